@@ -1,0 +1,62 @@
+# `make` prints the targets. An environment that exists already: make test VENV=path/to/venv
+VENV   ?= .venv
+PYTHON ?= python3
+EXTRAS ?= hf,cli,flax,train,dev
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+
+# Only our own .venv is made and kept up to date; a VENV of yours is used as it is.
+ifeq ($(VENV),.venv)
+READY := $(VENV)/.ready
+endif
+
+export JAX_PLATFORMS ?= cpu
+export HF_HUB_OFFLINE ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint type format docs conformance bench clean
+
+help:  ## print the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(READY)  ## make .venv with the tested versions
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install -e ".[$(EXTRAS)]" -c constraints.txt
+	touch $@
+
+demo: $(READY)  ## run a tiny language model: JAX beside torch, then text
+	$(BIN)/tojax run examples/tiny-llama --prompt "def main("
+
+test: lint type  ## the checks: lint, types, all tests but the conformance suites
+	$(PY) -m pytest -m "not conformance"
+
+lint: $(READY)  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+type: $(READY)  ## mypy
+	$(BIN)/mypy
+
+format: $(READY)  ## let ruff fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY)  ## write docs/ops.md, the table of covered ops
+	@mkdir -p docs
+	@if $(BIN)/tojax ops --help >/dev/null 2>&1; then \
+	  $(BIN)/tojax ops --markdown > docs/ops.md.new && mv docs/ops.md.new docs/ops.md; \
+	else \
+	  echo "docs/ops.md is not written: this tojax has no verb 'ops' yet"; \
+	fi
+
+conformance: $(READY)  ## the suites that others wrote, in full
+	$(PY) -m pytest tests/conformance -m conformance
+
+bench: $(READY)  ## timings on this machine
+	$(PY) benchmarks/run.py
+
+clean:  ## remove caches, builds, results (.venv stays)
+	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/ops.md.new
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,49 @@
+"""The process that every test and every doctest runs in; loaded before JAX and torch are.
+
+Eight CPU devices so that meshes are real, one torch thread so that workers do not fight for cores,
+no model hub. Environment variables, not calls: child processes of a test inherit them, and tests
+that need neither framework do not wait for its import.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+if "jax" not in sys.modules:  # its configuration is read when it is imported
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ["JAX_NUM_CPU_DEVICES"] = "8"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # torch.set_num_threads(1)
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# A folder whose optional package is missing cannot be imported, so it is not collected either.
+NEEDS = {
+    "torch": "torch",
+    "hf": "transformers",
+    "tensorflow": "tensorflow",
+    "flax": "flax",
+    "train": "optax",
+    "cli": "typer",
+}
+MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(package) is None}
+collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in ("tojax", "tests")]
+
+
+def pytest_report_header() -> list[str]:
+    """What is left out, and why."""
+    return [
+        f"not collected: tojax/{folder}, tests/{folder} ({package} is not installed)"
+        for folder, package in MISSING.items()
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _examples_know_tojax(doctest_namespace: dict) -> None:
+    import tojax
+
+    doctest_namespace["tojax"] = tojax

@@ -1,0 +1,329 @@
+"""Holds the floors, sizes and manners of the house over every file; and each check can fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import tojax
+from tests import house
+from tests.expectations import complaints, expected_failures
+
+ROOT = Path(__file__).parent.parent
+TOPS = ("tojax", "tests", "examples", "benchmarks", "docs")
+NESTED = {"jaxlib": "jax", "ml-dtypes": "jax"}  # come with the package that is declared
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Every Python file of the repository by its path."""
+    paths = [ROOT / "conftest.py", *(p for top in TOPS for p in sorted((ROOT / top).rglob("*.py")))]
+    return {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in paths}
+
+
+def product() -> dict[str, str]:
+    return {path: text for path, text in sources().items() if path.startswith("tojax/")}
+
+
+def texts() -> dict[str, str]:
+    """Every text file that is or could be committed."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    found = {}
+    for name in filter(os.path.isfile, (str(ROOT / line) for line in listed.stdout.splitlines())):
+        try:
+            found[os.path.relpath(name, ROOT)] = Path(name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # weights and the like
+    return found
+
+
+def none(findings):
+    """Fails with one finding a line."""
+    if findings:
+        lines = [": ".join(f) if isinstance(f, tuple) else f for f in findings]
+        pytest.fail("\n  ".join([f"{len(lines)} findings", *lines]), pytrace=False)
+
+
+def each(check, files):
+    return [finding for path, text in files.items() for finding in check(path, text)]
+
+
+def facade():
+    """The facade's names with what they are; what its folder or its extra lacks is left out."""
+    for name in tojax.__all__:
+        try:
+            yield name, getattr(tojax, name)
+        except ImportError as error:
+            if error.name in {house.module_name(path) for path in product()}:
+                raise
+
+
+def documentation():
+    return [f for name, thing in facade() for f in house.undocumented(name, thing)]
+
+
+RULES = {
+    "lines": lambda: each(house.lengths, sources()),
+    "width": lambda: each(house.widths, sources()),
+    "function": lambda: each(house.functions, sources()),
+    "old": lambda: each(house.old_names, sources()),
+    "docstring": documentation,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule):
+    listed = expected_failures("house.txt")
+    expected = {name: why for name, why in listed.items() if name.split()[0] == rule}
+    none(complaints(dict(RULES[rule]()), expected))
+
+
+def test_exceptions_belong_to_a_rule():
+    assert {name.split()[0] for name in expected_failures("house.txt")} <= set(RULES)
+
+
+def test_no_file_is_above_the_hard_stop():
+    none(each(lambda path, text: house.lengths(path, text, house.HARD_LINES), sources()))
+
+
+def test_imports_go_down():
+    none(house.floors(product()))
+
+
+def test_no_import_cycles():
+    none(house.cycles(product()))
+
+
+def test_the_import_graph_is_the_one_that_grimp_sees():
+    grimp = pytest.importorskip("grimp")
+    theirs = grimp.build_graph("tojax", cache_dir=None)
+    ours = house.graph(product())
+    for module, targets in ours.items():
+        # theirs counts lazy imports of the facade, and none by import_module
+        seen = theirs.find_modules_directly_imported_by(module)
+        assert seen - {"tojax"} <= targets, module
+
+
+def test_no_module_shares_its_name_with_a_public_function():
+    none(house.shadows(product(), [name for name, thing in facade() if callable(thing)]))
+
+
+def test_no_model_is_written_by_hand():
+    assert not [path for path in product() if "/models/" in path or path.endswith("/models.py")]
+
+
+def test_imported_packages_are_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {
+        requirement.split(">")[0].split("[")[0].lower().replace("_", "-")
+        for group in (project["dependencies"], *project["optional-dependencies"].values())
+        for requirement in group
+    }
+    provided = packages_distributions()
+    missing = [
+        f"{path}: {name}"
+        for path, text in product().items()
+        for name in house.foreign_imports(text) - set(sys.stdlib_module_names) - {house.PACKAGE}
+        for dist in [provided.get(name, [name])[0].lower().replace("_", "-")]
+        if NESTED.get(dist, dist) not in declared
+    ]
+    none(missing)
+
+
+def test_text_speaks_of_no_machine_and_no_registry():
+    none(each(house.private_text, texts()))
+
+
+FRAMEWORKS = ("torch", "tensorflow", "transformers")
+
+
+def loaded_after(code: str, *names: str) -> list[str]:
+    """Which of these packages a fresh interpreter has loaded after running the code."""
+    script = f"""
+import sys
+try:
+    exec({code!r})
+except SystemExit as end:
+    if end.code:
+        raise
+print("loaded", *[name for name in {names} if name in sys.modules])
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()[-1].split()[1:]
+
+
+def test_import_is_lazy():
+    assert loaded_after("import tojax", "jax", *FRAMEWORKS) == []
+
+
+def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
+    heavy = {"torch", "tensorflow", "hf", "cli", "__main__"}
+    optional = {"flax": "flax", "train": "optax"}
+    heavy |= {name for name, package in optional.items() if find_spec(package) is None}
+    modules = [m for m in map(house.module_name, product()) if house.unit(m) not in heavy]
+    assert loaded_after("\n".join(f"import {m}" for m in modules), *FRAMEWORKS) == []
+
+
+def test_help_is_quick():
+    if not any(path.startswith("tojax/cli") for path in product()):
+        pytest.skip("there is no command line yet")
+    code = "import sys; sys.argv = ['tojax', '--help']; from tojax.cli import main; main()"
+    assert loaded_after(code, "jax", *FRAMEWORKS) == []
+
+
+def test_loaded_after_can_fail():
+    assert loaded_after("import json", "json", "jax") == ["json"]
+
+
+# The checks themselves, on small bad houses.
+
+UP = {"tojax/errors.py": "def f():\n    from tojax import hf\n", "tojax/hf/__init__.py": ""}
+BAD_FLOORS = {
+    "upwards, in a function": UP,
+    "upwards, relative": {"tojax/model.py": "from . import cli", "tojax/cli/__init__.py": ""},
+    "upwards, by name": {
+        "tojax/model.py": "import importlib\nimportlib.import_module('tojax.hf')",
+        "tojax/hf/__init__.py": "",
+    },
+    "upwards, two levels": {"tojax/torch/ops/sort.py": "from ...flax.wrap import to_nnx"},
+    "sideways": {"tojax/torch/a.py": "import tojax.stablehlo.module"},
+    "the facade at the top": {"tojax/torch/a.py": "import tojax"},
+    "a name of the facade": {"tojax/hf/a.py": "from tojax import Model", "tojax/model.py": ""},
+    "no floor": {"tojax/utils.py": ""},
+}
+GOOD_FLOORS = {
+    "tojax/__init__.py": "import tojax.hf",
+    "tojax/errors.py": "def f():\n    import tojax\n    from tojax import Model\n",
+    "tojax/model.py": "from tojax import errors\nfrom . import trees\nimport jax",
+    "tojax/trees.py": "",
+    "tojax/tensorflow/a.py": "from tojax.stablehlo.module import run",
+    "tojax/hf/a.py": "from ..parallel import shard\nfrom .b import c",
+    "tojax/hf/b.py": "",
+    "tojax/cli/run.py": "import tojax",
+}
+
+
+@pytest.mark.parametrize("files", BAD_FLOORS.values(), ids=BAD_FLOORS)
+def test_floors_can_fail(files):
+    assert len(house.floors(files)) == 1
+
+
+def test_floors_can_pass():
+    assert house.floors(GOOD_FLOORS) == []
+    assert house.cycles(GOOD_FLOORS) == []
+
+
+def test_cycles_can_fail():
+    modules = {"tojax/hf/a.py": "from . import b", "tojax/hf/b.py": "def f(): import tojax.hf.a"}
+    assert [name for name, _ in house.cycles(modules)] == ["cycle of modules"]
+    package = {
+        "tojax/hf/__init__.py": "from .a import x",
+        "tojax/hf/a.py": "from tojax.hf import y",
+    }
+    assert [name for name, _ in house.cycles(package)] == ["cycle of modules"]
+    parts = {
+        "tojax/train/a.py": "import tojax.flax.b",
+        "tojax/train/c.py": "",
+        "tojax/flax/b.py": "",
+        "tojax/flax/d.py": "import tojax.train.c",
+    }
+    ((name, path),) = house.cycles(parts)
+    assert name == "cycle of parts"
+    assert path in ("flax -> train -> flax", "train -> flax -> train")
+
+
+def test_sizes_can_fail():
+    assert house.lengths("a.py", "\n" * 401) == [("lines a.py", "401 lines, at most 400")]
+    assert house.lengths("a.py", "\n" * 400) == []
+    assert house.widths("a.py", "x" * 101) == [("width a.py", "above 100 characters: line 1")]
+    assert house.widths("a.py", "x" * 100) == []
+
+
+def function(body: int, doc: int = 1, filler: str = "x = 1") -> str:
+    doc_lines = "\n    more" * (doc - 2) + '\n    """' if doc > 1 else '"""'
+    lines = f"\n    {filler}" * body
+    return f'class C:\n  def f(self):\n    """Doc.{doc_lines}{lines}\n    return 1\n'
+
+
+def test_function_length_can_fail():
+    long = ("function tojax/a.py:C.f", "51 lines, at most 50")
+    assert house.functions("tojax/a.py", function(49)) == [long]
+    assert house.functions("tojax/a.py", function(48, doc=30)) == []
+    assert house.functions("tojax/torch/ops/a.py", function(18)) == []
+    assert house.functions("tojax/torch/ops/a.py", function(18, 5, "# why\n\n    x = 1")) == []
+    assert len(house.functions("tojax/torch/ops/a.py", function(19))) == 1
+    under_if = "if 1:\n  def f():" + "\n    x = 1" * 60
+    assert len(house.functions("tojax/a.py", under_if)) == 1
+
+
+OLD = [
+    "import jax.experimental.pallas",
+    "from jax import experimental",
+    "from jax.experimental import sparse",
+    "import jax\njax.pmap(f)",
+    "def f():\n    from jax import pmap",
+]
+
+
+@pytest.mark.parametrize("text", OLD)
+def test_old_names_can_fail(text):
+    assert len(house.old_names("a.py", text)) == 1
+    assert house.old_names("a.py", "import jax\njax.vmap(f)\nfrom jax import shard_map") == []
+
+
+def test_shadows_can_fail():
+    verify = {"tojax/verify/__init__.py": "", "tojax/hf/generate.py": ""}
+    assert house.shadows(verify, ["verify", "generate"])[0][0] == "shadow tojax.verify"
+    roll = {
+        "tojax/transforms/__init__.py": "from .roll import roll",
+        "tojax/transforms/roll.py": "",
+    }
+    assert len(house.shadows(roll, [])) == 1
+    private = {"tojax/t/__init__.py": "from ._roll import roll", "tojax/t/_roll.py": ""}
+    assert house.shadows(private, ["roll"]) == []
+    module = {"tojax/t/__init__.py": "from tojax.t import table", "tojax/t/table.py": ""}
+    assert house.shadows(module, []) == []
+
+
+def test_private_text_can_fail():
+    for text in (
+        "see /ro" + "ot/x",
+        '"/wo' + 'rk/a"',
+        "in /ho" + "me/me",
+        "https://py" + "pi.org/x",
+    ):
+        assert len(house.private_text("a.md", text)) == 1, text
+    assert house.private_text("a.md", "a/work/b, /workspace, https://x.org/root/b, ~/work/c") == []
+
+
+def test_undocumented_can_fail():
+    def bare(): ...
+
+    def told():
+        """Says it."""
+
+    def shown():
+        """Says it.
+
+        >>> shown()
+        """
+
+    found = [bool(house.undocumented("f", f)) for f in (bare, told, shown)]
+    assert found == [True, True, False]
+
+
+def test_foreign_imports_are_seen():
+    text = "import jax.numpy as jnp\nfrom . import a\ndef f():\n    from flax import nnx\n"
+    assert house.foreign_imports(text) == {"jax", "flax"}

@@ -1,0 +1,41 @@
+"""Any PyTorch or Hugging Face model as a pure JAX function plus a params pytree.
+
+The names below are loaded when they are first used: ``import tojax`` imports no framework.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tojax.frontends import convert
+    from tojax.hf import from_pretrained, generate
+    from tojax.model import Model
+    from tojax.torch import from_torch, lowers
+    from tojax.torch.torchax import extract_jax
+
+_HOME = {
+    "Model": "tojax.model",
+    "convert": "tojax.frontends",
+    "extract_jax": "tojax.torch.torchax",
+    "from_pretrained": "tojax.hf",
+    "from_torch": "tojax.torch",
+    "generate": "tojax.hf",
+    "lowers": "tojax.torch",
+}
+__all__ = ["Model", "convert", "extract_jax", "from_pretrained", "from_torch", "generate", "lowers"]
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module 'tojax' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,5 @@
+"""``python -m tojax``."""
+
+from tojax.cli import main
+
+main()

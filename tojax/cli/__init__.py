@@ -1,0 +1,96 @@
+"""The command line: one module per verb, each imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+START = time.time()
+app = typer.Typer(
+    name="tojax",
+    help="Run PyTorch and Hugging Face models in JAX.",
+    epilog="Start with: tojax run examples/tiny-llama --prompt 'def main('",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+Source = Annotated[str, typer.Argument(metavar="FOLDER_OR_ID", help="checkpoint folder, or hub id such as owner/name")]
+Prompt = Annotated[str, typer.Option("--prompt", "-p", help="text to continue (language models)")]
+NewTokens = Annotated[int, typer.Option("--max-new-tokens", "-n", min=1, help="how many tokens to add at most")]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; the checkpoint's own by default")]
+Task = Annotated[str | None, typer.Option(help="head to load: the X in transformers' AutoModelForX")]
+Pickle = Annotated[bool, typer.Option("--allow-pickle", help="also load pickled weights (they can run any code)")]
+
+
+@app.command()
+def run(
+    source: Source,
+    prompt: Prompt = "",
+    max_new_tokens: NewTokens = 96,
+    dtype: Dtype = None,
+    task: Task = None,
+    allow_pickle: Pickle = False,
+):
+    """Load a checkpoint, convert it, compare it with PyTorch, time both, and write text.
+
+    The difference is the largest one of any output, relative to that output's largest value. Exit code 1: the
+    checkpoint or the model cannot be served; 3: JAX and PyTorch disagree.
+    """
+    from tojax.cli import run as verb
+
+    verb.run(source, prompt, max_new_tokens, dtype, task, allow_pickle, START)
+
+
+@app.command()
+def generate(
+    source: Source,
+    prompt: Prompt = "",
+    max_new_tokens: NewTokens = 96,
+    dtype: Dtype = None,
+    allow_pickle: Pickle = False,
+):
+    """Continue a text greedily; prints nothing but the text."""
+    from tojax.cli import text
+
+    text.generate(source, prompt, max_new_tokens, dtype, allow_pickle)
+
+
+@app.command()
+def inspect(source: Source, task: Task = None):
+    """Show parameters, sizes, dtypes and operators of a checkpoint without loading its weights.
+
+    Exit code 1: no checkpoint; 4: some operator of the model has no lowering.
+    """
+    from tojax.cli import inspect as verb
+
+    verb.inspect(source, task)
+
+
+@app.command()
+def ops(
+    name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
+):
+    """List the torch operators that have a lowering, with their schemas and where the lowering is."""
+    from tojax.cli import ops as verb
+
+    verb.ops(name, markdown)
+
+
+def main() -> None:
+    """Entry point: our errors in four lines and exit code 1, Ctrl-C quietly and 130."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        from tojax.errors import TojaxError
+
+        if not isinstance(error, TojaxError):
+            raise
+        typer.secho(f"error: {error}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
+        sys.exit(1)

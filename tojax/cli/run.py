@@ -1,0 +1,143 @@
+"""``tojax run``: the main job from a checkpoint to text, with JAX beside PyTorch."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tojax.cli import text
+
+TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}  # above this the two disagree: exit code 3
+REPEATS = 5
+
+
+def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> None:
+    """See ``tojax run --help``."""
+    console = Console(highlight=False)
+    status = Console(stderr=True)
+    with status.status("reading the checkpoint") as bar:
+        from tojax.hf.checkpoint import find
+
+        found = find(source, allow_pickle=allow_pickle)
+        bar.update("importing torch, transformers and JAX")
+        import jax
+        import torch
+
+        import tojax
+        from tojax.hf import inputs
+        from tojax.hf.load import load_torch
+
+        imports = time.time() - start
+        bar.update("loading weights")
+        load, module = _timed(lambda: load_torch(found, dtype=dtype, task=task, allow_pickle=allow_pickle))
+        tokenizer = text.load_tokenizer(found) if prompt or _writes(module) else None
+        ids = text.encode(tokenizer, prompt) if tokenizer else None
+        given = inputs.example(module, ids)
+        bar.update("converting")
+        convert, model = _timed(lambda: tojax.from_torch(module))
+        bar.update("running PyTorch")
+        torch_times, want = _torch_times(torch, module, given)
+        bar.update("tracing")
+        step = jax.jit(lambda params, state, kwargs: _arrays(model.apply(params, state=state, **kwargs)))
+        arrays = {k: model.source.as_array(torch.from_numpy(v)) for k, v in given.items()}
+        trace, traced = _timed(lambda: step.trace(model.params, model.state, arrays))
+        bar.update("compiling")
+        compile_, compiled = _timed(lambda: traced.lower().compile())
+        bar.update("running JAX")
+        call = lambda: jax.block_until_ready(compiled(model.params, model.state, arrays))
+        first, got = _timed(call)
+        following = min(_timed(call)[0] for _ in range(REPEATS))
+    console.print(f"[bold]{model.source.name}[/bold] from {found.folder}")
+    console.print(_size(model))
+    difference, name = _difference(want, got)
+    kind = str(next(iter(model.params.values())).dtype)
+    console.print(f"largest difference to PyTorch: {difference:.2e} of the largest value ({name}, {kind})")
+    console.print(_table(imports, load, convert, trace, compile_, first, following, torch_times))
+    if difference > TOLERANCE.get(kind, 5e-2):
+        status.print("error: JAX and PyTorch disagree")
+        sys.exit(3)
+    if tokenizer and _writes(module):
+        _write(console, model, tokenizer, ids, max_new_tokens, start)
+
+
+def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    out = call()
+    return time.perf_counter() - began, out
+
+
+def _writes(module) -> bool:
+    from transformers.generation import GenerationMixin
+
+    return isinstance(module, GenerationMixin) and not module.config.is_encoder_decoder
+
+
+def _torch_times(torch, module, given) -> tuple[tuple[float, float], dict[str, np.ndarray]]:
+    tensors = {k: torch.from_numpy(v) for k, v in given.items()}
+    floating = {k: v.to(module.dtype) if v.is_floating_point() else v for k, v in tensors.items()}
+
+    def call():
+        with torch.no_grad():
+            return module(**floating)
+
+    first, out = _timed(call)
+    following = min(_timed(call)[0] for _ in range(REPEATS))
+    return (first, following), {k: v.float().numpy() for k, v in _floats(out, torch.Tensor).items()}
+
+
+def _floats(out, kind) -> dict[str, Any]:
+    """The floating-point outputs by name; caches are left out."""
+    items = out.items() if hasattr(out, "items") else enumerate(out if isinstance(out, tuple) else (out,))
+    return {str(k): v for k, v in items if isinstance(v, kind) and "float" in str(v.dtype)}
+
+
+def _arrays(out):
+    import jax
+
+    return _floats(out, jax.Array)
+
+
+def _difference(want, got) -> tuple[float, str]:
+    worst = (0.0, next(iter(want)))
+    for name, reference in want.items():
+        values = np.asarray(got[name]).astype(np.float64)
+        error = np.abs(values - reference).max() / max(np.abs(reference).max(), 1e-6)
+        worst = max(worst, (float(error) if np.isfinite(error) else float("inf"), name))
+    return worst
+
+
+def _size(model) -> str:
+    count = sum(a.size for a in model.params.values())
+    size = sum(a.nbytes for a in model.params.values())
+    return f"{count / 1e6:.2f} M parameters, {size / 1e6:.1f} MB"
+
+
+def _table(imports, load, convert, trace, compile_, first, following, torch_times) -> Table:
+    table = Table(title="time in milliseconds", title_justify="left")
+    table.add_column("step")
+    table.add_column("JAX", justify="right")
+    table.add_column("PyTorch", justify="right")
+    table.add_column("JAX / PyTorch", justify="right")
+    for name, seconds in (("imports", imports), ("load", load), ("convert", convert), ("trace", trace), ("compile", compile_)):
+        table.add_row(name, f"{1e3 * seconds:.1f}")
+    for name, ours, theirs in (("first run", first, torch_times[0]), ("following runs", following, torch_times[1])):
+        table.add_row(name, f"{1e3 * ours:.2f}", f"{1e3 * theirs:.2f}", f"{ours / theirs:.2f}")
+    return table
+
+
+def _write(console, model, tokenizer, ids, max_new_tokens, start) -> None:
+    seen = []
+    console.print()
+    began = time.perf_counter()
+    out = text.stream(model, tokenizer, ids, max_new_tokens, on_token=lambda _: seen.append(time.time()))
+    count = out.shape[1] - ids.shape[1]
+    tokens = (len(seen) - 2) / (seen[-1] - seen[1]) if len(seen) > 3 else count / (time.perf_counter() - began)
+    console.print(
+        f"\n[dim]first token {seen[1] - start:.1f} s after the start of the process; {count} tokens, {tokens:.0f} tokens/s after the first[/dim]"
+    )

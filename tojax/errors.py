@@ -1,0 +1,86 @@
+"""One class per mistake; every message has four lines: what, where, why, what to do."""
+
+from __future__ import annotations
+
+
+class TojaxError(Exception):
+    """Base of all errors that tojax raises on purpose.
+
+    Args:
+      what: what went wrong, one line.
+      where: module path and the user's ``file:line``.
+      why: the reason, as a fact.
+      do: the way out.
+
+    Example:
+      >>> print(TojaxError("it broke", where="here", why="because", do="mend it"))
+      it broke
+        where: here
+        why:   because
+        do:    mend it
+    """
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", do: str = ""):
+        self.what, self.where, self.why, self.do = what, where, why, do
+        lines = [what]
+        lines += [f"  {name:<6} {text}" for name, text in zip(("where:", "why:", "do:"), (where, why, do)) if text]
+        super().__init__("\n".join(lines))
+
+
+class TableError(TojaxError, TypeError):
+    """A lowering does not fit its operator's schema; raised when the table is built."""
+
+
+class MissingOps(TojaxError, NotImplementedError):
+    """Operators that the model uses and no lowering serves, all of them in ``ops``."""
+
+    def __init__(self, what: str, *, ops: tuple[str, ...] = (), **lines: str):
+        super().__init__(what, **lines)
+        self.ops = ops
+
+
+class DataDependent(TojaxError, TypeError):
+    """Python code or a shape depends on values that are traced.
+
+    ``arguments`` names the model's inputs that the value was computed from.
+    """
+
+    def __init__(self, what: str, *, arguments: tuple[str, ...] = (), **lines: str):
+        super().__init__(what, **lines)
+        self.arguments = arguments
+
+
+class MissingRng(TojaxError, ValueError):
+    """The forward pass draws random numbers and no ``rng`` key was given."""
+
+
+class WrongArguments(TojaxError, TypeError):
+    """The arguments do not fit the model: names, shapes, or the params and state given."""
+
+
+class ForwardFailed(TojaxError, RuntimeError):
+    """The source model's own forward raised; its error is the cause."""
+
+
+class Unsupported(TojaxError, NotImplementedError):
+    """Asked for something that tojax knows about and does not do."""
+
+
+class BadCheckpoint(TojaxError, ValueError):
+    """A folder or file that is no readable checkpoint."""
+
+
+class HubUnreachable(TojaxError, OSError):
+    """The model hub cannot be reached from this machine."""
+
+
+class MissingDependency(TojaxError, ImportError):
+    """An optional package that this feature needs is not installed."""
+
+
+class StateDropped(UserWarning):
+    """The forward pass wrote to the model's state and the caller did not ask for it back."""
+
+
+class StaticArgument(UserWarning):
+    """An array argument decides shapes, so the program is compiled anew for each of its values."""

@@ -1,0 +1,52 @@
+"""A checkpoint's model without its weights: shapes on the meta device, operators from an abstract trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import jax
+import numpy as np
+import torch
+
+from tojax.errors import MissingOps
+from tojax.hf import inputs
+from tojax.hf.checkpoint import Checkpoint
+from tojax.hf.load import model_class, quiet
+from tojax.torch.source import source_of
+from tojax.torch.table import table
+from tojax.torch.trace import watching
+
+
+def skeleton(found: Checkpoint, task: str | None = None) -> torch.nn.Module:
+    """The module that a checkpoint describes, on the meta device: no memory is allocated for weights."""
+    import transformers
+
+    cls = model_class(found, task)
+    config = transformers.AutoConfig.from_pretrained(found.folder, local_files_only=True)
+    make = getattr(cls, "_from_config", None) or cls.from_config
+    with quiet(), torch.device("meta"):
+        return make(config).eval()
+
+
+def operators(module: torch.nn.Module) -> tuple[Counter, dict[str, str], list[str]]:
+    """(calls by operator, what serves each, names of those that nothing serves) of one forward pass."""
+    source = source_of(module)
+    shapes = source.slots.abstract()
+    given = {k: np.asarray(v) for k, v in inputs.example(module).items()}
+    missing: list[str] = []
+    with watching() as seen:
+        try:
+            jax.eval_shape(lambda params, state, kwargs: source(params, state, (), kwargs)[1], *shapes, given)
+        except MissingOps as error:
+            missing = list(error.ops)
+    seen = Counter({op: n for op, n in seen.items()})
+    served = {str(op): _served(op) for op in seen}
+    return Counter({str(op): n for op, n in seen.items()}), served, missing
+
+
+def _served(op) -> str:
+    row = table.get(op)
+    if row is None:
+        return "torch's decomposition"
+    module = str(getattr(row.lowering, "__module__", "")).split(".")
+    return f"a lowering in {'/'.join(module[1:])}.py" if module[0] == "tojax" else ".".join((module[0], row.lowering.__name__))

@@ -1,0 +1,227 @@
+"""The waist of the house: a pure function plus its params and state, whichever framework it came from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+
+from tojax import trees
+from tojax.errors import DataDependent, StateDropped, StaticArgument
+from tojax.trees import Static
+
+
+class Source(Protocol):
+    """What a frontend gives: a hashable callable that JAX can trace."""
+
+    framework: str
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def positional(self) -> list[str]: ...
+    @property
+    def signature(self) -> Any: ...
+    @property
+    def training(self) -> Any: ...
+    def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, dict[str, jax.Array]]: ...
+    def in_mode(self, training: bool) -> Source: ...
+    def as_array(self, leaf: Any) -> Any: ...
+    def write_back(self, params, state) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """A model as a pure JAX function plus a params pytree.
+
+    Attributes:
+      params: what an optimizer updates, by the source's own names.
+      state: everything else the model holds: BatchNorm statistics, masks, counters.
+      source: the frontend's callable, static.
+
+    It is a pytree of ``params`` and ``state``, so ``jax.device_put(model, sharding)`` and ``jax.tree.map`` work.
+
+    Example:
+      >>> import jax, numpy as np, torch
+      >>> model = from_torch(torch.nn.Linear(3, 2))
+      >>> x = np.ones((4, 3), np.float32)
+      >>> loss = lambda params: (model.apply(params, x) ** 2).mean()
+      >>> jax.grad(loss)(model.params)["weight"].shape
+      (2, 3)
+    """
+
+    params: dict[str, jax.Array]
+    state: dict[str, jax.Array]
+    source: Source
+
+    def __call__(self, *args, rng: jax.Array | None = None, **kwargs) -> Any:
+        """The output, jitted: arrays are traced; bool, int, float, str and None are static by themselves.
+
+        Args:
+          *args, **kwargs: as the source's forward takes them; numpy, JAX or source tensors in any pytree.
+          rng: a key, where the forward pass draws random numbers.
+
+        Returns:
+          What the source returns, in its own classes, with JAX arrays.
+
+        Raises:
+          WrongArguments, MissingOps, MissingRng, DataDependent: see tojax.errors.
+        """
+        trees.register((args, kwargs))
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        leaves = [self.source.as_array(x) for x in leaves]
+        names = trees.names(args, kwargs, self.source.positional)
+        pinned = _PINNED.setdefault((self.source, structure), set())
+        while True:
+            static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
+            arrays = [x for x, s in zip(leaves, static) if s is None]
+            try:
+                out = _run(self.source, structure, static, self.params, self.state, arrays, rng)
+                return jax.tree.map(_unwrap, out, is_leaf=lambda x: isinstance(x, Static))
+            except DataDependent as error:
+                if not (new := _static_by_value(error.arguments, names, leaves, pinned)):
+                    raise
+                pinned |= new
+
+    def apply(
+        self,
+        params: Mapping[str, jax.Array],
+        *args,
+        state: Mapping[str, jax.Array] | None = None,
+        rng: jax.Array | None = None,
+        mutable: bool = False,
+        **kwargs,
+    ) -> Any:
+        """The pure function: what ``jax.jit``, ``grad``, ``vmap`` and ``shard_map`` take.
+
+        Args:
+          params: arrays with the names and shapes of ``model.params``.
+          *args, **kwargs: as the source's forward takes them.
+          state: arrays as in ``model.state``, which is the default.
+          rng: a key, where the forward pass draws random numbers.
+          mutable: return what the forward pass wrote to the state, too.
+
+        Returns:
+          The output; with ``mutable=True`` the pair (output, new state).
+
+        Raises:
+          WrongArguments, MissingOps, MissingRng, DataDependent: see tojax.errors.
+
+        Example:
+          >>> import numpy as np, torch
+          >>> model = from_torch(torch.nn.BatchNorm1d(3).train())
+          >>> x = np.ones((4, 3), np.float32)
+          >>> out, state = model.apply(model.params, x, mutable=True)
+          >>> int(state["num_batches_tracked"])
+          1
+        """
+        state = self.state if state is None else state
+        out, written = self.source(params, state, args, kwargs, rng)
+        if mutable:
+            return out, {**state, **written}
+        _warn_dropped(written, state)
+        return out
+
+    def train(self) -> Model:
+        """A new Model in training mode."""
+        return replace(self, source=self.source.in_mode(True))
+
+    def eval(self) -> Model:
+        """A new Model in evaluation mode."""
+        return replace(self, source=self.source.in_mode(False))
+
+    def with_params(self, params: Mapping[str, jax.Array]) -> Model:
+        """A new Model with these params."""
+        return replace(self, params=dict(params))
+
+    def with_state(self, state: Mapping[str, jax.Array]) -> Model:
+        """A new Model with this state."""
+        return replace(self, state=dict(state))
+
+    def to_torch(self) -> Any:
+        """The torch module with params and state written into it."""
+        return self.source.write_back(self.params, self.state)
+
+    def __repr__(self) -> str:
+        return describe(self)
+
+
+jax.tree_util.register_dataclass(Model, data_fields=["params", "state"], meta_fields=["source"])
+_PINNED: dict[Any, set[str]] = {}
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _run(source, structure, static, params, state, arrays, rng):
+    rest = iter(arrays)
+    leaves = [next(rest) if s is None else _unwrap(s) for s in static]
+    args, kwargs = jax.tree.unflatten(structure, leaves)
+    out, written = source(params, state, args, kwargs, rng)
+    _warn_dropped(written, state)
+    return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
+
+
+def _pin(leaf: Any, by_value: bool) -> Static | None:
+    """How a leaf is static, None where it is traced."""
+    if not trees.is_array(leaf):
+        return Static(leaf)
+    return Static(trees.Constant(leaf)) if by_value else None
+
+
+def _unwrap(leaf: Any) -> Any:
+    return leaf.value if isinstance(leaf, Static) else leaf
+
+
+def _static_by_value(arguments, names, leaves, pinned) -> set[str]:
+    """The arguments to make static by value: all that decided, if they are arrays of integers or bools."""
+    by_name = dict(zip(names, leaves))
+    whole = arguments and all(n in by_name and by_name[n].dtype.kind in "iub" for n in arguments)
+    new = set(arguments) - pinned if whole else set()
+    if new:
+        warnings.warn(
+            f"{', '.join(sorted(new))}: the values decide what is computed, so they are static in model(...): "
+            "the program is compiled once for each of them",
+            StaticArgument,
+            stacklevel=3,
+        )
+    return new
+
+
+def _warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    if lost := [name for name in written if name in state]:
+        shown = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        warnings.warn(
+            f"the forward pass wrote to {shown}, and the new values are dropped: "
+            "call model.apply(params, ..., mutable=True) to get them, or model.eval() to leave them alone",
+            StateDropped,
+            stacklevel=3,
+        )
+
+
+def describe(model: Model) -> str:
+    """What ``repr(model)`` shows: the call, params by module with sizes, state, source and mode."""
+    source = model.source
+    mode = source.training if isinstance(source.training, tuple) else (source.training,)
+    said = "train" if all(mode) else "eval" if not any(mode) else "mixed"
+    count, size = _total(model.params)
+    lines = [f"Model({source.name} from {source.framework}, {said} mode)", f"  call    {source.name}{source.signature}"]
+    lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {size / 1e6:.1f} MB")
+    groups: dict[str, dict[str, Any]] = {}
+    for name, array in model.params.items():
+        parts = name.split(".")
+        cut = next((i + 1 for i, part in enumerate(parts) if part.isdigit()), min(2, len(parts) - 1))
+        groups.setdefault(".".join(parts[:cut]) or "(root)", {})[name] = array
+    for i, (group, arrays) in enumerate(groups.items()):
+        if i == 16:
+            lines.append(f"          ... and {len(groups) - 16} more modules")
+            break
+        lines.append(f"          {group:<40} {_total(arrays)[0]:>14,}")
+    lines.append(f"  state   {len(model.state)} arrays, {_total(model.state)[0]:,} values")
+    return "\n".join(lines)
+
+
+def _total(arrays: Mapping[str, Any]) -> tuple[int, int]:
+    return sum(a.size for a in arrays.values()), sum(a.size * a.dtype.itemsize for a in arrays.values())

@@ -1,0 +1,143 @@
+"""The one table of every frontend: operator -> lowering, checked against the framework's own schema.
+
+A frontend supplies ``read(op) -> Signature`` and ``overloads(key) -> [op, ...]``. Everything else follows from
+the schema: which arguments a lowering sees, in what order, their defaults, and whether it takes a random key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tojax.errors import TableError
+
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Param:
+    """One argument of an operator; ``kind`` is "array", "arrays", "dtype", "dropped" or "value"."""
+
+    name: str
+    kind: str
+    default: Any = REQUIRED
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a schema says: ``writes`` names the written arguments, ``random`` asks for a key."""
+
+    name: str
+    params: tuple[Param, ...]
+    text: str
+    random: bool = False
+    writes: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> list[str]:
+        """The names that a lowering declares, in order."""
+        names = [p.name for p in self.params if p.kind != "dropped"]
+        return ["rng", *names] if self.random else names
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """An operator with its lowering."""
+
+    op: Any
+    signature: Signature
+    lowering: Callable
+
+
+class Table(Mapping):
+    """op -> Row. Adding a lowering whose parameters differ from the schema raises TableError.
+
+    Example:
+      >>> read = lambda op: Signature(op, (Param("x", "array"),), f"{op}(x)")
+      >>> table = Table("toy", read, lambda key: [key])
+      >>> @table.lowers("neg")
+      ... def neg(x):
+      ...     return -x
+      >>> table["neg"].lowering(2), list(table)
+      (-2, ['neg'])
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[Any], Signature],
+        overloads: Callable[[Any], Iterable[Hashable]],
+    ):
+        self.name, self.read, self.overloads = name, read, overloads
+        self._rows: dict[Hashable, Row] = {}
+
+    def __getitem__(self, op) -> Row:
+        return self._rows[op]
+
+    def __iter__(self) -> Iterator:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def lowers(self, *keys) -> Callable[[Callable], Callable]:
+        """Decorator: this function is the lowering of these operators."""
+
+        def add(function):
+            self.update(dict.fromkeys(keys, function))
+            return function
+
+        return add
+
+    def update(self, rows: Mapping[Any, Callable]) -> None:
+        """Adds rows; a later row for the same operator wins, so that users may replace ours."""
+        for key, function in rows.items():
+            ops = list(self.overloads(key))
+            if not ops:
+                raise TableError(f"{key} has no overload that could be lowered", do="name one of its functional overloads")
+            for op in ops:
+                signature = self.read(op)
+                check(signature, function)
+                self._rows[op] = Row(op, signature, function)
+
+    def like(self, name: str, count: int = 3) -> list[str]:
+        """Names in the table that look like ``name``, for did-you-mean."""
+        return difflib.get_close_matches(name, {row.signature.name for row in self._rows.values()}, count)
+
+
+def check(signature: Signature, function: Callable) -> None:
+    """Raises TableError unless ``function`` takes what the schema gives, in its order."""
+    where = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
+    if signature.writes:
+        raise TableError(
+            f"{signature.name} writes its argument {signature.writes[0]!r}",
+            where=where,
+            why="functionalization removes such operators before the table is asked",
+            do="lower the functional overload instead",
+        )
+    try:
+        found = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a builtin that tells nothing of itself
+    ours = [p for p in found.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    wanted = signature.kept
+    # A library's function has names of its own: there the number of arguments is checked.
+    foreign = str(getattr(function, "__module__", "")).split(".")[0] in ("jax", "numpy", "jaxlib") or not ours
+    if foreign:
+        try:
+            found.bind(*wanted)
+        except TypeError:
+            pass
+        else:
+            return
+    elif [p.name for p in ours] == wanted:
+        return
+    raise TableError(
+        f"the lowering of {signature.name} does not fit its schema",
+        where=where,
+        why=f"the schema is {signature.text}",
+        do=f"declare ({', '.join(wanted)}), not {found}",
+    )

@@ -1,0 +1,47 @@
+"""Mistakes in a call, told before or instead of what torch or JAX would say about them."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+from collections.abc import Iterator
+
+from tojax.errors import ForwardFailed, WrongArguments
+from tojax.torch import blame
+
+
+def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:
+    """Raises WrongArguments where forward would not take the call, or would swallow a misspelt name."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise _wrong(str(error), signature, kwargs) from None
+    names = list(signature.parameters)
+    for name in kwargs:
+        if name not in names and difflib.get_close_matches(name, names, 1, 0.85):
+            raise _wrong(f"forward would swallow the unknown argument {name!r}", signature, kwargs)
+
+
+def _wrong(what: str, signature: inspect.Signature, kwargs: dict) -> WrongArguments:
+    parameters = signature.parameters.values()
+    names = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    near = {k: difflib.get_close_matches(k, names, 1, 0.6) for k in kwargs if k not in names}
+    hints = [f"{found[0]!r} instead of {k!r}" for k, found in near.items() if found]
+    return WrongArguments(
+        what,
+        why=f"forward takes ({', '.join(names)})",
+        do=f"did you mean {', '.join(hints)}?" if hints else "give its arguments by these names",
+    )
+
+
+@contextlib.contextmanager
+def explained(trace) -> Iterator[None]:
+    """Turns torch's complaint about missing memory into the DataDependent error that it means."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if isinstance(error, ForwardFailed) or not "data pointer" in text:
+            raise
+        raise trace.data_dependent("forward", [], error) from error

@@ -1,0 +1,67 @@
+"""Whom an error concerns: the module path, the user's line, and a stub for a missing lowering."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+
+import jax
+import torch
+
+from tojax.errors import MissingOps
+from tojax.torch.table import read, table
+
+HERE = Path(__file__).resolve().parents[1]
+NOT_THE_USERS = tuple(f"{Path(m.__file__).resolve().parent}/" for m in (torch, jax)) + (f"{HERE}/",)
+
+
+def where(error: BaseException | None = None) -> str:
+    """``path.in.model (Class) at file:line``: where the call, or the error, came from.
+
+    The line is the innermost that is not torch's, JAX's or ours; the module is the innermost whose method runs.
+    """
+    line, modules = "", []
+    for frame, number in _frames(error):
+        name = frame.f_code.co_filename
+        if not line and not name.startswith((*NOT_THE_USERS, "<")) and "contextlib" not in name:
+            line = f"{short(name)}:{number}"
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.nn.Module) and (not modules or modules[-1] is not owner):
+            modules.append(owner)
+    if not modules:
+        return line or "unknown"
+    root, inner = modules[-1], modules[0]
+    path = next((n for n, m in root.named_modules() if m is inner), "")
+    return f"{path or 'the model'} ({type(inner).__name__}) at {line or 'unknown'}"
+
+
+def _frames(error: BaseException | None) -> list[tuple[FrameType, int]]:
+    """Innermost first."""
+    if error is not None:
+        return [(frame, number) for frame, number in traceback.walk_tb(error.__traceback__)][::-1]
+    return list(traceback.walk_stack(sys._getframe(2)))
+
+
+def short(file: str) -> str:
+    """A path as one would say it: from site-packages or the current folder on."""
+    if "site-packages/" in file:
+        return file.split("site-packages/")[-1]
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+def missing_ops(ops: dict[str, torch._ops.OpOverload], places: dict[str, str]) -> MissingOps:
+    """The error that names all operators without a lowering, with a stub to paste for the first."""
+    said = "; ".join(f"{name} in {places[name]}" for name in ops)
+    name, op = next(iter(ops.items()))
+    near = table.like(name)
+    stub = f"@tojax.lowers(torch.ops.{name})\n         def {name.split('.')[1]}({', '.join(read(op).kept)}): ..."
+    return MissingOps(
+        f"no lowering for {len(ops)} operator{'s' * (len(ops) > 1)}: {', '.join(ops)}",
+        ops=tuple(ops),
+        where=said,
+        why="torch has no decomposition for it either" + (f"; the table has {', '.join(near)}" if near else ""),
+        do=f"write it in jnp and convert again:\n         {stub}",
+    )

@@ -1,0 +1,164 @@
+"""One operator's call: schema arguments in, JAX arrays to the lowering, tensors with torch's dtypes out.
+
+All of it follows from the schema and is worked out once per operator.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from tojax.dtypes import is_float, x64
+from tojax.table import REQUIRED, Row
+from tojax.torch import dtypes, weights
+from tojax.torch.hidden import HIDDEN_WRITES
+from tojax.torch.table import read, table
+from tojax.torch.tensor import JaxTensor
+
+NARROW = {torch.int32, torch.float32, torch.complex64}
+KEEPS_DTYPE = {"masked_fill", "where", "copy", "_to_copy", "fill"}
+
+
+class Call:
+    """How one operator is served."""
+
+    def __init__(self, op, row: Row | None):
+        self.op, self.row, self.signature = op, row, read(op)
+        self.params = self.signature.params
+        self.random = self.signature.random
+        returns = op._schema.returns
+        self.view = len(returns) == 1 and returns[0].alias_info is not None and not returns[0].alias_info.is_write
+        self.factory = not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
+        self.writes = HIDDEN_WRITES.get(op, ())
+        self.pointwise = torch.Tag.pointwise in op.tags and op._schema.name.split("::")[1] not in KEEPS_DTYPE
+        kept = self.signature.kept[1:] if self.random else self.signature.kept
+        self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
+        self._rates = [i for i, n in enumerate(kept) if n in ("dropout_p", "dropout") or (n == "p" and self._switches)]
+
+    def bind(self, args, kwargs) -> tuple[list[Any], list[torch.Tensor]]:
+        """The lowering's arguments, and the tensors among the call's own."""
+        values: list[Any] = []
+        operands: list[torch.Tensor] = []
+        given = len(args)
+        for i, p in enumerate(self.params):
+            kind = p.kind
+            if kind == "dropped":
+                continue
+            value = args[i] if i < given else kwargs.get(p.name, p.default)
+            if value is REQUIRED:
+                raise TypeError(f"{self.op} misses its argument {p.name!r}")
+            if kind == "dtype":
+                value = dtypes.to_jax(value)
+            elif kind == "array":
+                if isinstance(value, torch.Tensor):
+                    operands.append(value)
+                    value = array_of(value)
+            elif kind == "arrays":
+                operands.extend(v for v in value if v is not None)
+                value = [None if v is None else array_of(v) for v in value]
+            values.append(value)
+        if self.pointwise:
+            self._promote(values, operands)
+        return values, operands
+
+    def _promote(self, values: list[Any], operands: list[torch.Tensor]) -> None:
+        """Casts mixed operands to torch's common dtype, in place."""
+        first = operands[0].dtype
+        mixed = any(t.dtype is not first for t in operands)
+        if not mixed:
+            return
+        common = dtypes.to_jax(self.common(operands, values))
+        for i, value in enumerate(values):
+            if isinstance(value, jax.Array) and value.dtype != common:
+                values[i] = jax.lax.convert_element_type(value, common)
+
+    def common(self, operands, values=()) -> torch.dtype:
+        """torch's common dtype of tensors and numbers."""
+        kinds = [(t.dtype, 2 if t.dim() else 1) for t in operands]
+        numbers = [v for p, v in zip((p for p in self.params if p.kind != "dropped"), values) if p.kind == "array"]
+        kinds += [(dtypes.scalar_dtype(v), 0) for v in numbers if isinstance(v, (bool, int, float, complex))]
+        return dtypes.promote(kinds)
+
+    def inert(self, values) -> bool:
+        """Whether a random operator's own arguments say that nothing is drawn."""
+        return any(not values[i] for i in self._switches) or any(not values[i] for i in self._rates)
+
+    def write(self, out, args, kwargs):
+        """Stores what a hidden write computed; the lowering returns (result, *written values)."""
+        result, *written = out
+        bound = dict(zip((p.name for p in self.params), args)) | kwargs
+        for name, array in zip(self.writes, written):
+            if isinstance(target := bound.get(name), JaxTensor) and array is not None:
+                target.array = array.astype(target.array.dtype)
+        return result
+
+    def wrap(self, out, operands, origins, args, kwargs):
+        """JAX arrays in the result become tensors; anything else passes."""
+        if isinstance(out, (tuple, list)):
+            return type(out)(self.wrap(x, operands, origins, args, kwargs) for x in out)
+        if not isinstance(out, jax.Array):
+            return out
+        if not torch.is_grad_enabled() and is_float(out.dtype):
+            out = jax.lax.stop_gradient(out)
+        dtype = dtypes.TO_TORCH[out.dtype]
+        if dtype in NARROW and not x64():
+            dtype = self._wide(dtype, operands, args, kwargs)
+        return JaxTensor(out, dtype, origins)
+
+    def _wide(self, dtype, operands, args, kwargs) -> torch.dtype:
+        """The dtype that torch would have given, where JAX has only the 32-bit one."""
+        asked = kwargs.get("dtype")
+        if asked is not None:
+            return asked if dtypes.WIDE.get(asked) is dtype else dtype
+        given = {t.dtype for t in operands}
+        if dtype is torch.int32:
+            return torch.int64 if torch.int32 not in given else self._by_meta(dtype, args, kwargs)
+        if torch.float64 in given or torch.complex128 in given:
+            return self._by_meta(dtype, args, kwargs)
+        return dtype
+
+    def _by_meta(self, dtype, args, kwargs) -> torch.dtype:
+        """Asks torch's own shape function for the first result of this narrow dtype."""
+        args, kwargs = tree_map_only(torch.Tensor, to_meta, (args, kwargs))
+        out = self.op(*args, **kwargs)
+        for tensor in out if isinstance(out, (tuple, list)) else [out]:
+            if dtypes.WIDE.get(tensor.dtype, tensor.dtype) is dtype:
+                return tensor.dtype
+        return dtype
+
+    def size(self, args) -> int:
+        """How many elements a factory makes, 0 if its first argument is no shape."""
+        return _size(self.op, args)
+
+
+def _size(op, args) -> int:
+    shape = args[0] if args and isinstance(args[0], (list, tuple)) else None
+    return torch.Size(shape).numel() if shape is not None else 0
+
+
+def to_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """Shape, strides and dtype without values."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def array_of(tensor: torch.Tensor) -> jax.Array:
+    """The array inside a wrapper; a constant of the program for a tensor of torch's own."""
+    return tensor.array if isinstance(tensor, JaxTensor) else weights.to_jax(tensor)
+
+
+@lru_cache(None)
+def _call_of(op, row: Row | None) -> Call:
+    return Call(op, row)
+
+
+def call_of(op) -> Call:
+    """The (cached) way in which an operator is served now."""
+    return _call_of(op, table.get(op))
+
+
+

@@ -1,0 +1,159 @@
+"""Matrix products. Each is one ``dot_general``: a transpose of a weight would be materialised on the CPU."""
+
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from tojax.errors import Unsupported
+from tojax.torch.table import lowers, table
+
+aten = torch.ops.aten
+
+
+def contract(a, b, dims, out_dtype=None):
+    """Contracts ``dims`` (axis of a, axis of b); low precision accumulates in float32 on every backend."""
+    return lax.dot_general(a, b, (([dims[0]], [dims[1]]), ((), ())), preferred_element_type=out_dtype)
+
+
+def product(a, b, out_dtype=None):
+    """``a @ b`` with torch's (and numpy's) broadcasting of batch dimensions."""
+    if b.ndim <= 2:
+        return contract(a, b, (a.ndim - 1, 0), out_dtype)
+    if a.ndim > 1 and a.shape[:-2] == b.shape[:-2]:
+        batch = tuple(range(a.ndim - 2))
+        dims = (([a.ndim - 1], [b.ndim - 2]), (batch, batch))
+        return lax.dot_general(a, b, dims, preferred_element_type=out_dtype)
+    return jnp.matmul(a, b, preferred_element_type=out_dtype)
+
+
+def plus(self, out, beta, alpha):
+    """``beta * self + alpha * out``; with beta 0, NaN in self does not count."""
+    out = out if alpha == 1 else alpha * out
+    if beta == 0:
+        return out
+    return (self if beta == 1 else beta * self) + out
+
+
+@lowers(aten.linear)
+def linear(input, weight, bias):
+    out = contract(input, weight, (input.ndim - 1, weight.ndim - 1))
+    return out if bias is None else out + bias
+
+
+table.update(
+    {
+        aten.mm.default: lambda self, mat2: product(self, mat2),
+        aten.mm.dtype: lambda self, mat2, out_dtype: product(self, mat2, out_dtype),
+        aten.bmm.default: lambda self, mat2: product(self, mat2),
+        aten.bmm.dtype: lambda self, mat2, out_dtype: product(self, mat2, out_dtype),
+        aten.mv: lambda self, vec: product(self, vec),
+        aten.matmul: lambda self, other: product(self, other),
+        aten.linalg_matmul: lambda self, other: product(self, other),
+        aten.dot: lambda self, tensor: product(self, tensor),
+        aten.vdot: lambda self, other: product(lax.conj(self) if jnp.iscomplexobj(self) else self, other),
+        aten.inner: jnp.inner,
+        aten._int_mm: lambda self, mat2: product(self, mat2, jnp.int32),
+        aten.addmm.default: lambda self, mat1, mat2, beta, alpha: plus(self, product(mat1, mat2), beta, alpha),
+        aten.addmv: lambda self, mat, vec, beta, alpha: plus(self, product(mat, vec), beta, alpha),
+        aten.addr: lambda self, vec1, vec2, beta, alpha: plus(self, vec1[:, None] * vec2, beta, alpha),
+        aten.baddbmm.default: lambda self, batch1, batch2, beta, alpha: plus(
+            self, product(batch1, batch2), beta, alpha
+        ),
+        aten.addbmm: lambda self, batch1, batch2, beta, alpha: plus(
+            self, jnp.einsum("bij,bjk->ik", batch1, batch2), beta, alpha
+        ),
+        aten.bilinear: lambda input1, input2, weight, bias: (
+            jnp.einsum("...i,oij,...j->...o", input1, weight, input2) + (0 if bias is None else bias)
+        ),
+    }
+)
+
+
+@lowers(aten.addmm.dtype)
+def addmm_dtype(self, mat1, mat2, out_dtype, beta, alpha):
+    return plus(self.astype(out_dtype), product(mat1, mat2, out_dtype), beta, alpha)
+
+
+@lowers(aten.baddbmm.dtype)
+def baddbmm_dtype(self, batch1, batch2, out_dtype, beta, alpha):
+    return plus(self.astype(out_dtype), product(batch1, batch2, out_dtype), beta, alpha)
+
+
+@lowers(aten.einsum.default)
+def einsum(equation, tensors, path):
+    """An ellipsis that the output does not name is summed over; the path only decides the order."""
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    if arrow and "..." in inputs and "..." not in output:
+        out = jnp.einsum(f"{inputs}->...{output}", *tensors)
+        return out.sum(tuple(range(out.ndim - len(output))))
+    return jnp.einsum(inputs + arrow + output, *tensors)
+
+
+@lowers(aten.tensordot)
+def tensordot(self, other, dims_self, dims_other):
+    """A contracted dimension of size 1 broadcasts against the other tensor's."""
+    for i, j in zip(dims_self, dims_other, strict=True):
+        if self.shape[i] == 1 != other.shape[j]:
+            other = other.sum(j, keepdims=True)
+        elif other.shape[j] == 1 != self.shape[i]:
+            self = self.sum(i, keepdims=True)
+    return jnp.tensordot(self, other, (dims_self, dims_other))
+
+
+@lowers(aten._trilinear)
+def trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim):
+    i1, i2, i3 = (jnp.expand_dims(x, e) for x, e in ((i1, expand1), (i2, expand2), (i3, expand3)))
+    return (i1 * i2 * i3).sum(tuple(sumdim))
+
+
+@lowers(aten._grouped_mm)
+def grouped_mm(self, mat2, offs, bias, out_dtype):
+    """``offs`` holds the ends of the groups along the one dimension that is ragged."""
+    if bias is not None:
+        raise Unsupported("_grouped_mm with a bias", why="torch has no kernel for it either", do="add it afterwards")
+    if offs is None:
+        return product(self, mat2, out_dtype)
+    sizes = jnp.diff(offs, prepend=0)
+    # (which dimension is ragged, what is contracted, rhs's group dimension), after making the ragged one lhs's
+    flip = self.ndim == 3
+    lhs, rhs = (mat2, self) if flip else (self, mat2)
+    contracted = ([0], [2]) if flip else ([1], [rhs.ndim - 2])
+    groups = [0] if rhs.ndim == 3 else []
+    ragged = [1] if flip or rhs.ndim == 2 else [0]
+    dims = lax.RaggedDotDimensionNumbers((contracted, ([], [])), ragged, groups)
+    out = lax.ragged_dot_general(lhs, rhs, sizes, dims, preferred_element_type=out_dtype)
+    return out.T if flip else out
+
+
+@lowers(aten._weight_int8pack_mm)
+def weight_int8pack_mm(self, mat2, scales):
+    """One output row: a fused convert-multiply-reduce, which makes no float copy of the weight on the CPU."""
+    if self.shape[0] == 1:
+        out = (mat2.astype(jnp.float32) * self.astype(jnp.float32)).sum(1)[None] * scales
+        return out.astype(self.dtype)
+    return contract(self, mat2.astype(self.dtype), (1, 1)) * scales
+
+
+@lowers(aten._scaled_mm)
+def scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum):
+    """Scales per tensor or per row and column factor out of the product; blocks of them do not."""
+    rowwise = scale_a.shape == (self.shape[0], 1) and scale_b.shape == (1, mat2.shape[1])
+    if not rowwise and scale_a.size * scale_b.size != 1:
+        raise Unsupported(
+            f"_scaled_mm with scales of shapes {scale_a.shape} and {scale_b.shape}",
+            why="scales per block do not factor out of the product",
+            do="use scales per tensor or per row, or dequantize first",
+        )
+    if not rowwise:
+        scale_a, scale_b = scale_a.reshape(()), scale_b.reshape(())
+    out = product(self.astype(jnp.float32), mat2.astype(jnp.float32)) * scale_a * scale_b
+    out = out if bias is None else out + bias.astype(jnp.float32)
+    out = out if scale_result is None else out * scale_result
+    return out.astype(self.dtype if out_dtype is None else out_dtype)
+
+
+@lowers(aten._scaled_grouped_mm)
+def scaled_grouped_mm(
+    self, mat2, scale_a, scale_b, offs, bias, scale_result, out_dtype, use_fast_accum
+):
+    raise Unsupported("_scaled_grouped_mm", why="fp8 groups have no JAX form", do="dequantize the weights")

@@ -1,0 +1,155 @@
+"""A torch module or function as the source of a Model: weights swapped in, forward traced, writes read back."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from tojax import trees
+from tojax.errors import Unsupported
+from tojax.model import Model
+from tojax.torch import arguments, weights
+from tojax.torch.capture import as_module
+from tojax.torch.dtypes import TO_TORCH, of_input
+from tojax.torch.slots import Slots
+from tojax.torch.tensor import JaxTensor
+from tojax.torch.trace import array_of, lift, tracing
+
+
+@dataclass(frozen=True, eq=False)
+class TorchSource:
+    """Calls ``module`` with JAX arrays for weights; hashable by module and mode.
+
+    ``training`` holds the mode of every submodule, in the order of ``module.modules()``.
+    """
+
+    module: torch.nn.Module
+    training: tuple[bool, ...]
+    framework = "torch"
+
+    def __eq__(self, other):
+        same = isinstance(other, TorchSource) and self.module is other.module
+        return same and self.training == other.training
+
+    def __hash__(self):
+        return hash((id(self.module), self.training))
+
+    @property
+    def name(self) -> str:
+        """The class of the module."""
+        return type(self.module).__name__ if not hasattr(self.module, "function") else self.module.name
+
+    @functools.cached_property
+    def slots(self) -> Slots:
+        """Where the module keeps its tensors."""
+        return Slots.of(self.module)
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The signature of forward, without self."""
+        return inspect.signature(self.module.forward)
+
+    @property
+    def positional(self) -> list[str]:
+        """Names of the arguments that may be given by position."""
+        return [n for n, p in self.signature.parameters.items() if p.kind == p.POSITIONAL_OR_KEYWORD]
+
+    def in_mode(self, training: bool) -> TorchSource:
+        """The same source with every submodule in training or evaluation mode."""
+        return replace(self, training=(training,) * len(self.training))
+
+    def as_array(self, leaf: Any) -> Any:
+        """An input leaf as JAX takes it."""
+        return weights.to_jax(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, dict[str, jax.Array]]:
+        """Runs forward on arrays or tracers; returns its output and the state entries that it wrote."""
+        self.slots.check(params, state)
+        trees.register((args, kwargs))
+        arguments.check(self.signature, args, kwargs)
+        names = tuple(trees.names(args, kwargs, self.positional))
+        with tracing(rng, (*names, "the parameters", "the state")) as trace:
+            args, kwargs = self._inputs(args, kwargs)
+            tensors = self._weights(params, 1 << len(names)) | self._weights(state, 2 << len(names))
+            with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
+                out = self.module(*args, **kwargs)
+                out = trees.register(out)
+                is_tensor = lambda x: isinstance(x, torch.Tensor)
+                out = jax.tree.map(lambda x: array_of(x) if is_tensor(x) else x, out, is_leaf=is_tensor)
+                written = after()
+        return out, written
+
+    def _inputs(self, args, kwargs):
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, trees.Constant):
+                leaves[i] = lift(torch.from_numpy(leaf.array))
+            elif isinstance(leaf, torch.Tensor):
+                leaves[i] = lift(JaxTensor(weights.to_jax(leaf), leaf.dtype, 1 << i))
+            elif trees.is_array(leaf):
+                dtype = TO_TORCH[leaf.dtype] if isinstance(leaf, np.ndarray) else of_input(leaf.dtype)
+                leaves[i] = lift(JaxTensor(jax.numpy.asarray(leaf), dtype, 1 << i))
+        return jax.tree.unflatten(structure, leaves)
+
+    def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
+        dtypes = self.slots.dtypes
+        return {k: lift(JaxTensor(jax.numpy.asarray(v), dtypes.get(k), origin)) for k, v in arrays.items()}
+
+    def write_back(self, params, state) -> torch.nn.Module:
+        """Copies params and state into the module's own tensors and returns it."""
+        self.slots.check(params, state)
+        with torch.no_grad():
+            for name, array in {**params, **state}.items():
+                self.slots.tensors[name].copy_(weights.to_torch(array))
+        return self.module
+
+
+def source_of(module: torch.nn.Module) -> TorchSource:
+    """A module as a source, in the mode that it is in."""
+    return TorchSource(module, tuple(m.training for m in module.modules()))
+
+
+def from_torch(source: torch.nn.Module | Callable) -> Model:
+    """A torch module, or any function of torch tensors, as a pure JAX function plus a params pytree.
+
+    The module's mode (train or eval, submodule by submodule) is kept. The weights are copied; tied weights are one
+    entry under their first name. Modules that a function refers to (as a method, in its closure, in a partial) bring
+    their weights along under the name that the function knows them by.
+
+    Args:
+      source: an ``nn.Module``, or a callable whose tensors come in as arguments.
+
+    Returns:
+      A Model: ``params`` holds the floating-point parameters, ``state`` the buffers and all other parameters.
+
+    Raises:
+      Unsupported: ``source`` is neither, or one of its tensors has no JAX counterpart.
+
+    Example:
+      >>> import torch, numpy as np
+      >>> model = from_torch(torch.nn.Linear(3, 2))
+      >>> model(np.ones((5, 3), np.float32)).shape
+      (5, 2)
+      >>> sorted(model.params)
+      ['bias', 'weight']
+      >>> from_torch(lambda x: x.flip(0))(np.arange(3)).tolist()
+      [2, 1, 0]
+    """
+    if isinstance(source, type) or not callable(source):
+        raise Unsupported(
+            f"from_torch takes an nn.Module or a function, not {source!r}",
+            why="a class has no weights yet" if isinstance(source, type) else "it cannot be called",
+            do="pass an instance: tojax.from_torch(Module(...))",
+        )
+    built = source_of(source if isinstance(source, torch.nn.Module) else as_module(source))
+    slots = built.slots
+    params = {k: weights.to_jax(slots.tensors[k]) for k in slots.params}
+    state = {k: weights.to_jax(slots.tensors[k]) for k in slots.state}
+    return Model(params, state, built)

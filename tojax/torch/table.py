@@ -1,0 +1,56 @@
+"""torch's schemas as the registry: how an ``aten`` operator's schema becomes a row's signature."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from tojax.table import REQUIRED, Param, Signature, Table
+
+DROPPED = {"Device", "Layout", "MemoryFormat", "Generator", "Stream"}
+DROPPED_NAMES = {"pin_memory", "non_blocking"}
+
+
+def kind_of(argument) -> str:
+    """What a schema argument is to a lowering: array, arrays, dtype, value, or dropped."""
+    text = str(argument.real_type)
+    bare = text.removeprefix("Optional[").removesuffix("]") if text.startswith("Optional") else text
+    if bare in DROPPED or argument.name in DROPPED_NAMES:
+        return "dropped"
+    if bare == "ScalarType":
+        return "dtype"
+    return {"Tensor": "array", "List[Tensor]": "arrays", "List[Optional[Tensor]]": "arrays"}.get(bare, "value")
+
+
+@lru_cache(None)
+def read(op: torch._ops.OpOverload) -> Signature:
+    """The signature that ``op._schema`` and its tags describe."""
+    schema = op._schema
+    return Signature(
+        name=str(op),
+        params=tuple(
+            Param(a.name, kind_of(a), a.default_value if a.has_default_value() else REQUIRED) for a in schema.arguments
+        ),
+        text=str(schema),
+        random=torch.Tag.nondeterministic_seeded in op.tags,
+        writes=tuple(a.name for a in schema.arguments if a.is_write),
+    )
+
+
+def overloads(key) -> list[torch._ops.OpOverload]:
+    """The overload itself, or a packet's overloads that take tensors, write nothing and name no dimensions."""
+    if isinstance(key, torch._ops.OpOverload):
+        return [key]
+    found = [getattr(key, name) for name in key.overloads()]
+    return [op for op in found if _lowerable(op._schema)]
+
+
+def _lowerable(schema) -> bool:
+    types = [str(a.real_type) for a in schema.arguments]
+    tensors = any("Tensor" in str(t.real_type) for t in (*schema.arguments, *schema.returns))
+    return tensors and not any(a.is_write for a in schema.arguments) and not any("Dimname" in t for t in types)
+
+
+table = Table("torch", read, overloads)
+lowers = table.lowers

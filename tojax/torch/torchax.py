@@ -1,0 +1,34 @@
+"""torchax's calling convention, for code that has it already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import torch
+
+from tojax.torch.source import from_torch
+
+
+def extract_jax(module: torch.nn.Module) -> tuple[dict[str, jax.Array], Callable[..., Any]]:
+    """The module as ``(weights, func)`` with ``func(weights, args_tuple, kwargs_dict)``.
+
+    ``weights`` holds params and state alike, as torchax's does. What forward writes to the state is not
+    returned; use ``from_torch(module).apply(..., mutable=True)`` for that.
+
+    Example:
+      >>> import torch, numpy as np
+      >>> weights, func = extract_jax(torch.nn.Linear(3, 2))
+      >>> func(weights, (np.ones((4, 3), np.float32),), {}).shape
+      (4, 2)
+    """
+    model = from_torch(module)
+    names = set(model.params)
+
+    def func(weights, args=(), kwargs=None, rng=None):
+        params = {k: v for k, v in weights.items() if k in names}
+        state = {k: v for k, v in weights.items() if k not in names}
+        return model.apply(params, *args, state=state, rng=rng, **(kwargs or {}))
+
+    return {**model.params, **model.state}, func

@@ -1,0 +1,228 @@
+"""The engine: torch code runs once over wrapper tensors, each operator is lowered as it is dispatched.
+
+torch's C++ functionalization, switched on around the call, turns views and in-place writes into functional
+operators. Autograd's dispatch keys are switched off, so that composite operators (``linear``, ``layer_norm``,
+``scaled_dot_product_attention``) arrive whole. A dispatch mode then sees every operator: those that touch a traced
+value are lowered, those on torch tensors alone stay torch (partial evaluation), and whatever is random takes a key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from tojax.errors import DataDependent, MissingOps, MissingRng
+from tojax.torch import blame, weights
+from tojax.torch.calls import Call, call_of
+from tojax.torch.constants import ConstantsMode
+from tojax.torch.dtypes import to_jax
+from tojax.torch.tensor import JaxTensor
+
+FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
+LOCK = threading.RLock()  # torch's compiling flag and a module's attributes are process-wide
+WATCHERS: list[Counter] = []
+LARGE = 1 << 16  # elements; a factory's larger results are computed in the program, not stored in it
+CONCRETIZATION = (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError)
+
+
+class Trace(TorchDispatchMode):
+    """Lowers what is dispatched while it is active; see the module's docstring.
+
+    Args:
+      rng: the key that random operators draw from, None if there is none.
+      inputs: names of the inputs, bit ``i`` of ``JaxTensor.origins`` is ``inputs[i]``.
+    """
+
+    def __init__(self, rng: jax.Array | None = None, inputs: tuple[str, ...] = ()):
+        super().__init__()
+        self.rng, self.inputs, self.draws = rng, inputs, 0
+        self.missing: dict[str, tuple[Any, str]] = {}
+        self.decomposing: set[Any] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the wrapper that says so imports all of Dynamo
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        call = call_of(op)
+        for watcher in WATCHERS:
+            watcher[op] += 1
+        traced = JaxTensor in types
+        if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
+            return op(*args, **kwargs)
+        if call.row is None:
+            return self.without_row(op, args, kwargs)
+        return self.lower(call, args, kwargs)
+
+    def lower(self, call: Call, args, kwargs):
+        """Calls the row's lowering with JAX arrays, wraps what it returns."""
+        values, operands = call.bind(args, kwargs)
+        if call.random:
+            values.insert(0, None if call.inert(values) else self.key(call))
+        try:
+            out = call.row.lowering(*values)
+        except CONCRETIZATION as error:
+            raise self.data_dependent(str(call.op), operands) from error
+        origins = 0
+        for operand in operands:
+            origins |= getattr(operand, "origins", 0)
+        if call.writes:
+            out = call.write(out, args, kwargs)
+        result = call.wrap(out, operands, origins, args, kwargs)
+        if call.view and isinstance(result, JaxTensor):
+            result.made_by = (call.op, args, kwargs)
+        return result
+
+    def key(self, call: Call) -> jax.Array:
+        """A fresh key for one random operator."""
+        if self.rng is None:
+            raise MissingRng(
+                f"{call.op} draws random numbers and there is no rng",
+                where=blame.where(),
+                why="a JAX function gets its randomness as an argument",
+                do="pass rng=jax.random.key(0), or use model.eval() if nothing should be random",
+            )
+        self.draws += 1
+        return jax.random.fold_in(self.rng, self.draws)
+
+    def data_dependent(self, what: str, operands, error=None) -> DataDependent:
+        """The error for a value that Python code or a shape needs while it is traced."""
+        origins = 0
+        for operand in operands:
+            origins |= getattr(operand, "origins", 0)
+        names = tuple(name for i, name in enumerate(self.inputs) if origins >> i & 1)
+        said = ", ".join(names) or "a traced value"
+        return DataDependent(
+            f"{what} needs the values of {said} while they are traced",
+            arguments=names,
+            where=blame.where(error),
+            why="the program is compiled for all values at once, so none is known yet",
+            do=f"call model(...), which makes such arguments static, or close over {names[0] if names else 'it'}"
+            " instead of tracing it, or call model.apply outside jax.jit",
+        )
+
+    def without_row(self, op, args, kwargs):
+        """torch's own decomposition: its C++ above functionalization again, its Python, which writes nothing, here."""
+        if op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+            with self.above():
+                return lower_tree(op.decompose(*lift(args), **lift(kwargs)))
+        function = decomposition_table.get(op) or getattr(op, "impl_aten", None)
+        if function is None or op in self.decomposing:  # some decompositions come back to their operator
+            return self.note_missing(op, args, kwargs)
+        self.decomposing.add(op)
+        try:
+            with self:
+                return function(*args, **kwargs)
+        finally:
+            self.decomposing.discard(op)
+
+    def note_missing(self, op, args, kwargs):
+        """Zeros of the right shape stand in for the result, so that one run finds all missing operators."""
+        self.missing.setdefault(str(op), (op, blame.where()))
+        meta = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+        try:
+            shapes = op(*tree_map_only(torch.Tensor, meta, args), **tree_map_only(torch.Tensor, meta, kwargs))
+        except Exception as error:
+            raise self.missing_ops() from error
+        stand_in = lambda t: JaxTensor(jnp.zeros(t.shape, to_jax(t.dtype)), t.dtype)
+        return tree_map_only(torch.Tensor, stand_in, shapes)
+
+    def missing_ops(self) -> MissingOps:
+        """The error that lists every operator without a lowering, with a stub to paste."""
+        return blame.missing_ops({name: op for name, (op, _) in self.missing.items()}, {n: w for n, (_, w) in self.missing.items()})
+
+    @contextlib.contextmanager
+    def above(self) -> Iterator[None]:
+        """Back above functionalization, from inside the handler."""
+        excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(FUNCTIONALIZE)
+        torch._C._dispatch_tls_set_dispatch_key_excluded(FUNCTIONALIZE, False)
+        try:
+            with self:
+                yield
+        finally:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(FUNCTIONALIZE, excluded)
+
+
+def lift(tree):
+    """Tensors of the trace into functional tensors, which torch code may write to."""
+    return tree_map_only(torch.Tensor, lambda t: t if torch._is_functional_tensor(t) else torch._to_functional_tensor(t), tree)
+
+
+def lower_tree(tree):
+    """Functional tensors back into what they hold, pending writes applied."""
+    return tree_map_only(torch.Tensor, inner, tree)
+
+
+def inner(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor inside a functional tensor, pending writes applied."""
+    if not torch._is_functional_tensor(tensor):
+        return tensor
+    torch._sync(tensor)
+    return torch._from_functional_tensor(tensor)
+
+
+def array_of(tensor: torch.Tensor) -> jax.Array:
+    """The JAX array of a tensor of the trace, functional or not."""
+    tensor = inner(tensor)
+    return tensor.array if isinstance(tensor, JaxTensor) else weights.to_jax(tensor)
+
+
+@contextlib.contextmanager
+def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
+    """Everything that is switched on while torch code is traced; one thread at a time."""
+    trace = Trace(rng, inputs)
+    with LOCK, contextlib.ExitStack() as stack:
+        stack.enter_context(_switched(lambda: torch.compiler._is_compiling_flag, _set_compiling, True))
+        stack.enter_context(_switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False))
+        mha = torch.backends.mha
+        stack.enter_context(_switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False))
+        torch._enable_functionalization(reapply_views=True)
+        stack.callback(torch._disable_functionalization)
+        stack.enter_context(torch.enable_grad())  # so that a no_grad region inside forward shows
+        stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+        stack.enter_context(ConstantsMode(trace))
+        stack.enter_context(trace)
+        try:
+            yield trace
+        except Exception as error:
+            if trace.missing and not isinstance(error, MissingOps):
+                raise trace.missing_ops() from error
+            raise
+    if trace.missing:
+        raise trace.missing_ops()
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Counter]:
+    """Counts the operators that are dispatched by traces in here."""
+    WATCHERS.append(seen := Counter())
+    try:
+        yield seen
+    finally:
+        WATCHERS.remove(seen)
+
+
+def _set_compiling(value: bool) -> None:
+    torch.compiler._is_compiling_flag = value
+
+
+@contextlib.contextmanager
+def _switched(get, put, value: bool) -> Iterator[None]:
+    """A switch of torch's at ``value`` for a while."""
+    was = get()
+    put(value)
+    try:
+        yield
+    finally:
+        put(was)

@@ -1,0 +1,67 @@
+"""Weights between torch and JAX."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from tojax.dtypes import x64
+from tojax.errors import Unsupported
+from tojax.torch.dtypes import TO_TORCH, WIDE
+
+
+def to_jax(tensor: torch.Tensor) -> jax.Array:
+    """A copy of a torch tensor as a JAX array; 64-bit types are narrowed while x64 is off.
+
+    Raises:
+      Unsupported: a 64-bit integer does not fit 32 bits, or the tensor is sparse, quantized or on "meta".
+
+    Example:
+      >>> to_jax(torch.arange(3))
+      Array([0, 1, 2], dtype=int32)
+    """
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        raise Unsupported(
+            f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} has no JAX array",
+            do="give a dense tensor with values: tensor.to_dense(), tensor.dequantize()",
+        )
+    if tensor.dtype in WIDE and not x64():
+        tensor = _narrow(tensor)
+    copy = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    if copy.numel() == 0 or copy.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        return jnp.asarray(copy.numpy())
+    # The copy belongs to nobody else, so JAX takes over its memory instead of copying again.
+    return jax.dlpack.from_dlpack(copy)
+
+
+def _narrow(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype is not torch.int64:
+        return tensor.to(WIDE[tensor.dtype])
+    small, wide = torch.iinfo(torch.int32), torch.iinfo(torch.int64)
+    clamped = tensor.clamp(small.min, small.max)
+    lost = tensor[(tensor != clamped) & (tensor != wide.min) & (tensor != wide.max)]  # the limits mean "none"
+    if lost.numel():
+        raise Unsupported(
+            f"int64 values such as {int(lost[0])} do not fit 32 bits",
+            why="JAX keeps 32-bit integers unless x64 is on",
+            do='call jax.config.update("jax_enable_x64", True) first',
+        )
+    return clamped.to(torch.int32)
+
+
+def to_torch(array: jax.Array) -> torch.Tensor:
+    """A copy of a JAX array as a torch tensor on the CPU.
+
+    Example:
+      >>> to_torch(jnp.ones(2, jnp.bfloat16))
+      tensor([1., 1.], dtype=torch.bfloat16)
+    """
+    values = np.array(jax.device_get(array), order="C")
+    dtype = TO_TORCH[values.dtype]
+    if values.dtype.kind == "V" or dtype.itemsize < 4 and dtype.is_floating_point:
+        bits = torch.from_numpy(values.view(f"u{values.dtype.itemsize}"))
+        return bits.view(dtype)
+    return torch.from_numpy(values)

@@ -1,0 +1,178 @@
+"""Any container of arrays becomes a JAX pytree, so that users register nothing by hand.
+
+Tuples, lists, dicts and whatever is registered already are left to JAX. A dataclass (model outputs, which are
+dicts as well) is flattened by its fields, any other object that holds arrays (caches and their layers) by its
+attributes: those with arrays in them are children under their own names, the rest is static.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import GetAttrKey, default_registry
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def is_array(x: Any) -> bool:
+    """Whether ``x`` is an array of any framework: it has a shape and a dtype.
+
+    Example:
+      >>> import numpy as np
+      >>> is_array(np.zeros(2)), is_array([1, 2])
+      (True, False)
+    """
+    return hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, type)
+
+
+class Static:
+    """A value that rides in a tree's structure: compared with ``==``, hashed where it can be.
+
+    Example:
+      >>> Static([1, 2]) == Static([1, 2])
+      True
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        if not isinstance(other, Static) or type(self.value) is not type(other.value):
+            return False
+        return self.value is other.value or bool(self.value == other.value)
+
+    def __hash__(self):
+        try:
+            return hash((type(self.value), self.value))
+        except TypeError:
+            return hash(type(self.value))
+
+    def __repr__(self):
+        return f"Static({self.value!r})"
+
+
+class Constant:
+    """An array that is known while tracing: compared and hashed by its content.
+
+    Example:
+      >>> import numpy as np
+      >>> Constant(np.arange(3)) == Constant(np.arange(3))
+      True
+    """
+
+    __slots__ = ("array",)
+
+    def __init__(self, array):
+        self.array = np.asarray(array)
+
+    def _content(self):
+        return self.array.dtype.str, self.array.shape, self.array.tobytes()
+
+    def __eq__(self, other):
+        return isinstance(other, Constant) and self._content() == other._content()
+
+    def __hash__(self):
+        return hash(self._content())
+
+
+jax.tree_util.register_pytree_node(Static, lambda s: ((), s), lambda s, _: s)
+
+
+def names(args: tuple, kwargs: dict, positional: Sequence[str] = ()) -> list[str]:
+    """A name for every leaf of a call's arguments, as the user would write it.
+
+    Example:
+      >>> names((1, [2, 3]), {"mask": 4}, ["x", "pair"])
+      ['x', 'pair[0]', 'pair[1]', 'mask']
+    """
+    found = []
+    for path, _ in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:
+        kind, key, rest = path[0].idx, path[1], path[2:]
+        if kind == 1:
+            name = key.key
+        else:
+            name = positional[key.idx] if key.idx < len(positional) else f"args[{key.idx}]"
+        found.append(name + jax.tree_util.keystr(rest))
+    return found
+
+
+def register(tree: Any) -> Any:
+    """Registers every container class found in ``tree`` with JAX; returns ``tree``.
+
+    Example:
+      >>> import numpy as np, types
+      >>> box = register(types.SimpleNamespace(size=3, weight=np.ones(2)))
+      >>> [len(x) for x in jax.tree.leaves(box)]
+      [2]
+    """
+    _register(tree, set())
+    return tree
+
+
+def _register(node: Any, seen: set[int]) -> None:
+    if isinstance(node, PLAIN) or is_array(node) or id(node) in seen:
+        return
+    seen.add(id(node))
+    level = default_registry.flatten_one_level(node)
+    if level is None and _is_container(node):
+        _adopt(type(node))
+        level = default_registry.flatten_one_level(node)
+    for child in level[0] if level else ():
+        _register(child, seen)
+
+
+def _is_container(node: Any) -> bool:
+    if isinstance(node, type) or not hasattr(node, "__dict__"):
+        return False
+    if dataclasses.is_dataclass(node) or isinstance(node, (dict, list, tuple)):
+        return True
+    return any(_is_dynamic(v, {id(node)}) for v in vars(node).values())
+
+
+def _is_dynamic(value: Any, seen: set[int]) -> bool:
+    """Whether arrays (or what a tree transformation puts in their place) are inside ``value``."""
+    if isinstance(value, (*PLAIN, type)) or callable(value) or id(value) in seen:
+        return False
+    if is_array(value) or type(value) is object:
+        return True
+    seen = seen | {id(value)}
+    level = default_registry.flatten_one_level(value)
+    children = level[0] if level else getattr(value, "__dict__", {}).values()
+    return any(_is_dynamic(child, seen) for child in children)
+
+
+def _adopt(cls: type) -> None:
+    mapping, data = issubclass(cls, dict), dataclasses.is_dataclass(cls)
+
+    def split(x):
+        values = {f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)} if data else dict(vars(x))
+        if mapping:
+            values.update(x)
+        if data or mapping:
+            dynamic = [k for k, v in values.items() if not isinstance(v, PLAIN)]
+        else:
+            dynamic = [k for k, v in values.items() if _is_dynamic(v, {id(x)})]
+        static = {k: v for k, v in values.items() if k not in dynamic}
+        return [(GetAttrKey(k), values[k]) for k in dynamic], (tuple(dynamic), Static(static))
+
+    def join(aux, children):
+        names, static = aux
+        values = {**static.value, **dict(zip(names, children))}
+        new = cls.__new__(cls)
+        for name, value in values.items():
+            object.__setattr__(new, name, value)
+            if mapping and not (data and value is None):
+                dict.__setitem__(new, name, value)
+        return new
+
+    def flatten(x):
+        children, aux = split(x)
+        return [child for _, child in children], aux
+
+    jax.tree_util.register_pytree_with_keys(cls, split, join, flatten)
