@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,15 @@ NEEDS = {
 }
 MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(package) is None}
 collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in ("tojax", "tests")]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Below tests/*/ only test_*.py is collected: the scripts there hold no examples."""
+    if not collection_path.is_relative_to(config.rootpath):
+        return None
+    parts = collection_path.relative_to(config.rootpath).parts
+    inner = parts[:1] == ("tests",) and len(parts) > 2 and collection_path.suffix == ".py"
+    return True if inner and not parts[-1].startswith("test_") else None
 
 
 def pytest_report_header() -> list[str]:

@@ -12,8 +12,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tojax.frontends import convert
-    from tojax.hf import from_pretrained, generate
-    from tojax.model import Model
+    from tojax.hf._generate import generate
+    from tojax.hf.load import from_pretrained
+    from tojax.model import Model, load
     from tojax.torch import from_torch, lowers
     from tojax.torch.torchax import extract_jax
 
@@ -21,12 +22,13 @@ _HOME = {
     "Model": "tojax.model",
     "convert": "tojax.frontends",
     "extract_jax": "tojax.torch.torchax",
-    "from_pretrained": "tojax.hf",
+    "from_pretrained": "tojax.hf.load",
     "from_torch": "tojax.torch",
-    "generate": "tojax.hf",
+    "generate": "tojax.hf._generate",
+    "load": "tojax.model",
     "lowers": "tojax.torch",
 }
-__all__ = ["Model", "convert", "extract_jax", "from_pretrained", "from_torch", "generate", "lowers"]
+__all__ = ["Model", "convert", "extract_jax", "from_pretrained", "from_torch", "generate", "load", "lowers"]
 
 
 def __getattr__(name: str):

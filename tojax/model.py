@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +11,8 @@ from typing import Any, Protocol
 
 import jax
 
-from tojax import trees
-from tojax.errors import DataDependent, StateDropped, StaticArgument
+from tojax import saved, trees
+from tojax.errors import DataDependent, StateDropped, StaticArgument, WrongArguments
 from tojax.trees import Static
 
 
@@ -47,7 +48,7 @@ class Model:
 
     Example:
       >>> import jax, numpy as np, torch
-      >>> model = from_torch(torch.nn.Linear(3, 2))
+      >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
       >>> x = np.ones((4, 3), np.float32)
       >>> loss = lambda params: (model.apply(params, x) ** 2).mean()
       >>> jax.grad(loss)(model.params)["weight"].shape
@@ -80,6 +81,7 @@ class Model:
             static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
             arrays = [x for x, s in zip(leaves, static) if s is None]
             try:
+                _remember(self.source, structure, static, leaves, rng)
                 out = _run(self.source, structure, static, self.params, self.state, arrays, rng)
                 return jax.tree.map(_unwrap, out, is_leaf=lambda x: isinstance(x, Static))
             except DataDependent as error:
@@ -113,7 +115,7 @@ class Model:
 
         Example:
           >>> import numpy as np, torch
-          >>> model = from_torch(torch.nn.BatchNorm1d(3).train())
+          >>> model = tojax.from_torch(torch.nn.BatchNorm1d(3).train())
           >>> x = np.ones((4, 3), np.float32)
           >>> out, state = model.apply(model.params, x, mutable=True)
           >>> int(state["num_batches_tracked"])
@@ -146,12 +148,69 @@ class Model:
         """The torch module with params and state written into it."""
         return self.source.write_back(self.params, self.state)
 
+    def save(self, folder: str | os.PathLike, *args, rng: jax.Array | None = None, **kwargs) -> None:
+        """Writes the model so that ``tojax.load`` runs it again without the source framework.
+
+        Args:
+          folder: where to; it appears whole or not at all.
+          *args, rng, **kwargs: an example of the call to save (shapes and dtypes count, values of arrays do not). Without
+            one, every kind of call made with ``model(...)`` so far is saved.
+
+        Raises:
+          WrongArguments: there is neither an example nor a call so far, or the folder holds something else.
+
+        Example:
+          >>> import numpy as np, tempfile, torch
+          >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
+          >>> folder = tempfile.mkdtemp() + "/linear"
+          >>> model.save(folder, np.ones((5, 3), np.float32))
+          >>> tojax.load(folder)(np.ones((5, 3), np.float32)).shape
+          (5, 2)
+        """
+        calls = [(args, kwargs, rng)] if args or kwargs else list(_CALLS.get(self.source, {}).values())
+        if not calls:
+            raise WrongArguments(
+                "there is no call to save",
+                why="a program is compiled for the shapes of its inputs",
+                do="give an example: model.save(folder, *args, **kwargs), or call model(...) first",
+            )
+        saved.save(self.source, self.params, self.state, folder, calls)
+
+    def save_pretrained(self, folder: str | os.PathLike) -> None:
+        """Writes a Hugging Face checkpoint that transformers loads, from a model that came from one."""
+        self.to_torch().save_pretrained(folder)
+
+    def generate(self, input_ids, *args, **kwargs) -> Any:
+        """``tojax.generate(self, input_ids, ...)``."""
+        import tojax
+
+        return tojax.generate(self, input_ids, *args, **kwargs)
+
     def __repr__(self) -> str:
         return describe(self)
 
 
+def load(folder: str | os.PathLike) -> Model:
+    """A model that ``model.save`` wrote; needs JAX alone.
+
+    Outputs of classes that JAX does not know come as dicts with attributes.
+
+    Raises:
+      BadCheckpoint: the folder is none, or damaged.
+    """
+    return Model(*saved.read(folder))
+
+
 jax.tree_util.register_dataclass(Model, data_fields=["params", "state"], meta_fields=["source"])
 _PINNED: dict[Any, set[str]] = {}
+_CALLS: dict[Any, dict[Any, tuple]] = {}
+
+
+def _remember(source, structure, static, leaves, rng) -> None:
+    """Keeps the shapes of a kind of call, for ``save``."""
+    kept = [jax.ShapeDtypeStruct(x.shape, x.dtype) if s is None else _unwrap(s) for x, s in zip(leaves, static)]
+    key = (structure, tuple(map(str, kept)), rng is None)
+    _CALLS.setdefault(source, {}).setdefault(key, (*jax.tree.unflatten(structure, kept), rng))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -8,6 +8,7 @@ attributes: those with arrays in them are children under their own names, the re
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -120,7 +121,10 @@ def _register(node: Any, seen: set[int]) -> None:
         return
     seen.add(id(node))
     level = default_registry.flatten_one_level(node)
-    if level is None and _is_container(node):
+    if level is None and hasattr(type(node), "n_sequence_fields"):  # a struct sequence, such as torch.return_types
+        _adopt_sequence(type(node))
+        level = default_registry.flatten_one_level(node)
+    elif level is None and _is_container(node):
         _adopt(type(node))
         level = default_registry.flatten_one_level(node)
     for child in level[0] if level else ():
@@ -147,8 +151,13 @@ def _is_dynamic(value: Any, seen: set[int]) -> bool:
     return any(_is_dynamic(child, seen) for child in children)
 
 
+def _adopt_sequence(cls: type) -> None:
+    jax.tree_util.register_pytree_node(cls, lambda x: (tuple(x), None), lambda _, children: cls(children))
+
+
 def _adopt(cls: type) -> None:
     mapping, data = issubclass(cls, dict), dataclasses.is_dataclass(cls)
+    store = OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
 
     def split(x):
         values = {f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)} if data else dict(vars(x))
@@ -168,7 +177,7 @@ def _adopt(cls: type) -> None:
         for name, value in values.items():
             object.__setattr__(new, name, value)
             if mapping and not (data and value is None):
-                dict.__setitem__(new, name, value)
+                store(new, name, value)
         return new
 
     def flatten(x):

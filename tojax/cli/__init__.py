@@ -40,9 +40,9 @@ def run(
     The difference is the largest one of any output, relative to that output's largest value. Exit code 1: the
     checkpoint or the model cannot be served; 3: JAX and PyTorch disagree.
     """
-    from tojax.cli import run as verb
+    from tojax.cli._run import run as verb
 
-    verb.run(source, prompt, max_new_tokens, dtype, task, allow_pickle, START)
+    verb(source, prompt, max_new_tokens, dtype, task, allow_pickle, START)
 
 
 @app.command()
@@ -54,9 +54,9 @@ def generate(
     allow_pickle: Pickle = False,
 ):
     """Continue a text greedily; prints nothing but the text."""
-    from tojax.cli import text
+    from tojax.cli._generate import generate as verb
 
-    text.generate(source, prompt, max_new_tokens, dtype, allow_pickle)
+    verb(source, prompt, max_new_tokens, dtype, allow_pickle)
 
 
 @app.command()
@@ -65,9 +65,9 @@ def inspect(source: Source, task: Task = None):
 
     Exit code 1: no checkpoint; 4: some operator of the model has no lowering.
     """
-    from tojax.cli import inspect as verb
+    from tojax.cli._inspect import inspect as verb
 
-    verb.inspect(source, task)
+    verb(source, task)
 
 
 @app.command()
@@ -76,9 +76,9 @@ def ops(
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
 ):
     """List the torch operators that have a lowering, with their schemas and where the lowering is."""
-    from tojax.cli import ops as verb
+    from tojax.cli._ops import ops as verb
 
-    verb.ops(name, markdown)
+    verb(name, markdown)
 
 
 def main() -> None:

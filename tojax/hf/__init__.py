@@ -1,6 +1,5 @@
-"""Hugging Face: checkpoints in, text out. There is no folder of models here: transformers has them."""
+"""Hugging Face: checkpoints in, text out. There is no folder of models here: transformers has them.
 
-from tojax.hf._generate import generate
-from tojax.hf.load import from_pretrained
-
-__all__ = ["from_pretrained", "generate"]
+The public functions are loaded by the facade when they are used, so that a folder can be looked at (``checkpoint``)
+before anything heavy is imported.
+"""

@@ -10,7 +10,7 @@ from types import FrameType
 import jax
 import torch
 
-from tojax.errors import MissingOps
+from tojax.errors import ForwardFailed, MissingOps
 from tojax.torch.table import read, table
 
 HERE = Path(__file__).resolve().parents[1]
@@ -52,9 +52,21 @@ def short(file: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
+def failed(op, operands, error: Exception) -> ForwardFailed:
+    """The error for a lowering that JAX refuses, nearly always for the operands' shapes."""
+    shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}[{','.join(map(str, t.shape))}]" for t in operands)
+    return ForwardFailed(
+        f"{op} cannot be computed: {' '.join(str(error).split())[:200]}",
+        where=where(),
+        why=f"its operands are {shapes}",
+        do="check the shapes and dtypes of the model's inputs",
+    )
+
+
 def missing_ops(ops: dict[str, torch._ops.OpOverload], places: dict[str, str]) -> MissingOps:
     """The error that names all operators without a lowering, with a stub to paste for the first."""
-    said = "; ".join(f"{name} in {places[name]}" for name in ops)
+    said = "; ".join(f"{name} in {places[name]}" for name in list(ops)[:6])
+    said += f"; and {len(ops) - 6} more" if len(ops) > 6 else ""
     name, op = next(iter(ops.items()))
     near = table.like(name)
     stub = f"@tojax.lowers(torch.ops.{name})\n         def {name.split('.')[1]}({', '.join(read(op).kept)}): ..."

@@ -44,7 +44,7 @@ class Slots:
                     if name in tensors:
                         continue
                     tensors[name] = tensor
-                    trained = held is child._parameters and (tensor.is_floating_point() or tensor.is_complex())
+                    trained = held is child._parameters and tensor.requires_grad
                     (params if trained else state).append(name)
         return cls(module, tensors, params, state, places)
 

@@ -127,19 +127,19 @@ def from_torch(source: torch.nn.Module | Callable) -> Model:
       source: an ``nn.Module``, or a callable whose tensors come in as arguments.
 
     Returns:
-      A Model: ``params`` holds the floating-point parameters, ``state`` the buffers and all other parameters.
+      A Model: ``params`` holds the parameters that require a gradient, ``state`` the others and the buffers.
 
     Raises:
       Unsupported: ``source`` is neither, or one of its tensors has no JAX counterpart.
 
     Example:
       >>> import torch, numpy as np
-      >>> model = from_torch(torch.nn.Linear(3, 2))
+      >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
       >>> model(np.ones((5, 3), np.float32)).shape
       (5, 2)
       >>> sorted(model.params)
       ['bias', 'weight']
-      >>> from_torch(lambda x: x.flip(0))(np.arange(3)).tolist()
+      >>> tojax.from_torch(lambda x: x.flip(0))(np.arange(3)).tolist()
       [2, 1, 0]
     """
     if isinstance(source, type) or not callable(source):

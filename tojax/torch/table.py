@@ -23,15 +23,19 @@ def kind_of(argument) -> str:
     return {"Tensor": "array", "List[Tensor]": "arrays", "List[Optional[Tensor]]": "arrays"}.get(bare, "value")
 
 
+def default_of(argument):
+    """A default dtype is given as a number of torch's C++; only int64's occurs."""
+    default = argument.default_value if argument.has_default_value() else REQUIRED
+    return torch.int64 if kind_of(argument) == "dtype" and default == 4 else default
+
+
 @lru_cache(None)
 def read(op: torch._ops.OpOverload) -> Signature:
     """The signature that ``op._schema`` and its tags describe."""
     schema = op._schema
     return Signature(
         name=str(op),
-        params=tuple(
-            Param(a.name, kind_of(a), a.default_value if a.has_default_value() else REQUIRED) for a in schema.arguments
-        ),
+        params=tuple(Param(a.name, kind_of(a), default_of(a)) for a in schema.arguments),
         text=str(schema),
         random=torch.Tag.nondeterministic_seeded in op.tags,
         writes=tuple(a.name for a in schema.arguments if a.is_write),
@@ -49,7 +53,7 @@ def overloads(key) -> list[torch._ops.OpOverload]:
 def _lowerable(schema) -> bool:
     types = [str(a.real_type) for a in schema.arguments]
     tensors = any("Tensor" in str(t.real_type) for t in (*schema.arguments, *schema.returns))
-    return tensors and not any(a.is_write for a in schema.arguments) and not any("Dimname" in t for t in types)
+    return tensors and not any(a.is_write for a in schema.arguments) and not any("Dimname" in t or "Dict" in t for t in types)
 
 
 table = Table("torch", read, overloads)

@@ -21,18 +21,29 @@ from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from tojax.errors import DataDependent, MissingOps, MissingRng
+from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
 from tojax.torch import blame, weights
 from tojax.torch.calls import Call, call_of
 from tojax.torch.constants import ConstantsMode
+from tojax.torch.custom import custom_gradients
 from tojax.torch.dtypes import to_jax
 from tojax.torch.tensor import JaxTensor
 
 FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
 LOCK = threading.RLock()  # torch's compiling flag and a module's attributes are process-wide
+_THREAD = threading.local()
 WATCHERS: list[Counter] = []
 LARGE = 1 << 16  # elements; a factory's larger results are computed in the program, not stored in it
-CONCRETIZATION = (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError)
+CONCRETIZATION = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
+
+class Write(Exception):
+    """A decomposition writes to a tensor, so it has to run above functionalization."""
 
 
 class Trace(TorchDispatchMode):
@@ -74,6 +85,10 @@ class Trace(TorchDispatchMode):
             out = call.row.lowering(*values)
         except CONCRETIZATION as error:
             raise self.data_dependent(str(call.op), operands) from error
+        except (TypeError, ValueError) as error:
+            if isinstance(error, TojaxError):
+                raise
+            raise blame.failed(call.op, operands, error) from error
         origins = 0
         for operand in operands:
             origins |= getattr(operand, "origins", 0)
@@ -113,10 +128,12 @@ class Trace(TorchDispatchMode):
         )
 
     def without_row(self, op, args, kwargs):
-        """torch's own decomposition: its C++ above functionalization again, its Python, which writes nothing, here."""
+        """torch's own decomposition: C++ runs above functionalization again, and so does Python that writes."""
         if op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
             with self.above():
                 return lower_tree(op.decompose(*lift(args), **lift(kwargs)))
+        if any(a.is_write for a in op._schema.arguments):
+            raise Write(str(op))
         function = decomposition_table.get(op) or getattr(op, "impl_aten", None)
         if function is None or op in self.decomposing:  # some decompositions come back to their operator
             return self.note_missing(op, args, kwargs)
@@ -124,6 +141,9 @@ class Trace(TorchDispatchMode):
         try:
             with self:
                 return function(*args, **kwargs)
+        except Write:
+            with self.above():
+                return lower_tree(function(*lift(args), **lift(kwargs)))
         finally:
             self.decomposing.discard(op)
 
@@ -182,7 +202,10 @@ def array_of(tensor: torch.Tensor) -> jax.Array:
 def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
     """Everything that is switched on while torch code is traced; one thread at a time."""
     trace = Trace(rng, inputs)
+    enter = lambda: contextlib.nullcontext() if active() else tracing(rng, inputs)
     with LOCK, contextlib.ExitStack() as stack:
+        stack.enter_context(_switched(active, _set_active, True))
+        stack.enter_context(custom_gradients(enter, active, array_of, lift))
         stack.enter_context(_switched(lambda: torch.compiler._is_compiling_flag, _set_compiling, True))
         stack.enter_context(_switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False))
         mha = torch.backends.mha
@@ -211,6 +234,15 @@ def watching() -> Iterator[Counter]:
         yield seen
     finally:
         WATCHERS.remove(seen)
+
+
+def active() -> bool:
+    """Whether this thread is tracing."""
+    return getattr(_THREAD, "active", False)
+
+
+def _set_active(value: bool) -> None:
+    _THREAD.active = value
 
 
 def _set_compiling(value: bool) -> None:

@@ -11,6 +11,8 @@ from tojax.dtypes import x64
 from tojax.errors import Unsupported
 from tojax.torch.dtypes import TO_TORCH, WIDE
 
+_FUNCTIONALIZE = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
+
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
     """A copy of a torch tensor as a JAX array; 64-bit types are narrowed while x64 is off.
@@ -22,7 +24,11 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
       >>> to_jax(torch.arange(3))
       Array([0, 1, 2], dtype=int32)
     """
-    tensor = tensor.detach()
+    with torch._C._ExcludeDispatchKeyGuard(_FUNCTIONALIZE):  # a functional tensor's memory does not outlive it
+        return _to_jax(tensor.detach())
+
+
+def _to_jax(tensor: torch.Tensor) -> jax.Array:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         raise Unsupported(
             f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} has no JAX array",

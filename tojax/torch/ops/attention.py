@@ -5,44 +5,78 @@ import math
 import jax
 import jax.numpy as jnp
 import torch
+from jax import lax
 
+from tojax.errors import Unsupported
 from tojax.torch.table import lowers
 
 aten = torch.ops.aten
+
+
+def pairs(a, b, dims, dtype=None):
+    """Matrix products over the leading dimensions, which broadcast; ``dims`` are those contracted."""
+    lead = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = (x if x.shape[:-2] == lead else jnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+    batch = tuple(range(len(lead)))
+    dims = ((len(lead) + dims[0],), (len(lead) + dims[1],))
+    return lax.dot_general(a, b, (dims, (batch, batch)), preferred_element_type=dtype)
+
+
+def bias_of(attn_mask, is_causal, length, source):
+    """(what stays, what is added): at most one of them, for scores of [length, source]."""
+    if is_causal:
+        if attn_mask is not None:
+            raise Unsupported("is_causal together with attn_mask", why="torch refuses it", do="combine them yourself")
+        row, column = (lax.broadcasted_iota(jnp.int32, (length, source), i) for i in (0, 1))
+        return row >= column, None
+    if attn_mask is None or attn_mask.dtype != bool:
+        return None, attn_mask
+    return attn_mask, None
+
+
+def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
+    """(result, log of the sum of exponentials). Scores and softmax are float32 at least; a row masked out
+    entirely gives zeros."""
+    wide = jnp.promote_types(query.dtype, jnp.float32)
+    scores = pairs(query, key, (1, 1), wide) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    keep, bias = bias_of(attn_mask, is_causal, *scores.shape[-2:])
+    scores = scores if keep is None else jnp.where(keep, scores, -jnp.inf)
+    scores = scores if bias is None else scores + bias
+    high = lax.stop_gradient(scores.max(-1, keepdims=True, initial=-jnp.inf))
+    high = jnp.where(jnp.isfinite(high), high, 0)
+    exp = jnp.exp(scores - high)
+    total = exp.sum(-1, keepdims=True)
+    weights = (exp / jnp.where(total == 0, 1, total)).astype(value.dtype)
+    if dropout_p:
+        kept = jax.random.bernoulli(rng, 1 - dropout_p, weights.shape)
+        weights = jnp.where(kept, weights / (1 - dropout_p), 0)
+    return pairs(weights, value, (1, 0)), (jnp.log(total) + high)[..., 0]
+
+
+def fold(x, heads):
+    """Query heads that share a key head become more rows of one head: [..., heads, group * length, width]."""
+    return x.reshape(*x.shape[:-3], heads, -1, x.shape[-1])
 
 
 @lowers(aten.scaled_dot_product_attention)
 def scaled_dot_product_attention(
     rng, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
 ):
-    """Softmax in float32 at least; a row that is masked out entirely gives zeros, as in torch."""
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    heads, size = key.shape[-3], query.shape
-    if enable_gqa:  # query heads of one group share a key head: [..., kv, group, length, width]
-        query = query.reshape(*size[:-3], heads, -1, *size[-2:])
-        key, value = (jnp.expand_dims(x, -3) for x in (key, value))
-        key, value = (jnp.broadcast_to(x, (*query.shape[:-2], *x.shape[-2:])) for x in (key, value))
-    scores = jnp.einsum("...qd,...kd->...qk", query, key) * scale
-    if is_causal:
-        attn_mask = jnp.tril(jnp.ones(scores.shape[-2:], bool))
-    if attn_mask is not None:
-        if enable_gqa and attn_mask.ndim > 2:
-            mask_heads = attn_mask.shape[-3]
-            shape = (heads, -1) if mask_heads > 1 else (1, 1)
-            attn_mask = attn_mask.reshape(*attn_mask.shape[:-3], *shape, *attn_mask.shape[-2:])
-        bias = jnp.where(attn_mask, 0, -jnp.inf).astype(scores.dtype) if attn_mask.dtype == bool else attn_mask
-        scores = scores + bias
-    weights = softmax(scores).astype(query.dtype)
-    if dropout_p:
-        keep = jax.random.bernoulli(rng, 1 - dropout_p, weights.shape)
-        weights = jnp.where(keep, weights / (1 - dropout_p), 0)
-    out = jnp.einsum("...qk,...kd->...qd", weights, value)
-    return out.reshape(*size[:-1], value.shape[-1])
+    """Grouped heads share their keys without repeating them."""
+    if not enable_gqa or query.shape[-3] == key.shape[-3] == value.shape[-3]:
+        return attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale)[0]
+    shape, heads, source = query.shape, key.shape[-3], key.shape[-2]
+    if value.shape[-3] != heads:  # torch repeats each of them to the query's heads
+        value = jnp.repeat(value, shape[-3] // value.shape[-3], -3)
+        key, heads = jnp.repeat(key, shape[-3] // heads, -3), shape[-3]
+    keep, bias = bias_of(attn_mask, is_causal, shape[-2], source)
+    if (mask := bias if keep is None else keep) is not None:
+        lead = mask.shape[:-3] if mask.ndim > 3 else ()
+        mask = fold(jnp.broadcast_to(mask, (*lead, *shape[-3:-1], source)), heads)
+    out = attend(rng, fold(query, heads), key, value, mask, dropout_p, False, scale)[0]
+    return out.reshape(*shape[:-1], value.shape[-1])
 
 
-def softmax(scores):
-    """Rows of -inf only give zeros instead of NaN, and pass zero gradient."""
-    high = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
-    exp = jnp.exp(scores - jnp.where(jnp.isfinite(high), high, 0))
-    total = exp.sum(-1, keepdims=True)
-    return exp / jnp.where(total == 0, 1, total)
+@lowers(aten._scaled_dot_product_flash_attention_for_cpu)
+def flash_attention_for_cpu(rng, query, key, value, dropout_p, is_causal, attn_mask, scale):
+    return attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale)

@@ -27,7 +27,9 @@ def product(a, b, out_dtype=None):
 
 
 def plus(self, out, beta, alpha):
-    """``beta * self + alpha * out``; with beta 0, NaN in self does not count."""
+    """``beta * self + alpha * out``, both cast to the tensors' dtype; with beta 0, NaN in self does not count."""
+    if not jnp.issubdtype(out.dtype, jnp.inexact):
+        beta, alpha = (bool(x) if out.dtype == bool else int(x) for x in (beta, alpha))
     out = out if alpha == 1 else alpha * out
     if beta == 0:
         return out

@@ -1,18 +1,176 @@
-"""Normalisations."""
+"""Normalisations; float16 and bfloat16 are normalised in float32, as torch's kernels do."""
 
-import jax
+import math
+
 import jax.numpy as jnp
 import torch
+from jax import lax
 
 from tojax.torch.table import lowers
 
 aten = torch.ops.aten
 
 
+def wide(x):
+    """float32 for lower precision, else unchanged; None passes."""
+    return x.astype(jnp.float32) if x is not None and x.dtype in (jnp.bfloat16, jnp.float16) else x
+
+
+def centre(x, axes, eps):
+    """(x - mean, mean, 1 / standard deviation), the statistics with kept dimensions."""
+    mean = x.mean(axes, keepdims=True)
+    centred = x - mean
+    return centred, mean, lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + eps)
+
+
+def affine(x, weight, bias):
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+def over_channels(x, rank: int):
+    """A vector over dimension 1 of a tensor of this rank."""
+    return None if x is None else lax.expand_dims(wide(x), range(1, rank - 1))
+
+
+@lowers(aten.native_layer_norm)
+def native_layer_norm(input, normalized_shape, weight, bias, eps):
+    axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
+    centred, mean, rstd = centre(wide(input), axes, eps)
+    out = affine(centred * rstd, wide(weight), wide(bias)).astype(input.dtype)
+    kept = input.dtype if weight is None else weight.dtype
+    return out, mean.astype(kept), rstd.astype(kept)
+
+
 @lowers(aten.layer_norm)
 def layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable):
+    return native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
+
+
+@lowers(aten.rms_norm)
+def rms_norm(input, normalized_shape, weight, eps):
+    """Without eps, that of the input's own dtype counts."""
+    eps = float(jnp.finfo(input.dtype).eps) if eps is None else eps
+    x = wide(input)
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    centred = input - input.mean(axes, keepdims=True)
-    out = centred * jax.lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + eps)
-    out = out if weight is None else out * weight
-    return out if bias is None else out + bias
+    out = x * lax.rsqrt(jnp.square(x).mean(axes, keepdims=True) + eps)
+    return affine(out, wide(weight), None).astype(input.dtype)
+
+
+@lowers(aten.native_group_norm)
+def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
+    centred, mean, rstd = centre(wide(input).reshape(N, group, math.prod(input.shape[1:]) // group), 2, eps)
+    out = (centred * rstd).reshape(input.shape)
+    out = affine(out, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
+    kept = input.dtype if weight is None else weight.dtype
+    return out.astype(input.dtype), mean[..., 0].astype(kept), rstd[..., 0].astype(kept)
+
+
+@lowers(aten.group_norm)
+def group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
+    n, c = input.shape[:2]
+    return native_group_norm(input, weight, bias, n, c, None, num_groups, eps)[0]
+
+
+def batch_norm_of(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    """(result, mean, 1 / deviation, new running mean, new running variance); the unbiased variance runs."""
+    if not training:
+        rstd = lax.rsqrt(wide(running_var) + eps)
+        scale = rstd if weight is None else rstd * wide(weight)
+        shift = affine(-wide(running_mean) * scale, None, wide(bias))
+        out = affine(wide(input), over_channels(scale, input.ndim), over_channels(shift, input.ndim))
+        empty = jnp.zeros(0, input.dtype)
+        return out.astype(input.dtype), empty, empty, None, None
+    centred, mean, rstd = centre(wide(input), (0, *range(2, input.ndim)), eps)
+    out = affine(centred * rstd, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
+    mean, rstd = mean.reshape(-1), rstd.reshape(-1)
+    count = input.size // input.shape[1]
+    variance = (1 / jnp.square(rstd) - eps) * (count / max(count - 1, 1))
+    moved = running(running_mean, mean, momentum), running(running_var, variance, momentum)
+    return out.astype(input.dtype), mean.astype(input.dtype), rstd.astype(input.dtype), *moved
+
+
+def running(old, new, momentum):
+    """The running average's next value, in its own dtype."""
+    return None if old is None else ((1 - momentum) * old + momentum * new).astype(old.dtype)
+
+
+@lowers(aten.batch_norm)
+def batch_norm(
+    input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
+):
+    """A hidden write: the running statistics come back, too (see hidden.py)."""
+    out, _, _, *moved = batch_norm_of(
+        input, weight, bias, running_mean, running_var, training, momentum, eps
+    )
+    return out, *moved
+
+
+@lowers(aten.native_batch_norm)
+def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    *out, mean, var = batch_norm_of(
+        input, weight, bias, running_mean, running_var, training, momentum, eps
+    )
+    return tuple(out), mean, var
+
+
+@lowers(aten._native_batch_norm_legit_functional)
+def native_batch_norm_functional(
+    input, weight, bias, running_mean, running_var, training, momentum, eps
+):
+    """Nothing hidden here: the running statistics are results, the old ones when not training."""
+    *out, mean, var = batch_norm_of(
+        input, weight, bias, running_mean, running_var, training, momentum, eps
+    )
+    return (*out, mean, var) if training else (*out, running_mean, running_var)
+
+
+@lowers(aten._native_batch_norm_legit.no_stats)
+def native_batch_norm_no_stats(input, weight, bias, training, momentum, eps):
+    """There are no others, so the batch's statistics count in either mode."""
+    return batch_norm_of(input, weight, bias, None, None, True, momentum, eps)[:3]
+
+
+@lowers(aten._native_batch_norm_legit_no_training)
+def native_batch_norm_no_training(input, weight, bias, running_mean, running_var, momentum, eps):
+    return batch_norm_of(input, weight, bias, running_mean, running_var, False, momentum, eps)[:3]
+
+
+@lowers(aten._batch_norm_no_update)
+def batch_norm_no_update(input, weight, bias, running_mean, running_var, momentum, eps):
+    """The fourth result is room for cuDNN, empty here."""
+    out = batch_norm_of(input, weight, bias, running_mean, running_var, False, momentum, eps)
+    return (*out[:3], jnp.zeros(0, jnp.uint8))
+
+
+@lowers(aten._batch_norm_with_update_functional)
+def batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
+    *out, mean, var = batch_norm_of(
+        input, weight, bias, running_mean, running_var, True, momentum, eps
+    )
+    return (*out, jnp.zeros(0, jnp.uint8), mean, var)
+
+
+@lowers(aten.instance_norm)
+def instance_norm(
+    input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled
+):
+    """A hidden write: the batch's mean of each instance's running statistics."""
+    if not use_input_stats:
+        old = running_mean, running_var
+        return batch_norm(input, weight, bias, *old, False, momentum, eps, cudnn_enabled)
+    centred, mean, rstd = centre(wide(input), tuple(range(2, input.ndim)), eps)
+    out = affine(centred * rstd, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
+    count = math.prod(input.shape[2:])
+    variance = (1 / jnp.square(rstd) - eps) * (count / max(count - 1, 1))
+    mean, variance = (x.reshape(input.shape[:2]).mean(0) for x in (mean, variance))
+    moved = running(running_mean, mean, momentum), running(running_var, variance, momentum)
+    return out.astype(input.dtype), *moved
+
+
+@lowers(aten._weight_norm)
+def weight_norm(v, g, dim):
+    """``dim`` is the one dimension that the norm keeps, -1 keeps none."""
+    axes = tuple(i for i in range(v.ndim) if i != dim)
+    norm = jnp.sqrt(jnp.square(wide(v)).sum(axes, keepdims=True))
+    return (wide(v) * (wide(g) / norm)).astype(v.dtype)

@@ -1,25 +1,284 @@
-"""Elementwise operators."""
+"""Elementwise arithmetic, comparisons, logic.
 
-import jax
+Operands that differ in dtype were promoted by the table; numbers and shapes are brought together by ``operands``.
+"""
+
+from __future__ import annotations
+
+import math
+
 import jax.numpy as jnp
+import numpy as np
 import torch
+from jax import lax
 
+from tojax.torch.ops._operands import common, exact, floating, operands, select
 from tojax.torch.table import lowers, table
 
 aten = torch.ops.aten
 
+
+def _float(function):
+    """A function of one floating point array; integers become torch's default float."""
+    return lambda self: function(floating(self))
+
+
+def _ints_stay(function):
+    """A function that leaves integers alone."""
+    return lambda self: self if exact(self) else function(self)
+
+
+def _binary(function):
+    """A ``lax`` function of two operands."""
+    return lambda self, other: function(*operands(self, other))
+
+
+def _float_binary(function):
+    """A ``lax`` function of two floating point operands."""
+    return lambda self, other: function(*map(floating, operands(self, other)))
+
+
+def _logical(function):
+    return lambda self, other: function(*(lax.ne(x, x.dtype.type(0)) for x in operands(self, other)))
+
+
+FLOAT = "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p sqrt rsqrt"
+table.update({getattr(aten, n): _float(getattr(lax, n)) for n in FLOAT.split()})
+table.update({getattr(aten, n): _ints_stay(getattr(lax, n)) for n in ("floor", "ceil")})
+table.update({getattr(aten, n): _binary(getattr(lax, n)) for n in ("lt", "le", "gt", "ge")})
 table.update(
     {
-        aten.abs: jnp.abs,
-        aten.tanh: jnp.tanh,
-        aten.add: lambda self, other, alpha: jnp.add(self, other if alpha == 1 else alpha * other),
-        aten.mul: jnp.multiply,
-        aten.pow: jnp.power,
+        aten.log2: _float(jnp.log2),
+        aten.log10: _float(lambda x: lax.log(x) * _like(x, 1 / math.log(10))),
+        aten.sigmoid: _float(lax.logistic),
+        aten.reciprocal: _float(lambda x: lax.div(_like(x, 1), x)),
+        aten.sinc: _float(jnp.sinc),
+        aten.deg2rad: _float(lambda x: x * _like(x, math.pi / 180)),
+        aten.rad2deg: _float(lambda x: x * _like(x, 180 / math.pi)),
+        aten.trunc: _ints_stay(jnp.trunc),
+        aten.frac: lambda self: self - jnp.trunc(self),
+        aten.round.default: _ints_stay(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)),
+        aten.abs: lambda self: self if self.dtype.kind in "bu" else lax.abs(self),
+        aten.neg: lax.neg,
+        aten.positive: lambda self: self,
+        aten.square: lambda self: lax.integer_pow(self, 2),
+        aten.sgn: lambda self: self if self.dtype.kind == "b" else lax.sign(self),
+        aten.signbit: lambda self: jnp.zeros(self.shape, bool) if self.dtype.kind in "bu" else jnp.signbit(self),
+        aten.bitwise_not: lax.bitwise_not,
+        aten.logical_not: lambda self: lax.eq(self, _like(self, 0)),
+        aten.isnan: lambda self: lax.ne(self, self),
+        aten.isinf: jnp.isinf,
+        aten.isfinite: jnp.isfinite,
+        aten.isposinf: jnp.isposinf,
+        aten.isneginf: jnp.isneginf,
+        aten.isreal: jnp.isreal,
+        aten._conj_physical: lambda self: lax.conj(self) if self.dtype.kind == "c" else self,
+        aten.frexp.Tensor: jnp.frexp,
+        aten.nan_to_num: lambda self, nan, posinf, neginf: jnp.nan_to_num(
+            self, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf
+        ),
+        aten.eq.Tensor: _binary(lax.eq),
+        aten.eq.Scalar: _binary(lax.eq),
+        aten.ne.Tensor: _binary(lax.ne),
+        aten.ne.Scalar: _binary(lax.ne),
+        aten.maximum: _binary(lax.max),
+        aten.minimum: _binary(lax.min),
+        aten.max.other: _binary(lax.max),
+        aten.min.other: _binary(lax.min),
+        aten.isclose: lambda self, other, rtol, atol, equal_nan: jnp.isclose(self, other, rtol, atol, equal_nan),
+        aten.atan2: _float_binary(lax.atan2),
+        aten.hypot: _binary(jnp.hypot),
+        aten.nextafter: _binary(lambda x, y: lax.nextafter(lax.stop_gradient(x), lax.stop_gradient(y))),
+        aten.copysign: _float_binary(jnp.copysign),
+        aten.ldexp.Tensor: lambda self, other: floating(self) * jnp.exp2(floating(other)),
+        aten.logaddexp: _binary(jnp.logaddexp),
+        aten.logaddexp2: _binary(jnp.logaddexp2),
+        aten.fmod: _binary(lax.rem),
+        aten.remainder: _binary(jnp.remainder),
+        aten.gcd: _binary(jnp.gcd),
+        aten.lcm: _binary(jnp.lcm),
+        aten.heaviside: lambda self, values: jnp.heaviside(*operands(self, values)).astype(self.dtype),
+        aten.logical_and: _logical(lax.bitwise_and),
+        aten.logical_or: _logical(lax.bitwise_or),
+        aten.logical_xor: _logical(lax.bitwise_xor),
+        aten.bitwise_and: _binary(lax.bitwise_and),
+        aten.bitwise_or: _binary(lax.bitwise_or),
+        aten.bitwise_xor: _binary(lax.bitwise_xor),
+        aten.bitwise_left_shift: _binary(lax.shift_left),
+        aten.bitwise_right_shift: _binary(lax.shift_right_arithmetic),
+        aten.__lshift__: _binary(lax.shift_left),
+        aten.__rshift__: _binary(lax.shift_right_arithmetic),
+        aten.where.self: lambda condition, self, other: select(condition != 0, self, other),
+        aten.where.ScalarOther: lambda condition, self, other: select(condition != 0, self, other),
+        aten.where.ScalarSelf: lambda condition, self, other: select(condition != 0, self, other),
+        aten.isin.Tensor_Tensor: lambda elements, test_elements, assume_unique, invert: jnp.isin(
+            elements, test_elements, invert=invert
+        ),
+        aten.isin.Tensor_Scalar: lambda elements, test_element, assume_unique, invert: jnp.isin(
+            elements, test_element, invert=invert
+        ),
+        aten.isin.Scalar_Tensor: lambda element, test_elements, assume_unique, invert: jnp.isin(
+            element, test_elements, invert=invert
+        ),
     }
 )
 
 
-@lowers(aten.gelu)
-def gelu(self, approximate):
-    """torch names the approximation, jax.nn flags it."""
-    return jax.nn.gelu(self, approximate=approximate == "tanh")
+def _like(x, value):
+    """A number in the dtype of ``x``."""
+    return x.dtype.type(value)
+
+
+@lowers(aten.add)
+def add(self, other, alpha):
+    x, y = operands(self, other if alpha == 1 else mul(other, alpha))
+    return lax.bitwise_or(x, y) if x.dtype.kind == "b" else lax.add(x, y)
+
+
+@lowers(aten.sub)
+def sub(self, other, alpha):
+    return lax.sub(*operands(self, other if alpha == 1 else mul(other, alpha)))
+
+
+@lowers(aten.rsub)
+def rsub(self, other, alpha):
+    return lax.sub(*operands(other, self if alpha == 1 else mul(self, alpha)))
+
+
+@lowers(aten.mul)
+def mul(self, other):
+    if isinstance(self, (bool, int, float, complex)) and isinstance(other, (bool, int, float, complex)):
+        return self * other
+    x, y = operands(self, other)
+    return lax.bitwise_and(x, y) if x.dtype.kind == "b" else lax.mul(x, y)
+
+
+@lowers(aten.div.Tensor, aten.div.Scalar, aten.true_divide)
+def div(self, other):
+    return lax.div(*map(floating, operands(self, other)))
+
+
+@lowers(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_mode(self, other, rounding_mode):
+    """Rounded quotients pass no gradient; jnp's floor division gives NaN for a division by zero."""
+    if rounding_mode is None:
+        return div(self, other)
+    x, y = map(lax.stop_gradient, operands(self, other))
+    if exact(x):
+        return lax.div(x, y) if rounding_mode == "trunc" else jnp.floor_divide(x, y)
+    quotient = lax.div(x, y)
+    if rounding_mode == "trunc":
+        return jnp.trunc(quotient)
+    return select(y == 0, quotient, jnp.floor_divide(x, y))
+
+
+@lowers(aten.floor_divide)
+def floor_divide(self, other):
+    return div_mode(self, other, "floor")
+
+
+@lowers(aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar)
+def pow_(self, exponent):
+    """Integers to negative powers are 0, but for 1 and -1."""
+    special = {0.5: lax.sqrt, -0.5: lax.rsqrt}
+    if isinstance(exponent, (int, float)) and not exact(self):
+        if exponent in special:
+            return special[exponent](self)
+        if exponent == int(exponent if math.isfinite(exponent) else 0) and abs(exponent) <= 64:
+            return lax.integer_pow(self, int(exponent))
+    x, y = operands(self, exponent)
+    if not exact(x):
+        return lax.pow(x, y)
+    if isinstance(exponent, int):
+        return lax.integer_pow(cast_bool(x), exponent)
+    x = cast_bool(x)
+    sign = select((y & 1) == 1, x, x * x)
+    return select(y < 0, select(abs(x) == 1, sign, 0), jnp.power(x, lax.max(y, _like(y, 0))))
+
+
+def cast_bool(x):
+    """torch computes powers of bools in int64."""
+    return x.astype(jnp.int_) if x.dtype.kind == "b" else x
+
+
+@lowers(aten.pow.Scalar)
+def pow_of_number(self, exponent):
+    dtype = common(self, exponent)
+    return pow_(lax.full_like(exponent, self, dtype), lax.convert_element_type(exponent, dtype))
+
+
+@lowers(aten.sign)
+def sign(self):
+    """NaN has the sign 0 in torch."""
+    return self if self.dtype.kind == "b" else lax.sign(select(self != self, _like(self, 0), self))
+
+
+@lowers(aten.angle)
+def angle(self):
+    """A real -0.0 has the angle 0; the gradient at a complex 0 is 0."""
+    if self.dtype.kind == "c":
+        real, imag = lax.real(self), lax.imag(self)
+        return lax.atan2(imag, select((real == 0) & (imag == 0), _like(real, 1), real))
+    x = lax.stop_gradient(floating(self))
+    return select(x != x, x, select(x < 0, _like(x, math.pi), _like(x, 0)))
+
+
+@lowers(aten.clamp, aten.clip)
+def clamp(self, min, max):
+    """The bounds pass gradient to ``self``; a NaN bound gives NaN."""
+    if min is not None:
+        self = clamp_min(self, min)
+    return self if max is None else clamp_max(self, max)
+
+
+@lowers(aten.clamp_min)
+def clamp_min(self, min):
+    x, low = operands(self, min)
+    return select((x < low) | (low != low), low, x)
+
+
+@lowers(aten.clamp_max)
+def clamp_max(self, max):
+    x, high = operands(self, max)
+    return select((x > high) | (high != high), high, x)
+
+
+@lowers(aten.fmax)
+def fmax(self, other):
+    """Ties give all the gradient to ``self``."""
+    x, y = operands(self, other)
+    return select((x >= y) | (y != y), x, y)
+
+
+@lowers(aten.fmin)
+def fmin(self, other):
+    x, y = operands(self, other)
+    return select((x <= y) | (y != y), x, y)
+
+
+@lowers(aten.lerp)
+def lerp(self, end, weight):
+    return self + weight * (end - self)
+
+
+@lowers(aten.addcmul)
+def addcmul(self, tensor1, tensor2, value):
+    product = tensor1 * tensor2
+    return self + (product if value == 1 else mul(product, value))
+
+
+@lowers(aten.addcdiv)
+def addcdiv(self, tensor1, tensor2, value):
+    return self + (tensor1 if value == 1 else mul(tensor1, value)) / tensor2
+
+
+@lowers(aten.round.decimals)
+def round_decimals(self, decimals):
+    """Negative decimals divide first, as 10**-n would not be exact."""
+    if exact(self):
+        return self
+    scale = _like(self, 10.0 ** abs(decimals))
+    even = lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
+    return even(self / scale) * scale if decimals < 0 else even(self * scale) / scale
+
+

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tojax.cli import text
+from tojax.cli import _generate as text
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}  # above this the two disagree: exit code 3
 REPEATS = 5

@@ -1,0 +1,94 @@
+"""JAX by hand, what an expert would write for these two architectures: the anchor for steady times."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def weights_of(module):
+    return {k: jnp.asarray(v.detach().numpy()) for k, v in module.state_dict().items()}
+
+
+def dense(x, weight):
+    return jax.lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
+
+
+def gpt2(config, p, ids):
+    def norm(x, name):
+        x = x - x.mean(-1, keepdims=True)
+        scale = jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + config.layer_norm_epsilon)
+        return x * scale * p[name + ".weight"] + p[name + ".bias"]
+
+    def conv1d(x, name):
+        return x @ p[name + ".weight"] + p[name + ".bias"]
+
+    x = p["transformer.wte.weight"][ids] + p["transformer.wpe.weight"][: ids.shape[1]]
+    split = lambda t: t.reshape(*t.shape[:2], config.n_head, -1)
+    for i in range(config.n_layer):
+        at = f"transformer.h.{i}."
+        q, k, v = map(split, jnp.split(conv1d(norm(x, at + "ln_1"), at + "attn.c_attn"), 3, -1))
+        mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(x.shape)
+        x = x + conv1d(mixed, at + "attn.c_proj")
+        hidden = jax.nn.gelu(conv1d(norm(x, at + "ln_2"), at + "mlp.c_fc"), approximate=True)
+        x = x + conv1d(hidden, at + "mlp.c_proj")
+    return dense(norm(x, "transformer.ln_f"), p["transformer.wte.weight"])
+
+
+def llama(config, p, ids, cache, start):
+    """Logits of the last position, and the cache [(keys, values)] of shape [batch, length, heads, width]."""
+    heads, groups = config.num_attention_heads, config.num_key_value_heads
+    width = config.hidden_size // heads
+    at = start + jnp.arange(ids.shape[1])
+    angle = at[:, None] / 10000.0 ** (jnp.arange(0, width, 2) / width)
+    cos, sin = (jnp.tile(f(angle), 2)[:, None] for f in (jnp.cos, jnp.sin))
+
+    def rotate(t):
+        one, two = jnp.split(t, 2, -1)
+        return t * cos + jnp.concatenate([-two, one], -1) * sin
+
+    def norm(x, name):
+        return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + config.rms_norm_eps) * p[name + ".weight"]
+
+    x, kept = p["model.embed_tokens.weight"][ids], []
+    for i, (keys, values) in enumerate(cache):
+        name = f"model.layers.{i}."
+        h = norm(x, name + "input_layernorm")
+        project = lambda kind, n, h=h, name=name: dense(h, p[f"{name}self_attn.{kind}_proj.weight"]).reshape(*h.shape[:2], n, width)
+        q, k, v = rotate(project("q", heads)), rotate(project("k", groups)), project("v", groups)
+        keys = jax.lax.dynamic_update_slice_in_dim(keys, k, start, 1)
+        values = jax.lax.dynamic_update_slice_in_dim(values, v, start, 1)
+        kept.append((keys, values))
+        mask = jnp.arange(keys.shape[1]) <= at[:, None]
+        mixed = jax.nn.dot_product_attention(q, keys, values, mask=mask[None, None])
+        x = x + dense(mixed.reshape(*x.shape[:2], -1), p[name + "self_attn.o_proj.weight"])
+        h = norm(x, name + "post_attention_layernorm")
+        h = jax.nn.silu(dense(h, p[name + "mlp.gate_proj.weight"])) * dense(h, p[name + "mlp.up_proj.weight"])
+        x = x + dense(h, p[name + "mlp.down_proj.weight"])
+    return dense(norm(x[:, -1], "model.norm"), p["lm_head.weight"]), kept
+
+
+def forward(module, ids):
+    config, p, ids = module.config, weights_of(module), jnp.asarray(ids.numpy())
+    fn = jax.jit(lambda p, ids: gpt2(config, p, ids))
+    return lambda: np.asarray(fn(p, ids))
+
+
+def generate(module, ids, new):
+    config, p, ids = module.config, weights_of(module), jnp.asarray(ids.numpy())
+    batch, length = ids.shape
+    shape = (batch, length + new, config.num_key_value_heads, config.hidden_size // config.num_attention_heads)
+
+    @jax.jit
+    def run(p, ids):
+        cache = [(jnp.zeros(shape), jnp.zeros(shape)) for _ in range(config.num_hidden_layers)]
+        logits, cache = llama(config, p, ids, cache, 0)
+
+        def step(carry, at):
+            token, cache = carry
+            logits, cache = llama(config, p, token[:, None], cache, at)
+            return (logits.argmax(-1), cache), token
+
+        (last, _), out = jax.lax.scan(step, (logits.argmax(-1), cache), length + jnp.arange(new - 1))
+        return jnp.concatenate([ids, out.T, last[:, None]], 1)
+
+    return lambda: np.asarray(run(p, ids))

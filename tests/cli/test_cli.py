@@ -1,0 +1,80 @@
+"""The command line in processes of its own, on the checkpoint that the project ships."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEMO = "examples/tiny-llama"
+
+
+def tojax(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "tojax", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=240, env=os.environ | {"COLUMNS": "200"},
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_help_teaches():
+    code, out, _ = tojax("--help")
+    assert code == 0
+    for verb in ("run", "generate", "inspect", "ops"):
+        assert verb in out
+        code, said, _ = tojax(verb, "--help")
+        assert code == 0
+        assert "Usage: python -m tojax " + verb in said
+
+
+def test_help_imports_no_framework():
+    code = "import sys, tojax.cli\ntry: tojax.cli.app(['--help'])\nexcept SystemExit: pass\nprint({'torch', 'jax'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip().endswith("set()")
+
+
+def test_run_is_the_main_job():
+    code, out, err = tojax("run", DEMO, "--prompt", "def main(", "--max-new-tokens", "24")
+    assert code == 0, err
+    assert "LlamaForCausalLM" in out
+    assert "largest difference to PyTorch" in out
+    for step in ("convert", "trace", "compile", "first run", "following runs"):
+        assert step in out
+    assert "\ndef main(" in out
+    assert "first token" in out
+
+
+def test_generate_prints_the_text_alone():
+    code, out, err = tojax("generate", DEMO, "--prompt", "import os", "--max-new-tokens", "8")
+    assert code == 0, err
+    assert out.startswith("import os")
+
+
+def test_inspect_needs_no_weights(tmp_path):
+    (tmp_path / "config.json").write_text((ROOT / DEMO / "config.json").read_text())
+    code, out, err = tojax("inspect", str(tmp_path))
+    assert code == 0, err
+    assert "no weights here" in out
+    assert "model.embed_tokens" in out
+    assert "aten.linear.default" in out
+    assert "every operator can be lowered" in out
+
+
+def test_ops_lists_the_table():
+    code, out, _ = tojax("ops", "aten.linear.default")
+    assert code == 0
+    assert "input, weight, bias" in out
+    code, out, _ = tojax("ops", "--markdown")
+    assert "| `aten.linear.default` | `ops.matmul.linear` |" in out
+
+
+@pytest.mark.parametrize("verb", ["run", "generate", "inspect"])
+def test_mistakes_are_four_lines_and_exit_code_1(verb, tmp_path):
+    code, out, err = tojax(verb, str(tmp_path))
+    assert code == 1
+    assert out == ""
+    lines = err.strip().splitlines()
+    assert lines[0] == f"error: {tmp_path} is no checkpoint: it has no config.json"
+    assert len(lines) == 4

@@ -1,0 +1,70 @@
+"""Every promised family: values under jit against torch, gradients of every parameter."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.hf import tiny
+from tests.tolerance import assert_close
+
+VALUES, GRADIENTS = 1e-4, 1e-3  # relative to the largest value of each array
+
+
+def floats_of_torch(out):
+    from torch.utils._pytree import tree_leaves
+
+    return [x for x in tree_leaves(out) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+
+
+def floats(out):
+    return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)]
+
+
+@pytest.mark.parametrize("name", tiny.FAMILIES)
+def test_family(name):
+    module, inputs = tiny.build(name)
+    model = tojax.from_torch(module)
+    tensors = {k: v for k, v in inputs.items() if isinstance(v, torch.Tensor)}
+    plain = {k: v for k, v in inputs.items() if k not in tensors}
+    arrays = {k: v.numpy() for k, v in tensors.items()}
+    want = floats_of_torch(module(**inputs))
+    got = jax.jit(lambda p, x: floats(model.apply(p, **x, **plain)))(model.params, arrays)
+    assert_close(got, [w.detach() for w in want], rtol=VALUES)
+
+    index = next(i for i, x in enumerate(want) if x.requires_grad)
+    (want[index] ** 2).mean().backward()
+    loss = lambda p, x: (floats(model.apply(p, **x, **plain))[index] ** 2).mean()
+    grads = jax.jit(jax.grad(loss))(model.params, arrays)
+    named = dict(module.named_parameters())
+    largest = max(float(p.grad.abs().max()) for p in named.values() if p.grad is not None)
+    for key, grad in grads.items():
+        reference = named[key].grad
+        reference = torch.zeros_like(named[key]) if reference is None else reference
+        scale = max(float(reference.abs().max()), 1e-3 * largest)  # below that torch's own value is rounding
+        assert_close({key: grad}, {key: reference}, rtol=GRADIENTS, scale=scale)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "clip"])
+def test_outputs_keep_their_class(name):
+    module, inputs = tiny.build(name)
+    want = module(**inputs)
+    got = tojax.from_torch(module)(**inputs)
+    assert type(got) is type(want)
+    assert list(got.keys()) == list(want.keys())
+    leaf = next(k for k, v in want.items() if isinstance(v, torch.Tensor))
+    assert isinstance(got[leaf], jax.Array)
+    assert got[leaf] is getattr(got, leaf)
+
+
+def test_caches_come_back_and_go_in():
+    module, _ = tiny.build("llama")
+    model = tojax.from_torch(module)
+    ids = tiny.ids().numpy()
+    first = model(ids[:, :6], use_cache=True)
+    assert type(first.past_key_values).__name__ == "DynamicCache"
+    second = model(ids[:, 6:], past_key_values=first.past_key_values, use_cache=True)
+    whole = module(torch.from_numpy(ids), use_cache=False).logits
+    assert_close(np.concatenate([first.logits, second.logits], 1), whole.detach(), rtol=VALUES)

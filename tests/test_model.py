@@ -1,0 +1,132 @@
+"""Model: static arguments by themselves, containers without registration, pytree, repr."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import StaticArgument
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    loss: torch.Tensor | None = None
+    name: str = ""
+
+
+class Store:
+    """A cache: arrays in layers, plus plain attributes."""
+
+    def __init__(self):
+        self.layers, self.length = [], 0
+
+    def update(self, x):
+        self.layers.append(x)
+        self.length += 1
+        return sum(self.layers)
+
+
+class Net(torch.nn.Module):
+    def forward(self, x, factor=2.0, mode="plain", flag=True, cache=None, extra=None):
+        y = x * factor if flag else x
+        if mode == "cached":
+            return Output(cache.update(y), name="net"), cache
+        return Output(y, name=mode)
+
+
+def test_python_values_are_static_by_themselves():
+    model = tojax.from_torch(Net())
+    assert_close(model(X, 3.0).logits, 3 * X)
+    assert_close(model(X, flag=False, extra={"a": [1, None]}).logits, X)
+    out = model(X, mode="other")
+    assert (out.name, out.loss) == ("other", None)
+    assert isinstance(out.logits, jax.Array)
+
+
+def test_objects_pass_in_and_out_without_registration():
+    model = tojax.from_torch(Net())
+    store = Store()
+    out, store = model(X, mode="cached", cache=store)
+    out, store = model(X, mode="cached", cache=store)
+    assert isinstance(store, Store)
+    assert store.length == 2
+    assert_close(out.logits, 4 * X)
+    assert [type(x) for x in store.layers] == [type(jnp.ones(1))] * 2
+    assert isinstance(jax.jit(lambda s: s)(store), Store)
+
+
+def test_an_argument_that_decides_shapes_becomes_static():
+    def function(x, grid):
+        return torch.cat([x] * int(grid[0]), 0) * grid[1]
+
+    model = tojax.from_torch(function)
+    with pytest.warns(StaticArgument, match="grid"):
+        out = model(X, np.array([3, 2]))
+    assert_close(out, np.concatenate([X] * 3) * 2)
+    assert_close(model(X, np.array([1, 5])), X * 5)
+
+
+def test_floats_that_decide_are_an_error():
+    model = tojax.from_torch(lambda x: x if x.sum() > 0 else -x)
+    with pytest.raises(tojax.errors.DataDependent):
+        model(X)
+
+
+def test_one_compilation_for_one_kind_of_call():
+    traces = []
+
+    def function(x, scale=1.0):
+        traces.append(scale)
+        return x * scale
+
+    model = tojax.from_torch(function)
+    for _ in range(3):
+        model(X, scale=2.0)
+        model(X + 1, scale=2.0)
+    model(X, scale=3.0)
+    assert traces == [2.0, 3.0]
+
+
+def test_a_model_is_a_pytree():
+    model = tojax.from_torch(torch.nn.BatchNorm1d(3).eval())
+    twice = jax.tree.map(lambda x: x * 2, model)
+    assert isinstance(twice, tojax.Model)
+    assert_close(twice.params["weight"], 2 * model.params["weight"])
+    loss = lambda m, x: m.apply(m.params, x, state=m.state).sum()
+    grads = jax.grad(loss, allow_int=True)(model, X)
+    assert_close(grads.params["bias"], np.full(3, 2.0))
+    assert_close(jax.jit(loss)(model, X), loss(model, X), reduction=6)
+
+
+def test_vmap_over_params():
+    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    stacked = jax.tree.map(lambda p: jnp.stack([p, 2 * p]), model.params)
+    out = jax.vmap(model.apply, (0, None))(stacked, X)
+    assert_close(out, jnp.stack([model(X), 2 * model(X)]), reduction=3)
+
+
+def test_all_kinds_of_inputs():
+    model = tojax.from_torch(Net())
+    for x in (X, jnp.asarray(X), torch.from_numpy(X), torch.from_numpy(X).requires_grad_()):
+        assert_close(model(x).logits, 2 * X)
+
+
+def test_repr_shows_what_is_inside():
+    text = repr(tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval()))
+    assert "Sequential from torch, eval mode" in text
+    assert "4 arrays, 24 values" in text
+    assert "state   3 arrays, 9 values" in text
+
+
+def test_convert_picks_the_frontend():
+    assert tojax.convert(torch.nn.ReLU()).source.framework == "torch"
+    with pytest.raises(tojax.errors.Unsupported, match="no frontend takes a int"):
+        tojax.convert(3)

@@ -1,0 +1,97 @@
+"""Saved models: equal outputs in a process without torch, gradients, errors, interrupted saves."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.hf import tiny
+from tests.tolerance import assert_close
+from tojax import saved
+from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+
+WITHOUT_TORCH = """
+import sys, numpy as np
+sys.modules["torch"] = None
+import tojax
+model = tojax.load(sys.argv[1])
+out = model(input_ids=np.load(sys.argv[2]), use_cache=False)
+np.save(sys.argv[3], out.logits)
+"""
+
+
+def test_runs_without_torch(tmp_path):
+    module, inputs = tiny.build("llama")
+    model, ids = tojax.from_torch(module), inputs["input_ids"].numpy()
+    want = model(input_ids=ids, use_cache=False).logits
+    model.save(tmp_path / "saved")
+    np.save(tmp_path / "ids.npy", ids)
+    arguments = [str(tmp_path / n) for n in ("saved", "ids.npy", "out.npy")]
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *arguments], check=True, timeout=120)
+    assert_close(np.load(tmp_path / "out.npy"), want, reduction=64)
+
+
+def test_gradients_state_and_randomness_survive(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)).train()
+    model, key = tojax.from_torch(net), jax.random.key(3)
+    model.save(tmp_path / "net", X, rng=key)
+    back = tojax.load(tmp_path / "net")
+
+    def loss(m, params):
+        out, state = m.apply(params, X, rng=key, mutable=True)
+        return (out**2).sum(), state
+
+    (want, want_state), want_grads = jax.value_and_grad(lambda p: loss(model, p), has_aux=True)(model.params)
+    (got, got_state), got_grads = jax.value_and_grad(lambda p: loss(back, p), has_aux=True)(back.params)
+    assert_close((got, got_state), (want, want_state), reduction=12)
+    assert_close(got_grads, want_grads, reduction=144, scale=1.0)
+
+
+def test_calls_that_were_not_saved_are_refused(tmp_path):
+    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    with pytest.raises(WrongArguments, match="there is no call to save"):
+        model.save(tmp_path / "m")
+    model.save(tmp_path / "m", X)
+    back = tojax.load(tmp_path / "m")
+    with pytest.raises(WrongArguments, match="no program was saved for"):
+        back(X[:2])
+    with pytest.raises(Unsupported, match="one mode"):
+        back.eval()
+    with pytest.raises(Unsupported, match="no torch module"):
+        back.to_torch()
+
+
+def test_damaged_folders(tmp_path):
+    with pytest.raises(BadCheckpoint, match="no folder that model.save wrote"):
+        tojax.load(tmp_path)
+    tojax.from_torch(torch.nn.Linear(3, 2)).save(tmp_path / "m", X)
+    (tmp_path / "m" / "params.safetensors").write_bytes(b"short")
+    with pytest.raises(BadCheckpoint, match="damaged"):
+        tojax.load(tmp_path / "m")
+
+
+def test_an_interrupted_save_loses_nothing(tmp_path, monkeypatch):
+    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model.save(tmp_path / "m", X)
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(saved, "save_file", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.save(tmp_path / "m", X)
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+    assert_close(tojax.load(tmp_path / "m")(X), model(X), reduction=3)
+
+
+def test_a_foreign_folder_is_not_overwritten(tmp_path):
+    (tmp_path / "precious.txt").write_text("x")
+    with pytest.raises(WrongArguments, match="holds something else"):
+        tojax.from_torch(torch.nn.Linear(3, 2)).save(tmp_path, X)
+    assert (tmp_path / "precious.txt").read_text() == "x"

@@ -1,0 +1,183 @@
+"""Modules as sources: weights, tied weights, buffers, attributes, modes, functions."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import Unsupported, WrongArguments
+from tojax.torch.weights import to_jax, to_torch
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(5, 3)
+        self.head = torch.nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        return self.head(self.embed(ids))
+
+
+class Counter(torch.nn.Module):
+    """Writes a buffer, replaces a buffer, leaves attributes and appends to a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("last", torch.zeros(4, 3), persistent=False)
+        self.log = []
+        self.scale = torch.tensor(2.0)
+
+    def forward(self, x):
+        self.calls += 1
+        self.last = x * self.scale
+        self.log.append(x)
+        self.kept = x.sum()
+        return self.last + self.calls
+
+
+def test_tied_weights_are_one_leaf():
+    module = Tied()
+    model = tojax.from_torch(module)
+    assert list(model.params) == ["embed.weight"]
+    ids = np.array([[0, 4, 2]])
+    assert_close(model(ids), module(torch.from_numpy(ids)), reduction=3)
+    grads = jax.grad(lambda p: model.apply(p, ids).sum())(model.params)
+    module(torch.from_numpy(ids)).sum().backward()
+    assert_close(grads["embed.weight"], module.embed.weight.grad, reduction=15)
+
+
+def test_writes_come_back_as_state_and_the_module_stays():
+    module = Counter()
+    before = dict(module.__dict__)
+    model = tojax.from_torch(module)
+    out, state = model.apply(model.params, X, mutable=True)
+    assert_close(out, 2 * X + 1)
+    assert int(state["calls"]) == 1
+    assert_close(state["last"], 2 * X)
+    assert_close(state["kept"], X.sum(), reduction=12)
+    out, state = model.apply(model.params, X, state=state, mutable=True)
+    assert int(state["calls"]) == 2
+    assert module.log == []
+    assert module.__dict__ == before
+    assert int(module.calls) == 0
+
+
+def test_dropped_state_is_said():
+    model = tojax.from_torch(torch.nn.BatchNorm1d(3).train())
+    with pytest.warns(tojax.errors.StateDropped, match="running_mean"):
+        model.apply(model.params, X)
+
+
+def test_batch_norm_statistics():
+    module = torch.nn.BatchNorm1d(3).train()
+    model = tojax.from_torch(module)
+    out, state = jax.jit(lambda p, s, x: model.apply(p, x, state=s, mutable=True))(model.params, model.state, X)
+    assert_close(out, module(torch.from_numpy(X)), reduction=4)
+    assert_close(state, {k: v.detach() for k, v in module.named_buffers()} | {"num_batches_tracked": jnp.int32(1)})
+
+
+def test_modes_are_new_models():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5)).eval()
+    net[1].train()
+    model = tojax.from_torch(net)
+    assert model.source.training == (False, False, True)
+    assert model.eval().source.training == (False, False, False)
+    assert_close(model.eval()(X), net.eval()(torch.from_numpy(X)), reduction=3)
+    assert not np.array_equal(model(X, rng=jax.random.key(0)), model.eval()(X))
+
+
+def test_params_are_copies():
+    module = torch.nn.Linear(3, 2)
+    model = tojax.from_torch(module)
+    before = np.array(model.params["weight"])
+    with torch.no_grad():
+        module.weight.zero_()
+    assert_close(model.params["weight"], before)
+
+
+def test_to_torch_writes_back():
+    module = torch.nn.Linear(3, 2)
+    model = tojax.from_torch(module)
+    doubled = model.with_params(jax.tree.map(lambda x: 2 * x, model.params))
+    want = doubled(X)
+    assert doubled.to_torch() is module
+    assert_close(want, module(torch.from_numpy(X)), reduction=3)
+
+
+def test_functions_bring_their_modules():
+    layer, other = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+    def function(x, second):
+        return layer(x) + second(x)
+
+    model = tojax.from_torch(functools.partial(function, second=other))
+    assert set(model.params) == {"layer.weight", "layer.bias", "second.weight", "second.bias"}
+    x = torch.from_numpy(X)
+    assert_close(model(X), layer(x) + other(x), reduction=3)
+    method = tojax.from_torch(layer.forward)
+    assert set(method.params) == {"self.weight", "self.bias"}
+    assert_close(method(X), layer(x), reduction=3)
+
+
+def test_hooks_and_parametrizations_run():
+    module = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 2))
+    module.register_forward_hook(lambda m, args, out: out * 10)
+    assert_close(tojax.from_torch(module)(X), module(torch.from_numpy(X)), reduction=3)
+
+
+def test_wrong_argument_names():
+    class Net(torch.nn.Module):
+        def forward(self, input_ids, attention_mask=None, **kwargs):
+            return input_ids
+
+    model = tojax.from_torch(Net())
+    with pytest.raises(WrongArguments) as caught:
+        model(input_ids=X, atention_mask=X)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "forward would swallow the unknown argument 'atention_mask'"
+    assert lines[-1] == "  do:    did you mean 'attention_mask' instead of 'atention_mask'?"
+    with pytest.raises(WrongArguments, match="missing a required argument: 'input_ids'"):
+        model(attention_mask=X)
+
+
+def test_wrong_params():
+    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    with pytest.raises(WrongArguments) as caught:
+        model.apply({"weight": jnp.ones((2, 4)), "more": jnp.ones(2)}, X)
+    text = str(caught.value)
+    assert "bias is missing; more is unknown; weight has shape (2, 4), not (2, 3)" in text
+
+
+def test_classes_are_refused():
+    with pytest.raises(Unsupported, match="pass an instance"):
+        tojax.from_torch(torch.nn.Linear)
+
+
+def test_extract_jax_convention():
+    module = torch.nn.BatchNorm1d(3).eval()
+    weights, func = tojax.extract_jax(module)
+    assert set(weights) == set(module.state_dict())
+    assert_close(jax.jit(func)(weights, (X,), {}), module(torch.from_numpy(X)), reduction=3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.bool, torch.int8, torch.complex64, torch.int64, torch.float64])  # fmt: skip
+def test_weights_round_trip(dtype):
+    tensor = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(dtype).t()
+    back = to_torch(to_jax(tensor))
+    assert torch.equal(back.to(dtype), tensor)
+
+
+def test_wide_integers_are_not_cut():
+    with pytest.raises(Unsupported, match="jax_enable_x64"):
+        to_jax(torch.tensor([2**40]))
+    assert to_jax(torch.tensor([torch.iinfo(torch.int64).min])).item() == -(2**31)

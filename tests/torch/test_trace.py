@@ -1,0 +1,226 @@
+"""Views, writes, constants, randomness and gradients through the engine."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+
+
+def both(function, *arrays):
+    """(JAX under jit, torch) of one function of tensors."""
+    want = function(*[torch.from_numpy(np.array(a)) for a in arrays])
+    model = tojax.from_torch(function)
+    return jax.jit(lambda *xs: model.apply({}, *xs))(*arrays), want
+
+
+def view_of_view(x):
+    x = x.clone()
+    x.view(2, 6).t()[1:3, 0] = 7
+    return x
+
+
+def slice_assignment(x):
+    out = torch.zeros(4, 4)
+    out[1:, ::2] = x[:, 1:3]
+    return out
+
+
+def mask_assignment(x):
+    x = x * 1
+    x[x > 0] = -1.5
+    return x
+
+
+def out_argument(x):
+    out = torch.empty(3, 4)
+    torch.add(x, 1, out=out)
+    return out
+
+
+def chain_of_writes(x):
+    y = x.clone()
+    row, column = y[1], y[:, 2]
+    row.add_(10)
+    column.mul_(2)
+    y.transpose(0, 1)[0].fill_(3)
+    return y, row, column
+
+
+def constants(x):
+    grid = torch.arange(4).tolist()
+    step = torch.tensor(2.5).item()
+    return x[:, grid[1]] * step + float(np.asarray(torch.ones(2)).sum())
+
+
+def inner_grad(x):
+    return torch.func.grad(lambda a: (a**3).sum())(x)
+
+
+def inner_vmap(x):
+    return torch.vmap(lambda a, b: (a * b).sum())(x, x + 1)
+
+
+def inner_vmap_of_grad(x):
+    return torch.vmap(torch.func.grad(lambda a: (a**3).sum()))(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [view_of_view, slice_assignment, mask_assignment, out_argument, chain_of_writes, constants,
+     inner_grad, inner_vmap, inner_vmap_of_grad],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_same_as_torch(function):
+    got, want = both(function, X)
+    assert_close(got, want, reduction=12)
+
+
+def test_inputs_are_not_written_to():
+    x = jnp.asarray(X)
+    out = tojax.from_torch(lambda t: t.add_(1))(x)
+    assert_close(out, X + 1)
+    assert_close(x, X)
+
+
+def test_dtypes_that_torch_code_sees():
+    def function(ids, x):
+        assert ids.dtype is torch.int64
+        assert ids.argmax().dtype is torch.int64
+        assert (ids > 1).sum().dtype is torch.int64
+        assert ids.int().dtype is torch.int32
+        assert (ids.int() + 1).dtype is torch.int32
+        assert ids.int().sum().dtype is torch.int64
+        assert x.double().dtype is torch.float64
+        assert (x.double() + x).dtype is torch.float64
+        assert (ids * 0.5).dtype is torch.float32
+        assert (x.bfloat16() + 1.0).dtype is torch.bfloat16
+        return ids * x.bfloat16()
+
+    out = tojax.from_torch(function)(np.arange(4), X)
+    assert out.dtype == jnp.bfloat16
+
+
+def test_no_grad_regions_and_detach_stop_gradients():
+    def function(x):
+        with torch.no_grad():
+            scale = x.sum()
+        return (x * scale + x.detach() * 2).sum()
+
+    model = tojax.from_torch(function)
+    got = jax.grad(lambda x: model.apply({}, x))(jnp.asarray(X))
+    assert_close(got, np.full_like(X, X.sum()))
+
+
+def test_a_callers_no_grad_does_not_stop_gradients():
+    model = tojax.from_torch(lambda x: (x * x).sum())
+    with torch.no_grad():
+        got = jax.grad(lambda x: model.apply({}, x))(jnp.asarray(X))
+    assert_close(got, 2 * X)
+
+
+def test_randomness_is_an_argument():
+    model = tojax.from_torch(torch.nn.Dropout(0.5).train())
+    x = np.ones((64, 64), np.float32)
+    one, two = (model(x, rng=jax.random.key(i)) for i in (0, 1))
+    assert_close(model(x, rng=jax.random.key(0)), one)
+    assert not np.array_equal(one, two)
+    assert 0.4 < float((one == 0).mean()) < 0.6
+    assert_close(model.eval()(x), x)
+
+
+def test_random_constants_take_the_key_too():
+    model = tojax.from_torch(lambda x: x + torch.rand(3, 4))
+    one, two = (model(X, rng=jax.random.key(i)) for i in (0, 1))
+    assert not np.array_equal(one, two)
+
+
+def test_missing_rng():
+    with pytest.raises(MissingRng) as caught:
+        tojax.from_torch(torch.nn.Sequential(torch.nn.Dropout(0.5)).train())(X)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "aten.dropout.default draws random numbers and there is no rng"
+    assert lines[1].startswith("  where: 0 (Dropout)")
+    assert "rng=jax.random.key(0)" in lines[3]
+    assert len(lines) == 4
+
+
+def test_data_dependent_control_flow():
+    def function(x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+    model = tojax.from_torch(function)
+    with pytest.raises(DataDependent) as caught:
+        jax.jit(lambda x: model.apply({}, x))(X)
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("needs the values of x while they are traced")
+    assert "test_trace.py:" in lines[1]
+    assert len(lines) == 4
+    assert caught.value.arguments == ("x",)
+    assert_close(model.apply({}, jnp.asarray(X)), -X if X.sum() <= 0 else X)
+
+
+@pytest.mark.parametrize("read", [lambda x: x.tolist(), lambda x: x.numpy(), lambda x: int(x[0, 0])])
+def test_python_values_of_traced_tensors(read):
+    model = tojax.from_torch(lambda x: x * np.asarray(read(x)).sum())
+    with pytest.raises(DataDependent, match="needs the values of x"):
+        jax.jit(lambda x: model.apply({}, x))(X)
+
+
+torch.library.define("tojax_test::alpha", "(Tensor x) -> Tensor")
+torch.library.define("tojax_test::beta", "(Tensor x, float scale=2.0) -> Tensor")
+for _name in ("alpha", "beta"):
+    torch.library.impl(f"tojax_test::{_name}", "Meta", lambda x, scale=0: torch.empty_like(x))
+
+
+class Odd(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.tojax_test.alpha(x) + torch.ops.tojax_test.beta(x, 3.0)
+
+
+def test_all_missing_ops_at_once():
+    with pytest.raises(MissingOps) as caught:
+        tojax.from_torch(torch.nn.Sequential(torch.nn.ReLU(), Odd()))(X)
+    error = caught.value
+    assert error.ops == ("tojax_test.alpha.default", "tojax_test.beta.default")
+    text = str(error)
+    assert text.startswith("no lowering for 2 operators: tojax_test.alpha.default, tojax_test.beta.default")
+    assert "in 1 (Odd) at tests/torch/test_trace.py:" in text
+    assert "@tojax.lowers(torch.ops.tojax_test.alpha.default)" in text
+    assert "def alpha(x): ..." in text
+
+
+def test_users_add_operators():
+    torch.library.define("tojax_test::gamma", "(Tensor x, float scale=2.0) -> Tensor")
+
+    @tojax.lowers(torch.ops.tojax_test.gamma)
+    def gamma(x, scale):
+        return x * scale
+
+    assert_close(tojax.from_torch(lambda x: torch.ops.tojax_test.gamma(x))(X), 2 * X)
+
+
+def test_a_shape_mistake_names_module_and_line():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(4, 3))
+    with pytest.raises(TojaxError) as caught:
+        tojax.from_torch(net)(X)
+    lines = str(caught.value).splitlines()
+    assert lines[1].startswith("  where: 1 (Linear)")
+    assert "float32[3,3]" in lines[2]
+    assert len(lines) == 4
+
+
+def test_a_finished_trace_leaves_torch_as_it_was():
+    flags = torch.compiler.is_compiling(), torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()
+    with pytest.raises(ZeroDivisionError):
+        tojax.from_torch(lambda x: x / (1 // 0))(X)
+    assert flags == (torch.compiler.is_compiling(), torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled())
+    assert type(torch.ones(2) + 1) is torch.Tensor

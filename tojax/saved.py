@@ -1,0 +1,206 @@
+"""A model on disk that runs without its source framework: jax.export programs beside safetensors.
+
+A folder holds ``model.json`` (names, calls and their structures), ``params.safetensors``, ``state.safetensors`` and
+one serialized program per kind of call. Programs are differentiable once and run on CPU, CUDA and TPU.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.flax import load_file, save_file
+
+from tojax import trees
+from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+class Output(dict):
+    """An output whose class is not at hand: its fields as items and as attributes.
+
+    Example:
+      >>> Output(logits=1).logits
+      1
+    """
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+jax.tree_util.register_pytree_node(Output, lambda o: (list(o.values()), tuple(o)), lambda k, v: Output(zip(k, v)))
+
+
+def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
+    """Names of the arguments with "dtype[shape]" for arrays and the value for everything else."""
+    said = {}
+    for name, leaf in zip(names, leaves):
+        if trees.is_array(leaf):
+            said[name] = f"{np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))}{list(leaf.shape)}"
+        elif isinstance(leaf, trees.PLAIN):
+            said[name] = leaf
+        else:
+            raise Unsupported(f"the argument {name} is a {type(leaf).__name__}", why="it cannot be stored", do="leave it out")
+    return said
+
+
+@dataclass(frozen=True, eq=False)
+class SavedSource:
+    """Programs by kind of call; the training mode is the one they were saved in."""
+
+    framework: str
+    name: str
+    positional: list[str]
+    training: tuple[bool, ...]
+    calls: list[dict[str, Any]]
+    programs: list[Any] = field(repr=False)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The arguments that may be given by position."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(n, kind) for n in self.positional])
+
+    def as_array(self, leaf: Any) -> Any:
+        """Inputs are arrays already."""
+        return leaf
+
+    def in_mode(self, training: bool) -> SavedSource:
+        """The same, if it was saved in this mode."""
+        if any(t != training for t in self.training):
+            raise Unsupported("a saved model has one mode", why="its programs are compiled", do="save the other mode, too")
+        return self
+
+    def write_back(self, params, state):
+        """There is no module."""
+        raise Unsupported("a saved model has no torch module", why="it runs without torch", do="keep the checkpoint it came from")
+
+    def __call__(self, params, state, args, kwargs, rng=None):
+        """Runs the program for this kind of call."""
+        leaves = jax.tree.leaves((args, kwargs))
+        asked = describe_call(leaves, trees.names(args, kwargs, self.positional))
+        for call, program in zip(self.calls, self.programs):
+            if call["inputs"] == asked:
+                arrays = [x for x in leaves if trees.is_array(x)]
+                key = None if rng is None else jax.random.key_data(rng)
+                flat, written = program.call(dict(params), dict(state), arrays, key)
+                return _join(call["output"], flat), written
+        raise WrongArguments(
+            f"no program was saved for {json.dumps(asked)}",
+            why="a saved model serves the calls it was saved with: " + "; ".join(json.dumps(c["inputs"]) for c in self.calls),
+            do="save it again with an example of this call: model.save(folder, *args, **kwargs)",
+        )
+
+
+def save(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -> None:
+    """Writes the folder; it appears whole or not at all.
+
+    ``calls`` holds (args, kwargs, rng) with arrays or ``jax.ShapeDtypeStruct``.
+    """
+    target = Path(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        described = []
+        for i, (args, kwargs, rng) in enumerate(calls):
+            told, program = _export(source, params, state, args, kwargs, rng)
+            (scratch / f"call-{i}.jax").write_bytes(program)
+            described.append(told)
+        training = list(source.training)
+        about = {"format": 1, "name": source.name, "framework": source.framework, "positional": source.positional}
+        (scratch / "model.json").write_text(json.dumps(about | {"training": training, "calls": described}, indent=1))
+        save_file(dict(params), scratch / "params.safetensors")
+        save_file(dict(state), scratch / "state.safetensors")
+        if target.exists():
+            if not (target / "model.json").exists() and any(target.iterdir()):
+                raise WrongArguments(f"{target} holds something else", do="give a new folder, or one that save wrote")
+            shutil.rmtree(target)
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _export(source, params, state, args, kwargs, rng) -> tuple[dict[str, Any], bytes]:
+    trees.register((args, kwargs))
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    leaves = [source.as_array(x) for x in leaves]
+    inputs = describe_call(leaves, trees.names(args, kwargs, source.positional))
+    output: list[Any] = []
+
+    def flat(params, state, arrays, key):
+        rest = iter(arrays)
+        full = [next(rest) if trees.is_array(x) else x for x in leaves]
+        args, kwargs = jax.tree.unflatten(structure, full)
+        out, written = source(params, state, args, kwargs, None if key is None else jax.random.wrap_key_data(key))
+        found: list[Any] = []
+        output[:] = [_split(out, found)]
+        return found, written
+
+    shape = lambda x: jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
+    arrays = [shape(x) for x in leaves if trees.is_array(x)]
+    key = None if rng is None else shape(jax.random.key_data(rng))
+    shapes = jax.tree.map(shape, (dict(params), dict(state)))
+    program = jax.export.export(jax.jit(flat), platforms=PLATFORMS)(*shapes, arrays, key)
+    return {"inputs": inputs, "output": output[0]}, bytes(program.serialize(vjp_order=1))
+
+
+def _split(out: Any, arrays: list[Any]) -> Any:
+    """A JSON description of an output; its arrays go into ``arrays``."""
+    if trees.is_array(out):
+        arrays.append(out)
+        return {"array": len(arrays) - 1}
+    if isinstance(out, trees.PLAIN):
+        return {"value": out}
+    if isinstance(out, (tuple, list)):
+        return {type(out).__name__ if type(out) in (tuple, list) else "tuple": [_split(x, arrays) for x in out]}
+    if type(out) is dict:
+        return {"dict": {k: _split(v, arrays) for k, v in out.items()}}
+    level = jax.tree_util.tree_flatten_with_path(out, is_leaf=lambda x: x is not out)[0]
+    return {"object": {str(path[-1].name): _split(v, arrays) for path, v in level}}
+
+
+def _join(told: Any, arrays: list[Any]) -> Any:
+    (kind, value), = told.items()
+    if kind == "array":
+        return arrays[value]
+    if kind == "value":
+        return value
+    if kind in ("tuple", "list"):
+        return {"tuple": tuple, "list": list}[kind](_join(x, arrays) for x in value)
+    made = {k: _join(v, arrays) for k, v in value.items()}
+    return made if kind == "dict" else Output(made)
+
+
+def read(folder: str | os.PathLike) -> tuple[dict[str, jax.Array], dict[str, jax.Array], SavedSource]:
+    """(params, state, source) of a folder that ``save`` wrote.
+
+    Raises:
+      BadCheckpoint: it is none, or a file is missing or broken.
+    """
+    folder = Path(folder)
+    try:
+        about = json.loads((folder / "model.json").read_text())
+        programs = [jax.export.deserialize(bytearray((folder / f"call-{i}.jax").read_bytes())) for i in range(len(about["calls"]))]
+        params, state = load_file(folder / "params.safetensors"), load_file(folder / "state.safetensors")
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise BadCheckpoint(
+            f"{folder} is no folder that model.save wrote, or it is damaged",
+            why=" ".join(str(error).split())[:200],
+            do="save the model again; Hugging Face checkpoints load with tojax.from_pretrained",
+        ) from None
+    training = tuple(about["training"])
+    source = SavedSource(about["framework"], about["name"], about["positional"], training, about["calls"], programs)
+    return params, state, source

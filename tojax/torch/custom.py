@@ -1,0 +1,129 @@
+"""``torch.autograd.Function`` becomes ``jax.custom_vjp``: its backward counts, not the derivative of its forward."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+
+from tojax.dtypes import is_float
+from tojax.errors import Unsupported
+from tojax.torch.tensor import JaxTensor
+
+APPLY = torch.autograd.Function.__dict__["apply"]
+
+
+class Context:
+    """What ``forward`` leaves for ``backward``: saved tensors, attributes, which inputs want gradients."""
+
+    saved_tensors: tuple = ()
+
+    def __init__(self, wanted: tuple[bool, ...] = ()):
+        self.needs_input_grad = wanted
+
+    def save_for_backward(self, *tensors):
+        """Keeps tensors."""
+        self.saved_tensors = tensors
+
+    save_for_forward = save_for_backward
+
+    def mark_non_differentiable(self, *tensors):
+        """Nothing to do: integers have no gradient in JAX, and backward ignores the others."""
+
+    def set_materialize_grads(self, value):
+        """Nothing to do: JAX gives zeros."""
+
+    def mark_dirty(self, *tensors):
+        """A write that autograd is told of by hand."""
+        raise Unsupported("ctx.mark_dirty", why="a custom gradient of an in-place operator has no JAX form", do="return a new tensor")
+
+
+@contextlib.contextmanager
+def custom_gradients(enter: Callable[[], Any], active: Callable[[], bool], array_of, lift) -> Iterator[None]:
+    """Serves ``Function.apply`` of this thread's trace; ``enter`` opens a trace where none is active."""
+
+    def apply(cls, *args, **kwargs):
+        leaves, structure = tree_flatten(args)
+        places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        if kwargs or not active() or not places:
+            return APPLY.__func__(cls, *args, **kwargs)
+        tensors = [leaves[i] for i in places]
+        wrap = lambda arrays: [lift(JaxTensor(a, t.dtype)) for a, t in zip(arrays, tensors)]
+        shape_of: list[Any] = []
+
+        def forward(arrays):
+            full = list(leaves)
+            for place, tensor in zip(places, wrap(arrays)):
+                full[place] = tensor
+            inputs = tree_unflatten(full, structure)
+            ctx = Context(tuple(isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs))
+            if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+                out = cls.forward(ctx, *inputs)
+            else:
+                out = cls.forward(*inputs)
+                cls.setup_context(ctx, inputs, out)
+            shape_of[:] = [tree_map_only(torch.Tensor, lambda t: t.dtype, out)]
+            return tree_map_only(torch.Tensor, array_of, out), ctx
+
+        return _call(cls, forward, tensors, leaves, places, structure, shape_of, enter, array_of, lift)
+
+    torch.autograd.Function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = APPLY
+
+
+def _call(cls, forward, tensors, leaves, places, structure, shape_of, enter, array_of, lift):
+    kept: list[Any] = []
+
+    def primal(*arrays):
+        with enter():
+            return forward(arrays)[0]
+
+    def fwd(*arrays):
+        with enter():
+            out, ctx = forward(arrays)
+            held, kept[:] = tree_flatten(vars(ctx))[0], [tree_flatten(vars(ctx))[1]]
+            static = [None if isinstance(x, torch.Tensor) else x for x in held]
+            kept.extend([static, [x.dtype if isinstance(x, torch.Tensor) else None for x in held]])
+            return out, [array_of(x) for x in held if isinstance(x, torch.Tensor)]
+
+    def bwd(saved, cotangents):
+        with enter():
+            spec, static, dtypes = kept
+            rest = iter(saved)
+            held = [lift(JaxTensor(next(rest), d)) if d is not None else s for s, d in zip(static, dtypes)]
+            ctx = Context()
+            vars(ctx).update(tree_unflatten(held, spec))
+            given = jax.tree.leaves(cotangents, is_leaf=lambda x: x is None)
+            given = [lift(JaxTensor(g)) if is_float(g.dtype) else None for g in given]
+            grads = cls.backward(ctx, *given)
+            grads = grads if isinstance(grads, tuple) else (grads,)
+            return tuple(_cotangent(t, g, array_of) for t, g in zip(tensors, _of_tensors(grads, leaves, places, structure)))
+
+    function = jax.custom_vjp(primal)
+    function.defvjp(fwd, bwd)
+    out = function(*[array_of(t) for t in tensors])
+    dtypes = tree_flatten(shape_of[0])[0]
+    wrapped = [lift(JaxTensor(x, d)) for x, d in zip(jax.tree.leaves(out), dtypes)]
+    return tree_unflatten(wrapped, tree_flatten(shape_of[0])[1])
+
+
+def _of_tensors(grads, leaves, places, structure):
+    """backward returns one gradient per argument; those of arguments that are no tensors are None."""
+    arguments = tree_unflatten(list(range(len(leaves))), structure)
+    by_leaf = {a: g for a, g in zip(arguments, grads) if isinstance(a, int)}
+    return [by_leaf.get(i) for i in places]
+
+
+def _cotangent(tensor, grad, array_of):
+    array = array_of(tensor)
+    if not is_float(array.dtype):
+        return np.zeros(array.shape, jax.dtypes.float0)
+    return jax.numpy.zeros(array.shape, array.dtype) if grad is None else array_of(grad).astype(array.dtype)

@@ -1,0 +1,127 @@
+"""What the families share: operands as ``lax`` wants them, and torch's way to name axes.
+
+``jnp`` would do this too, at several times the tracing time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from tojax.dtypes import canonical
+from tojax.torch.dtypes import TO_TORCH, promote, scalar_dtype, to_jax
+
+NUMBERS = (bool, int, float, complex)
+INT = np.dtype("int64")
+
+
+def default_float() -> np.dtype:
+    """What torch makes of integers where a function needs floating point."""
+    return to_jax(torch.get_default_dtype())
+
+
+def default_int() -> np.dtype:
+    """torch's dtype of indices and of integer sums, as JAX has it."""
+    return canonical(INT)
+
+
+def exact(x) -> bool:
+    """Whether an array holds integers or bools."""
+    return x.dtype.kind in "iub"
+
+
+def floating(x):
+    """Integers and bools as torch's default float, anything else as it is."""
+    return lax.convert_element_type(x, default_float()) if x.dtype.kind in "iub" else x
+
+
+def wide(x):
+    """16-bit floats as float32: torch computes sums and compositions of functions in float32."""
+    return lax.convert_element_type(x, np.float32) if x.dtype.itemsize == 2 and not exact(x) else x
+
+
+def cast(x, dtype):
+    """To ``dtype``, which may be None."""
+    return x if dtype is None or x.dtype == dtype else lax.convert_element_type(x, dtype)
+
+
+def common(*values) -> np.dtype:
+    """torch's common dtype of arrays and numbers, as JAX has it."""
+    kinds = []
+    for v in values:
+        number = isinstance(v, NUMBERS)
+        kinds.append((scalar_dtype(v), 0) if number else (TO_TORCH[v.dtype], 2 if v.ndim else 1))
+    return to_jax(promote(kinds))
+
+
+def number(value, dtype: np.dtype):
+    """A Python number in an array's dtype; 64-bit limits stand for the limits of 32 bits."""
+    if dtype.kind in "iu" and isinstance(value, int) and abs(value) >= 2**63 - 1:
+        limits = np.iinfo(dtype)
+        value = limits.max if value > 0 else limits.min
+    return np.asarray(value).astype(dtype)[()] if dtype.kind == "b" else dtype.type(value)
+
+
+def broadcast(x, shape):
+    """An array or number of lower rank, or with axes of length 1, to ``shape``."""
+    if np.shape(x) == shape:
+        return x
+    return lax.broadcast_in_dim(x, shape, range(len(shape) - np.ndim(x), len(shape)))
+
+
+def operands(*values):
+    """Arrays and numbers as arrays of one dtype; of one shape, but for scalars."""
+    arrays = [v for v in values if not isinstance(v, NUMBERS)]
+    first = arrays[0]
+    if len(arrays) < len(values) or any(a.dtype != first.dtype for a in arrays):
+        dtype = common(*values)
+        values = [number(v, dtype) if isinstance(v, NUMBERS) else cast(v, dtype) for v in values]
+        arrays = [v for v in values if np.ndim(v)]
+    if any(a.shape != arrays[0].shape for a in arrays):
+        shape = np.broadcast_shapes(*[a.shape for a in arrays])
+        values = [broadcast(v, shape) if np.ndim(v) else v for v in values]
+    return values
+
+
+def full(x, value):
+    """The scalar ``value`` in the shape and dtype of ``x``."""
+    return lax.full_like(x, value)
+
+
+def select(condition, x, y):
+    """``x`` where the condition holds, else ``y``; any of them may be a number or need broadcasting."""
+    x, y = operands(x, y)
+    shape = np.broadcast_shapes(np.shape(condition), np.shape(x), np.shape(y))
+    return lax.select(*[broadcast(v, shape) for v in (condition, x, y)])
+
+
+def axes_of(x, dim) -> tuple[int, ...]:
+    """torch's ``dim`` (None, a number, a list; none or an empty list means all) as sorted axes."""
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
+        return tuple(range(x.ndim))
+    dims = [dim] if isinstance(dim, int) else dim
+    return tuple(sorted({d % x.ndim for d in dims})) if x.ndim else ()
+
+
+def length(x, axes) -> int:
+    """How many elements one reduction over ``axes`` sees."""
+    return math.prod(x.shape[a] for a in axes)
+
+
+def along(function):
+    """A lowering that needs an axis: in torch a 0-d tensor has one, of length 1."""
+
+    @functools.wraps(function)
+    def lowering(self, *rest):
+        if self.ndim:
+            return function(self, *rest)
+        out = function(lax.reshape(self, (1,)), *rest)
+        flat = lambda x: jnp.reshape(x, ())
+        return tuple(map(flat, out)) if isinstance(out, tuple) else flat(out)
+
+    return lowering

@@ -1,0 +1,161 @@
+"""Activations: nonlinearities with torch's subgradients, softmax and its relatives."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from tojax.errors import Unsupported
+from tojax.torch.ops._operands import along, cast, floating, select, wide
+from tojax.torch.ops.pointwise import clamp
+from tojax.torch.table import lowers, table
+
+aten = torch.ops.aten
+
+
+def _like(x, value):
+    return x.dtype.type(value)
+
+
+def _inner(x, low, high):
+    """Clamped to [low, high], with zero gradient at the bounds."""
+    low, high = _like(x, low), _like(x, high)
+    return select(x <= low, low, select(x >= high, high, x))
+
+
+def relu(self):
+    """NaN stays, the gradient at 0 is 0."""
+    return select(self <= 0, _like(self, 0), self)
+
+
+def softplus(x):
+    return lax.max(x, _like(x, 0)) + lax.log1p(lax.exp(-lax.abs(x)))
+
+
+def elu(self, alpha, scale, input_scale):
+    """The exponential never sees positive values, whose overflow would spoil the gradient."""
+    below = select(self > 0, _like(self, 0), self)
+    below = lax.expm1(below if input_scale == 1 else below * input_scale) * (alpha * scale)
+    return select(self > 0, self if scale == 1 else self * scale, below)
+
+
+SELU = 1.6732632423543772, 1.0507009873554805, 1
+
+table.update(
+    {
+        aten.relu: relu,
+        aten.relu6: lambda self: _inner(self, 0, 6),
+        aten.hardtanh: lambda self, min_val, max_val: _inner(self, min_val, max_val),
+        aten.hardsigmoid: lambda self: _inner(self + 3, 0, 6) / 6,
+        aten.hardswish: lambda self: self * clamp(self + 3, 0, 6) / 6,
+        aten.silu: lambda self: cast(wide(self) * lax.logistic(wide(self)), self.dtype),
+        aten.mish: lambda self: cast(wide(self) * lax.tanh(softplus(wide(self))), self.dtype),
+        aten.leaky_relu: lambda self, negative_slope: select(self > 0, self, self * negative_slope),
+        aten.prelu: lambda self, weight: _prelu(self, _per_channel(weight, self.ndim)),
+        aten._prelu_kernel: lambda self, weight: _prelu(self, weight),
+        aten.elu: elu,
+        aten.selu: lambda self: elu(self, *SELU),
+        aten.celu: lambda self, alpha: elu(self, alpha, 1, 1 / alpha),
+        aten.log_sigmoid: lambda self: lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-lax.abs(self))),
+        aten.threshold: lambda self, threshold, value: select(self <= threshold, value, self),
+        aten.hardshrink: lambda self, lambd: select((self >= -lambd) & (self <= lambd), 0, self),
+        aten.glu: lambda self, dim: jnp.multiply(*_gate(self, dim)),
+    }
+)
+
+
+def _prelu(self, weight):
+    return select(self > 0, self, weight * self)
+
+
+def _per_channel(weight, rank):
+    """One weight for all, or one per index of axis 1."""
+    return weight if weight.ndim == 0 or rank < 2 else weight.reshape(-1, *[1] * (rank - 2))
+
+
+def _gate(x, dim):
+    first, second = jnp.split(x, 2, dim)
+    return first, lax.logistic(second)
+
+
+@lowers(aten.gelu)
+def gelu(self, approximate):
+    x = wide(self)
+    if approximate == "tanh":
+        inner = lax.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * lax.integer_pow(x, 3)))
+    else:
+        inner = lax.erf(x * math.sqrt(0.5))
+    return cast(0.5 * x * (1 + inner), self.dtype)
+
+
+@lowers(aten.softplus)
+def softplus_(self, beta, threshold):
+    """Linear from ``threshold`` on."""
+    scaled = self * beta
+    linear = scaled > threshold
+    curve = lax.log1p(lax.exp(select(linear, _like(self, 0), scaled)))
+    return select(linear, self, curve if beta == 1 else curve / beta)
+
+
+@lowers(aten.softshrink)
+def softshrink(self, lambd):
+    """NaN stays NaN."""
+    inside = (self >= -lambd) & (self <= lambd)
+    return select(inside, 0, select(self > lambd, self - lambd, self + lambd))
+
+
+@along
+def _softmax(self, dim):
+    """exp(x - max) / sum, in float32 for 16-bit floats; a row of -inf gives NaN."""
+    if not self.size:
+        return self
+    x = wide(self)
+    high = lax.stop_gradient(x.max(dim, keepdims=True))
+    exp = lax.exp(x - high)
+    return cast(exp / exp.sum(dim, keepdims=True), self.dtype)
+
+
+@along
+def _log_softmax(self, dim):
+    if not self.size:
+        return self
+    x = wide(self)
+    shifted = x - lax.stop_gradient(x.max(dim, keepdims=True))
+    return cast(shifted - lax.log(lax.exp(shifted).sum(dim, keepdims=True)), self.dtype)
+
+
+@along
+def _safe_softmax(self, dim):
+    """A row of -inf gives zeros."""
+    empty = jnp.all(self == -jnp.inf, dim, keepdims=True)
+    return select(empty, 0, _softmax(select(empty, 0, self), dim))
+
+
+def _to(self, dtype):
+    """The dtype asked for comes first; integers need one."""
+    return floating(self) if dtype is None else cast(self, dtype)
+
+
+table.update(
+    {
+        aten.softmax.int: lambda self, dim, dtype: _softmax(_to(self, dtype), dim),
+        aten.log_softmax.int: lambda self, dim, dtype: _log_softmax(_to(self, dtype), dim),
+        aten._safe_softmax: lambda self, dim, dtype: _safe_softmax(_to(self, dtype), dim),
+        aten._softmax: lambda self, dim, half_to_float: _softmax(self.astype(np.float32) if half_to_float else self, dim),
+        aten._log_softmax: lambda self, dim, half_to_float: _log_softmax(
+            self.astype(np.float32) if half_to_float else self, dim
+        ),
+    }
+)
+
+
+@lowers(aten._masked_softmax)
+def masked_softmax(self, mask, dim, mask_type):
+    """True is masked out; rows without any value left give zeros."""
+    if mask_type not in (None, 2):
+        raise Unsupported(f"_masked_softmax with mask_type={mask_type}", why="its mask has a shape of its own", do="give a mask of the input's shape")
+    return _safe_softmax(select(mask, -jnp.inf, self), -1 if dim is None else dim)

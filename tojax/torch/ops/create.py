@@ -1,0 +1,142 @@
+"""Factories, triangles and diagonals, and tensors as Python values.
+
+A factory whose arguments are all numbers reaches the table only when its result is large.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from tojax.torch.ops._operands import NUMBERS, cast, common, default_float, default_int, number, operands
+from tojax.torch.table import lowers, table
+
+aten = torch.ops.aten
+
+
+def filled(size, value, dtype):
+    """torch infers a missing dtype from the value."""
+    if dtype is None:
+        kinds = {bool: np.dtype(bool), int: default_int(), float: default_float()}
+        dtype = kinds.get(type(value)) or jnp.result_type(default_float(), np.complex64)
+    return lax.full(size, number(value, dtype), dtype)
+
+
+def _constant(value):
+    return lambda size, dtype: lax.full(size, value, dtype or default_float())
+
+
+def _new(value):
+    return lambda self, size, dtype: lax.full(size, value, dtype or self.dtype)
+
+
+def _alike(value):
+    return lambda self, dtype: lax.full(self.shape, value, dtype or self.dtype)
+
+
+table.update(
+    {
+        aten.zeros.default: _constant(0),
+        aten.ones.default: _constant(1),
+        aten.empty.memory_format: _constant(0),
+        aten.empty_strided: lambda size, stride, dtype: _constant(0)(size, dtype),
+        aten.empty_permuted: lambda size, physical_layout, dtype: _constant(0)(size, dtype),
+        aten.full.default: lambda size, fill_value, dtype: filled(size, fill_value, dtype),
+        aten.zeros_like: _alike(0),
+        aten.ones_like: _alike(1),
+        aten.empty_like: _alike(0),
+        aten.full_like: lambda self, fill_value, dtype: filled(self.shape, fill_value, dtype or self.dtype),
+        aten.new_zeros: _new(0),
+        aten.new_ones: _new(1),
+        aten.new_empty: _new(0),
+        aten.new_empty_strided: lambda self, size, stride, dtype: _new(0)(self, size, dtype),
+        aten.new_full: lambda self, size, fill_value, dtype: filled(size, fill_value, dtype or self.dtype),
+        aten.fill.Scalar: lambda self, value: filled(self.shape, value, self.dtype),
+        aten.fill.Tensor: lambda self, value: lax.broadcast(cast(value, self.dtype), self.shape),
+        aten.zero: lambda self: filled(self.shape, 0, self.dtype),
+        aten.scalar_tensor: lambda s, dtype: filled((), s, dtype or default_float()),
+        aten.complex: lambda real, imag: lax.complex(*operands(real, imag)),
+        aten.polar: lambda abs, angle: lax.complex(*operands(abs * lax.cos(angle), abs * lax.sin(angle))),
+        aten.eye.default: lambda n, dtype: jnp.eye(n, dtype=dtype or default_float()),
+        aten.eye.m: lambda n, m, dtype: jnp.eye(n, m, dtype=dtype or default_float()),
+        aten.tril_indices: lambda row, col, offset, dtype: _indices(jnp.tril_indices(row, offset, col), dtype),
+        aten.triu_indices: lambda row, col, offset, dtype: _indices(jnp.triu_indices(row, offset, col), dtype),
+        aten.tril: lambda self, diagonal: jnp.tril(self, diagonal),
+        aten.triu: lambda self, diagonal: jnp.triu(self, diagonal),
+        aten._local_scalar_dense: lambda self: self.item(),
+        aten.equal: lambda self, other: self.shape == other.shape and bool(jnp.all(self == other)),
+        aten.allclose: lambda self, other, rtol, atol, equal_nan: bool(
+            jnp.allclose(self, other, rtol, atol, equal_nan)
+        ),
+    }
+)
+
+
+def _indices(pair, dtype):
+    return jnp.stack(pair).astype(dtype)
+
+
+def _values(first, count, step, dtype):
+    """first + i * step, counted in integers where all is integer."""
+    exact = all(isinstance(v, int) for v in (first, step))
+    kind = dtype or (default_int() if exact else default_float())
+    steps = lax.iota(default_int() if exact else np.promote_types(kind, np.float32), count)
+    return cast(first + steps * step, kind)
+
+
+@lowers(aten.arange.start_step)
+def arange(start, end, step, dtype):
+    if not all(isinstance(v, NUMBERS) for v in (start, end, step)):
+        raise TypeError("arange takes numbers")
+    return _values(start, max(0, math.ceil((end - start) / step)), step, dtype)
+
+
+table.update(
+    {
+        aten.arange.default: lambda end, dtype: arange(0, end, 1, dtype),
+        aten.arange.start: lambda start, end, dtype: arange(start, end, 1, dtype),
+    }
+)
+
+
+@lowers(aten.linspace)
+def linspace(start, end, steps, dtype):
+    """Counted from both ends, so that both are exact."""
+    dtype = dtype or _float_of(start, end)
+    kind = dtype if dtype.kind in "fc" else np.promote_types(default_float(), np.float32)
+    start, end = jnp.asarray(start, kind), jnp.asarray(end, kind)
+    if steps == 1:
+        return start.reshape(1).astype(dtype)
+    index = lax.iota(default_int(), steps)
+    step = (end - start) / (steps - 1)
+    values = jnp.where(index < steps // 2, start + step * index, end - step * (steps - 1 - index))
+    return values.astype(dtype)
+
+
+def _float_of(start, end):
+    return jnp.result_type(default_float(), np.complex64) if common_kind(start, end) == "c" else default_float()
+
+
+def common_kind(*values):
+    return "c" if any(jnp.iscomplexobj(v) for v in values) else "f"
+
+
+@lowers(aten.logspace)
+def logspace(start, end, steps, base, dtype):
+    dtype = dtype or _float_of(start, end)
+    return (base ** linspace(start, end, steps, _float_of(start, end))).astype(dtype)
+
+
+@lowers(aten.diag_embed)
+def diag_embed(self, offset, dim1, dim2):
+    size = self.shape[-1] + abs(offset)
+    column = lax.broadcasted_iota(default_int(), (self.shape[-1], size), 1)
+    row = lax.broadcasted_iota(default_int(), (self.shape[-1], size), 0)
+    rows = jnp.where(column == row + max(offset, 0), self[..., None], self.dtype.type(0))
+    pads = [(0, 0, 0)] * (self.ndim - 1) + [(max(-offset, 0), max(offset, 0), 0), (0, 0, 0)]
+    square = lax.pad(rows, self.dtype.type(0), pads)
+    return jnp.moveaxis(square, (-2, -1), (dim1, dim2))

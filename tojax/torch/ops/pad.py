@@ -1,0 +1,69 @@
+"""Padding; torch lists the pads from the last axis on, and negative ones crop."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from tojax.errors import Unsupported
+from tojax.torch.ops._operands import number
+from tojax.torch.table import lowers, table
+
+aten = torch.ops.aten
+MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def pairs(self, pad) -> list[tuple[int, int]]:
+    """(before, after) of every axis, the first axis first."""
+    given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    return [(0, 0)] * (self.ndim - len(given)) + given[::-1]
+
+
+@lowers(aten.constant_pad_nd)
+def constant_pad_nd(self, pad, value):
+    return lax.pad(self, number(value, self.dtype), [(*p, 0) for p in pairs(self, pad)])
+
+
+def pad_with(mode: str):
+    """A lowering for one of jnp's modes, which know no negative pads.
+
+    torch reflects and replicates first and crops then; "circular" repeats the cropped array.
+    """
+
+    def lowering(self, pad):
+        wanted = pairs(self, pad)
+        grow = lambda x: jnp.pad(x, [(max(a, 0), max(b, 0)) for a, b in wanted], mode=mode)
+        if min(pad, default=0) >= 0:
+            return grow(self)
+        crop = [(min(a, 0), min(b, 0), 0) for a, b in wanted]
+        shrink = lambda x: lax.pad(x, x.dtype.type(0), crop)
+        return grow(shrink(self)) if mode == "wrap" else shrink(grow(self))
+
+    return lowering
+
+
+@lowers(aten.pad)
+def pad(self, pad, mode, value):
+    if mode == "constant":
+        return constant_pad_nd(self, pad, 0 if value is None else value)
+    if mode not in MODES:
+        raise Unsupported(f"padding mode {mode!r}", do=f"use constant, {', '.join(MODES)}")
+    return pad_with(MODES[mode])(self, pad)
+
+
+reflect, replicate, wrap = map(pad_with, ("reflect", "edge", "wrap"))
+table.update({aten._pad_circular: wrap})
+for _n in (1, 2, 3):
+    table.update(
+        {
+            getattr(aten, f"reflection_pad{_n}d"): lambda self, padding: reflect(self, padding),
+            getattr(aten, f"replication_pad{_n}d"): lambda self, padding: replicate(self, padding),
+        }
+    )
+
+
+@lowers(*(getattr(aten, f"replication_pad{n}d_backward") for n in (1, 2, 3)))
+def replication_pad_backward(grad_output, self, padding):
+    return jax.linear_transpose(lambda x: replicate(x, padding), self)(grad_output)[0]

@@ -1,0 +1,228 @@
+"""Pooling: ``reduce_window`` where windows are regular, gathered windows where they are not."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from tojax.torch.ops.conv import spread
+from tojax.torch.table import lowers, table
+
+aten = torch.ops.aten
+
+
+def windows(x, rank, kernel, stride, padding, dilation, ceil_mode):
+    """Arguments of ``reduce_window`` over the last ``rank`` dimensions; ceil_mode pads further at the end."""
+    kernel, padding, dilation = (spread(v, rank) for v in (kernel, padding, dilation))
+    stride = spread(stride, rank) if stride else kernel
+    pads = []
+    for n, k, s, p, d in zip(x.shape[-rank:], kernel, stride, padding, dilation, strict=True):
+        reach = d * (k - 1) + 1
+        count = -(-(n + 2 * p - reach) // s) + 1 if ceil_mode else (n + 2 * p - reach) // s + 1
+        count -= ceil_mode and (count - 1) * s >= n + p  # no window starts in the padding at the end
+        pads.append((p, max(p, (count - 1) * s + reach - n - p)))
+    lead = [1] * (x.ndim - rank)
+    return {
+        "window_dimensions": (*lead, *kernel),
+        "window_strides": (*lead, *stride),
+        "padding": [(0, 0)] * len(lead) + pads,
+        "window_dilation": (*lead, *dilation),
+    }
+
+
+def lowest(dtype):
+    """What every maximum starts from."""
+    inexact = jnp.issubdtype(dtype, jnp.inexact)
+    return np.array(-np.inf if inexact else jnp.iinfo(dtype).min, dtype)
+
+
+def wide(x):
+    return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
+
+
+def flat(x, rank):
+    """The last ``rank`` dimensions as one."""
+    return x.reshape(*x.shape[:-rank], math.prod(x.shape[-rank:]))
+
+
+def max_places(x, rank, window):
+    """Where each window's maximum is, as an index into the flattened spatial dimensions; the first of equals."""
+    places = lax.iota(jnp.int32, math.prod(x.shape[-rank:])).reshape(x.shape[-rank:])
+
+    def larger(a, b):
+        (u, i), (v, j) = a, b
+        second = (v > u) | (v != v) | ((v == u) & (j < i))
+        second &= (u == u) | (v != v)
+        return lax.select(second, v, u), lax.select(second, j, i)
+
+    pair = lax.stop_gradient(x), lax.broadcast_in_dim(places, x.shape, range(x.ndim - rank, x.ndim))
+    start = lowest(x.dtype), np.int32(np.iinfo(np.int32).max)
+    return lax.reduce_window(pair, start, larger, **window)[1]
+
+
+def max_pool_indices(rank):
+    def pool(self, kernel_size, stride, padding, dilation, ceil_mode):
+        window = windows(self, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        places = max_places(self, rank, window)
+        found = jnp.take_along_axis(flat(self, rank), flat(places, rank), -1, mode="clip")
+        return found.reshape(places.shape), places
+
+    return pool
+
+
+def max_pool(rank):
+    """JAX has no gradient for windows with holes; those go by index."""
+
+    def pool(self, kernel_size, stride, padding, dilation, ceil_mode):
+        if max(dilation) > 1:
+            return max_pool_indices(rank)(self, kernel_size, stride, padding, dilation, ceil_mode)[0]
+        window = windows(self, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        return lax.reduce_window(self, lowest(self.dtype), lax.max, **window)
+
+    return pool
+
+
+def avg_pool(self, rank, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
+    """The padding counts if asked for, what ceil_mode adds beyond it never does."""
+    window = windows(self, rank, kernel, stride, padding, [1], ceil_mode)
+    total = lax.reduce_window(wide(self), np.array(0, wide(self).dtype), lax.add, **window)
+    if divisor is None:
+        sizes = []
+        for i in range(-rank, 0):
+            n, k, (p, _) = self.shape[i], window["window_dimensions"][i], window["padding"][i]
+            start = np.arange(total.shape[i]) * window["window_strides"][i] - p
+            low, high = (start, n + p) if count_include_pad else (np.maximum(start, 0), n)
+            sizes.append(np.minimum(start + k, high) - low)
+        divisor = math.prod(np.ix_(*sizes)).astype(total.dtype)
+        divisor = divisor.flat[0] if (divisor == divisor.flat[:1]).all() else divisor
+    if not jnp.issubdtype(total.dtype, jnp.inexact):
+        return lax.div(total, jnp.broadcast_to(jnp.asarray(divisor, total.dtype), total.shape))
+    return (total / divisor).astype(self.dtype)
+
+
+def adaptive_places(size, out):
+    """The elements [out, longest] of each of ``out`` windows over ``size``, and which of them count."""
+    start, end = np.arange(out) * size // out, -(-np.arange(1, out + 1) * size // out)
+    places = start[:, None] + np.arange((end - start).max(initial=1))
+    return np.minimum(places, max(size - 1, 0)), places < end[:, None]
+
+
+def adaptive_avg_pool(self, output_size):
+    """One dimension after another; windows of one length are a reshape."""
+    out = wide(self)
+    for axis, count in zip(range(-len(output_size), 0), output_size, strict=True):
+        axis += out.ndim
+        if count and out.shape[axis] % count == 0:
+            split = (*out.shape[:axis], count, out.shape[axis] // count, *out.shape[axis + 1 :])
+            out = out.reshape(split).mean(axis + 1)
+            continue
+        places, valid = adaptive_places(out.shape[axis], count)
+        valid = np.expand_dims(valid, tuple(range(2, out.ndim - axis + 1)))
+        out = jnp.where(valid, jnp.take(out, places, axis, mode="clip"), 0).sum(axis + 1) / valid.sum(1)
+    return out.astype(self.dtype)
+
+
+def adaptive_max_pool(self, output_size):
+    """(maxima, their places): one dimension after another, the last first, as torch scans the rows."""
+    rank = len(output_size)
+    out = self
+    places = lax.iota(jnp.int32, math.prod(self.shape[-rank:])).reshape(self.shape[-rank:])
+    places = jnp.broadcast_to(places, self.shape)
+    for axis, count in reversed(list(zip(range(-rank, 0), output_size, strict=True))):
+        axis += out.ndim
+        window, valid = adaptive_places(out.shape[axis], count)
+        valid = np.expand_dims(valid, tuple(range(2, out.ndim - axis + 1)))
+        taken = jnp.where(valid, jnp.take(out, window, axis, mode="clip"), lowest(out.dtype))
+        best = jnp.argmax(taken, axis + 1, keepdims=True)
+        out = jnp.take_along_axis(taken, best, axis + 1, mode="clip").squeeze(axis + 1)
+        places = jnp.take_along_axis(jnp.take(places, window, axis, mode="clip"), best, axis + 1, mode="clip").squeeze(axis + 1)
+    return out, places
+
+
+for _rank in (1, 2, 3):
+    table.update(
+        {
+            getattr(aten, f"max_pool{_rank}d"): max_pool(_rank),
+            getattr(aten, f"max_pool{_rank}d_with_indices"): max_pool_indices(_rank),
+            getattr(aten, f"adaptive_avg_pool{_rank}d"): adaptive_avg_pool,
+            getattr(aten, f"adaptive_max_pool{_rank}d"): adaptive_max_pool,
+        }
+    )
+table.update({aten._adaptive_avg_pool2d: adaptive_avg_pool, aten._adaptive_avg_pool3d: adaptive_avg_pool})
+
+
+@lowers(aten.avg_pool1d)
+def avg_pool1d(self, kernel_size, stride, padding, ceil_mode, count_include_pad):
+    return avg_pool(self, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@lowers(aten.avg_pool2d)
+def avg_pool2d(
+    self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+):
+    return avg_pool(self, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@lowers(aten.avg_pool3d)
+def avg_pool3d(
+    self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+):
+    return avg_pool(self, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@lowers(aten.fractional_max_pool2d, aten.fractional_max_pool3d)
+def fractional_max_pool(self, kernel_size, output_size, random_samples):
+    """(maxima, places). Each plane's windows start where its samples say; 2d names width before height."""
+    rank = len(output_size)
+    samples = random_samples if rank == 3 else random_samples[..., ::-1]
+    single = self.ndim == rank + 1
+    x = self[None] if single else self
+    index, lead = 0, x.shape[:2]
+    for i, (n, k, count) in enumerate(zip(x.shape[2:], kernel_size, output_size, strict=True)):
+        sample = samples[..., i, None]
+        step = x.dtype.type(n - k) / x.dtype.type(max(count - 1, 1))
+        start = lax.floor((np.arange(count) + sample) * step) - lax.floor(sample * step)
+        start = jnp.where(np.arange(count) == count - 1, n - k, start.astype(jnp.int32))
+        place = start[..., None] + np.arange(k)
+        shape = [1] * (2 * rank)
+        shape[i], shape[rank + i] = count, k
+        index = index * n + place.reshape(*place.shape[:2], *shape)
+    index = index.reshape(*lead, math.prod(output_size), math.prod(kernel_size))
+    taken = jnp.take_along_axis(flat(x, rank), index.reshape(*lead, -1), -1, mode="clip").reshape(index.shape)
+    best = jnp.argmax(taken, -1, keepdims=True)
+    found = [jnp.take_along_axis(v, best, -1, mode="clip").reshape(*lead, *output_size) for v in (taken, index)]
+    return tuple(v[0] for v in found) if single else tuple(found)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def place(values, places, size):
+    """Each row's values at their places among ``size`` zeros; where places repeat, all get the gradient."""
+    rows = np.arange(len(values))[:, None]
+    return jnp.zeros((len(values), size), values.dtype).at[rows, places].set(values)
+
+
+@place.defjvp
+def place_jvp(size, primals, tangents):
+    values, places = primals
+    rows = np.arange(len(values))[:, None]
+    return place(*primals, size), jnp.zeros((len(values), size), values.dtype).at[rows, places].add(tangents[0])
+
+
+def max_unpool(self, indices, output_size):
+    rank = len(output_size)
+    values, places = flat(self, rank), flat(indices, rank)
+    lead = values.shape[:-1]
+    values, places = (v.reshape(math.prod(lead), v.shape[-1]) for v in (values, places))
+    return place(values, places, math.prod(output_size)).reshape(*lead, *output_size)
+
+
+table.update(
+    {
+        aten.max_unpool2d: max_unpool,
+        aten.max_unpool3d: lambda self, indices, output_size, stride, padding: max_unpool(self, indices, output_size),
+    }
+)

@@ -1,0 +1,253 @@
+"""Resizing and sampling on grids.
+
+Every resize is the same sum along one dimension after another: ``taps`` elements of the input at static places
+with static weights. Places and weights follow ATen/native/UpSample.h and are numpy constants.
+"""
+
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from tojax.torch.table import lowers, table
+
+aten = torch.ops.aten
+
+
+def wide(x):
+    """float32 for what has less precision."""
+    return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
+
+
+def step_of(size, out, align_corners, factor) -> float:
+    """Input elements per output element; a scale factor that was asked for counts, not the rounded sizes."""
+    if align_corners:
+        return (size - 1) / (out - 1) if out > 1 else 0.0
+    return 1 / factor if factor else size / out
+
+
+def source(size, out, align_corners, factor):
+    """Where on the input each output element lies, and the step."""
+    step = step_of(size, out, align_corners, factor)
+    at = np.arange(out) * step if align_corners else (np.arange(out) + 0.5) * step - 0.5
+    return at, step
+
+
+def linear_taps(size, out, align_corners, factor):
+    at = np.maximum(source(size, out, align_corners, factor)[0], 0)
+    low = np.minimum(at.astype(np.int64), size - 1)
+    part = np.clip(at - low, 0, 1)
+    return np.stack([low, np.minimum(low + 1, size - 1)], 1), np.stack([1 - part, part], 1)
+
+
+def cubic(x, a):
+    """The cubic convolution kernel."""
+    x = abs(x)
+    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, a * (((x - 5) * x + 8) * x - 4)
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def cubic_taps(size, out, align_corners, factor):
+    """Taps beyond an end fall together at the end, as one."""
+    at = source(size, out, align_corners, factor)[0]
+    places = np.floor(at).astype(np.int64)[:, None] + np.arange(-1, 3)
+    weights = cubic(at[:, None] - places, -0.75)
+    places = np.clip(places, 0, size - 1)
+    same = places[:, :, None] == places[:, None, :]
+    first = same.argmax(2) == np.arange(4)
+    return places, np.where(first, (same * weights[:, None, :]).sum(2), 0)
+
+
+def antialias_taps(kernel, radius):
+    """A kernel that widens with the step when shrinking, as in Pillow."""
+
+    def taps(size, out, align_corners, factor):
+        step = step_of(size, out, align_corners, factor)
+        wide = max(step, 1.0)
+        middle = step * (np.arange(out) + 0.5)
+        first = np.maximum((middle - radius * wide + 0.5).astype(np.int64), 0)
+        last = np.minimum((middle + radius * wide + 0.5).astype(np.int64), size)
+        places = first[:, None] + np.arange((last - first).max(initial=1))
+        weights = kernel((places - middle[:, None] + 0.5) / wide) * (places < last[:, None])
+        return np.minimum(places, size - 1), weights / weights.sum(1, keepdims=True)
+
+    return taps
+
+
+def fixed_point(weights):
+    """Weights as 16-bit whole numbers, and the bits behind the point: how uint8 images are resized."""
+    bits = next(b for b in range(22) if int(0.5 + weights.max() * 2 ** (b + 1)) >= 1 << 15)
+    return np.round(weights * 2.0**bits).astype(np.int32), bits
+
+
+def resize(x, sizes, taps, align_corners, factors):
+    """The sums of ``taps`` along the last dimensions; uint8 is rounded and clipped after each of them."""
+    image = x.dtype == jnp.uint8
+    out = x.astype(jnp.int32) if image else wide(x)
+    axes = range(x.ndim - len(sizes), x.ndim)
+    for axis, size, factor in reversed(list(zip(axes, sizes, factors, strict=True))):
+        if out.shape[axis] == size and (factor is None or factor == 1 or align_corners):
+            continue
+        places, weights = taps(out.shape[axis], size, align_corners, factor)
+        weights, bits = fixed_point(weights) if image else (weights.astype(out.dtype), 0)
+        weights = np.expand_dims(weights, tuple(range(2, out.ndim - axis + 1)))
+        out = (jnp.take(out, places, axis, mode="clip") * weights).sum(axis + 1)
+        if image:
+            out = lax.clamp(0, (out + (1 << (bits - 1))) >> bits, 255)
+    return out.astype(x.dtype)
+
+
+def nearest(x, sizes, factors, exact):
+    """Places are worked out in float32, as torch does; a whole factor is a repetition."""
+    for axis, out, factor in zip(range(x.ndim - len(sizes), x.ndim), sizes, factors, strict=True):
+        size = x.shape[axis]
+        step = np.float32(step_of(size, out, False, factor))
+        at = np.floor((np.arange(out, dtype=np.float32) + np.float32(0.5 * exact)) * step)
+        places = np.minimum(at.astype(np.int64), size - 1)
+        if np.array_equal(places, np.arange(out) * size // out) and out % size == 0:
+            x = jnp.repeat(x, out // size, axis) if out != size else x
+        else:
+            x = jnp.take(x, places, axis, mode="clip")
+    return x
+
+
+def triangle(x):
+    return np.maximum(1 - abs(x), 0)
+
+
+def lanczos(x):
+    return np.where(abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+def with_corners(taps):
+    """The rows of an interpolation that may align corners, by number of dimensions, and of its .vec overloads."""
+
+    def run(x, sizes, align_corners, *factors):
+        return resize(x, sizes, taps, align_corners, factors)
+
+    def vec(input, output_size, align_corners, scale_factors):
+        sizes, factors = sizes_of(input, output_size, scale_factors)
+        return resize(input, sizes, taps, align_corners, factors)
+
+    return {
+        1: lambda self, output_size, align_corners, scales: run(self, output_size, align_corners, scales),
+        2: lambda self, output_size, align_corners, scales_h, scales_w: run(
+            self, output_size, align_corners, scales_h, scales_w
+        ),
+        3: lambda self, output_size, align_corners, scales_d, scales_h, scales_w: run(
+            self, output_size, align_corners, scales_d, scales_h, scales_w
+        ),
+        "vec": vec,
+    }
+
+
+def by_nearest(exact):
+    """The rows of nearest-neighbour interpolation."""
+
+    def run(x, sizes, *factors):
+        return nearest(x, sizes, factors, exact)
+
+    def vec(input, output_size, scale_factors):
+        return nearest(input, *sizes_of(input, output_size, scale_factors), exact)
+
+    return {
+        1: lambda self, output_size, scales: run(self, output_size, scales),
+        2: lambda self, output_size, scales_h, scales_w: run(self, output_size, scales_h, scales_w),
+        3: lambda self, output_size, scales_d, scales_h, scales_w: run(
+            self, output_size, scales_d, scales_h, scales_w
+        ),
+        "vec": vec,
+    }
+
+
+def sizes_of(input, output_size, scale_factors):
+    """The .vec overloads give sizes, or factors to work them out from."""
+    if output_size is not None:
+        return output_size, [None] * len(output_size)
+    spatial = input.shape[-len(scale_factors) :]
+    return [int(n * f) for n, f in zip(spatial, scale_factors, strict=True)], scale_factors
+
+
+for _name, _rows in {
+    "upsample_nearest": by_nearest(exact=False),
+    "_upsample_nearest_exact": by_nearest(exact=True),
+    "upsample_linear": with_corners(linear_taps),
+    "upsample_bilinear": with_corners(linear_taps),
+    "upsample_trilinear": with_corners(linear_taps),
+    "upsample_bicubic": with_corners(cubic_taps),
+    "_upsample_bilinear2d_aa": with_corners(antialias_taps(triangle, 1)),
+    "_upsample_bicubic2d_aa": with_corners(antialias_taps(lambda x: cubic(x, -0.5), 2)),
+    "_upsample_lanczos2d_aa": with_corners(antialias_taps(lanczos, 3)),
+}.items():
+    for _rank in (1, 2, 3):
+        _op = getattr(aten, _name if "2d" in _name else f"{_name}{_rank}d", None)
+        if _op is not None and (_rank == 2 or "2d" not in _name):
+            table.update({_op.default: _rows[_rank], _op.vec: _rows["vec"]})
+
+
+def reflect(at, low, high):
+    """Coordinates folded back at both ends until they lie between them."""
+    span = high - low
+    if span == 0:
+        return jnp.zeros_like(at)
+    away = abs(at - low)
+    rest, flips = lax.rem(away, jnp.full_like(away, span)), jnp.floor(away / span)
+    return jnp.where(flips % 2 == 0, rest + low, span - rest + low)
+
+
+def into(at, size, padding_mode, align_corners):
+    """Coordinates after padding: 0 zeros (later), 1 border, 2 reflection."""
+    if padding_mode == 2:
+        at = reflect(at, 0, size - 1) if align_corners else reflect(at, -0.5, size - 0.5)
+    return jnp.clip(at, 0, size - 1) if padding_mode else at
+
+
+def grid_taps(at, size, mode, padding_mode, align_corners):
+    """[(coordinate, weight), ...] along one dimension; 0 linear, 1 nearest, 2 cubic, which pads each tap."""
+    if mode == 2:
+        low = jnp.floor(at)
+        part = at - low
+        taps = [(low + i, cubic_traced(part - i, -0.75)) for i in range(-1, 3)]
+        return [(into(c, size, padding_mode, align_corners), w) for c, w in taps]
+    at = into(at, size, padding_mode, align_corners)
+    if mode == 1:
+        return [(jnp.round(at), 1)]
+    low = lax.stop_gradient(jnp.floor(at))
+    return [(low, low + 1 - at), (low + 1, at - low)]
+
+
+def cubic_traced(x, a):
+    x = abs(x)
+    return jnp.where(x <= 1, ((a + 2) * x - (a + 3)) * x * x + 1, a * (((x - 5) * x + 8) * x - 4))
+
+
+@lowers(aten.grid_sampler, aten.grid_sampler_2d, aten.grid_sampler_3d)
+def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+    """A sum over taps of gathered elements; the grid names the last dimension first."""
+    sizes, points, dtype = input.shape[2:], grid.shape[1:-1], input.dtype
+    input, grid = wide(input), wide(grid)
+    taps = []
+    for size, g in zip(sizes, jnp.moveaxis(grid, -1, 0)[::-1], strict=True):
+        g = g.reshape(len(g), 1, -1)
+        at = (g + 1) / 2 * (size - 1) if align_corners else ((g + 1) * size - 1) / 2
+        taps.append(grid_taps(at, size, interpolation_mode, padding_mode, align_corners))
+    flat, out = input.reshape(*input.shape[:2], math.prod(sizes)), 0
+    for tap in itertools.product(*taps):
+        place, inside, weight = 0, True, 1
+        for size, (c, w) in zip(sizes, tap, strict=True):
+            place = place * size + jnp.clip(c, 0, size - 1).astype(jnp.int32)
+            inside, weight = inside & (c >= 0) & (c <= size - 1), weight * w
+        taken = jnp.take_along_axis(flat, place, -1, mode="clip")
+        out = out + jnp.where(inside, taken * weight, 0)
+    return out.reshape(*input.shape[:2], *points).astype(dtype)
+
+
+@lowers(aten.affine_grid_generator)
+def affine_grid_generator(theta, size, align_corners):
+    ends = [1 if align_corners else (n - 1) / n for n in size[2:]]
+    lines = [np.linspace(-e, e, n) if n > 1 else np.zeros(n) for n, e in zip(size[2:], ends, strict=True)]
+    base = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(size[2:])], -1)
+    return jnp.einsum("...j,nij->n...i", base.astype(theta.dtype), theta)

@@ -1,0 +1,181 @@
+"""Writing to positions: scatter, index_add, index_copy and their reductions.
+
+Positions outside an array raise in torch; here such writes are dropped (see index.py). Where
+several values are assigned to one place, which one stays is undefined in torch as well.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from jax import lax
+
+from tojax.torch.ops._operands import cast, exact, number
+from tojax.torch.ops.index import FAST, wrap
+from tojax.torch.table import lowers, table
+
+aten = torch.ops.aten
+
+
+def place(index, dim: int) -> tuple:
+    """An index for ``at``: ``index`` along ``dim``, each place itself along the other axes."""
+    iota = lambda d: lax.broadcasted_iota(index.dtype, index.shape, d)
+    return tuple(index if d == dim else iota(d) for d in range(index.ndim))
+
+
+def write(function):
+    """A lowering's body for arrays with axes: torch takes 0-d tensors for 1-d ones."""
+
+    def body(self, dim, index, src, *rest):
+        if self.ndim == 0 or index.ndim == 0:
+            flat = lambda x: jnp.reshape(x, (-1,)) if isinstance(x, jax.Array) else x
+            return lax.reshape(function(flat(self), 0, flat(index), flat(src), *rest), self.shape)
+        if isinstance(src, jax.Array):
+            src = lax.slice(cast(src, self.dtype), (0,) * src.ndim, index.shape)
+        else:
+            src = jnp.full(index.shape, number(src, self.dtype))
+        return function(self, dim % self.ndim, index, src, *rest) if index.size else self
+
+    return body
+
+
+@write
+def assign(self, dim, index, src):
+    return self.at[place(index, dim)].set(src, mode=FAST)
+
+
+@write
+def combine(self, dim, index, src, how, include_self):
+    at = place(index, dim)
+    start = self if include_self else self.at[at].set(neutral(how, self.dtype), mode=FAST)
+    if how in ("amax", "amin"):
+        return extreme(start, src, at, how == "amax")
+    if how == "prod":
+        return product(start, src, at)
+    total = start.at[at].add(src, mode=FAST)
+    if how == "sum":
+        return total
+    count = jnp.ones(self.shape, "int32")
+    count = count if include_self else count.at[at].set(0, mode=FAST)
+    count = jnp.maximum(count.at[at].add(1, mode=FAST), 1)
+    return total // count.astype(self.dtype) if exact(self) else total / count.astype(self.dtype)
+
+
+def neutral(how: str, dtype):
+    """What a reduction starts from where ``self`` does not count."""
+    if how in ("sum", "mean", "prod"):
+        return dtype.type(how == "prod")
+    sign = -1 if how == "amax" else 1
+    if dtype == np.bool_:
+        return sign > 0
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return dtype.type(sign * np.inf)
+    return jnp.iinfo(dtype).min if sign < 0 else jnp.iinfo(dtype).max
+
+
+@jax.custom_jvp
+def product(x, src, at):
+    """``x`` times every ``src`` at its place; JAX has no derivative where places repeat."""
+    return x.at[at].multiply(src, mode=FAST)
+
+
+@product.defjvp
+def product_jvp(primals, tangents):
+    """The derivative by a factor is the product of the others, right with zeros among them."""
+    (x, src, at), (dx, dsrc, _) = primals, tangents
+    none_x, none = x == 0, src == 0
+    zeros = none_x.astype("int32").at[at].add(none.astype("int32"), mode=FAST)
+    ones = lambda x, none: jnp.where(none, 1, x)
+    rest = ones(x, none_x).at[at].multiply(ones(src, none), mode=FAST)
+    others = lambda x, none, zeros, rest: jnp.where(zeros == none, rest / ones(x, none), 0)
+    tangent = dx * others(x, none_x, zeros, rest)
+    tangent = tangent.at[at].add(dsrc * others(src, none, zeros[at], rest[at]), mode=FAST)
+    return product(x, src, at), tangent
+
+
+def extreme(x, src, at, largest: bool):
+    return (highest if largest else lowest)(x, src, at)
+
+
+def _extreme(name: str):
+    @jax.custom_jvp
+    def function(x, src, at):
+        return getattr(x.at[at], name)(src, mode=FAST)
+
+    @function.defjvp
+    def jvp(primals, tangents):
+        """torch shares the gradient among all that are equal to the result."""
+        (x, src, at), (dx, dsrc, _) = primals, tangents
+        out = function(x, src, at)
+        hit_x, hit = (x == out).astype(x.dtype), (src == out[at]).astype(x.dtype)
+        count = hit_x.at[at].add(hit, mode=FAST)
+        return out, (dx * hit_x).at[at].add(dsrc * hit, mode=FAST) / count
+
+    return function
+
+
+highest, lowest = _extreme("max"), _extreme("min")
+
+HOW = {"add": "sum", "multiply": "prod"}
+
+table.update(
+    {
+        aten.scatter.src: lambda self, dim, index, src: assign(self, dim, index, src),
+        aten.scatter.value: lambda self, dim, index, value: assign(self, dim, index, value),
+        aten.scatter.reduce: lambda self, dim, index, src, reduce: combine(
+            self, dim, index, src, HOW[reduce], True
+        ),
+        aten.scatter.value_reduce: lambda self, dim, index, value, reduce: combine(
+            self, dim, index, value, HOW[reduce], True
+        ),
+        aten.scatter_add: lambda self, dim, index, src: combine(self, dim, index, src, "sum", True),
+        aten.scatter_reduce.two: lambda self, dim, index, src, reduce, include_self: combine(
+            self, dim, index, src, reduce, include_self
+        ),
+    }
+)
+
+
+@lowers(aten.index_reduce)
+def index_reduce(self, dim, index, source, reduce, include_self):
+    """The index repeated along the other axes makes it scatter_reduce."""
+    dim = dim % self.ndim if self.ndim else 0
+    shape = source.shape or (1,)
+    index = lax.broadcast_in_dim(lax.reshape(index, (index.size,)), shape, (dim,))
+    reduce = {"add": "sum", "mul": "prod"}.get(reduce, reduce)
+    return combine(self, dim, index, lax.reshape(source, shape), reduce, include_self)
+
+
+def slices(self, dim, index, source, how, **options):
+    """``source``, an array or a number, to the slices of ``self`` that a 1-d index names."""
+    if self.ndim == 0:
+        out = slices(lax.reshape(self, (1,)), 0, index, jnp.reshape(source, (-1,)), how, **options)
+        return lax.reshape(out, ())
+    dim %= self.ndim
+    index = lax.reshape(index, (index.size,))
+    if isinstance(source, jax.Array) and source.ndim:
+        source = lax.reshape(source, (*self.shape[:dim], index.size, *self.shape[dim + 1 :]))
+    at = self.at[(*[slice(None)] * dim, index)]
+    return getattr(at, how)(source, mode=FAST, wrap_negative_indices=False)
+
+
+@lowers(aten.index_add)
+def index_add(self, dim, index, source, alpha):
+    source = cast(source, self.dtype)
+    return slices(self, dim, index, source if alpha == 1 else source * alpha, "add")
+
+
+@lowers(aten.index_copy)
+def index_copy(self, dim, index, source):
+    return slices(self, dim, index, cast(source, self.dtype), "set")
+
+
+@lowers(aten.index_fill)
+def index_fill(self, dim, index, value):
+    """Negative positions count from the end, unlike those of its siblings."""
+    size = self.shape[dim] if self.ndim else 1
+    is_array = isinstance(value, jax.Array)
+    value = cast(value, self.dtype) if is_array else number(value, self.dtype)
+    return slices(self, dim, wrap(index, size), value, "set")
