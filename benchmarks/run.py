@@ -2,11 +2,13 @@
 
 python benchmarks/run.py                                  # all cases, whatever is installed
 python benchmarks/run.py --cases gpt2 --rounds 5
-python benchmarks/run.py --torchax path/to/venv/bin/python   # an environment in which torchax imports
+python benchmarks/run.py --torchax path/to/venv/bin/python   # an environment in which torchax
+imports
 
-Every (case, adapter) pair runs in a process of its own; within a round the adapters take turns, so that a noisy
-machine hits all of them alike. The table shows medians and the ratio of tojax to each; absolute times on a shared
-machine mean little. A row counts only if the checksums of all adapters agree.
+Every (case, adapter) pair runs in a process of its own; within a round the adapters take turns, so
+that a noisy machine hits all of them alike. The table shows medians and the ratio of tojax to each;
+absolute times on a shared machine mean little. A row counts only if the checksums of all adapters
+agree.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ ADAPTERS = ["tojax", "native", "torch_eager", "torchax"]
 CASES = {
     "gpt2": "GPT-2 124M, batch 1, 128 tokens: first_s is conversion plus first call",
     "decode": "greedy, 64 tokens after 16, Llama of 3.4 M parameters",
-    "demo": "tojax run on the demo checkpoint: seconds from process start to the first generated token",
+    "demo": "tojax run on the demo checkpoint: seconds from process start to the first token",
 }
 AGREE = 1e-3
 
@@ -36,7 +38,8 @@ AGREE = 1e-3
 def worker(case: str, adapter: str, python: str) -> dict:
     """One measurement in a fresh process."""
     done = subprocess.run(
-        [python, str(HERE / "worker.py"), case, adapter], capture_output=True, text=True, timeout=900,
+        [python, str(HERE / "worker.py"), case, adapter],
+        capture_output=True, text=True, timeout=900,
         env=os.environ | {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     line = next((x for x in done.stdout.splitlines() if x.startswith("RESULT ")), None)
@@ -45,7 +48,9 @@ def worker(case: str, adapter: str, python: str) -> dict:
     return json.loads(line[7:])
 
 
-def measure(cases: list[str], rounds: int, pythons: dict[str, str]) -> dict[str, dict[str, list[dict]]]:
+def measure(
+    cases: list[str], rounds: int, pythons: dict[str, str]
+) -> dict[str, dict[str, list[dict]]]:
     """All runs, by case and adapter."""
     runs = {case: {a: [] for a in (["tojax"] if case == "demo" else ADAPTERS)} for case in cases}
     with Progress(console=Console(stderr=True)) as progress:
@@ -63,8 +68,18 @@ def show(console: Console, case: str, adapters: dict[str, list[dict]]) -> bool:
     """Prints a case's table; whether the checksums agree."""
     good = {a: [r for r in runs if "error" not in r] for a, runs in adapters.items()}
     fields = [k for k in next((r[0] for r in good.values() if r), {}) if k != "check"]
-    table = Table("adapter", *[x for f in fields for x in (f, "tojax /")], "check", title=f"{case}: {CASES[case]}", title_justify="left")
-    median = {a: {f: statistics.median(r[f] for r in runs) for f in fields} for a, runs in good.items() if runs}
+    table = Table(
+        "adapter",
+        *[x for f in fields for x in (f, "tojax /")],
+        "check",
+        title=f"{case}: {CASES[case]}",
+        title_justify="left",
+    )
+    median = {
+        a: {f: statistics.median(r[f] for r in runs) for f in fields}
+        for a, runs in good.items()
+        if runs
+    }
     checks = {a: runs[0].get("check") for a, runs in good.items() if runs}
     for adapter, runs in adapters.items():
         if adapter not in median:
@@ -83,10 +98,16 @@ def show(console: Console, case: str, adapters: dict[str, list[dict]]) -> bool:
 
 def main() -> None:
     """See the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default=",".join(CASES), help=", ".join(f"{k}: {v}" for k, v in CASES.items()))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cases", default=",".join(CASES), help=", ".join(f"{k}: {v}" for k, v in CASES.items())
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--torchax", default=sys.executable, help="Python interpreter with torchax installed")
+    parser.add_argument(
+        "--torchax", default=sys.executable, help="Python interpreter with torchax installed"
+    )
     parser.add_argument("--out", type=Path, help="write all measurements as JSON")
     options = parser.parse_args()
     runs = measure(options.cases.split(","), options.rounds, {"torchax": options.torchax})

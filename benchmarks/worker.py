@@ -32,7 +32,11 @@ def gpt2(adapter) -> dict:
     call = adapter.forward(module, ids)
     out = call()
     first = time.perf_counter() - began
-    return {"first_s": first, "steady_ms": 1e3 * min(timed(call) for _ in range(REPEATS)), "check": float(abs(out).mean())}
+    return {
+        "first_s": first,
+        "steady_ms": 1e3 * min(timed(call) for _ in range(REPEATS)),
+        "check": float(abs(out).mean()),
+    }
 
 
 def decode(adapter) -> dict:
@@ -41,20 +45,40 @@ def decode(adapter) -> dict:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    sizes = dict(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=688, vocab_size=1000)
+    sizes = dict(
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=688,
+        vocab_size=1000,
+    )
     config = LlamaConfig(**sizes, max_position_embeddings=512, eos_token_id=None, pad_token_id=0)
     module = LlamaForCausalLM(config).eval()
     began = time.perf_counter()
     call = adapter.generate(module, tokens(PROMPT, 1000), NEW)
     out = call()
     first = time.perf_counter() - began
-    return {"first_s": first, "s_per_token": min(timed(call) for _ in range(5)) / NEW, "check": int(out.sum())}
+    return {
+        "first_s": first,
+        "s_per_token": min(timed(call) for _ in range(5)) / NEW,
+        "check": int(out.sum()),
+    }
 
 
 def demo() -> dict:
     """The whole command, as a user starts it."""
     root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-m", "tojax", "run", "examples/tiny-llama", "--prompt", "def main(", "-n", "32"]
+    command = [
+        sys.executable,
+        "-m",
+        "tojax",
+        "run",
+        "examples/tiny-llama",
+        "--prompt",
+        "def main(",
+        "-n",
+        "32",
+    ]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     line = next(x for x in done.stdout.splitlines() if x.startswith("first token"))
     return {"first_token_s": float(line.split()[2])}
@@ -75,5 +99,7 @@ if __name__ == "__main__":
         import torch
 
         torch.set_num_threads(os.cpu_count() or 1)
-        result = {"gpt2": gpt2, "decode": decode}[case](importlib.import_module(f"adapters.{name}_"))
+        result = {"gpt2": gpt2, "decode": decode}[case](
+            importlib.import_module(f"adapters.{name}_")
+        )
         print("RESULT " + json.dumps(result))

@@ -120,7 +120,9 @@ def test_all_kinds_of_inputs():
 
 
 def test_repr_shows_what_is_inside():
-    text = repr(tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval()))
+    text = repr(
+        tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval())
+    )
     assert "Sequential from torch, eval mode" in text
     assert "4 arrays, 24 values" in text
     assert "state   3 arrays, 9 values" in text

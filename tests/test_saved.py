@@ -38,7 +38,9 @@ def test_runs_without_torch(tmp_path):
 
 
 def test_gradients_state_and_randomness_survive(tmp_path):
-    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)).train()
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)
+    ).train()
     model, key = tojax.from_torch(net), jax.random.key(3)
     model.save(tmp_path / "net", X, rng=key)
     back = tojax.load(tmp_path / "net")
@@ -47,8 +49,12 @@ def test_gradients_state_and_randomness_survive(tmp_path):
         out, state = m.apply(params, X, rng=key, mutable=True)
         return (out**2).sum(), state
 
-    (want, want_state), want_grads = jax.value_and_grad(lambda p: loss(model, p), has_aux=True)(model.params)
-    (got, got_state), got_grads = jax.value_and_grad(lambda p: loss(back, p), has_aux=True)(back.params)
+    (want, want_state), want_grads = jax.value_and_grad(lambda p: loss(model, p), has_aux=True)(
+        model.params
+    )
+    (got, got_state), got_grads = jax.value_and_grad(lambda p: loss(back, p), has_aux=True)(
+        back.params
+    )
     assert_close((got, got_state), (want, want_state), reduction=12)
     assert_close(got_grads, want_grads, reduction=144, scale=1.0)
 

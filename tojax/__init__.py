@@ -28,12 +28,23 @@ _HOME = {
     "load": "tojax.model",
     "lowers": "tojax.torch",
 }
-__all__ = ["Model", "convert", "extract_jax", "from_pretrained", "from_torch", "generate", "load", "lowers"]
+__all__ = [
+    "Model",
+    "convert",
+    "extract_jax",
+    "from_pretrained",
+    "from_torch",
+    "generate",
+    "load",
+    "lowers",
+]
 
 
 def __getattr__(name: str):
     if name not in _HOME:
-        raise AttributeError(f"module 'tojax' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'tojax' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -23,7 +23,11 @@ class TojaxError(Exception):
     def __init__(self, what: str, *, where: str = "", why: str = "", do: str = ""):
         self.what, self.where, self.why, self.do = what, where, why, do
         lines = [what]
-        lines += [f"  {name:<6} {text}" for name, text in zip(("where:", "why:", "do:"), (where, why, do)) if text]
+        lines += [
+            f"  {name:<6} {text}"
+            for name, text in zip(("where:", "why:", "do:"), (where, why, do))
+            if text
+        ]
         super().__init__("\n".join(lines))
 
 

@@ -12,7 +12,8 @@ from tojax.model import Model
 
 
 def convert(source: Any, *example_args: Any) -> Model:
-    """Anything that a frontend knows as a Model: a torch module or function, or a checkpoint folder.
+    """Anything that a frontend knows as a Model: a torch module or function, or a checkpoint
+    folder.
 
     Args:
       source: what to convert.
@@ -23,7 +24,7 @@ def convert(source: Any, *example_args: Any) -> Model:
 
     Example:
       >>> import torch
-      >>> convert(torch.nn.ReLU())([-1.0, 2.0]) if False else convert(torch.nn.ReLU()).source.name
+      >>> tojax.convert(torch.nn.ReLU()).source.name
       'ReLU'
     """
     for frontend in entry_points(group="tojax.frontends"):

@@ -1,4 +1,6 @@
-"""The waist of the house: a pure function plus its params and state, whichever framework it came from."""
+"""The waist of the house: a pure function plus its params and state, whichever framework it came
+from.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Source(Protocol):
     def signature(self) -> Any: ...
     @property
     def training(self) -> Any: ...
-    def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, dict[str, jax.Array]]: ...
+    def __call__(
+        self, params, state, args, kwargs, rng=None
+    ) -> tuple[Any, dict[str, jax.Array]]: ...
     def in_mode(self, training: bool) -> Source: ...
     def as_array(self, leaf: Any) -> Any: ...
     def write_back(self, params, state) -> Any: ...
@@ -44,7 +48,8 @@ class Model:
       state: everything else the model holds: BatchNorm statistics, masks, counters.
       source: the frontend's callable, static.
 
-    It is a pytree of ``params`` and ``state``, so ``jax.device_put(model, sharding)`` and ``jax.tree.map`` work.
+    It is a pytree of ``params`` and ``state``, so ``jax.device_put(model, sharding)`` and
+    ``jax.tree.map`` work.
 
     Example:
       >>> import jax, numpy as np, torch
@@ -60,10 +65,12 @@ class Model:
     source: Source
 
     def __call__(self, *args, rng: jax.Array | None = None, **kwargs) -> Any:
-        """The output, jitted: arrays are traced; bool, int, float, str and None are static by themselves.
+        """The output, jitted: arrays are traced; bool, int, float, str and None are static by
+        themselves.
 
         Args:
-          *args, **kwargs: as the source's forward takes them; numpy, JAX or source tensors in any pytree.
+          *args, **kwargs: as the source's forward takes them; numpy, JAX or source tensors in any
+          pytree.
           rng: a key, where the forward pass draws random numbers.
 
         Returns:
@@ -148,16 +155,20 @@ class Model:
         """The torch module with params and state written into it."""
         return self.source.write_back(self.params, self.state)
 
-    def save(self, folder: str | os.PathLike, *args, rng: jax.Array | None = None, **kwargs) -> None:
+    def save(
+        self, folder: str | os.PathLike, *args, rng: jax.Array | None = None, **kwargs
+    ) -> None:
         """Writes the model so that ``tojax.load`` runs it again without the source framework.
 
         Args:
           folder: where to; it appears whole or not at all.
-          *args, rng, **kwargs: an example of the call to save (shapes and dtypes count, values of arrays do not). Without
-            one, every kind of call made with ``model(...)`` so far is saved.
+          *args, rng, **kwargs: an example of the call to save (shapes and dtypes count, values of
+            arrays do not). Without one, every kind of call made with ``model(...)`` so far is
+            saved.
 
         Raises:
-          WrongArguments: there is neither an example nor a call so far, or the folder holds something else.
+          WrongArguments: there is neither an example nor a call so far, or the folder holds
+            something else.
 
         Example:
           >>> import numpy as np, tempfile, torch
@@ -167,7 +178,9 @@ class Model:
           >>> tojax.load(folder)(np.ones((5, 3), np.float32)).shape
           (5, 2)
         """
-        calls = [(args, kwargs, rng)] if args or kwargs else list(_CALLS.get(self.source, {}).values())
+        calls = (
+            [(args, kwargs, rng)] if args or kwargs else list(_CALLS.get(self.source, {}).values())
+        )
         if not calls:
             raise WrongArguments(
                 "there is no call to save",
@@ -177,7 +190,9 @@ class Model:
         saved.save(self.source, self.params, self.state, folder, calls)
 
     def save_pretrained(self, folder: str | os.PathLike) -> None:
-        """Writes a Hugging Face checkpoint that transformers loads, from a model that came from one."""
+        """Writes a Hugging Face checkpoint that transformers loads, from a model that came from
+        one.
+        """
         self.to_torch().save_pretrained(folder)
 
     def generate(self, input_ids, *args, **kwargs) -> Any:
@@ -208,7 +223,10 @@ _CALLS: dict[Any, dict[Any, tuple]] = {}
 
 def _remember(source, structure, static, leaves, rng) -> None:
     """Keeps the shapes of a kind of call, for ``save``."""
-    kept = [jax.ShapeDtypeStruct(x.shape, x.dtype) if s is None else _unwrap(s) for x, s in zip(leaves, static)]
+    kept = [
+        jax.ShapeDtypeStruct(x.shape, x.dtype) if s is None else _unwrap(s)
+        for x, s in zip(leaves, static)
+    ]
     key = (structure, tuple(map(str, kept)), rng is None)
     _CALLS.setdefault(source, {}).setdefault(key, (*jax.tree.unflatten(structure, kept), rng))
 
@@ -235,14 +253,16 @@ def _unwrap(leaf: Any) -> Any:
 
 
 def _static_by_value(arguments, names, leaves, pinned) -> set[str]:
-    """The arguments to make static by value: all that decided, if they are arrays of integers or bools."""
+    """The arguments to make static by value: all that decided, if they are arrays of integers or
+    bools.
+    """
     by_name = dict(zip(names, leaves))
     whole = arguments and all(n in by_name and by_name[n].dtype.kind in "iub" for n in arguments)
     new = set(arguments) - pinned if whole else set()
     if new:
         warnings.warn(
-            f"{', '.join(sorted(new))}: the values decide what is computed, so they are static in model(...): "
-            "the program is compiled once for each of them",
+            f"{', '.join(sorted(new))}: the values decide what is computed, so they are static in "
+            "model(...): the program is compiled once for each of them",
             StaticArgument,
             stacklevel=3,
         )
@@ -254,7 +274,7 @@ def _warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         shown = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
         warnings.warn(
             f"the forward pass wrote to {shown}, and the new values are dropped: "
-            "call model.apply(params, ..., mutable=True) to get them, or model.eval() to leave them alone",
+            "call model.apply(params, ..., mutable=True) to get them, or use model.eval()",
             StateDropped,
             stacklevel=3,
         )
@@ -266,12 +286,17 @@ def describe(model: Model) -> str:
     mode = source.training if isinstance(source.training, tuple) else (source.training,)
     said = "train" if all(mode) else "eval" if not any(mode) else "mixed"
     count, size = _total(model.params)
-    lines = [f"Model({source.name} from {source.framework}, {said} mode)", f"  call    {source.name}{source.signature}"]
+    lines = [
+        f"Model({source.name} from {source.framework}, {said} mode)",
+        f"  call    {source.name}{source.signature}",
+    ]
     lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {size / 1e6:.1f} MB")
     groups: dict[str, dict[str, Any]] = {}
     for name, array in model.params.items():
         parts = name.split(".")
-        cut = next((i + 1 for i, part in enumerate(parts) if part.isdigit()), min(2, len(parts) - 1))
+        cut = next(
+            (i + 1 for i, part in enumerate(parts) if part.isdigit()), min(2, len(parts) - 1)
+        )
         groups.setdefault(".".join(parts[:cut]) or "(root)", {})[name] = array
     for i, (group, arrays) in enumerate(groups.items()):
         if i == 16:
@@ -283,4 +308,6 @@ def describe(model: Model) -> str:
 
 
 def _total(arrays: Mapping[str, Any]) -> tuple[int, int]:
-    return sum(a.size for a in arrays.values()), sum(a.size * a.dtype.itemsize for a in arrays.values())
+    return sum(a.size for a in arrays.values()), sum(
+        a.size * a.dtype.itemsize for a in arrays.values()
+    )

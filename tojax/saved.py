@@ -1,7 +1,8 @@
 """A model on disk that runs without its source framework: jax.export programs beside safetensors.
 
-A folder holds ``model.json`` (names, calls and their structures), ``params.safetensors``, ``state.safetensors`` and
-one serialized program per kind of call. Programs are differentiable once and run on CPU, CUDA and TPU.
+A folder holds ``model.json`` (names, calls and their structures), ``params.safetensors``,
+``state.safetensors`` and one serialized program per kind of call. Programs are differentiable once
+and run on CPU, CUDA and TPU.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Output(dict):
             raise AttributeError(name) from None
 
 
-jax.tree_util.register_pytree_node(Output, lambda o: (list(o.values()), tuple(o)), lambda k, v: Output(zip(k, v)))
+jax.tree_util.register_pytree_node(
+    Output, lambda o: (list(o.values()), tuple(o)), lambda k, v: Output(zip(k, v))
+)
 
 
 def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
@@ -53,7 +56,11 @@ def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
         elif isinstance(leaf, trees.PLAIN):
             said[name] = leaf
         else:
-            raise Unsupported(f"the argument {name} is a {type(leaf).__name__}", why="it cannot be stored", do="leave it out")
+            raise Unsupported(
+                f"the argument {name} is a {type(leaf).__name__}",
+                why="it cannot be stored",
+                do="leave it out",
+            )
     return said
 
 
@@ -81,12 +88,20 @@ class SavedSource:
     def in_mode(self, training: bool) -> SavedSource:
         """The same, if it was saved in this mode."""
         if any(t != training for t in self.training):
-            raise Unsupported("a saved model has one mode", why="its programs are compiled", do="save the other mode, too")
+            raise Unsupported(
+                "a saved model has one mode",
+                why="its programs are compiled",
+                do="save the other mode, too",
+            )
         return self
 
     def write_back(self, params, state):
         """There is no module."""
-        raise Unsupported("a saved model has no torch module", why="it runs without torch", do="keep the checkpoint it came from")
+        raise Unsupported(
+            "a saved model has no torch module",
+            why="it runs without torch",
+            do="keep the checkpoint it came from",
+        )
 
     def __call__(self, params, state, args, kwargs, rng=None):
         """Runs the program for this kind of call."""
@@ -100,7 +115,8 @@ class SavedSource:
                 return _join(call["output"], flat), written
         raise WrongArguments(
             f"no program was saved for {json.dumps(asked)}",
-            why="a saved model serves the calls it was saved with: " + "; ".join(json.dumps(c["inputs"]) for c in self.calls),
+            why="a saved model serves the calls it was saved with: "
+            + "; ".join(json.dumps(c["inputs"]) for c in self.calls),
             do="save it again with an example of this call: model.save(folder, *args, **kwargs)",
         )
 
@@ -120,13 +136,22 @@ def save(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -
             (scratch / f"call-{i}.jax").write_bytes(program)
             described.append(told)
         training = list(source.training)
-        about = {"format": 1, "name": source.name, "framework": source.framework, "positional": source.positional}
-        (scratch / "model.json").write_text(json.dumps(about | {"training": training, "calls": described}, indent=1))
+        about = {
+            "format": 1,
+            "name": source.name,
+            "framework": source.framework,
+            "positional": source.positional,
+        }
+        (scratch / "model.json").write_text(
+            json.dumps(about | {"training": training, "calls": described}, indent=1)
+        )
         save_file(dict(params), scratch / "params.safetensors")
         save_file(dict(state), scratch / "state.safetensors")
         if target.exists():
             if not (target / "model.json").exists() and any(target.iterdir()):
-                raise WrongArguments(f"{target} holds something else", do="give a new folder, or one that save wrote")
+                raise WrongArguments(
+                    f"{target} holds something else", do="give a new folder, or one that save wrote"
+                )
             shutil.rmtree(target)
         scratch.rename(target)
     finally:
@@ -144,7 +169,9 @@ def _export(source, params, state, args, kwargs, rng) -> tuple[dict[str, Any], b
         rest = iter(arrays)
         full = [next(rest) if trees.is_array(x) else x for x in leaves]
         args, kwargs = jax.tree.unflatten(structure, full)
-        out, written = source(params, state, args, kwargs, None if key is None else jax.random.wrap_key_data(key))
+        out, written = source(
+            params, state, args, kwargs, None if key is None else jax.random.wrap_key_data(key)
+        )
         found: list[Any] = []
         output[:] = [_split(out, found)]
         return found, written
@@ -165,7 +192,11 @@ def _split(out: Any, arrays: list[Any]) -> Any:
     if isinstance(out, trees.PLAIN):
         return {"value": out}
     if isinstance(out, (tuple, list)):
-        return {type(out).__name__ if type(out) in (tuple, list) else "tuple": [_split(x, arrays) for x in out]}
+        return {
+            type(out).__name__ if type(out) in (tuple, list) else "tuple": [
+                _split(x, arrays) for x in out
+            ]
+        }
     if type(out) is dict:
         return {"dict": {k: _split(v, arrays) for k, v in out.items()}}
     level = jax.tree_util.tree_flatten_with_path(out, is_leaf=lambda x: x is not out)[0]
@@ -173,7 +204,7 @@ def _split(out: Any, arrays: list[Any]) -> Any:
 
 
 def _join(told: Any, arrays: list[Any]) -> Any:
-    (kind, value), = told.items()
+    ((kind, value),) = told.items()
     if kind == "array":
         return arrays[value]
     if kind == "value":
@@ -184,7 +215,9 @@ def _join(told: Any, arrays: list[Any]) -> Any:
     return made if kind == "dict" else Output(made)
 
 
-def read(folder: str | os.PathLike) -> tuple[dict[str, jax.Array], dict[str, jax.Array], SavedSource]:
+def read(
+    folder: str | os.PathLike,
+) -> tuple[dict[str, jax.Array], dict[str, jax.Array], SavedSource]:
     """(params, state, source) of a folder that ``save`` wrote.
 
     Raises:
@@ -193,8 +226,14 @@ def read(folder: str | os.PathLike) -> tuple[dict[str, jax.Array], dict[str, jax
     folder = Path(folder)
     try:
         about = json.loads((folder / "model.json").read_text())
-        programs = [jax.export.deserialize(bytearray((folder / f"call-{i}.jax").read_bytes())) for i in range(len(about["calls"]))]
-        params, state = load_file(folder / "params.safetensors"), load_file(folder / "state.safetensors")
+        programs = [
+            jax.export.deserialize(bytearray((folder / f"call-{i}.jax").read_bytes()))
+            for i in range(len(about["calls"]))
+        ]
+        params, state = (
+            load_file(folder / "params.safetensors"),
+            load_file(folder / "state.safetensors"),
+        )
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise BadCheckpoint(
             f"{folder} is no folder that model.save wrote, or it is damaged",
@@ -202,5 +241,7 @@ def read(folder: str | os.PathLike) -> tuple[dict[str, jax.Array], dict[str, jax
             do="save the model again; Hugging Face checkpoints load with tojax.from_pretrained",
         ) from None
     training = tuple(about["training"])
-    source = SavedSource(about["framework"], about["name"], about["positional"], training, about["calls"], programs)
+    source = SavedSource(
+        about["framework"], about["name"], about["positional"], training, about["calls"], programs
+    )
     return params, state, source

@@ -1,7 +1,9 @@
-"""The one table of every frontend: operator -> lowering, checked against the framework's own schema.
+"""The one table of every frontend: operator -> lowering, checked against the framework's own
+schema.
 
-A frontend supplies ``read(op) -> Signature`` and ``overloads(key) -> [op, ...]``. Everything else follows from
-the schema: which arguments a lowering sees, in what order, their defaults, and whether it takes a random key.
+A frontend supplies ``read(op) -> Signature`` and ``overloads(key) -> [op, ...]``. Everything else
+follows from the schema: which arguments a lowering sees, in what order, their defaults, and whether
+it takes a random key.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ class Table(Mapping):
     ):
         self.name, self.read, self.overloads = name, read, overloads
         self._rows: dict[Hashable, Row] = {}
+        self._later: dict[str, Callable] = {}
 
     def __getitem__(self, op) -> Row:
         return self._rows[op]
@@ -93,19 +96,39 @@ class Table(Mapping):
         return add
 
     def update(self, rows: Mapping[Any, Callable]) -> None:
-        """Adds rows; a later row for the same operator wins, so that users may replace ours."""
+        """Adds rows; a later row for the same operator wins, so that users may replace ours.
+
+        A key that is a string names an operator that may not be registered yet; ``find`` adds the
+        row when it is met.
+        """
         for key, function in rows.items():
+            if isinstance(key, str) and key not in self.overloads(key):
+                self._later[key] = function
+                continue
             ops = list(self.overloads(key))
             if not ops:
-                raise TableError(f"{key} has no overload that could be lowered", do="name one of its functional overloads")
+                raise TableError(
+                    f"{key} has no overload that could be lowered",
+                    do="name one of its functional overloads",
+                )
             for op in ops:
                 signature = self.read(op)
                 check(signature, function)
                 self._rows[op] = Row(op, signature, function)
 
+    def find(self, op) -> Row | None:
+        """The row of an operator, None if there is none."""
+        if op not in self._rows and self._later:
+            function = self._later.get(self.read(op).name.rpartition(".")[0])
+            if function is not None:
+                self.update({op: function})
+        return self._rows.get(op)
+
     def like(self, name: str, count: int = 3) -> list[str]:
         """Names in the table that look like ``name``, for did-you-mean."""
-        return difflib.get_close_matches(name, {row.signature.name for row in self._rows.values()}, count)
+        return difflib.get_close_matches(
+            name, {row.signature.name for row in self._rows.values()}, count
+        )
 
 
 def check(signature: Signature, function: Callable) -> None:
@@ -122,10 +145,17 @@ def check(signature: Signature, function: Callable) -> None:
         found = inspect.signature(function)
     except (TypeError, ValueError):
         return  # a builtin that tells nothing of itself
-    ours = [p for p in found.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    ours = [
+        p
+        for p in found.parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     wanted = signature.kept
     # A library's function has names of its own: there the number of arguments is checked.
-    foreign = str(getattr(function, "__module__", "")).split(".")[0] in ("jax", "numpy", "jaxlib") or not ours
+    foreign = (
+        str(getattr(function, "__module__", "")).split(".")[0] in ("jax", "numpy", "jaxlib")
+        or not ours
+    )
     if foreign:
         try:
             found.bind(*wanted)

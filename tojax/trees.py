@@ -1,8 +1,9 @@
 """Any container of arrays becomes a JAX pytree, so that users register nothing by hand.
 
-Tuples, lists, dicts and whatever is registered already are left to JAX. A dataclass (model outputs, which are
-dicts as well) is flattened by its fields, any other object that holds arrays (caches and their layers) by its
-attributes: those with arrays in them are children under their own names, the rest is static.
+Tuples, lists, dicts and whatever is registered already are left to JAX. A dataclass (model outputs,
+which are dicts as well) is flattened by its fields, any other object that holds arrays (caches and
+their layers) by its attributes: those with arrays in them are children under their own names, the
+rest is static.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ def _register(node: Any, seen: set[int]) -> None:
         return
     seen.add(id(node))
     level = default_registry.flatten_one_level(node)
-    if level is None and hasattr(type(node), "n_sequence_fields"):  # a struct sequence, such as torch.return_types
+    if level is None and hasattr(
+        type(node), "n_sequence_fields"
+    ):  # a struct sequence, such as torch.return_types
         _adopt_sequence(type(node))
         level = default_registry.flatten_one_level(node)
     elif level is None and _is_container(node):
@@ -152,7 +155,9 @@ def _is_dynamic(value: Any, seen: set[int]) -> bool:
 
 
 def _adopt_sequence(cls: type) -> None:
-    jax.tree_util.register_pytree_node(cls, lambda x: (tuple(x), None), lambda _, children: cls(children))
+    jax.tree_util.register_pytree_node(
+        cls, lambda x: (tuple(x), None), lambda _, children: cls(children)
+    )
 
 
 def _adopt(cls: type) -> None:
@@ -160,7 +165,11 @@ def _adopt(cls: type) -> None:
     store = OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
 
     def split(x):
-        values = {f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)} if data else dict(vars(x))
+        values = (
+            {f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)}
+            if data
+            else dict(vars(x))
+        )
         if mapping:
             values.update(x)
         if data or mapping:

@@ -1,1 +1,3 @@
-"""Each module: forward(module, ids) and generate(module, ids, new) return a function that returns numpy."""
+"""Each module: forward(module, ids) and generate(module, ids, new) return a function that returns
+numpy.
+"""

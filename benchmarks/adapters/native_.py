@@ -1,4 +1,4 @@
-"""JAX by hand, what an expert would write for these two architectures: the anchor for steady times."""
+"""JAX by hand, as an expert would write these two architectures: the anchor for steady times."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,9 @@ def gpt2(config, p, ids):
 
 
 def llama(config, p, ids, cache, start):
-    """Logits of the last position, and the cache [(keys, values)] of shape [batch, length, heads, width]."""
+    """Logits of the last position, and the cache [(keys, values)] of shape [batch, length, heads,
+    width].
+    """
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     width = config.hidden_size // heads
     at = start + jnp.arange(ids.shape[1])
@@ -47,13 +49,19 @@ def llama(config, p, ids, cache, start):
         return t * cos + jnp.concatenate([-two, one], -1) * sin
 
     def norm(x, name):
-        return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + config.rms_norm_eps) * p[name + ".weight"]
+        return (
+            x
+            * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + config.rms_norm_eps)
+            * p[name + ".weight"]
+        )
 
     x, kept = p["model.embed_tokens.weight"][ids], []
     for i, (keys, values) in enumerate(cache):
         name = f"model.layers.{i}."
         h = norm(x, name + "input_layernorm")
-        project = lambda kind, n, h=h, name=name: dense(h, p[f"{name}self_attn.{kind}_proj.weight"]).reshape(*h.shape[:2], n, width)
+        project = lambda kind, n, h=h, name=name: dense(
+            h, p[f"{name}self_attn.{kind}_proj.weight"]
+        ).reshape(*h.shape[:2], n, width)
         q, k, v = rotate(project("q", heads)), rotate(project("k", groups)), project("v", groups)
         keys = jax.lax.dynamic_update_slice_in_dim(keys, k, start, 1)
         values = jax.lax.dynamic_update_slice_in_dim(values, v, start, 1)
@@ -62,7 +70,9 @@ def llama(config, p, ids, cache, start):
         mixed = jax.nn.dot_product_attention(q, keys, values, mask=mask[None, None])
         x = x + dense(mixed.reshape(*x.shape[:2], -1), p[name + "self_attn.o_proj.weight"])
         h = norm(x, name + "post_attention_layernorm")
-        h = jax.nn.silu(dense(h, p[name + "mlp.gate_proj.weight"])) * dense(h, p[name + "mlp.up_proj.weight"])
+        h = jax.nn.silu(dense(h, p[name + "mlp.gate_proj.weight"])) * dense(
+            h, p[name + "mlp.up_proj.weight"]
+        )
         x = x + dense(h, p[name + "mlp.down_proj.weight"])
     return dense(norm(x[:, -1], "model.norm"), p["lm_head.weight"]), kept
 
@@ -76,7 +86,12 @@ def forward(module, ids):
 def generate(module, ids, new):
     config, p, ids = module.config, weights_of(module), jnp.asarray(ids.numpy())
     batch, length = ids.shape
-    shape = (batch, length + new, config.num_key_value_heads, config.hidden_size // config.num_attention_heads)
+    shape = (
+        batch,
+        length + new,
+        config.num_key_value_heads,
+        config.hidden_size // config.num_attention_heads,
+    )
 
     @jax.jit
     def run(p, ids):
@@ -88,7 +103,9 @@ def generate(module, ids, new):
             logits, cache = llama(config, p, token[:, None], cache, at)
             return (logits.argmax(-1), cache), token
 
-        (last, _), out = jax.lax.scan(step, (logits.argmax(-1), cache), length + jnp.arange(new - 1))
+        (last, _), out = jax.lax.scan(
+            step, (logits.argmax(-1), cache), length + jnp.arange(new - 1)
+        )
         return jnp.concatenate([ids, out.T, last[:, None]], 1)
 
     return lambda: np.asarray(run(p, ids))

@@ -13,4 +13,6 @@ def forward(module, ids):
 
 def generate(module, ids, new):
     mask = torch.ones_like(ids)
-    return lambda: module.generate(ids, attention_mask=mask, max_new_tokens=new, do_sample=False).numpy()
+    return lambda: module.generate(
+        ids, attention_mask=mask, max_new_tokens=new, do_sample=False
+    ).numpy()

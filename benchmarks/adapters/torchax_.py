@@ -1,4 +1,6 @@
-"""torchax: extract_jax and jax.jit; for decoding a jitted step over a static cache, looped in Python."""
+"""torchax: extract_jax and jax.jit; for decoding a jitted step over a static cache, looped in
+Python.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -24,16 +26,25 @@ def generate(module, ids, new):
     width = config.hidden_size // config.num_attention_heads
     with env:
         module.to("jax")
-        cache.early_initialization(batch, config.num_key_value_heads, width, torch.float32, torch.device("jax"))
+        cache.early_initialization(
+            batch, config.num_key_value_heads, width, torch.float32, torch.device("jax")
+        )
     weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     empty = [(layer.keys, layer.values) for layer in cache.layers]
 
     def step(weights, state, tokens, position):
         for layer, (keys, values) in zip(cache.layers, state, strict=True):
             layer.keys, layer.values, layer.cumulative_length = keys, values, position[0].clone()
-        inputs = {"input_ids": tokens, "past_key_values": cache, "position_ids": position[None], "use_cache": True}
+        inputs = {
+            "input_ids": tokens,
+            "past_key_values": cache,
+            "position_ids": position[None],
+            "use_cache": True,
+        }
         out = torch.func.functional_call(module, weights, (), inputs)
-        return out.logits[:, -1].argmax(-1, keepdim=True), [(layer.keys, layer.values) for layer in cache.layers]
+        return out.logits[:, -1].argmax(-1, keepdim=True), [
+            (layer.keys, layer.values) for layer in cache.layers
+        ]
 
     jitted = interop.jax_jit(step)
 

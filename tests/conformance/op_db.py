@@ -1,8 +1,9 @@
 """torch's own operator database against tojax, entry by entry.
 
 python tests/conformance/op_db.py                       # all entries, float32, values under jit
-python tests/conformance/op_db.py 'softmax.*' --grad    # entries whose name matches in full, gradients too
-python tests/conformance/op_db.py --dtype int64 -v      # what went wrong, one line per entry
+python tests/conformance/op_db.py 'softmax.*' --grad    # entries whose name matches in full,
+gradients too python tests/conformance/op_db.py --dtype int64 -v      # what went wrong, one line
+per entry
 """
 
 from __future__ import annotations

@@ -20,7 +20,11 @@ def floats_of_torch(out):
 
 
 def floats(out):
-    return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)]
+    return [
+        x
+        for x in jax.tree.leaves(out)
+        if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)
+    ]
 
 
 @pytest.mark.parametrize("name", tiny.FAMILIES)
@@ -43,7 +47,9 @@ def test_family(name):
     for key, grad in grads.items():
         reference = named[key].grad
         reference = torch.zeros_like(named[key]) if reference is None else reference
-        scale = max(float(reference.abs().max()), 1e-3 * largest)  # below that torch's own value is rounding
+        scale = max(
+            float(reference.abs().max()), 1e-3 * largest
+        )  # below that torch's own value is rounding
         assert_close({key: grad}, {key: reference}, rtol=GRADIENTS, scale=scale)
 
 

@@ -1,4 +1,4 @@
-"""Greedy decoding: token for token what transformers gives; what is not served is refused by name."""
+"""Greedy decoding: token for token what transformers gives; the rest is refused by name."""
 
 import jax
 import numpy as np
@@ -37,8 +37,12 @@ def test_rows_end_at_their_end_token():
     ids = tiny.ids(7, 4)
     free = module.generate(ids, max_new_tokens=10, do_sample=False, eos_token_id=-1)
     ends = [int(free[0, 9]), int(free[1, 12])]
-    want = module.generate(ids, max_new_tokens=10, do_sample=False, eos_token_id=ends, pad_token_id=0).numpy()
-    got = tojax.generate(tojax.from_torch(module), ids.numpy(), max_new_tokens=10, eos_token_id=ends, pad_token_id=0)
+    want = module.generate(
+        ids, max_new_tokens=10, do_sample=False, eos_token_id=ends, pad_token_id=0
+    ).numpy()
+    got = tojax.generate(
+        tojax.from_torch(module), ids.numpy(), max_new_tokens=10, eos_token_id=ends, pad_token_id=0
+    )
     np.testing.assert_array_equal(got, want)
 
 
@@ -58,7 +62,9 @@ def test_a_streamer_gets_every_token_in_order():
     got = tojax.generate(model, ids, max_new_tokens=9, streamer=streamer, eos_token_id=-1)
     np.testing.assert_array_equal(torch.cat(streamer.seen), got[0])
     assert streamer.ended
-    np.testing.assert_array_equal(got, tojax.generate(model, ids, max_new_tokens=9, eos_token_id=-1))
+    np.testing.assert_array_equal(
+        got, tojax.generate(model, ids, max_new_tokens=9, eos_token_id=-1)
+    )
 
 
 def test_new_prompts_and_lengths_do_not_compile_again():
@@ -73,7 +79,12 @@ def test_new_prompts_and_lengths_do_not_compile_again():
 def test_what_is_not_served_is_refused_before_anything_runs():
     model = tojax.from_torch(tiny.build("llama")[0])
     ids = tiny.ids(7, 1).numpy()
-    for options in ({"do_sample": True}, {"num_beams": 4}, {"repetition_penalty": 1.3}, {"unheard_of": 1}):
+    for options in (
+        {"do_sample": True},
+        {"num_beams": 4},
+        {"repetition_penalty": 1.3},
+        {"unheard_of": 1},
+    ):
         with pytest.raises(Unsupported, match=next(iter(options))):
             tojax.generate(model, ids, **options)
     for name in ("bert", "t5", "mamba"):
@@ -88,5 +99,7 @@ def test_inside_jit_with_params_as_argument():
     model, ids = tojax.from_torch(module), tiny.ids(7, 1)
     halved = model.with_params(jax.tree.map(lambda x: x * 0.9, model.params))
     got = tojax.generate(halved, ids.numpy(), max_new_tokens=6, eos_token_id=-1)
-    want = halved.to_torch().generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1).numpy()
+    want = (
+        halved.to_torch().generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1).numpy()
+    )
     np.testing.assert_array_equal(got, want)

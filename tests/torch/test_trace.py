@@ -168,7 +168,9 @@ def test_data_dependent_control_flow():
     assert_close(model.apply({}, jnp.asarray(X)), -X if X.sum() <= 0 else X)
 
 
-@pytest.mark.parametrize("read", [lambda x: x.tolist(), lambda x: x.numpy(), lambda x: int(x[0, 0])])
+@pytest.mark.parametrize(
+    "read", [lambda x: x.tolist(), lambda x: x.numpy(), lambda x: int(x[0, 0])]
+)
 def test_python_values_of_traced_tensors(read):
     model = tojax.from_torch(lambda x: x * np.asarray(read(x)).sum())
     with pytest.raises(DataDependent, match="needs the values of x"):
@@ -192,7 +194,9 @@ def test_all_missing_ops_at_once():
     error = caught.value
     assert error.ops == ("tojax_test.alpha.default", "tojax_test.beta.default")
     text = str(error)
-    assert text.startswith("no lowering for 2 operators: tojax_test.alpha.default, tojax_test.beta.default")
+    assert text.startswith(
+        "no lowering for 2 operators: tojax_test.alpha.default, tojax_test.beta.default"
+    )
     assert "in 1 (Odd) at tests/torch/test_trace.py:" in text
     assert "@tojax.lowers(torch.ops.tojax_test.alpha.default)" in text
     assert "def alpha(x): ..." in text
@@ -219,8 +223,16 @@ def test_a_shape_mistake_names_module_and_line():
 
 
 def test_a_finished_trace_leaves_torch_as_it_was():
-    flags = torch.compiler.is_compiling(), torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()
+    flags = (
+        torch.compiler.is_compiling(),
+        torch.is_grad_enabled(),
+        torch.backends.mha.get_fastpath_enabled(),
+    )
     with pytest.raises(ZeroDivisionError):
         tojax.from_torch(lambda x: x / (1 // 0))(X)
-    assert flags == (torch.compiler.is_compiling(), torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled())
+    assert flags == (
+        torch.compiler.is_compiling(),
+        torch.is_grad_enabled(),
+        torch.backends.mha.get_fastpath_enabled(),
+    )
     assert type(torch.ones(2) + 1) is torch.Tensor

@@ -18,12 +18,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-Source = Annotated[str, typer.Argument(metavar="FOLDER_OR_ID", help="checkpoint folder, or hub id such as owner/name")]
+Source = Annotated[
+    str,
+    typer.Argument(metavar="FOLDER_OR_ID", help="checkpoint folder, or hub id such as owner/name"),
+]
 Prompt = Annotated[str, typer.Option("--prompt", "-p", help="text to continue (language models)")]
-NewTokens = Annotated[int, typer.Option("--max-new-tokens", "-n", min=1, help="how many tokens to add at most")]
-Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; the checkpoint's own by default")]
-Task = Annotated[str | None, typer.Option(help="head to load: the X in transformers' AutoModelForX")]
-Pickle = Annotated[bool, typer.Option("--allow-pickle", help="also load pickled weights (they can run any code)")]
+NewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", "-n", min=1, help="how many tokens to add at most")
+]
+Dtype = Annotated[
+    str | None, typer.Option(help="float32, bfloat16 or float16; the checkpoint's own by default")
+]
+Task = Annotated[
+    str | None, typer.Option(help="head to load: the X in transformers' AutoModelForX")
+]
+Pickle = Annotated[
+    bool, typer.Option("--allow-pickle", help="also load pickled weights (they can run any code)")
+]
 
 
 @app.command()
@@ -37,8 +48,8 @@ def run(
 ):
     """Load a checkpoint, convert it, compare it with PyTorch, time both, and write text.
 
-    The difference is the largest one of any output, relative to that output's largest value. Exit code 1: the
-    checkpoint or the model cannot be served; 3: JAX and PyTorch disagree.
+    The difference is the largest one of any output, relative to that output's largest value. Exit
+    code 1: the checkpoint or the model cannot be served; 3: JAX and PyTorch disagree.
     """
     from tojax.cli._run import run as verb
 
@@ -75,7 +86,7 @@ def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
 ):
-    """List the torch operators that have a lowering, with their schemas and where the lowering is."""
+    """List the torch operators that have a lowering, their arguments and where the lowering is."""
     from tojax.cli._ops import ops as verb
 
     verb(name, markdown)
@@ -92,5 +103,7 @@ def main() -> None:
 
         if not isinstance(error, TojaxError):
             raise
-        typer.secho(f"error: {error}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
+        typer.secho(
+            f"error: {error}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None
+        )
         sys.exit(1)

@@ -13,7 +13,9 @@ from tojax.hf.checkpoint import Checkpoint, find
 console = Console(stderr=True)
 
 
-def generate(source: str, prompt: str, max_new_tokens: int, dtype: str | None, allow_pickle: bool) -> None:
+def generate(
+    source: str, prompt: str, max_new_tokens: int, dtype: str | None, allow_pickle: bool
+) -> None:
     """``tojax generate``."""
     with console.status("loading"):
         import tojax
@@ -35,7 +37,7 @@ def load_tokenizer(found: Checkpoint) -> Any:
             f"{found.folder.name} has no tokenizer that can be read",
             where=str(found.folder),
             why=" ".join(str(error).split())[:200],
-            do="add tokenizer.json and tokenizer_config.json, or call tojax.generate with token ids",
+            do="add tokenizer.json and its config, or call tojax.generate with token ids",
         ) from None
 
 
@@ -46,7 +48,9 @@ def encode(tokenizer: Any, prompt: str) -> np.ndarray:
     return np.asarray([ids or [start or 0]])
 
 
-def stream(model: Any, tokenizer: Any, ids: np.ndarray, max_new_tokens: int, on_token: Any = None) -> np.ndarray:
+def stream(
+    model: Any, tokenizer: Any, ids: np.ndarray, max_new_tokens: int, on_token: Any = None
+) -> np.ndarray:
     """Prints prompt and continuation as it comes."""
     from transformers import TextStreamer
 

@@ -1,4 +1,6 @@
-"""``tojax inspect``: what is in a checkpoint, and which of its operators can be lowered, without its weights."""
+"""``tojax inspect``: what is in a checkpoint, and which of its operators can be lowered, without
+its weights.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def inspect(source: str, task: str | None) -> None:
         used, served, missing = operators(module)
     stored = Counter(dtype for dtype, _ in found.shapes().values())
     said = ", ".join(f"{count} {dtype}" for dtype, count in stored.items()) or "no weights here"
-    console.print(f"[bold]{type(module).__name__}[/bold] from {found.folder}; stored tensors: {said}")
+    console.print(
+        f"[bold]{type(module).__name__}[/bold] from {found.folder}; stored tensors: {said}"
+    )
     console.print(_parameters(module))
     console.print(_operators(used, served, missing))
     if missing:
@@ -31,12 +35,22 @@ def inspect(source: str, task: str | None) -> None:
 
 
 def _parameters(module) -> Table:
-    table = Table("module", "parameters", "MB", "dtype", "shapes", title="parameters by module", title_justify="left")
+    table = Table(
+        "module",
+        "parameters",
+        "MB",
+        "dtype",
+        "shapes",
+        title="parameters by module",
+        title_justify="left",
+    )
     for column in table.columns[1:3]:
         column.justify = "right"
     groups: dict[str, list] = {}
     for name, tensor in module.named_parameters():
-        groups.setdefault(name.rpartition(".")[0] or "(root)", []).append((name.rpartition(".")[2], tensor))
+        groups.setdefault(name.rpartition(".")[0] or "(root)", []).append(
+            (name.rpartition(".")[2], tensor)
+        )
     for kind, (names, tensors) in _repeated(groups).items():
         del kind
         count = sum(t.numel() for _, t in tensors) * len(names)
@@ -62,8 +76,18 @@ def _repeated(groups: dict[str, list]) -> dict[tuple, tuple[list[str], list]]:
 
 
 def _operators(used: Counter, served: dict[str, str], missing: list[str]) -> Table:
-    table = Table("operator", "calls", "served by", title="operators of one forward pass", title_justify="left")
+    table = Table(
+        "operator",
+        "calls",
+        "served by",
+        title="operators of one forward pass",
+        title_justify="left",
+    )
     table.columns[1].justify = "right"
-    for name, count in sorted(used.items(), key=lambda item: (item[0] not in missing, -item[1], item[0])):
-        table.add_row(name, str(count), "[bold red]nothing[/bold red]" if name in missing else served[name])
+    for name, count in sorted(
+        used.items(), key=lambda item: (item[0] not in missing, -item[1], item[0])
+    ):
+        table.add_row(
+            name, str(count), "[bold red]nothing[/bold red]" if name in missing else served[name]
+        )
     return table

@@ -15,7 +15,10 @@ def ops(name: str, markdown: bool) -> None:
     rows = [r for r in table.values() if name in r.signature.name]
     rows.sort(key=lambda r: r.signature.name)
     if markdown:
-        print(f"# Torch operators with a lowering\n\n{len(rows)} operators. Written by `tojax ops --markdown`.\n")
+        print(
+            f"# Torch operators with a lowering\n\n"
+            f"{len(rows)} operators. Written by `tojax ops --markdown`.\n"
+        )
         print("| operator | lowering |\n| --- | --- |")
         for row in rows:
             print(f"| `{row.signature.name}` | `{_home(row.lowering)}` |")
@@ -27,6 +30,14 @@ def ops(name: str, markdown: bool) -> None:
 
 
 def _home(function) -> str:
-    module = str(getattr(function, "__module__", "") or "").removeprefix("tojax.torch.").replace("jax._src.", "jax.")
+    module = (
+        str(getattr(function, "__module__", "") or "")
+        .removeprefix("tojax.torch.")
+        .replace("jax._src.", "jax.")
+    )
     name = getattr(function, "__name__", str(function))
-    return f"{module} line {inspect.getsourcelines(function)[1]}" if name == "<lambda>" else f"{module}.{name}"
+    return (
+        f"{module} line {inspect.getsourcelines(function)[1]}"
+        if name == "<lambda>"
+        else f"{module}.{name}"
+    )

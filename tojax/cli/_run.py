@@ -13,7 +13,11 @@ from rich.table import Table
 
 from tojax.cli import _generate as text
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}  # above this the two disagree: exit code 3
+TOLERANCE = {
+    "float32": 1e-3,
+    "bfloat16": 5e-2,
+    "float16": 1e-2,
+}  # above this the two disagree: exit code 3
 REPEATS = 5
 
 
@@ -35,7 +39,9 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
 
         imports = time.time() - start
         bar.update("loading weights")
-        load, module = _timed(lambda: load_torch(found, dtype=dtype, task=task, allow_pickle=allow_pickle))
+        load, module = _timed(
+            lambda: load_torch(found, dtype=dtype, task=task, allow_pickle=allow_pickle)
+        )
         tokenizer = text.load_tokenizer(found) if prompt or _writes(module) else None
         ids = text.encode(tokenizer, prompt) if tokenizer else None
         given = inputs.example(module, ids)
@@ -44,7 +50,9 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
         bar.update("running PyTorch")
         torch_times, want = _torch_times(torch, module, given)
         bar.update("tracing")
-        step = jax.jit(lambda params, state, kwargs: _arrays(model.apply(params, state=state, **kwargs)))
+        step = jax.jit(
+            lambda params, state, kwargs: _arrays(model.apply(params, state=state, **kwargs))
+        )
         arrays = {k: model.source.as_array(torch.from_numpy(v)) for k, v in given.items()}
         trace, traced = _timed(lambda: step.trace(model.params, model.state, arrays))
         bar.update("compiling")
@@ -57,7 +65,9 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
     console.print(_size(model))
     difference, name = _difference(want, got)
     kind = str(next(iter(model.params.values())).dtype)
-    console.print(f"largest difference to PyTorch: {difference:.2e} of the largest value ({name}, {kind})")
+    console.print(
+        f"largest difference to PyTorch: {difference:.2e} of the largest value ({name}, {kind})"
+    )
     console.print(_table(imports, load, convert, trace, compile_, first, following, torch_times))
     if difference > TOLERANCE.get(kind, 5e-2):
         status.print("error: JAX and PyTorch disagree")
@@ -93,7 +103,11 @@ def _torch_times(torch, module, given) -> tuple[tuple[float, float], dict[str, n
 
 def _floats(out, kind) -> dict[str, Any]:
     """The floating-point outputs by name; caches are left out."""
-    items = out.items() if hasattr(out, "items") else enumerate(out if isinstance(out, tuple) else (out,))
+    items = (
+        out.items()
+        if hasattr(out, "items")
+        else enumerate(out if isinstance(out, tuple) else (out,))
+    )
     return {str(k): v for k, v in items if isinstance(v, kind) and "float" in str(v.dtype)}
 
 
@@ -124,9 +138,18 @@ def _table(imports, load, convert, trace, compile_, first, following, torch_time
     table.add_column("JAX", justify="right")
     table.add_column("PyTorch", justify="right")
     table.add_column("JAX / PyTorch", justify="right")
-    for name, seconds in (("imports", imports), ("load", load), ("convert", convert), ("trace", trace), ("compile", compile_)):
+    for name, seconds in (
+        ("imports", imports),
+        ("load", load),
+        ("convert", convert),
+        ("trace", trace),
+        ("compile", compile_),
+    ):
         table.add_row(name, f"{1e3 * seconds:.1f}")
-    for name, ours, theirs in (("first run", first, torch_times[0]), ("following runs", following, torch_times[1])):
+    for name, ours, theirs in (
+        ("first run", first, torch_times[0]),
+        ("following runs", following, torch_times[1]),
+    ):
         table.add_row(name, f"{1e3 * ours:.2f}", f"{1e3 * theirs:.2f}", f"{ours / theirs:.2f}")
     return table
 
@@ -135,9 +158,17 @@ def _write(console, model, tokenizer, ids, max_new_tokens, start) -> None:
     seen = []
     console.print()
     began = time.perf_counter()
-    out = text.stream(model, tokenizer, ids, max_new_tokens, on_token=lambda _: seen.append(time.time()))
+    out = text.stream(
+        model, tokenizer, ids, max_new_tokens, on_token=lambda _: seen.append(time.time())
+    )
     count = out.shape[1] - ids.shape[1]
-    tokens = (len(seen) - 2) / (seen[-1] - seen[1]) if len(seen) > 3 else count / (time.perf_counter() - began)
+    tokens = (
+        (len(seen) - 2) / (seen[-1] - seen[1])
+        if len(seen) > 3
+        else count / (time.perf_counter() - began)
+    )
     console.print(
-        f"\n[dim]first token {seen[1] - start:.1f} s after the start of the process; {count} tokens, {tokens:.0f} tokens/s after the first[/dim]"
+        f"\n[dim]first token {seen[1] - start:.1f} s after the start of the process; "
+        f"{count} tokens, {tokens:.0f} tokens/s after the first[/dim]",
+        soft_wrap=True,
     )

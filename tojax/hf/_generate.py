@@ -1,4 +1,6 @@
-"""Greedy decoding as two programs: prefill, and a while_loop over single positions with the cache as its carry."""
+"""Greedy decoding as two programs: prefill, and a while_loop over single positions with the cache
+as its carry.
+"""
 
 from __future__ import annotations
 
@@ -41,24 +43,28 @@ def generate(
     Args:
       model: a decoder-only language model from ``from_pretrained`` or ``from_torch``.
       input_ids: prompts, left-padded to one length.
-      attention_mask: 1 for tokens, 0 for padding; by default 0 where ``input_ids`` is the padding token.
+      attention_mask: 1 for tokens, 0 for padding; by default 0 where ``input_ids`` is the padding
+      token.
       max_new_tokens: at most so many tokens follow each prompt.
       eos_token_id, pad_token_id: the model's own by default.
-      streamer: an object with ``put(ids)`` and ``end()``, such as transformers' TextStreamer; gets the prompt, then
-        every token as it comes.
+      streamer: an object with ``put(ids)`` and ``end()``, such as transformers' TextStreamer; gets
+        the prompt, then every token as it comes.
       rng: unused by greedy decoding.
       **options: transformers' generation options; only their greedy defaults are accepted so far.
 
     Returns:
-      Prompts and continuations, as long as the longest; after its end a row is filled with the padding token.
+      Prompts and continuations, as long as the longest; after its end a row is filled with the
+      padding token.
 
     Raises:
-      Unsupported: an option, a cache or a model that this does not serve, by name, before anything runs.
+      Unsupported: an option, a cache or a model that this does not serve, by name, before anything
+      runs.
       WrongArguments: ids that are no [batch, length] integers.
 
     Example:
-      >>> model = from_pretrained("examples/tiny-llama")
-      >>> generate(model, np.array([[1, 2, 3]]), max_new_tokens=4, eos_token_id=-1).shape
+      >>> import numpy as np
+      >>> model = tojax.from_pretrained("examples/tiny-llama")
+      >>> tojax.generate(model, np.array([[1, 2, 3]]), max_new_tokens=4, eos_token_id=-1).shape
       (1, 7)
     """
     module = getattr(model.source, "module", None)
@@ -86,7 +92,9 @@ def generate(
     if streamer is None:
         carry = _decode(model, carry, jnp.asarray(mask), jnp.asarray(ends), pad, last)
     else:
-        carry = _stream(model, carry, jnp.asarray(mask), jnp.asarray(ends), pad, last, length, streamer)
+        carry = _stream(
+            model, carry, jnp.asarray(mask), jnp.asarray(ends), pad, last, length, streamer
+        )
     return carry["ids"][:, : int(carry["at"])]
 
 
@@ -111,7 +119,9 @@ def _prefill(model: Model, ids, mask, ends, total: int):
     """Runs the prompt; the carry of the loop: ids, cache, how far (``at``), which rows are done."""
     config = model.source.module.config
     batch, length = ids.shape
-    logits, cache = _call(model, ids, mask, jnp.cumsum(mask[:, :length], 1) - 1, caches.empty(config, total))
+    logits, cache = _call(
+        model, ids, mask, jnp.cumsum(mask[:, :length], 1) - 1, caches.empty(config, total)
+    )
     token = logits.argmax(-1).astype(ids.dtype)
     room = jnp.zeros((batch, total), ids.dtype).at[:, :length].set(ids).at[:, length].set(token)
     done = (token[:, None] == ends).any(1)
@@ -142,7 +152,12 @@ def _call(model: Model, ids, mask, position, cache):
     extra = {"position_ids": jnp.maximum(position, 0)} if "position_ids" in takes else {}
     extra |= {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
     out = model.apply(
-        model.params, input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, **extra
+        model.params,
+        input_ids=ids,
+        attention_mask=mask,
+        past_key_values=cache,
+        use_cache=True,
+        **extra,
     )
     return out.logits[:, -1].astype(jnp.float32), out.past_key_values
 
@@ -151,7 +166,11 @@ def _refuse(model: Model, module, settings, options: dict[str, Any]) -> None:
     config = getattr(module, "config", None)
     name = model.source.name
     takes = getattr(model.source, "signature", None)
-    if config is None or settings is None or "past_key_values" not in getattr(takes, "parameters", {}):
+    if (
+        config is None
+        or settings is None
+        or "past_key_values" not in getattr(takes, "parameters", {})
+    ):
         raise Unsupported(
             f"{name} is no decoder-only language model with a key-value cache",
             why="tojax.generate passes past_key_values to a transformers model",
@@ -159,18 +178,33 @@ def _refuse(model: Model, module, settings, options: dict[str, Any]) -> None:
         )
     if config.is_encoder_decoder:
         raise Unsupported(
-            f"{name} is an encoder-decoder model", why="tojax.generate serves decoder-only models so far",
+            f"{name} is an encoder-decoder model",
+            why="tojax.generate serves decoder-only models so far",
             do="generate with transformers: model.to_torch().generate(...)",
         )
     if options.pop("do_sample", False):
-        raise Unsupported("do_sample=True", why="tojax.generate is greedy so far", do="leave it out, or sample from model.apply")
+        raise Unsupported(
+            "do_sample=True",
+            why="tojax.generate is greedy so far",
+            do="leave it out, or sample from model.apply",
+        )
     asked = {k: getattr(settings, k, None) for k in GREEDY} | options
     for option, value in asked.items():
         if option not in GREEDY and option not in ("use_cache", "return_dict_in_generate"):
-            raise Unsupported(f"the option {option}={value!r}", why="tojax.generate does not know it", do="leave it out")
-        if value is not None and option in GREEDY and value != GREEDY[option] and value not in ([], ()):
             raise Unsupported(
-                f"the option {option}={value!r}", why="tojax.generate is greedy without processors so far",
+                f"the option {option}={value!r}",
+                why="tojax.generate does not know it",
+                do="leave it out",
+            )
+        if (
+            value is not None
+            and option in GREEDY
+            and value != GREEDY[option]
+            and value not in ([], ())
+        ):
+            raise Unsupported(
+                f"the option {option}={value!r}",
+                why="tojax.generate is greedy without processors so far",
                 do=f"set it to {GREEDY[option]!r}, in the call or in the model's generation_config",
             )
 
@@ -186,7 +220,9 @@ def _pad(pad, settings, ends) -> int:
 
 
 def _default_mask(ids: np.ndarray, settings, ends) -> np.ndarray:
-    """transformers' rule: padding is masked if there is a padding token, in the ids, that is no end token."""
+    """transformers' rule: padding is masked if there is a padding token, in the ids, that is no end
+    token.
+    """
     pad = settings.pad_token_id
     if pad is None or pad in ends or not (ids == pad).any():
         return np.ones_like(ids)

@@ -1,4 +1,6 @@
-"""A key-value cache whose leaves are all arrays, positions included, answering transformers' cache protocol."""
+"""A key-value cache whose leaves are all arrays, positions included, answering transformers' cache
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attent
 
 
 class Layer(StaticLayer):
-    """Keys and values of one layer, ``[batch, heads, length, width]``, and how many positions are filled.
+    """Keys and values of one layer, ``[batch, heads, length, width]``, and how many positions are
+    filled.
 
-    Sliding windows keep all positions, too: the mask hides what is outside, and nothing depends on a Python counter.
+    Sliding windows keep all positions, too: the mask hides what is outside, and nothing depends on
+    a Python counter.
     """
 
     def __init__(self, length: int, sliding: bool):
@@ -46,7 +50,9 @@ def empty(config, length: int) -> Cache:
             why="tojax.generate caches keys and values of attention layers so far",
             do="generate with transformers, or write the loop around model.apply",
         )
-    sliding = getattr(text, "sliding_window", None) is not None and not getattr(text, "layer_types", None)
+    sliding = getattr(text, "sliding_window", None) is not None and not getattr(
+        text, "layer_types", None
+    )
     if hasattr(text, "use_sliding_window"):
         sliding = sliding and bool(text.use_sliding_window)
     return Cache(layers=[Layer(length, kind != "full_attention" or sliding) for kind in kinds])

@@ -1,4 +1,6 @@
-"""A checkpoint on disk or on the hub, looked at before anything is loaded; needs neither torch nor JAX."""
+"""A checkpoint on disk or on the hub, looked at before anything is loaded; needs neither torch nor
+JAX.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Checkpoint:
         return found
 
 
-def find(source: str | os.PathLike, *, need_weights: bool = True, allow_pickle: bool = False) -> Checkpoint:
+def find(
+    source: str | os.PathLike, *, need_weights: bool = True, allow_pickle: bool = False
+) -> Checkpoint:
     """The checkpoint that a folder or hub id names; hub ids are downloaded, with progress bars.
 
     Raises:
@@ -54,12 +58,15 @@ def find(source: str | os.PathLike, *, need_weights: bool = True, allow_pickle: 
         if folder.exists() or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
             raise BadCheckpoint(
                 f"{source} is no folder",
-                why="a checkpoint is a folder with config.json and *.safetensors, or the id of one on the hub (owner/name)",
+                where=f"the working folder is {Path.cwd()}",
+                why="a checkpoint is a folder with config.json, or the hub id of one (owner/name)",
                 do="give the folder that holds config.json",
             )
         folder = _download(str(source), allow_pickle)
     config = _config(folder)
-    weights = _weights(folder, allow_pickle) if need_weights else sorted(folder.glob("*.safetensors"))
+    weights = (
+        _weights(folder, allow_pickle) if need_weights else sorted(folder.glob("*.safetensors"))
+    )
     found = Checkpoint(folder, config, weights)
     if need_weights:
         found.shapes()
@@ -71,14 +78,17 @@ def _config(folder: Path) -> dict[str, Any]:
     if not file.exists():
         inside = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
         raise BadCheckpoint(
-            f"{folder} is no checkpoint: it has no config.json",
+            f"{folder.name or folder} is no checkpoint: it has no config.json",
+            where=str(folder.absolute()),
             why=f"the folder holds {inside}",
             do="give the folder that transformers' save_pretrained wrote",
         )
     try:
         config = json.loads(file.read_text())
     except ValueError as error:
-        raise BadCheckpoint("config.json is no JSON", where=str(file), why=str(error), do="restore the file") from None
+        raise BadCheckpoint(
+            "config.json is no JSON", where=str(file), why=str(error), do="restore the file"
+        ) from None
     if not isinstance(config, dict) or "model_type" not in config:
         raise BadCheckpoint(
             "config.json names no model_type",
@@ -95,14 +105,17 @@ def _weights(folder: Path, allow_pickle: bool) -> list[Path]:
         named = sorted(set(json.loads(index.read_text())["weight_map"].values()))
         if missing := [n for n in named if not (folder / n).exists()]:
             raise BadCheckpoint(
-                f"{len(missing)} of {len(named)} weight files are missing: {', '.join(missing[:4])}",
+                f"{len(missing)} of {len(named)} weight files are missing: "
+                + ", ".join(missing[:4]),
                 where=str(folder),
                 why=f"{index.name} lists them",
                 do="finish the download, or copy the missing files into the folder",
             )
         return [folder / n for n in named]
     files = sorted(folder.glob("*.safetensors"))
-    pickles = sorted(p.name for pattern in PICKLES for p in folder.glob(pattern) if p.name != "training_args.bin")
+    pickles = sorted(
+        p.name for pattern in PICKLES for p in folder.glob(pattern) if p.name != "training_args.bin"
+    )
     if files or (pickles and allow_pickle):
         return files
     if pickles:
@@ -110,10 +123,11 @@ def _weights(folder: Path, allow_pickle: bool) -> list[Path]:
             f"the weights are pickled ({', '.join(pickles[:3])})",
             where=str(folder),
             why="loading a pickle runs whatever code is in it",
-            do="convert it to safetensors, or pass allow_pickle=True (--allow-pickle) if you trust its author",
+            do="convert them to safetensors, or pass allow_pickle=True (--allow-pickle)",
         )
     raise BadCheckpoint(
-        f"{folder} has a config.json and no weights",
+        f"{folder.name or folder} has a config.json and no weights",
+        where=str(folder.absolute()),
         why="there is no *.safetensors file in it",
         do="download the weights, too; `tojax inspect` works without them",
     )
@@ -121,16 +135,27 @@ def _weights(folder: Path, allow_pickle: bool) -> list[Path]:
 
 def _download(name: str, allow_pickle: bool) -> Path:
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     ignored = ["*.msgpack", "*.h5", "*.onnx", "*.gguf"] + ([] if allow_pickle else list(PICKLES))
     try:
         return Path(huggingface_hub.snapshot_download(name, ignore_patterns=ignored))
     except HFValidationError as error:
-        raise BadCheckpoint(f"{name!r} is neither a folder nor a hub id", why=str(error), do="give a folder or owner/name") from None
+        raise BadCheckpoint(
+            f"{name!r} is neither a folder nor a hub id",
+            where=f"the working folder is {Path.cwd()}",
+            why=str(error).splitlines()[0],
+            do="give a folder or owner/name",
+        ) from None
     except RepositoryNotFoundError as error:
         raise BadCheckpoint(
             f"the hub has no model {name!r}, or you may not see it",
+            where=huggingface_hub.constants.ENDPOINT,
             why=str(error).splitlines()[0],
             do="check the name; for a private or gated model log in with `hf auth login`",
         ) from None

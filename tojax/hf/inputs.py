@@ -1,4 +1,6 @@
-"""Inputs of the right shape for any transformers model, from its config and the signature of forward."""
+"""Inputs of the right shape for any transformers model, from its config and the signature of
+forward.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ def example(module: Any, ids: np.ndarray | None = None, length: int = 16) -> dic
     if ids is None:
         vocab = _first(config, "vocab_size", default=100)
         ids = rng.integers(3, max(4, min(vocab, 1000) - 1), (1, length))
-    channels, size = _first(config, "num_channels", default=3), _first(config, "image_size", default=224)
+    channels, size = (
+        _first(config, "num_channels", default=3),
+        _first(config, "image_size", default=224),
+    )
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
     frames = 2 * _first(config, "max_source_positions", default=100)
     made = {
@@ -34,13 +39,21 @@ def example(module: Any, ids: np.ndarray | None = None, length: int = 16) -> dic
         "attention_mask": np.ones_like(ids),
         "pixel_values": rng.standard_normal((1, channels, height, width), np.float32),
         "input_values": rng.standard_normal((1, 16000), np.float32),
-        "input_features": rng.standard_normal((1, _first(config, "num_mel_bins", default=80), frames), np.float32),
+        "input_features": rng.standard_normal(
+            (1, _first(config, "num_mel_bins", default=80), frames), np.float32
+        ),
     }
     main = module.main_input_name
     names = [main] if main in takes else []
-    text = {"input_ids", "attention_mask"} if main == "input_ids" or "pixel_values" in takes else set()
+    text = (
+        {"input_ids", "attention_mask"} if main == "input_ids" or "pixel_values" in takes else set()
+    )
     names += [n for n in made if n in text and n in takes and n not in names]
-    names += [n for n, p in takes.items() if p.default is p.empty and n not in names and p.kind == p.POSITIONAL_OR_KEYWORD]
+    names += [
+        n
+        for n, p in takes.items()
+        if p.default is p.empty and n not in names and p.kind == p.POSITIONAL_OR_KEYWORD
+    ]
     if "pixel_values" in takes and hasattr(config, "text_config") and "pixel_values" not in names:
         names += ["pixel_values"] if hasattr(config, "projection_dim") else []
     if unknown := [n for n in names if n not in made]:
@@ -58,7 +71,10 @@ def example(module: Any, ids: np.ndarray | None = None, length: int = 16) -> dic
 
 def _first(config: Any, name: str, default: Any) -> Any:
     """The field in the config or one of its parts."""
-    for part in (config, *(getattr(config, k, None) for k in ("text_config", "vision_config", "audio_config"))):
+    for part in (
+        config,
+        *(getattr(config, k, None) for k in ("text_config", "vision_config", "audio_config")),
+    ):
         if part is not None and getattr(part, name, None) is not None:
             return getattr(part, name)
     return default

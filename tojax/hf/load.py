@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -26,19 +27,23 @@ def from_pretrained(
     """A Hugging Face checkpoint as a Model, in evaluation mode.
 
     Args:
-      source: a folder with config.json and safetensors files, or a hub id (owner/name), which is downloaded.
-      dtype: dtype of the floating-point weights, such as "bfloat16"; the checkpoint's own by default.
-      task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM", "SequenceClassification"); the
-        class that the checkpoint names by default.
+      source: a folder with config.json and safetensors files, or a hub id (owner/name), which is
+      downloaded.
+      dtype: dtype of the floating-point weights, such as "bfloat16"; the checkpoint's own by
+      default.
+      task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM",
+        "SequenceClassification"); the class that the checkpoint names by default.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
 
     Raises:
-      BadCheckpoint: the folder is no checkpoint, or weights are missing, extra, misshaped, truncated or pickled.
+      BadCheckpoint: the folder is no checkpoint, or weights are missing, extra, misshaped,
+      truncated or pickled.
       HubUnreachable: the id is not here and the hub does not answer.
       Unsupported: the model's code is not part of transformers.
 
     Example:
-      >>> model = from_pretrained("examples/tiny-llama")
+      >>> import numpy as np
+      >>> model = tojax.from_pretrained("examples/tiny-llama")
       >>> model(np.array([[1, 2, 3]])).logits.shape[:2]
       (1, 3)
     """
@@ -49,15 +54,21 @@ def from_pretrained(
 def load_torch(
     found: Checkpoint, *, dtype: Any = None, task: str | None = None, allow_pickle: bool = False
 ) -> torch.nn.Module:
-    """The torch module with its weights, in evaluation mode; every weight in place or BadCheckpoint."""
+    """The torch module with its weights, in evaluation mode; every weight in place or
+    BadCheckpoint.
+    """
+    cls = model_class(found, task)
     with quiet():
         try:
-            module, told = model_class(found, task).from_pretrained(
+            module, told = cls.from_pretrained(
                 found.folder,
-                dtype=getattr(torch, str(dtype).removeprefix("torch.")) if dtype is not None else "auto",
+                dtype=getattr(torch, str(dtype).removeprefix("torch."))
+                if dtype is not None
+                else "auto",
                 output_loading_info=True,
                 use_safetensors=None if allow_pickle else True,
                 local_files_only=True,
+                ignore_mismatched_sizes=True,  # _check names them all
             )
         except (RuntimeError, ValueError, OSError) as error:
             raise BadCheckpoint(
@@ -72,32 +83,49 @@ def load_torch(
 
 def _check(found: Checkpoint, told: dict[str, Any], new_head: bool) -> None:
     missing = [] if new_head else sorted(told.get("missing_keys", ()))
-    misshaped = sorted(str(x[0]) if isinstance(x, tuple) else str(x) for x in told.get("mismatched_keys", ()))
+    misshaped = sorted(
+        str(x[0]) if isinstance(x, tuple) else str(x) for x in told.get("mismatched_keys", ())
+    )
     extra = sorted(told.get("unexpected_keys", ()))
     problems = {"missing": missing, "misshaped": misshaped, "unexpected": extra}
-    said = [f"{len(v)} {k} ({', '.join(v[:4])}{', ...' if len(v) > 4 else ''})" for k, v in problems.items() if v]
+    said = [
+        f"{len(v)} {k} ({', '.join(v[:4])}{', ...' if len(v) > 4 else ''})"
+        for k, v in problems.items()
+        if v
+    ]
     if missing or misshaped or (extra and not new_head):
         raise BadCheckpoint(
-            f"the weights do not fit {found.config.get('architectures', [found.config['model_type']])[0]}: {'; '.join(said)}",
+            f"the weights do not fit {found.config['model_type']}: {'; '.join(said)}",
             where=str(found.folder),
-            why="config.json and the weight files belong to different models, or a file is incomplete",
+            why="config.json and the weight files belong to different models, or one is incomplete",
             do="compare them with `tojax inspect FOLDER`; name another head with task=...",
         )
 
 
 def model_class(found: Checkpoint, task: str | None = None) -> type:
     """The transformers class that a checkpoint is for."""
-    if found.config.get("auto_map"):
+    if files := list(found.config.get("auto_map", {}).values()):
         raise Unsupported(
-            f"{found.folder.name} brings model code of its own ({', '.join(found.config['auto_map'].values())})",
+            f"{found.folder.name} brings model code of its own ({', '.join(files)})",
+            where=str(found.folder / "config.json"),
             why="running code that was downloaded with the weights is refused",
-            do="load it with transformers and trust_remote_code=True, then tojax.from_torch(module)",
+            do="load it with transformers (trust_remote_code=True), then tojax.from_torch(module)",
         )
     if task is not None:
         cls = getattr(transformers, f"AutoModelFor{task}", None)
         if cls is None:
-            known = [n.removeprefix("AutoModelFor") for n in dir(transformers) if n.startswith("AutoModelFor")]
-            raise Unsupported(f"no head for the task {task!r}", why=f"transformers has {', '.join(known)}", do="use one of them")
+            known = [
+                n.removeprefix("AutoModelFor")
+                for n in dir(transformers)
+                if n.startswith("AutoModelFor")
+            ]
+            near = difflib.get_close_matches(task, known, 3, 0.3)
+            raise Unsupported(
+                f"no head for the task {task!r}",
+                where=f"transformers {transformers.__version__}",
+                why=f"there is no AutoModelFor{task}",
+                do=f"use one of its {len(known)} tasks, such as {', '.join(near or known[:3])}",
+            )
         return cls
     for name in found.config.get("architectures") or ():
         if cls := getattr(transformers, name, None):

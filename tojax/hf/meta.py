@@ -1,4 +1,6 @@
-"""A checkpoint's model without its weights: shapes on the meta device, operators from an abstract trace."""
+"""A checkpoint's model without its weights: shapes on the meta device, operators from an abstract
+trace.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tojax.torch.trace import watching
 
 
 def skeleton(found: Checkpoint, task: str | None = None) -> torch.nn.Module:
-    """The module that a checkpoint describes, on the meta device: no memory is allocated for weights."""
+    """The module that a checkpoint describes, on the meta device: no memory is allocated for
+    weights.
+    """
     import transformers
 
     cls = model_class(found, task)
@@ -29,18 +33,21 @@ def skeleton(found: Checkpoint, task: str | None = None) -> torch.nn.Module:
 
 
 def operators(module: torch.nn.Module) -> tuple[Counter, dict[str, str], list[str]]:
-    """(calls by operator, what serves each, names of those that nothing serves) of one forward pass."""
+    """(calls by operator, what serves each, names of those that nothing serves) of one forward
+    pass.
+    """
     source = source_of(module)
     shapes = source.slots.abstract()
     given = {k: np.asarray(v) for k, v in inputs.example(module).items()}
     missing: list[str] = []
     with watching() as seen:
         try:
-            jax.eval_shape(lambda params, state, kwargs: source(params, state, (), kwargs)[1], *shapes, given)
+            jax.eval_shape(
+                lambda params, state, kwargs: source(params, state, (), kwargs)[1], *shapes, given
+            )
         except MissingOps as error:
             missing = list(error.ops)
-    seen = Counter({op: n for op, n in seen.items()})
-    served = {str(op): _served(op) for op in seen}
+        served = {str(op): _served(op) for op in seen}
     return Counter({str(op): n for op, n in seen.items()}), served, missing
 
 
@@ -49,4 +56,8 @@ def _served(op) -> str:
     if row is None:
         return "torch's decomposition"
     module = str(getattr(row.lowering, "__module__", "")).split(".")
-    return f"a lowering in {'/'.join(module[1:])}.py" if module[0] == "tojax" else ".".join((module[0], row.lowering.__name__))
+    return (
+        f"a lowering in {'/'.join(module[1:])}.py"
+        if module[0] == "tojax"
+        else ".".join((module[0], row.lowering.__name__))
+    )

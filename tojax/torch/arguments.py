@@ -8,11 +8,12 @@ import inspect
 from collections.abc import Iterator
 
 from tojax.errors import ForwardFailed, WrongArguments
-from tojax.torch import blame
 
 
 def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:
-    """Raises WrongArguments where forward would not take the call, or would swallow a misspelt name."""
+    """Raises WrongArguments where forward would not take the call, or would swallow a misspelt
+    name.
+    """
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -42,6 +43,6 @@ def explained(trace) -> Iterator[None]:
         yield
     except RuntimeError as error:
         text = str(error)
-        if isinstance(error, ForwardFailed) or not "data pointer" in text:
+        if isinstance(error, ForwardFailed) or "data pointer" not in text:
             raise
         raise trace.data_dependent("forward", [], error) from error

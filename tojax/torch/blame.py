@@ -14,13 +14,16 @@ from tojax.errors import ForwardFailed, MissingOps
 from tojax.torch.table import read, table
 
 HERE = Path(__file__).resolve().parents[1]
-NOT_THE_USERS = tuple(f"{Path(m.__file__).resolve().parent}/" for m in (torch, jax)) + (f"{HERE}/",)
+NOT_THE_USERS = tuple(
+    f"{p}/" for p in (Path(torch.__file__).parent, Path(jax.__file__).parent, HERE)
+)
 
 
 def where(error: BaseException | None = None) -> str:
     """``path.in.model (Class) at file:line``: where the call, or the error, came from.
 
-    The line is the innermost that is not torch's, JAX's or ours; the module is the innermost whose method runs.
+    The line is the innermost that is not torch's, JAX's or ours; the module is the innermost whose
+    method runs.
     """
     line, modules = "", []
     for frame, number in _frames(error):
@@ -54,7 +57,9 @@ def short(file: str) -> str:
 
 def failed(op, operands, error: Exception) -> ForwardFailed:
     """The error for a lowering that JAX refuses, nearly always for the operands' shapes."""
-    shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}[{','.join(map(str, t.shape))}]" for t in operands)
+    shapes = ", ".join(
+        f"{str(t.dtype).removeprefix('torch.')}[{','.join(map(str, t.shape))}]" for t in operands
+    )
     return ForwardFailed(
         f"{op} cannot be computed: {' '.join(str(error).split())[:200]}",
         where=where(),
@@ -69,11 +74,15 @@ def missing_ops(ops: dict[str, torch._ops.OpOverload], places: dict[str, str]) -
     said += f"; and {len(ops) - 6} more" if len(ops) > 6 else ""
     name, op = next(iter(ops.items()))
     near = table.like(name)
-    stub = f"@tojax.lowers(torch.ops.{name})\n         def {name.split('.')[1]}({', '.join(read(op).kept)}): ..."
+    arguments, space = ", ".join(read(op).kept), " " * 9
+    stub = (
+        f"{space}@tojax.lowers(torch.ops.{name})\n{space}def {name.split('.')[1]}({arguments}): ..."
+    )
     return MissingOps(
         f"no lowering for {len(ops)} operator{'s' * (len(ops) > 1)}: {', '.join(ops)}",
         ops=tuple(ops),
         where=said,
-        why="torch has no decomposition for it either" + (f"; the table has {', '.join(near)}" if near else ""),
-        do=f"write it in jnp and convert again:\n         {stub}",
+        why="torch has no decomposition for it either"
+        + (f"; the table has {', '.join(near)}" if near else ""),
+        do=f"write it in jnp and convert again:\n{stub}",
     )

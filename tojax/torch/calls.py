@@ -1,4 +1,5 @@
-"""One operator's call: schema arguments in, JAX arrays to the lowering, tensors with torch's dtypes out.
+"""One operator's call: schema arguments in, JAX arrays to the lowering, tensors with torch's dtypes
+out.
 
 All of it follows from the schema and is worked out once per operator.
 """
@@ -9,11 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-
 import torch
 from torch.utils._pytree import tree_map_only
 
 from tojax.dtypes import is_float, x64
+from tojax.errors import Unsupported
 from tojax.table import REQUIRED, Row
 from tojax.torch import dtypes, weights
 from tojax.torch.hidden import HIDDEN_WRITES
@@ -32,13 +33,25 @@ class Call:
         self.params = self.signature.params
         self.random = self.signature.random
         returns = op._schema.returns
-        self.view = len(returns) == 1 and returns[0].alias_info is not None and not returns[0].alias_info.is_write
-        self.factory = not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
+        self.view = (
+            len(returns) == 1
+            and returns[0].alias_info is not None
+            and not returns[0].alias_info.is_write
+        )
+        self.factory = (
+            not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
+        )
         self.writes = HIDDEN_WRITES.get(op, ())
-        self.pointwise = torch.Tag.pointwise in op.tags and op._schema.name.split("::")[1] not in KEEPS_DTYPE
+        self.pointwise = (
+            torch.Tag.pointwise in op.tags and op._schema.name.split("::")[1] not in KEEPS_DTYPE
+        )
         kept = self.signature.kept[1:] if self.random else self.signature.kept
         self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
-        self._rates = [i for i, n in enumerate(kept) if n in ("dropout_p", "dropout") or (n == "p" and self._switches)]
+        self._rates = [
+            i
+            for i, n in enumerate(kept)
+            if n in ("dropout_p", "dropout") or (n == "p" and self._switches)
+        ]
 
     def bind(self, args, kwargs) -> tuple[list[Any], list[torch.Tensor]]:
         """The lowering's arguments, and the tensors among the call's own."""
@@ -80,8 +93,16 @@ class Call:
     def common(self, operands, values=()) -> torch.dtype:
         """torch's common dtype of tensors and numbers."""
         kinds = [(t.dtype, 2 if t.dim() else 1) for t in operands]
-        numbers = [v for p, v in zip((p for p in self.params if p.kind != "dropped"), values) if p.kind == "array"]
-        kinds += [(dtypes.scalar_dtype(v), 0) for v in numbers if isinstance(v, (bool, int, float, complex))]
+        numbers = [
+            v
+            for p, v in zip((p for p in self.params if p.kind != "dropped"), values)
+            if p.kind == "array"
+        ]
+        kinds += [
+            (dtypes.scalar_dtype(v), 0)
+            for v in numbers
+            if isinstance(v, (bool, int, float, complex))
+        ]
         return dtypes.promote(kinds)
 
     def inert(self, values) -> bool:
@@ -93,43 +114,55 @@ class Call:
         result, *written = out
         bound = dict(zip((p.name for p in self.params), args)) | kwargs
         for name, array in zip(self.writes, written):
-            if isinstance(target := bound.get(name), JaxTensor) and array is not None:
-                target.array = array.astype(target.array.dtype)
+            target = bound.get(name)
+            if array is None or target is None:
+                continue
+            if not isinstance(target, JaxTensor):
+                raise Unsupported(
+                    f"{self.op} would write to {name}, a constant of the program",
+                    why="its new value would be lost",
+                    do=f"register {name} as a buffer of a module, or pass it as an argument",
+                )
+            target.array = array.astype(target.array.dtype)
         return result
 
-    def wrap(self, out, operands, origins, args, kwargs):
+    def wrap(self, out, operands, origins, args, kwargs, place=0):
         """JAX arrays in the result become tensors; anything else passes."""
         if isinstance(out, (tuple, list)):
-            return type(out)(self.wrap(x, operands, origins, args, kwargs) for x in out)
+            return type(out)(
+                self.wrap(x, operands, origins, args, kwargs, i) for i, x in enumerate(out)
+            )
         if not isinstance(out, jax.Array):
             return out
         if not torch.is_grad_enabled() and is_float(out.dtype):
             out = jax.lax.stop_gradient(out)
         dtype = dtypes.TO_TORCH[out.dtype]
         if dtype in NARROW and not x64():
-            dtype = self._wide(dtype, operands, args, kwargs)
+            dtype = self._wide(dtype, operands, args, kwargs, place)
         return JaxTensor(out, dtype, origins)
 
-    def _wide(self, dtype, operands, args, kwargs) -> torch.dtype:
+    def _wide(self, dtype, operands, args, kwargs, place) -> torch.dtype:
         """The dtype that torch would have given, where JAX has only the 32-bit one."""
         asked = kwargs.get("dtype")
         if asked is not None:
             return asked if dtypes.WIDE.get(asked) is dtype else dtype
         given = {t.dtype for t in operands}
         if dtype is torch.int32:
-            return torch.int64 if torch.int32 not in given else self._by_meta(dtype, args, kwargs)
+            return (
+                torch.int64
+                if torch.int32 not in given
+                else self._by_meta(dtype, args, kwargs, place)
+            )
         if torch.float64 in given or torch.complex128 in given:
-            return self._by_meta(dtype, args, kwargs)
+            return self._by_meta(dtype, args, kwargs, place)
         return dtype
 
-    def _by_meta(self, dtype, args, kwargs) -> torch.dtype:
-        """Asks torch's own shape function for the first result of this narrow dtype."""
+    def _by_meta(self, dtype, args, kwargs, place) -> torch.dtype:
+        """Asks torch's own shape function for the dtype of one result."""
         args, kwargs = tree_map_only(torch.Tensor, to_meta, (args, kwargs))
         out = self.op(*args, **kwargs)
-        for tensor in out if isinstance(out, (tuple, list)) else [out]:
-            if dtypes.WIDE.get(tensor.dtype, tensor.dtype) is dtype:
-                return tensor.dtype
-        return dtype
+        exact = (out[place] if isinstance(out, (tuple, list)) else out).dtype
+        return exact if dtypes.WIDE.get(exact) is dtype else dtype
 
     def size(self, args) -> int:
         """How many elements a factory makes, 0 if its first argument is no shape."""
@@ -158,7 +191,4 @@ def _call_of(op, row: Row | None) -> Call:
 
 def call_of(op) -> Call:
     """The (cached) way in which an operator is served now."""
-    return _call_of(op, table.get(op))
-
-
-
+    return _call_of(op, table.find(op))

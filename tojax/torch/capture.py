@@ -33,7 +33,9 @@ def as_module(function: Callable) -> torch.nn.Module:
 
 
 def modules_of(function: Callable) -> dict[str, torch.nn.Module]:
-    """The modules that a function is bound to, closes over, reads as globals or holds as partial arguments."""
+    """The modules that a function is bound to, closes over, reads as globals or holds as partial
+    arguments.
+    """
     found: dict[str, object] = {}
     while isinstance(function, functools.partial):
         found |= {f"arg{i}": a for i, a in enumerate(function.args)} | dict(function.keywords)

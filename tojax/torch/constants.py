@@ -1,4 +1,6 @@
-"""Python values of tensors during a trace: constants give theirs, traced values raise DataDependent."""
+"""Python values of tensors during a trace: constants give theirs, traced values raise
+DataDependent.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
 class ConstantsMode(TorchFunctionMode):
-    """Serves ``tolist``, ``numpy`` and ``__array__``, which read memory that functional tensors do not have."""
+    """Serves ``tolist``, ``numpy`` and ``__array__``, which read memory that functional tensors do
+    not have.
+    """
 
     def __init__(self, trace):
         super().__init__()

@@ -1,4 +1,6 @@
-"""``torch.autograd.Function`` becomes ``jax.custom_vjp``: its backward counts, not the derivative of its forward."""
+"""``torch.autograd.Function`` becomes ``jax.custom_vjp``: its backward counts, not the derivative
+of its forward.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ APPLY = torch.autograd.Function.__dict__["apply"]
 
 
 class Context:
-    """What ``forward`` leaves for ``backward``: saved tensors, attributes, which inputs want gradients."""
+    """What ``forward`` leaves for ``backward``: saved tensors, attributes, which inputs want
+    gradients.
+    """
 
     saved_tensors: tuple = ()
 
@@ -40,12 +44,20 @@ class Context:
 
     def mark_dirty(self, *tensors):
         """A write that autograd is told of by hand."""
-        raise Unsupported("ctx.mark_dirty", why="a custom gradient of an in-place operator has no JAX form", do="return a new tensor")
+        raise Unsupported(
+            "ctx.mark_dirty",
+            why="a custom gradient of an in-place operator has no JAX form",
+            do="return a new tensor",
+        )
 
 
 @contextlib.contextmanager
-def custom_gradients(enter: Callable[[], Any], active: Callable[[], bool], array_of, lift) -> Iterator[None]:
-    """Serves ``Function.apply`` of this thread's trace; ``enter`` opens a trace where none is active."""
+def custom_gradients(
+    enter: Callable[[], Any], active: Callable[[], bool], array_of, lift
+) -> Iterator[None]:
+    """Serves ``Function.apply`` of this thread's trace; ``enter`` opens a trace where none is
+    active.
+    """
 
     def apply(cls, *args, **kwargs):
         leaves, structure = tree_flatten(args)
@@ -61,7 +73,9 @@ def custom_gradients(enter: Callable[[], Any], active: Callable[[], bool], array
             for place, tensor in zip(places, wrap(arrays)):
                 full[place] = tensor
             inputs = tree_unflatten(full, structure)
-            ctx = Context(tuple(isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs))
+            ctx = Context(
+                tuple(isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs)
+            )
             if cls.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
                 out = cls.forward(ctx, *inputs)
             else:
@@ -70,7 +84,9 @@ def custom_gradients(enter: Callable[[], Any], active: Callable[[], bool], array
             shape_of[:] = [tree_map_only(torch.Tensor, lambda t: t.dtype, out)]
             return tree_map_only(torch.Tensor, array_of, out), ctx
 
-        return _call(cls, forward, tensors, leaves, places, structure, shape_of, enter, array_of, lift)
+        return _call(
+            cls, forward, tensors, leaves, places, structure, shape_of, enter, array_of, lift
+        )
 
     torch.autograd.Function.apply = classmethod(apply)
     try:
@@ -98,14 +114,20 @@ def _call(cls, forward, tensors, leaves, places, structure, shape_of, enter, arr
         with enter():
             spec, static, dtypes = kept
             rest = iter(saved)
-            held = [lift(JaxTensor(next(rest), d)) if d is not None else s for s, d in zip(static, dtypes)]
+            held = [
+                lift(JaxTensor(next(rest), d)) if d is not None else s
+                for s, d in zip(static, dtypes)
+            ]
             ctx = Context()
             vars(ctx).update(tree_unflatten(held, spec))
             given = jax.tree.leaves(cotangents, is_leaf=lambda x: x is None)
             given = [lift(JaxTensor(g)) if is_float(g.dtype) else None for g in given]
             grads = cls.backward(ctx, *given)
             grads = grads if isinstance(grads, tuple) else (grads,)
-            return tuple(_cotangent(t, g, array_of) for t, g in zip(tensors, _of_tensors(grads, leaves, places, structure)))
+            return tuple(
+                _cotangent(t, g, array_of)
+                for t, g in zip(tensors, _of_tensors(grads, leaves, places, structure))
+            )
 
     function = jax.custom_vjp(primal)
     function.defvjp(fwd, bwd)
@@ -116,7 +138,7 @@ def _call(cls, forward, tensors, leaves, places, structure, shape_of, enter, arr
 
 
 def _of_tensors(grads, leaves, places, structure):
-    """backward returns one gradient per argument; those of arguments that are no tensors are None."""
+    """The gradients of the tensors, of one per argument that backward returns."""
     arguments = tree_unflatten(list(range(len(leaves))), structure)
     by_leaf = {a: g for a, g in zip(arguments, grads) if isinstance(a, int)}
     return [by_leaf.get(i) for i in places]
@@ -126,4 +148,8 @@ def _cotangent(tensor, grad, array_of):
     array = array_of(tensor)
     if not is_float(array.dtype):
         return np.zeros(array.shape, jax.dtypes.float0)
-    return jax.numpy.zeros(array.shape, array.dtype) if grad is None else array_of(grad).astype(array.dtype)
+    return (
+        jax.numpy.zeros(array.shape, array.dtype)
+        if grad is None
+        else array_of(grad).astype(array.dtype)
+    )

@@ -11,8 +11,27 @@ import torch
 
 from tojax.dtypes import canonical, x64
 
-_NAMES = """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64
-complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz""".split()
+_NAMES = [
+    "bool",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+]
 TO_JAX = {getattr(torch, n): jnp.dtype(n) for n in _NAMES}
 TO_TORCH = {v: k for k, v in TO_JAX.items()}
 WIDE = {torch.int64: torch.int32, torch.float64: torch.float32, torch.complex128: torch.complex64}
@@ -29,7 +48,8 @@ def to_jax(dtype: torch.dtype | None) -> np.dtype | None:
 
 
 def of_input(dtype: np.dtype) -> torch.dtype:
-    """The torch dtype that an input array is presented with: without x64, int32 stands for torch's int64.
+    """The torch dtype that an input array is presented with: without x64, int32 stands for torch's
+    int64.
 
     Example:
       >>> of_input(np.dtype("int32"))
@@ -52,11 +72,18 @@ def scalar_dtype(value: bool | int | float | complex) -> torch.dtype:
     if isinstance(value, int):
         return torch.int64
     wide = torch.get_default_dtype()
-    return wide if isinstance(value, float) else torch.complex128 if wide is torch.float64 else torch.complex64
+    return (
+        wide
+        if isinstance(value, float)
+        else torch.complex128
+        if wide is torch.float64
+        else torch.complex64
+    )
 
 
 def promote(operands: Iterable[tuple[torch.dtype, int]]) -> torch.dtype:
-    """torch's common dtype of operands given as (dtype, rank): 2 for tensors, 1 for 0-d tensors, 0 for numbers.
+    """torch's common dtype of operands given as (dtype, rank): 2 for tensors, 1 for 0-d tensors, 0
+    for numbers.
 
     A lower rank counts only where its category (bool, integer, float, complex) is higher:
     https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc

@@ -1,4 +1,6 @@
-"""Where a module keeps its tensors: read once, filled with the trace's own during a call, then put back."""
+"""Where a module keeps its tensors: read once, filled with the trace's own during a call, then put
+back.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,6 @@ from typing import Any
 
 import jax
 import torch
-
 
 from tojax.errors import WrongArguments
 from tojax.torch.dtypes import to_jax
@@ -39,7 +40,9 @@ class Slots:
                 for attribute, tensor in held.items():
                     if tensor is None:
                         continue
-                    name = first.setdefault(id(tensor), f"{path}.{attribute}" if path else attribute)
+                    name = first.setdefault(
+                        id(tensor), f"{path}.{attribute}" if path else attribute
+                    )
                     places.append((held, attribute, name))
                     if name in tensors:
                         continue
@@ -55,14 +58,18 @@ class Slots:
 
     def abstract(self) -> tuple[dict[str, jax.ShapeDtypeStruct], dict[str, jax.ShapeDtypeStruct]]:
         """Params and state as shapes and dtypes."""
-        shape = lambda name: jax.ShapeDtypeStruct(self.tensors[name].shape, to_jax(self.tensors[name].dtype))
+        shape = lambda name: jax.ShapeDtypeStruct(
+            self.tensors[name].shape, to_jax(self.tensors[name].dtype)
+        )
         return {k: shape(k) for k in self.params}, {k: shape(k) for k in self.state}
 
     def check(self, params: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Raises WrongArguments unless the arrays fit the module, naming every one that does not."""
+        """Raises WrongArguments, naming every array that does not fit the module."""
         wrong = [f"{k} is missing" for k in self.params if k not in params]
         wrong += [f"{k} is unknown" for k in params if k not in self.tensors]
-        wrong += [f"{k} is missing (state)" for k in self.state if k not in state and k not in params]
+        wrong += [
+            f"{k} is missing (state)" for k in self.state if k not in state and k not in params
+        ]
         for name, array in (*params.items(), *state.items()):
             tensor = self.tensors.get(name)
             if tensor is not None and tuple(tensor.shape) != tuple(array.shape):
@@ -76,8 +83,11 @@ class Slots:
             )
 
     @contextlib.contextmanager
-    def filled(self, tensors: Mapping[str, torch.Tensor], training: tuple[bool, ...]) -> Iterator[Callable]:
-        """The module with ``tensors`` in place of its own. Yields a function that tells what forward wrote.
+    def filled(
+        self, tensors: Mapping[str, torch.Tensor], training: tuple[bool, ...]
+    ) -> Iterator[Callable]:
+        """The module with ``tensors`` in place of its own. Yields a function that tells what
+        forward wrote.
 
         On leaving, every attribute of every submodule is what it was before.
         """
@@ -116,7 +126,9 @@ class Slots:
                     module.__dict__[attribute] = found[name] = lift(value.detach())
         return {k: inner(v) for k, v in found.items()}
 
-    def _written(self, start: dict[str, Any], attributes: dict[str, Any], tensors) -> dict[str, jax.Array]:
+    def _written(
+        self, start: dict[str, Any], attributes: dict[str, Any], tensors
+    ) -> dict[str, jax.Array]:
         """The arrays of what forward wrote: buffers, and tensors that it keeps as attributes."""
         written, seen = {}, set()
         for held, attribute, name in self.places:
@@ -127,15 +139,16 @@ class Slots:
                 if array is not start.get(name):
                     written[name] = array.astype(to_jax(self.tensors[name].dtype))
         for path, module in self.module.named_modules():
-            values = {**module.__dict__, **{k: v for k, v in module._buffers.items() if v is not None}}
+            values = {**module.__dict__, **module._buffers}
             for attribute, value in values.items():
                 name = f"{path}.{attribute}" if path else attribute
                 if name in self.tensors or not isinstance(value, torch.Tensor):
                     continue
                 now = inner(value)
-                if now is not attributes.get(name) and (name in attributes or isinstance(now, JaxTensor)):
-                    if name not in start or array_of(now) is not start[name]:
-                        written[name] = array_of(now)
+                same = attributes.get(name)
+                known = now is same or (name in start and array_of(now) is start[name])
+                if not known and (name in attributes or isinstance(now, JaxTensor)):
+                    written[name] = array_of(now)
         return written
 
 
@@ -145,6 +158,3 @@ def _containers(modules) -> list[tuple[Any, Any]]:
     own = ("_parameters", "_buffers", "_modules")
     found = [v for m in modules for k, v in m.__dict__.items() if type(v) in kinds and k not in own]
     return [(v, v.copy()) for v in found]
-
-
-

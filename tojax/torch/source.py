@@ -1,4 +1,6 @@
-"""A torch module or function as the source of a Model: weights swapped in, forward traced, writes read back."""
+"""A torch module or function as the source of a Model: weights swapped in, forward traced, writes
+read back.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class TorchSource:
     @property
     def name(self) -> str:
         """The class of the module."""
-        return type(self.module).__name__ if not hasattr(self.module, "function") else self.module.name
+        return (
+            type(self.module).__name__ if not hasattr(self.module, "function") else self.module.name
+        )
 
     @functools.cached_property
     def slots(self) -> Slots:
@@ -59,7 +63,9 @@ class TorchSource:
     @property
     def positional(self) -> list[str]:
         """Names of the arguments that may be given by position."""
-        return [n for n, p in self.signature.parameters.items() if p.kind == p.POSITIONAL_OR_KEYWORD]
+        return [
+            n for n, p in self.signature.parameters.items() if p.kind == p.POSITIONAL_OR_KEYWORD
+        ]
 
     def in_mode(self, training: bool) -> TorchSource:
         """The same source with every submodule in training or evaluation mode."""
@@ -70,7 +76,9 @@ class TorchSource:
         return weights.to_jax(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, dict[str, jax.Array]]:
-        """Runs forward on arrays or tracers; returns its output and the state entries that it wrote."""
+        """Runs forward on arrays or tracers; returns its output and the state entries that it
+        wrote.
+        """
         self.slots.check(params, state)
         trees.register((args, kwargs))
         arguments.check(self.signature, args, kwargs)
@@ -82,7 +90,9 @@ class TorchSource:
                 out = self.module(*args, **kwargs)
                 out = trees.register(out)
                 is_tensor = lambda x: isinstance(x, torch.Tensor)
-                out = jax.tree.map(lambda x: array_of(x) if is_tensor(x) else x, out, is_leaf=is_tensor)
+                out = jax.tree.map(
+                    lambda x: array_of(x) if is_tensor(x) else x, out, is_leaf=is_tensor
+                )
                 written = after()
         return out, written
 
@@ -94,13 +104,18 @@ class TorchSource:
             elif isinstance(leaf, torch.Tensor):
                 leaves[i] = lift(JaxTensor(weights.to_jax(leaf), leaf.dtype, 1 << i))
             elif trees.is_array(leaf):
-                dtype = TO_TORCH[leaf.dtype] if isinstance(leaf, np.ndarray) else of_input(leaf.dtype)
+                dtype = (
+                    TO_TORCH[leaf.dtype] if isinstance(leaf, np.ndarray) else of_input(leaf.dtype)
+                )
                 leaves[i] = lift(JaxTensor(jax.numpy.asarray(leaf), dtype, 1 << i))
         return jax.tree.unflatten(structure, leaves)
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         dtypes = self.slots.dtypes
-        return {k: lift(JaxTensor(jax.numpy.asarray(v), dtypes.get(k), origin)) for k, v in arrays.items()}
+        return {
+            k: lift(JaxTensor(jax.numpy.asarray(v), dtypes.get(k), origin))
+            for k, v in arrays.items()
+        }
 
     def write_back(self, params, state) -> torch.nn.Module:
         """Copies params and state into the module's own tensors and returns it."""
@@ -117,17 +132,20 @@ def source_of(module: torch.nn.Module) -> TorchSource:
 
 
 def from_torch(source: torch.nn.Module | Callable) -> Model:
-    """A torch module, or any function of torch tensors, as a pure JAX function plus a params pytree.
+    """A torch module, or any function of torch tensors, as a pure JAX function plus a params
+    pytree.
 
-    The module's mode (train or eval, submodule by submodule) is kept. The weights are copied; tied weights are one
-    entry under their first name. Modules that a function refers to (as a method, in its closure, in a partial) bring
-    their weights along under the name that the function knows them by.
+    The module's mode (train or eval, submodule by submodule) is kept. The weights are copied; tied
+    weights are one entry under their first name. Modules that a function refers to (as a method, in
+    its closure, in a partial) bring their weights along under the name that the function knows them
+    by.
 
     Args:
       source: an ``nn.Module``, or a callable whose tensors come in as arguments.
 
     Returns:
-      A Model: ``params`` holds the parameters that require a gradient, ``state`` the others and the buffers.
+      A Model: ``params`` holds the parameters that require a gradient, ``state`` the others and the
+        buffers.
 
     Raises:
       Unsupported: ``source`` is neither, or one of its tensors has no JAX counterpart.

@@ -20,7 +20,9 @@ def kind_of(argument) -> str:
         return "dropped"
     if bare == "ScalarType":
         return "dtype"
-    return {"Tensor": "array", "List[Tensor]": "arrays", "List[Optional[Tensor]]": "arrays"}.get(bare, "value")
+    return {"Tensor": "array", "List[Tensor]": "arrays", "List[Optional[Tensor]]": "arrays"}.get(
+        bare, "value"
+    )
 
 
 def default_of(argument):
@@ -43,7 +45,11 @@ def read(op: torch._ops.OpOverload) -> Signature:
 
 
 def overloads(key) -> list[torch._ops.OpOverload]:
-    """The overload itself, or a packet's overloads that take tensors, write nothing and name no dimensions."""
+    """The overload itself, or a packet's overloads that take tensors, write nothing and name no
+    dimensions.
+    """
+    if isinstance(key, str):
+        return []
     if isinstance(key, torch._ops.OpOverload):
         return [key]
     found = [getattr(key, name) for name in key.overloads()]
@@ -53,7 +59,11 @@ def overloads(key) -> list[torch._ops.OpOverload]:
 def _lowerable(schema) -> bool:
     types = [str(a.real_type) for a in schema.arguments]
     tensors = any("Tensor" in str(t.real_type) for t in (*schema.arguments, *schema.returns))
-    return tensors and not any(a.is_write for a in schema.arguments) and not any("Dimname" in t or "Dict" in t for t in types)
+    return (
+        tensors
+        and not any(a.is_write for a in schema.arguments)
+        and not any("Dimname" in t or "Dict" in t for t in types)
+    )
 
 
 table = Table("torch", read, overloads)

@@ -11,8 +11,9 @@ from tojax.torch.dtypes import of_input
 class JaxTensor(torch.Tensor):
     """A tensor without storage around a ``jax.Array`` or tracer.
 
-    ``origins`` is a bit mask of the inputs that the value was computed from, for error messages. ``made_by`` is the
-    call (operator, args, kwargs) that made a view, for those who need its strides.
+    ``origins`` is a bit mask of the inputs that the value was computed from, for error messages.
+    ``made_by`` is the call (operator, args, kwargs) that made a view, for those who need its
+    strides.
     """
 
     array: object

@@ -1,9 +1,11 @@
-"""The engine: torch code runs once over wrapper tensors, each operator is lowered as it is dispatched.
+"""The engine: torch code runs once over wrapper tensors, each operator is lowered as it is
+dispatched.
 
-torch's C++ functionalization, switched on around the call, turns views and in-place writes into functional
-operators. Autograd's dispatch keys are switched off, so that composite operators (``linear``, ``layer_norm``,
-``scaled_dot_product_attention``) arrive whole. A dispatch mode then sees every operator: those that touch a traced
-value are lowered, those on torch tensors alone stay torch (partial evaluation), and whatever is random takes a key.
+torch's C++ functionalization, switched on around the call, turns views and in-place writes into
+functional operators. Autograd's dispatch keys are switched off, so that composite operators
+(``linear``, ``layer_norm``, ``scaled_dot_product_attention``) arrive whole. A dispatch mode then
+sees every operator: those that touch a traced value are lowered, those on torch tensors alone stay
+torch (partial evaluation), and whatever is random takes a key.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
 LOCK = threading.RLock()  # torch's compiling flag and a module's attributes are process-wide
 _THREAD = threading.local()
 WATCHERS: list[Counter] = []
-LARGE = 1 << 16  # elements; a factory's larger results are computed in the program, not stored in it
+LARGE = (
+    1 << 16
+)  # elements; a factory's larger results are computed in the program, not stored in it
 CONCRETIZATION = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
@@ -123,19 +127,23 @@ class Trace(TorchDispatchMode):
             arguments=names,
             where=blame.where(error),
             why="the program is compiled for all values at once, so none is known yet",
-            do=f"call model(...), which makes such arguments static, or close over {names[0] if names else 'it'}"
-            " instead of tracing it, or call model.apply outside jax.jit",
+            do="call model(...), which makes integer arguments static that decide shapes, "
+            f"or close over {said} instead of tracing it, or call model.apply outside jax.jit",
         )
 
     def without_row(self, op, args, kwargs):
-        """torch's own decomposition: C++ runs above functionalization again, and so does Python that writes."""
+        """torch's own decomposition: C++ runs above functionalization again, and so does Python
+        that writes.
+        """
         if op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
             with self.above():
                 return lower_tree(op.decompose(*lift(args), **lift(kwargs)))
         if any(a.is_write for a in op._schema.arguments):
             raise Write(str(op))
         function = decomposition_table.get(op) or getattr(op, "impl_aten", None)
-        if function is None or op in self.decomposing:  # some decompositions come back to their operator
+        if (
+            function is None or op in self.decomposing
+        ):  # some decompositions come back to their operator
             return self.note_missing(op, args, kwargs)
         self.decomposing.add(op)
         try:
@@ -148,11 +156,16 @@ class Trace(TorchDispatchMode):
             self.decomposing.discard(op)
 
     def note_missing(self, op, args, kwargs):
-        """Zeros of the right shape stand in for the result, so that one run finds all missing operators."""
+        """Zeros of the right shape stand in for the result, so that one run finds all missing
+        operators.
+        """
         self.missing.setdefault(str(op), (op, blame.where()))
         meta = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
         try:
-            shapes = op(*tree_map_only(torch.Tensor, meta, args), **tree_map_only(torch.Tensor, meta, kwargs))
+            shapes = op(
+                *tree_map_only(torch.Tensor, meta, args),
+                **tree_map_only(torch.Tensor, meta, kwargs),
+            )
         except Exception as error:
             raise self.missing_ops() from error
         stand_in = lambda t: JaxTensor(jnp.zeros(t.shape, to_jax(t.dtype)), t.dtype)
@@ -160,7 +173,10 @@ class Trace(TorchDispatchMode):
 
     def missing_ops(self) -> MissingOps:
         """The error that lists every operator without a lowering, with a stub to paste."""
-        return blame.missing_ops({name: op for name, (op, _) in self.missing.items()}, {n: w for n, (_, w) in self.missing.items()})
+        return blame.missing_ops(
+            {name: op for name, (op, _) in self.missing.items()},
+            {n: w for n, (_, w) in self.missing.items()},
+        )
 
     @contextlib.contextmanager
     def above(self) -> Iterator[None]:
@@ -176,7 +192,11 @@ class Trace(TorchDispatchMode):
 
 def lift(tree):
     """Tensors of the trace into functional tensors, which torch code may write to."""
-    return tree_map_only(torch.Tensor, lambda t: t if torch._is_functional_tensor(t) else torch._to_functional_tensor(t), tree)
+    return tree_map_only(
+        torch.Tensor,
+        lambda t: t if torch._is_functional_tensor(t) else torch._to_functional_tensor(t),
+        tree,
+    )
 
 
 def lower_tree(tree):
@@ -206,8 +226,12 @@ def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(_switched(active, _set_active, True))
         stack.enter_context(custom_gradients(enter, active, array_of, lift))
-        stack.enter_context(_switched(lambda: torch.compiler._is_compiling_flag, _set_compiling, True))
-        stack.enter_context(_switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False))
+        stack.enter_context(
+            _switched(lambda: torch.compiler._is_compiling_flag, _set_compiling, True)
+        )
+        stack.enter_context(
+            _switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
+        )
         mha = torch.backends.mha
         stack.enter_context(_switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False))
         torch._enable_functionalization(reapply_views=True)

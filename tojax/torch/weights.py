@@ -9,7 +9,7 @@ import torch
 
 from tojax.dtypes import x64
 from tojax.errors import Unsupported
-from tojax.torch.dtypes import TO_TORCH, WIDE
+from tojax.torch.dtypes import TO_JAX, TO_TORCH, WIDE
 
 _FUNCTIONALIZE = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
 
@@ -18,13 +18,16 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     """A copy of a torch tensor as a JAX array; 64-bit types are narrowed while x64 is off.
 
     Raises:
-      Unsupported: a 64-bit integer does not fit 32 bits, or the tensor is sparse, quantized or on "meta".
+      Unsupported: a 64-bit integer does not fit 32 bits, or the tensor is sparse, quantized or on
+        "meta".
 
     Example:
       >>> to_jax(torch.arange(3))
       Array([0, 1, 2], dtype=int32)
     """
-    with torch._C._ExcludeDispatchKeyGuard(_FUNCTIONALIZE):  # a functional tensor's memory does not outlive it
+    with torch._C._ExcludeDispatchKeyGuard(
+        _FUNCTIONALIZE
+    ):  # a functional tensor's memory does not outlive it
         return _to_jax(tensor.detach())
 
 
@@ -37,7 +40,9 @@ def _to_jax(tensor: torch.Tensor) -> jax.Array:
     if tensor.dtype in WIDE and not x64():
         tensor = _narrow(tensor)
     copy = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-    if copy.numel() == 0 or copy.dtype in (torch.uint16, torch.uint32, torch.uint64):
+    if copy.numel() == 0:
+        return jnp.zeros(copy.shape, TO_JAX[copy.dtype])
+    if copy.dtype in (torch.uint16, torch.uint32, torch.uint64):
         return jnp.asarray(copy.numpy())
     # The copy belongs to nobody else, so JAX takes over its memory instead of copying again.
     return jax.dlpack.from_dlpack(copy)
@@ -48,7 +53,9 @@ def _narrow(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(WIDE[tensor.dtype])
     small, wide = torch.iinfo(torch.int32), torch.iinfo(torch.int64)
     clamped = tensor.clamp(small.min, small.max)
-    lost = tensor[(tensor != clamped) & (tensor != wide.min) & (tensor != wide.max)]  # the limits mean "none"
+    lost = tensor[
+        (tensor != clamped) & (tensor != wide.min) & (tensor != wide.max)
+    ]  # the limits mean "none"
     if lost.numel():
         raise Unsupported(
             f"int64 values such as {int(lost[0])} do not fit 32 bits",
@@ -67,7 +74,7 @@ def to_torch(array: jax.Array) -> torch.Tensor:
     """
     values = np.array(jax.device_get(array), order="C")
     dtype = TO_TORCH[values.dtype]
-    if values.dtype.kind == "V" or dtype.itemsize < 4 and dtype.is_floating_point:
+    if values.dtype.kind == "V" or (dtype.itemsize < 4 and dtype.is_floating_point):
         bits = torch.from_numpy(values.view(f"u{values.dtype.itemsize}"))
         return bits.view(dtype)
     return torch.from_numpy(values)

@@ -14,9 +14,11 @@ aten = torch.ops.aten
 
 
 def pairs(a, b, dims, dtype=None):
-    """Matrix products over the leading dimensions, which broadcast; ``dims`` are those contracted."""
+    """Matrix products over leading dimensions, which broadcast; ``dims`` are contracted."""
     lead = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = (x if x.shape[:-2] == lead else jnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+    a, b = (
+        x if x.shape[:-2] == lead else jnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b)
+    )
     batch = tuple(range(len(lead)))
     dims = ((len(lead) + dims[0],), (len(lead) + dims[1],))
     return lax.dot_general(a, b, (dims, (batch, batch)), preferred_element_type=dtype)
@@ -26,7 +28,11 @@ def bias_of(attn_mask, is_causal, length, source):
     """(what stays, what is added): at most one of them, for scores of [length, source]."""
     if is_causal:
         if attn_mask is not None:
-            raise Unsupported("is_causal together with attn_mask", why="torch refuses it", do="combine them yourself")
+            raise Unsupported(
+                "is_causal together with attn_mask",
+                why="torch refuses it",
+                do="combine them yourself",
+            )
         row, column = (lax.broadcasted_iota(jnp.int32, (length, source), i) for i in (0, 1))
         return row >= column, None
     if attn_mask is None or attn_mask.dtype != bool:
@@ -35,10 +41,12 @@ def bias_of(attn_mask, is_causal, length, source):
 
 
 def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
-    """(result, log of the sum of exponentials). Scores and softmax are float32 at least; a row masked out
-    entirely gives zeros."""
+    """(result, log of the sum of exponentials). Scores and softmax are float32 at least; a row
+    masked out entirely gives zeros."""
     wide = jnp.promote_types(query.dtype, jnp.float32)
-    scores = pairs(query, key, (1, 1), wide) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = pairs(query, key, (1, 1), wide) * (
+        1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    )
     keep, bias = bias_of(attn_mask, is_causal, *scores.shape[-2:])
     scores = scores if keep is None else jnp.where(keep, scores, -jnp.inf)
     scores = scores if bias is None else scores + bias
@@ -54,7 +62,7 @@ def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
 
 
 def fold(x, heads):
-    """Query heads that share a key head become more rows of one head: [..., heads, group * length, width]."""
+    """Query heads that share a key head become its rows: [..., heads, group * length, width]."""
     return x.reshape(*x.shape[:-3], heads, -1, x.shape[-1])
 
 

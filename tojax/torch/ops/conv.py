@@ -14,7 +14,7 @@ def spread(value, rank: int) -> list[int]:
 
 
 def convolve(input, weight, bias, groups, **windows):
-    """``lax``'s convolution on batched input, bias added; input without a batch dimension gets one."""
+    """``lax``'s convolution, bias added; input without a batch dimension gets one."""
     rank = weight.ndim - 2
     single = input.ndim == rank + 1
     out = lax.conv_general_dilated(
@@ -33,7 +33,10 @@ def conv(input, weight, bias, stride, padding, dilation, groups):
     rank = weight.ndim - 2
     dilation = spread(dilation, rank)
     if isinstance(padding, str):
-        total = [d * (k - 1) * (padding == "same") for d, k in zip(dilation, weight.shape[2:], strict=True)]
+        total = [
+            d * (k - 1) * (padding == "same")
+            for d, k in zip(dilation, weight.shape[2:], strict=True)
+        ]
         pads = [(t // 2, t - t // 2) for t in total]
     else:
         pads = [(p, p) for p in spread(padding, rank)]
@@ -42,33 +45,40 @@ def conv(input, weight, bias, stride, padding, dilation, groups):
 
 
 def conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation):
-    """The gradient of a convolution with respect to its input, as a convolution of the dilated input."""
+    """A convolution's gradient with respect to its input: it convolves the dilated input."""
     rank = weight.ndim - 2
     stride, padding, dilation = (spread(x, rank) for x in (stride, padding, dilation))
-    weight = lax.rev(weight, range(2, rank + 2)).reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
+    weight = (
+        lax.rev(weight, range(2, rank + 2)).reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
+    )
     weight = weight.reshape(-1, *weight.shape[2:])
     reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     ends = zip(reach, padding, spread(output_padding, rank), strict=True)
     windows = {"window_strides": [1] * rank, "lhs_dilation": stride, "rhs_dilation": dilation}
-    return convolve(input, weight, bias, groups, padding=[(r - p, r - p + o) for r, p, o in ends], **windows)
+    return convolve(
+        input, weight, bias, groups, padding=[(r - p, r - p + o) for r, p, o in ends], **windows
+    )
 
 
 table.update(
-    dict.fromkeys([getattr(aten, name) for name in ("conv1d", "conv2d", "conv3d", "_convolution_mode")], conv)
+    dict.fromkeys(
+        [getattr(aten, name) for name in ("conv1d", "conv2d", "conv3d", "_convolution_mode")], conv
+    )
 )
 table.update(
     dict.fromkeys(
-        [aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input], conv_transpose
+        [aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input],
+        conv_transpose,
     )
 )
 
 
 @lowers(aten.convolution.default)
-def convolution(
-    input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-):
+def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     if transposed:
-        return conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return conv_transpose(
+            input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
     return conv(input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -77,7 +87,9 @@ def _convolution(
     input, weight, bias, stride, padding, dilation, transposed, output_padding, groups,
     benchmark, deterministic, cudnn_enabled, allow_tf32,
 ):  # fmt: skip
-    return convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    return convolution(
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
 
 
 @lowers(aten.conv_tbc)

@@ -36,6 +36,12 @@ def wrap(index, size: int):
     return lax.select(index < 0, index + index.dtype.type(size), index)
 
 
+def add(place, values):
+    """Adds at ``x.at[index]``; the sum of bools is whether any holds."""
+    function = place.max if values.dtype == np.bool_ else place.add
+    return function(values, mode=FAST, wrap_negative_indices=False)
+
+
 def is_mask(index) -> bool:
     return index is not None and index.dtype in (np.bool_, np.uint8)
 
@@ -105,7 +111,8 @@ def put(self, index, source, accumulate):
         return self
     index, source = (lax.reshape(x, (x.size,)) for x in (index, cast(source, self.dtype)))
     place = lax.reshape(self, (self.size,)).at[wrap(index, self.size)]
-    return lax.reshape((place.add if accumulate else place.set)(source, mode=FAST), self.shape)
+    out = add(place, source) if accumulate else place.set(source, mode=FAST)
+    return lax.reshape(out, self.shape)
 
 
 @lowers(aten.masked_fill)
@@ -158,7 +165,7 @@ def put_where(self, axis, mask, values, accumulate):
         values = jnp.moveaxis(values, range(mask.ndim), range(place, place + mask.ndim))
     values = broadcast(values, self.shape)
     mask = broadcast(lax.reshape(mask, (*mask.shape, *(1,) * after)), self.shape)
-    return lax.select(mask, self + values if accumulate else values, self)
+    return lax.select(mask, jnp.add(self, values) if accumulate else values, self)
 
 
 @lowers(aten.index_put, aten._unsafe_index_put)
@@ -172,7 +179,9 @@ def index_put(self, indices, values, accumulate):
         axis, mask = given[0]
         return put_where(self, axis, mask.astype(bool), values, accumulate)
     place = self.at[positions(self, indices)]
-    return (place.add if accumulate else place.set)(values, mode=FAST, wrap_negative_indices=False)
+    if accumulate:
+        return add(place, values)
+    return place.set(values, mode=FAST, wrap_negative_indices=False)
 
 
 @lowers(aten._index_put_impl)

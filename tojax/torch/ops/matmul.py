@@ -1,4 +1,4 @@
-"""Matrix products. Each is one ``dot_general``: a transpose of a weight would be materialised on the CPU."""
+"""Matrix products, each one ``dot_general``: the CPU would materialise a weight's transpose."""
 
 import jax.numpy as jnp
 import torch
@@ -11,8 +11,10 @@ aten = torch.ops.aten
 
 
 def contract(a, b, dims, out_dtype=None):
-    """Contracts ``dims`` (axis of a, axis of b); low precision accumulates in float32 on every backend."""
-    return lax.dot_general(a, b, (([dims[0]], [dims[1]]), ((), ())), preferred_element_type=out_dtype)
+    """Contracts ``dims``: (axis of a, axis of b)."""
+    return lax.dot_general(
+        a, b, (([dims[0]], [dims[1]]), ((), ())), preferred_element_type=out_dtype
+    )
 
 
 def product(a, b, out_dtype=None):
@@ -27,7 +29,7 @@ def product(a, b, out_dtype=None):
 
 
 def plus(self, out, beta, alpha):
-    """``beta * self + alpha * out``, both cast to the tensors' dtype; with beta 0, NaN in self does not count."""
+    """``beta * self + alpha * out``, in the tensors' dtype; with beta 0, self does not count."""
     if not jnp.issubdtype(out.dtype, jnp.inexact):
         beta, alpha = (bool(x) if out.dtype == bool else int(x) for x in (beta, alpha))
     out = out if alpha == 1 else alpha * out
@@ -52,12 +54,18 @@ table.update(
         aten.matmul: lambda self, other: product(self, other),
         aten.linalg_matmul: lambda self, other: product(self, other),
         aten.dot: lambda self, tensor: product(self, tensor),
-        aten.vdot: lambda self, other: product(lax.conj(self) if jnp.iscomplexobj(self) else self, other),
+        aten.vdot: lambda self, other: product(
+            lax.conj(self) if jnp.iscomplexobj(self) else self, other
+        ),
         aten.inner: jnp.inner,
         aten._int_mm: lambda self, mat2: product(self, mat2, jnp.int32),
-        aten.addmm.default: lambda self, mat1, mat2, beta, alpha: plus(self, product(mat1, mat2), beta, alpha),
+        aten.addmm.default: lambda self, mat1, mat2, beta, alpha: plus(
+            self, product(mat1, mat2), beta, alpha
+        ),
         aten.addmv: lambda self, mat, vec, beta, alpha: plus(self, product(mat, vec), beta, alpha),
-        aten.addr: lambda self, vec1, vec2, beta, alpha: plus(self, vec1[:, None] * vec2, beta, alpha),
+        aten.addr: lambda self, vec1, vec2, beta, alpha: plus(
+            self, vec1[:, None] * vec2, beta, alpha
+        ),
         aten.baddbmm.default: lambda self, batch1, batch2, beta, alpha: plus(
             self, product(batch1, batch2), beta, alpha
         ),
@@ -65,7 +73,8 @@ table.update(
             self, jnp.einsum("bij,bjk->ik", batch1, batch2), beta, alpha
         ),
         aten.bilinear: lambda input1, input2, weight, bias: (
-            jnp.einsum("...i,oij,...j->...o", input1, weight, input2) + (0 if bias is None else bias)
+            jnp.einsum("...i,oij,...j->...o", input1, weight, input2)
+            + (0 if bias is None else bias)
         ),
     }
 )
@@ -112,11 +121,15 @@ def trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim):
 def grouped_mm(self, mat2, offs, bias, out_dtype):
     """``offs`` holds the ends of the groups along the one dimension that is ragged."""
     if bias is not None:
-        raise Unsupported("_grouped_mm with a bias", why="torch has no kernel for it either", do="add it afterwards")
+        raise Unsupported(
+            "_grouped_mm with a bias",
+            why="torch has no kernel for it either",
+            do="add it afterwards",
+        )
     if offs is None:
         return product(self, mat2, out_dtype)
     sizes = jnp.diff(offs, prepend=0)
-    # (which dimension is ragged, what is contracted, rhs's group dimension), after making the ragged one lhs's
+    # lhs is the operand whose own dimension is ragged
     flip = self.ndim == 3
     lhs, rhs = (mat2, self) if flip else (self, mat2)
     contracted = ([0], [2]) if flip else ([1], [rhs.ndim - 2])
@@ -129,7 +142,7 @@ def grouped_mm(self, mat2, offs, bias, out_dtype):
 
 @lowers(aten._weight_int8pack_mm)
 def weight_int8pack_mm(self, mat2, scales):
-    """One output row: a fused convert-multiply-reduce, which makes no float copy of the weight on the CPU."""
+    """For one row a fused multiply and sum, which makes no float copy of the weight."""
     if self.shape[0] == 1:
         out = (mat2.astype(jnp.float32) * self.astype(jnp.float32)).sum(1)[None] * scales
         return out.astype(self.dtype)
@@ -158,4 +171,6 @@ def scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype, use_f
 def scaled_grouped_mm(
     self, mat2, scale_a, scale_b, offs, bias, scale_result, out_dtype, use_fast_accum
 ):
-    raise Unsupported("_scaled_grouped_mm", why="fp8 groups have no JAX form", do="dequantize the weights")
+    raise Unsupported(
+        "_scaled_grouped_mm", why="fp8 groups have no JAX form", do="dequantize the weights"
+    )

@@ -16,11 +16,11 @@ def wide(x):
     return x.astype(jnp.float32) if x is not None and x.dtype in (jnp.bfloat16, jnp.float16) else x
 
 
-def centre(x, axes, eps):
-    """(x - mean, mean, 1 / standard deviation), the statistics with kept dimensions."""
+def centre(x, axes):
+    """(x - mean, mean, biased variance), the statistics with kept dimensions."""
     mean = x.mean(axes, keepdims=True)
     centred = x - mean
-    return centred, mean, lax.rsqrt(jnp.square(centred).mean(axes, keepdims=True) + eps)
+    return centred, mean, jnp.square(centred).mean(axes, keepdims=True)
 
 
 def affine(x, weight, bias):
@@ -36,7 +36,8 @@ def over_channels(x, rank: int):
 @lowers(aten.native_layer_norm)
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    centred, mean, rstd = centre(wide(input), axes, eps)
+    centred, mean, variance = centre(wide(input), axes)
+    rstd = lax.rsqrt(variance + eps)
     out = affine(centred * rstd, wide(weight), wide(bias)).astype(input.dtype)
     kept = input.dtype if weight is None else weight.dtype
     return out, mean.astype(kept), rstd.astype(kept)
@@ -59,7 +60,10 @@ def rms_norm(input, normalized_shape, weight, eps):
 
 @lowers(aten.native_group_norm)
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
-    centred, mean, rstd = centre(wide(input).reshape(N, group, math.prod(input.shape[1:]) // group), 2, eps)
+    centred, mean, variance = centre(
+        wide(input).reshape(N, group, math.prod(input.shape[1:]) // group), 2
+    )
+    rstd = lax.rsqrt(variance + eps)
     out = (centred * rstd).reshape(input.shape)
     out = affine(out, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
     kept = input.dtype if weight is None else weight.dtype
@@ -73,26 +77,31 @@ def group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
 
 
 def batch_norm_of(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    """(result, mean, 1 / deviation, new running mean, new running variance); the unbiased variance runs."""
+    """(result, mean, 1 / deviation, new running mean, new running variance)."""
     if not training:
         rstd = lax.rsqrt(wide(running_var) + eps)
         scale = rstd if weight is None else rstd * wide(weight)
         shift = affine(-wide(running_mean) * scale, None, wide(bias))
-        out = affine(wide(input), over_channels(scale, input.ndim), over_channels(shift, input.ndim))
+        out = affine(
+            wide(input), over_channels(scale, input.ndim), over_channels(shift, input.ndim)
+        )
         empty = jnp.zeros(0, input.dtype)
         return out.astype(input.dtype), empty, empty, None, None
-    centred, mean, rstd = centre(wide(input), (0, *range(2, input.ndim)), eps)
+    centred, mean, variance = centre(wide(input), (0, *range(2, input.ndim)))
+    rstd = lax.rsqrt(variance + eps)
     out = affine(centred * rstd, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
-    mean, rstd = mean.reshape(-1), rstd.reshape(-1)
-    count = input.size // input.shape[1]
-    variance = (1 / jnp.square(rstd) - eps) * (count / max(count - 1, 1))
-    moved = running(running_mean, mean, momentum), running(running_var, variance, momentum)
-    return out.astype(input.dtype), mean.astype(input.dtype), rstd.astype(input.dtype), *moved
+    moved = running_statistics(input, running_mean, running_var, mean, variance, momentum)
+    kept = (x.reshape(-1).astype(input.dtype) for x in (mean, rstd))
+    return out.astype(input.dtype), *kept, *moved
 
 
-def running(old, new, momentum):
-    """The running average's next value, in its own dtype."""
-    return None if old is None else ((1 - momentum) * old + momentum * new).astype(old.dtype)
+def running_statistics(input, running_mean, running_var, mean, variance, momentum):
+    """Their next values, from statistics with kept dimensions; the unbiased variance runs."""
+    count = input.size // mean.size
+    pairs = (running_mean, mean), (running_var, variance * (count / max(count - 1, 1)))
+    for old, new in pairs:
+        new = new.reshape(-1, input.shape[1]).mean(0)
+        yield None if old is None else ((1 - momentum) * old + momentum * new).astype(old.dtype)
 
 
 @lowers(aten.batch_norm)
@@ -112,6 +121,14 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         input, weight, bias, running_mean, running_var, training, momentum, eps
     )
     return tuple(out), mean, var
+
+
+@lowers(aten.batch_norm_update_stats)
+def batch_norm_update_stats(input, running_mean, running_var, momentum):
+    """(mean, biased variance), and the hidden writes."""
+    _, mean, variance = centre(wide(input), (0, *range(2, input.ndim)))
+    moved = running_statistics(input, running_mean, running_var, mean, variance, momentum)
+    return (mean.reshape(-1), variance.reshape(-1)), *moved
 
 
 @lowers(aten._native_batch_norm_legit_functional)
@@ -159,12 +176,10 @@ def instance_norm(
     if not use_input_stats:
         old = running_mean, running_var
         return batch_norm(input, weight, bias, *old, False, momentum, eps, cudnn_enabled)
-    centred, mean, rstd = centre(wide(input), tuple(range(2, input.ndim)), eps)
-    out = affine(centred * rstd, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
-    count = math.prod(input.shape[2:])
-    variance = (1 / jnp.square(rstd) - eps) * (count / max(count - 1, 1))
-    mean, variance = (x.reshape(input.shape[:2]).mean(0) for x in (mean, variance))
-    moved = running(running_mean, mean, momentum), running(running_var, variance, momentum)
+    centred, mean, variance = centre(wide(input), tuple(range(2, input.ndim)))
+    out = centred * lax.rsqrt(variance + eps)
+    out = affine(out, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
+    moved = running_statistics(input, running_mean, running_var, mean, variance, momentum)
     return out.astype(input.dtype), *moved
 
 

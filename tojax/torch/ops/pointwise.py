@@ -61,7 +61,7 @@ table.update(
         aten.abs: lambda self: self if self.dtype.kind in "bu" else lax.abs(self),
         aten.neg: lax.neg,
         aten.positive: lambda self: self,
-        aten.square: lambda self: lax.integer_pow(self, 2),
+        aten.square: lambda self: mul(self, self),
         aten.sgn: lambda self: self if self.dtype.kind == "b" else lax.sign(self),
         aten.signbit: lambda self: jnp.zeros(self.shape, bool) if self.dtype.kind in "bu" else jnp.signbit(self),
         aten.bitwise_not: lax.bitwise_not,
@@ -91,7 +91,7 @@ table.update(
         aten.nextafter: _binary(lambda x, y: lax.nextafter(lax.stop_gradient(x), lax.stop_gradient(y))),
         aten.copysign: _float_binary(jnp.copysign),
         aten.ldexp.Tensor: lambda self, other: floating(self) * jnp.exp2(floating(other)),
-        aten.logaddexp: _binary(jnp.logaddexp),
+        aten.logaddexp: lambda self, other: logaddexp(*operands(self, other)),
         aten.logaddexp2: _binary(jnp.logaddexp2),
         aten.fmod: _binary(lax.rem),
         aten.remainder: _binary(jnp.remainder),
@@ -205,6 +205,17 @@ def cast_bool(x):
 def pow_of_number(self, exponent):
     dtype = common(self, exponent)
     return pow_(lax.full_like(exponent, self, dtype), lax.convert_element_type(exponent, dtype))
+
+
+def logaddexp(x, y):
+    """Complex numbers count by their real part, and keep the larger one's imaginary part (jnp wraps it)."""
+    if x.dtype.kind != "c":
+        return jnp.logaddexp(x, y)
+    swap = (lax.real(x) < lax.real(y)) | (lax.real(y) != lax.real(y))
+    high, low = select(swap, y, x), select(swap, x, y)
+    equal = (high == low) & ~jnp.isfinite(lax.real(high))
+    difference = select(equal, _like(x, 0), low - high)
+    return high + lax.log1p(lax.exp(difference))
 
 
 @lowers(aten.sign)

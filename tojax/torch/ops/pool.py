@@ -16,14 +16,16 @@ aten = torch.ops.aten
 
 
 def windows(x, rank, kernel, stride, padding, dilation, ceil_mode):
-    """Arguments of ``reduce_window`` over the last ``rank`` dimensions; ceil_mode pads further at the end."""
+    """Arguments of ``reduce_window`` over the last ``rank`` dimensions; ceil_mode pads more."""
     kernel, padding, dilation = (spread(v, rank) for v in (kernel, padding, dilation))
     stride = spread(stride, rank) if stride else kernel
     pads = []
     for n, k, s, p, d in zip(x.shape[-rank:], kernel, stride, padding, dilation, strict=True):
         reach = d * (k - 1) + 1
         count = -(-(n + 2 * p - reach) // s) + 1 if ceil_mode else (n + 2 * p - reach) // s + 1
-        count -= ceil_mode and (count - 1) * s >= n + p  # no window starts in the padding at the end
+        count -= (
+            ceil_mode and (count - 1) * s >= n + p
+        )  # no window starts in the padding at the end
         pads.append((p, max(p, (count - 1) * s + reach - n - p)))
     lead = [1] * (x.ndim - rank)
     return {
@@ -50,7 +52,7 @@ def flat(x, rank):
 
 
 def max_places(x, rank, window):
-    """Where each window's maximum is, as an index into the flattened spatial dimensions; the first of equals."""
+    """Each window's maximum as an index into the flattened dimensions; the first of equals."""
     places = lax.iota(jnp.int32, math.prod(x.shape[-rank:])).reshape(x.shape[-rank:])
 
     def larger(a, b):
@@ -79,7 +81,9 @@ def max_pool(rank):
 
     def pool(self, kernel_size, stride, padding, dilation, ceil_mode):
         if max(dilation) > 1:
-            return max_pool_indices(rank)(self, kernel_size, stride, padding, dilation, ceil_mode)[0]
+            return max_pool_indices(rank)(self, kernel_size, stride, padding, dilation, ceil_mode)[
+                0
+            ]
         window = windows(self, rank, kernel_size, stride, padding, dilation, ceil_mode)
         return lax.reduce_window(self, lowest(self.dtype), lax.max, **window)
 
@@ -105,7 +109,7 @@ def avg_pool(self, rank, kernel, stride, padding, ceil_mode, count_include_pad, 
 
 
 def adaptive_places(size, out):
-    """The elements [out, longest] of each of ``out`` windows over ``size``, and which of them count."""
+    """The elements [out, longest] of ``out`` windows over ``size``, and which of them count."""
     start, end = np.arange(out) * size // out, -(-np.arange(1, out + 1) * size // out)
     places = start[:, None] + np.arange((end - start).max(initial=1))
     return np.minimum(places, max(size - 1, 0)), places < end[:, None]
@@ -122,12 +126,14 @@ def adaptive_avg_pool(self, output_size):
             continue
         places, valid = adaptive_places(out.shape[axis], count)
         valid = np.expand_dims(valid, tuple(range(2, out.ndim - axis + 1)))
-        out = jnp.where(valid, jnp.take(out, places, axis, mode="clip"), 0).sum(axis + 1) / valid.sum(1)
+        out = jnp.where(valid, jnp.take(out, places, axis, mode="clip"), 0).sum(
+            axis + 1
+        ) / valid.sum(1)
     return out.astype(self.dtype)
 
 
 def adaptive_max_pool(self, output_size):
-    """(maxima, their places): one dimension after another, the last first, as torch scans the rows."""
+    """(maxima, their places): the last dimension first, as torch scans the rows."""
     rank = len(output_size)
     out = self
     places = lax.iota(jnp.int32, math.prod(self.shape[-rank:])).reshape(self.shape[-rank:])
@@ -139,7 +145,9 @@ def adaptive_max_pool(self, output_size):
         taken = jnp.where(valid, jnp.take(out, window, axis, mode="clip"), lowest(out.dtype))
         best = jnp.argmax(taken, axis + 1, keepdims=True)
         out = jnp.take_along_axis(taken, best, axis + 1, mode="clip").squeeze(axis + 1)
-        places = jnp.take_along_axis(jnp.take(places, window, axis, mode="clip"), best, axis + 1, mode="clip").squeeze(axis + 1)
+        places = jnp.take_along_axis(
+            jnp.take(places, window, axis, mode="clip"), best, axis + 1, mode="clip"
+        ).squeeze(axis + 1)
     return out, places
 
 
@@ -152,7 +160,9 @@ for _rank in (1, 2, 3):
             getattr(aten, f"adaptive_max_pool{_rank}d"): adaptive_max_pool,
         }
     )
-table.update({aten._adaptive_avg_pool2d: adaptive_avg_pool, aten._adaptive_avg_pool3d: adaptive_avg_pool})
+table.update(
+    {aten._adaptive_avg_pool2d: adaptive_avg_pool, aten._adaptive_avg_pool3d: adaptive_avg_pool}
+)
 
 
 @lowers(aten.avg_pool1d)
@@ -161,22 +171,22 @@ def avg_pool1d(self, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
 @lowers(aten.avg_pool2d)
-def avg_pool2d(
-    self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-):
-    return avg_pool(self, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+def avg_pool2d(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    return avg_pool(
+        self, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @lowers(aten.avg_pool3d)
-def avg_pool3d(
-    self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-):
-    return avg_pool(self, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+def avg_pool3d(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    return avg_pool(
+        self, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 @lowers(aten.fractional_max_pool2d, aten.fractional_max_pool3d)
 def fractional_max_pool(self, kernel_size, output_size, random_samples):
-    """(maxima, places). Each plane's windows start where its samples say; 2d names width before height."""
+    """(maxima, places). Samples say where windows start; 2d names width before height."""
     rank = len(output_size)
     samples = random_samples if rank == 3 else random_samples[..., ::-1]
     single = self.ndim == rank + 1
@@ -192,15 +202,20 @@ def fractional_max_pool(self, kernel_size, output_size, random_samples):
         shape[i], shape[rank + i] = count, k
         index = index * n + place.reshape(*place.shape[:2], *shape)
     index = index.reshape(*lead, math.prod(output_size), math.prod(kernel_size))
-    taken = jnp.take_along_axis(flat(x, rank), index.reshape(*lead, -1), -1, mode="clip").reshape(index.shape)
+    taken = jnp.take_along_axis(flat(x, rank), index.reshape(*lead, -1), -1, mode="clip").reshape(
+        index.shape
+    )
     best = jnp.argmax(taken, -1, keepdims=True)
-    found = [jnp.take_along_axis(v, best, -1, mode="clip").reshape(*lead, *output_size) for v in (taken, index)]
+    found = [
+        jnp.take_along_axis(v, best, -1, mode="clip").reshape(*lead, *output_size)
+        for v in (taken, index)
+    ]
     return tuple(v[0] for v in found) if single else tuple(found)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def place(values, places, size):
-    """Each row's values at their places among ``size`` zeros; where places repeat, all get the gradient."""
+    """Each row's values at their places among zeros; all at one place get its gradient."""
     rows = np.arange(len(values))[:, None]
     return jnp.zeros((len(values), size), values.dtype).at[rows, places].set(values)
 
@@ -209,7 +224,9 @@ def place(values, places, size):
 def place_jvp(size, primals, tangents):
     values, places = primals
     rows = np.arange(len(values))[:, None]
-    return place(*primals, size), jnp.zeros((len(values), size), values.dtype).at[rows, places].add(tangents[0])
+    return place(*primals, size), jnp.zeros((len(values), size), values.dtype).at[rows, places].add(
+        tangents[0]
+    )
 
 
 def max_unpool(self, indices, output_size):
@@ -223,6 +240,8 @@ def max_unpool(self, indices, output_size):
 table.update(
     {
         aten.max_unpool2d: max_unpool,
-        aten.max_unpool3d: lambda self, indices, output_size, stride, padding: max_unpool(self, indices, output_size),
+        aten.max_unpool3d: lambda self, indices, output_size, stride, padding: max_unpool(
+            self, indices, output_size
+        ),
     }
 )

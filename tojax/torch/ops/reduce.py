@@ -20,6 +20,7 @@ from tojax.torch.ops._operands import (
     select,
     wide,
 )
+from tojax.torch.ops.pointwise import logaddexp
 from tojax.torch.table import lowers, table
 
 aten = torch.ops.aten
@@ -196,6 +197,10 @@ def pick(x, index, axis, keepdim):
     return (values, index) if keepdim else (lax.squeeze(values, (axis,)), lax.squeeze(index, (axis,)))
 
 
+def _logcumsumexp(x, axis):
+    return lax.associative_scan(logaddexp, x, axis=axis) if x.dtype.kind == "c" else lax.cumlogsumexp(x, axis)
+
+
 def _first(function):
     """max.dim and min.dim: the first extreme element and its index."""
 
@@ -229,7 +234,7 @@ table.update(
         aten.argmin: _arg(lax.argmin),
         aten.cumsum: along(lambda self, dim, dtype: lax.cumsum(_summed(self, dtype), dim % self.ndim)),
         aten.cumprod: along(lambda self, dim, dtype: lax.cumprod(_summed(self, dtype), dim % self.ndim)),
-        aten.logcumsumexp: along(lambda self, dim: lax.cumlogsumexp(self, dim % self.ndim)),
+        aten.logcumsumexp: along(lambda self, dim: _logcumsumexp(self, dim % self.ndim)),
         aten.trace: lambda self: jnp.sum(jnp.diagonal(_summed(self, None))),
     }
 )

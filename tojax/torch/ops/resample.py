@@ -1,7 +1,7 @@
 """Resizing and sampling on grids.
 
-Every resize is the same sum along one dimension after another: ``taps`` elements of the input at static places
-with static weights. Places and weights follow ATen/native/UpSample.h and are numpy constants.
+Every resize is the same sum along one dimension after another: ``taps`` elements of the input at
+static places with static weights, numpy constants that follow ATen/native/UpSample.h.
 """
 
 import itertools
@@ -23,7 +23,7 @@ def wide(x):
 
 
 def step_of(size, out, align_corners, factor) -> float:
-    """Input elements per output element; a scale factor that was asked for counts, not the rounded sizes."""
+    """Input elements per output element; a given factor counts, not the rounded sizes."""
     if align_corners:
         return (size - 1) / (out - 1) if out > 1 else 0.0
     return 1 / factor if factor else size / out
@@ -78,13 +78,13 @@ def antialias_taps(kernel, radius):
 
 
 def fixed_point(weights):
-    """Weights as 16-bit whole numbers, and the bits behind the point: how uint8 images are resized."""
+    """Weights as 16-bit whole numbers, and the bits behind the point, for uint8 images."""
     bits = next(b for b in range(22) if int(0.5 + weights.max() * 2 ** (b + 1)) >= 1 << 15)
     return np.round(weights * 2.0**bits).astype(np.int32), bits
 
 
 def resize(x, sizes, taps, align_corners, factors):
-    """The sums of ``taps`` along the last dimensions; uint8 is rounded and clipped after each of them."""
+    """The sums of ``taps``, the last dimension first; uint8 is rounded and clipped each time."""
     image = x.dtype == jnp.uint8
     out = x.astype(jnp.int32) if image else wide(x)
     axes = range(x.ndim - len(sizes), x.ndim)
@@ -123,7 +123,7 @@ def lanczos(x):
 
 
 def with_corners(taps):
-    """The rows of an interpolation that may align corners, by number of dimensions, and of its .vec overloads."""
+    """The rows of an interpolation that may align corners, and of its .vec overloads."""
 
     def run(x, sizes, align_corners, *factors):
         return resize(x, sizes, taps, align_corners, factors)
@@ -133,7 +133,9 @@ def with_corners(taps):
         return resize(input, sizes, taps, align_corners, factors)
 
     return {
-        1: lambda self, output_size, align_corners, scales: run(self, output_size, align_corners, scales),
+        1: lambda self, output_size, align_corners, scales: run(
+            self, output_size, align_corners, scales
+        ),
         2: lambda self, output_size, align_corners, scales_h, scales_w: run(
             self, output_size, align_corners, scales_h, scales_w
         ),
@@ -206,7 +208,7 @@ def into(at, size, padding_mode, align_corners):
 
 
 def grid_taps(at, size, mode, padding_mode, align_corners):
-    """[(coordinate, weight), ...] along one dimension; 0 linear, 1 nearest, 2 cubic, which pads each tap."""
+    """[(coordinate, weight), ...] in one dimension; 0 linear, 1 nearest, 2 cubic."""
     if mode == 2:
         low = jnp.floor(at)
         part = at - low
@@ -248,6 +250,8 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
 @lowers(aten.affine_grid_generator)
 def affine_grid_generator(theta, size, align_corners):
     ends = [1 if align_corners else (n - 1) / n for n in size[2:]]
-    lines = [np.linspace(-e, e, n) if n > 1 else np.zeros(n) for n, e in zip(size[2:], ends, strict=True)]
+    lines = [
+        np.linspace(-e, e, n) if n > 1 else np.zeros(n) for n, e in zip(size[2:], ends, strict=True)
+    ]
     base = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(size[2:])], -1)
     return jnp.einsum("...j,nij->n...i", base.astype(theta.dtype), theta)

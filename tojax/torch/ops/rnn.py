@@ -44,7 +44,7 @@ def unpacked(params, has_biases, projected):
 
 
 def one_way(step, x, state, weights, reverse, active):
-    """One layer in one direction over [time, batch, width]; rows that are not active keep their state."""
+    """One layer one way over [time, batch, width]; rows that are not active keep their state."""
     w_ih, w_hh, b_ih, b_hh, w_hr = weights
 
     def body(state, inputs):
@@ -58,7 +58,9 @@ def one_way(step, x, state, weights, reverse, active):
     return lax.scan(body, state, (linear(x, w_ih, b_ih), active), reverse=reverse)
 
 
-def network(rng, step, x, state, params, has_biases, num_layers, dropout, train, bidirectional, active=None):
+def network(
+    rng, step, x, state, params, has_biases, num_layers, dropout, train, bidirectional, active=None
+):
     """All layers over [time, batch, width] -> (outputs, *last states)."""
     ways, last = 1 + bidirectional, []
     layers = list(unpacked(params, has_biases, projected=len({s.shape[-1] for s in state}) > 1))
@@ -93,7 +95,7 @@ def on_batch(step):
 
 
 def on_packed(step):
-    """The lowering for packed sequences: padded, masked, packed again. The batch sizes must be known."""
+    """The lowering for packed sequences of known sizes: padded, masked, packed again."""
 
     def run(
         rng, data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional
@@ -101,7 +103,17 @@ def on_packed(step):
         steps, rows, active, places = packing(batch_sizes.tolist())
         state = tuple(hx) if isinstance(hx, list) else (hx,)
         out, *last = network(
-            rng, step, data[places], state, params, has_biases, num_layers, dropout, train, bidirectional, active
+            rng,
+            step,
+            data[places],
+            state,
+            params,
+            has_biases,
+            num_layers,
+            dropout,
+            train,
+            bidirectional,
+            active,
         )
         return out[steps, rows], *last
 
@@ -109,7 +121,7 @@ def on_packed(step):
 
 
 def packing(sizes):
-    """(time, row) of each packed element; which rows of [time, batch] are active, and their packed place."""
+    """(time, row) of each packed element; which of [time, batch] are active, and where."""
     active = np.arange(max(sizes, default=0)) < np.array(sizes)[:, None]
     steps, rows = active.nonzero()
     places = np.zeros(active.shape, np.int32)
@@ -117,7 +129,12 @@ def packing(sizes):
     return steps, rows, active, places
 
 
-for _name, _step in {"lstm": lstm_step, "gru": gru_step, "rnn_tanh": tanh_step, "rnn_relu": relu_step}.items():
+for _name, _step in {
+    "lstm": lstm_step,
+    "gru": gru_step,
+    "rnn_tanh": tanh_step,
+    "rnn_relu": relu_step,
+}.items():
     _op = getattr(aten, _name)
     table.update({_op.input: on_batch(_step), _op.data: on_packed(_step)})
 
@@ -147,8 +164,8 @@ table.update(
 
 @lowers(aten._pack_padded_sequence)
 def pack_padded_sequence(input, lengths, batch_first):
-    """(packed data, batch sizes): the shape of the data depends on the lengths. The sizes are known, so
-    they stay a tensor of torch's, whose values its code may ask for."""
+    """(packed data, batch sizes). The data's shape depends on the lengths, so all are known: the
+    sizes stay a tensor of torch's, whose values its code may ask for."""
     lengths = lengths.tolist()
     sizes = [sum(n > t for n in lengths) for t in range(max(lengths))]
     steps, rows, _, _ = packing(sizes)

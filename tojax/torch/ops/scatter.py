@@ -13,7 +13,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops._operands import cast, exact, number
-from tojax.torch.ops.index import FAST, wrap
+from tojax.torch.ops.index import FAST, add, wrap
 from tojax.torch.table import lowers, table
 
 aten = torch.ops.aten
@@ -30,8 +30,8 @@ def write(function):
 
     def body(self, dim, index, src, *rest):
         if self.ndim == 0 or index.ndim == 0:
-            flat = lambda x: jnp.reshape(x, (-1,)) if isinstance(x, jax.Array) else x
-            return lax.reshape(function(flat(self), 0, flat(index), flat(src), *rest), self.shape)
+            flat = lambda x: lax.reshape(x, (x.size,)) if isinstance(x, jax.Array) else x
+            return lax.reshape(body(flat(self), 0, flat(index), flat(src), *rest), self.shape)
         if isinstance(src, jax.Array):
             src = lax.slice(cast(src, self.dtype), (0,) * src.ndim, index.shape)
         else:
@@ -52,9 +52,11 @@ def combine(self, dim, index, src, how, include_self):
     start = self if include_self else self.at[at].set(neutral(how, self.dtype), mode=FAST)
     if how in ("amax", "amin"):
         return extreme(start, src, at, how == "amax")
+    if how == "prod" and self.dtype == np.bool_:
+        return start.at[at].min(src, mode=FAST)
     if how == "prod":
         return product(start, src, at)
-    total = start.at[at].add(src, mode=FAST)
+    total = add(start.at[at], src)
     if how == "sum":
         return total
     count = jnp.ones(self.shape, "int32")
@@ -148,28 +150,32 @@ def index_reduce(self, dim, index, source, reduce, include_self):
     return combine(self, dim, index, lax.reshape(source, shape), reduce, include_self)
 
 
-def slices(self, dim, index, source, how, **options):
+def slices(self, dim, index, source, write):
     """``source``, an array or a number, to the slices of ``self`` that a 1-d index names."""
     if self.ndim == 0:
-        out = slices(lax.reshape(self, (1,)), 0, index, jnp.reshape(source, (-1,)), how, **options)
+        out = slices(lax.reshape(self, (1,)), 0, index, jnp.reshape(source, (-1,)), write)
         return lax.reshape(out, ())
     dim %= self.ndim
     index = lax.reshape(index, (index.size,))
     if isinstance(source, jax.Array) and source.ndim:
         source = lax.reshape(source, (*self.shape[:dim], index.size, *self.shape[dim + 1 :]))
-    at = self.at[(*[slice(None)] * dim, index)]
-    return getattr(at, how)(source, mode=FAST, wrap_negative_indices=False)
+    return write(self.at[(*[slice(None)] * dim, index)], source)
+
+
+def put(place, values):
+    return place.set(values, mode=FAST, wrap_negative_indices=False)
 
 
 @lowers(aten.index_add)
 def index_add(self, dim, index, source, alpha):
     source = cast(source, self.dtype)
-    return slices(self, dim, index, source if alpha == 1 else source * alpha, "add")
+    source = source if alpha == 1 else source * number(alpha, self.dtype)
+    return slices(self, dim, index, source, add)
 
 
 @lowers(aten.index_copy)
 def index_copy(self, dim, index, source):
-    return slices(self, dim, index, cast(source, self.dtype), "set")
+    return slices(self, dim, index, cast(source, self.dtype), put)
 
 
 @lowers(aten.index_fill)
@@ -178,4 +184,4 @@ def index_fill(self, dim, index, value):
     size = self.shape[dim] if self.ndim else 1
     is_array = isinstance(value, jax.Array)
     value = cast(value, self.dtype) if is_array else number(value, self.dtype)
-    return slices(self, dim, wrap(index, size), value, "set")
+    return slices(self, dim, wrap(index, size), value, put)

@@ -1,0 +1,12 @@
+"""Operators that other libraries register with torch, by name: they may never be imported."""
+
+import jax
+import jax.numpy as jnp
+
+from tojax.torch.table import lowers
+
+
+@lowers("transformers.grouped_mm_fallback")
+def grouped_mm_fallback(input, weight, offs):
+    """``offs`` are the ends of the groups; rows behind the last are zero, as ragged_dot leaves them."""
+    return jax.lax.ragged_dot(input, weight, jnp.diff(offs, prepend=0).astype(jnp.int32))

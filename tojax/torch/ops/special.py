@@ -1,0 +1,139 @@
+"""Special functions: the error and gamma functions, zeta, entropy and logit forms, orthogonal polynomials."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import jax.scipy.special as jsp
+import torch
+from jax import lax
+
+from tojax.torch.ops._operands import floating, number, operands, select
+from tojax.torch.table import lowers, table
+
+aten = torch.ops.aten
+
+
+def _unary(function):
+    """A function of one floating point array; integers become torch's default float."""
+    return lambda self: function(floating(self))
+
+
+def _binary(function):
+    return lambda self, other: function(*map(floating, operands(self, other)))
+
+
+def digamma(x):
+    """-inf at 0 with the sign of that zero turned round, NaN at negative integers."""
+    return select(x == 0, lax.div(number(-1, x.dtype), x), lax.digamma(x))
+
+
+def logarithm_times(log):
+    """x * log(y), 0 where x is 0, also in its gradient; NaN where y is."""
+
+    def function(x, y):
+        zero = (x == 0) & (y == y)
+        safe = select(zero, number(1, y.dtype), y)
+        return select(zero, x * number(0, y.dtype), x * log(safe))
+
+    return function
+
+
+xlogy, xlog1py = logarithm_times(lax.log), logarithm_times(lax.log1p)
+
+
+def entr(x):
+    """-x log x; -inf below 0."""
+    positive = x > 0
+    safe = select(positive, x, number(1, x.dtype))
+    rest = select(x == 0, 0.0, select(x < 0, -jnp.inf, x))
+    return select(positive, -x * lax.log(safe), rest)
+
+
+def log_ndtr(x):
+    """By erfcx below -1, so that the tail does not underflow."""
+    low = x < -1
+    root = number(0.5**0.5, x.dtype)
+    tail = select(low, x, number(-1, x.dtype))
+    body = select(low, number(0, x.dtype), x)
+    deep = lax.log(jsp.erfcx(-tail * root) / 2) - tail * tail / 2
+    return select(low, deep, lax.log1p(-lax.erfc(body * root) / 2))
+
+
+table.update(
+    {
+        aten.erf: _unary(lax.erf),
+        aten.erfc: _unary(lax.erfc),
+        aten.erfinv: _unary(lax.erf_inv),
+        aten.special_erfcx: _unary(jsp.erfcx),
+        aten.special_ndtr: _unary(jsp.ndtr),
+        aten.special_ndtri: _unary(jsp.ndtri),
+        aten.special_log_ndtr: _unary(log_ndtr),
+        aten.special_entr: _unary(entr),
+        aten.lgamma: _unary(lax.lgamma),
+        aten.digamma: _unary(digamma),
+        aten.igamma: _binary(lax.igamma),
+        aten.igammac: _binary(lax.igammac),
+        aten.polygamma: lambda n, self: digamma(floating(self)) if n == 0 else jsp.polygamma(n, floating(self)),
+        aten.mvlgamma: lambda self, p: jsp.multigammaln(floating(self), p),
+        aten.special_zeta.default: _binary(jsp.zeta),
+        aten.special_zeta.self_scalar: _binary(jsp.zeta),
+        aten.special_zeta.other_scalar: _binary(jsp.zeta),
+        aten.xlogy: _binary(xlogy),
+        aten.special_xlog1py: _binary(xlog1py),
+        aten.i0: _unary(jsp.i0),
+        aten.special_i0e: _unary(jsp.i0e),
+        aten.special_i1: _unary(jsp.i1),
+        aten.special_i1e: _unary(jsp.i1e),
+        aten.special_modified_bessel_i0: _unary(jsp.i0),
+        aten.special_modified_bessel_i1: _unary(jsp.i1),
+    }
+)
+
+
+@lowers(aten.logit)
+def logit(self, eps):
+    """With ``eps`` the argument is clamped to [eps, 1 - eps], and the gradient outside is 0."""
+    x = floating(self)
+    if eps is None:
+        return lax.log(x / (1 - x))
+    low, high = number(eps, x.dtype), number(1 - eps, x.dtype)
+    x = select(x < low, low, select(x > high, high, x))
+    return lax.log(x / (1 - x))
+
+
+# The first two polynomials' difference from 1 and x: p1 = a x + b; then p[k+1] = (c x + d) p[k] - e p[k-1].
+RECURRENCES = {
+    "chebyshev_polynomial_t": (1, 0, lambda k: (2, 0, 1)),
+    "chebyshev_polynomial_u": (2, 0, lambda k: (2, 0, 1)),
+    "chebyshev_polynomial_v": (2, -1, lambda k: (2, 0, 1)),
+    "chebyshev_polynomial_w": (2, 1, lambda k: (2, 0, 1)),
+    "hermite_polynomial_h": (2, 0, lambda k: (2, 0, 2 * k)),
+    "hermite_polynomial_he": (1, 0, lambda k: (1, 0, k)),
+    "laguerre_polynomial_l": (-1, 1, lambda k: (-1 / (k + 1), (2 * k + 1) / (k + 1), k / (k + 1))),
+    "legendre_polynomial_p": (1, 0, lambda k: ((2 * k + 1) / (k + 1), 0, k / (k + 1))),
+}
+
+
+def polynomial(first, constant, recurrence, shifted):
+    """The ``n``-th of a family, elementwise; 0 for negative ``n``."""
+
+    def lowering(x, n):
+        x, n = map(floating, operands(x, n))
+        x, n = jnp.broadcast_arrays(2 * x - 1 if shifted else x, lax.stop_gradient(jnp.trunc(n)))
+
+        def step(k, pair):
+            before, now = pair
+            c, d, e = recurrence(lax.convert_element_type(k, x.dtype))
+            return now, select(k < n, (c * x + d) * now - e * before, now)
+
+        start = jnp.ones_like(x), select(n < 1, number(1, x.dtype), first * x + constant)
+        degree = lax.max(jnp.max(n, initial=0), number(1, n.dtype)).astype(jnp.int32)
+        return select(n < 0, 0.0, lax.fori_loop(1, degree, step, start)[1])
+
+    return lowering
+
+
+for name, rule in RECURRENCES.items():
+    table.update({getattr(aten, f"special_{name}"): polynomial(*rule, shifted=False)})
+    if name.startswith("chebyshev"):
+        table.update({getattr(aten, f"special_shifted_{name}"): polynomial(*rule, shifted=True)})
