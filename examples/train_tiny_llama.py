@@ -110,9 +110,10 @@ def recipe_of(args: argparse.Namespace, model, tokenizer, facts: dict) -> str:
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
     return f"""# tiny-llama
 
-A Llama of {model.num_parameters():,} parameters that writes text shaped like Python: good enough to
-see by eye whether a conversion or a cache is right, and no use for anything else. Its names are
-plausible, its programs are not. Past {2 * args.length} tokens it has never been trained.
+A Llama of {model.num_parameters():,} parameters that writes text shaped like Python: good enough
+to see by eye whether a conversion or a cache is right, and no use for anything else. It indents
+well; its programs mean nothing and often do not parse, and greedy text soon repeats itself.
+It was trained on windows of at most {2 * args.length} tokens.
 
 Made from the source files of the Python standard library (without tests, codec tables, and lines
 that name people or web addresses; another Python version has other files) by
@@ -125,8 +126,9 @@ that name people or web addresses; another Python version has other files) by
 
 The loss curve is `loss.csv`, drawn in `loss.png`.
 
-Greedy continuations of {prompts}, {NEW_TOKENS} tokens, unedited (a prompt should not end in a
-space: the tokenizer keeps the space with the word after it):
+Greedy continuations of {prompts}: {NEW_TOKENS} tokens each,
+neither chosen nor edited. A prompt should not end in a space: the tokenizer keeps the space with
+the word after it.
 
 {fenced}
 """
@@ -207,7 +209,7 @@ def run(args: argparse.Namespace) -> None:
         "arithmetic": "bfloat16 autocast, float32 parameters, saved as float32",
         "final loss": f"train {train_loss:.3f}, validation {val_loss:.3f} nats per token"
         f" (windows of {long})",
-        "time": f"{(time.monotonic() - begin) / 60:.0f} minutes on one CPU core",
+        "time": f"{(time.monotonic() - begin) / 60:.0f} minutes of wall time, one CPU thread",
     }
     save(args.out, model, tokenizer, curve, recipe_of(args, model, tokenizer, facts))
     print(f"train {train_loss:.3f}  val {val_loss:.3f}  saved in {args.out}")

@@ -14,7 +14,7 @@ def x64() -> bool:
       >>> x64()
       False
     """
-    return bool(jax.config.jax_enable_x64)
+    return bool(jax.config.read("jax_enable_x64"))
 
 
 def canonical(dtype) -> np.dtype:

@@ -21,8 +21,8 @@ from tojax.trees import Static
 class Source(Protocol):
     """What a frontend gives: a hashable callable that JAX can trace."""
 
-    framework: str
-
+    @property
+    def framework(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
@@ -31,6 +31,8 @@ class Source(Protocol):
     def signature(self) -> Any: ...
     @property
     def training(self) -> Any: ...
+    @property
+    def module(self) -> Any: ...
     def __call__(
         self, params, state, args, kwargs, rng=None
     ) -> tuple[Any, dict[str, jax.Array]]: ...

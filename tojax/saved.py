@@ -49,7 +49,7 @@ jax.tree_util.register_pytree_node(
 
 def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
     """Names of the arguments with "dtype[shape]" for arrays and the value for everything else."""
-    said = {}
+    said: dict[str, Any] = {}
     for name, leaf in zip(names, leaves):
         if trees.is_array(leaf):
             said[name] = f"{np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))}{list(leaf.shape)}"
@@ -74,6 +74,8 @@ class SavedSource:
     training: tuple[bool, ...]
     calls: list[dict[str, Any]]
     programs: list[Any] = field(repr=False)
+
+    module = None
 
     @property
     def signature(self) -> inspect.Signature:

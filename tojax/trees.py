@@ -182,7 +182,7 @@ def _adopt(cls: type) -> None:
     def join(aux, children):
         names, static = aux
         values = {**static.value, **dict(zip(names, children))}
-        new = cls.__new__(cls)
+        new: Any = object.__new__(cls) if not mapping else dict.__new__(cls)
         for name, value in values.items():
             object.__setattr__(new, name, value)
             if mapping and not (data and value is None):

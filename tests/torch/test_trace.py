@@ -236,3 +236,30 @@ def test_a_finished_trace_leaves_torch_as_it_was():
         torch.backends.mha.get_fastpath_enabled(),
     )
     assert type(torch.ones(2) + 1) is torch.Tensor
+
+
+def test_a_write_inside_no_grad_keeps_the_gradient():
+    def function(x):
+        y = x * 2
+        with torch.no_grad():
+            y.clamp_(max=1.0)
+            y[0] *= 3
+        return (y**2).sum()
+
+    given = torch.from_numpy(X).requires_grad_()
+    function(given).backward()
+    model = tojax.from_torch(function)
+    assert_close(jax.grad(lambda x: model.apply({}, x))(jnp.asarray(X)), given.grad)
+
+
+def test_tensors_from_outside_may_be_written_to():
+    outside = torch.zeros(3, 4)
+
+    def function(x):
+        y = torch.empty_like(outside)
+        y.copy_(x)
+        outside.add_(x)
+        return outside * 2 + y
+
+    assert_close(tojax.from_torch(function)(X), 3 * X)
+    assert float(outside.abs().max()) == 0

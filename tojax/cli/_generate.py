@@ -63,4 +63,5 @@ def stream(
                 on_token(value)
 
     streamer = Streamer(tokenizer, skip_special_tokens=True)
-    return np.asarray(tojax.generate(model, ids, max_new_tokens=max_new_tokens, streamer=streamer))
+    out: Any = tojax.generate(model, ids, max_new_tokens=max_new_tokens, streamer=streamer)
+    return np.asarray(out)

@@ -16,14 +16,30 @@ from tojax.errors import Unsupported, WrongArguments
 from tojax.hf import cache as caches
 from tojax.model import Model
 
-STEP = 64  # cache lengths are rounded up to a multiple of this, so that few programs serve many lengths
+# Cache lengths are rounded up to a multiple of this, so that few programs serve many lengths.
+STEP = 64
+# transformers' processors and searches, with the values that leave greedy decoding as it is.
 GREEDY = {
-    "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_new_tokens": None, "min_length": 0, "num_beams": 1,
-    "bad_words_ids": None, "suppress_tokens": None, "begin_suppress_tokens": None, "forced_bos_token_id": None,
-    "forced_eos_token_id": None, "exponential_decay_length_penalty": None, "sequence_bias": None,
-    "guidance_scale": None, "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0,
-    "stop_strings": None, "max_time": None, "penalty_alpha": None, "num_return_sequences": 1,
-}  # fmt: skip
+    "bad_words_ids": None,
+    "begin_suppress_tokens": None,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "guidance_scale": None,
+    "max_time": None,
+    "min_length": 0,
+    "min_new_tokens": None,
+    "no_repeat_ngram_size": 0,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "penalty_alpha": None,
+    "repetition_penalty": 1.0,
+    "sequence_bias": None,
+    "stop_strings": None,
+    "suppress_tokens": None,
+}
 
 
 def generate(
@@ -67,45 +83,30 @@ def generate(
       >>> tojax.generate(model, np.array([[1, 2, 3]]), max_new_tokens=4, eos_token_id=-1).shape
       (1, 7)
     """
-    module = getattr(model.source, "module", None)
-    settings = getattr(module, "generation_config", None)
-    _refuse(model, module, settings, options)
-    ids = np.asarray(input_ids)
-    if ids.ndim != 2 or ids.dtype.kind not in "iu" or not ids.size:
-        raise WrongArguments(
-            f"input_ids are {ids.dtype}{list(ids.shape)}",
-            why="prompts are integers of shape [batch, length]",
-            do="give one row per prompt, left-padded to one length",
-        )
-    ends = _ends(eos_token_id, settings)
-    pad = _pad(pad_token_id, settings, ends)
-    if attention_mask is None:
-        attention_mask = _default_mask(ids, settings, ends)
+    settings = getattr(model.source.module, "generation_config", None)
+    _refuse(model, settings, options)
+    ids = _prompts(input_ids)
+    ends, pad = _ends(eos_token_id, pad_token_id, settings)
     length = ids.shape[1]
-    total = -(-(length + max_new_tokens) // STEP) * STEP
-    mask = np.ones((len(ids), total), np.int32)
-    mask[:, :length] = np.asarray(attention_mask)
-    if max_new_tokens < 1:
-        return jnp.asarray(ids, jnp.int32)
-    carry = _prefill(model, jnp.asarray(ids), jnp.asarray(mask), jnp.asarray(ends), total)
     last = length + max_new_tokens
+    if max_new_tokens < 1:
+        return jnp.asarray(ids)
+    mask = np.ones((len(ids), -(-last // STEP) * STEP), np.int32)
+    mask[:, :length] = _mask(ids, settings, ends) if attention_mask is None else attention_mask
+    carry = _prefill(model, ids, mask, ends)
+    decode = partial(_decode, model, mask=mask, ends=ends, pad=pad)
     if streamer is None:
-        carry = _decode(model, carry, jnp.asarray(mask), jnp.asarray(ends), pad, last)
+        carry = decode(carry, last=last)
     else:
-        carry = _stream(
-            model, carry, jnp.asarray(mask), jnp.asarray(ends), pad, last, length, streamer
-        )
+        streamer.put(_tokens(carry["ids"][:, :length]))
+        streamer.put(_tokens(carry["ids"][:, length]))
+        for end in range(length + 2, last + 1):
+            if bool(carry["done"].all()):
+                break
+            carry = decode(carry, last=end)
+            streamer.put(_tokens(carry["ids"][:, end - 1]))
+        streamer.end()
     return carry["ids"][:, : int(carry["at"])]
-
-
-def _stream(model, carry, mask, ends, pad, last, length, streamer):
-    streamer.put(_tokens(carry["ids"][:, :length]))
-    streamer.put(_tokens(carry["ids"][:, length]))
-    while int(carry["at"]) < last and not bool(carry["done"].all()):
-        carry = _decode(model, carry, mask, ends, pad, int(carry["at"]) + 1)
-        streamer.put(_tokens(carry["ids"][:, int(carry["at"]) - 1]))
-    streamer.end()
-    return carry
 
 
 def _tokens(ids):
@@ -114,16 +115,14 @@ def _tokens(ids):
     return torch.from_numpy(np.array(ids))
 
 
-@partial(jax.jit, static_argnames="total")
-def _prefill(model: Model, ids, mask, ends, total: int):
+@jax.jit
+def _prefill(model: Model, ids, mask, ends):
     """Runs the prompt; the carry of the loop: ids, cache, how far (``at``), which rows are done."""
-    config = model.source.module.config
-    batch, length = ids.shape
-    logits, cache = _call(
-        model, ids, mask, jnp.cumsum(mask[:, :length], 1) - 1, caches.empty(config, total)
-    )
+    length, total = ids.shape[1], mask.shape[1]
+    cache = caches.empty(model.source.module.config, total)
+    logits, cache = _call(model, ids, mask, jnp.cumsum(mask[:, :length], 1) - 1, cache)
     token = logits.argmax(-1).astype(ids.dtype)
-    room = jnp.zeros((batch, total), ids.dtype).at[:, :length].set(ids).at[:, length].set(token)
+    room = jnp.zeros(mask.shape, ids.dtype).at[:, :length].set(ids).at[:, length].set(token)
     done = (token[:, None] == ends).any(1)
     return {"ids": room, "cache": cache, "at": jnp.asarray(length + 1), "done": done}
 
@@ -146,10 +145,12 @@ def _decode(model: Model, carry, mask, ends, pad, last):
     return jax.lax.while_loop(lambda c: (c["at"] < last) & ~c["done"].all(), body, carry)
 
 
-def _call(model: Model, ids, mask, position, cache):
+def _call(model: Model, ids, mask, position, cache) -> tuple[jax.Array, Any]:
     """(logits of the last position, cache): one call of the model with its cache."""
     takes = model.source.signature.parameters
-    extra = {"position_ids": jnp.maximum(position, 0)} if "position_ids" in takes else {}
+    extra: dict[str, Any] = (
+        {"position_ids": jnp.maximum(position, 0)} if "position_ids" in takes else {}
+    )
     extra |= {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
     out = model.apply(
         model.params,
@@ -162,8 +163,8 @@ def _call(model: Model, ids, mask, position, cache):
     return out.logits[:, -1].astype(jnp.float32), out.past_key_values
 
 
-def _refuse(model: Model, module, settings, options: dict[str, Any]) -> None:
-    config = getattr(module, "config", None)
+def _refuse(model: Model, settings, options: dict[str, Any]) -> None:
+    config = getattr(model.source.module, "config", None)
     name = model.source.name
     takes = getattr(model.source, "signature", None)
     if (
@@ -209,21 +210,26 @@ def _refuse(model: Model, module, settings, options: dict[str, Any]) -> None:
             )
 
 
-def _ends(eos, settings) -> np.ndarray:
+def _prompts(input_ids) -> np.ndarray:
+    ids = np.asarray(input_ids)
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or not ids.size:
+        raise WrongArguments(
+            f"input_ids are {ids.dtype}{list(ids.shape)}",
+            why="prompts are integers of shape [batch, length]",
+            do="give one row per prompt, left-padded to one length",
+        )
+    return ids.astype(np.int32)
+
+
+def _ends(eos, pad, settings) -> tuple[np.ndarray, int]:
+    """The end tokens, and the padding token: the first end token where the model has none."""
     eos = settings.eos_token_id if eos is None else eos
-    return np.atleast_1d(np.asarray(-1 if eos is None else eos, np.int32))
-
-
-def _pad(pad, settings, ends) -> int:
     pad = settings.pad_token_id if pad is None else pad
-    return int(ends[0] if pad is None else pad)
+    ends = np.atleast_1d(np.asarray(-1 if eos is None else eos, np.int32))
+    return ends, int(ends[0] if pad is None else pad)
 
 
-def _default_mask(ids: np.ndarray, settings, ends) -> np.ndarray:
-    """transformers' rule: padding is masked if there is a padding token, in the ids, that is no end
-    token.
-    """
+def _mask(ids: np.ndarray, settings, ends) -> np.ndarray:
+    """transformers' rule: padding is masked if it is in the ids and no end token."""
     pad = settings.pad_token_id
-    if pad is None or pad in ends or not (ids == pad).any():
-        return np.ones_like(ids)
-    return (ids != pad).astype(ids.dtype)
+    return np.ones_like(ids) if pad is None or pad in ends else (ids != pad).astype(ids.dtype)

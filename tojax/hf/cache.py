@@ -20,6 +20,10 @@ class Layer(StaticLayer):
     a Python counter.
     """
 
+    keys: torch.Tensor
+    values: torch.Tensor
+    cumulative_length: torch.Tensor
+
     def __init__(self, length: int, sliding: bool):
         super().__init__(max_cache_len=length)
         self.is_sliding = sliding

@@ -102,7 +102,7 @@ def _check(found: Checkpoint, told: dict[str, Any], new_head: bool) -> None:
         )
 
 
-def model_class(found: Checkpoint, task: str | None = None) -> type:
+def model_class(found: Checkpoint, task: str | None = None) -> Any:
     """The transformers class that a checkpoint is for."""
     if files := list(found.config.get("auto_map", {}).values()):
         raise Unsupported(

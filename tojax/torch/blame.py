@@ -25,7 +25,8 @@ def where(error: BaseException | None = None) -> str:
     The line is the innermost that is not torch's, JAX's or ours; the module is the innermost whose
     method runs.
     """
-    line, modules = "", []
+    line = ""
+    modules: list[torch.nn.Module] = []
     for frame, number in _frames(error):
         name = frame.f_code.co_filename
         if not line and not name.startswith((*NOT_THE_USERS, "<")) and "contextlib" not in name:

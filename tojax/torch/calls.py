@@ -13,10 +13,10 @@ import jax
 import torch
 from torch.utils._pytree import tree_map_only
 
-from tojax.dtypes import is_float, x64
+from tojax.dtypes import x64
 from tojax.errors import Unsupported
 from tojax.table import REQUIRED, Row
-from tojax.torch import dtypes, weights
+from tojax.torch import blame, dtypes, strides, weights
 from tojax.torch.hidden import HIDDEN_WRITES
 from tojax.torch.table import read, table
 from tojax.torch.tensor import JaxTensor
@@ -32,12 +32,7 @@ class Call:
         self.op, self.row, self.signature = op, row, read(op)
         self.params = self.signature.params
         self.random = self.signature.random
-        returns = op._schema.returns
-        self.view = (
-            len(returns) == 1
-            and returns[0].alias_info is not None
-            and not returns[0].alias_info.is_write
-        )
+        self.kind = strides.kind_of(op)
         self.factory = (
             not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
         )
@@ -88,7 +83,7 @@ class Call:
         common = dtypes.to_jax(self.common(operands, values))
         for i, value in enumerate(values):
             if isinstance(value, jax.Array) and value.dtype != common:
-                values[i] = jax.lax.convert_element_type(value, common)
+                values[i] = value.astype(common)
 
     def common(self, operands, values=()) -> torch.dtype:
         """torch's common dtype of tensors and numbers."""
@@ -117,9 +112,10 @@ class Call:
             target = bound.get(name)
             if array is None or target is None:
                 continue
-            if not isinstance(target, JaxTensor):
+            if not isinstance(target, JaxTensor) or target.made_by is not None:
                 raise Unsupported(
-                    f"{self.op} would write to {name}, a constant of the program",
+                    f"{self.op} would write to {name}, a constant or a view",
+                    where=blame.where(),
                     why="its new value would be lost",
                     do=f"register {name} as a buffer of a module, or pass it as an argument",
                 )
@@ -134,12 +130,16 @@ class Call:
             )
         if not isinstance(out, jax.Array):
             return out
-        if not torch.is_grad_enabled() and is_float(out.dtype):
-            out = jax.lax.stop_gradient(out)
         dtype = dtypes.TO_TORCH[out.dtype]
         if dtype in NARROW and not x64():
             dtype = self._wide(dtype, operands, args, kwargs, place)
-        return JaxTensor(out, dtype, origins)
+        layout = self.kind and strides.layout_of(
+            self.kind, self.op, out.shape, operands, args, kwargs, place
+        )
+        result = JaxTensor(out, dtype, origins, layout)
+        if self.kind == "view":
+            result.made_by = (self.op, args, kwargs)
+        return result
 
     def _wide(self, dtype, operands, args, kwargs, place) -> torch.dtype:
         """The dtype that torch would have given, where JAX has only the 32-bit one."""
@@ -159,7 +159,7 @@ class Call:
 
     def _by_meta(self, dtype, args, kwargs, place) -> torch.dtype:
         """Asks torch's own shape function for the dtype of one result."""
-        args, kwargs = tree_map_only(torch.Tensor, to_meta, (args, kwargs))
+        args, kwargs = tree_map_only(torch.Tensor, strides.to_meta, (args, kwargs))
         out = self.op(*args, **kwargs)
         exact = (out[place] if isinstance(out, (tuple, list)) else out).dtype
         return exact if dtypes.WIDE.get(exact) is dtype else dtype
@@ -172,11 +172,6 @@ class Call:
 def _size(op, args) -> int:
     shape = args[0] if args and isinstance(args[0], (list, tuple)) else None
     return torch.Size(shape).numel() if shape is not None else 0
-
-
-def to_meta(tensor: torch.Tensor) -> torch.Tensor:
-    """Shape, strides and dtype without values."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def array_of(tensor: torch.Tensor) -> jax.Array:

@@ -1,8 +1,13 @@
-"""Python values of tensors during a trace: constants give theirs, traced values raise
-DataDependent.
+"""What torch code does to tensors above functionalization that the dispatcher cannot serve.
+
+Reads of memory (``tolist``, ``numpy``) give the values of constants and DataDependent for traced
+tensors; torch tensors from outside the trace become constants that may be written to; a write
+inside ``no_grad`` changes a value and leaves its gradient alone, as it does in torch.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,24 +20,52 @@ READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
 class ConstantsMode(TorchFunctionMode):
-    """Serves ``tolist``, ``numpy`` and ``__array__``, which read memory that functional tensors do
-    not have.
-    """
+    """See the module's docstring; ``inner`` unwraps a functional tensor, ``lift`` wraps."""
 
-    def __init__(self, trace):
+    def __init__(self, trace, inner, lift):
         super().__init__()
-        self.trace = trace
+        self.trace, self.inner, self.lift = trace, inner, lift
+        self.outside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func not in READS:
-            return func(*args, **(kwargs or {}))
-        tensor = args[0]
-        if torch._is_functional_tensor(tensor):
-            torch._sync(tensor)
-            tensor = torch._from_functional_tensor(tensor)
+        kwargs = kwargs or {}
+        if func in READS:
+            return self.read(func, args, kwargs)
+        for value in args:
+            if isinstance(value, torch.Tensor) and not torch._is_functional_tensor(value):
+                args = tuple(self.constant(a) if isinstance(a, torch.Tensor) else a for a in args)
+                break
+        if not torch.is_grad_enabled() and args and _writes(func):
+            return self.write(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor from outside, the same functional one each time it is met."""
+        ours = isinstance(tensor, JaxTensor) or torch._is_functional_tensor(tensor)
+        if ours or torch._C._functorch.maybe_get_level(tensor) != -1:
+            return tensor
+        return self.outside.setdefault(id(tensor), (tensor, self.lift(tensor.detach())))[1]
+
+    def read(self, func, args, kwargs) -> Any:
+        """The values of a tensor as Python objects."""
+        tensor = self.inner(args[0])
         if not isinstance(tensor, JaxTensor):
-            return func(tensor, *args[1:], **(kwargs or {}))
+            return func(tensor, *args[1:], **kwargs)
         if isinstance(tensor.array, jax.core.Tracer):
             raise self.trace.data_dependent(f"Tensor.{func.__name__}", [tensor])
         values = np.asarray(tensor.array)
         return values.tolist() if func is torch.Tensor.tolist else values
+
+    def write(self, func, args, kwargs) -> Any:
+        """A write that autograd does not see."""
+        self.trace.writing = True
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.trace.writing = False
+
+
+def _writes(func) -> bool:
+    name = getattr(func, "__name__", "")
+    inplace = name.endswith("_") and not name.startswith("_")
+    return inplace or name in ("__setitem__", "__set__") or name.startswith("__i")

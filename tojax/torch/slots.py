@@ -34,7 +34,9 @@ class Slots:
         """Reads the module."""
         tensors: dict[str, torch.Tensor] = {}
         first: dict[int, str] = {}
-        params, state, places = [], [], []
+        params: list[str] = []
+        state: list[str] = []
+        places: list[tuple[dict[str, Any], str, str]] = []
         for path, child in module.named_modules():
             for held in (child._parameters, child._buffers):
                 for attribute, tensor in held.items():

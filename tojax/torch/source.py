@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from tojax import trees
 from tojax.errors import Unsupported
@@ -58,7 +59,10 @@ class TorchSource:
     @functools.cached_property
     def signature(self) -> inspect.Signature:
         """The signature of forward, without self."""
-        return inspect.signature(self.module.forward)
+        try:
+            return inspect.signature(self.module.forward)
+        except ValueError:  # a builtin that does not tell
+            return inspect.signature(lambda *args, **kwargs: None)
 
     @property
     def positional(self) -> list[str]:
@@ -165,6 +169,13 @@ def from_torch(source: torch.nn.Module | Callable) -> Model:
             f"from_torch takes an nn.Module or a function, not {source!r}",
             why="a class has no weights yet" if isinstance(source, type) else "it cannot be called",
             do="pass an instance: tojax.from_torch(Module(...))",
+        )
+    if isinstance(source, torch.nn.Module) and any(map(is_lazy, source.parameters())):
+        raise Unsupported(
+            f"{type(source).__name__} has parameters without a shape",
+            where=", ".join(n for n, p in source.named_parameters() if is_lazy(p)),
+            why="lazy modules make them when they are first called",
+            do="call the torch module once before converting it",
         )
     built = source_of(source if isinstance(source, torch.nn.Module) else as_module(source))
     slots = built.slots

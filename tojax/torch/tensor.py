@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import torch
 
 from tojax.errors import TojaxError
@@ -12,18 +13,21 @@ class JaxTensor(torch.Tensor):
     """A tensor without storage around a ``jax.Array`` or tracer.
 
     ``origins`` is a bit mask of the inputs that the value was computed from, for error messages.
-    ``made_by`` is the call (operator, args, kwargs) that made a view, for those who need its
-    strides.
+    ``made_by`` is the call (operator, args, kwargs) that made a view; ``layout`` are the strides
+    and offset that torch would have given it (see strides.py), None if it is contiguous.
     """
 
-    array: object
+    array: jax.Array
     origins: int
     made_by: tuple | None
 
     @staticmethod
-    def __new__(cls, array, dtype=None, origins=0):
+    def __new__(cls, array, dtype=None, origins=0, layout=None):
         dtype = of_input(array.dtype) if dtype is None else dtype
-        self = torch.Tensor._make_wrapper_subclass(cls, array.shape, dtype=dtype, device="cpu")
+        strides, offset = layout or (None, None)
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, array.shape, strides, offset, dtype=dtype, device="cpu"
+        )
         self.array, self.origins, self.made_by = array, origins, None
         return self
 

@@ -20,15 +20,18 @@ import jax
 import jax.numpy as jnp
 import torch
 from torch._decomp import decomposition_table
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
-from tojax.torch import blame, weights
+from tojax.torch import blame, strides, weights
 from tojax.torch.calls import Call, call_of
 from tojax.torch.constants import ConstantsMode
 from tojax.torch.custom import custom_gradients
 from tojax.torch.dtypes import to_jax
+from tojax.torch.gradients import cut
+from tojax.torch.patches import patched
 from tojax.torch.tensor import JaxTensor
 
 FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
@@ -63,6 +66,7 @@ class Trace(TorchDispatchMode):
         self.rng, self.inputs, self.draws = rng, inputs, 0
         self.missing: dict[str, tuple[Any, str]] = {}
         self.decomposing: set[Any] = set()
+        self.writing = False  # inside an in-place call under no_grad
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -78,30 +82,32 @@ class Trace(TorchDispatchMode):
             return op(*args, **kwargs)
         if call.row is None:
             return self.without_row(op, args, kwargs)
-        return self.lower(call, args, kwargs)
+        return self.lower(call, call.row.lowering, args, kwargs)
 
-    def lower(self, call: Call, args, kwargs):
-        """Calls the row's lowering with JAX arrays, wraps what it returns."""
-        values, operands = call.bind(args, kwargs)
+    def lower(self, call: Call, lowering, args, kwargs):
+        """Calls the lowering with JAX arrays, wraps what it returns."""
+        given = (args, kwargs)
+        if call.op in strides.STRIDED:
+            given = strides.rebase(call.op, args, kwargs)
+        values, operands = call.bind(*given)
         if call.random:
             values.insert(0, None if call.inert(values) else self.key(call))
         try:
-            out = call.row.lowering(*values)
+            out = lowering(*values)
         except CONCRETIZATION as error:
             raise self.data_dependent(str(call.op), operands) from error
         except (TypeError, ValueError) as error:
             if isinstance(error, TojaxError):
                 raise
             raise blame.failed(call.op, operands, error) from error
+        if not torch.is_grad_enabled():
+            out = cut(call, out, operands, self.writing)
         origins = 0
         for operand in operands:
             origins |= getattr(operand, "origins", 0)
         if call.writes:
             out = call.write(out, args, kwargs)
-        result = call.wrap(out, operands, origins, args, kwargs)
-        if call.view and isinstance(result, JaxTensor):
-            result.made_by = (call.op, args, kwargs)
-        return result
+        return call.wrap(out, operands, origins, args, kwargs)
 
     def key(self, call: Call) -> jax.Array:
         """A fresh key for one random operator."""
@@ -140,6 +146,9 @@ class Trace(TorchDispatchMode):
                 return lower_tree(op.decompose(*lift(args), **lift(kwargs)))
         if any(a.is_write for a in op._schema.arguments):
             raise Write(str(op))
+        if custom := OPDEFS.get(op._schema.name):  # written in Python with torch.library.custom_op
+            with self.above():
+                return lower_tree(custom._init_fn(*lift(args), **lift(kwargs)))
         function = decomposition_table.get(op) or getattr(op, "impl_aten", None)
         if (
             function is None or op in self.decomposing
@@ -225,6 +234,7 @@ def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
     enter = lambda: contextlib.nullcontext() if active() else tracing(rng, inputs)
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(_switched(active, _set_active, True))
+        stack.enter_context(patched(active))
         stack.enter_context(custom_gradients(enter, active, array_of, lift))
         stack.enter_context(
             _switched(lambda: torch.compiler._is_compiling_flag, _set_compiling, True)
@@ -238,7 +248,7 @@ def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
         stack.callback(torch._disable_functionalization)
         stack.enter_context(torch.enable_grad())  # so that a no_grad region inside forward shows
         stack.enter_context(torch._C._AutoDispatchBelowAutograd())
-        stack.enter_context(ConstantsMode(trace))
+        stack.enter_context(ConstantsMode(trace, inner, lift))
         stack.enter_context(trace)
         try:
             yield trace
@@ -253,7 +263,8 @@ def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
 @contextlib.contextmanager
 def watching() -> Iterator[Counter]:
     """Counts the operators that are dispatched by traces in here."""
-    WATCHERS.append(seen := Counter())
+    seen: Counter = Counter()
+    WATCHERS.append(seen)
     try:
         yield seen
     finally:

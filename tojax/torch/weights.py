@@ -25,9 +25,8 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
       >>> to_jax(torch.arange(3))
       Array([0, 1, 2], dtype=int32)
     """
-    with torch._C._ExcludeDispatchKeyGuard(
-        _FUNCTIONALIZE
-    ):  # a functional tensor's memory does not outlive it
+    # A trace may be going on: its modes must not see this, functional memory would not outlive it.
+    with torch._C._ExcludeDispatchKeyGuard(_FUNCTIONALIZE), torch._C.DisableTorchFunction():
         return _to_jax(tensor.detach())
 
 

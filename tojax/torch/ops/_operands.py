@@ -14,6 +14,7 @@ import torch
 from jax import lax
 
 from tojax.dtypes import canonical
+from tojax.errors import Unsupported
 from tojax.torch.dtypes import TO_TORCH, promote, scalar_dtype, to_jax
 
 NUMBERS = (bool, int, float, complex)
@@ -50,21 +51,35 @@ def cast(x, dtype):
     return x if dtype is None or x.dtype == dtype else lax.convert_element_type(x, dtype)
 
 
+def is_number(value) -> bool:
+    """Whether a value is a Python number; a numpy scalar, which may be one, has its own dtype."""
+    return isinstance(value, NUMBERS) and not isinstance(value, np.generic)
+
+
 def common(*values) -> np.dtype:
     """torch's common dtype of arrays and numbers, as JAX has it."""
     kinds = []
     for v in values:
-        number = isinstance(v, NUMBERS)
-        kinds.append((scalar_dtype(v), 0) if number else (TO_TORCH[v.dtype], 2 if v.ndim else 1))
+        kinds.append(
+            (scalar_dtype(v), 0) if is_number(v) else (TO_TORCH[v.dtype], 2 if v.ndim else 1)
+        )
     return to_jax(promote(kinds))
 
 
 def number(value, dtype: np.dtype):
-    """A Python number in an array's dtype; 64-bit limits stand for the limits of 32 bits."""
-    if dtype.kind in "iu" and isinstance(value, int) and abs(value) >= 2**63 - 1:
-        limits = np.iinfo(dtype)
-        value = limits.max if value > 0 else limits.min
-    return np.asarray(value).astype(dtype)[()] if dtype.kind == "b" else dtype.type(value)
+    """A Python number in an array's dtype; limits of 64 bits become those of 32, 8 bits wrap."""
+    if dtype.kind not in "iu" or not isinstance(value, int):
+        return dtype.type(value)
+    limits = np.iinfo(dtype)
+    if limits.min <= value <= limits.max or dtype.itemsize < 4:
+        return np.asarray(value).astype(dtype)[()]
+    if abs(value) >= 2**63 - 1:
+        return dtype.type(limits.max if value > 0 else limits.min)
+    raise Unsupported(
+        f"the number {value} does not fit {dtype}",
+        why="JAX keeps 32-bit integers unless x64 is on",
+        do='call jax.config.update("jax_enable_x64", True) first',
+    )
 
 
 def broadcast(x, shape):
@@ -76,11 +91,14 @@ def broadcast(x, shape):
 
 def operands(*values):
     """Arrays and numbers as arrays of one dtype; of one shape, but for scalars."""
-    arrays = [v for v in values if not isinstance(v, NUMBERS)]
+    arrays = [v for v in values if not is_number(v)]
+    if not arrays:
+        dtype = common(*values)
+        return [number(v, dtype) for v in values]
     first = arrays[0]
     if len(arrays) < len(values) or any(a.dtype != first.dtype for a in arrays):
         dtype = common(*values)
-        values = [number(v, dtype) if isinstance(v, NUMBERS) else cast(v, dtype) for v in values]
+        values = [number(v, dtype) if is_number(v) else cast(v, dtype) for v in values]
         arrays = [v for v in values if np.ndim(v)]
     if any(a.shape != arrays[0].shape for a in arrays):
         shape = np.broadcast_shapes(*[a.shape for a in arrays])
@@ -88,13 +106,8 @@ def operands(*values):
     return values
 
 
-def full(x, value):
-    """The scalar ``value`` in the shape and dtype of ``x``."""
-    return lax.full_like(x, value)
-
-
 def select(condition, x, y):
-    """``x`` where the condition holds, else ``y``; any of them may be a number or need broadcasting."""
+    """``x`` where the condition holds, else ``y``; each may be a number or need broadcasting."""
     x, y = operands(x, y)
     shape = np.broadcast_shapes(np.shape(condition), np.shape(x), np.shape(y))
     return lax.select(*[broadcast(v, shape) for v in (condition, x, y)])

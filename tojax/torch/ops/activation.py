@@ -60,12 +60,22 @@ table.update(
         aten.elu: elu,
         aten.selu: lambda self: elu(self, *SELU),
         aten.celu: lambda self, alpha: elu(self, alpha, 1, 1 / alpha),
-        aten.log_sigmoid: lambda self: lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-lax.abs(self))),
+        aten.log_sigmoid: lambda self: (
+            lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-lax.abs(self)))
+        ),
         aten.threshold: lambda self, threshold, value: select(self <= threshold, value, self),
         aten.hardshrink: lambda self, lambd: select((self >= -lambd) & (self <= lambd), 0, self),
+        aten.hardshrink_backward: lambda grad_out, self, lambd: _outside(grad_out, self, lambd),
+        aten.softshrink_backward: lambda grad_output, self, lambd: _outside(
+            grad_output, self, lambd
+        ),
         aten.glu: lambda self, dim: jnp.multiply(*_gate(self, dim)),
     }
 )
+
+
+def _outside(grad, x, bound):
+    return select((x >= -bound) & (x <= bound), 0, grad)
 
 
 def _prelu(self, weight):
@@ -145,7 +155,9 @@ table.update(
         aten.softmax.int: lambda self, dim, dtype: _softmax(_to(self, dtype), dim),
         aten.log_softmax.int: lambda self, dim, dtype: _log_softmax(_to(self, dtype), dim),
         aten._safe_softmax: lambda self, dim, dtype: _safe_softmax(_to(self, dtype), dim),
-        aten._softmax: lambda self, dim, half_to_float: _softmax(self.astype(np.float32) if half_to_float else self, dim),
+        aten._softmax: lambda self, dim, half_to_float: _softmax(
+            self.astype(np.float32) if half_to_float else self, dim
+        ),
         aten._log_softmax: lambda self, dim, half_to_float: _log_softmax(
             self.astype(np.float32) if half_to_float else self, dim
         ),
@@ -157,5 +169,9 @@ table.update(
 def masked_softmax(self, mask, dim, mask_type):
     """True is masked out; rows without any value left give zeros."""
     if mask_type not in (None, 2):
-        raise Unsupported(f"_masked_softmax with mask_type={mask_type}", why="its mask has a shape of its own", do="give a mask of the input's shape")
+        raise Unsupported(
+            f"_masked_softmax with mask_type={mask_type}",
+            why="its mask has a shape of its own",
+            do="give a mask of the input's shape",
+        )
     return _safe_softmax(select(mask, -jnp.inf, self), -1 if dim is None else dim)

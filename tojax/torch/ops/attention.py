@@ -42,7 +42,8 @@ def bias_of(attn_mask, is_causal, length, source):
 
 def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
     """(result, log of the sum of exponentials). Scores and softmax are float32 at least; a row
-    masked out entirely gives zeros."""
+    masked out entirely gives zeros.
+    """
     wide = jnp.promote_types(query.dtype, jnp.float32)
     scores = pairs(query, key, (1, 1), wide) * (
         1 / math.sqrt(query.shape[-1]) if scale is None else scale

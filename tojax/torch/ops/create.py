@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from tojax.torch.ops._operands import NUMBERS, cast, common, default_float, default_int, number, operands
+from tojax.torch.ops._operands import cast, common, default_float, default_int, number, operands
 from tojax.torch.table import lowers, table
 
 aten = torch.ops.aten
@@ -21,8 +21,7 @@ aten = torch.ops.aten
 def filled(size, value, dtype):
     """torch infers a missing dtype from the value."""
     if dtype is None:
-        kinds = {bool: np.dtype(bool), int: default_int(), float: default_float()}
-        dtype = kinds.get(type(value)) or jnp.result_type(default_float(), np.complex64)
+        dtype = common(value)
     return lax.full(size, number(value, dtype), dtype)
 
 
@@ -49,22 +48,32 @@ table.update(
         aten.zeros_like: _alike(0),
         aten.ones_like: _alike(1),
         aten.empty_like: _alike(0),
-        aten.full_like: lambda self, fill_value, dtype: filled(self.shape, fill_value, dtype or self.dtype),
+        aten.full_like: lambda self, fill_value, dtype: filled(
+            self.shape, fill_value, dtype or self.dtype
+        ),
         aten.new_zeros: _new(0),
         aten.new_ones: _new(1),
         aten.new_empty: _new(0),
         aten.new_empty_strided: lambda self, size, stride, dtype: _new(0)(self, size, dtype),
-        aten.new_full: lambda self, size, fill_value, dtype: filled(size, fill_value, dtype or self.dtype),
+        aten.new_full: lambda self, size, fill_value, dtype: filled(
+            size, fill_value, dtype or self.dtype
+        ),
         aten.fill.Scalar: lambda self, value: filled(self.shape, value, self.dtype),
         aten.fill.Tensor: lambda self, value: lax.broadcast(cast(value, self.dtype), self.shape),
         aten.zero: lambda self: filled(self.shape, 0, self.dtype),
         aten.scalar_tensor: lambda s, dtype: filled((), s, dtype or default_float()),
         aten.complex: lambda real, imag: lax.complex(*operands(real, imag)),
-        aten.polar: lambda abs, angle: lax.complex(*operands(abs * lax.cos(angle), abs * lax.sin(angle))),
+        aten.polar: lambda abs, angle: lax.complex(
+            *operands(abs * lax.cos(angle), abs * lax.sin(angle))
+        ),
         aten.eye.default: lambda n, dtype: jnp.eye(n, dtype=dtype or default_float()),
         aten.eye.m: lambda n, m, dtype: jnp.eye(n, m, dtype=dtype or default_float()),
-        aten.tril_indices: lambda row, col, offset, dtype: _indices(jnp.tril_indices(row, offset, col), dtype),
-        aten.triu_indices: lambda row, col, offset, dtype: _indices(jnp.triu_indices(row, offset, col), dtype),
+        aten.tril_indices: lambda row, col, offset, dtype: _indices(
+            jnp.tril_indices(row, offset, col), dtype
+        ),
+        aten.triu_indices: lambda row, col, offset, dtype: _indices(
+            jnp.triu_indices(row, offset, col), dtype
+        ),
         aten.tril: lambda self, diagonal: jnp.tril(self, diagonal),
         aten.triu: lambda self, diagonal: jnp.triu(self, diagonal),
         aten._local_scalar_dense: lambda self: self.item(),
@@ -90,8 +99,6 @@ def _values(first, count, step, dtype):
 
 @lowers(aten.arange.start_step)
 def arange(start, end, step, dtype):
-    if not all(isinstance(v, NUMBERS) for v in (start, end, step)):
-        raise TypeError("arange takes numbers")
     return _values(start, max(0, math.ceil((end - start) / step)), step, dtype)
 
 
@@ -118,11 +125,8 @@ def linspace(start, end, steps, dtype):
 
 
 def _float_of(start, end):
-    return jnp.result_type(default_float(), np.complex64) if common_kind(start, end) == "c" else default_float()
-
-
-def common_kind(*values):
-    return "c" if any(jnp.iscomplexobj(v) for v in values) else "f"
+    """torch's default float, or its complex type where a bound is complex."""
+    return common(1j if jnp.iscomplexobj(start) or jnp.iscomplexobj(end) else 1.0)
 
 
 @lowers(aten.logspace)

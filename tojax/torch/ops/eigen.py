@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from tojax.torch.ops.linalg import dagger
+from tojax.torch.ops.linalg import dagger, from_triangle
 from tojax.torch.table import lowers
 
 aten = torch.ops.aten
@@ -15,7 +15,9 @@ aten = torch.ops.aten
 
 @lowers(aten.linalg_eigh)
 def eigh(self, UPLO):
-    vectors, values = lax.linalg.eigh(self, lower=UPLO.upper() == "L", symmetrize_input=False)
+    upper = UPLO.upper() == "U"
+    x = from_triangle(self, upper)  # JAX's derivative looks at both triangles
+    vectors, values = lax.linalg.eigh(x, lower=not upper, symmetrize_input=False)
     return values, vectors
 
 
@@ -27,6 +29,9 @@ def eigh_or_values(A, UPLO, compute_v):
 
 @lowers(aten.linalg_eig)
 def eig(self):
+    if not self.size:
+        self = self.astype(jnp.result_type(self, jnp.complex64))
+        return jnp.zeros(self.shape[:-1], self.dtype), self
     return tuple(lax.linalg.eig(self, compute_left_eigenvectors=False, enable_eigvec_derivs=True))
 
 

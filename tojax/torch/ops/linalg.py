@@ -64,11 +64,16 @@ def triangular_solve(self, A, upper, transpose, unitriangular):
     return triangular(matrix, self, upper, unit=unitriangular), A
 
 
+def from_triangle(x, upper=False):
+    """The Hermitian matrix that one triangle of x stands for; the gradient is that of all of x."""
+    half, strict = (jnp.triu(x), jnp.triu(x, 1)) if upper else (jnp.tril(x), jnp.tril(x, -1))
+    return x + lax.stop_gradient(half + dagger(strict) - x)
+
+
 def cholesky(self, upper):
     """Only one triangle is read, but the gradient is that of a Hermitian matrix."""
-    x = dagger(self) if upper else self
-    mean = (x + dagger(x)) / 2
-    x = mean + lax.stop_gradient(jnp.tril(x) + dagger(jnp.tril(x, -1)) - mean)
+    x = (self + dagger(self)) / 2
+    x = x + lax.stop_gradient(from_triangle(self, upper) - x)
     factor = lax.linalg.cholesky(x, symmetrize_input=False)
     return dagger(factor) if upper else factor
 
@@ -95,8 +100,8 @@ table.update(
     {
         aten.cholesky: cholesky,
         aten.linalg_cholesky: cholesky,
-        aten.det: jnp.linalg.det,
-        aten.linalg_det: jnp.linalg.det,
+        aten.det: lambda self: det(self),
+        aten.linalg_det: lambda A: det(A),
         aten.inverse: jnp.linalg.inv,
         aten.linalg_inv: jnp.linalg.inv,
         aten.linalg_matrix_exp: jax.scipy.linalg.expm,
@@ -184,9 +189,13 @@ def inv_ex(A, check_errors):
     return jnp.linalg.inv(A), lu(A)[3]
 
 
+def det(A):
+    return jnp.linalg.det(A) if A.shape[-1] else jnp.ones(A.shape[:-2], A.dtype)
+
+
 @lowers(aten._linalg_det)
 def det_with_factors(A):
-    return jnp.linalg.det(A), *lu(A)[:2]
+    return det(A), *lu(A)[:2]
 
 
 @lowers(aten.linalg_slogdet, aten._linalg_slogdet)
@@ -206,6 +215,7 @@ def pinv(A, atol, rtol, hermitian):
     if atol is not None:
         top = lax.stop_gradient(jnp.linalg.norm(A, 2, axis=(-2, -1)))
         rtol = jnp.maximum(rtol, jnp.where(top > 0, atol / top, 0))
+    A = from_triangle(A) if hermitian else A
     return jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)
 
 

@@ -1,11 +1,14 @@
 """Losses that torch's own decompositions do not serve, or serve with more memory."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
 
+from tojax.torch.ops.matmul import linear
 from tojax.torch.table import lowers
 
 aten = torch.ops.aten
@@ -102,6 +105,14 @@ def ctc_step(alpha, skips):
     return jax.nn.logsumexp(ways, 0)
 
 
+def ctc_end(alpha, input_lengths, target_lengths):
+    """A sequence may end at its last label or at the blank after it."""
+    ends = 2 * target_lengths[:, None] - np.arange(2)
+    ends = jnp.where(ends < 0, NEVER, jnp.take_along_axis(alpha, jnp.maximum(ends, 0), 1))
+    nothing = jnp.where(target_lengths > 0, -NEVER, 0)
+    return jnp.where(input_lengths > 0, -jax.nn.logsumexp(ends, 1), nothing)
+
+
 def ctc_each(log_probs, targets, input_lengths, target_lengths, blank):
     """The loss of each sequence: one scan over time on labels with blanks between them."""
     labels = jnp.full((len(targets), 2 * targets.shape[1] + 1), blank).at[:, 1::2].set(targets)
@@ -116,11 +127,8 @@ def ctc_each(log_probs, targets, input_lengths, target_lengths, blank):
         return jnp.where((t < input_lengths)[:, None], now + ctc_step(alpha, skips), alpha), None
 
     alpha, _ = lax.scan(body, start, (np.arange(1, len(emit)), emit[1:]))
-    ends = 2 * target_lengths[:, None] - np.arange(2)
-    ends = jnp.where(ends < 0, NEVER, jnp.take_along_axis(alpha, jnp.maximum(ends, 0), 1))
-    loss = -jax.nn.logsumexp(ends, 1)
-    loss = jnp.where(input_lengths > 0, loss, jnp.where(target_lengths > 0, -NEVER, 0))
-    # torch's gradient is that of the loss as a function of logits: it has the softmax's share already.
+    loss = ctc_end(alpha, input_lengths, target_lengths)
+    # torch's gradient is that of a function of logits: it has the softmax's share already.
     steps = np.arange(len(log_probs))[:, None] < input_lengths
     share = jnp.where(steps, jnp.exp(log_probs).sum(-1), 0).sum(0)
     return jnp.where(loss > -NEVER / 2, jnp.inf, loss + share - lax.stop_gradient(share))
@@ -136,3 +144,32 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction
     if reduction == MEAN:
         return (loss / jnp.maximum(lengths[1], 1)).mean()
     return loss.sum() if reduction == SUM else loss[0] if single else loss
+
+
+def linear_cross_entropy(
+    input, linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing,
+    batch_chunk_size, acc_policy, acc_dtype, allow_retain_graph,
+    compute_input_grad, compute_linear_weight_grad, compute_linear_bias_grad,
+):  # fmt: skip
+    """The three other results are gradients for torch's autograd, which JAX works out itself."""
+    logits = linear(input, linear_weight, linear_bias)
+    how = SUM if reduction == "sum" else MEAN
+    loss = cross_entropy_loss(logits, target, weight, how, ignore_index, label_smoothing)
+    shapes = (*[(0, 0)] * 2, (0,))
+    return loss, *(jnp.zeros(shape, input.dtype) for shape in shapes)
+
+
+def linear_cross_entropy_each(
+    input, linear_weight, target, linear_bias, weight, ignore_index,
+    batch_chunk_size, acc_policy, acc_dtype,
+):  # fmt: skip
+    logits = linear(input, linear_weight, linear_bias)
+    return cross_entropy_loss(logits, target, weight, NONE, ignore_index, 0.0)
+
+
+with contextlib.suppress(ImportError):  # newer releases of torch have it
+    import torch.nn.modules.linear_cross_entropy
+
+    _name = "_linear_cross_entropy_batch_chunked"
+    lowers(getattr(torch.ops.torch_nn, _name))(linear_cross_entropy)
+    lowers(getattr(torch.ops.torch_nn, _name + "_no_reduction"))(linear_cross_entropy_each)

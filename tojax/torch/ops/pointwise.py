@@ -1,6 +1,7 @@
 """Elementwise arithmetic, comparisons, logic.
 
-Operands that differ in dtype were promoted by the table; numbers and shapes are brought together by ``operands``.
+Operands that differ in dtype were promoted by the table; ``operands`` brings numbers and shapes
+together.
 """
 
 from __future__ import annotations
@@ -8,11 +9,10 @@ from __future__ import annotations
 import math
 
 import jax.numpy as jnp
-import numpy as np
 import torch
 from jax import lax
 
-from tojax.torch.ops._operands import common, exact, floating, operands, select
+from tojax.torch.ops._operands import common, exact, floating, is_number, operands, select
 from tojax.torch.table import lowers, table
 
 aten = torch.ops.aten
@@ -39,10 +39,13 @@ def _float_binary(function):
 
 
 def _logical(function):
-    return lambda self, other: function(*(lax.ne(x, x.dtype.type(0)) for x in operands(self, other)))
+    return lambda self, other: function(
+        *(lax.ne(x, x.dtype.type(0)) for x in operands(self, other))
+    )
 
 
-FLOAT = "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p sqrt rsqrt"
+FLOAT = """sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p
+sqrt rsqrt"""
 table.update({getattr(aten, n): _float(getattr(lax, n)) for n in FLOAT.split()})
 table.update({getattr(aten, n): _ints_stay(getattr(lax, n)) for n in ("floor", "ceil")})
 table.update({getattr(aten, n): _binary(getattr(lax, n)) for n in ("lt", "le", "gt", "ge")})
@@ -63,7 +66,9 @@ table.update(
         aten.positive: lambda self: self,
         aten.square: lambda self: mul(self, self),
         aten.sgn: lambda self: self if self.dtype.kind == "b" else lax.sign(self),
-        aten.signbit: lambda self: jnp.zeros(self.shape, bool) if self.dtype.kind in "bu" else jnp.signbit(self),
+        aten.signbit: lambda self: (
+            jnp.zeros(self.shape, bool) if self.dtype.kind in "bu" else jnp.signbit(self)
+        ),
         aten.bitwise_not: lax.bitwise_not,
         aten.logical_not: lambda self: lax.eq(self, _like(self, 0)),
         aten.isnan: lambda self: lax.ne(self, self),
@@ -85,10 +90,14 @@ table.update(
         aten.minimum: _binary(lax.min),
         aten.max.other: _binary(lax.max),
         aten.min.other: _binary(lax.min),
-        aten.isclose: lambda self, other, rtol, atol, equal_nan: jnp.isclose(self, other, rtol, atol, equal_nan),
+        aten.isclose: lambda self, other, rtol, atol, equal_nan: jnp.isclose(
+            self, other, rtol, atol, equal_nan
+        ),
         aten.atan2: _float_binary(lax.atan2),
         aten.hypot: _binary(jnp.hypot),
-        aten.nextafter: _binary(lambda x, y: lax.nextafter(lax.stop_gradient(x), lax.stop_gradient(y))),
+        aten.nextafter: _binary(
+            lambda x, y: lax.nextafter(lax.stop_gradient(x), lax.stop_gradient(y))
+        ),
         aten.copysign: _float_binary(jnp.copysign),
         aten.ldexp.Tensor: lambda self, other: floating(self) * jnp.exp2(floating(other)),
         aten.logaddexp: lambda self, other: logaddexp(*operands(self, other)),
@@ -97,7 +106,9 @@ table.update(
         aten.remainder: _binary(jnp.remainder),
         aten.gcd: _binary(jnp.gcd),
         aten.lcm: _binary(jnp.lcm),
-        aten.heaviside: lambda self, values: jnp.heaviside(*operands(self, values)).astype(self.dtype),
+        aten.heaviside: lambda self, values: jnp.heaviside(*operands(self, values)).astype(
+            self.dtype
+        ),
         aten.logical_and: _logical(lax.bitwise_and),
         aten.logical_or: _logical(lax.bitwise_or),
         aten.logical_xor: _logical(lax.bitwise_xor),
@@ -147,7 +158,7 @@ def rsub(self, other, alpha):
 
 @lowers(aten.mul)
 def mul(self, other):
-    if isinstance(self, (bool, int, float, complex)) and isinstance(other, (bool, int, float, complex)):
+    if is_number(self) and is_number(other):
         return self * other
     x, y = operands(self, other)
     return lax.bitwise_and(x, y) if x.dtype.kind == "b" else lax.mul(x, y)
@@ -184,7 +195,7 @@ def pow_(self, exponent):
     if isinstance(exponent, (int, float)) and not exact(self):
         if exponent in special:
             return special[exponent](self)
-        if exponent == int(exponent if math.isfinite(exponent) else 0) and abs(exponent) <= 64:
+        if math.isfinite(exponent) and exponent == int(exponent) and abs(exponent) <= 64:
             return lax.integer_pow(self, int(exponent))
     x, y = operands(self, exponent)
     if not exact(x):
@@ -208,7 +219,7 @@ def pow_of_number(self, exponent):
 
 
 def logaddexp(x, y):
-    """Complex numbers count by their real part, and keep the larger one's imaginary part (jnp wraps it)."""
+    """Complex: the larger real part leads and keeps its imaginary part, which jnp would wrap."""
     if x.dtype.kind != "c":
         return jnp.logaddexp(x, y)
     swap = (lax.real(x) < lax.real(y)) | (lax.real(y) != lax.real(y))
@@ -291,5 +302,3 @@ def round_decimals(self, decimals):
     scale = _like(self, 10.0 ** abs(decimals))
     even = lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
     return even(self / scale) * scale if decimals < 0 else even(self * scale) / scale
-
-

@@ -184,14 +184,9 @@ def avg_pool3d(self, kernel_size, stride, padding, ceil_mode, count_include_pad,
     )
 
 
-@lowers(aten.fractional_max_pool2d, aten.fractional_max_pool3d)
-def fractional_max_pool(self, kernel_size, output_size, random_samples):
-    """(maxima, places). Samples say where windows start; 2d names width before height."""
-    rank = len(output_size)
-    samples = random_samples if rank == 3 else random_samples[..., ::-1]
-    single = self.ndim == rank + 1
-    x = self[None] if single else self
-    index, lead = 0, x.shape[:2]
+def fractional_places(x, kernel_size, output_size, samples):
+    """Places [N, C, windows, elements] as flat indices; samples say where windows start."""
+    rank, index = len(output_size), 0
     for i, (n, k, count) in enumerate(zip(x.shape[2:], kernel_size, output_size, strict=True)):
         sample = samples[..., i, None]
         step = x.dtype.type(n - k) / x.dtype.type(max(count - 1, 1))
@@ -201,16 +196,23 @@ def fractional_max_pool(self, kernel_size, output_size, random_samples):
         shape = [1] * (2 * rank)
         shape[i], shape[rank + i] = count, k
         index = index * n + place.reshape(*place.shape[:2], *shape)
-    index = index.reshape(*lead, math.prod(output_size), math.prod(kernel_size))
-    taken = jnp.take_along_axis(flat(x, rank), index.reshape(*lead, -1), -1, mode="clip").reshape(
-        index.shape
-    )
+    return index.reshape(*x.shape[:2], math.prod(output_size), math.prod(kernel_size))
+
+
+@lowers(aten.fractional_max_pool2d, aten.fractional_max_pool3d)
+def fractional_max_pool(self, kernel_size, output_size, random_samples):
+    """(maxima, places). The samples for 2d name width before height."""
+    rank = len(output_size)
+    samples = random_samples if rank == 3 else random_samples[..., ::-1]
+    single = self.ndim == rank + 1
+    x = self[None] if single else self
+    index = fractional_places(x, kernel_size, output_size, samples)
+    taken = jnp.take_along_axis(flat(x, rank), flat(index, 2), -1, mode="clip")
+    taken = taken.reshape(index.shape)
     best = jnp.argmax(taken, -1, keepdims=True)
-    found = [
-        jnp.take_along_axis(v, best, -1, mode="clip").reshape(*lead, *output_size)
-        for v in (taken, index)
-    ]
-    return tuple(v[0] for v in found) if single else tuple(found)
+    found = (jnp.take_along_axis(v, best, -1, mode="clip") for v in (taken, index))
+    shape = (*self.shape[:-rank], *output_size)
+    return tuple(v.reshape(shape) for v in found)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))

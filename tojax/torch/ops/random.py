@@ -1,7 +1,7 @@
 """Random numbers: torch's distributions, drawn from the ``rng`` key of the call.
 
-Draws follow the distribution, not torch's stream of bits. In-place forms arrive with the old values as ``self``,
-of which only shape and dtype matter.
+Draws follow the distribution, not torch's stream of bits. In-place forms arrive with the old values
+as ``self``, of which only shape and dtype matter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.ops._operands import cast, default_float, default_int, exact, operands, select, wide
+from tojax.torch.ops._operands import (
+    cast,
+    default_float,
+    default_int,
+    exact,
+    operands,
+    select,
+    wide,
+)
 from tojax.torch.table import lowers, table
 
 aten = torch.ops.aten
@@ -66,22 +74,32 @@ table.update(
         aten.randn.generator: lambda rng, size, dtype: normal(rng, size, dtype or default_float()),
         aten.rand_like: lambda rng, self, dtype: uniform(rng, self.shape, dtype or self.dtype),
         aten.randn_like: lambda rng, self, dtype: normal(rng, self.shape, dtype or self.dtype),
-        aten.normal.float_float: lambda rng, mean, std, size, dtype: mean + std * normal(rng, size, dtype or default_float()),
-        aten.normal_functional: lambda rng, self, mean, std: mean + std * normal(rng, self.shape, self.dtype),
+        aten.normal.float_float: lambda rng, mean, std, size, dtype: (
+            mean + std * normal(rng, size, dtype or default_float())
+        ),
+        aten.normal_functional: lambda rng, self, mean, std: (
+            mean + std * normal(rng, self.shape, self.dtype)
+        ),
         aten.cauchy: lambda rng, self, median, sigma: cast(
             median + sigma * jax.random.cauchy(rng, self.shape, wide(self).dtype), self.dtype
         ),
-        aten.exponential: lambda rng, self, lambd: cast(-jnp.log(_open(rng, self)) / lambd, self.dtype),
+        aten.exponential: lambda rng, self, lambd: cast(
+            -jnp.log(_open(rng, self)) / lambd, self.dtype
+        ),
         aten.log_normal: lambda rng, self, mean, std: cast(
             jnp.exp(mean + std * normal(rng, self.shape, wide(self).dtype)), self.dtype
         ),
         aten.geometric: lambda rng, self, p: cast(
-            jnp.ceil(jnp.log(_open(rng, self)) / np.log1p(-p)).clip(1) if p < 1 else jnp.ones(self.shape), self.dtype
+            jnp.ceil(jnp.log(_open(rng, self)) / np.log1p(-p)).clip(1)
+            if p < 1
+            else jnp.ones(self.shape),
+            self.dtype,
         ),
         aten.bernoulli.default: lambda rng, self: _coins(rng, self, self),
         aten.bernoulli.p: lambda rng, self, p: _coins(rng, self, p),
         aten.bernoulli.Tensor: lambda rng, self, p: _coins(rng, self, p),
         aten._standard_gamma: lambda rng, self: jax.random.gamma(rng, self, dtype=self.dtype),
+        aten._standard_gamma_grad: lax.random_gamma_grad,
         aten._sample_dirichlet: lambda rng, self: jax.random.dirichlet(rng, self, dtype=self.dtype),
         aten.poisson: lambda rng, self: _poisson(rng, self),
     }
@@ -113,10 +131,14 @@ table.update(
         aten.randint.default: lambda rng, high, size, dtype: integers(rng, size, 0, high, dtype),
         aten.randint.generator: lambda rng, high, size, dtype: integers(rng, size, 0, high, dtype),
         aten.randint.low: lambda rng, low, high, size, dtype: integers(rng, size, low, high, dtype),
-        aten.randint.low_generator: lambda rng, low, high, size, dtype: integers(rng, size, low, high, dtype),
+        aten.randint.low_generator: lambda rng, low, high, size, dtype: integers(
+            rng, size, low, high, dtype
+        ),
         aten.randperm: lambda rng, n, dtype: jax.random.permutation(rng, n).astype(dtype),
         aten.random.to: lambda rng, self, to: integers(rng, self.shape, 0, to, self.dtype),
-        aten.random.default: lambda rng, self: integers(rng, self.shape, 0, _default_high(self.dtype), self.dtype),
+        aten.random.default: lambda rng, self: integers(
+            rng, self.shape, 0, _default_high(self.dtype), self.dtype
+        ),
     }
 )
 for name in ("default", "generator", "Tensor", "Tensor_generator"):
@@ -125,7 +147,9 @@ for name in ("default", "generator", "Tensor", "Tensor_generator"):
     )
 for name in ("low_dtype", "low_generator_dtype"):
     lowers(getattr(aten.randint_like, name))(
-        lambda rng, self, low, high, dtype: integers(rng, self.shape, low, high, dtype or self.dtype)
+        lambda rng, self, low, high, dtype: integers(
+            rng, self.shape, low, high, dtype or self.dtype
+        )
     )
 
 
@@ -142,7 +166,9 @@ def _default_high(dtype):
 def random_from(*args):
     """The schema calls the lower bound ``from``; without an upper one all integers above it."""
     rng, self, low, high = args
-    return integers(rng, self.shape, low, _default_high(self.dtype) if high is None else high, self.dtype)
+    return integers(
+        rng, self.shape, low, _default_high(self.dtype) if high is None else high, self.dtype
+    )
 
 
 def dropout_mask(rng, shape, p):
@@ -176,7 +202,7 @@ def feature_dropout(rng, input, p, train):
 
 
 def _alpha_dropout(rng, x, p, shape):
-    """Dropped values become -alpha', then scale and shift restore mean 0 and variance 1 (SELU's statistics)."""
+    """Dropped values become SELU's negative limit; scale and shift restore mean 0, variance 1."""
     if p == 1:
         return x * 0
     alpha = 1.7580993408473766
@@ -202,7 +228,9 @@ def multinomial(rng, self, num_samples, replacement):
     logits = jnp.log(wide(self))
     if replacement:
         shape = (num_samples, *self.shape[:-1])
-        return jnp.moveaxis(jax.random.categorical(rng, logits, -1, shape), 0, -1).astype(default_int())
+        return jnp.moveaxis(jax.random.categorical(rng, logits, -1, shape), 0, -1).astype(
+            default_int()
+        )
     scores = logits + jax.random.gumbel(rng, logits.shape, logits.dtype)
     return lax.top_k(scores, num_samples)[1].astype(default_int())
 

@@ -70,10 +70,14 @@ table.update(
         aten.sum.default: lambda self, dtype: _sum(self, None, False, dtype),
         aten.sum.dim_IntList: lambda self, dim, keepdim, dtype: _sum(self, dim, keepdim, dtype),
         aten.mean.default: lambda self, dtype: jnp.mean(cast(self, dtype)),
-        aten.mean.dim: lambda self, dim, keepdim, dtype: jnp.mean(cast(self, dtype), axes_of(self, dim), keepdims=keepdim),
+        aten.mean.dim: lambda self, dim, keepdim, dtype: jnp.mean(
+            cast(self, dtype), axes_of(self, dim), keepdims=keepdim
+        ),
         aten.prod.default: lambda self, dtype: _prod(self, None, False, dtype),
         aten.prod.dim_int: lambda self, dim, keepdim, dtype: _prod(self, dim, keepdim, dtype),
-        aten.nansum: lambda self, dim, keepdim, dtype: _sum(select(self != self, 0, self), dim, keepdim, dtype),
+        aten.nansum: lambda self, dim, keepdim, dtype: _sum(
+            select(self != self, 0, self), dim, keepdim, dtype
+        ),
         aten.amax: _extreme(jnp.max),
         aten.amin: _extreme(jnp.min),
         aten.max.default: jnp.max,
@@ -83,10 +87,14 @@ table.update(
         aten._aminmax.dim: _both,
         aten.all.default: lambda self: _all(self, None, False),
         aten.all.dim: _all,
-        aten.all.dims: lambda self, dim, keepdim: self != 0 if dim == [] else _all(self, dim, keepdim),
+        aten.all.dims: lambda self, dim, keepdim: (
+            self != 0 if dim == [] else _all(self, dim, keepdim)
+        ),
         aten.any.default: lambda self: _any(self, None, False),
         aten.any.dim: _any,
-        aten.any.dims: lambda self, dim, keepdim: self != 0 if dim == [] else _any(self, dim, keepdim),
+        aten.any.dims: lambda self, dim, keepdim: (
+            self != 0 if dim == [] else _any(self, dim, keepdim)
+        ),
         aten._is_all_true: jnp.all,
         aten._is_any_true: jnp.any,
         aten.count_nonzero.default: lambda self, dim: _count(self, dim),
@@ -106,12 +114,17 @@ def var_mean(self, dim, correction, keepdim):
     mean = jnp.mean(x, axes, keepdims=True)
     count = length(x, axes) - (1 if correction is None else correction)
     centred = x - mean
-    squares = lax.integer_pow(lax.abs(centred) if x.dtype.kind == "c" else centred, 2)
-    var = jnp.sum(squares, axes, keepdims=keepdim) / (max(count, 0) or math.nan if not squares.size else max(count, 0))
-    real = var.dtype if var.dtype == squares.dtype and squares.dtype == x.dtype else squares.dtype
-    return cast(var, self.dtype if self.dtype.kind != "c" else real), cast(
-        mean if keepdim else lax.squeeze(mean, axes), self.dtype
-    )
+    squares = squared_size(centred)
+    var = jnp.sum(squares, axes, keepdims=keepdim) / _like(squares, max(count, 0))
+    mean = mean if keepdim else lax.squeeze(mean, axes)
+    return cast(var, None if x.dtype.kind == "c" else self.dtype), cast(mean, self.dtype)
+
+
+def squared_size(x):
+    """x * conj(x), real."""
+    if x.dtype.kind != "c":
+        return lax.integer_pow(x, 2)
+    return lax.integer_pow(lax.real(x), 2) + lax.integer_pow(lax.imag(x), 2)
 
 
 def safe_sqrt(x):
@@ -129,8 +142,12 @@ def std_mean(self, dim, correction, keepdim):
 
 table.update(
     {
-        aten.var.correction: lambda self, dim, correction, keepdim: var_mean(self, dim, correction, keepdim)[0],
-        aten.std.correction: lambda self, dim, correction, keepdim: std_mean(self, dim, correction, keepdim)[0],
+        aten.var.correction: lambda self, dim, correction, keepdim: var_mean(
+            self, dim, correction, keepdim
+        )[0],
+        aten.std.correction: lambda self, dim, correction, keepdim: std_mean(
+            self, dim, correction, keepdim
+        )[0],
     }
 )
 
@@ -152,10 +169,8 @@ def vector_norm(self, ord, dim, keepdim, dtype):
     """The norm at 0 has gradient 0; complex numbers count by their size."""
     x, axes = wide(cast(self, dtype)), axes_of(self, dim)
     result = dtype or self.dtype
-    if ord == 2 and x.dtype.kind == "c":
-        out = safe_sqrt(jnp.sum(lax.square(lax.real(x)) + lax.square(lax.imag(x)), axes, keepdims=keepdim))
-    elif ord == 2:
-        out = safe_sqrt(jnp.sum(lax.square(x), axes, keepdims=keepdim))
+    if ord == 2:
+        out = safe_sqrt(jnp.sum(squared_size(x), axes, keepdims=keepdim))
     else:
         out = _other_norm(lax.abs(x), ord, axes, keepdim)
     return cast(out, result) if result.kind != "c" else out
@@ -185,20 +200,28 @@ table.update(
         aten.norm.Scalar: lambda self, p: _norm(self, p),
         aten.norm.ScalarOpt_dtype: lambda self, p, dtype: _norm(self, p, dtype=dtype),
         aten.norm.ScalarOpt_dim: lambda self, p, dim, keepdim: _norm(self, p, dim, keepdim),
-        aten.norm.ScalarOpt_dim_dtype: lambda self, p, dim, keepdim, dtype: _norm(self, p, dim, keepdim, dtype),
+        aten.norm.ScalarOpt_dim_dtype: lambda self, p, dim, keepdim, dtype: _norm(
+            self, p, dim, keepdim, dtype
+        ),
         aten.dist: lambda self, other, p: _norm(self - other, p),
     }
 )
 
 
 def pick(x, index, axis, keepdim):
-    """The elements that ``index`` (its axis kept, of length 1) names along an axis; gradient goes to them."""
+    """The elements (and gradient) at ``index``, whose ``axis`` is kept with length 1; and it."""
     values = jnp.take_along_axis(x, index, axis)
-    return (values, index) if keepdim else (lax.squeeze(values, (axis,)), lax.squeeze(index, (axis,)))
+    return (
+        (values, index) if keepdim else (lax.squeeze(values, (axis,)), lax.squeeze(index, (axis,)))
+    )
 
 
 def _logcumsumexp(x, axis):
-    return lax.associative_scan(logaddexp, x, axis=axis) if x.dtype.kind == "c" else lax.cumlogsumexp(x, axis)
+    return (
+        lax.associative_scan(logaddexp, x, axis=axis)
+        if x.dtype.kind == "c"
+        else lax.cumlogsumexp(x, axis)
+    )
 
 
 def _first(function):
@@ -207,7 +230,9 @@ def _first(function):
     @along
     def lowering(self, dim, keepdim):
         dim %= self.ndim
-        index = function(self.astype(np.int8) if self.dtype.kind == "b" else self, dim, default_int())
+        index = function(
+            self.astype(np.int8) if self.dtype.kind == "b" else self, dim, default_int()
+        )
         return pick(self, lax.expand_dims(index, (dim,)), dim, keepdim)
 
     return lowering
@@ -232,8 +257,13 @@ table.update(
         aten.min.dim: _first(lax.argmin),
         aten.argmax: _arg(lax.argmax),
         aten.argmin: _arg(lax.argmin),
-        aten.cumsum: along(lambda self, dim, dtype: lax.cumsum(_summed(self, dtype), dim % self.ndim)),
-        aten.cumprod: along(lambda self, dim, dtype: lax.cumprod(_summed(self, dtype), dim % self.ndim)),
+        aten.cumsum: along(
+            lambda self, dim, dtype: lax.cumsum(_summed(self, dtype), dim % self.ndim)
+        ),
+        aten.cumprod: along(
+            lambda self, dim, dtype: lax.cumprod(_summed(self, dtype), dim % self.ndim)
+        ),
+        aten._logcumsumexp: along(lambda self, dim: _logcumsumexp(self, dim % self.ndim)),
         aten.logcumsumexp: along(lambda self, dim: _logcumsumexp(self, dim % self.ndim)),
         aten.trace: lambda self: jnp.sum(jnp.diagonal(_summed(self, None))),
     }
@@ -254,3 +284,31 @@ def _running(function):
 
 
 table.update({aten.cummax: _running(lax.cummax), aten.cummin: _running(lax.cummin)})
+
+
+@lowers(aten.renorm)
+def renorm(self, p, dim, maxnorm):
+    """Slices along ``dim`` whose norm is larger are scaled down; 1e-7 as in torch's kernel."""
+    axes = [a for a in range(self.ndim) if a != dim % self.ndim]
+    norm = vector_norm(wide(self), p, axes, True, None)
+    return cast(self * select(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0), self.dtype)
+
+
+@lowers(aten.linalg__powsum)
+def power_sum(self, ord, dim, keepdim, dtype):
+    return jnp.sum(lax.abs(cast(self, dtype)) ** ord, axes_of(self, dim), keepdims=keepdim)
+
+
+@lowers(aten.cov)
+def cov(self, correction, fweights, aweights):
+    """Rows are variables; torch's own checks of the weights need their values."""
+    x = floating(self if self.ndim == 2 else lax.reshape(self, (1, self.size)))
+    size = lax.abs(x[:1]).dtype
+    weight = jnp.ones(x.shape[1], size)
+    for given in (fweights, aweights):
+        weight = weight if given is None else weight * given
+    total = jnp.sum(weight)
+    centred = x - jnp.sum(x * weight, 1, keepdims=True) / total
+    lost = correction if aweights is None else correction * jnp.sum(weight * aweights) / total
+    out = (centred * weight) @ centred.conj().T / jnp.maximum(total - lost, 0)
+    return lax.squeeze(out, [a for a in (0, 1) if out.shape[a] == 1])

@@ -78,17 +78,20 @@ def network(
     return x, *(jnp.stack(s) for s in zip(*last, strict=True))
 
 
+def states(hx):
+    """LSTMs have two states, in a list."""
+    return tuple(hx) if isinstance(hx, list) else (hx,)
+
+
 def on_batch(step):
-    """The lowering for a batch of sequences of one length; LSTMs have two states, in a list."""
+    """The lowering for a batch of sequences of one length."""
 
     def run(
         rng, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
     ):
         x = input.swapaxes(0, 1) if batch_first else input
-        state = tuple(hx) if isinstance(hx, list) else (hx,)
-        out, *last = network(
-            rng, step, x, state, params, has_biases, num_layers, dropout, train, bidirectional
-        )
+        options = params, has_biases, num_layers, dropout, train, bidirectional
+        out, *last = network(rng, step, x, states(hx), *options)
         return out.swapaxes(0, 1) if batch_first else out, *last
 
     return run
@@ -101,20 +104,8 @@ def on_packed(step):
         rng, data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional
     ):
         steps, rows, active, places = packing(batch_sizes.tolist())
-        state = tuple(hx) if isinstance(hx, list) else (hx,)
-        out, *last = network(
-            rng,
-            step,
-            data[places],
-            state,
-            params,
-            has_biases,
-            num_layers,
-            dropout,
-            train,
-            bidirectional,
-            active,
-        )
+        options = params, has_biases, num_layers, dropout, train, bidirectional
+        out, *last = network(rng, step, data[places], states(hx), *options, active)
         return out[steps, rows], *last
 
     return run
@@ -165,7 +156,8 @@ table.update(
 @lowers(aten._pack_padded_sequence)
 def pack_padded_sequence(input, lengths, batch_first):
     """(packed data, batch sizes). The data's shape depends on the lengths, so all are known: the
-    sizes stay a tensor of torch's, whose values its code may ask for."""
+    sizes stay a tensor of torch's, whose values its code may ask for.
+    """
     lengths = lengths.tolist()
     sizes = [sum(n > t for n in lengths) for t in range(max(lengths))]
     steps, rows, _, _ = packing(sizes)

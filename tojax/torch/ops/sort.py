@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
 
-from tojax.torch.ops._operands import along, broadcast, cast, common, default_int, number, select
+from tojax.torch.ops._operands import along, cast, common, default_int, number, select
 from tojax.torch.ops.reduce import pick
 from tojax.torch.table import lowers, table
 
@@ -64,7 +66,9 @@ def _median(self, dim, keepdim, skip_nan):
     nans = jnp.sum(x != x, axis, keepdims=True, dtype=order.dtype)
     count = self.shape[axis]
     rank = (count - nans - 1) // 2 if skip_nan else select(nans > 0, count - nans, (count - 1) // 2)
-    return pick(self, jnp.take_along_axis(order, lax.max(rank, order.dtype.type(0)), axis), axis, keepdim)
+    return pick(
+        self, jnp.take_along_axis(order, lax.max(rank, order.dtype.type(0)), axis), axis, keepdim
+    )
 
 
 def _median_of_all(self, skip_nan):
@@ -91,8 +95,12 @@ def mode(self, dim, keepdim):
     x = jnp.moveaxis(lax.stop_gradient(self), axis, -1)
     ordered, order = sort(x, -1, False)
     place = lax.broadcasted_iota(default_int(), x.shape, x.ndim - 1)
-    starts = jnp.concatenate([jnp.ones_like(ordered[..., :1], bool), ordered[..., 1:] != ordered[..., :-1]], -1)
-    run = place - lax.cummax(select(starts, place, 0), x.ndim - 1)  # how many equal ones came before
+    starts = jnp.concatenate(
+        [jnp.ones_like(ordered[..., :1], bool), ordered[..., 1:] != ordered[..., :-1]], -1
+    )
+    run = place - lax.cummax(
+        select(starts, place, 0), x.ndim - 1
+    )  # how many equal ones came before
     last = jnp.argmax(run, -1, keepdims=True)
     index = jnp.moveaxis(jnp.take_along_axis(order, last, -1), -1, axis)
     return pick(self, index, axis, keepdim)
@@ -113,7 +121,9 @@ def search(sorted_sequence, values, right, dtype):
 def searchsorted(sorted_sequence, self, out_int32, right, side, sorter):
     if sorter is not None:
         sorted_sequence = jnp.take_along_axis(sorted_sequence, sorter, -1)
-    return search(sorted_sequence, *_found(self, sorted_sequence, right or side == "right", out_int32))
+    return search(
+        sorted_sequence, *_found(self, sorted_sequence, right or side == "right", out_int32)
+    )
 
 
 @lowers(aten.bucketize.Tensor, aten.bucketize.Scalar)
@@ -145,17 +155,25 @@ def unique_dim(self, dim, sorted, return_inverse, return_counts):
 
 def _unique(x, axis, inverse, counts):
     """What is not asked for is empty."""
-    values, places, numbers = jnp.unique(x, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
+    values, places, numbers = jnp.unique(
+        x, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    )
     empty = jnp.zeros(0, default_int())
-    return values, places.astype(default_int()) if inverse else empty, numbers.astype(default_int()) if counts else empty
+    return (
+        values,
+        places.astype(default_int()) if inverse else empty,
+        numbers.astype(default_int()) if counts else empty,
+    )
 
 
 @lowers(aten.unique_consecutive)
 def unique_consecutive(self, return_inverse, return_counts, dim):
     """Runs of equal slices; without ``dim`` the array is flattened, but not its inverse."""
     x = self.reshape(-1) if dim is None else jnp.moveaxis(self, dim, 0)
-    rows = x.reshape(x.shape[0], -1)
-    starts = jnp.concatenate([jnp.ones(min(1, x.shape[0]), bool), jnp.any(rows[1:] != rows[:-1], 1)])
+    rows = x.reshape(x.shape[0], math.prod(x.shape[1:]))
+    starts = jnp.concatenate(
+        [jnp.ones(min(1, x.shape[0]), bool), jnp.any(rows[1:] != rows[:-1], 1)]
+    )
     (first,) = jnp.nonzero(starts)
     inverse = jnp.cumsum(starts, dtype=default_int()) - 1
     counts = jnp.diff(jnp.append(first, x.shape[0])).astype(default_int())

@@ -1,30 +1,86 @@
-"""Special functions: the error and gamma functions, zeta, entropy and logit forms, orthogonal polynomials."""
+"""Special functions: error and gamma functions, zeta, entropies, logit, orthogonal polynomials."""
 
 from __future__ import annotations
 
+import math
+
+import jax
 import jax.numpy as jnp
 import jax.scipy.special as jsp
 import torch
 from jax import lax
 
-from tojax.torch.ops._operands import floating, number, operands, select
+from tojax.torch.ops._operands import cast, floating, number, operands, select, wide
 from tojax.torch.table import lowers, table
 
 aten = torch.ops.aten
 
 
 def _unary(function):
-    """A function of one floating point array; integers become torch's default float."""
-    return lambda self: function(floating(self))
+    """Integers become torch's default float, 16-bit floats are computed in float32."""
+    return lambda self: cast(function(wide(floating(self))), floating(self).dtype)
 
 
 def _binary(function):
-    return lambda self, other: function(*map(floating, operands(self, other)))
+    def lowering(self, other):
+        x, y = map(floating, operands(self, other))
+        return cast(function(wide(x), wide(y)), x.dtype)
+
+    return lowering
 
 
 def digamma(x):
-    """-inf at 0 with the sign of that zero turned round, NaN at negative integers."""
-    return select(x == 0, lax.div(number(-1, x.dtype), x), lax.digamma(x))
+    """Below 0 by reflection, exact near the poles; -inf at 0, NaN at the other poles."""
+    negative = x < 0
+    one = number(1, x.dtype)
+    right = lax.digamma(select(negative, one - x, select(x == 0, one, x)))
+    gap = select(
+        negative, x - lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), number(0.5, x.dtype)
+    )
+    left = right - math.pi / lax.tan(math.pi * select(gap == 0, number(0.5, x.dtype), gap))
+    out = select(negative, select(gap == 0, jnp.nan, left), right)
+    return select(x == 0, lax.div(-one, x), out)
+
+
+@jax.custom_jvp
+def hurwitz(x, q):
+    """lax.zeta is good for q > 0: what a negative one misses is added term by term."""
+    steps = select(q < 0, lax.ceil(-q), number(0, q.dtype))
+
+    def step(k, total):
+        k = lax.convert_element_type(k, q.dtype)
+        return select(k < steps, total + lax.pow(q + k, -x), total)
+
+    count = jnp.max(steps, initial=0).astype(jnp.int32)
+    return lax.fori_loop(0, count, step, lax.full_like(q, 0)) + lax.zeta(x, q + steps)
+
+
+hurwitz.defjvps(
+    lambda tangent, _, x, q: tangent * jnp.nan,  # no closed form; torch has none either
+    lambda tangent, _, x, q: -tangent * x * hurwitz(x + 1, q),
+)
+
+
+def zeta(x, q):
+    """x of 1 gives inf, below 1 NaN, and above it a non-positive integer ``q`` inf."""
+    x, q = jnp.broadcast_arrays(x, q)
+    pole = (x > 1) & (q <= 0) & (q == lax.floor(q))
+    inside = hurwitz(select(x > 1, x, number(2, x.dtype)), select(pole, number(1, q.dtype), q))
+    return select(pole | (x == 1), jnp.inf, select(x < 1, jnp.nan, select(x != x, x, inside)))
+
+
+def polygamma(n, x):
+    if n == 0:
+        return digamma(x)
+    return number(math.factorial(n) * (-1.0) ** (n + 1), x.dtype) * zeta(lax.full_like(x, n + 1), x)
+
+
+@jax.custom_jvp
+def i0(x):
+    return jsp.i0(x)
+
+
+i0.defjvps(lambda tangent, _, x: tangent * jsp.i1(x))  # jax's own cancels near 0
 
 
 def logarithm_times(log):
@@ -73,18 +129,18 @@ table.update(
         aten.digamma: _unary(digamma),
         aten.igamma: _binary(lax.igamma),
         aten.igammac: _binary(lax.igammac),
-        aten.polygamma: lambda n, self: digamma(floating(self)) if n == 0 else jsp.polygamma(n, floating(self)),
-        aten.mvlgamma: lambda self, p: jsp.multigammaln(floating(self), p),
-        aten.special_zeta.default: _binary(jsp.zeta),
-        aten.special_zeta.self_scalar: _binary(jsp.zeta),
-        aten.special_zeta.other_scalar: _binary(jsp.zeta),
+        aten.polygamma: lambda n, self: _unary(lambda x: polygamma(n, x))(self),
+        aten.mvlgamma: lambda self, p: _unary(lambda x: jsp.multigammaln(x, p))(self),
+        aten.special_zeta.default: _binary(zeta),
+        aten.special_zeta.self_scalar: _binary(zeta),
+        aten.special_zeta.other_scalar: _binary(zeta),
         aten.xlogy: _binary(xlogy),
         aten.special_xlog1py: _binary(xlog1py),
-        aten.i0: _unary(jsp.i0),
+        aten.i0: _unary(i0),
         aten.special_i0e: _unary(jsp.i0e),
         aten.special_i1: _unary(jsp.i1),
         aten.special_i1e: _unary(jsp.i1e),
-        aten.special_modified_bessel_i0: _unary(jsp.i0),
+        aten.special_modified_bessel_i0: _unary(i0),
         aten.special_modified_bessel_i1: _unary(jsp.i1),
     }
 )
@@ -101,7 +157,7 @@ def logit(self, eps):
     return lax.log(x / (1 - x))
 
 
-# The first two polynomials' difference from 1 and x: p1 = a x + b; then p[k+1] = (c x + d) p[k] - e p[k-1].
+# p0 = 1, p1 = a x + b, then p[k+1] = (c x + d) p[k] - e p[k-1].
 RECURRENCES = {
     "chebyshev_polynomial_t": (1, 0, lambda k: (2, 0, 1)),
     "chebyshev_polynomial_u": (2, 0, lambda k: (2, 0, 1)),

@@ -1,0 +1,77 @@
+"""The few Python functions of torch's own that read a tensor's values, replaced during a trace.
+
+Each replacement computes the same without looking: a check of the values is left out, a hint that
+only chooses a faster kernel is not given. Outside a trace, also in other threads, the original
+runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch.nn import functional as F
+from torch.nn.modules import batchnorm, transformer
+
+
+def detect_is_causal_mask(original, mask, is_causal=None, size=None):
+    """The hint that a mask is causal: the mask itself says it, too."""
+    return is_causal is True
+
+
+def batch_norm(original, self, input):
+    """momentum=None is a cumulative average: torch turns the count of batches into a Python float."""
+    if not (self.training and self.track_running_stats and self.momentum is None):
+        return original(self, input)
+    before = self.running_mean.clone(), self.running_var.clone()
+    self.momentum = 1.0
+    try:
+        out = original(self, input)
+    finally:
+        self.momentum = None
+    for buffer, old in zip((self.running_mean, self.running_var), before):
+        buffer.copy_(old + (buffer - old) / self.num_batches_tracked)
+    return out
+
+
+def gaussian_nll_loss(original, input, target, var, full=False, eps=1e-6, reduction="mean"):
+    """torch first checks that no variance is negative."""
+    if not isinstance(var, torch.Tensor):
+        return original(input, target, var, full, eps, reduction)
+    if var.size() != input.size() and input.size()[:-1] == var.size():
+        var = var.unsqueeze(-1)
+    var = var + (var.clamp(min=eps) - var).detach()
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
+    return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
+
+
+PATCHES: list[tuple[object, str, Callable]] = [
+    (transformer, "_detect_is_causal_mask", detect_is_causal_mask),
+    (batchnorm._BatchNorm, "forward", batch_norm),
+    (F, "gaussian_nll_loss", gaussian_nll_loss),
+]
+
+
+@contextlib.contextmanager
+def patched(active: Callable[[], bool]) -> Iterator[None]:
+    """All patches, for the threads in which ``active()``."""
+    originals = [getattr(owner, name) for owner, name, _ in PATCHES]
+    for (owner, name, patch), original in zip(PATCHES, originals):
+        setattr(owner, name, _choose(patch, original, active))
+    try:
+        yield
+    finally:
+        for (owner, name, _), original in zip(PATCHES, originals):
+            setattr(owner, name, original)
+
+
+def _choose(patch, original, active):
+    @functools.wraps(original)
+    def function(*args, **kwargs):
+        return patch(original, *args, **kwargs) if active() else original(*args, **kwargs)
+
+    return function

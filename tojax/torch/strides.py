@@ -1,0 +1,135 @@
+"""Where the elements of a tensor would lie in torch's memory.
+
+JAX arrays have no strides, but torch code decides by them: ``contiguous`` and ``reshape`` give a
+copy or an alias, and only an alias hands later in-place writes to the original; ``as_strided``
+counts in them. So a wrapper tensor reports the strides that torch would have given it: a view those
+of torch's own view, an elementwise result those of its operands, anything else is contiguous.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from jax import lax
+
+from tojax.errors import Unsupported
+from tojax.torch.tensor import JaxTensor
+
+aten = torch.ops.aten
+Layout = tuple[tuple[int, ...], int]  # strides and offset, in elements
+# Elementwise, though torch does not tag them as such.
+KEEPS = {"clone", "_to_copy", "zeros_like", "ones_like", "full_like", "empty_like"}
+KEEPS |= {"rand_like", "randn_like", "randint_like", "bernoulli", "native_dropout"}
+# Written copies of their first argument, and what functionalization makes of in-place writes.
+WRITTEN = set(
+    ["copy", "fill", "zero", "put", "index_put", "_unsafe_index_put", "_index_put_impl", "index_add", "index_copy", "index_fill", "index_reduce", "masked_fill", "masked_scatter", "scatter", "scatter_add", "scatter_reduce", "slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "uniform", "normal_functional", "exponential"]
+)
+STRIDED = {aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default}
+
+
+def kind_of(op) -> str | None:
+    """How results lie in memory: a "view", in the order of the operands ("keeps") or of the first
+    one ("written"), or contiguous (None).
+    """
+    returns = op._schema.returns
+    if (
+        len(returns) == 1
+        and returns[0].alias_info is not None
+        and not returns[0].alias_info.is_write
+    ):
+        return "view"
+    name = op._schema.name.split("::")[1]
+    if name in WRITTEN:
+        return "written"
+    return "keeps" if name in KEEPS or torch.Tag.pointwise in op.tags else None
+
+
+def layout_of(kind, op, shape, operands, args, kwargs, place=0) -> Layout | None:
+    """Strides and offset of result number ``place``; None for contiguous memory of its own."""
+    if kind == "view":
+        return _of_view(op, args, kwargs, place)
+    if kind is None:
+        return None
+    if (wanted := kwargs.get("memory_format")) not in (None, torch.preserve_format):
+        strides = torch.empty(shape, memory_format=wanted, device="meta").stride()
+        return None if wanted is torch.contiguous_format else (strides, 0)
+    operands = operands[:1] if kind == "written" else operands
+    if all(t.is_contiguous() for t in operands):
+        return None
+    return _elementwise(tuple(shape), tuple((tuple(t.shape), t.stride()) for t in operands))
+
+
+def _of_view(op, args, kwargs, place) -> Layout | None:
+    if op is aten.as_strided.default:
+        self, _, stride, offset = (*args, None)[:4]
+        return tuple(stride), self.storage_offset() if offset is None else offset
+    try:
+        out = op(to_meta(args[0]), *args[1:], **kwargs)
+    except (
+        RuntimeError
+    ):  # torch would not have made this view: the base lies otherwise in its memory
+        return None
+    out = out[place] if isinstance(out, (list, tuple)) else out
+    if out.is_contiguous() and not out.storage_offset():
+        return None
+    return out.stride(), out.storage_offset()
+
+
+@lru_cache(4096)
+def _elementwise(shape, operands) -> Layout | None:
+    """What torch's TensorIterator chooses, by torch's own account of it."""
+    metas = [torch.empty_strided(*o, device="meta") for o in operands]
+    metas = [m.expand(shape) for m in metas if m.dim()]
+    strides = torch._prims_common.compute_elementwise_output_strides(*metas)
+    own = torch.empty_strided(shape, strides, device="meta")
+    return None if own.is_contiguous() else (tuple(strides), 0)
+
+
+def to_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """Shape, strides, offset and dtype without values."""
+    offset = tensor.storage_offset()
+    if not offset:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    span = (
+        1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    )
+    memory = torch.empty(offset + span, dtype=tensor.dtype, device="meta")
+    return memory.as_strided(tensor.shape, tensor.stride(), offset)
+
+
+def rebase(op, args, kwargs) -> tuple[Any, ...]:
+    """An as_strided call's arguments for a lowering that sees the whole memory, in its order."""
+    self, *rest = args
+    at = 1 if op is not aten.as_strided_scatter.default else 2
+    given = dict(zip(("size", "stride", "storage_offset"), args[at:])) | kwargs
+    offset = given.get("storage_offset")
+    offset = self.storage_offset() if offset is None else offset
+    if at == 2:
+        if not self.is_contiguous():
+            raise Unsupported(
+                "writing through as_strided of a tensor that is not contiguous",
+                where=str(tuple(self.shape)),
+                do="call as_strided on the tensor that owns the memory",
+            )
+        own = offset - self.storage_offset()
+        return (self, rest[0], given["size"], given["stride"], own), {}
+    base = self
+    while base.made_by is not None:
+        base = base.made_by[1][0]
+        if base.dtype.itemsize != self.dtype.itemsize:
+            raise Unsupported(
+                "as_strided of a view with another item size",
+                why="its strides count in other elements than its base has",
+                do="clone the view first",
+            )
+    return (in_memory_order(base), given["size"], given["stride"], offset), {}
+
+
+def in_memory_order(base: JaxTensor) -> JaxTensor:
+    """The tensor with its axes in the order of its strides, which makes it contiguous."""
+    if base.is_contiguous():
+        return base
+    order = sorted(range(base.dim()), key=lambda i: -base.stride(i))
+    return JaxTensor(lax.transpose(base.array, order), base.dtype, base.origins)
