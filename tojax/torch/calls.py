@@ -33,6 +33,7 @@ class Call:
         self.params = self.signature.params
         self.random = self.signature.random
         self.kind = strides.kind_of(op)
+        self.view = self.kind == "view"
         self.factory = (
             not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
         )
@@ -137,7 +138,7 @@ class Call:
             self.kind, self.op, out.shape, operands, args, kwargs, place
         )
         result = JaxTensor(out, dtype, origins, layout)
-        if self.kind == "view":
+        if self.view:
             result.made_by = (self.op, args, kwargs)
         return result
 
@@ -160,7 +161,10 @@ class Call:
     def _by_meta(self, dtype, args, kwargs, place) -> torch.dtype:
         """Asks torch's own shape function for the dtype of one result."""
         args, kwargs = tree_map_only(torch.Tensor, strides.to_meta, (args, kwargs))
-        out = self.op(*args, **kwargs)
+        try:
+            out = self.op(*args, **kwargs)
+        except RuntimeError:  # some shape functions refuse the mixed dtypes that their kernels take
+            return dtype
         exact = (out[place] if isinstance(out, (tuple, list)) else out).dtype
         return exact if dtypes.WIDE.get(exact) is dtype else dtype
 

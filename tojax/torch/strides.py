@@ -23,9 +23,11 @@ Layout = tuple[tuple[int, ...], int]  # strides and offset, in elements
 KEEPS = {"clone", "_to_copy", "zeros_like", "ones_like", "full_like", "empty_like"}
 KEEPS |= {"rand_like", "randn_like", "randint_like", "bernoulli", "native_dropout"}
 # Written copies of their first argument, and what functionalization makes of in-place writes.
-WRITTEN = set(
-    ["copy", "fill", "zero", "put", "index_put", "_unsafe_index_put", "_index_put_impl", "index_add", "index_copy", "index_fill", "index_reduce", "masked_fill", "masked_scatter", "scatter", "scatter_add", "scatter_reduce", "slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "uniform", "normal_functional", "exponential"]
-)
+WRITTEN = {"copy", "fill", "zero", "put", "index_put", "_unsafe_index_put", "_index_put_impl"}
+WRITTEN |= {"index_add", "index_copy", "index_fill", "index_reduce", "masked_fill"}
+WRITTEN |= {"masked_scatter", "scatter", "scatter_add", "scatter_reduce", "slice_scatter"}
+WRITTEN |= {"select_scatter", "diagonal_scatter", "as_strided_scatter"}
+WRITTEN |= {"uniform", "normal_functional", "exponential"}
 STRIDED = {aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default}
 
 
@@ -33,12 +35,8 @@ def kind_of(op) -> str | None:
     """How results lie in memory: a "view", in the order of the operands ("keeps") or of the first
     one ("written"), or contiguous (None).
     """
-    returns = op._schema.returns
-    if (
-        len(returns) == 1
-        and returns[0].alias_info is not None
-        and not returns[0].alias_info.is_write
-    ):
+    alias = op._schema.returns[0].alias_info if len(op._schema.returns) == 1 else None
+    if alias is not None and not alias.is_write:
         return "view"
     name = op._schema.name.split("::")[1]
     if name in WRITTEN:
@@ -65,23 +63,29 @@ def _of_view(op, args, kwargs, place) -> Layout | None:
     if op is aten.as_strided.default:
         self, _, stride, offset = (*args, None)[:4]
         return tuple(stride), self.storage_offset() if offset is None else offset
-    try:
-        out = op(to_meta(args[0]), *args[1:], **kwargs)
-    except (
-        RuntimeError
-    ):  # torch would not have made this view: the base lies otherwise in its memory
-        return None
+    out = as_meta(op, args, kwargs)
     out = out[place] if isinstance(out, (list, tuple)) else out
-    if out.is_contiguous() and not out.storage_offset():
+    if out is None or (out.is_contiguous() and not out.storage_offset()):
         return None
     return out.stride(), out.storage_offset()
+
+
+def as_meta(op, args, kwargs):
+    """torch's own view; None where torch would have copied, or the base lies otherwise."""
+    try:
+        return op(to_meta(args[0]), *args[1:], **kwargs)
+    except RuntimeError:
+        return None
 
 
 @lru_cache(4096)
 def _elementwise(shape, operands) -> Layout | None:
     """What torch's TensorIterator chooses, by torch's own account of it."""
     metas = [torch.empty_strided(*o, device="meta") for o in operands]
-    metas = [m.expand(shape) for m in metas if m.dim()]
+    try:
+        metas = [m.expand(shape) for m in metas if m.dim()]
+    except RuntimeError:  # not elementwise after all
+        return None
     strides = torch._prims_common.compute_elementwise_output_strides(*metas)
     own = torch.empty_strided(shape, strides, device="meta")
     return None if own.is_contiguous() else (tuple(strides), 0)
@@ -92,10 +96,8 @@ def to_meta(tensor: torch.Tensor) -> torch.Tensor:
     offset = tensor.storage_offset()
     if not offset:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-    span = (
-        1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
-    )
-    memory = torch.empty(offset + span, dtype=tensor.dtype, device="meta")
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else -1
+    memory = torch.empty(offset + last + 1, dtype=tensor.dtype, device="meta")
     return memory.as_strided(tensor.shape, tensor.stride(), offset)
 
 
@@ -110,13 +112,13 @@ def rebase(op, args, kwargs) -> tuple[Any, ...]:
         if not self.is_contiguous():
             raise Unsupported(
                 "writing through as_strided of a tensor that is not contiguous",
-                where=str(tuple(self.shape)),
+                why="which of its elements lie where is not worked out",
                 do="call as_strided on the tensor that owns the memory",
             )
         own = offset - self.storage_offset()
         return (self, rest[0], given["size"], given["stride"], own), {}
     base = self
-    while base.made_by is not None:
+    while base.made_by is not None and as_meta(*base.made_by) is not None:
         base = base.made_by[1][0]
         if base.dtype.itemsize != self.dtype.itemsize:
             raise Unsupported(

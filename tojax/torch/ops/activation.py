@@ -84,7 +84,9 @@ def _prelu(self, weight):
 
 def _per_channel(weight, rank):
     """One weight for all, or one per index of axis 1."""
-    return weight if weight.ndim == 0 or rank < 2 else weight.reshape(-1, *[1] * (rank - 2))
+    if rank < 2:
+        return weight.reshape([-1] * min(rank, weight.ndim)) if weight.size == 1 else weight
+    return weight if weight.ndim == 0 else weight.reshape(-1, *[1] * (rank - 2))
 
 
 def _gate(x, dim):

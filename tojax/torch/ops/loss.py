@@ -173,3 +173,19 @@ with contextlib.suppress(ImportError):  # newer releases of torch have it
     _name = "_linear_cross_entropy_batch_chunked"
     lowers(getattr(torch.ops.torch_nn, _name))(linear_cross_entropy)
     lowers(getattr(torch.ops.torch_nn, _name + "_no_reduction"))(linear_cross_entropy_each)
+
+
+@lowers(aten.multilabel_margin_loss)
+def multilabel_margin_loss(self, target, reduction):
+    """A row's targets end at its first negative one."""
+    x, at = (a.reshape(1, -1) if a.ndim < 2 else a for a in (self, target))
+    known = jnp.cumprod(at >= 0, -1).astype(bool)
+    at = jnp.where(known, at, 0)
+    rows = jnp.arange(len(x))[:, None]
+    is_target = jnp.zeros(x.shape, bool).at[rows, at].max(known)
+    gaps = 1 - jnp.take_along_axis(x, at, -1)[:, :, None] + x[:, None, :]
+    counted = known[:, :, None] & ~is_target[:, None, :]
+    loss = jnp.where(counted, jax.nn.relu(gaps), 0).sum((1, 2)) / x.shape[-1]
+    if reduction:
+        return loss.mean() if reduction == 1 else loss.sum()
+    return loss.reshape(self.shape[:-1])

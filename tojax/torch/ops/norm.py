@@ -96,7 +96,16 @@ def batch_norm_of(input, weight, bias, running_mean, running_var, training, mome
 
 
 def running_statistics(input, running_mean, running_var, mean, variance, momentum):
-    """Their next values, from statistics with kept dimensions; the unbiased variance runs."""
+    """Their next values, from statistics with kept dimensions; the unbiased variance runs.
+
+    An empty batch leaves them as they are.
+    """
+    if not input.size:
+        return [running_mean, running_var]
+    return list(_moved(input, running_mean, running_var, mean, variance, momentum))
+
+
+def _moved(input, running_mean, running_var, mean, variance, momentum):
     count = input.size // mean.size
     pairs = (running_mean, mean), (running_var, variance * (count / max(count - 1, 1)))
     for old, new in pairs:
