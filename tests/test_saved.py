@@ -74,7 +74,7 @@ def test_calls_that_were_not_saved_are_refused(tmp_path):
 
 
 def test_damaged_folders(tmp_path):
-    with pytest.raises(BadCheckpoint, match="no folder that model.save wrote"):
+    with pytest.raises(BadCheckpoint, match=r"no folder that model\.save wrote"):
         tojax.load(tmp_path)
     tojax.from_torch(torch.nn.Linear(3, 2)).save(tmp_path / "m", X)
     (tmp_path / "m" / "params.safetensors").write_bytes(b"short")

@@ -214,6 +214,13 @@ def load(folder: str | os.PathLike) -> Model:
 
     Raises:
       BadCheckpoint: the folder is none, or damaged.
+
+    Example:
+      >>> import numpy as np, tempfile, torch
+      >>> folder = tempfile.mkdtemp() + "/relu"
+      >>> tojax.from_torch(torch.nn.ReLU()).save(folder, np.ones(3, np.float32))
+      >>> tojax.load(folder)(np.array([-1, 0, 2], np.float32)).tolist()
+      [0.0, 0.0, 2.0]
     """
     return Model(*saved.read(folder))
 

@@ -49,7 +49,7 @@ def encode(tokenizer: Any, prompt: str) -> np.ndarray:
 
 
 def stream(
-    model: Any, tokenizer: Any, ids: np.ndarray, max_new_tokens: int, on_token: Any = None
+    model: Any, tokenizer: Any, ids: Any, max_new_tokens: int, on_token: Any = None
 ) -> np.ndarray:
     """Prints prompt and continuation as it comes."""
     from transformers import TextStreamer

@@ -10,7 +10,7 @@ from rich.table import Table
 
 def ops(name: str, markdown: bool) -> None:
     """See ``tojax ops --help``."""
-    from tojax.torch.table import table
+    from tojax.torch.schema import table
 
     rows = [r for r in table.values() if name in r.signature.name]
     rows.sort(key=lambda r: r.signature.name)

@@ -30,7 +30,6 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
 
         found = find(source, allow_pickle=allow_pickle)
         bar.update("importing torch, transformers and JAX")
-        import jax
         import torch
 
         import tojax
@@ -49,18 +48,7 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
         convert, model = _timed(lambda: tojax.from_torch(module))
         bar.update("running PyTorch")
         torch_times, want = _torch_times(torch, module, given)
-        bar.update("tracing")
-        step = jax.jit(
-            lambda params, state, kwargs: _arrays(model.apply(params, state=state, **kwargs))
-        )
-        arrays = {k: model.source.as_array(torch.from_numpy(v)) for k, v in given.items()}
-        trace, traced = _timed(lambda: step.trace(model.params, model.state, arrays))
-        bar.update("compiling")
-        compile_, compiled = _timed(lambda: traced.lower().compile())
-        bar.update("running JAX")
-        call = lambda: jax.block_until_ready(compiled(model.params, model.state, arrays))
-        first, got = _timed(call)
-        following = min(_timed(call)[0] for _ in range(REPEATS))
+        jax_times, got = _jax_times(bar, model, given)
     console.print(f"[bold]{model.source.name}[/bold] from {found.folder}")
     console.print(_size(model))
     difference, name = _difference(want, got)
@@ -68,7 +56,7 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
     console.print(
         f"largest difference to PyTorch: {difference:.2e} of the largest value ({name}, {kind})"
     )
-    console.print(_table(imports, load, convert, trace, compile_, first, following, torch_times))
+    console.print(_table((imports, load, convert, *jax_times), torch_times))
     if difference > TOLERANCE.get(kind, 5e-2):
         status.print("error: JAX and PyTorch disagree")
         sys.exit(3)
@@ -99,6 +87,23 @@ def _torch_times(torch, module, given) -> tuple[tuple[float, float], dict[str, n
     first, out = _timed(call)
     following = min(_timed(call)[0] for _ in range(REPEATS))
     return (first, following), {k: v.float().numpy() for k, v in _floats(out, torch.Tensor).items()}
+
+
+def _jax_times(bar, model, given) -> tuple[tuple[float, ...], dict[str, Any]]:
+    """((trace, compile, first, following), outputs)"""
+    import jax
+    import torch
+
+    bar.update("tracing")
+    step = jax.jit(lambda p, s, kwargs: _arrays(model.apply(p, state=s, **kwargs)))
+    arrays = {k: model.source.as_array(torch.from_numpy(v)) for k, v in given.items()}
+    trace, traced = _timed(lambda: step.trace(model.params, model.state, arrays))
+    bar.update("compiling")
+    compile_, compiled = _timed(lambda: traced.lower().compile())
+    bar.update("running JAX")
+    call = lambda: jax.block_until_ready(compiled(model.params, model.state, arrays))
+    first, got = _timed(call)
+    return (trace, compile_, first, min(_timed(call)[0] for _ in range(REPEATS))), got
 
 
 def _floats(out, kind) -> dict[str, Any]:
@@ -132,25 +137,16 @@ def _size(model) -> str:
     return f"{count / 1e6:.2f} M parameters, {size / 1e6:.1f} MB"
 
 
-def _table(imports, load, convert, trace, compile_, first, following, torch_times) -> Table:
+def _table(ours: tuple[float, ...], theirs: tuple[float, float]) -> Table:
+    """``ours`` is imports, load, convert, trace, compile, first, following; ``theirs`` the last."""
     table = Table(title="time in milliseconds", title_justify="left")
     table.add_column("step")
-    table.add_column("JAX", justify="right")
-    table.add_column("PyTorch", justify="right")
-    table.add_column("JAX / PyTorch", justify="right")
-    for name, seconds in (
-        ("imports", imports),
-        ("load", load),
-        ("convert", convert),
-        ("trace", trace),
-        ("compile", compile_),
-    ):
+    for name in ("JAX", "PyTorch", "JAX / PyTorch"):
+        table.add_column(name, justify="right")
+    for name, seconds in zip(("imports", "load", "convert", "trace", "compile"), ours):
         table.add_row(name, f"{1e3 * seconds:.1f}")
-    for name, ours, theirs in (
-        ("first run", first, torch_times[0]),
-        ("following runs", following, torch_times[1]),
-    ):
-        table.add_row(name, f"{1e3 * ours:.2f}", f"{1e3 * theirs:.2f}", f"{ours / theirs:.2f}")
+    for name, mine, other in zip(("first run", "following runs"), ours[-2:], theirs):
+        table.add_row(name, f"{1e3 * mine:.2f}", f"{1e3 * other:.2f}", f"{mine / other:.2f}")
     return table
 
 
@@ -163,7 +159,7 @@ def _write(console, model, tokenizer, ids, max_new_tokens, start) -> None:
     )
     count = out.shape[1] - ids.shape[1]
     tokens = (
-        (len(seen) - 2) / (seen[-1] - seen[1])
+        (len(seen) - 3) / (seen[-1] - seen[2])  # both programs are compiled by then
         if len(seen) > 3
         else count / (time.perf_counter() - began)
     )

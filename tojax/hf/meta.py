@@ -14,8 +14,8 @@ from tojax.errors import MissingOps
 from tojax.hf import inputs
 from tojax.hf.checkpoint import Checkpoint
 from tojax.hf.load import model_class, quiet
+from tojax.torch.schema import table
 from tojax.torch.source import source_of
-from tojax.torch.table import table
 from tojax.torch.trace import watching
 
 

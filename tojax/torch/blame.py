@@ -11,7 +11,7 @@ import jax
 import torch
 
 from tojax.errors import ForwardFailed, MissingOps
-from tojax.torch.table import read, table
+from tojax.torch.schema import read, table
 
 HERE = Path(__file__).resolve().parents[1]
 NOT_THE_USERS = tuple(

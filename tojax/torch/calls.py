@@ -18,7 +18,7 @@ from tojax.errors import Unsupported
 from tojax.table import REQUIRED, Row
 from tojax.torch import blame, dtypes, strides, weights
 from tojax.torch.hidden import HIDDEN_WRITES
-from tojax.torch.table import read, table
+from tojax.torch.schema import read, table
 from tojax.torch.tensor import JaxTensor
 
 NARROW = {torch.int32, torch.float32, torch.complex64}

@@ -23,7 +23,7 @@ def detect_is_causal_mask(original, mask, is_causal=None, size=None):
 
 
 def batch_norm(original, self, input):
-    """momentum=None is a cumulative average: torch turns the count of batches into a Python float."""
+    """A cumulative average (momentum=None): torch makes a Python float of the batch count."""
     if not (self.training and self.track_running_stats and self.momentum is None):
         return original(self, input)
     before = self.running_mean.clone(), self.running_var.clone()

@@ -87,8 +87,11 @@ class TorchSource:
         trees.register((args, kwargs))
         arguments.check(self.signature, args, kwargs)
         names = tuple(trees.names(args, kwargs, self.positional))
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
         with tracing(rng, (*names, "the parameters", "the state")) as trace:
-            args, kwargs = self._inputs(args, kwargs)
+            lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
+            args, kwargs = jax.tree.unflatten(structure, lifted)
             tensors = self._weights(params, 1 << len(names)) | self._weights(state, 2 << len(names))
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
                 out = self.module(*args, **kwargs)
@@ -99,20 +102,6 @@ class TorchSource:
                 )
                 written = after()
         return out, written
-
-    def _inputs(self, args, kwargs):
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        for i, leaf in enumerate(leaves):
-            if isinstance(leaf, trees.Constant):
-                leaves[i] = lift(torch.from_numpy(leaf.array))
-            elif isinstance(leaf, torch.Tensor):
-                leaves[i] = lift(JaxTensor(weights.to_jax(leaf), leaf.dtype, 1 << i))
-            elif trees.is_array(leaf):
-                dtype = (
-                    TO_TORCH[leaf.dtype] if isinstance(leaf, np.ndarray) else of_input(leaf.dtype)
-                )
-                leaves[i] = lift(JaxTensor(jax.numpy.asarray(leaf), dtype, 1 << i))
-        return jax.tree.unflatten(structure, leaves)
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         dtypes = self.slots.dtypes
@@ -128,6 +117,19 @@ class TorchSource:
             for name, array in {**params, **state}.items():
                 self.slots.tensors[name].copy_(weights.to_torch(array))
         return self.module
+
+
+def _wrapped(leaf: Any, origin: int) -> Any:
+    """An input leaf as a tensor: a constant of the trace if its values are known, else traced."""
+    if isinstance(leaf, trees.Constant):
+        return torch.from_numpy(leaf.array)
+    if isinstance(leaf, torch.Tensor):
+        return JaxTensor(weights.to_jax(leaf), leaf.dtype, origin)
+    if not trees.is_array(leaf):
+        return leaf
+    exact = isinstance(leaf, np.ndarray)  # JAX may have narrowed other arrays already
+    dtype = TO_TORCH[leaf.dtype] if exact else of_input(leaf.dtype)
+    return JaxTensor(jax.numpy.asarray(leaf), dtype, origin)
 
 
 def source_of(module: torch.nn.Module) -> TorchSource:

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from jax import lax
 
+from tojax.dtypes import x64
 from tojax.errors import Unsupported
+from tojax.torch.dtypes import WIDE
 from tojax.torch.tensor import JaxTensor
 
 aten = torch.ops.aten
@@ -63,11 +65,22 @@ def _of_view(op, args, kwargs, place) -> Layout | None:
     if op is aten.as_strided.default:
         self, _, stride, offset = (*args, None)[:4]
         return tuple(stride), self.storage_offset() if offset is None else offset
+    if op is aten.view.dtype:
+        _same_bits(args[0].dtype, args[1])
     out = as_meta(op, args, kwargs)
     out = out[place] if isinstance(out, (list, tuple)) else out
     if out is None or (out.is_contiguous() and not out.storage_offset()):
         return None
     return out.stride(), out.storage_offset()
+
+
+def _same_bits(old: torch.dtype, new: torch.dtype) -> None:
+    if old is not new and not x64() and (old in WIDE or new in WIDE):
+        raise Unsupported(
+            f"the bits of {old} seen as {new}",
+            why="JAX keeps 32 bits of 64-bit types unless x64 is on",
+            do='call jax.config.update("jax_enable_x64", True) first',
+        )
 
 
 def as_meta(op, args, kwargs):

@@ -12,7 +12,7 @@ from jax import lax
 from tojax.errors import Unsupported
 from tojax.torch.ops._operands import along, cast, floating, select, wide
 from tojax.torch.ops.pointwise import clamp
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

@@ -8,7 +8,7 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 

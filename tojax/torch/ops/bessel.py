@@ -15,7 +15,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops._operands import floating
-from tojax.torch.table import table
+from tojax.torch.schema import table
 
 aten = torch.ops.aten
 

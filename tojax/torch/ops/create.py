@@ -13,7 +13,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops._operands import cast, common, default_float, default_int, number, operands
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 
@@ -112,8 +112,9 @@ table.update(
 
 @lowers(aten.linspace)
 def linspace(start, end, steps, dtype):
-    """Counted from both ends, so that both are exact."""
+    """Counted from both ends, so that both are exact; for an integer dtype the bounds are cut first."""
     dtype = dtype or _float_of(start, end)
+    start, end = _bounds(start, end, dtype)
     kind = dtype if dtype.kind in "fc" else np.promote_types(default_float(), np.float32)
     start, end = jnp.asarray(start, kind), jnp.asarray(end, kind)
     if steps == 1:
@@ -129,9 +130,14 @@ def _float_of(start, end):
     return common(1j if jnp.iscomplexobj(start) or jnp.iscomplexobj(end) else 1.0)
 
 
+def _bounds(start, end, dtype):
+    return (jnp.trunc(start), jnp.trunc(end)) if dtype.kind in "iu" else (start, end)
+
+
 @lowers(aten.logspace)
 def logspace(start, end, steps, base, dtype):
     dtype = dtype or _float_of(start, end)
+    start, end = _bounds(start, end, dtype)
     return (base ** linspace(start, end, steps, _float_of(start, end))).astype(dtype)
 
 

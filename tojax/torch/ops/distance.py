@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 

@@ -9,7 +9,7 @@ from jax import lax
 
 from tojax.torch.ops._operands import default_int, wide
 from tojax.torch.ops.index import FAST, known, rows
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 SUM, MEAN, MAX = range(3)

@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 
 @lowers("transformers.grouped_mm_fallback")
 def grouped_mm_fallback(input, weight, offs):
-    """``offs`` are the ends of the groups; rows behind the last are zero, as ragged_dot leaves them."""
+    """``offs`` are the ends of the groups; ragged_dot leaves rows behind the last zero."""
     return jax.lax.ragged_dot(input, weight, jnp.diff(offs, prepend=0).astype(jnp.int32))

@@ -8,7 +8,7 @@ from jax import lax
 
 from tojax.torch.ops._operands import floating
 from tojax.torch.ops.window import unfold_backward
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 FORWARD = ("backward", "ortho", "forward")  # by torch's number: not scaled, by sqrt(n), by n

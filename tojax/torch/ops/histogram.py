@@ -12,7 +12,7 @@ from jax import lax
 from tojax.dtypes import canonical
 from tojax.torch.ops._operands import default_int, floating
 from tojax.torch.ops.create import linspace
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

@@ -18,7 +18,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops._operands import broadcast, cast, default_int, number
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 FAST = "promise_in_bounds"

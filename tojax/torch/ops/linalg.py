@@ -14,8 +14,8 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.ops._operands import default_int
-from tojax.torch.table import lowers, table
+from tojax.torch.ops._operands import cast, default_int, wide
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 
@@ -104,7 +104,7 @@ table.update(
         aten.linalg_det: lambda A: det(A),
         aten.inverse: jnp.linalg.inv,
         aten.linalg_inv: jnp.linalg.inv,
-        aten.linalg_matrix_exp: jax.scipy.linalg.expm,
+        aten.linalg_matrix_exp: lambda self: cast(jax.scipy.linalg.expm(wide(self)), self.dtype),
         aten._linalg_check_errors: lambda info, api_name, is_matrix: None,
     }
 )

@@ -9,7 +9,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops.matmul import linear
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2

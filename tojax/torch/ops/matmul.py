@@ -5,7 +5,7 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 

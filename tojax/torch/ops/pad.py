@@ -9,7 +9,7 @@ from jax import lax
 
 from tojax.errors import Unsupported
 from tojax.torch.ops._operands import number
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}

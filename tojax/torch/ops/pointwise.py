@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import math
 
+import jax
 import jax.numpy as jnp
 import torch
 from jax import lax
 
-from tojax.torch.ops._operands import common, exact, floating, is_number, operands, select
-from tojax.torch.table import lowers, table
+from tojax.torch.ops._operands import (
+    common,
+    default_int,
+    exact,
+    floating,
+    is_number,
+    operands,
+    select,
+)
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 
@@ -64,7 +73,7 @@ table.update(
         aten.abs: lambda self: self if self.dtype.kind in "bu" else lax.abs(self),
         aten.neg: lax.neg,
         aten.positive: lambda self: self,
-        aten.square: lambda self: mul(self, self),
+        aten.square: lambda self: mul(powers_of(self), powers_of(self)),
         aten.sgn: lambda self: self if self.dtype.kind == "b" else lax.sign(self),
         aten.signbit: lambda self: (
             jnp.zeros(self.shape, bool) if self.dtype.kind in "bu" else jnp.signbit(self)
@@ -95,8 +104,8 @@ table.update(
         ),
         aten.atan2: _float_binary(lax.atan2),
         aten.hypot: _binary(jnp.hypot),
-        aten.nextafter: _binary(
-            lambda x, y: lax.nextafter(lax.stop_gradient(x), lax.stop_gradient(y))
+        aten.nextafter: lambda self, other: nextafter(
+            *jnp.broadcast_arrays(*operands(self, other))
         ),
         aten.copysign: _float_binary(jnp.copysign),
         aten.ldexp.Tensor: lambda self, other: floating(self) * jnp.exp2(floating(other)),
@@ -201,15 +210,15 @@ def pow_(self, exponent):
     if not exact(x):
         return lax.pow(x, y)
     if isinstance(exponent, int):
-        return lax.integer_pow(cast_bool(x), exponent)
-    x = cast_bool(x)
+        return lax.integer_pow(powers_of(x), exponent)
+    x = powers_of(x)
     sign = select((y & 1) == 1, x, x * x)
     return select(y < 0, select(abs(x) == 1, sign, 0), jnp.power(x, lax.max(y, _like(y, 0))))
 
 
-def cast_bool(x):
-    """torch computes powers of bools in int64."""
-    return x.astype(jnp.int_) if x.dtype.kind == "b" else x
+def powers_of(x):
+    """torch's powers of bools are int64."""
+    return x.astype(default_int()) if x.dtype.kind == "b" else x
 
 
 @lowers(aten.pow.Scalar)
@@ -227,6 +236,16 @@ def logaddexp(x, y):
     equal = (high == low) & ~jnp.isfinite(lax.real(high))
     difference = select(equal, _like(x, 0), low - high)
     return high + lax.log1p(lax.exp(difference))
+
+
+@jax.custom_jvp
+def nextafter(x, y):
+    return lax.nextafter(x, y)
+
+
+nextafter.defjvps(
+    lambda tangent, _, x, y: select(x == y, 0, tangent), lambda tangent, _, x, y: tangent * 0
+)
 
 
 @lowers(aten.sign)

@@ -22,7 +22,7 @@ from tojax.torch.ops._operands import (
     select,
     wide,
 )
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

@@ -21,7 +21,7 @@ from tojax.torch.ops._operands import (
     wide,
 )
 from tojax.torch.ops.pointwise import logaddexp
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

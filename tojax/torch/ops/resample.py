@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

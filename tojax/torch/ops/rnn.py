@@ -7,7 +7,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops.matmul import linear
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from jax import lax
 
 from tojax.torch.ops._operands import cast, exact, number
 from tojax.torch.ops.index import FAST, add, wrap
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from jax import lax
 
 from tojax.errors import Unsupported
 from tojax.torch.ops._operands import broadcast, cast, common
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

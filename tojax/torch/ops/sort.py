@@ -12,7 +12,7 @@ from jax import lax
 
 from tojax.torch.ops._operands import along, cast, common, default_int, number, select
 from tojax.torch.ops.reduce import pick
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

@@ -11,7 +11,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops._operands import cast, floating, number, operands, select, wide
-from tojax.torch.table import lowers, table
+from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
 

@@ -11,7 +11,7 @@ from jax import lax
 
 from tojax.errors import Unsupported
 from tojax.torch.ops._operands import broadcast, cast
-from tojax.torch.table import lowers
+from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 FEW = 32  # so many slices are faster than one gather, and their gradient is no scatter

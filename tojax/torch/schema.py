@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -67,4 +68,29 @@ def _lowerable(schema) -> bool:
 
 
 table = Table("torch", read, overloads)
-lowers = table.lowers
+
+
+def lowers(*ops) -> Callable[[Callable], Callable]:
+    """Decorator: this function is the lowering of these torch operators from now on.
+
+    Its parameters have the schema's names and order, without device, layout, memory format and
+    generator; an operator that draws random numbers gets ``rng``, a key, first. They come by
+    position: arrays, ``jnp`` dtypes, Python values, with defaults filled in.
+
+    Args:
+      *ops: overloads (``torch.ops.aten.add.Tensor``), packets (``torch.ops.aten.add``: all their
+        functional overloads) or names of operators that another library registers later.
+
+    Raises:
+      TableError: the parameters are not the schema's, or the operator writes to an argument.
+
+    Example:
+      >>> import torch, numpy as np
+      >>> torch.library.define("examples::twice", "(Tensor x) -> Tensor")
+      >>> @tojax.lowers(torch.ops.examples.twice)
+      ... def twice(x):
+      ...     return 2 * x
+      >>> tojax.from_torch(lambda x: torch.ops.examples.twice(x))(np.ones(2)).tolist()
+      [2.0, 2.0]
+    """
+    return table.lowers(*ops)
