@@ -101,13 +101,27 @@ def test_modes_are_new_models():
     assert not np.array_equal(model(X, rng=jax.random.key(0)), model.eval()(X))
 
 
-def test_params_are_copies():
-    module = torch.nn.Linear(3, 2)
+@pytest.mark.parametrize("size", [3, 1024])
+def test_params_are_copies(size):
+    module = torch.nn.Linear(size, size)
     model = tojax.from_torch(module)
     before = np.array(model.params["weight"])
     with torch.no_grad():
         module.weight.zero_()
     assert_close(model.params["weight"], before)
+    del module
+    donated = jax.jit(lambda x: x + 1, donate_argnums=0)(model.params["weight"])
+    assert_close(donated, before + 1)
+
+
+def test_large_weights_are_shared_until_torch_writes():
+    module = torch.nn.Linear(1024, 1024)
+    model = tojax.from_torch(module)
+    address = torch._C._data_address(module.weight)
+    assert model.params["weight"].unsafe_buffer_pointer() == address
+    jax.jit(lambda x: x + 1, donate_argnums=0)(model.params["weight"]).block_until_ready()
+    assert float(module.weight.detach().abs().max()) < 1
+    assert torch._C._data_address(module.weight) == address
 
 
 def test_to_torch_writes_back():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +13,15 @@ from tojax.dtypes import x64
 from tojax.errors import Unsupported
 from tojax.torch.dtypes import TO_JAX, TO_TORCH, WIDE
 
+SHARE = 1 << 20  # bytes; below, a copy costs less than the bookkeeping
+ALIGNED = 64  # bytes, what XLA asks of memory from outside
 _FUNCTIONALIZE = torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """A copy of a torch tensor as a JAX array; 64-bit types are narrowed while x64 is off.
+    """A torch tensor as a JAX array of its own; 64-bit types are narrowed while x64 is off.
+
+    Large tensors share their memory until torch writes to it (copy on write).
 
     Raises:
       Unsupported: a 64-bit integer does not fit 32 bits, or the tensor is sparse, quantized or on
@@ -38,6 +44,8 @@ def _to_jax(tensor: torch.Tensor) -> jax.Array:
         )
     if tensor.dtype in WIDE and not x64():
         tensor = _narrow(tensor)
+    if (shared := _shared(tensor)) is not None:
+        return shared
     copy = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
     if copy.numel() == 0:
         return jnp.zeros(copy.shape, TO_JAX[copy.dtype])
@@ -45,6 +53,24 @@ def _to_jax(tensor: torch.Tensor) -> jax.Array:
         return jnp.asarray(copy.numpy())
     # The copy belongs to nobody else, so JAX takes over its memory instead of copying again.
     return jax.dlpack.from_dlpack(copy)
+
+
+def _shared(tensor: torch.Tensor) -> jax.Array | None:
+    """The tensor's own memory as an array where that is safe: large, on the CPU, copied on write.
+
+    torch gives the writer, whoever it is, a copy of its own; JAX never writes to memory from outside.
+    """
+    size = tensor.numel() * tensor.element_size()
+    fits = tensor.device.type == "cpu" and tensor.is_contiguous() and size >= SHARE
+    if not fits or tensor.is_conj() or tensor.is_neg() or torch._C._data_address(tensor) % ALIGNED:
+        return None
+    try:
+        clone = torch._lazy_clone(tensor)
+    except RuntimeError:  # memory that is not torch's: mapped files, other processes
+        return None
+    memory = (ctypes.c_char * size).from_address(torch._C._data_address(clone))
+    memory.owner = clone  # type: ignore[attr-defined]
+    return jax.dlpack.from_dlpack(torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape))
 
 
 def _narrow(tensor: torch.Tensor) -> torch.Tensor:

@@ -113,6 +113,13 @@ def select(condition, x, y):
     return lax.select(*[broadcast(v, shape) for v in (condition, x, y)])
 
 
+def absolute(x):
+    """|x| with gradient 0 at 0, where ``lax.abs`` has 1."""
+    if x.dtype.kind in "biuc":
+        return x if x.dtype.kind in "bu" else lax.abs(x)
+    return select(x == 0, x.dtype.type(0), lax.abs(x))
+
+
 def axes_of(x, dim) -> tuple[int, ...]:
     """torch's ``dim`` (None, a number, a list; none or an empty list means all) as sorted axes."""
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):

@@ -10,8 +10,7 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.ops._operands import along, cast, floating, select, wide
-from tojax.torch.ops.pointwise import clamp
+from tojax.torch.ops._operands import absolute, along, cast, floating, select, wide
 from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
@@ -32,8 +31,14 @@ def relu(self):
     return select(self <= 0, _like(self, 0), self)
 
 
+def hardswish(x):
+    """The gradient is 0 at -3 and 1 at 3."""
+    inner = select(absolute(x) < 3, x, _like(x, 0))
+    return select(x <= -3, _like(x, 0), select(x >= 3, x, inner * (x + 3) / 6))
+
+
 def softplus(x):
-    return lax.max(x, _like(x, 0)) + lax.log1p(lax.exp(-lax.abs(x)))
+    return lax.max(x, _like(x, 0)) + lax.log1p(lax.exp(-absolute(x)))
 
 
 def elu(self, alpha, scale, input_scale):
@@ -51,7 +56,7 @@ table.update(
         aten.relu6: lambda self: _inner(self, 0, 6),
         aten.hardtanh: lambda self, min_val, max_val: _inner(self, min_val, max_val),
         aten.hardsigmoid: lambda self: _inner(self + 3, 0, 6) / 6,
-        aten.hardswish: lambda self: self * clamp(self + 3, 0, 6) / 6,
+        aten.hardswish: lambda self: hardswish(self),
         aten.silu: lambda self: cast(wide(self) * lax.logistic(wide(self)), self.dtype),
         aten.mish: lambda self: cast(wide(self) * lax.tanh(softplus(wide(self))), self.dtype),
         aten.leaky_relu: lambda self, negative_slope: select(self > 0, self, self * negative_slope),
@@ -61,7 +66,7 @@ table.update(
         aten.selu: lambda self: elu(self, *SELU),
         aten.celu: lambda self, alpha: elu(self, alpha, 1, 1 / alpha),
         aten.log_sigmoid: lambda self: (
-            lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-lax.abs(self)))
+            lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-absolute(self)))
         ),
         aten.threshold: lambda self, threshold, value: select(self <= threshold, value, self),
         aten.hardshrink: lambda self, lambd: select((self >= -lambd) & (self <= lambd), 0, self),

@@ -112,7 +112,7 @@ table.update(
 
 @lowers(aten.linspace)
 def linspace(start, end, steps, dtype):
-    """Counted from both ends, so that both are exact; for an integer dtype the bounds are cut first."""
+    """Counted from both ends, so that both are exact; integer dtypes cut the bounds first."""
     dtype = dtype or _float_of(start, end)
     start, end = _bounds(start, end, dtype)
     kind = dtype if dtype.kind in "fc" else np.promote_types(default_float(), np.float32)

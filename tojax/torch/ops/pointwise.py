@@ -14,6 +14,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops._operands import (
+    absolute,
     common,
     default_int,
     exact,
@@ -64,13 +65,13 @@ table.update(
         aten.log10: _float(lambda x: lax.log(x) * _like(x, 1 / math.log(10))),
         aten.sigmoid: _float(lax.logistic),
         aten.reciprocal: _float(lambda x: lax.div(_like(x, 1), x)),
-        aten.sinc: _float(jnp.sinc),
+        aten.sinc: _float(lambda x: sinc(x * _like(x, math.pi))),
         aten.deg2rad: _float(lambda x: x * _like(x, math.pi / 180)),
         aten.rad2deg: _float(lambda x: x * _like(x, 180 / math.pi)),
         aten.trunc: _ints_stay(jnp.trunc),
         aten.frac: lambda self: self - jnp.trunc(self),
         aten.round.default: _ints_stay(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)),
-        aten.abs: lambda self: self if self.dtype.kind in "bu" else lax.abs(self),
+        aten.abs: lambda self: absolute(self),
         aten.neg: lax.neg,
         aten.positive: lambda self: self,
         aten.square: lambda self: mul(powers_of(self), powers_of(self)),
@@ -107,7 +108,7 @@ table.update(
         aten.nextafter: lambda self, other: nextafter(
             *jnp.broadcast_arrays(*operands(self, other))
         ),
-        aten.copysign: _float_binary(jnp.copysign),
+        aten.copysign: _float_binary(lambda x, y: copysign(absolute(x), y)),
         aten.ldexp.Tensor: lambda self, other: floating(self) * jnp.exp2(floating(other)),
         aten.logaddexp: lambda self, other: logaddexp(*operands(self, other)),
         aten.logaddexp2: _binary(jnp.logaddexp2),
@@ -147,6 +148,21 @@ table.update(
 def _like(x, value):
     """A number in the dtype of ``x``."""
     return x.dtype.type(value)
+
+
+def sinc(x):
+    """sin(x) / x, by its series near 0, where the quotient's gradient would cancel."""
+    near = abs(x) < 0.1
+    square = mul(select(near, x, _like(x, 0)), x)
+    series = _like(x, 1)
+    for n in (72, 42, 20, 6):
+        series = 1 - square * series / n
+    safe = select(near, _like(x, 1), x)
+    return select(near, series, lax.sin(safe) / safe)
+
+
+def copysign(size, y):
+    return select(jnp.signbit(y), -size, size)
 
 
 @lowers(aten.add)
@@ -299,7 +315,11 @@ def fmin(self, other):
 
 @lowers(aten.lerp)
 def lerp(self, end, weight):
-    return self + weight * (end - self)
+    """From the nearer end, so that both ends are exact, infinite ones too."""
+    first, second = self + weight * (end - self), end - (end - self) * (1 - weight)
+    if is_number(weight):
+        return first if abs(weight) < 0.5 else second
+    return select(abs(weight) < 0.5, first, second)
 
 
 @lowers(aten.addcmul)

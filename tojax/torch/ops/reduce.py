@@ -10,6 +10,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops._operands import (
+    absolute,
     along,
     axes_of,
     cast,
@@ -172,7 +173,7 @@ def vector_norm(self, ord, dim, keepdim, dtype):
     if ord == 2:
         out = safe_sqrt(jnp.sum(squared_size(x), axes, keepdims=keepdim))
     else:
-        out = _other_norm(lax.abs(x), ord, axes, keepdim)
+        out = _other_norm(absolute(x), ord, axes, keepdim)
     return cast(out, result) if result.kind != "c" else out
 
 
@@ -296,7 +297,7 @@ def renorm(self, p, dim, maxnorm):
 
 @lowers(aten.linalg__powsum)
 def power_sum(self, ord, dim, keepdim, dtype):
-    return jnp.sum(lax.abs(cast(self, dtype)) ** ord, axes_of(self, dim), keepdims=keepdim)
+    return jnp.sum(absolute(cast(self, dtype)) ** ord, axes_of(self, dim), keepdims=keepdim)
 
 
 @lowers(aten.cov)
