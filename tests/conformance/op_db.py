@@ -17,19 +17,26 @@ import warnings
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 import tojax
+from tojax.errors import DataDependent
 from tojax.torch import weights
 
 SAMPLES = 6
+
+
+def name_of(entry) -> str:
+    """An entry's name with its variant."""
+    return entry.name + (f".{entry.variant_test_name}" if entry.variant_test_name else "")
 
 
 def samples(entry, dtype, grad=False):
@@ -83,11 +90,15 @@ def error_of(want: torch.Tensor, got) -> str | None:
 
 
 def compare(want, got) -> str | None:
-    """The first thing wrong between two trees of outputs."""
+    """The first thing wrong between two trees of outputs, arrays and Python numbers."""
+    kinds = (bool, int, float, complex)
+    numbers = [[x for x in tree_leaves(o) if isinstance(x, kinds)] for o in (want, got)]
     want = [x for x in tree_leaves(want) if isinstance(x, torch.Tensor)]
-    got = [x for x in jax.tree.leaves(got) if isinstance(x, jax.Array)]
+    got = [x for x in tree_leaves(got) if isinstance(x, jax.Array)]
     if len(want) != len(got):
         return f"{len(got)} outputs, torch has {len(want)}"
+    if not np.allclose(*map(np.asarray, numbers), rtol=1e-5, equal_nan=True):
+        return f"{numbers[1]}, torch {numbers[0]}"
     return next((e for e in map(error_of, want, got) if e), None)
 
 
@@ -95,17 +106,55 @@ def values(entry, sample) -> str | None:
     """Compares the outputs under jit."""
     function, tensors = closed(entry, sample)
     with torch.no_grad():
-        want = function(*[t.detach().clone() for t in tensors])
+        want, random = (
+            function(*[t.detach().clone() for t in tensors]),
+            is_random(function, tensors),
+        )
     model = tojax.from_torch(function)
     arrays = [weights.to_jax(t) for t in tensors]
-    out = jax.jit(
-        lambda *xs: [
-            x
-            for x in jax.tree.leaves(model.apply({}, *xs, rng=jax.random.key(0)))
-            if isinstance(x, jax.Array)
-        ]
-    )
-    return compare(want, out(*arrays))
+    call = lambda *xs: model.apply({}, *xs, rng=jax.random.key(0))
+    try:
+        got = jax.jit(lambda *xs: arrays_of(call(*xs)))(*arrays)
+        want = [x for x in tree_leaves(want) if is_tensor(x)]
+    except DataDependent as error:
+        if "at " not in error.where and ":" not in error.where:
+            return "the DataDependent error names no line"
+        got = call(*arrays)  # values decide the shape: right outside jit
+    if random:
+        return None if shapes(want) == shapes(got) else f"{shapes(got)}, torch {shapes(want)}"
+    return compare(want, got)
+
+
+class RandomOps(TorchDispatchMode):
+    """Notes whether a random operator runs."""
+
+    seen = False
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        self.seen |= torch.Tag.nondeterministic_seeded in op.tags
+        return op(*args, **(kwargs or {}))
+
+
+def is_random(function, tensors) -> bool:
+    """Whether the result is drawn: then only shapes and dtypes can agree."""
+    with RandomOps() as mode:
+        function(*[t.detach().clone() for t in tensors])
+    return mode.seen
+
+
+def arrays_of(out) -> list:
+    """The arrays of an output; under jit nothing else can be returned."""
+    return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array)]
+
+
+def is_tensor(x) -> bool:
+    return isinstance(x, torch.Tensor)
+
+
+def shapes(out) -> list:
+    """Shapes and dtypes of all arrays."""
+    leaves = [weights.to_jax(x) if is_tensor(x) else x for x in tree_leaves(out)]
+    return [(tuple(x.shape), str(x.dtype)) for x in leaves if isinstance(x, jax.Array)]
 
 
 def _floats(out):
@@ -117,6 +166,9 @@ def gradients(entry, sample) -> str | None:
     function, tensors = closed(entry, sample)
     given = [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
     wanted = [i for i, t in enumerate(given) if t.requires_grad]
+    with torch.no_grad():
+        if is_random(function, tensors):
+            return None  # no two draws have the same gradient
     outs = tree_leaves(function(*[t.clone() if t.requires_grad else t for t in given]))
     used = [
         i for i, x in enumerate(x for x in outs if isinstance(x, torch.Tensor)) if x.requires_grad
@@ -185,7 +237,7 @@ def main():
     torch.set_num_threads(1)
     dtype, counts = getattr(torch, options.dtype), collections.Counter()
     for entry in op_db:
-        name = entry.name + (f".{entry.variant_test_name}" if entry.variant_test_name else "")
+        name = name_of(entry)
         supported = (
             entry.supported_backward_dtypes("cpu")
             if options.grad

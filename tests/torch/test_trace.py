@@ -263,3 +263,23 @@ def test_tensors_from_outside_may_be_written_to():
 
     assert_close(tojax.from_torch(function)(X), 3 * X)
     assert float(outside.abs().max()) == 0
+
+
+def test_dropout_that_does_nothing_is_its_input():
+    def function(x):
+        x = x * 1
+        torch.nn.functional.dropout(x, training=False).add_(1)
+        return x
+
+    assert_close(tojax.from_torch(function)(X), X + 1)
+
+
+def test_copies_are_no_aliases():
+    def function(x):
+        x = x * 1
+        x.t().contiguous().add_(10)
+        x.transpose(0, 1).reshape(-1).mul_(3)
+        x.reshape(-1).add_(1)
+        return x
+
+    assert_close(tojax.from_torch(function)(X), X + 1)

@@ -42,7 +42,7 @@ def explained(trace) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        text = str(error)
-        if isinstance(error, ForwardFailed) or "data pointer" not in text:
+        memory = any(said in str(error) for said in ("data pointer", "data is not allocated"))
+        if isinstance(error, ForwardFailed) or not memory:
             raise
         raise trace.data_dependent("forward", [], error) from error

@@ -31,6 +31,8 @@ class ConstantsMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in READS:
             return self.read(func, args, kwargs)
+        if func is torch.nn.functional.dropout and not _argument(args, kwargs, 2, "training", True):
+            return args[0]  # the input itself, which later writes reach
         for value in args:
             if isinstance(value, torch.Tensor) and not torch._is_functional_tensor(value):
                 args = tuple(self.constant(a) if isinstance(a, torch.Tensor) else a for a in args)
@@ -63,6 +65,10 @@ class ConstantsMode(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             self.trace.writing = False
+
+
+def _argument(args, kwargs, place: int, name: str, default: Any) -> Any:
+    return args[place] if len(args) > place else kwargs.get(name, default)
 
 
 def _writes(func) -> bool:

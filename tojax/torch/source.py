@@ -141,10 +141,10 @@ def from_torch(source: torch.nn.Module | Callable) -> Model:
     """A torch module, or any function of torch tensors, as a pure JAX function plus a params
     pytree.
 
-    The module's mode (train or eval, submodule by submodule) is kept. Weights are copied, large ones when torch writes to them; tied
-    weights are one entry under their first name. Modules that a function refers to (as a method, in
-    its closure, in a partial) bring their weights along under the name that the function knows them
-    by.
+    The module's mode (train or eval, submodule by submodule) is kept. Weights are copied, large
+    ones when torch writes to them; tied weights are one entry under their first name. Modules that
+    a function refers to (as a method, in its closure, in a partial) bring their weights along under
+    the name that the function knows them by.
 
     Args:
       source: an ``nn.Module``, or a callable whose tensors come in as arguments.

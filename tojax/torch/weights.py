@@ -58,7 +58,8 @@ def _to_jax(tensor: torch.Tensor) -> jax.Array:
 def _shared(tensor: torch.Tensor) -> jax.Array | None:
     """The tensor's own memory as an array where that is safe: large, on the CPU, copied on write.
 
-    torch gives the writer, whoever it is, a copy of its own; JAX never writes to memory from outside.
+    torch gives the writer, whoever it is, a copy of its own; JAX never writes to memory from
+    outside.
     """
     size = tensor.numel() * tensor.element_size()
     fits = tensor.device.type == "cpu" and tensor.is_contiguous() and size >= SHARE

@@ -21,14 +21,14 @@ def _like(x, value):
 
 
 def _inner(x, low, high):
-    """Clamped to [low, high], with zero gradient at the bounds."""
-    low, high = _like(x, low), _like(x, high)
-    return select(x <= low, low, select(x >= high, high, x))
+    """Clamped to [low, high]; unlike torch's clamp, its gradient at the bounds is 0."""
+    return lax.clamp(_like(x, low), x, _like(x, high))
 
 
 def relu(self):
     """NaN stays, the gradient at 0 is 0."""
-    return select(self <= 0, _like(self, 0), self)
+    zero = _like(self, 0)
+    return select(lax.le(self, zero), zero, self)
 
 
 def hardswish(x):
@@ -103,10 +103,15 @@ def _gate(x, dim):
 def gelu(self, approximate):
     x = wide(self)
     if approximate == "tanh":
-        inner = lax.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * lax.integer_pow(x, 3)))
+        cubed = lax.add(x, _times(lax.integer_pow(x, 3), 0.044715))
+        inner = lax.tanh(_times(cubed, math.sqrt(2 / math.pi)))
     else:
-        inner = lax.erf(x * math.sqrt(0.5))
-    return cast(0.5 * x * (1 + inner), self.dtype)
+        inner = lax.erf(_times(x, math.sqrt(0.5)))
+    return cast(lax.mul(_times(x, 0.5), lax.add(inner, _like(x, 1))), self.dtype)
+
+
+def _times(x, value):
+    return lax.mul(x, _like(x, value))
 
 
 @lowers(aten.softplus)

@@ -48,10 +48,13 @@ def _float_binary(function):
     return lambda self, other: function(*map(floating, operands(self, other)))
 
 
+def truth(x):
+    """Whether elements are not 0."""
+    return x if x.dtype.kind == "b" else lax.ne(x, _like(x, 0))
+
+
 def _logical(function):
-    return lambda self, other: function(
-        *(lax.ne(x, x.dtype.type(0)) for x in operands(self, other))
-    )
+    return lambda self, other: function(*map(truth, operands(self, other)))
 
 
 FLOAT = """sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p
@@ -129,9 +132,11 @@ table.update(
         aten.bitwise_right_shift: _binary(lax.shift_right_arithmetic),
         aten.__lshift__: _binary(lax.shift_left),
         aten.__rshift__: _binary(lax.shift_right_arithmetic),
-        aten.where.self: lambda condition, self, other: select(condition != 0, self, other),
-        aten.where.ScalarOther: lambda condition, self, other: select(condition != 0, self, other),
-        aten.where.ScalarSelf: lambda condition, self, other: select(condition != 0, self, other),
+        aten.where.self: lambda condition, self, other: select(truth(condition), self, other),
+        aten.where.ScalarOther: lambda condition, self, other: select(
+            truth(condition), self, other
+        ),
+        aten.where.ScalarSelf: lambda condition, self, other: select(truth(condition), self, other),
         aten.isin.Tensor_Tensor: lambda elements, test_elements, assume_unique, invert: jnp.isin(
             elements, test_elements, invert=invert
         ),
@@ -291,13 +296,20 @@ def clamp(self, min, max):
 @lowers(aten.clamp_min)
 def clamp_min(self, min):
     x, low = operands(self, min)
-    return select((x < low) | (low != low), low, x)
+    return select(_beyond(lax.lt(x, low), min), low, x)
 
 
 @lowers(aten.clamp_max)
 def clamp_max(self, max):
     x, high = operands(self, max)
-    return select((x > high) | (high != high), high, x)
+    return select(_beyond(lax.gt(x, high), max), high, x)
+
+
+def _beyond(outside, bound):
+    """Where the bound is the result: outside of it, and where it is NaN itself."""
+    if is_number(bound) and not math.isnan(bound):
+        return outside
+    return lax.bitwise_or(outside, jnp.broadcast_to(jnp.isnan(bound), outside.shape))
 
 
 @lowers(aten.fmax)

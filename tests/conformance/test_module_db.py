@@ -1,0 +1,31 @@
+"""torch's module database as tests: outputs and state, in eval and in train mode."""
+
+import random
+import warnings
+
+import jax
+import pytest
+
+from tests.conformance import module_db
+
+SAMPLED = 12
+
+
+def cases():
+    names = sorted(info.name for info in module_db.module_db)
+    sample = set(random.Random(0).sample(names, SAMPLED))
+    for info in module_db.module_db:
+        marks = [] if info.name in sample else [pytest.mark.conformance]
+        for mode in module_db.MODES:
+            yield pytest.param(info, mode, id=f"{mode}-{info.name}", marks=marks)
+
+
+@pytest.mark.parametrize(("info", "mode"), cases())
+def test_module(info, mode):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        status, what = module_db.run(info, module_db.MODES[mode])
+    jax.clear_caches()
+    if status == "skip":
+        pytest.skip(f"torch makes no samples with inputs: {what}")
+    assert status == "ok", what
