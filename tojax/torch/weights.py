@@ -70,7 +70,7 @@ def _shared(tensor: torch.Tensor) -> jax.Array | None:
     except RuntimeError:  # memory that is not torch's: mapped files, other processes
         return None
     memory = (ctypes.c_char * size).from_address(torch._C._data_address(clone))
-    memory.owner = clone  # type: ignore[attr-defined]
+    memory.owner = clone
     return jax.dlpack.from_dlpack(torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape))
 
 

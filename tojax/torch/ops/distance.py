@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jax import lax
 
+from tojax.torch.ops._operands import absolute
 from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
@@ -21,7 +22,7 @@ def root(x, p: float):
 
 def length(x, p: float):
     """The p-norm over the last axis."""
-    size = jnp.abs(x)
+    size = absolute(x)
     if p == 0:
         return (x != 0).sum(-1).astype(x.dtype)
     if p == 1:

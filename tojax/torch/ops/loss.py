@@ -1,7 +1,5 @@
 """Losses that torch's own decompositions do not serve, or serve with more memory."""
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,6 +144,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction
     return loss.sum() if reduction == SUM else loss[0] if single else loss
 
 
+@lowers("torch_nn._linear_cross_entropy_batch_chunked")
 def linear_cross_entropy(
     input, linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing,
     batch_chunk_size, acc_policy, acc_dtype, allow_retain_graph,
@@ -159,20 +158,13 @@ def linear_cross_entropy(
     return loss, *(jnp.zeros(shape, input.dtype) for shape in shapes)
 
 
+@lowers("torch_nn._linear_cross_entropy_batch_chunked_no_reduction")
 def linear_cross_entropy_each(
     input, linear_weight, target, linear_bias, weight, ignore_index,
     batch_chunk_size, acc_policy, acc_dtype,
 ):  # fmt: skip
     logits = linear(input, linear_weight, linear_bias)
     return cross_entropy_loss(logits, target, weight, NONE, ignore_index, 0.0)
-
-
-with contextlib.suppress(ImportError):  # newer releases of torch have it
-    import torch.nn.modules.linear_cross_entropy
-
-    _name = "_linear_cross_entropy_batch_chunked"
-    lowers(getattr(torch.ops.torch_nn, _name))(linear_cross_entropy)
-    lowers(getattr(torch.ops.torch_nn, _name + "_no_reduction"))(linear_cross_entropy_each)
 
 
 @lowers(aten.multilabel_margin_loss)
