@@ -51,3 +51,8 @@ def test_entry(kind, entry):
         assert status != "ok", f"passes now, though it should not: {expected}"
         pytest.xfail(expected)
     assert status == "ok", what
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_expected_failures_are_entries(kind):
+    assert set(expected_failures(f"op_db_{kind}.txt")) <= set(entries(KINDS[kind]))
