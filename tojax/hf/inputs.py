@@ -43,19 +43,15 @@ def example(module: Any, ids: np.ndarray | None = None, length: int = 16) -> dic
             (1, _first(config, "num_mel_bins", default=80), frames), np.float32
         ),
     }
-    main = module.main_input_name
-    names = [main] if main in takes else []
-    text = (
-        {"input_ids", "attention_mask"} if main == "input_ids" or "pixel_values" in takes else set()
-    )
-    names += [n for n in made if n in text and n in takes and n not in names]
-    names += [
-        n
-        for n, p in takes.items()
-        if p.default is p.empty and n not in names and p.kind == p.POSITIONAL_OR_KEYWORD
-    ]
-    if "pixel_values" in takes and hasattr(config, "text_config") and "pixel_values" not in names:
-        names += ["pixel_values"] if hasattr(config, "projection_dim") else []
+    names = [module.main_input_name] if module.main_input_name in takes else []
+    if "input_ids" in takes:  # also beside images; a mask alone would be one of patches
+        names += [n for n in ("input_ids", "attention_mask") if n in takes]
+    named = {n for n, p in takes.items() if p.default is p.empty}
+    kinds = {n: p.kind for n, p in takes.items()}
+    names += [n for n in named if kinds[n] is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if hasattr(config, "projection_dim") and "pixel_values" in takes:  # text beside images
+        names.append("pixel_values")
+    names = list(dict.fromkeys(names))
     if unknown := [n for n in names if n not in made]:
         raise Unsupported(
             f"{type(module).__name__} takes {', '.join(unknown)}",

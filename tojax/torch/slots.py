@@ -28,6 +28,7 @@ class Slots:
     state: list[str]
     places: list[tuple[dict[str, Any], str, str]]
     """(the ``_parameters`` or ``_buffers`` of a submodule, attribute, name in ``tensors``)"""
+    dtypes: dict[str, torch.dtype]
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> Slots:
@@ -51,12 +52,7 @@ class Slots:
                     tensors[name] = tensor
                     trained = held is child._parameters and tensor.requires_grad
                     (params if trained else state).append(name)
-        return cls(module, tensors, params, state, places)
-
-    @property
-    def dtypes(self) -> dict[str, torch.dtype]:
-        """The torch dtype of every tensor."""
-        return {k: v.dtype for k, v in self.tensors.items()}
+        return cls(module, tensors, params, state, places, {k: t.dtype for k, t in tensors.items()})
 
     def abstract(self) -> tuple[dict[str, jax.ShapeDtypeStruct], dict[str, jax.ShapeDtypeStruct]]:
         """Params and state as shapes and dtypes."""
@@ -139,7 +135,7 @@ class Slots:
                 seen.add(name)
                 array = array_of(value)
                 if array is not start.get(name):
-                    written[name] = array.astype(to_jax(self.tensors[name].dtype))
+                    written[name] = array.astype(to_jax(self.dtypes[name]))
         for path, module in self.module.named_modules():
             values = {**module.__dict__, **module._buffers}
             for attribute, value in values.items():
