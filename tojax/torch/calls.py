@@ -178,9 +178,16 @@ def _size(op, args) -> int:
     return torch.Size(shape).numel() if shape is not None else 0
 
 
+CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that goes on
+
+
 def array_of(tensor: torch.Tensor) -> jax.Array:
-    """The array inside a wrapper; a constant of the program for a tensor of torch's own."""
-    return tensor.array if isinstance(tensor, JaxTensor) else weights.to_jax(tensor)
+    """The array inside a wrapper; for a tensor of torch's own a constant, one for all its uses."""
+    if isinstance(tensor, JaxTensor):
+        return tensor.array
+    if id(tensor) not in CONSTANTS:
+        CONSTANTS[id(tensor)] = tensor, weights.to_jax(tensor)
+    return CONSTANTS[id(tensor)][1]
 
 
 @lru_cache(None)

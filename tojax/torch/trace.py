@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_map_only
 
 from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
 from tojax.torch import blame, strides, weights
-from tojax.torch.calls import Call, call_of
+from tojax.torch.calls import CONSTANTS, Call, call_of
 from tojax.torch.constants import ConstantsMode
 from tojax.torch.custom import custom_gradients
 from tojax.torch.dtypes import to_jax
@@ -79,6 +79,8 @@ class Trace(TorchDispatchMode):
             watcher[op] += 1
         traced = JaxTensor in types
         if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
+            if call.signature.writes:  # by a decomposition, to a constant that may be known already
+                CONSTANTS.clear()
             return op(*args, **kwargs)
         if call.row is None:
             return self.without_row(op, args, kwargs)
@@ -234,6 +236,7 @@ def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
     enter = lambda: contextlib.nullcontext() if active() else tracing(rng, inputs)
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(_switched(active, _set_active, True))
+        stack.callback(CONSTANTS.clear)
         stack.enter_context(patched(active))
         stack.enter_context(custom_gradients(enter, active, array_of, lift))
         stack.enter_context(
