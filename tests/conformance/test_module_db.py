@@ -21,7 +21,7 @@ def cases():
             yield pytest.param(info, mode, id=f"{mode}-{info.name}", marks=marks)
 
 
-@pytest.mark.parametrize(("info", "mode"), cases())
+@pytest.mark.parametrize(("info", "mode"), list(cases()))
 def test_module(info, mode):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
