@@ -170,12 +170,8 @@ class Call:
 
     def size(self, args) -> int:
         """How many elements a factory makes, 0 if its first argument is no shape."""
-        return _size(self.op, args)
-
-
-def _size(op, args) -> int:
-    shape = args[0] if args and isinstance(args[0], (list, tuple)) else None
-    return torch.Size(shape).numel() if shape is not None else 0
+        shape = args[0] if args and isinstance(args[0], (list, tuple)) else None
+        return torch.Size(shape).numel() if shape is not None else 0
 
 
 CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that goes on

@@ -46,7 +46,9 @@ class ConstantsMode(TorchFunctionMode):
         ours = isinstance(tensor, JaxTensor) or torch._is_functional_tensor(tensor)
         if ours or torch._C._functorch.maybe_get_level(tensor) != -1:
             return tensor
-        return self.outside.setdefault(id(tensor), (tensor, self.lift(tensor.detach())))[1]
+        if id(tensor) not in self.outside:
+            self.outside[id(tensor)] = tensor, self.lift(tensor.detach())
+        return self.outside[id(tensor)][1]
 
     def read(self, func, args, kwargs) -> Any:
         """The values of a tensor as Python objects."""
