@@ -22,7 +22,7 @@ import torch
 from torch.testing._internal.common_modules import module_db
 
 import tojax
-from tests.conformance.op_db import compare, error_of
+from tests.conformance.compare import compare, error_of, shapes, tensors_in
 
 SAMPLES = 10
 MODES = {"eval": False, "train": True}
@@ -48,19 +48,11 @@ def check(info, sample, training: bool) -> str | None:
         buffers = {k: v.clone() for k, v in module.named_buffers()}
         torch.manual_seed(1)
         again = module(*given.args, **given.kwargs) if training else first
-    if not all(map(torch.equal, tensors(first), tensors(again))) and not buffers:
+    if not all(map(torch.equal, tensors_in(first), tensors_in(again))) and not buffers:
         return None if shapes(first) == shapes(out) else f"shapes {shapes(out)}"  # it is random
     if wrong := compare(first, out):
         return wrong
     return next((f"{k}: {e}" for k, v in buffers.items() if (e := error_of(v, state[k]))), None)
-
-
-def tensors(out):
-    return [x for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor)]
-
-
-def shapes(out):
-    return [tuple(x.shape) for x in jax.tree.leaves(out) if hasattr(x, "shape")]
 
 
 def run(info, training: bool) -> tuple[str, str]:

@@ -1,8 +1,8 @@
-"""torch's operator database as tests: values and gradients in float32, under jit.
+"""torch's operator database as tests: values, gradients, forward mode, vmap; several dtypes.
 
 ``make test`` runs a seeded sample of the entries, ``make conformance`` all of them. What is known
-to fail stands in tests/expect/op_db_values.txt and op_db_grad.txt with its reason; where it passes,
-this fails.
+to fail stands in tests/expect/op_db_MODE.txt (float32) or op_db_MODE_DTYPE.txt, with ``_x64`` where
+JAX keeps 64-bit dtypes; where it passes, this fails.
 """
 
 import random
@@ -13,46 +13,68 @@ import pytest
 import torch
 
 from tests.conformance import op_db
-from tests.expectations import expected_failures
+from tests.expectations import FOLDER, expected_failures
 
-KINDS = {"values": False, "grad": True}
-SAMPLED = 25  # entries of each kind in `make test`
+# mode, dtype, whether JAX keeps 64-bit dtypes: how many entries `make test` samples
+CONFIGS = {
+    ("values", "float32", False): 20,
+    ("grad", "float32", False): 20,
+    ("jvp", "float32", False): 10,
+    ("vmap", "float32", False): 10,
+    ("values", "bfloat16", False): 5,
+    ("values", "float16", False): 0,
+    ("values", "int64", False): 5,
+    ("values", "int32", False): 0,
+    ("values", "uint8", False): 5,
+    ("values", "bool", False): 5,
+    ("values", "complex64", False): 5,
+    ("grad", "complex64", False): 5,
+    ("values", "float64", True): 5,
+    ("grad", "float64", True): 5,
+    ("values", "int64", True): 5,
+    ("values", "int32", True): 0,
+    ("values", "complex128", True): 0,
+}
 
 
-def entries(grad: bool):
-    """Names of the entries that torch CPU supports in float32."""
-    found = {}
-    for entry in op_db.op_db:
-        dtypes = entry.supported_backward_dtypes("cpu") if grad else entry.supported_dtypes("cpu")
-        if torch.float32 in dtypes and (entry.supports_autograd or not grad):
-            found[op_db.name_of(entry)] = entry
-    return found
+def entries(mode: str, dtype: str) -> dict:
+    """The entries that torch CPU supports, by name."""
+    found = [e for e in op_db.op_db if op_db.supports(e, mode, getattr(torch, dtype))]
+    return {op_db.name_of(e): e for e in found}
+
+
+def expected_of(mode: str, dtype: str, x64: bool) -> dict[str, str]:
+    name = f"op_db_{mode}" + f"_{dtype}" * (dtype != "float32") + "_x64" * x64 + ".txt"
+    return expected_failures(name) if (FOLDER / name).exists() else {}
 
 
 def cases():
-    for kind, grad in KINDS.items():
-        found = entries(grad)
-        sample = set(random.Random(0).sample(sorted(found), SAMPLED))
+    for config, count in CONFIGS.items():
+        mode, dtype, x64 = config
+        found = entries(mode, dtype)
+        sample = set(random.Random(0).sample(sorted(found), count))
         for name, entry in found.items():
             marks = [] if name in sample else [pytest.mark.conformance]
-            yield pytest.param(kind, entry, id=f"{kind}-{name}", marks=marks)
+            case = f"{mode}-{dtype}{'-x64' * x64}-{name}"
+            yield pytest.param(config, entry, id=case, marks=marks)
 
 
-@pytest.mark.parametrize(("kind", "entry"), list(cases()))
-def test_entry(kind, entry):
-    expected = expected_failures(f"op_db_{kind}.txt").get(op_db.name_of(entry))
-    with warnings.catch_warnings():
+@pytest.mark.parametrize(("config", "entry"), list(cases()))
+def test_entry(config, entry):
+    mode, dtype, x64 = config
+    expected = expected_of(*config).get(op_db.name_of(entry))
+    with warnings.catch_warnings(), jax.enable_x64(x64):
         warnings.simplefilter("ignore")
-        status, what = op_db.run(entry, torch.float32, KINDS[kind])
+        status, what = op_db.run(entry, mode, getattr(torch, dtype))
     jax.clear_caches()
     if status == "skip":
-        pytest.skip(f"torch makes no samples: {what}")
+        pytest.skip(f"torch itself cannot: {what}")
     if expected:
-        assert status != "ok", f"passes now, though it should not: {expected}"
+        assert status not in ("ok", "eager"), f"passes now, though it should not: {expected}"
         pytest.xfail(expected)
-    assert status == "ok", what
+    assert status in ("ok", "eager"), what
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_expected_failures_are_entries(kind):
-    assert set(expected_failures(f"op_db_{kind}.txt")) <= set(entries(KINDS[kind]))
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c[0]}-{c[1]}{'-x64' * c[2]}")
+def test_expected_failures_are_entries(config):
+    assert set(expected_of(*config)) <= set(entries(*config[:2]))

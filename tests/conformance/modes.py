@@ -1,0 +1,217 @@
+"""What is compared with torch: values, gradients, forward mode, vmap. One function for each."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import torch
+from torch.autograd import forward_ad
+
+import tojax
+from tests.conformance.compare import arrays_in, compare, shapes, tensors_in
+from tests.conformance.entries import Case, TorchFails, attempt, rounded, undefined, widen
+from tojax.errors import DataDependent
+from tojax.torch import weights
+
+KEY = 0
+SCALES = (1.0, 0.9375, 0.875)  # a batch keeps what samples promise: signs, order, definiteness
+
+
+class Eager(Exception):
+    """Right, but only outside jit: the values decide shapes."""
+
+
+def of_jax(case: Case):
+    """The sample as a function of arrays that gives a list of arrays."""
+    model = tojax.from_torch(case.function)
+    return lambda *xs: arrays_in(model.apply({}, *xs, rng=jax.random.key(KEY)))
+
+
+def arrays_of(case: Case) -> list[jax.Array]:
+    return [weights.to_jax(t) for t in case.tensors]
+
+
+def call(function, jit: bool, *args):
+    """(result, whether it had to run outside jit)"""
+    if not jit:
+        return function(*args), False
+    try:
+        return jax.jit(function)(*args), False
+    except DataDependent as error:
+        if "at " not in error.where and ":" not in error.where:
+            raise AssertionError("the DataDependent error names no line") from error
+        return function(*args), True
+
+
+def settle(wrong: str | None, eager: bool) -> str | None:
+    if eager and not wrong:
+        raise Eager
+    return wrong
+
+
+def values(case: Case, jit: bool) -> str | None:
+    """Compares the outputs."""
+    with torch.no_grad():
+        want = attempt(case.function, *case.fresh())
+        drawn = undefined(case)
+    got, eager = call(of_jax(case), jit, *arrays_of(case))
+    if drawn:
+        wrong = None if shapes(want) == shapes(got) else f"{shapes(got)}, torch {shapes(want)}"
+        return settle(wrong, eager)
+    with torch.no_grad():
+        exact = lambda: [case.wide(*f(case.fresh())) for f in (widen, rounded)]
+        return settle(compare(tensors_in(want), got, case.size, exact), eager)
+
+
+def weights_for(out, like=None) -> list[torch.Tensor | None]:
+    """A drawn weight for each output that has a gradient, in its dtype."""
+    draw = torch.Generator().manual_seed(1)
+    given = tensors_in(out)
+    drawn = [torch.randn(x.shape, generator=draw, dtype=torch.float64) for x in given]
+    return [w.to(x.dtype) if x.requires_grad else None for w, x in zip(drawn, given)]
+
+
+def _pullback(function, tensors, wanted, weight=None):
+    """(torch's gradient of the weighted sum of the outputs, the weights)"""
+    outs = tensors_in(function(*[t.clone() if t.requires_grad else t for t in tensors]))
+    weight = weights_for(outs) if weight is None else weight
+    used = [i for i, w in enumerate(weight) if w is not None]
+    if not used:
+        return None, weight
+    total = sum((outs[i] * weight[i].to(outs[i].dtype)).sum().real for i in used)
+    given = [tensors[i] for i in wanted]
+    return torch.autograd.grad(total, given, allow_unused=True, materialize_grads=True), weight
+
+
+def gradients(case: Case, jit: bool) -> str | None:
+    """Compares the gradient of a randomly weighted sum of the outputs."""
+    wanted = case.wanted
+    if not wanted or undefined(case):  # no two draws have the same gradient
+        return None
+    want, weight = attempt(_pullback, case.function, case.fresh(True), wanted)
+    if want is None:
+        return None
+    arrays, function = arrays_of(case), of_jax(case)
+    weighing = [None if w is None else weights.to_jax(w) for w in weight]
+
+    def scalar(chosen):
+        full = dict(enumerate(arrays)) | dict(zip(wanted, chosen))
+        outs = function(*full.values())
+        return sum((o * w).sum().real for o, w in zip(outs, weighing) if w is not None)
+
+    got, eager = call(jax.grad(scalar), jit, [arrays[i] for i in wanted])
+    got = list(map(jnp.conj, got))  # JAX's convention is the conjugate of torch's
+    grad64 = lambda f: _pullback(
+        case.wide,
+        [x.requires_grad_(i in wanted) for i, x in enumerate(f(case.fresh()))],
+        wanted,
+        weight,
+    )[0]
+    return settle(compare(want, got, case.size, lambda: map(grad64, (widen, rounded))), eager)
+
+
+def _tangents(case: Case) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(2)
+    drawn = [torch.randn(t.shape, generator=draw, dtype=torch.float64) for t in case.tensors]
+    return [d.to(t.dtype) for d, t in zip(drawn, case.tensors)]
+
+
+def _forward(function, tensors, tangents, wanted):
+    """torch's forward mode: the tangents of all outputs that have one."""
+    with forward_ad.dual_level():
+        for i in wanted:
+            tensors[i] = forward_ad.make_dual(tensors[i], tangents[i].to(tensors[i].dtype))
+        outs = [forward_ad.unpack_dual(x) for x in tensors_in(function(*tensors))]
+        return [
+            (torch.zeros_like(o.primal) if o.tangent is None else o.tangent).detach()
+            for o in outs
+            if o.primal.is_floating_point() or o.primal.is_complex()
+        ]
+
+
+def _sideways(function, tensors, tangents, wanted, weight=None):
+    """([the weighted sum of the outputs' tangents], the weights), from reverse mode."""
+    tensors = [t.requires_grad_(i in wanted) for i, t in enumerate(tensors)]
+    grads, weight = _pullback(function, tensors, wanted, weight)
+    if grads is None:
+        return None, weight
+    pairs = zip(grads, (tangents[i].to(g.dtype) for i, g in zip(wanted, grads)))
+    return [sum((g.conj() * t).sum().real for g, t in pairs)], weight
+
+
+def jvp(case: Case, jit: bool) -> str | None:
+    """Compares the derivative along a drawn direction."""
+    wanted = case.wanted
+    if not wanted or undefined(case):
+        return None
+    along, weight = _tangents(case), None
+    try:
+        want = _forward(case.function, case.fresh(), along, wanted)
+        torch64 = lambda f: _forward(case.wide, f(case.fresh()), along, wanted)
+    except Exception:  # torch has no forward mode here
+        want, weight = attempt(_sideways, case.function, case.fresh(), along, wanted)
+        torch64 = lambda f: _sideways(case.wide, f(case.fresh()), along, wanted, weight)[0]
+    if not want:
+        return None
+    arrays, function = arrays_of(case), of_jax(case)
+    moving = [weights.to_jax(along[i]) for i in wanted]
+
+    def directional(chosen, moving):
+        def of_chosen(chosen):
+            full = dict(enumerate(arrays)) | dict(zip(wanted, chosen))
+            outs = function(*full.values())
+            return [o for o in outs if jnp.issubdtype(o.dtype, jnp.inexact)]
+
+        return jax.jvp(of_chosen, (chosen,), (moving,))[1]
+
+    got, eager = call(directional, jit, [arrays[i] for i in wanted], moving)
+    if weight is not None:
+        floats = [w for w, o in zip(weight, tensors_in(case.function(*case.fresh()))) if _moves(o)]
+        terms = [(o * weights.to_jax(w)).sum().real for o, w in zip(got, floats) if w is not None]
+        got = [sum(terms)]
+    return settle(compare(want, got, case.size, lambda: map(torch64, (widen, rounded))), eager)
+
+
+def _moves(tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def vmap(case: Case, jit: bool) -> str | None:
+    """Compares jax.vmap over a batch with torch's results one by one."""
+    batched = [i for i, t in enumerate(case.tensors) if _moves(t)]
+    if not batched:
+        return None
+    scaled = lambda tensors, scale: [
+        t * scale if i in batched else t for i, t in enumerate(tensors)
+    ]
+    batch = [scaled(case.fresh(), scale) for scale in SCALES]
+    copies = lambda: [[t.clone() for t in tensors] for tensors in batch]
+    with torch.no_grad():
+        wants = [tensors_in(attempt(case.function, *tensors)) for tensors in copies()]
+        drawn = undefined(case)
+        stacked = [
+            weights.to_jax(torch.stack(ts)) if i in batched else weights.to_jax(ts[0])
+            for i, ts in enumerate(zip(*copies()))
+        ]
+        axes = tuple(0 if i in batched else None for i in range(len(stacked)))
+        function = jax.vmap(of_jax(case), in_axes=axes)
+        try:
+            got = (jax.jit(function) if jit else function)(*stacked)
+        except DataDependent as error:
+            if ":" not in error.where:
+                return "the DataDependent error names no line"
+            raise Eager from error
+        for i, (want, tensors) in enumerate(zip(wants, batch)):
+            mine = [x[i] for x in got]
+            exact = lambda ts=tensors: [case.wide(*f(ts)) for f in (widen, rounded)]
+            if drawn:
+                wrong = None if shapes(want) == shapes(mine) else f"{shapes(mine)}"
+            else:
+                wrong = compare(want, mine, case.size, exact)
+            if wrong:
+                return f"batch {i}: {wrong}"
+    return None
+
+
+MODES = {"values": values, "grad": gradients, "jvp": jvp, "vmap": vmap}
+__all__ = ["MODES", "Eager", "TorchFails"]
