@@ -117,16 +117,15 @@ def _tangents(case: Case) -> list[torch.Tensor]:
 
 
 def _forward(function, tensors, tangents, wanted):
-    """torch's forward mode: the tangents of all outputs that have one."""
+    """torch's forward mode: the tangents of the outputs, None where torch gives none."""
     with forward_ad.dual_level():
         for i in wanted:
             tensors[i] = forward_ad.make_dual(tensors[i], tangents[i].to(tensors[i].dtype))
         outs = [forward_ad.unpack_dual(x) for x in tensors_in(function(*tensors))]
-        return [
-            (torch.zeros_like(o.primal) if o.tangent is None else o.tangent).detach()
-            for o in outs
-            if o.primal.is_floating_point() or o.primal.is_complex()
-        ]
+        found = [None if o.tangent is None else o.tangent.detach() for o in outs]
+    if all(x is None for x in found):
+        raise TorchFails("forward mode")
+    return found
 
 
 def _sideways(function, tensors, tangents, wanted, weight=None):
@@ -151,25 +150,24 @@ def jvp(case: Case, jit: bool) -> str | None:
     except Exception:  # torch has no forward mode here
         want, weight = attempt(_sideways, case.function, case.fresh(), along, wanted)
         torch64 = lambda f: _sideways(case.wide, f(case.fresh()), along, wanted, weight)[0]
-    if not want:
+    if want is None:
         return None
     arrays, function = arrays_of(case), of_jax(case)
     moving = [weights.to_jax(along[i]) for i in wanted]
 
     def directional(chosen, moving):
-        def of_chosen(chosen):
-            full = dict(enumerate(arrays)) | dict(zip(wanted, chosen))
-            outs = function(*full.values())
-            return [o for o in outs if jnp.issubdtype(o.dtype, jnp.inexact)]
-
+        of_chosen = lambda chosen: function(
+            *(dict(enumerate(arrays)) | dict(zip(wanted, chosen))).values()
+        )
         return jax.jvp(of_chosen, (chosen,), (moving,))[1]
 
     got, eager = call(directional, jit, [arrays[i] for i in wanted], moving)
     if weight is not None:
-        floats = [w for w, o in zip(weight, tensors_in(case.function(*case.fresh()))) if _moves(o)]
-        terms = [(o * weights.to_jax(w)).sum().real for o, w in zip(got, floats) if w is not None]
-        got = [sum(terms)]
-    return settle(compare(want, got, case.size, lambda: map(torch64, (widen, rounded))), eager)
+        pairs = [(o, weights.to_jax(w)) for o, w in zip(got, weight) if w is not None]
+        got = [sum((o * w).sum().real for o, w in pairs)]
+    pairs = [(w, g) for w, g in zip(want, got) if w is not None]
+    exact = lambda: ([x for x in torch64(f) if x is not None] for f in (widen, rounded))
+    return settle(compare(*zip(*pairs), case.size, exact), eager)
 
 
 def _moves(tensor) -> bool:
