@@ -26,22 +26,24 @@ def kind_of(argument) -> str:
     )
 
 
-def default_of(argument):
-    """A default dtype is given as a number of torch's C++; only int64's occurs."""
+def param_of(argument) -> Param:
+    """One argument. A default dtype is given as a number of torch's C++; only int64's occurs."""
+    kind = kind_of(argument)
     default = argument.default_value if argument.has_default_value() else REQUIRED
-    return torch.int64 if kind_of(argument) == "dtype" and default == 4 else default
+    return Param(argument.name, kind, torch.int64 if kind == "dtype" and default == 4 else default)
 
 
 @lru_cache(None)
 def read(op: torch._ops.OpOverload) -> Signature:
     """The signature that ``op._schema`` and its tags describe."""
     schema = op._schema
+    arguments = schema.arguments
     return Signature(
         name=str(op),
-        params=tuple(Param(a.name, kind_of(a), default_of(a)) for a in schema.arguments),
+        params=tuple(map(param_of, arguments)),
         text=str(schema),
         random=torch.Tag.nondeterministic_seeded in op.tags,
-        writes=tuple(a.name for a in schema.arguments if a.is_write),
+        writes=tuple(a.name for a in arguments if a.is_write) if schema.is_mutable else (),
     )
 
 
@@ -58,12 +60,9 @@ def overloads(key) -> list[torch._ops.OpOverload]:
 
 
 def _lowerable(schema) -> bool:
-    types = [str(a.real_type) for a in schema.arguments]
-    tensors = any("Tensor" in str(t.real_type) for t in (*schema.arguments, *schema.returns))
+    said = str(schema).partition("(")[2]
     return (
-        tensors
-        and not any(a.is_write for a in schema.arguments)
-        and not any("Dimname" in t or "Dict" in t for t in types)
+        not schema.is_mutable and "Tensor" in said and "Dimname" not in said and "Dict" not in said
     )
 
 

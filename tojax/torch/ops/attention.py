@@ -8,6 +8,7 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.torch.ops._operands import select
 from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
@@ -41,25 +42,24 @@ def bias_of(attn_mask, is_causal, length, source):
 
 
 def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
-    """(result, log of the sum of exponentials). Scores and softmax are float32 at least; a row
-    masked out entirely gives zeros.
+    """(result, sums of exponentials, largest scores). Scores and softmax are float32 at least; a
+    row masked out entirely gives zeros.
     """
     wide = jnp.promote_types(query.dtype, jnp.float32)
-    scores = pairs(query, key, (1, 1), wide) * (
-        1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    )
+    factor = wide.type(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = lax.mul(pairs(query, key, (1, 1), wide), factor)
     keep, bias = bias_of(attn_mask, is_causal, *scores.shape[-2:])
-    scores = scores if keep is None else jnp.where(keep, scores, -jnp.inf)
+    scores = scores if keep is None else select(keep, scores, -math.inf)
     scores = scores if bias is None else scores + bias
-    high = lax.stop_gradient(scores.max(-1, keepdims=True, initial=-jnp.inf))
-    high = jnp.where(jnp.isfinite(high), high, 0)
-    exp = jnp.exp(scores - high)
+    # The maximum is finite, so that exp(-inf - high) is 0; the sum is at least 1 elsewhere.
+    high = lax.stop_gradient(scores.max(-1, keepdims=True, initial=jnp.finfo(wide).min))
+    exp = lax.exp(lax.sub(scores, high))
     total = exp.sum(-1, keepdims=True)
-    weights = (exp / jnp.where(total == 0, 1, total)).astype(value.dtype)
+    weights = lax.div(exp, lax.max(total, wide.type(0.5))).astype(value.dtype)
     if dropout_p:
         kept = jax.random.bernoulli(rng, 1 - dropout_p, weights.shape)
         weights = jnp.where(kept, weights / (1 - dropout_p), 0)
-    return pairs(weights, value, (1, 0)), (jnp.log(total) + high)[..., 0]
+    return pairs(weights, value, (1, 0)), total, high
 
 
 def fold(x, heads):
@@ -88,4 +88,6 @@ def scaled_dot_product_attention(
 
 @lowers(aten._scaled_dot_product_flash_attention_for_cpu)
 def flash_attention_for_cpu(rng, query, key, value, dropout_p, is_causal, attn_mask, scale):
-    return attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    """The second result is the log of the sum of exponentials of each row."""
+    out, total, high = attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    return out, (lax.log(total) + high)[..., 0]

@@ -7,6 +7,7 @@ and 9.7), near 0 by their first terms.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax.numpy as jnp
@@ -19,16 +20,19 @@ from tojax.torch.schema import table
 
 aten = torch.ops.aten
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
 SMALL, LARGE = 1e-4, 25.0
 EULER = 0.5772156649015329
 
 
+quadrature = functools.cache(np.polynomial.legendre.leggauss)
+
+
 def _integral(function, top):
     """The integral of function(t) over [0, top], elementwise; the nodes are the last axis."""
+    nodes, weights = quadrature(64)
     top = jnp.asarray(top)[..., None] / 2
-    t = top * (NODES + 1).astype(top.dtype)
-    return jnp.sum(top * WEIGHTS.astype(top.dtype) * function(t), -1)
+    t = top * (nodes + 1).astype(top.dtype)
+    return jnp.sum(top * weights.astype(top.dtype) * function(t), -1)
 
 
 def _hankel(x, order):

@@ -19,8 +19,8 @@ def wide(x):
 def centre(x, axes):
     """(x - mean, mean, biased variance), the statistics with kept dimensions."""
     mean = x.mean(axes, keepdims=True)
-    centred = x - mean
-    return centred, mean, jnp.square(centred).mean(axes, keepdims=True)
+    centred = lax.sub(x, mean)
+    return centred, mean, lax.square(centred).mean(axes, keepdims=True)
 
 
 def affine(x, weight, bias):
@@ -38,7 +38,7 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
     centred, mean, variance = centre(wide(input), axes)
     rstd = lax.rsqrt(variance + eps)
-    out = affine(centred * rstd, wide(weight), wide(bias)).astype(input.dtype)
+    out = affine(lax.mul(centred, rstd), wide(weight), wide(bias)).astype(input.dtype)
     kept = input.dtype if weight is None else weight.dtype
     return out, mean.astype(kept), rstd.astype(kept)
 
