@@ -10,18 +10,20 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 from torch.utils._pytree import tree_map_only
 
 from tojax.dtypes import x64
 from tojax.errors import Unsupported
 from tojax.table import REQUIRED, Row
-from tojax.torch import blame, dtypes, strides, weights
+from tojax.torch import autocast, blame, dtypes, strides, weights
 from tojax.torch.hidden import HIDDEN_WRITES
 from tojax.torch.schema import read, table
 from tojax.torch.tensor import JaxTensor
 
 NARROW = {torch.int32, torch.float32, torch.complex64}
+KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
 KEEPS_DTYPE = {"masked_fill", "where", "copy", "_to_copy", "fill"}
 
 
@@ -37,10 +39,12 @@ class Call:
         self.factory = (
             not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
         )
+        self.casts_inside = autocast.casts_inside(op)
         self.writes = HIDDEN_WRITES.get(op, ())
         self.pointwise = (
             torch.Tag.pointwise in op.tags and op._schema.name.split("::")[1] not in KEEPS_DTYPE
         )
+        self.keeps_scalars = op._schema.name.split("::")[1] in KEEPS_SCALARS
         kept = self.signature.kept[1:] if self.random else self.signature.kept
         self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
         self._rates = [
@@ -81,9 +85,12 @@ class Call:
         mixed = any(t.dtype is not first for t in operands)
         if not mixed:
             return
-        common = dtypes.to_jax(self.common(operands, values))
+        result = self.common(operands, values)
+        common = dtypes.to_jax(result)
         for i, value in enumerate(values):
             if isinstance(value, jax.Array) and value.dtype != common:
+                if self.keeps_scalars and result.itemsize == 2 and value.dtype == jnp.float32:
+                    continue
                 values[i] = value.astype(common)
 
     def common(self, operands, values=()) -> torch.dtype:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tojax.torch import autocast
 from tojax.torch.tensor import JaxTensor
 
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
@@ -29,6 +30,7 @@ class ConstantsMode(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        self.trace.autocast = autocast.active()
         if func in READS:
             return self.read(func, args, kwargs)
         if func is torch.nn.functional.dropout and not _argument(args, kwargs, 2, "training", True):

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
-from tojax.torch import blame, strides, weights
+from tojax.torch import autocast, blame, strides, weights
 from tojax.torch.calls import CONSTANTS, Call, call_of
 from tojax.torch.constants import ConstantsMode
 from tojax.torch.custom import custom_gradients
@@ -67,6 +67,7 @@ class Trace(TorchDispatchMode):
         self.missing: dict[str, tuple[Any, str]] = {}
         self.decomposing: set[Any] = set()
         self.writing = False  # inside an in-place call under no_grad
+        self.autocast = False  # whether the torch function that goes on was called under autocast
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -84,6 +85,9 @@ class Trace(TorchDispatchMode):
             return op(*args, **kwargs)
         if call.row is None:
             return self.without_row(op, args, kwargs)
+        if self.autocast and call.casts_inside:
+            with autocast.switched_on(op):
+                return self.without_row(op, args, kwargs)
         return self.lower(call, call.row.lowering, args, kwargs)
 
     def lower(self, call: Call, lowering, args, kwargs):
@@ -232,6 +236,7 @@ def array_of(tensor: torch.Tensor) -> jax.Array:
 @contextlib.contextmanager
 def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
     """Everything that is switched on while torch code is traced; one thread at a time."""
+    autocast.refuse_around()
     trace = Trace(rng, inputs)
     enter = lambda: contextlib.nullcontext() if active() else tracing(rng, inputs)
     with LOCK, contextlib.ExitStack() as stack:

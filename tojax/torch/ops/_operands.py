@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -41,9 +42,31 @@ def floating(x):
     return lax.convert_element_type(x, default_float()) if x.dtype.kind in "iub" else x
 
 
+def is_short(x) -> bool:
+    """Whether an array holds 16-bit floats."""
+    return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
+
+
 def wide(x):
-    """16-bit floats as float32: torch computes sums and compositions of functions in float32."""
-    return lax.convert_element_type(x, np.float32) if x.dtype.itemsize == 2 and not exact(x) else x
+    """16-bit floats as float32: torch computes sums and compositions of functions in float32.
+
+    None stays None.
+    """
+    return x if x is None or not is_short(x) else lax.convert_element_type(x, np.float32)
+
+
+def widened(function):
+    """A lowering that computes in float32 what its first operand has in 16 bits, rounded once."""
+
+    @functools.wraps(function)
+    def lowering(self, *rest):
+        if not is_short(self):
+            return function(self, *rest)
+        out = function(wide(self), *(wide(x) if isinstance(x, jax.Array) else x for x in rest))
+        narrow = lambda x: cast(x, self.dtype) if x.dtype == np.float32 else x
+        return tuple(map(narrow, out)) if isinstance(out, tuple) else narrow(out)
+
+    return lowering
 
 
 def cast(x, dtype):

@@ -10,7 +10,7 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.ops._operands import absolute, along, cast, floating, select, wide
+from tojax.torch.ops._operands import absolute, along, cast, floating, select, wide, widened
 from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
@@ -41,6 +41,7 @@ def softplus(x):
     return lax.max(x, _like(x, 0)) + lax.log1p(lax.exp(-absolute(x)))
 
 
+@widened
 def elu(self, alpha, scale, input_scale):
     """The exponential never sees positive values, whose overflow would spoil the gradient."""
     below = select(self > 0, _like(self, 0), self)
@@ -55,18 +56,20 @@ table.update(
         aten.relu: relu,
         aten.relu6: lambda self: _inner(self, 0, 6),
         aten.hardtanh: lambda self, min_val, max_val: _inner(self, min_val, max_val),
-        aten.hardsigmoid: lambda self: _inner(self + 3, 0, 6) / 6,
-        aten.hardswish: lambda self: hardswish(self),
-        aten.silu: lambda self: cast(wide(self) * lax.logistic(wide(self)), self.dtype),
-        aten.mish: lambda self: cast(wide(self) * lax.tanh(softplus(wide(self))), self.dtype),
-        aten.leaky_relu: lambda self, negative_slope: select(self > 0, self, self * negative_slope),
+        aten.hardsigmoid: widened(lambda self: _inner(self + 3, 0, 6) / 6),
+        aten.hardswish: widened(lambda self: hardswish(self)),
+        aten.silu: widened(lambda self: self * lax.logistic(self)),
+        aten.mish: widened(lambda self: self * lax.tanh(softplus(self))),
+        aten.leaky_relu: widened(
+            lambda self, negative_slope: select(self > 0, self, self * negative_slope)
+        ),
         aten.prelu: lambda self, weight: _prelu(self, _per_channel(weight, self.ndim)),
         aten._prelu_kernel: lambda self, weight: _prelu(self, weight),
         aten.elu: elu,
-        aten.selu: lambda self: elu(self, *SELU),
-        aten.celu: lambda self, alpha: elu(self, alpha, 1, 1 / alpha),
-        aten.log_sigmoid: lambda self: (
-            lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-absolute(self)))
+        aten.selu: widened(lambda self: elu(self, *SELU)),
+        aten.celu: widened(lambda self, alpha: elu(self, alpha, 1, 1 / alpha)),
+        aten.log_sigmoid: widened(
+            lambda self: lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-absolute(self)))
         ),
         aten.threshold: lambda self, threshold, value: select(self <= threshold, value, self),
         aten.hardshrink: lambda self, lambd: select((self >= -lambd) & (self <= lambd), 0, self),
@@ -74,7 +77,7 @@ table.update(
         aten.softshrink_backward: lambda grad_output, self, lambd: _outside(
             grad_output, self, lambd
         ),
-        aten.glu: lambda self, dim: jnp.multiply(*_gate(self, dim)),
+        aten.glu: widened(lambda self, dim: jnp.multiply(*_gate(self, dim))),
     }
 )
 
@@ -100,14 +103,14 @@ def _gate(x, dim):
 
 
 @lowers(aten.gelu)
+@widened
 def gelu(self, approximate):
-    x = wide(self)
     if approximate == "tanh":
-        cubed = lax.add(x, _times(lax.integer_pow(x, 3), 0.044715))
+        cubed = lax.add(self, _times(lax.integer_pow(self, 3), 0.044715))
         inner = lax.tanh(_times(cubed, math.sqrt(2 / math.pi)))
     else:
-        inner = lax.erf(_times(x, math.sqrt(0.5)))
-    return cast(lax.mul(_times(x, 0.5), lax.add(inner, _like(x, 1))), self.dtype)
+        inner = lax.erf(_times(self, math.sqrt(0.5)))
+    return lax.mul(_times(self, 0.5), lax.add(inner, _like(self, 1)))
 
 
 def _times(x, value):
@@ -115,6 +118,7 @@ def _times(x, value):
 
 
 @lowers(aten.softplus)
+@widened
 def softplus_(self, beta, threshold):
     """Linear from ``threshold`` on."""
     scaled = self * beta
@@ -124,6 +128,7 @@ def softplus_(self, beta, threshold):
 
 
 @lowers(aten.softshrink)
+@widened
 def softshrink(self, lambd):
     """NaN stays NaN."""
     inside = (self >= -lambd) & (self <= lambd)

@@ -6,16 +6,13 @@ import numpy as np
 import torch
 from jax import lax
 
+from tojax.torch.ops._operands import wide
 from tojax.torch.ops.matmul import linear
 from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2
 NEVER = -1e30  # the log of no probability, finite so that gradients are
-
-
-def wide(x):
-    return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
 
 
 def classes_last(x):

@@ -5,6 +5,7 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.torch.ops._operands import widened
 from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
@@ -63,8 +64,8 @@ table.update(
             self, product(mat1, mat2), beta, alpha
         ),
         aten.addmv: lambda self, mat, vec, beta, alpha: plus(self, product(mat, vec), beta, alpha),
-        aten.addr: lambda self, vec1, vec2, beta, alpha: plus(
-            self, vec1[:, None] * vec2, beta, alpha
+        aten.addr: widened(
+            lambda self, vec1, vec2, beta, alpha: plus(self, vec1[:, None] * vec2, beta, alpha)
         ),
         aten.baddbmm.default: lambda self, batch1, batch2, beta, alpha: plus(
             self, product(batch1, batch2), beta, alpha
@@ -72,9 +73,11 @@ table.update(
         aten.addbmm: lambda self, batch1, batch2, beta, alpha: plus(
             self, jnp.einsum("bij,bjk->ik", batch1, batch2), beta, alpha
         ),
-        aten.bilinear: lambda input1, input2, weight, bias: (
-            jnp.einsum("...i,oij,...j->...o", input1, weight, input2)
-            + (0 if bias is None else bias)
+        aten.bilinear: widened(
+            lambda input1, input2, weight, bias: (
+                jnp.einsum("...i,oij,...j->...o", input1, weight, input2)
+                + (0 if bias is None else bias)
+            )
         ),
     }
 )
@@ -112,6 +115,7 @@ def tensordot(self, other, dims_self, dims_other):
 
 
 @lowers(aten._trilinear)
+@widened
 def trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim):
     i1, i2, i3 = (jnp.expand_dims(x, e) for x, e in ((i1, expand1), (i2, expand2), (i3, expand3)))
     return (i1 * i2 * i3).sum(tuple(sumdim))

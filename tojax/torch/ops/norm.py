@@ -6,14 +6,10 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from tojax.torch.ops._operands import wide
 from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
-
-
-def wide(x):
-    """float32 for lower precision, else unchanged; None passes."""
-    return x.astype(jnp.float32) if x is not None and x.dtype in (jnp.bfloat16, jnp.float16) else x
 
 
 def centre(x, axes):

@@ -10,18 +10,23 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 from jax import lax
 
 from tojax.torch.ops._operands import (
     absolute,
+    cast,
     common,
     default_int,
     exact,
     floating,
     is_number,
+    is_short,
     operands,
     select,
+    wide,
+    widened,
 )
 from tojax.torch.schema import lowers, table
 
@@ -31,6 +36,11 @@ aten = torch.ops.aten
 def _float(function):
     """A function of one floating point array; integers become torch's default float."""
     return lambda self: function(floating(self))
+
+
+def _composed(function):
+    """As ``_float``, for what rounds more than once: 16-bit floats are computed in float32."""
+    return widened(_float(function))
 
 
 def _ints_stay(function):
@@ -57,20 +67,21 @@ def _logical(function):
     return lambda self, other: function(*map(truth, operands(self, other)))
 
 
-FLOAT = """sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p
+FLOAT = """sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1 log log1p
 sqrt rsqrt"""
 table.update({getattr(aten, n): _float(getattr(lax, n)) for n in FLOAT.split()})
 table.update({getattr(aten, n): _ints_stay(getattr(lax, n)) for n in ("floor", "ceil")})
 table.update({getattr(aten, n): _binary(getattr(lax, n)) for n in ("lt", "le", "gt", "ge")})
 table.update(
     {
-        aten.log2: _float(jnp.log2),
-        aten.log10: _float(lambda x: lax.log(x) * _like(x, 1 / math.log(10))),
+        aten.exp2: _composed(lax.exp2),
+        aten.log2: _composed(jnp.log2),
+        aten.log10: _composed(lambda x: lax.log(x) * _like(x, 1 / math.log(10))),
         aten.sigmoid: _float(lax.logistic),
         aten.reciprocal: _float(lambda x: lax.div(_like(x, 1), x)),
-        aten.sinc: _float(lambda x: sinc(x * _like(x, math.pi))),
-        aten.deg2rad: _float(lambda x: x * _like(x, math.pi / 180)),
-        aten.rad2deg: _float(lambda x: x * _like(x, 180 / math.pi)),
+        aten.sinc: _composed(lambda x: sinc(x * _like(x, math.pi))),
+        aten.deg2rad: _composed(lambda x: x * _like(x, math.pi / 180)),
+        aten.rad2deg: _composed(lambda x: x * _like(x, 180 / math.pi)),
         aten.trunc: _ints_stay(jnp.trunc),
         aten.frac: lambda self: self - jnp.trunc(self),
         aten.round.default: _ints_stay(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)),
@@ -107,14 +118,14 @@ table.update(
             self, other, rtol, atol, equal_nan
         ),
         aten.atan2: _float_binary(lax.atan2),
-        aten.hypot: _binary(jnp.hypot),
+        aten.hypot: widened(_binary(jnp.hypot)),
         aten.nextafter: lambda self, other: nextafter(
             *jnp.broadcast_arrays(*operands(self, other))
         ),
         aten.copysign: _float_binary(lambda x, y: copysign(absolute(x), y)),
-        aten.ldexp.Tensor: lambda self, other: floating(self) * jnp.exp2(floating(other)),
-        aten.logaddexp: lambda self, other: logaddexp(*operands(self, other)),
-        aten.logaddexp2: _binary(jnp.logaddexp2),
+        aten.ldexp.Tensor: widened(lambda self, other: floating(self) * jnp.exp2(floating(other))),
+        aten.logaddexp: widened(lambda self, other: logaddexp(*operands(self, other))),
+        aten.logaddexp2: widened(_binary(jnp.logaddexp2)),
         aten.fmod: _binary(lax.rem),
         aten.remainder: _binary(jnp.remainder),
         aten.gcd: _binary(jnp.gcd),
@@ -170,6 +181,21 @@ def copysign(size, y):
     return select(jnp.signbit(y), -size, size)
 
 
+def keeps(x, y) -> bool:
+    """Whether ``y`` is a scalar that the 16 bits of ``x`` would round."""
+    if is_number(x) or not x.ndim or not is_short(x):
+        return False
+    if is_number(y):
+        return isinstance(y, (int, float)) and float(_like(x, y)) != y
+    return y.ndim == 0 and y.dtype == np.float32
+
+
+def scaled(function, x, y):
+    """A product or quotient; torch's kernels keep a scalar beside 16-bit floats in float32."""
+    x, y = (v if is_number(v) else wide(v) for v in (x, y))
+    return function(*operands(x, y))
+
+
 @lowers(aten.add)
 def add(self, other, alpha):
     x, y = operands(self, other if alpha == 1 else mul(other, alpha))
@@ -190,12 +216,18 @@ def rsub(self, other, alpha):
 def mul(self, other):
     if is_number(self) and is_number(other):
         return self * other
+    if keeps(self, other):
+        return cast(scaled(lax.mul, self, other), self.dtype)
+    if keeps(other, self):
+        return cast(scaled(lax.mul, self, other), other.dtype)
     x, y = operands(self, other)
     return lax.bitwise_and(x, y) if x.dtype.kind == "b" else lax.mul(x, y)
 
 
 @lowers(aten.div.Tensor, aten.div.Scalar, aten.true_divide)
 def div(self, other):
+    if keeps(self, other):
+        return cast(scaled(lax.div, self, other), self.dtype)
     return lax.div(*map(floating, operands(self, other)))
 
 
@@ -204,6 +236,9 @@ def div_mode(self, other, rounding_mode):
     """Rounded quotients pass no gradient; jnp's floor division gives NaN for a division by zero."""
     if rounding_mode is None:
         return div(self, other)
+    if keeps(self, other):
+        wider = scaled(lambda *pair: div_mode(*pair, rounding_mode), self, other)
+        return cast(wider, self.dtype)
     x, y = map(lax.stop_gradient, operands(self, other))
     if exact(x):
         return lax.div(x, y) if rounding_mode == "trunc" else jnp.floor_divide(x, y)
@@ -326,6 +361,7 @@ def fmin(self, other):
 
 
 @lowers(aten.lerp)
+@widened
 def lerp(self, end, weight):
     """From the nearer end, so that both ends are exact, infinite ones too."""
     first, second = self + weight * (end - self), end - (end - self) * (1 - weight)
@@ -335,17 +371,20 @@ def lerp(self, end, weight):
 
 
 @lowers(aten.addcmul)
+@widened
 def addcmul(self, tensor1, tensor2, value):
     product = tensor1 * tensor2
     return self + (product if value == 1 else mul(product, value))
 
 
 @lowers(aten.addcdiv)
+@widened
 def addcdiv(self, tensor1, tensor2, value):
     return self + (tensor1 if value == 1 else mul(tensor1, value)) / tensor2
 
 
 @lowers(aten.round.decimals)
+@widened
 def round_decimals(self, decimals):
     """Negative decimals divide first, as 10**-n would not be exact."""
     if exact(self):

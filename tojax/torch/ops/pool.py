@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jax import lax
 
+from tojax.torch.ops._operands import wide
 from tojax.torch.ops.conv import spread
 from tojax.torch.schema import lowers, table
 
@@ -40,10 +41,6 @@ def lowest(dtype):
     """What every maximum starts from."""
     inexact = jnp.issubdtype(dtype, jnp.inexact)
     return np.array(-np.inf if inexact else jnp.iinfo(dtype).min, dtype)
-
-
-def wide(x):
-    return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
 
 
 def flat(x, rank):

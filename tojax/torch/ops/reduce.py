@@ -20,6 +20,7 @@ from tojax.torch.ops._operands import (
     length,
     select,
     wide,
+    widened,
 )
 from tojax.torch.ops.pointwise import logaddexp
 from tojax.torch.schema import lowers, table
@@ -217,12 +218,19 @@ def pick(x, index, axis, keepdim):
     )
 
 
-def _logcumsumexp(x, axis):
-    return (
-        lax.associative_scan(logaddexp, x, axis=axis)
-        if x.dtype.kind == "c"
-        else lax.cumlogsumexp(x, axis)
-    )
+def _cumulative(function):
+    @along
+    def lowering(self, dim, dtype):
+        x = _summed(self, dtype)
+        return cast(function(wide(x), dim % self.ndim), x.dtype)
+
+    return lowering
+
+
+def _logcumsumexp(self, dim):
+    if self.dtype.kind == "c":
+        return lax.associative_scan(logaddexp, self, axis=dim)
+    return lax.cumlogsumexp(self, dim % self.ndim)
 
 
 def _first(function):
@@ -258,14 +266,10 @@ table.update(
         aten.min.dim: _first(lax.argmin),
         aten.argmax: _arg(lax.argmax),
         aten.argmin: _arg(lax.argmin),
-        aten.cumsum: along(
-            lambda self, dim, dtype: lax.cumsum(_summed(self, dtype), dim % self.ndim)
-        ),
-        aten.cumprod: along(
-            lambda self, dim, dtype: lax.cumprod(_summed(self, dtype), dim % self.ndim)
-        ),
-        aten._logcumsumexp: along(lambda self, dim: _logcumsumexp(self, dim % self.ndim)),
-        aten.logcumsumexp: along(lambda self, dim: _logcumsumexp(self, dim % self.ndim)),
+        aten.cumsum: _cumulative(lax.cumsum),
+        aten.cumprod: _cumulative(lax.cumprod),
+        aten._logcumsumexp: widened(along(_logcumsumexp)),
+        aten.logcumsumexp: widened(along(_logcumsumexp)),
         aten.trace: lambda self: jnp.sum(jnp.diagonal(_summed(self, None))),
     }
 )

@@ -12,14 +12,10 @@ import numpy as np
 import torch
 from jax import lax
 
+from tojax.torch.ops._operands import wide
 from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
-
-
-def wide(x):
-    """float32 for what has less precision."""
-    return x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x
 
 
 def step_of(size, out, align_corners, factor) -> float:

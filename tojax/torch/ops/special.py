@@ -10,7 +10,7 @@ import jax.scipy.special as jsp
 import torch
 from jax import lax
 
-from tojax.torch.ops._operands import cast, floating, number, operands, select, wide
+from tojax.torch.ops._operands import cast, floating, number, operands, select, wide, widened
 from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
@@ -147,6 +147,7 @@ table.update(
 
 
 @lowers(aten.logit)
+@widened
 def logit(self, eps):
     """With ``eps`` the argument is clamped to [eps, 1 - eps], and the gradient outside is 0."""
     x = floating(self)
