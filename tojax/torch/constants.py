@@ -12,9 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
 from tojax.torch import autocast
+from tojax.torch.control import higher_order
 from tojax.torch.tensor import JaxTensor
 
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
@@ -33,6 +35,8 @@ class ConstantsMode(TorchFunctionMode):
         self.trace.autocast = autocast.active()
         if func in READS:
             return self.read(func, args, kwargs)
+        if isinstance(func, HigherOrderOperator):
+            return higher_order(self, func, args, kwargs)
         if func is torch.nn.functional.dropout and not _argument(args, kwargs, 2, "training", True):
             return args[0]  # the input itself, which later writes reach
         for value in args:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn import functional as F
 from torch.nn.modules import batchnorm, transformer
+
+from tojax.torch.control import checkpoint
 
 
 def detect_is_causal_mask(original, mask, is_causal=None, size=None):
@@ -49,24 +52,36 @@ def gaussian_nll_loss(original, input, target, var, full=False, eps=1e-6, reduct
     return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
 
 
+def is_dynamo_compiling(original):
+    """torch's control flow calls Dynamo unless Dynamo calls it; then it goes to its operator."""
+    asking = sys._getframe(2).f_globals["__name__"]
+    return original() or asking.startswith(("torch._higher_order_ops", "torch.nn.attention"))
+
+
+# Whoever imported torch's checkpoint by name gets to this attribute of it, too.
+CHECKPOINT = torch.utils.checkpoint.checkpoint.__wrapped__
+
 PATCHES: list[tuple[object, str, Callable]] = [
     (transformer, "_detect_is_causal_mask", detect_is_causal_mask),
     (batchnorm._BatchNorm, "forward", batch_norm),
     (F, "gaussian_nll_loss", gaussian_nll_loss),
+    (torch.compiler, "is_dynamo_compiling", is_dynamo_compiling),
+    (CHECKPOINT, "__dynamo_disable", checkpoint),
 ]
 
 
 @contextlib.contextmanager
 def patched(active: Callable[[], bool]) -> Iterator[None]:
     """All patches, for the threads in which ``active()``."""
-    originals = [getattr(owner, name) for owner, name, _ in PATCHES]
+    originals = [getattr(owner, name, owner) for owner, name, _ in PATCHES]
+    own = [name in vars(owner) for owner, name, _ in PATCHES]
     for (owner, name, patch), original in zip(PATCHES, originals):
         setattr(owner, name, _choose(patch, original, active))
     try:
         yield
     finally:
-        for (owner, name, _), original in zip(PATCHES, originals):
-            setattr(owner, name, original)
+        for (owner, name, _), original, was_there in zip(PATCHES, originals, own):
+            setattr(owner, name, original) if was_there else delattr(owner, name)
 
 
 def _choose(patch, original, active):

@@ -92,7 +92,8 @@ class TorchSource:
         with tracing(rng, (*names, "the parameters", "the state")) as trace:
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
             args, kwargs = jax.tree.unflatten(structure, lifted)
-            tensors = self._weights(params, 1 << len(names)) | self._weights(state, 2 << len(names))
+            trace.state = self._weights(state, 2 << len(names))
+            tensors = self._weights(params, 1 << len(names)) | trace.state
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
                 out = self.module(*args, **kwargs)
                 out = trees.register(out)

@@ -66,6 +66,7 @@ class Trace(TorchDispatchMode):
         self.rng, self.inputs, self.draws = rng, inputs, 0
         self.missing: dict[str, tuple[Any, str]] = {}
         self.decomposing: set[Any] = set()
+        self.state: dict[str, torch.Tensor] = {}  # what the traced code may write to
         self.writing = False  # inside an in-place call under no_grad
         self.autocast = False  # whether the torch function that goes on was called under autocast
 

@@ -1,0 +1,250 @@
+"""torch's higher-order operators as JAX's: ``cond``, ``while_loop``, ``scan``, ``map`` and
+``checkpoint``.
+
+A branch or body is torch code that JAX traces on its own: tensors come in as arrays of that inner
+trace, everything it closes over is a constant of it. A loop's body draws from a key of its
+iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import torch
+from jax import lax
+from torch._higher_order_ops.cond import cond_op
+from torch._higher_order_ops.map import map_impl
+from torch._higher_order_ops.scan import scan_op
+from torch._higher_order_ops.while_loop import while_loop_op
+from torch._ops import HigherOrderOperator
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from tojax.errors import Unsupported
+from tojax.torch import blame
+from tojax.torch.calls import array_of
+from tojax.torch.tensor import JaxTensor
+
+DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
+
+
+class Region:
+    """A torch function of these leaves as a function of the arrays among them.
+
+    ``mode`` is the trace's ConstantsMode. After a call, ``rebuild`` makes torch's output of arrays.
+    """
+
+    def __init__(self, mode, function: Callable, leaves):
+        self.mode, self.function, self.leaves = mode, function, list(leaves)
+        self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self.tensors = [mode.inner(leaves[i]) for i in self.places]
+        self.out: Any = None
+        self.written: dict[str, jax.Array] = {}
+
+    @property
+    def arrays(self) -> list[jax.Array]:
+        """The tensors' arrays, with strong types, as loops need them."""
+        return [strong(array_of(t)) for t in self.tensors]
+
+    def __call__(self, *arrays) -> list[jax.Array]:
+        full = list(self.leaves)
+        for place, tensor, array in zip(self.places, self.tensors, arrays):
+            full[place] = self.wrap(array, tensor.dtype, getattr(tensor, "origins", 0))
+        state = [(name, t, self.mode.inner(t)) for name, t in self.mode.trace.state.items()]
+        before = [array_of(held) for _, _, held in state]
+        with self.mode:
+            out, structure = tree_flatten(self.function(*full))
+        found = [self.mode.inner(x) if isinstance(x, torch.Tensor) else x for x in out]
+        self.written = {
+            name: array_of(self.mode.inner(t))
+            for (name, t, _), old in zip(state, before)
+            if array_of(self.mode.inner(t)) is not old
+        }
+        for (name, t, held), old in zip(state, before):
+            if name in self.written:
+                held.array = old
+                reset(t, held)
+        self.out = [x.dtype if isinstance(x, torch.Tensor) else x for x in found], structure
+        return [strong(array_of(x)) for x in found if isinstance(x, torch.Tensor)]
+
+    def wrap(self, array, dtype, origins=0) -> torch.Tensor:
+        """An array as a tensor that torch code may write to."""
+        return self.mode.lift(JaxTensor(array, dtype, origins))
+
+    def rebuild(self, arrays) -> Any:
+        """torch's output, of the arrays that stand for its tensors."""
+        static, structure = self.out
+        rest = iter(arrays)
+        leaves = [self.wrap(next(rest), x) if isinstance(x, torch.dtype) else x for x in static]
+        return tree_unflatten(leaves, structure)
+
+
+class Closed(Region):
+    """A region that must leave the state alone."""
+
+    def __call__(self, *arrays) -> list[jax.Array]:
+        out = super().__call__(*arrays)
+        if self.written:
+            raise Unsupported(
+                f"a branch or a loop's body writes to {', '.join(list(self.written)[:3])}",
+                where=blame.where(),
+                why="what it computes exists in its own program only",
+                do="return the new value from it and write it outside",
+            )
+        return out
+
+
+def reset(tensor: torch.Tensor, held: torch.Tensor) -> None:
+    """A functional tensor, and what shares its memory, back to ``held``."""
+    torch._functionalize_replace(tensor, held)
+    torch._functionalize_commit_update(tensor)
+    torch._functionalize_sync(tensor)
+
+
+def strong(x):
+    """Without JAX's weak type, which a loop's carry must not change."""
+    return lax.convert_element_type(x, x.dtype)
+
+
+def each(mode, region: Region, key, *arrays):
+    """One iteration, with its own randomness."""
+    trace = mode.trace
+    kept = trace.rng, trace.draws
+    trace.rng, trace.draws = key, 0
+    try:
+        return region(*arrays)
+    finally:
+        trace.rng, trace.draws = kept
+
+
+def keys(mode, count: int):
+    """A key for each iteration, None where the trace has none."""
+    trace = mode.trace
+    if trace.rng is None:
+        return None
+    trace.draws += 1
+    return jax.random.split(jax.random.fold_in(trace.rng, trace.draws), count)
+
+
+def cond(mode, pred, true_fn, false_fn, operands):
+    """``lax.cond``; a predicate that is known picks its branch now."""
+    value = array_of(mode.inner(pred)) if isinstance(pred, torch.Tensor) else pred
+    if not isinstance(value, jax.core.Tracer):
+        with mode:
+            return (true_fn if bool(value) else false_fn)(*operands)
+    one, other = (Closed(mode, f, operands) for f in (true_fn, false_fn))
+    out = lax.cond(value.reshape(()), one, other, *one.arrays)
+    return one.rebuild(out)
+
+
+def while_loop(mode, cond_fn, body_fn, carried_inputs, additional_inputs):
+    """``lax.while_loop``; Python integers in the carry become tensors."""
+    with mode:
+        carried = [x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in carried_inputs]
+    test = Closed(mode, lambda *xs: cond_fn(*xs, *additional_inputs), carried)
+    body = Closed(mode, lambda *xs: list(body_fn(*xs, *additional_inputs)), carried)
+    key = keys(mode, 1)
+    fold_in = lambda count: None if key is None else jax.random.fold_in(key[0], count)
+
+    def step(carry):
+        count, arrays = carry
+        return count + 1, each(mode, body, fold_in(count), *arrays)
+
+    start = (jax.numpy.int32(0), body.arrays)
+    _, out = lax.while_loop(lambda c: test(*c[1])[0].reshape(()), step, start)
+    return tuple(body.rebuild(out))
+
+
+def scan(mode, combine_fn, init, xs, additional_inputs):
+    """``lax.scan``. torch.scan's own wrapper tells how the carry is nested."""
+    count = len(init)
+    slices = lambda tensors: [x[0] for x in tensors]
+    with mode:
+        leaves = [*init, *slices(xs)]
+    region = Closed(mode, lambda *rest: combine_fn(*rest, *additional_inputs), leaves)
+    stacked = [array_of(mode.inner(x)) for x in xs]
+    length = stacked[0].shape[0]
+
+    def step(carry, given):
+        key, rows = given
+        out = each(mode, region, key, *carry, *rows)
+        return out[:count], out[count:]
+
+    start = region.arrays[:count]
+    carry, ys = lax.scan(step, start, (keys(mode, length), stacked), length)
+    out = region.rebuild([*carry, *ys])
+    return (
+        out if "spec_init" in getattr(combine_fn, "keywords", {}) else tuple(tree_flatten(out)[0])
+    )
+
+
+def map_(mode, f, xs, pos_args):
+    """``lax.scan`` without a carry."""
+    with mode:
+        leaves = [x[0] for x in xs]
+    region = Closed(mode, lambda *rest: f(*rest, *pos_args), leaves)
+    stacked = [array_of(mode.inner(x)) for x in xs]
+    step = lambda _, given: (None, each(mode, region, given[0], *given[1]))
+    ys = lax.scan(step, None, (keys(mode, stacked[0].shape[0]), stacked))[1]
+    return region.rebuild(ys)
+
+
+OPTIONS = (
+    "use_reentrant",
+    "context_fn",
+    "determinism_check",
+    "debug",
+    "early_stop",
+    "preserve_rng_state",
+)
+
+
+def checkpoint(original, function, *args, **kwargs):
+    """``jax.checkpoint``; what the function writes to the state is written after it."""
+    modes = torch.overrides._get_current_function_mode_stack()
+    mode = next(m for m in reversed(modes) if hasattr(m, "trace"))
+    kwargs = {k: v for k, v in kwargs.items() if k not in OPTIONS}
+    leaves, structure = tree_flatten((args, kwargs))
+
+    def call(*leaves):
+        args, kwargs = tree_unflatten(leaves, structure)
+        return function(*args, **kwargs)
+
+    region = Region(mode, call, leaves)
+    out, written = jax.checkpoint(lambda *arrays: (region(*arrays), region.written))(*region.arrays)
+    for name, array in written.items():
+        held = mode.trace.state[name]
+        held.copy_(region.wrap(array, held.dtype))
+    return region.rebuild(out)
+
+
+RULES: dict[Any, Callable] = {
+    cond_op: cond,
+    while_loop_op: while_loop,
+    scan_op: scan,
+    map_impl: map_,
+}
+
+
+def higher_order(mode, op: HigherOrderOperator, args, kwargs) -> Any:
+    """Serves a higher-order operator: by its rule, else by torch's own Python for dense tensors."""
+    inside = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+    if any(torch._C._functorch.maybe_get_level(x) != -1 for x in inside):
+        raise Unsupported(
+            f"{op} inside torch.func",
+            where=blame.where(),
+            why="torch transforms its branches with its own compiler",
+            do="transform the converted model with jax.vmap or jax.grad",
+        )
+    if op in RULES:
+        return RULES[op](mode, *args, **kwargs)
+    if DENSE not in op.py_kernels:
+        raise Unsupported(
+            f"the higher-order operator {op}",
+            where=blame.where(),
+            why="it has no rule here and no Python form in torch",
+            do="replace it in the module by what it computes",
+        )
+    with mode:
+        return op.py_kernels[DENSE](*args, **kwargs)
