@@ -88,3 +88,7 @@ class StateDropped(UserWarning):
 
 class StaticArgument(UserWarning):
     """An array argument decides shapes, so the program is compiled anew for each of its values."""
+
+
+class TorchCallback(UserWarning):
+    """An operator without a lowering runs in torch, because ``on_missing="callback"`` allows it."""

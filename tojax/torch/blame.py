@@ -85,5 +85,6 @@ def missing_ops(ops: dict[str, torch._ops.OpOverload], places: dict[str, str]) -
         where=said,
         why="torch has no decomposition for it either"
         + (f"; the table has {', '.join(near)}" if near else ""),
-        do=f"write it in jnp and convert again:\n{stub}",
+        do="write it in jnp and convert again (or run it in torch, slowly: "
+        f'on_missing="callback"):\n{stub}',
     )

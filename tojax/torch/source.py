@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from tojax import trees
-from tojax.errors import Unsupported
+from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.torch import arguments, weights
 from tojax.torch.capture import as_module
@@ -35,14 +35,15 @@ class TorchSource:
 
     module: torch.nn.Module
     training: tuple[bool, ...]
+    on_missing: str = "error"
     framework = "torch"
 
     def __eq__(self, other):
         same = isinstance(other, TorchSource) and self.module is other.module
-        return same and self.training == other.training
+        return same and (self.training, self.on_missing) == (other.training, other.on_missing)
 
     def __hash__(self):
-        return hash((id(self.module), self.training))
+        return hash((id(self.module), self.training, self.on_missing))
 
     @property
     def name(self) -> str:
@@ -89,7 +90,8 @@ class TorchSource:
         names = tuple(trees.names(args, kwargs, self.positional))
         leaves, structure = jax.tree.flatten((args, kwargs))
         wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
-        with tracing(rng, (*names, "the parameters", "the state")) as trace:
+        inputs = (*names, "the parameters", "the state")
+        with tracing(rng, inputs, self.on_missing == "callback") as trace:
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
             args, kwargs = jax.tree.unflatten(structure, lifted)
             trace.state = self._weights(state, 2 << len(names))
@@ -133,12 +135,14 @@ def _wrapped(leaf: Any, origin: int) -> Any:
     return JaxTensor(jax.numpy.asarray(leaf), dtype, origin)
 
 
-def source_of(module: torch.nn.Module) -> TorchSource:
+def source_of(module: torch.nn.Module, on_missing: str = "error") -> TorchSource:
     """A module as a source, in the mode that it is in."""
-    return TorchSource(module, tuple(m.training for m in module.modules()))
+    return TorchSource(module, tuple(m.training for m in module.modules()), on_missing)
 
 
-def from_torch(source: torch.nn.Module | Callable) -> Model:
+def from_torch(
+    source: torch.nn.Module | Callable, *, on_missing: Literal["error", "callback"] = "error"
+) -> Model:
     """A torch module, or any function of torch tensors, as a pure JAX function plus a params
     pytree.
 
@@ -149,6 +153,9 @@ def from_torch(source: torch.nn.Module | Callable) -> Model:
 
     Args:
       source: an ``nn.Module``, or a callable whose tensors come in as arguments.
+      on_missing: what happens at operators that have neither a lowering nor a decomposition:
+        "error" names them all, "callback" runs them in torch on the CPU, with torch's gradients,
+        and says so once (``TorchCallback``).
 
     Returns:
       A Model: ``params`` holds the parameters that require a gradient, ``state`` the others and the
@@ -156,6 +163,7 @@ def from_torch(source: torch.nn.Module | Callable) -> Model:
 
     Raises:
       Unsupported: ``source`` is neither, or one of its tensors has no JAX counterpart.
+      WrongArguments: ``on_missing`` is neither of the two.
 
     Example:
       >>> import torch, numpy as np
@@ -180,7 +188,14 @@ def from_torch(source: torch.nn.Module | Callable) -> Model:
             why="lazy modules make them when they are first called",
             do="call the torch module once before converting it",
         )
-    built = source_of(source if isinstance(source, torch.nn.Module) else as_module(source))
+    if on_missing not in ("error", "callback"):
+        raise WrongArguments(
+            f"on_missing={on_missing!r}",
+            why="an operator without a lowering is an error or a callback",
+            do='give "error" or "callback"',
+        )
+    module = source if isinstance(source, torch.nn.Module) else as_module(source)
+    built = source_of(module, on_missing)
     slots = built.slots
     params = {k: weights.to_jax(slots.tensors[k]) for k in slots.params}
     state = {k: weights.to_jax(slots.tensors[k]) for k in slots.state}

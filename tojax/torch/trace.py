@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_map_only
 
 from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
 from tojax.torch import autocast, blame, strides, weights
+from tojax.torch.callback import call_torch
 from tojax.torch.calls import CONSTANTS, Call, call_of
 from tojax.torch.constants import ConstantsMode
 from tojax.torch.custom import custom_gradients
@@ -59,10 +60,12 @@ class Trace(TorchDispatchMode):
     Args:
       rng: the key that random operators draw from, None if there is none.
       inputs: names of the inputs, bit ``i`` of ``JaxTensor.origins`` is ``inputs[i]``.
+      callback: whether an operator without a lowering runs in torch.
     """
 
-    def __init__(self, rng: jax.Array | None = None, inputs: tuple[str, ...] = ()):
+    def __init__(self, rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False):
         super().__init__()
+        self.callback = callback
         self.rng, self.inputs, self.draws = rng, inputs, 0
         self.missing: dict[str, tuple[Any, str]] = {}
         self.decomposing: set[Any] = set()
@@ -173,8 +176,11 @@ class Trace(TorchDispatchMode):
 
     def note_missing(self, op, args, kwargs):
         """Zeros of the right shape stand in for the result, so that one run finds all missing
-        operators.
+        operators; or torch computes it.
         """
+        if self.callback:
+            call = call_of(op)
+            return call_torch(op, args, kwargs, self.key(call) if call.random else None)
         self.missing.setdefault(str(op), (op, blame.where()))
         meta = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
         try:
@@ -235,11 +241,13 @@ def array_of(tensor: torch.Tensor) -> jax.Array:
 
 
 @contextlib.contextmanager
-def tracing(rng: jax.Array | None, inputs: tuple[str, ...]) -> Iterator[Trace]:
+def tracing(
+    rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False
+) -> Iterator[Trace]:
     """Everything that is switched on while torch code is traced; one thread at a time."""
     autocast.refuse_around()
-    trace = Trace(rng, inputs)
-    enter = lambda: contextlib.nullcontext() if active() else tracing(rng, inputs)
+    trace = Trace(rng, inputs, callback)
+    enter = lambda: contextlib.nullcontext() if active() else tracing(rng, inputs, callback)
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(_switched(active, _set_active, True))
         stack.callback(CONSTANTS.clear)
