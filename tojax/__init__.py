@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tojax.frontends import convert
     from tojax.hf._generate import generate
+    from tojax.hf._save_pretrained import save_pretrained
     from tojax.hf.load import from_pretrained
     from tojax.model import Model, load
     from tojax.torch import from_torch, lowers
@@ -27,6 +28,7 @@ _HOME = {
     "generate": "tojax.hf._generate",
     "load": "tojax.model",
     "lowers": "tojax.torch",
+    "save_pretrained": "tojax.hf._save_pretrained",
 }
 __all__ = [
     "Model",
@@ -37,6 +39,7 @@ __all__ = [
     "generate",
     "load",
     "lowers",
+    "save_pretrained",
 ]
 
 

@@ -191,11 +191,11 @@ class Model:
             )
         saved.save(self.source, self.params, self.state, folder, calls)
 
-    def save_pretrained(self, folder: str | os.PathLike) -> None:
-        """Writes a Hugging Face checkpoint that transformers loads, from a model that came from
-        one.
-        """
-        self.to_torch().save_pretrained(folder)
+    def save_pretrained(self, folder: str | os.PathLike, **options) -> None:
+        """``tojax.save_pretrained(self, folder)``: a checkpoint that transformers loads."""
+        import tojax
+
+        tojax.save_pretrained(self, folder, **options)
 
     def generate(self, input_ids, *args, **kwargs) -> Any:
         """``tojax.generate(self, input_ids, ...)``."""

@@ -7,11 +7,13 @@ and run on CPU, CUDA and TPU.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
 import shutil
-import tempfile
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,10 +130,7 @@ def save(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -
 
     ``calls`` holds (args, kwargs, rng) with arrays or ``jax.ShapeDtypeStruct``.
     """
-    target = Path(folder)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    with whole(folder, "model.json") as scratch:
         described = []
         for i, (args, kwargs, rng) in enumerate(calls):
             told, program = _export(source, params, state, args, kwargs, rng)
@@ -149,15 +148,37 @@ def save(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -
         )
         save_file(dict(params), scratch / "params.safetensors")
         save_file(dict(state), scratch / "state.safetensors")
+
+
+@contextlib.contextmanager
+def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
+    """A scratch folder that takes the place of ``folder`` when all is written, and not before.
+
+    Raises:
+      WrongArguments: ``folder`` holds something else than an earlier save, which has a file
+        ``mark``.
+    """
+    target = Path(folder)
+    if target.is_file() or (
+        target.exists() and not (target / mark).exists() and any(target.iterdir())
+    ):
+        raise WrongArguments(
+            f"{target} holds something else", do="give a new folder, or one that save wrote"
+        )
+    scratch, old = (
+        target.parent / f".{target.name}-{uuid.uuid4().hex[:8]}-{end}" for end in ("new", "old")
+    )
+    scratch.mkdir(parents=True)
+    try:
+        yield scratch
         if target.exists():
-            if not (target / "model.json").exists() and any(target.iterdir()):
-                raise WrongArguments(
-                    f"{target} holds something else", do="give a new folder, or one that save wrote"
-                )
-            shutil.rmtree(target)
+            target.rename(old)
         scratch.rename(target)
     finally:
+        if old.exists() and not target.exists():  # interrupted between the two
+            old.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _export(source, params, state, args, kwargs, rng) -> tuple[dict[str, Any], bytes]:

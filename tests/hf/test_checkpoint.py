@@ -105,7 +105,8 @@ def test_no_weights(folder):
 
 
 def test_missing_shard(folder):
-    index = {"weight_map": {"a": "model-1.safetensors", "b": "model.safetensors"}}
+    (folder / "model.safetensors").rename(folder / "model-2.safetensors")
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert lines(lambda: find(folder))[0] == "1 of 2 weight files are missing: model-1.safetensors"
 

@@ -34,12 +34,12 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
 
         import tojax
         from tojax.hf import inputs
-        from tojax.hf.load import load_torch
+        from tojax.hf.module import load_module
 
         imports = time.time() - start
         bar.update("loading weights")
         load, module = _timed(
-            lambda: load_torch(found, dtype=dtype, task=task, allow_pickle=allow_pickle)
+            lambda: load_module(found, dtype=dtype, task=task, allow_pickle=allow_pickle)
         )
         tokenizer = text.load_tokenizer(found) if prompt or _writes(module) else None
         ids = text.encode(tokenizer, prompt) if tokenizer else None

@@ -8,52 +8,88 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tojax.errors import BadCheckpoint, HubUnreachable
+from tojax.errors import BadCheckpoint, HubUnreachable, Unsupported
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+WEIGHTS = "model.safetensors"
+
+
+class Stored(NamedTuple):
+    """Where a tensor's bytes lie."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder with ``config.json`` and, as far as they are there, safetensors files."""
+    """A folder with ``config.json`` and, as far as they are there, safetensors files; or one GGUF
+    file, which holds both.
+    """
 
     folder: Path
     config: dict[str, Any]
     weights: list[Path]
+    gguf: Path | None = None
 
     def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """(dtype, shape) of every stored tensor, from the files' headers alone."""
-        from safetensors import SafetensorError, safe_open
+        return {k: (v.dtype, v.shape) for file in self.weights for k, v in stored_in(file).items()}
 
-        found = {}
-        for file in self.weights:
-            try:
-                with safe_open(file, framework="numpy") as opened:
-                    for name in opened.keys():  # noqa: SIM118 (no mapping)
-                        view = opened.get_slice(name)
-                        found[name] = (view.get_dtype(), tuple(view.get_shape()))
-            except (SafetensorError, OSError) as error:
-                raise BadCheckpoint(
-                    f"{file.name} is no complete safetensors file",
-                    where=str(file),
-                    why=str(error).splitlines()[0],
-                    do="copy or download the file again and compare its size with the original's",
-                ) from None
-        return found
+
+def stored_in(file: Path) -> dict[str, Stored]:
+    """The tensors of a safetensors file.
+
+    Raises:
+      BadCheckpoint: it is cut off, or no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy"):
+            pass  # checks that header and size fit
+        with open(file, "rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadCheckpoint(
+            f"{file.name} is no complete safetensors file",
+            where=str(file),
+            why=str(error).splitlines()[0],
+            do="copy or download the file again and compare its size with the original's",
+        ) from None
+    header.pop("__metadata__", None)
+    found = {}
+    for name, told in header.items():
+        start, end = told["data_offsets"]
+        place = (8 + length + start, end - start)
+        found[name] = Stored(file, told["dtype"], tuple(told["shape"]), *place)
+    return found
 
 
 def find(
-    source: str | os.PathLike, *, need_weights: bool = True, allow_pickle: bool = False
+    source: str | os.PathLike,
+    *,
+    need_weights: bool = True,
+    allow_pickle: bool = False,
+    gguf_file: str | None = None,
 ) -> Checkpoint:
-    """The checkpoint that a folder or hub id names; hub ids are downloaded, with progress bars.
+    """The checkpoint that a folder, GGUF file or hub id names; hub ids are downloaded, with
+    progress bars.
 
     Raises:
       BadCheckpoint: no config, unreadable config, pickled, missing or truncated weights.
       HubUnreachable: it is no folder and the hub gives no answer.
+      Unsupported: the weights are quantized.
     """
     folder = Path(source).expanduser()
+    if folder.suffix == ".gguf" and gguf_file is None:
+        folder, gguf_file = folder.parent, folder.name
     if not folder.is_dir():
         if folder.exists() or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
             raise BadCheckpoint(
@@ -62,15 +98,30 @@ def find(
                 why="a checkpoint is a folder with config.json, or the hub id of one (owner/name)",
                 do="give the folder that holds config.json",
             )
-        folder = _download(str(source), allow_pickle)
+        folder = _download(str(source), allow_pickle, gguf_file)
+    if gguf_file is not None:
+        return Checkpoint(folder, {}, [], _gguf(folder / gguf_file))
     config = _config(folder)
-    weights = (
-        _weights(folder, allow_pickle) if need_weights else sorted(folder.glob("*.safetensors"))
-    )
-    found = Checkpoint(folder, config, weights)
-    if need_weights:
-        found.shapes()
+    if not need_weights:
+        return Checkpoint(folder, config, sorted(folder.glob("*.safetensors")))
+    _refuse_quantized(folder, config)
+    found = Checkpoint(folder, config, _weights(folder, config, allow_pickle))
+    found.shapes()
     return found
+
+
+def _gguf(file: Path) -> Path:
+    if not file.exists():
+        raise BadCheckpoint(f"there is no {file.name}", where=str(file.parent.absolute()))
+    with file.open("rb") as opened:
+        if opened.read(4) != b"GGUF":
+            raise BadCheckpoint(
+                f"{file.name} is no GGUF file",
+                where=str(file),
+                why="it does not begin with the letters GGUF",
+                do="copy or download the file again",
+            )
+    return file
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -81,7 +132,7 @@ def _config(folder: Path) -> dict[str, Any]:
             f"{folder.name or folder} is no checkpoint: it has no config.json",
             where=str(folder.absolute()),
             why=f"the folder holds {inside}",
-            do="give the folder that transformers' save_pretrained wrote",
+            do="give the folder that transformers' save_pretrained wrote, or a GGUF file",
         )
     try:
         config = json.loads(file.read_text())
@@ -99,25 +150,31 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _weights(folder: Path, allow_pickle: bool) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
+def _refuse_quantized(folder: Path, config: dict[str, Any]) -> None:
+    told = config.get("quantization_config") or config.get("compression_config")
+    if told:
+        method = told.get("quant_method") or ("bitsandbytes" if "load_in_8bit" in told else "?")
+        raise Unsupported(
+            f"the weights are quantized with {method}",
+            where=str(folder / "config.json"),
+            why="its kernels and its storage format are torch extensions",
+            do="load the checkpoint that it was made from, or a GGUF file of the model",
+        )
+
+
+def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[Path]:
+    """The files that transformers reads, in its order of preference."""
+    named = config.get("transformers_weights") or WEIGHTS
+    if (folder / named).exists() and not named.endswith(".json"):
+        return [folder / named]
+    index = folder / (named if named.endswith(".json") else f"{WEIGHTS}.index.json")
     if index.exists():
-        named = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        if missing := [n for n in named if not (folder / n).exists()]:
-            raise BadCheckpoint(
-                f"{len(missing)} of {len(named)} weight files are missing: "
-                + ", ".join(missing[:4]),
-                where=str(folder),
-                why=f"{index.name} lists them",
-                do="finish the download, or copy the missing files into the folder",
-            )
-        return [folder / n for n in named]
-    files = sorted(folder.glob("*.safetensors"))
+        return _shards(folder, index)
     pickles = sorted(
         p.name for pattern in PICKLES for p in folder.glob(pattern) if p.name != "training_args.bin"
     )
-    if files or (pickles and allow_pickle):
-        return files
+    if pickles and allow_pickle:
+        return []
     if pickles:
         raise BadCheckpoint(
             f"the weights are pickled ({', '.join(pickles[:3])})",
@@ -125,15 +182,37 @@ def _weights(folder: Path, allow_pickle: bool) -> list[Path]:
             why="loading a pickle runs whatever code is in it",
             do="convert them to safetensors, or pass allow_pickle=True (--allow-pickle)",
         )
+    kinds = (".safetensors", ".gguf")
+    others = ", ".join(sorted(p.name for p in folder.iterdir() if p.suffix in kinds)[:4])
     raise BadCheckpoint(
         f"{folder.name or folder} has a config.json and no weights",
         where=str(folder.absolute()),
-        why="there is no *.safetensors file in it",
+        why=f"there is no {named} in it" + (f", only {others}" if others else ""),
         do="download the weights, too; `tojax inspect` works without them",
     )
 
 
-def _download(name: str, allow_pickle: bool) -> Path:
+def _shards(folder: Path, index: Path) -> list[Path]:
+    try:
+        named = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise BadCheckpoint(
+            f"{index.name} cannot be read",
+            where=str(index),
+            why=f"{type(error).__name__}: {error}",
+            do="restore the file: it maps the name of every weight to its file",
+        ) from None
+    if missing := [n for n in named if not (folder / n).exists()]:
+        raise BadCheckpoint(
+            f"{len(missing)} of {len(named)} weight files are missing: " + ", ".join(missing[:4]),
+            where=str(folder),
+            why=f"{index.name} lists them",
+            do="finish the download, or copy the missing files into the folder",
+        )
+    return [folder / n for n in named]
+
+
+def _download(name: str, allow_pickle: bool, gguf_file: str | None) -> Path:
     import huggingface_hub
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -142,9 +221,13 @@ def _download(name: str, allow_pickle: bool) -> Path:
         RepositoryNotFoundError,
     )
 
-    ignored = ["*.msgpack", "*.h5", "*.onnx", "*.gguf"] + ([] if allow_pickle else list(PICKLES))
+    ignored = ["*.msgpack", "*.h5", "*.onnx"] + ([] if allow_pickle else list(PICKLES))
+    ignored.append("*.safetensors" if gguf_file else "*.gguf")
+    allowed = ["*.json", "*.jinja", "*.model", "*.txt", gguf_file] if gguf_file else None
     try:
-        return Path(huggingface_hub.snapshot_download(name, ignore_patterns=ignored))
+        return Path(
+            huggingface_hub.snapshot_download(name, ignore_patterns=ignored, allow_patterns=allowed)
+        )
     except HFValidationError as error:
         raise BadCheckpoint(
             f"{name!r} is neither a folder nor a hub id",

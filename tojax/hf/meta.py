@@ -13,7 +13,8 @@ import torch
 from tojax.errors import MissingOps
 from tojax.hf import inputs
 from tojax.hf.checkpoint import Checkpoint
-from tojax.hf.load import model_class, quiet
+from tojax.hf.classes import config_of, model_class
+from tojax.hf.module import quiet
 from tojax.torch.schema import table
 from tojax.torch.source import source_of
 from tojax.torch.trace import watching
@@ -23,10 +24,7 @@ def skeleton(found: Checkpoint, task: str | None = None) -> torch.nn.Module:
     """The module that a checkpoint describes, on the meta device: no memory is allocated for
     weights.
     """
-    import transformers
-
-    cls = model_class(found, task)
-    config = transformers.AutoConfig.from_pretrained(found.folder, local_files_only=True)
+    cls, config = model_class(found, task), config_of(found)
     make = getattr(cls, "_from_config", None) or cls.from_config
     with quiet(), torch.device("meta"):
         return make(config).eval()

@@ -1,0 +1,94 @@
+"""Tensors that are on disk: whatever torch does to them comes out as if they were in memory."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tojax.errors import BadCheckpoint, Unsupported
+from tojax.hf.checkpoint import stored_in
+from tojax.hf.deferred import Deferred, Node, Reader, from_file, real
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The same tensors, deferred and in memory."""
+    file = tmp_path_factory.mktemp("deferred") / "model.safetensors"
+    torch.manual_seed(0)
+    whole = {
+        "a": torch.randn(6, 4),
+        "b": torch.randn(6, 4),
+        "c": torch.arange(3.0).bfloat16(),
+        "scalar": torch.tensor(2.5),
+        "none": torch.empty(0, 3),
+        "flags": torch.tensor([True, False]),
+        "small": torch.randn(5).to(torch.float8_e4m3fn),
+    }
+    save_file(whole, file)
+    reader = Reader()
+    yield {k: from_file(v, reader) for k, v in stored_in(file).items()}, whole
+    reader.close()
+
+
+STEPS = {
+    "as it is": lambda t: t["a"],
+    "cast": lambda t: t["a"][...].to(device="cpu", dtype=torch.bfloat16),
+    "scalar": lambda t: t["scalar"][...],
+    "empty": lambda t: t["none"].to(torch.float16),
+    "bool": lambda t: t["flags"],
+    "float8": lambda t: t["small"].float(),
+    "stack": lambda t: torch.stack([t["a"], t["b"]]),
+    "cat and cast": lambda t: torch.cat([t["a"], t["b"]], dim=1).half(),
+    "chunks": lambda t: [c.contiguous() for c in torch.chunk(t["a"], 3)],
+    "split and cat": lambda t: torch.cat(torch.split(t["a"], [1, 5])[::-1]),
+    "transpose": lambda t: t["a"].transpose(0, 1).contiguous().view(2, 12),
+    "rope": lambda t: t["a"].view(2, 3, 4).transpose(1, 2).reshape(6, 4),
+    "with a tensor": lambda t: t["a"] + torch.ones(4),
+    "into a tensor": lambda t: torch.zeros(6, 4).copy_(t["a"]),
+    "parameter": lambda t: torch.nn.Parameter(t["a"]).detach(),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_same_values(name, pair):
+    deferred, whole = pair
+    got, want = STEPS[name](deferred), STEPS[name](whole)
+    for x, y in zip(*(v if isinstance(v, list) else [v] for v in (got, want)), strict=True):
+        assert (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
+        assert torch.equal(real(x).float(), y.float())
+    assert Node.kept == (None, [])
+
+
+def test_a_part(pair):
+    deferred, whole = pair
+    index = (slice(2, 5), slice(1, 3))
+    cast = deferred["a"].half()
+    assert cast.sliced
+    assert torch.equal(cast.read(index), whole["a"][index].half())
+    joined = torch.cat([deferred["a"], deferred["b"]])
+    assert not joined.sliced
+    assert torch.equal(joined.read(index), torch.cat([whole["a"], whole["b"]])[index])
+
+
+def test_questions_about_values_are_answered(pair):
+    deferred, _ = pair
+    assert torch.equal(deferred["a"], deferred["a"])
+    assert not torch.equal(deferred["a"], deferred["b"])
+    assert deferred["scalar"].item() == 2.5
+
+
+def test_writes_are_refused(pair):
+    with pytest.raises(Unsupported, match="in place"):
+        pair[0]["a"].add_(1)
+    assert isinstance(pair[0]["a"], Deferred)
+
+
+def test_a_file_that_shrinks(tmp_path):
+    save_file({"a": torch.ones(100)}, tmp_path / "model.safetensors")
+    stored = stored_in(tmp_path / "model.safetensors")["a"]
+    reader = Reader()
+    tensor = from_file(stored, reader)
+    with open(tmp_path / "model.safetensors", "r+b") as file:
+        file.truncate(stored.offset + 40)
+    with pytest.raises(BadCheckpoint, match="ends in the middle of a tensor"):
+        tensor.read()
+    reader.close()

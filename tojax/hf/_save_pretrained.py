@@ -1,0 +1,90 @@
+"""A model as a Hugging Face checkpoint, through transformers' own writer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from tojax.errors import Unsupported
+from tojax.hf.checkpoint import PICKLES
+from tojax.hf.module import quiet
+from tojax.hf.source import PretrainedSource, view
+from tojax.model import Model
+from tojax.saved import whole
+
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin.index.json", *PICKLES)
+# What tokenizers and processors read, beside the weights.
+PROCESSING = (
+    "*token*.json",
+    "*.jinja",
+    "*.model",
+    "*.tiktoken",
+    "*processor_config.json",
+    "merges.txt",
+    "vocab.*",
+)
+
+
+def save_pretrained(
+    model: Model, folder: str | os.PathLike, *, max_shard_size: Any = "5GB"
+) -> None:
+    """Writes a Hugging Face checkpoint that transformers loads, with the model's params and state.
+
+    Weights get the names and the layout of the original checkpoint again; params are written in the
+    dtype that they have. Tokenizer and processor files of the checkpoint that the model came from
+    are copied. A checkpoint in the folder is replaced when the new one is complete; files of other
+    kinds in it are kept.
+
+    Args:
+      model: from ``from_pretrained``, or from ``from_torch`` of a transformers model.
+      folder: where to; a new folder, an empty one or a checkpoint.
+      max_shard_size: a larger model is written in several files, such as "5GB" each.
+
+    Raises:
+      Unsupported: the model is no transformers model.
+      WrongArguments: the folder holds something else.
+
+    Example:
+      >>> import tempfile
+      >>> model = tojax.from_pretrained("examples/tiny-llama")
+      >>> folder = tempfile.mkdtemp()
+      >>> tojax.save_pretrained(model, folder)
+      >>> len(tojax.from_pretrained(folder).params) == len(model.params)
+      True
+    """
+    module, source = model.source.module, model.source
+    if not isinstance(module, PreTrainedModel):
+        raise Unsupported(
+            f"{source.name} is no transformers model",
+            why="a Hugging Face checkpoint needs its config",
+            do="use model.save(folder), or save model.to_torch().state_dict() yourself",
+        )
+    target = Path(folder)
+    origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)
+    with whole(target, "config.json") as scratch:
+        if isinstance(source, PretrainedSource):
+            module = source.filled(model.params, model.state, view)
+        else:
+            module = model.to_torch()
+        with quiet():
+            module.save_pretrained(scratch, max_shard_size=max_shard_size)
+        _copy(origin, scratch, PROCESSING)
+        if target.is_dir():
+            _copy(target, scratch, ("*",), but=WEIGHTS)
+
+
+def _copy(source: Path, target: Path, patterns: tuple[str, ...], but: tuple[str, ...] = ()) -> None:
+    """What is in ``source`` and not in ``target``."""
+    if not str(source) or not source.is_dir():
+        return
+    for item in sorted({p for pattern in patterns for p in source.glob(pattern)}):
+        if (target / item.name).exists() or any(item.match(pattern) for pattern in but):
+            continue
+        if item.is_dir():
+            shutil.copytree(item, target / item.name, symlinks=True)
+        else:
+            shutil.copy2(item, target / item.name)

@@ -1,0 +1,198 @@
+"""Tensors that are still on disk: their shape is known, their bytes are read when they are placed.
+
+transformers' loader renames, casts and merges them as if they were there; what it does to them is
+noted down and done tensor by tensor, each straight into memory that JAX then takes over.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+
+from tojax.errors import BadCheckpoint, Unsupported
+from tojax.hf.checkpoint import Stored
+
+aten = torch.ops.aten
+# What treats every element by itself, so that a slice of the result needs a slice of the operand.
+ELEMENTWISE = {
+    aten.alias.default,
+    aten.clone.default,
+    aten.detach.default,
+    aten._to_copy.default,
+}
+DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "U16": torch.uint16,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I32": torch.int32,
+    "U32": torch.uint32,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "U64": torch.uint64,
+    "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+Index = tuple[slice, ...] | None
+
+
+class Deferred(torch.Tensor):
+    """A tensor whose values ``read`` gives: all of them, or those at an index of slices.
+
+    ``sliced`` says whether reading a part is cheaper than reading all.
+    """
+
+    read: Callable[..., torch.Tensor]
+    sliced: bool
+
+    @staticmethod
+    def __new__(cls, like, read, sliced):
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, like.shape, like.stride(), dtype=like.dtype, device="cpu"
+        )
+        self.read, self.sliced = read, sliced
+        return self
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if any(str(r.type) not in ("Tensor", "Tensor[]") for r in op._schema.returns):
+            return op(*real(args), **real(kwargs))  # a value is asked for, such as equal
+        if op._schema.is_mutable:
+            return _write(op, args, kwargs)
+        if op is aten._to_copy.default:
+            kwargs.pop("device", None)  # the CPU, where it will be
+        shapes = op(*tree_map_only(torch.Tensor, _meta, args), **kwargs)
+        leaves, structure = tree_flatten(shapes)
+        if op in ELEMENTWISE:
+            sliced = args[0].sliced
+            reads = [lambda index=None: op(args[0].read(index), *args[1:], **kwargs)]
+        else:
+            sliced = False
+            node = Node(partial(_compute, op, args, kwargs), len(leaves))
+            reads = [partial(node.read, i) for i in range(len(leaves))]
+        outs = [Deferred(x, r, sliced) for x, r in zip(leaves, reads)]
+        return tree_unflatten(outs, structure)
+
+    def __repr__(self, **kwargs):
+        return f"Deferred({tuple(self.shape)}, {self.dtype})"
+
+
+class Node:
+    """One operator's results; where there are several they are kept until all of them were read."""
+
+    lock = threading.RLock()  # reading one may read others
+    kept: tuple[Node | None, list[torch.Tensor]] = (None, [])  # one at a time
+
+    def __init__(self, compute: Callable[[], list[torch.Tensor]], count: int):
+        self.compute, self.count, self.left = compute, count, count
+
+    def read(self, i: int, index: Index = None) -> torch.Tensor:
+        """Result ``i``."""
+        if self.count == 1:
+            return _at(self.compute()[0], index)
+        with Node.lock:
+            if Node.kept[0] is not self:
+                Node.kept = (self, self.compute())
+            out = _at(Node.kept[1][i], index).clone()  # not a view that holds all of them
+            self.left -= 1
+            if self.left <= 0:
+                Node.kept = (None, [])
+        return out
+
+
+def real(tree: Any) -> Any:
+    """The tree with every deferred tensor read."""
+    return tree_map_only(Deferred, lambda t: t.read(), tree)
+
+
+def from_file(stored: Stored, reader: Reader) -> Deferred:
+    """A tensor of a safetensors file."""
+    like = torch.empty(stored.shape, dtype=DTYPES[stored.dtype], device="meta")
+    return Deferred(like, partial(reader.read, stored), sliced=True)
+
+
+class Reader:
+    """Open files; ``count`` is told how many bytes each read took."""
+
+    def __init__(self, count: Callable[[int], Any] = lambda size: None):
+        self.count = count
+        self.files: dict[Path, Any] = {}
+        self.lock = threading.Lock()
+
+    def read(self, stored: Stored, index: Index = None) -> torch.Tensor:
+        """The tensor, or the part of it at ``index``, in memory of its own."""
+        dtype = DTYPES[stored.dtype]
+        if index:
+            shape = (*stored.shape, dtype.itemsize)
+            mapped = np.memmap(stored.file, np.uint8, "r", stored.offset, shape)[index]
+            buffer = torch.empty(mapped.shape, dtype=torch.uint8)
+            np.copyto(buffer.numpy(), mapped)  # touches the pages of this part only
+        else:
+            buffer = torch.empty(stored.size, dtype=torch.uint8)  # 64-byte aligned, as XLA wants it
+            self._fill(stored.file, buffer.numpy(), stored.offset)
+        self.count(buffer.numel())
+        shape = buffer.shape[:-1] if index else stored.shape
+        return buffer.view(-1).view(dtype).view(shape)
+
+    def _fill(self, path: Path, buffer, offset: int) -> None:
+        """Reads, rather than maps: pages that are mapped count as this process's memory, too."""
+        with self.lock:
+            if path not in self.files:
+                self.files[path] = open(path, "rb", buffering=0)  # noqa: SIM115 (close)
+            file = self.files[path]
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(file.fileno(), [buffer[done:]], offset + done)
+            if not count:
+                raise BadCheckpoint(
+                    f"{path.name} ends in the middle of a tensor",
+                    where=str(path),
+                    why="it was cut off while it was read",
+                    do="copy or download the file again",
+                )
+            done += count
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self.files.values():
+            file.close()
+
+
+def _meta(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _at(tensor: torch.Tensor, index: Index) -> torch.Tensor:
+    return tensor if index is None else tensor[index]
+
+
+def _compute(op, args, kwargs) -> list[torch.Tensor]:
+    return tree_flatten(op(*real(args), **real(kwargs)))[0]
+
+
+def _write(op, args, kwargs):
+    """An operator that writes: to a tensor in memory it may, from deferred ones."""
+    for i, (argument, value) in enumerate(zip(op._schema.arguments, args)):
+        if argument.is_write and isinstance(value, Deferred):
+            raise Unsupported(
+                f"the loader writes to a weight in place ({op}, argument {i})",
+                why="its values are not read yet",
+                do="load it with transformers, then tojax.from_torch(module)",
+            )
+    return op(*real(args), **real(kwargs))

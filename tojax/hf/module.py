@@ -1,0 +1,151 @@
+"""Checkpoints as torch modules: transformers' own loader, with the reading left for later."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from tojax.errors import BadCheckpoint, TojaxError
+from tojax.hf import deferred
+from tojax.hf.checkpoint import Checkpoint, stored_in
+from tojax.hf.classes import config_of, model_class
+
+LOADER = "_load_pretrained_model"  # gets the tensors by name, renames and merges them
+LOCK = threading.Lock()
+
+
+def load_module(
+    found: Checkpoint,
+    reader: deferred.Reader | None = None,
+    *,
+    dtype: Any = None,
+    task: str | None = None,
+    allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+) -> torch.nn.Module:
+    """The torch module in evaluation mode, every weight in place or BadCheckpoint.
+
+    With a ``reader`` weights from safetensors files are ``Deferred`` tensors, which it reads;
+    without one they are torch's.
+    """
+    cls = model_class(found, task, trust_remote_code)
+    options: dict[str, Any] = {
+        "dtype": _torch_dtype(dtype),
+        "output_loading_info": True,
+        "ignore_mismatched_sizes": True,  # _check names them all
+        "local_files_only": True,
+    }
+    if trust_remote_code:
+        options["trust_remote_code"] = True
+    with quiet(), _deferring(reader):
+        try:
+            if found.gguf is not None:
+                module, told = _from_gguf(found, cls, options)
+            else:
+                safe = None if allow_pickle else True
+                module, told = cls.from_pretrained(found.folder, use_safetensors=safe, **options)
+        except TojaxError:
+            raise
+        except (RuntimeError, ValueError, OSError, LookupError, NotImplementedError) as error:
+            raise BadCheckpoint(
+                f"transformers cannot load {found.folder.name}",
+                where=str(found.gguf or found.folder),
+                why=" ".join(str(error).split())[:300],
+                do="compare config.json with the weights: tojax inspect FOLDER",
+            ) from error
+    _check(found, told, module, new_head=task is not None and found.gguf is None)
+    return module.eval()
+
+
+def _torch_dtype(dtype: Any) -> torch.dtype | str:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return "auto" if dtype is None else dtype
+    import jax.numpy as jnp
+
+    from tojax.torch.dtypes import TO_TORCH
+
+    return TO_TORCH[jnp.dtype(dtype)]
+
+
+def _from_gguf(found: Checkpoint, cls, options) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """transformers' table of GGUF names and layouts, and the gguf package's unpacking."""
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    config = config_of(found)
+    with torch.device("meta"):
+        skeleton = cls.from_config(config)
+    tensors = load_gguf_checkpoint(found.gguf, return_tensors=True, model_to_load=skeleton)
+    return type(skeleton).from_pretrained(
+        None, config=config, state_dict=tensors["tensors"], **options
+    )
+
+
+@contextlib.contextmanager
+def _deferring(reader: deferred.Reader | None) -> Iterator[None]:
+    """While this lasts, this thread's loading in transformers gets deferred tensors.
+
+    Should transformers rename its loader, it reads the weights itself: the same values, with more
+    memory.
+    """
+    with LOCK:
+        original = getattr(PreTrainedModel, LOADER, None)
+    if reader is None or original is None:
+        yield
+        return
+    thread = threading.get_ident()
+
+    def load(model, state_dict, files, *args, **kwargs):
+        ours = threading.get_ident() == thread and state_dict is None
+        if ours and files and all(str(f).endswith(".safetensors") for f in files):
+            stored = {k: v for f in files for k, v in stored_in(f).items()}
+            state_dict = {k: deferred.from_file(v, reader) for k, v in stored.items()}
+        return original(model, state_dict, files, *args, **kwargs)
+
+    with LOCK:
+        setattr(PreTrainedModel, LOADER, staticmethod(load))
+        try:
+            yield
+        finally:
+            setattr(PreTrainedModel, LOADER, staticmethod(original))
+
+
+def _check(found: Checkpoint, told: dict[str, Any], module, new_head: bool) -> None:
+    """Raises BadCheckpoint, naming every weight that is not as the model wants it."""
+    missing = [] if new_head else sorted(told.get("missing_keys", ()))
+    misshaped = [_misshaped(x) for x in sorted(told.get("mismatched_keys", ()))]
+    extra = sorted(told.get("unexpected_keys", ()))
+    problems = {"missing": missing, "misshaped": misshaped, "unexpected": extra}
+    said = [f"{len(v)} {k} ({', '.join(v)})" for k, v in problems.items() if v]
+    if missing or misshaped or (extra and not new_head):
+        raise BadCheckpoint(
+            f"the weights do not fit {type(module).__name__}: {'; '.join(said)}",
+            where=str(found.gguf or found.folder),
+            why="config and weights belong to different models, or one is incomplete",
+            do="compare them with `tojax inspect FOLDER`; name another head with task=...",
+        )
+
+
+def _misshaped(told: Any) -> str:
+    name, stored, wanted = told if isinstance(told, tuple) else (told, (), ())
+    return f"{name} is {list(stored)}, not {list(wanted)}"
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """transformers' own warnings and bars off: what matters of them is raised as an error."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
