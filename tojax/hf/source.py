@@ -21,7 +21,7 @@ from tojax.torch.source import TorchSource
 class PretrainedSource(TorchSource):
     """A module whose parameters hold no memory, and the folder that it came from."""
 
-    folder: Path
+    folder: Path = Path()
 
     def as_array(self, leaf: Any) -> Any:
         """An input leaf as JAX takes it: on no device, so that it follows the params to theirs."""
@@ -53,7 +53,8 @@ class PretrainedSource(TorchSource):
 
 def source_of(module: torch.nn.Module, folder: Path) -> PretrainedSource:
     """The module as a source, in the mode that it is in."""
-    return PretrainedSource(module, tuple(m.training for m in module.modules()), folder)
+    modes = tuple(m.training for m in module.modules())
+    return PretrainedSource(module, modes, folder=folder)
 
 
 def view(array: jax.Array) -> torch.Tensor:
