@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,8 +56,13 @@ class Case:
         ]
 
 
-def case_of(entry, sample) -> Case:
-    """The sample's tensors, and everything else closed over."""
+def case_of(entry, sample, derivative=False) -> Case:
+    """The sample's tensors, and everything else closed over.
+
+    For a derivative the input is first made what the operator takes it for (Hermitian, triangular),
+    as torch's own checks do: formulas differ in what they make of the part that is not read.
+    """
+    call = partial(entry.gradcheck_wrapper, entry.op) if derivative else entry.op
     leaves, structure = tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
 
@@ -65,7 +71,7 @@ def case_of(entry, sample) -> Case:
         for place, tensor in zip(places, tensors):
             full[place] = tensor
         first, args, kwargs = tree_unflatten(full, structure)
-        out = entry.op(first, *args, **kwargs)
+        out = call(first, *args, **kwargs)
         return out if sample.output_process_fn_grad is None else sample.output_process_fn_grad(out)
 
     widened = [WIDE.get(x, x) if isinstance(x, torch.dtype) else x for x in leaves]

@@ -35,7 +35,7 @@ def check(info, sample, training: bool) -> str | None:
     """What is wrong with one module under jit, None if nothing."""
     torch.manual_seed(0)
     made, given = sample.constructor_input, sample.forward_input
-    module = info.module_cls(*made.args, **made.kwargs).train(training)
+    module = info.module_cls(*made.args, **made.kwargs).to(torch.float32).train(training)
     if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
         module(*given.args, **given.kwargs)  # its first call makes the parameters
     model = tojax.from_torch(module)

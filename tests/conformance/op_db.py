@@ -51,8 +51,9 @@ def run(
 
 
 def _run(entry, mode, dtype, jit, count):
+    derivative = mode in ("grad", "jvp")
     try:
-        chosen = samples(entry, dtype, count, mode in ("grad", "jvp"))
+        chosen = samples(entry, dtype, count, derivative)
     except TimeoutError:
         raise
     except Exception as e:  # the database itself cannot make samples for this dtype
@@ -60,7 +61,7 @@ def _run(entry, mode, dtype, jit, count):
     seen, said = collections.Counter(), ""
     for i, sample in enumerate(chosen):
         try:
-            wrong = MODES[mode](case_of(entry, sample), jit)
+            wrong = MODES[mode](case_of(entry, sample, derivative), jit)
         except TimeoutError:
             raise
         except TorchFails as e:

@@ -24,6 +24,9 @@ from tojax.torch.tensor import JaxTensor
 
 NARROW = {torch.int32, torch.float32, torch.complex64}
 KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
+# What gives int32 of operands that are not: results by name, and operators that are told to.
+SHORT = {"pivots", "info", "exponent"}
+ASKED = {"searchsorted", "bucketize", "view", "view_copy"}
 KEEPS_DTYPE = {"masked_fill", "where", "copy", "_to_copy", "fill"}
 
 
@@ -40,11 +43,11 @@ class Call:
             not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
         )
         self.casts_inside = autocast.casts_inside(op)
+        name = op._schema.name.split("::")[1]
+        self.short = [name in ASKED or r.name in SHORT for r in op._schema.returns]
         self.writes = HIDDEN_WRITES.get(op, ())
-        self.pointwise = (
-            torch.Tag.pointwise in op.tags and op._schema.name.split("::")[1] not in KEEPS_DTYPE
-        )
-        self.keeps_scalars = op._schema.name.split("::")[1] in KEEPS_SCALARS
+        self.pointwise = torch.Tag.pointwise in op.tags and name not in KEEPS_DTYPE
+        self.keeps_scalars = name in KEEPS_SCALARS
         kept = self.signature.kept[1:] if self.random else self.signature.kept
         self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
         self._rates = [
@@ -133,9 +136,8 @@ class Call:
     def wrap(self, out, operands, origins, args, kwargs, place=0):
         """JAX arrays in the result become tensors; anything else passes."""
         if isinstance(out, (tuple, list)):
-            return type(out)(
-                self.wrap(x, operands, origins, args, kwargs, i) for i, x in enumerate(out)
-            )
+            items = [self.wrap(x, operands, origins, args, kwargs, i) for i, x in enumerate(out)]
+            return items if isinstance(out, list) else tuple(items)
         if not isinstance(out, jax.Array):
             return out
         dtype = dtypes.TO_TORCH[out.dtype]
@@ -156,11 +158,8 @@ class Call:
             return asked if dtypes.WIDE.get(asked) is dtype else dtype
         given = {t.dtype for t in operands}
         if dtype is torch.int32:
-            return (
-                torch.int64
-                if torch.int32 not in given
-                else self._by_meta(dtype, args, kwargs, place)
-            )
+            unclear = torch.int32 in given or (place < len(self.short) and self.short[place])
+            return self._by_meta(dtype, args, kwargs, place) if unclear else torch.int64
         if torch.float64 in given or torch.complex128 in given:
             return self._by_meta(dtype, args, kwargs, place)
         return dtype

@@ -19,6 +19,7 @@ from tojax.torch import autocast
 from tojax.torch.control import higher_order
 from tojax.torch.tensor import JaxTensor
 
+SPLITS = {torch.tensor_split, torch.Tensor.tensor_split}
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -39,6 +40,9 @@ class ConstantsMode(TorchFunctionMode):
             return higher_order(self, func, args, kwargs)
         if func is torch.nn.functional.dropout and not _argument(args, kwargs, 2, "training", True):
             return args[0]  # the input itself, which later writes reach
+        if func in SPLITS and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            at = self.read(torch.Tensor.tolist, args[1:2], {})
+            args = (args[0], at, *args[2:])
         for value in args:
             if isinstance(value, torch.Tensor) and not torch._is_functional_tensor(value):
                 args = tuple(self.constant(a) if isinstance(a, torch.Tensor) else a for a in args)

@@ -35,8 +35,10 @@ STRIDED = {aten.as_strided.default, aten.as_strided_copy.default, aten.as_stride
 
 def kind_of(op) -> str | None:
     """How results lie in memory: a "view", in the order of the operands ("keeps") or of the first
-    one ("written"), or contiguous (None).
+    one ("written"), or contiguous (None; "bits" are, too).
     """
+    if op is aten.view_copy.dtype:
+        return "bits"
     alias = op._schema.returns[0].alias_info if len(op._schema.returns) == 1 else None
     if alias is not None and not alias.is_write:
         return "view"
@@ -50,7 +52,9 @@ def layout_of(kind, op, shape, operands, args, kwargs, place=0) -> Layout | None
     """Strides and offset of result number ``place``; None for contiguous memory of its own."""
     if kind == "view":
         return _of_view(op, args, kwargs, place)
-    if kind is None:
+    if kind == "bits":
+        _same_bits(args[0].dtype, args[1])
+    if kind in (None, "bits"):
         return None
     if (wanted := kwargs.get("memory_format")) not in (None, torch.preserve_format):
         strides = torch.empty(shape, memory_format=wanted, device="meta").stride()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
@@ -41,11 +42,19 @@ def softplus(x):
     return lax.max(x, _like(x, 0)) + lax.log1p(lax.exp(-absolute(x)))
 
 
+@jax.custom_jvp
+def expm1(x):
+    return lax.expm1(x)
+
+
+expm1.defjvps(lambda tangent, _, x: tangent * lax.exp(x))  # jax's own cancels for large -x
+
+
 @widened
 def elu(self, alpha, scale, input_scale):
     """The exponential never sees positive values, whose overflow would spoil the gradient."""
     below = select(self > 0, _like(self, 0), self)
-    below = lax.expm1(below if input_scale == 1 else below * input_scale) * (alpha * scale)
+    below = expm1(below if input_scale == 1 else below * input_scale) * (alpha * scale)
     return select(self > 0, self if scale == 1 else self * scale, below)
 
 

@@ -105,7 +105,6 @@ table.update(
         aten.inverse: jnp.linalg.inv,
         aten.linalg_inv: jnp.linalg.inv,
         aten.linalg_matrix_exp: lambda self: cast(jax.scipy.linalg.expm(wide(self)), self.dtype),
-        aten._linalg_check_errors: lambda info, api_name, is_matrix: None,
     }
 )
 

@@ -187,7 +187,7 @@ def fractional_places(x, kernel_size, output_size, samples):
     for i, (n, k, count) in enumerate(zip(x.shape[2:], kernel_size, output_size, strict=True)):
         sample = samples[..., i, None]
         step = x.dtype.type(n - k) / x.dtype.type(max(count - 1, 1))
-        start = lax.floor((np.arange(count) + sample) * step) - lax.floor(sample * step)
+        start = jnp.trunc((np.arange(count) + sample) * step) - jnp.trunc(sample * step)
         start = jnp.where(np.arange(count) == count - 1, n - k, start.astype(jnp.int32))
         place = start[..., None] + np.arange(k)
         shape = [1] * (2 * rank)

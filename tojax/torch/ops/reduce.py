@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from jax import lax
 
+from tojax.dtypes import x64
+from tojax.errors import Unsupported
 from tojax.torch.ops._operands import (
     absolute,
     along,
@@ -317,3 +319,18 @@ def cov(self, correction, fweights, aweights):
     lost = correction if aweights is None else correction * jnp.sum(weight * aweights) / total
     out = (centred * weight) @ centred.conj().T / jnp.maximum(total - lost, 0)
     return lax.squeeze(out, [a for a in (0, 1) if out.shape[a] == 1])
+
+
+@lowers(aten.hash_tensor)
+def hash_tensor(self, dim, keepdim, mode):
+    """All bits of the values, floats as float64, combined by exclusive or."""
+    if not x64():
+        raise Unsupported(
+            "hash_tensor",
+            why="the hash has 64 bits, and JAX keeps 32 unless x64 is on",
+            do='call jax.config.update("jax_enable_x64", True) first',
+        )
+    wide = lax.convert_element_type(self, np.int64 if exact(self) else np.float64)
+    bits, axes = lax.bitcast_convert_type(wide, np.uint64), axes_of(self, dim)
+    out = lax.reduce(bits, np.uint64(0), lax.bitwise_xor, axes)
+    return lax.expand_dims(out, axes) if keepdim else out

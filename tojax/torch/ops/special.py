@@ -55,10 +55,17 @@ def hurwitz(x, q):
     return lax.fori_loop(0, count, step, lax.full_like(q, 0)) + lax.zeta(x, q + steps)
 
 
-hurwitz.defjvps(
-    lambda tangent, _, x, q: tangent * jnp.nan,  # no closed form; torch has none either
-    lambda tangent, _, x, q: -tangent * x * hurwitz(x + 1, q),
-)
+def _hurwitz_jvp(primals, tangents):
+    (x, q), (along_x, along_q) = primals, tangents
+    is_zero = lambda t: isinstance(t, jax.custom_derivatives.SymbolicZero)
+    out = hurwitz(x, q)
+    tangent = jnp.zeros_like(out) if is_zero(along_q) else -along_q * x * hurwitz(x + 1, q)
+    if not is_zero(along_x):  # no closed form; torch has none either
+        tangent += along_x * jnp.nan
+    return out, tangent
+
+
+hurwitz.defjvp(_hurwitz_jvp, symbolic_zeros=True)
 
 
 def zeta(x, q):

@@ -1,0 +1,20 @@
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tojax.errors import ForwardFailed
+
+
+def positive(x):
+    torch._assert_async((x > 0).all(), "not positive")
+    return x + 1
+
+
+def test_an_assertion_holds_where_values_are_known_and_is_left_out_under_jit():
+    model, bad = tojax.from_torch(positive), np.array([-1.0], np.float32)
+    assert model.apply({}, -bad) == 2
+    with pytest.raises(ForwardFailed, match="not positive"):
+        model.apply({}, bad)
+    assert jax.jit(model.apply)({}, bad) == 0

@@ -1,0 +1,57 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tojax.errors import Unsupported
+
+X = np.array([3.0, 0.5, -2.0], np.float32)
+SHORT = {
+    "frexp": lambda x: torch.frexp(x)[1],
+    "searchsorted": lambda x: torch.searchsorted(x, x, out_int32=True),
+    "bucketize": lambda x: torch.bucketize(x, torch.arange(3.0), out_int32=True),
+    "pivots": lambda x: torch.linalg.lu_factor(torch.diag(x))[1],
+    "info": lambda x: torch.linalg.inv_ex(torch.diag(x))[1],
+    "view": lambda x: x.view(torch.int32),
+    "view_copy": lambda x: torch.view_copy(x, torch.int32),
+    "argsort": lambda x: torch.argsort(x),
+    "searchsorted-64": lambda x: torch.searchsorted(x, x),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_torch_code_sees_the_width_of_integers_that_torch_gives(name):
+    seen = []
+
+    def function(x):
+        seen.append(SHORT[name](x).dtype)
+        return x
+
+    tojax.from_torch(function)(X)
+    assert seen == [SHORT[name](torch.from_numpy(X)).dtype]
+
+
+def test_bits_of_64_bit_types_are_refused():
+    with pytest.raises(Unsupported, match=r"bits of .* seen as"):
+        tojax.from_torch(lambda x: torch.view_copy(x, torch.int64))(np.ones(4, np.float32))
+
+
+def test_a_lowering_may_return_a_namedtuple():
+    torch.library.define("tests::slogdet", "(Tensor x) -> (Tensor, Tensor)")
+    tojax.lowers(torch.ops.tests.slogdet)(lambda x: jnp.linalg.slogdet(x))
+    sign, log = tojax.from_torch(lambda x: torch.ops.tests.slogdet(x))(2 * np.eye(2))
+    assert (float(sign), float(log)) == (1.0, pytest.approx(np.log(4)))
+
+
+def test_sparse_tensors_are_refused_by_name():
+    with pytest.raises(Unsupported, match=r"_to_sparse.* works on sparse tensors"):
+        tojax.from_torch(lambda x: x.to_sparse())(np.eye(3))
+
+
+def test_tensor_split_reads_its_places_outside_jit():
+    model = tojax.from_torch(lambda x, at: torch.tensor_split(x, at))
+    assert [len(x) for x in model.apply({}, X, np.array([1]))] == [1, 2]
+    with pytest.raises(tojax.errors.DataDependent, match="at"):
+        jax.jit(lambda at: model.apply({}, X, at))(np.array([1]))
