@@ -70,12 +70,13 @@ def test_inspect_needs_no_weights(tmp_path):
     assert "every operator can be lowered" in out
 
 
-def test_ops_lists_the_table():
+def test_ops_lists_what_serves_each_operator_and_how_well():
     code, out, _ = tojax("ops", "aten.linear.default")
     assert code == 0
-    assert "input, weight, bias" in out
+    assert "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" in out
     code, out, _ = tojax("ops", "--markdown")
-    assert "| `aten.linear.default` | `ops.matmul.linear` |" in out
+    assert "| `aten.linear.default` | `ops.matmul.linear` | yes | yes | yes | yes |" in out
+    assert "| `aten.nonzero.default` | `ops.index.nonzero` | outside jit |" in out
 
 
 @pytest.mark.parametrize("verb", ["run", "generate", "inspect"])

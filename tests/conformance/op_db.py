@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import json
 import os
 import re
 import signal
@@ -124,8 +125,17 @@ def options_of(arguments=None):
     parser.add_argument("--no-jit", dest="jit", action="store_false")
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th entry, from I on")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many of an entry")
+    parser.add_argument("--out", type=Path, help="append a line of JSON for each entry")
     parser.add_argument("-v", action="store_true", help="print entries that are right, too")
     return parser.parse_args(arguments)
+
+
+def record(options, entry, status: str, what: str) -> None:
+    """For coverage.py."""
+    line = {"op": entry.aten_name, "entry": name_of(entry), "mode": options.mode}
+    line |= {"dtype": options.dtype, "status": status, "what": what}
+    with options.out.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def main():
@@ -140,6 +150,8 @@ def main():
     for i, entry in enumerate(chosen):
         status, what = run(entry, options.mode, dtype, options.jit, options.samples)
         counts[status] += 1
+        if options.out:
+            record(options, entry, status, what)
         if status != "ok" or options.v:
             print(f"{status:6} {name_of(entry):45} {what}", flush=True)
         if i % 32 == 31:  # compiled programs take memory

@@ -86,7 +86,7 @@ def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
 ):
-    """List the torch operators that have a lowering, their arguments and where the lowering is."""
+    """List the torch operators: what serves each, and what torch's own suite says of it."""
     from tojax.cli._ops import ops as verb
 
     verb(name, markdown)

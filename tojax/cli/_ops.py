@@ -1,39 +1,88 @@
-"""``tojax ops``: the table of lowerings, generated."""
+"""``tojax ops``: every torch operator, how it is served and what torch's own suite says of it."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+MODES = {"values": "forward", "grad": "grad", "jvp": "jvp", "vmap": "vmap"}
+SIGNS = {"ok": "yes", "eager": "outside jit", "error": "error", "wrong": "wrong", None: ""}
+FEW = 12  # operators whose schemas are printed, too
+LEGEND = (
+    "forward, grad, jvp and vmap: torch's operator database in float32 under jit. Outside jit: the "
+    "result's shape depends on values. Empty: the database has no such case."
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One operator of the table."""
+
+    op: str
+    served: str
+    signature: Any
+    results: dict[str, str]
+
+    def cells(self) -> list[str]:
+        """What is printed."""
+        return [self.op, self.served, *(SIGNS[self.results.get(m)] for m in MODES)]
+
 
 def ops(name: str, markdown: bool) -> None:
     """See ``tojax ops --help``."""
-    import tojax.torch  # noqa: F401  (fills the table)
-    from tojax.torch.schema import table
-
-    found = (r for r in table.values() if name in r.signature.name)
-    rows = sorted(found, key=lambda r: r.signature.name)
+    lines = [line for line in coverage() if name in line.op]
+    rows = sum(line.signature is not None for line in lines)
+    count = f"{len(lines)} operators, {rows} with a lowering of their own"
+    header = ["operator", "served by", *MODES.values()]
     if markdown:
-        print("# Torch operators with a lowering\n")
-        print(f"{len(rows)} operators. Written by `tojax ops --markdown`.\n")
-        print("| operator | lowering |\n| --- | --- |")
-        for row in rows:
-            print(f"| `{row.signature.name}` | `{home(row.lowering)}` |")
+        print(f"# Torch operators\n\n{count}. Written by `tojax ops --markdown`.\n\n{LEGEND}\n")
+        print("| " + " | ".join(header) + " |\n|" + " --- |" * len(header))
+        for line in lines:
+            op, served, *rest = line.cells()
+            print(f"| `{op}` | `{served}` | " + " | ".join(rest) + " |")
         return
     console = Console(highlight=False)
-    shown = Table("operator", "lowering", "arguments")
-    for row in rows:
-        shown.add_row(row.signature.name, home(row.lowering), ", ".join(row.signature.kept))
-    console.print(shown, f"{len(rows)} operators")
+    shown = Table(*header)
+    for line in lines:
+        shown.add_row(*line.cells())
+    console.print(shown, count, LEGEND)
+    if len(lines) <= FEW:
+        for line in filter(lambda line: line.signature, lines):
+            console.print(line.signature.text, soft_wrap=True)
     for signature, served in without_row(name):
         console.print(f"\n{signature.text}\n  served by {served}", soft_wrap=True)
         if served == "nothing":
             short = signature.name.partition(".")[2]
             console.print(f"  @tojax.lowers(torch.ops.{signature.name})", soft_wrap=True)
             console.print(f"  def {short.split('.')[0]}({', '.join(signature.kept)}): ...")
+
+
+def coverage() -> list[Line]:
+    """Every overload with a row, and every operator of torch's database that has none."""
+    import tojax.torch  # noqa: F401  (fills the table)
+    from tojax.torch.schema import table
+
+    results = json.loads((files("tojax.torch") / "coverage.json").read_text())
+    short = lambda name: name.split(".")[1]
+    lines = [
+        Line(row.signature.name, home(row.lowering), row.signature, results.get(short(name), {}))
+        for row in table.values()
+        for name in [row.signature.name]
+    ]
+    covered = {short(line.op) for line in lines}
+    lines += [
+        Line(f"aten.{op}", "decomposition", None, found)
+        for op, found in results.items()
+        if op not in covered
+    ]
+    return sorted(lines, key=lambda line: line.op)
 
 
 def home(function) -> str:
