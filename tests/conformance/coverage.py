@@ -1,7 +1,7 @@
 """What ``tojax ops`` says of each operator, from the results of op_db.py.
 
-python tests/conformance/op_db.py --out results/ops.jsonl          # and with --grad, --jvp, --vmap
-python tests/conformance/coverage.py results/ops.jsonl             # writes tojax/torch/coverage.json
+python tests/conformance/op_db.py --out results/ops.jsonl    # and with --grad, --jvp, --vmap
+python tests/conformance/coverage.py results/ops.jsonl       # writes tojax/torch/coverage.json
 """
 
 from __future__ import annotations

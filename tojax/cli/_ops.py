@@ -52,7 +52,7 @@ def ops(name: str, markdown: bool) -> None:
     shown = Table(*header)
     for line in lines:
         shown.add_row(*line.cells())
-    console.print(shown, count, LEGEND)
+    console.print(shown, count, LEGEND, sep="\n")
     if len(lines) <= FEW:
         for line in filter(lambda line: line.signature, lines):
             console.print(line.signature.text, soft_wrap=True)
