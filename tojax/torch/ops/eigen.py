@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from tojax.torch.ops.linalg import dagger, from_triangle
+from tojax.torch.ops.linalg import dagger, hermitian
 from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 @lowers(aten.linalg_eigh)
 def eigh(self, UPLO):
     upper = UPLO.upper() == "U"
-    x = from_triangle(self, upper)  # JAX's derivative looks at both triangles
+    x = hermitian(self, upper)  # JAX's derivative looks at both triangles
     vectors, values = lax.linalg.eigh(x, lower=not upper, symmetrize_input=False)
     return values, vectors
 

@@ -70,11 +70,14 @@ def from_triangle(x, upper=False):
     return x + lax.stop_gradient(half + dagger(strict) - x)
 
 
+def hermitian(x, upper=False):
+    """As ``from_triangle``, with a gradient that is Hermitian."""
+    half = (x + dagger(x)) / 2
+    return half + lax.stop_gradient(from_triangle(x, upper) - half)
+
+
 def cholesky(self, upper):
-    """Only one triangle is read, but the gradient is that of a Hermitian matrix."""
-    x = (self + dagger(self)) / 2
-    x = x + lax.stop_gradient(from_triangle(self, upper) - x)
-    factor = lax.linalg.cholesky(x, symmetrize_input=False)
+    factor = lax.linalg.cholesky(hermitian(self, upper), symmetrize_input=False)
     return dagger(factor) if upper else factor
 
 

@@ -46,8 +46,8 @@ def layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable):
 
 @lowers(aten.rms_norm)
 def rms_norm(input, normalized_shape, weight, eps):
-    """Without eps, that of the input's own dtype counts."""
-    eps = float(jnp.finfo(input.dtype).eps) if eps is None else eps
+    """Without eps, that of the dtype that is computed in counts: float32's for 16 bits."""
+    eps = float(jnp.finfo(wide(input).dtype).eps) if eps is None else eps
     x = wide(input)
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
     out = x * lax.rsqrt(jnp.square(x).mean(axes, keepdims=True) + eps)

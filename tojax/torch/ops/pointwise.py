@@ -89,7 +89,6 @@ table.update(
         aten.neg: lax.neg,
         aten.positive: lambda self: self,
         aten.square: lambda self: mul(powers_of(self), powers_of(self)),
-        aten.sgn: lambda self: self if self.dtype.kind == "b" else lax.sign(self),
         aten.signbit: lambda self: (
             jnp.zeros(self.shape, bool) if self.dtype.kind in "bu" else jnp.signbit(self)
         ),
@@ -100,8 +99,6 @@ table.update(
         aten.isfinite: jnp.isfinite,
         aten.isposinf: jnp.isposinf,
         aten.isneginf: jnp.isneginf,
-        aten.isreal: jnp.isreal,
-        aten._conj_physical: lambda self: lax.conj(self) if self.dtype.kind == "c" else self,
         aten.frexp.Tensor: jnp.frexp,
         aten.nan_to_num: lambda self, nan, posinf, neginf: jnp.nan_to_num(
             self, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf
@@ -124,7 +121,6 @@ table.update(
         ),
         aten.copysign: _float_binary(lambda x, y: copysign(absolute(x), y)),
         aten.ldexp.Tensor: widened(lambda self, other: floating(self) * jnp.exp2(floating(other))),
-        aten.logaddexp: widened(lambda self, other: logaddexp(*operands(self, other))),
         aten.logaddexp2: widened(_binary(jnp.logaddexp2)),
         aten.fmod: _binary(lax.rem),
         aten.remainder: _binary(jnp.remainder),
@@ -283,17 +279,6 @@ def pow_of_number(self, exponent):
     return pow_(lax.full_like(exponent, self, dtype), lax.convert_element_type(exponent, dtype))
 
 
-def logaddexp(x, y):
-    """Complex: the larger real part leads and keeps its imaginary part, which jnp would wrap."""
-    if x.dtype.kind != "c":
-        return jnp.logaddexp(x, y)
-    swap = (lax.real(x) < lax.real(y)) | (lax.real(y) != lax.real(y))
-    high, low = select(swap, y, x), select(swap, x, y)
-    equal = (high == low) & ~jnp.isfinite(lax.real(high))
-    difference = select(equal, _like(x, 0), low - high)
-    return high + lax.log1p(lax.exp(difference))
-
-
 @jax.custom_jvp
 def nextafter(x, y):
     return lax.nextafter(x, y)
@@ -308,16 +293,6 @@ nextafter.defjvps(
 def sign(self):
     """NaN has the sign 0 in torch."""
     return self if self.dtype.kind == "b" else lax.sign(select(self != self, _like(self, 0), self))
-
-
-@lowers(aten.angle)
-def angle(self):
-    """A real -0.0 has the angle 0; the gradient at a complex 0 is 0."""
-    if self.dtype.kind == "c":
-        real, imag = lax.real(self), lax.imag(self)
-        return lax.atan2(imag, select((real == 0) & (imag == 0), _like(real, 1), real))
-    x = lax.stop_gradient(floating(self))
-    return select(x != x, x, select(x < 0, _like(x, math.pi), _like(x, 0)))
 
 
 @lowers(aten.clamp, aten.clip)

@@ -24,7 +24,7 @@ from tojax.torch.ops._operands import (
     wide,
     widened,
 )
-from tojax.torch.ops.pointwise import logaddexp
+from tojax.torch.ops.polar import logaddexp
 from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten

@@ -1,0 +1,68 @@
+"""What complex numbers have of their own: direction, angle, and sums of their exponentials."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax import lax
+
+from tojax.torch.ops._operands import floating, number, operands, select, widened
+from tojax.torch.schema import lowers, table
+
+aten = torch.ops.aten
+
+
+@jax.custom_jvp
+def unit(z):
+    """z / |z|, 0 at 0, and so is its gradient there; ``lax.sign`` has none."""
+    return lax.sign(z)
+
+
+@unit.defjvp
+def unit_jvp(primals, tangents):
+    """What is left of the tangent across z, divided by |z|."""
+    (z,), (tangent,) = primals, tangents
+    out, size = unit(z), lax.abs(z)
+    across = tangent - out * lax.real(lax.conj(out) * tangent)
+    return out, across * select(size == 0, 0, 1 / size)
+
+
+@lowers(aten.sgn)
+def sgn(self):
+    if self.dtype.kind == "c":
+        return unit(self)
+    return self if self.dtype.kind == "b" else lax.sign(self)
+
+
+@lowers(aten.angle)
+def angle(self):
+    """A real -0.0 has the angle 0; the gradient at a complex 0 is 0."""
+    if self.dtype.kind == "c":
+        real, imag = lax.real(self), lax.imag(self)
+        zero = (real == 0) & (imag == 0)
+        slope = lax.atan2(imag, select(zero, number(1, real.dtype), real))
+        return select(zero, lax.stop_gradient(lax.atan2(imag, real)), slope)
+    x = lax.stop_gradient(floating(self))
+    return select(x != x, x, select(x < 0, number(math.pi, x.dtype), number(0, x.dtype)))
+
+
+def logaddexp(x, y):
+    """Complex: the larger real part leads and keeps its imaginary part, which jnp would wrap."""
+    if x.dtype.kind != "c":
+        return jnp.logaddexp(x, y)
+    swap = (lax.real(x) < lax.real(y)) | (lax.real(y) != lax.real(y))
+    high, low = select(swap, y, x), select(swap, x, y)
+    equal = (high == low) & ~jnp.isfinite(lax.real(high))
+    difference = select(equal, 0, low - high)
+    return high + lax.log1p(lax.exp(difference))
+
+
+table.update(
+    {
+        aten.isreal: jnp.isreal,
+        aten.logaddexp: widened(lambda self, other: logaddexp(*operands(self, other))),
+    }
+)
