@@ -156,6 +156,9 @@ def test_code_of_its_own_runs_when_it_is_trusted(tmp_path):
     model = tojax.from_pretrained(tmp_path, trust_remote_code=True)
     assert type(model.source.module).__name__ == "MineModel"
     assert model(np.ones(2, np.float32)).tolist() == [5.0, 7.0]
+    model.save_pretrained(tmp_path / "copy")
+    back = tojax.from_pretrained(tmp_path / "copy", trust_remote_code=True)
+    assert back(np.ones(2, np.float32)).tolist() == [5.0, 7.0]
 
 
 def mesh(kind=AxisType.Auto):

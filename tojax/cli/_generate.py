@@ -21,7 +21,9 @@ def generate(
         import tojax
 
         found = find(source, allow_pickle=allow_pickle)
-        model = tojax.from_pretrained(found.folder, dtype=dtype, allow_pickle=allow_pickle)
+        model = tojax.from_pretrained(
+            found.gguf or found.folder, dtype=dtype, allow_pickle=allow_pickle
+        )
         tokenizer = load_tokenizer(found)
     stream(model, tokenizer, encode(tokenizer, prompt), max_new_tokens)
 
@@ -30,8 +32,9 @@ def load_tokenizer(found: Checkpoint) -> Any:
     """The checkpoint's tokenizer."""
     from transformers import AutoTokenizer
 
+    inside = {"gguf_file": found.gguf.name} if found.gguf else {}
     try:
-        return AutoTokenizer.from_pretrained(found.folder, local_files_only=True)
+        return AutoTokenizer.from_pretrained(found.folder, local_files_only=True, **inside)
     except (OSError, ValueError, KeyError) as error:
         raise BadCheckpoint(
             f"{found.folder.name} has no tokenizer that can be read",

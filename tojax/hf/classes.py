@@ -7,7 +7,6 @@ import struct
 from typing import Any
 
 import transformers
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from tojax.errors import BadCheckpoint, MissingDependency, Unsupported
 from tojax.hf.checkpoint import Checkpoint
@@ -43,11 +42,9 @@ def model_class(found: Checkpoint, task: str | None = None, trust_remote_code: b
     if task is not None:
         return _auto(task)
     named = found.config.get("architectures") or ()
-    if own := _own(found.config):
-        wanted = next((v for v in own.values() if v.split(".")[-1] in named), None)
-        return get_class_from_dynamic_module(
-            wanted or next(iter(own.values())), found.folder, local_files_only=True
-        )
+    if own := _own(found.config):  # the auto class runs their code and remembers where it lies
+        wanted = (k for k, v in own.items() if v.split(".")[-1] in named)
+        return getattr(transformers, next(wanted, next(iter(own))))
     for name in named:
         if cls := getattr(transformers, name, None):
             return cls

@@ -104,9 +104,9 @@ class Node:
 
     def read(self, i: int, index: Index = None) -> torch.Tensor:
         """Result ``i``."""
-        if self.count == 1:
-            return _at(self.compute()[0], index)
-        with Node.lock:
+        with Node.lock:  # one at a time also for the sake of memory: operands and result are there
+            if self.count == 1:
+                return _at(self.compute()[0], index)
             if Node.kept[0] is not self:
                 Node.kept = (self, self.compute())
             out = _at(Node.kept[1][i], index).clone()  # not a view that holds all of them

@@ -68,8 +68,11 @@ def take(slots: Slots, places: Mapping[str, Any], reader: Reader) -> dict[str, j
     total = sum(t.numel() * t.element_size() for t in slots.tensors.values())
     shown = {"unit": "B", "unit_scale": True, "desc": "Loading weights", "disable": None}
     arrays: dict[str, jax.Array] = {}
+    homes: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for held, attribute, name in slots.places:
+        homes.setdefault(name, []).append((held, attribute))
     with tqdm(total=total, **shown) as bar, ThreadPoolExecutor(WORKERS) as pool:
-        jobs = {k: pool.submit(_take, slots, k, places[k]) for k in slots.tensors}
+        jobs = {k: pool.submit(_take, slots, k, homes[k], places[k]) for k in homes}
         try:
             for name, job in jobs.items():
                 arrays[name] = job.result()
@@ -84,9 +87,8 @@ def take(slots: Slots, places: Mapping[str, Any], reader: Reader) -> dict[str, j
     return arrays
 
 
-def _take(slots: Slots, name: str, sharding: Sharding | None) -> jax.Array:
+def _take(slots: Slots, name: str, homes: list, sharding: Sharding | None) -> jax.Array:
     tensor = slots.tensors[name]
-    homes = [(held, attribute) for held, attribute, n in slots.places if n == name]
     parameter = isinstance(tensor, torch.nn.Parameter)
     if isinstance(tensor, Deferred) and not parameter:
         tensor = tensor.read()
