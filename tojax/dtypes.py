@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tojax.errors import Unsupported
+
 
 def x64() -> bool:
     """Whether JAX keeps 64-bit types.
@@ -25,6 +27,34 @@ def canonical(dtype) -> np.dtype:
       dtype('int32')
     """
     return jax.dtypes.canonicalize_dtype(dtype)
+
+
+def fitting(values: np.ndarray) -> np.ndarray:
+    """Integers that JAX can narrow as they are; the limits of 64 bits, which mean "none", become
+    those of 32.
+
+    Raises:
+      Unsupported: a 64-bit integer does not fit 32 bits while x64 is off; JAX itself would wrap it.
+
+    Example:
+      >>> fitting(np.array([1, 2**63 - 1])).tolist()
+      [1, 2147483647]
+    """
+    dtype = canonical(values.dtype)
+    if values.dtype.kind not in "iu" or dtype == values.dtype or not values.size:
+        return values
+    wide, narrow = np.iinfo(values.dtype), np.iinfo(dtype)
+    if narrow.min <= values.min() and values.max() <= narrow.max:
+        return values
+    clipped = values.clip(narrow.min, narrow.max)
+    lost = values[(values != clipped) & (values != wide.min) & (values != wide.max)]
+    if lost.size:
+        raise Unsupported(
+            f"{values.dtype} values such as {lost[0]} do not fit 32 bits",
+            why="JAX keeps 32-bit integers unless x64 is on",
+            do='call jax.config.update("jax_enable_x64", True) first',
+        )
+    return clipped
 
 
 def is_float(dtype) -> bool:

@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.flax import load_file, save_file
 
 from tojax import trees
+from tojax.dtypes import fitting
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -87,7 +88,7 @@ class SavedSource:
 
     def as_array(self, leaf: Any) -> Any:
         """Inputs are arrays already."""
-        return leaf
+        return fitting(leaf) if isinstance(leaf, np.ndarray) else leaf
 
     def in_mode(self, training: bool) -> SavedSource:
         """The same, if it was saved in this mode."""

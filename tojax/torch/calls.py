@@ -12,21 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
-from torch.utils._pytree import tree_map_only
 
 from tojax.dtypes import x64
 from tojax.errors import Unsupported
 from tojax.table import REQUIRED, Row
-from tojax.torch import autocast, blame, dtypes, strides, weights
+from tojax.torch import autocast, blame, dtypes, results, strides, weights
 from tojax.torch.hidden import HIDDEN_WRITES
 from tojax.torch.schema import read, table
 from tojax.torch.tensor import JaxTensor
 
-NARROW = {torch.int32, torch.float32, torch.complex64}
 KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
-# What gives int32 of operands that are not: results by name, and operators that are told to.
-SHORT = {"pivots", "info", "exponent"}
-ASKED = {"searchsorted", "bucketize", "view", "view_copy"}
 KEEPS_DTYPE = {"masked_fill", "where", "copy", "_to_copy", "fill"}
 
 
@@ -44,7 +39,7 @@ class Call:
         )
         self.casts_inside = autocast.casts_inside(op)
         name = op._schema.name.split("::")[1]
-        self.short = [name in ASKED or r.name in SHORT for r in op._schema.returns]
+        self.dtype_at = next((i for i, p in enumerate(self.params) if p.kind == "dtype"), None)
         self.writes = HIDDEN_WRITES.get(op, ())
         self.pointwise = torch.Tag.pointwise in op.tags and name not in KEEPS_DTYPE
         self.keeps_scalars = name in KEEPS_SCALARS
@@ -141,8 +136,9 @@ class Call:
         if not isinstance(out, jax.Array):
             return out
         dtype = dtypes.TO_TORCH[out.dtype]
-        if dtype in NARROW and not x64():
-            dtype = self._wide(dtype, operands, args, kwargs, place)
+        if dtype is torch.int32 or (dtype in results.NARROW and not x64()):
+            dtype = results.dtype_of(self, dtype, operands, args, kwargs, place)
+            out = out if not x64() else out.astype(dtypes.TO_JAX[dtype])  # counted in int32
         layout = self.kind and strides.layout_of(
             self.kind, self.op, out.shape, operands, args, kwargs, place
         )
@@ -150,29 +146,6 @@ class Call:
         if self.view:
             result.made_by = (self.op, args, kwargs)
         return result
-
-    def _wide(self, dtype, operands, args, kwargs, place) -> torch.dtype:
-        """The dtype that torch would have given, where JAX has only the 32-bit one."""
-        asked = kwargs.get("dtype")
-        if asked is not None:
-            return asked if dtypes.WIDE.get(asked) is dtype else dtype
-        given = {t.dtype for t in operands}
-        if dtype is torch.int32:
-            unclear = torch.int32 in given or (place < len(self.short) and self.short[place])
-            return self._by_meta(dtype, args, kwargs, place) if unclear else torch.int64
-        if torch.float64 in given or torch.complex128 in given:
-            return self._by_meta(dtype, args, kwargs, place)
-        return dtype
-
-    def _by_meta(self, dtype, args, kwargs, place) -> torch.dtype:
-        """Asks torch's own shape function for the dtype of one result."""
-        args, kwargs = tree_map_only(torch.Tensor, strides.to_meta, (args, kwargs))
-        try:
-            out = self.op(*args, **kwargs)
-        except RuntimeError:  # some shape functions refuse the mixed dtypes that their kernels take
-            return dtype
-        exact = (out[place] if isinstance(out, (tuple, list)) else out).dtype
-        return exact if dtypes.WIDE.get(exact) is dtype else dtype
 
     def size(self, args) -> int:
         """How many elements a factory makes, 0 if its first argument is no shape."""

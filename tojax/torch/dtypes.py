@@ -34,7 +34,12 @@ _NAMES = [
 ]
 TO_JAX = {getattr(torch, n): jnp.dtype(n) for n in _NAMES}
 TO_TORCH = {v: k for k, v in TO_JAX.items()}
-WIDE = {torch.int64: torch.int32, torch.float64: torch.float32, torch.complex128: torch.complex64}
+WIDE = {
+    torch.int64: torch.int32,
+    torch.uint64: torch.uint32,
+    torch.float64: torch.float32,
+    torch.complex128: torch.complex64,
+}
 
 
 def to_jax(dtype: torch.dtype | None) -> np.dtype | None:

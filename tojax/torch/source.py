@@ -16,6 +16,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from tojax import trees
+from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.torch import arguments, weights
@@ -78,6 +79,8 @@ class TorchSource:
 
     def as_array(self, leaf: Any) -> Any:
         """An input leaf as JAX takes it."""
+        if isinstance(leaf, (np.ndarray, np.generic)):
+            return fitting(np.asarray(leaf))
         return weights.to_jax(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, dict[str, jax.Array]]:
@@ -130,9 +133,10 @@ def _wrapped(leaf: Any, origin: int) -> Any:
         return JaxTensor(weights.to_jax(leaf), leaf.dtype, origin)
     if not trees.is_array(leaf):
         return leaf
-    exact = isinstance(leaf, np.ndarray)  # JAX may have narrowed other arrays already
-    dtype = TO_TORCH[leaf.dtype] if exact else of_input(leaf.dtype)
-    return JaxTensor(jax.numpy.asarray(leaf), dtype, origin)
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        leaf = fitting(np.asarray(leaf))
+        return JaxTensor(jax.numpy.asarray(leaf), TO_TORCH[leaf.dtype], origin)
+    return JaxTensor(jax.numpy.asarray(leaf), of_input(leaf.dtype), origin)  # may be narrowed
 
 
 def source_of(module: torch.nn.Module, on_missing: str = "error") -> TorchSource:

@@ -42,6 +42,9 @@ WATCHERS: list[Counter] = []
 LARGE = (
     1 << 16
 )  # elements; a factory's larger results are computed in the program, not stored in it
+aten = torch.ops.aten
+UNINITIALIZED = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted}
+UNINITIALIZED |= {aten.new_empty, aten.new_empty_strided}  # as constants, zeros: not old memory
 CONCRETIZATION = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
@@ -86,7 +89,8 @@ class Trace(TorchDispatchMode):
         if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
             if call.signature.writes:  # by a decomposition, to a constant that may be known already
                 CONSTANTS.clear()
-            return op(*args, **kwargs)
+            out = op(*args, **kwargs)
+            return out.zero_() if op.overloadpacket in UNINITIALIZED else out
         if call.row is None:
             return self.without_row(op, args, kwargs)
         if self.autocast and call.casts_inside:
@@ -106,7 +110,7 @@ class Trace(TorchDispatchMode):
             out = lowering(*values)
         except CONCRETIZATION as error:
             raise self.data_dependent(str(call.op), operands) from error
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, TojaxError):
                 raise
             raise blame.failed(call.op, operands, error) from error

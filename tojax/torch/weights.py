@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from tojax.dtypes import x64
+from tojax.dtypes import fitting, x64
 from tojax.errors import Unsupported
 from tojax.torch.dtypes import TO_JAX, TO_TORCH, WIDE
 
@@ -75,20 +75,9 @@ def _shared(tensor: torch.Tensor) -> jax.Array | None:
 
 
 def _narrow(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dtype is not torch.int64:
-        return tensor.to(WIDE[tensor.dtype])
-    small, wide = torch.iinfo(torch.int32), torch.iinfo(torch.int64)
-    clamped = tensor.clamp(small.min, small.max)
-    lost = tensor[
-        (tensor != clamped) & (tensor != wide.min) & (tensor != wide.max)
-    ]  # the limits mean "none"
-    if lost.numel():
-        raise Unsupported(
-            f"int64 values such as {int(lost[0])} do not fit 32 bits",
-            why="JAX keeps 32-bit integers unless x64 is on",
-            do='call jax.config.update("jax_enable_x64", True) first',
-        )
-    return clamped.to(torch.int32)
+    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        tensor = torch.from_numpy(fitting(tensor.cpu().numpy()))
+    return tensor.to(WIDE[tensor.dtype])
 
 
 def to_torch(array: jax.Array) -> torch.Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from tojax.dtypes import canonical
+from tojax.dtypes import canonical, x64
 from tojax.errors import Unsupported
 from tojax.torch.dtypes import TO_TORCH, promote, scalar_dtype, to_jax
 
@@ -91,8 +91,9 @@ def common(*values) -> np.dtype:
 
 def number(value, dtype: np.dtype):
     """A Python number in an array's dtype; limits of 64 bits become those of 32, 8 bits wrap."""
-    if dtype.kind not in "iu" or not isinstance(value, int):
+    if dtype.kind not in "iu" or isinstance(value, complex):
         return dtype.type(value)
+    value = int(value)
     limits = np.iinfo(dtype)
     if limits.min <= value <= limits.max or dtype.itemsize < 4:
         return np.asarray(value).astype(dtype)[()]
@@ -100,8 +101,10 @@ def number(value, dtype: np.dtype):
         return dtype.type(limits.max if value > 0 else limits.min)
     raise Unsupported(
         f"the number {value} does not fit {dtype}",
-        why="JAX keeps 32-bit integers unless x64 is on",
-        do='call jax.config.update("jax_enable_x64", True) first',
+        why="torch refuses it, too" if x64() else "JAX keeps 32-bit integers unless x64 is on",
+        do="cast the tensor to int64 first"
+        if x64()
+        else 'call jax.config.update("jax_enable_x64", True) first',
     )
 
 

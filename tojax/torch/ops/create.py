@@ -93,6 +93,9 @@ def _values(first, count, step, dtype):
     """first + i * step, counted in integers where all is integer."""
     exact = all(isinstance(v, int) for v in (first, step))
     kind = dtype or (default_int() if exact else default_float())
+    if kind.kind in "iu":  # torch cuts both before it counts
+        first, step, exact = int(first), int(step), True
+        first, _ = (number(v, kind) for v in (first, first + max(count - 1, 0) * step))
     steps = lax.iota(default_int() if exact else np.promote_types(kind, np.float32), count)
     return cast(first + steps * step, kind)
 

@@ -23,6 +23,7 @@ from tojax.torch.ops._operands import (
     floating,
     is_number,
     is_short,
+    number,
     operands,
     select,
     wide,
@@ -135,9 +136,7 @@ table.update(
         aten.bitwise_and: _binary(lax.bitwise_and),
         aten.bitwise_or: _binary(lax.bitwise_or),
         aten.bitwise_xor: _binary(lax.bitwise_xor),
-        aten.bitwise_left_shift: _binary(lax.shift_left),
         aten.bitwise_right_shift: _binary(lax.shift_right_arithmetic),
-        aten.__lshift__: _binary(lax.shift_left),
         aten.__rshift__: _binary(lax.shift_right_arithmetic),
         aten.where.self: lambda condition, self, other: select(truth(condition), self, other),
         aten.where.ScalarOther: lambda condition, self, other: select(
@@ -268,6 +267,13 @@ def pow_(self, exponent):
     return select(y < 0, select(abs(x) == 1, sign, 0), jnp.power(x, lax.max(y, _like(y, 0))))
 
 
+@lowers(aten.bitwise_left_shift, aten.__lshift__)
+def shift_left(self, other):
+    if is_number(other) and other > 30 and default_int().itemsize == 4:
+        number(2**other, default_int())  # says that torch's bits would not fit
+    return lax.shift_left(*operands(self, other))
+
+
 def powers_of(x):
     """torch's powers of bools are int64."""
     return x.astype(default_int()) if x.dtype.kind == "b" else x
@@ -276,7 +282,7 @@ def powers_of(x):
 @lowers(aten.pow.Scalar)
 def pow_of_number(self, exponent):
     dtype = common(self, exponent)
-    return pow_(lax.full_like(exponent, self, dtype), lax.convert_element_type(exponent, dtype))
+    return pow_(lax.full_like(exponent, number(self, dtype), dtype), exponent.astype(dtype))
 
 
 @jax.custom_jvp
