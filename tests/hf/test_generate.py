@@ -1,4 +1,6 @@
-"""Greedy decoding: token for token what transformers gives; the rest is refused by name."""
+"""Generation: token for token what transformers gives; what is not served is refused by name."""
+
+import functools
 
 import jax
 import numpy as np
@@ -7,10 +9,20 @@ import torch
 
 import tojax
 from tests.hf import tiny
-from tojax.errors import Unsupported, WrongArguments
-from tojax.hf import _generate
+from tojax.errors import MissingRng, Unsupported, WrongArguments
+from tojax.hf import decode, trust
 
-DECODERS = ["gpt2", "llama", "mistral", "qwen3", "gemma", "gemma2", "phi", "phi3", "opt", "mixtral"]
+DECODERS = ["gpt2", "llama", "mistral", "qwen3", "gemma2", "phi", "phi3", "opt", "mixtral"]
+STATES = ["mamba", "rwkv"]
+SEQ2SEQ = ["t5", "bart"]
+
+
+@functools.cache
+def built(name):
+    """(torch module, Model) with a padding token."""
+    module = tiny.build(name)[0]
+    module.generation_config.pad_token_id = 0
+    return module, tojax.from_torch(module)
 
 
 def padded():
@@ -21,29 +33,101 @@ def padded():
     return ids, mask
 
 
+def same(name, ids, **options):
+    """Both texts for the same options."""
+    module, model = built(name)
+    options = {"max_new_tokens": 12} | options
+    arrays = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+    want = module.generate(ids, **{"do_sample": False} | options)
+    got = tojax.generate(model, ids.numpy(), **{"do_sample": False} | arrays)
+    if not hasattr(want, "sequences"):
+        np.testing.assert_array_equal(got, want.numpy())
+    return got, want
+
+
 @pytest.mark.parametrize("name", DECODERS)
 def test_greedy_equals_transformers(name):
-    module, _ = tiny.build(name)
-    module.generation_config.pad_token_id = 0
-    model = tojax.from_torch(module)
-    for ids, mask in ((tiny.ids(7, 1), torch.ones(1, 7, dtype=torch.long)), padded()):
-        want = module.generate(ids, attention_mask=mask, max_new_tokens=12, do_sample=False).numpy()
-        got = tojax.generate(model, ids.numpy(), mask.numpy(), max_new_tokens=12)
-        np.testing.assert_array_equal(got, want)
+    ids, mask = padded()
+    same(name, ids, attention_mask=mask)
+    same(name, tiny.ids(7, 1))
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states_without_positions(name):
+    same(name, tiny.ids(7, 2))
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_encoder_decoder(name):
+    ids = tiny.ids(9, 3)
+    mask = torch.ones_like(ids)
+    mask[1, -3:] = 0
+    same(name, ids, attention_mask=mask)
+
+
+def test_without_a_cache_the_text_runs_again():
+    ids, mask = padded()
+    same("llama", ids, attention_mask=mask, use_cache=False)
 
 
 def test_rows_end_at_their_end_token():
-    module, _ = tiny.build("llama")
+    module, _ = built("llama")
     ids = tiny.ids(7, 4)
     free = module.generate(ids, max_new_tokens=10, do_sample=False, eos_token_id=-1)
     ends = [int(free[0, 9]), int(free[1, 12])]
-    want = module.generate(
-        ids, max_new_tokens=10, do_sample=False, eos_token_id=ends, pad_token_id=0
-    ).numpy()
-    got = tojax.generate(
-        tojax.from_torch(module), ids.numpy(), max_new_tokens=10, eos_token_id=ends, pad_token_id=0
-    )
-    np.testing.assert_array_equal(got, want)
+    same("llama", ids, max_new_tokens=10, eos_token_id=ends, pad_token_id=0)
+
+
+PROCESSED = {
+    "repetition_penalty": 1.6,
+    "no_repeat_ngram_size": 2,
+    "bad_words_ids": [[20], [21, 22]],
+    "min_new_tokens": 8,
+    "suppress_tokens": list(range(10, 30)),
+    "forced_eos_token_id": 5,
+    "exponential_decay_length_penalty": (2, 1.5),
+    "renormalize_logits": True,
+    "sequence_bias": {(9,): 4.0},
+}
+
+
+@pytest.mark.parametrize("names", [list(PROCESSED)[:3], list(PROCESSED)[3:]])
+def test_processors_in_the_loop(names):
+    ids, mask = padded()
+    same("llama", ids, attention_mask=mask, **{k: PROCESSED[k] for k in names})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 3},
+        {"num_beams": 3, "early_stopping": True, "length_penalty": 2.0, "num_return_sequences": 2},
+        {"num_beams": 2, "early_stopping": "never", "length_penalty": 0.5},
+    ],
+    ids=str,
+)
+def test_beams_equal_those_of_transformers(options):
+    ids, mask = padded()
+    module, _ = built("llama")
+    free = module.generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1)
+    ends = sorted({int(x) for x in free[:, -3:].flatten()})[:2]
+    same("llama", ids, attention_mask=mask, eos_token_id=ends, **options)
+
+
+def test_beams_of_an_encoder_decoder():
+    same("t5", tiny.ids(9, 2), num_beams=3)
+
+
+def test_scores_of_every_step():
+    asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+    for options in ({}, {"num_beams": 2}):
+        got, want = same("llama", tiny.ids(7, 2), max_new_tokens=5, **asked, **options)
+        assert type(got) is type(want)
+        np.testing.assert_array_equal(got.sequences, want.sequences)
+        for name in ("scores", "logits"):
+            assert len(got[name]) == len(want[name])
+            for mine, theirs in zip(got[name], want[name]):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
 def test_a_streamer_gets_every_token_in_order():
@@ -52,54 +136,72 @@ def test_a_streamer_gets_every_token_in_order():
             self.seen, self.ended = [], False
 
         def put(self, value):
-            self.seen.append(value.reshape(-1))
+            self.seen.append(value.reshape(2, -1))
 
         def end(self):
             self.ended = True
 
-    module, _ = tiny.build("llama")
-    model, ids, streamer = tojax.from_torch(module), tiny.ids(7, 1).numpy(), Streamer()
+    _, model = built("llama")
+    ids, streamer = tiny.ids(7, 2).numpy(), Streamer()
     got = tojax.generate(model, ids, max_new_tokens=9, streamer=streamer, eos_token_id=-1)
-    np.testing.assert_array_equal(torch.cat(streamer.seen), got[0])
+    np.testing.assert_array_equal(torch.cat(streamer.seen, 1), got)
     assert streamer.ended
-    np.testing.assert_array_equal(
-        got, tojax.generate(model, ids, max_new_tokens=9, eos_token_id=-1)
+
+
+def test_sampling_follows_the_key_and_the_warpers():
+    _, model = built("llama")
+    ids = tiny.ids(7, 1).numpy()
+    draw = lambda seed, **options: np.asarray(
+        tojax.generate(model, ids, do_sample=True, rng=jax.random.key(seed), **options)
     )
+    np.testing.assert_array_equal(draw(1), draw(1))
+    assert (draw(1) != draw(2)).any()
+    greedy = tojax.generate(model, ids, do_sample=False)
+    np.testing.assert_array_equal(draw(3, top_k=1), greedy)
+    many = draw(1, num_return_sequences=5, temperature=3.0)
+    assert len(many) == 5 and len(np.unique(many, axis=0)) > 1
+    with pytest.raises(MissingRng, match="do_sample"):
+        tojax.generate(model, ids, do_sample=True)
 
 
-def test_new_prompts_and_lengths_do_not_compile_again():
-    module, _ = tiny.build("llama")
-    model = tojax.from_torch(module)
-    tojax.generate(model, tiny.ids(7, 1).numpy(), max_new_tokens=5)
-    sizes = _generate._prefill._cache_size(), _generate._decode._cache_size()
-    tojax.generate(model, tiny.ids(7, 1).numpy() + 1, max_new_tokens=9, eos_token_id=7)
-    assert (_generate._prefill._cache_size(), _generate._decode._cache_size()) == sizes
+def test_new_prompts_and_options_do_not_compile_again():
+    _, model = built("llama")
+    options = {"min_new_tokens": 2, "eos_token_id": 5}
+    sizes = lambda: (decode.prefill._cache_size(), decode.decode._cache_size())
+    tojax.generate(model, tiny.ids(7, 1).numpy(), max_new_tokens=5, **options)
+    before = sizes()
+    options = {"min_new_tokens": 3, "eos_token_id": 7}
+    tojax.generate(model, tiny.ids(11, 1).numpy() + 1, max_new_tokens=9, **options)
+    assert sizes() == before
+    tojax.generate(model, tiny.ids(17, 1).numpy(), max_new_tokens=5, **options)
+    assert sizes() == (before[0] + 1, before[1])
+
+
+def test_a_padded_prompt_is_used_only_where_nothing_shows_of_it():
+    same("mamba", tiny.ids(7, 2))
+    known = {k[0]: v for k, v in trust._KNOWN.items() if k[1] == built("mamba")[1].source}
+    assert known == {"padded": False, "cached": True}
 
 
 def test_what_is_not_served_is_refused_before_anything_runs():
-    model = tojax.from_torch(tiny.build("llama")[0])
+    _, model = built("llama")
     ids = tiny.ids(7, 1).numpy()
-    for options in (
-        {"do_sample": True},
-        {"num_beams": 4},
-        {"repetition_penalty": 1.3},
-        {"unheard_of": 1},
-    ):
+    for options in ({"penalty_alpha": 0.6, "top_k": 4}, {"unheard_of": 1}, {"max_time": 1.0}):
         with pytest.raises(Unsupported, match=next(iter(options))):
             tojax.generate(model, ids, **options)
-    for name in ("bert", "t5", "mamba"):
-        with pytest.raises(Unsupported):
-            tojax.generate(tojax.from_torch(tiny.build(name)[0]), ids)
+    with pytest.raises(Unsupported, match="generates no text"):
+        tojax.generate(tojax.from_torch(tiny.build("vit")[0]), ids)
     with pytest.raises(WrongArguments, match=r"\[batch, length\]"):
         tojax.generate(model, ids[0])
+    with pytest.raises(WrongArguments, match="tokenizer"):
+        tojax.generate(model, ids, stop_strings=["a"])
 
 
-def test_inside_jit_with_params_as_argument():
-    module, _ = tiny.build("llama")
-    model, ids = tojax.from_torch(module), tiny.ids(7, 1)
+def test_other_params():
+    _, model = built("llama")
+    ids = tiny.ids(7, 1)
     halved = model.with_params(jax.tree.map(lambda x: x * 0.9, model.params))
     got = tojax.generate(halved, ids.numpy(), max_new_tokens=6, eos_token_id=-1)
-    want = (
-        halved.to_torch().generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1).numpy()
-    )
-    np.testing.assert_array_equal(got, want)
+    want = halved.to_torch().generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1)
+    np.testing.assert_array_equal(got, want.numpy())
+    model.to_torch()

@@ -1,15 +1,23 @@
-"""A key-value cache whose leaves are all arrays, positions included, answering transformers' cache
+"""Key-value caches whose leaves are all arrays, positions included, answering transformers' cache
 protocol.
+
+``fit`` takes the cache that transformers would use for a model and gives every layer that grows a
+fixed length. States that never grow (convolutions, recurrences) stay in transformers' own layers,
+and what a model brings for itself is left as it is: whether it keeps one shape shows when the
+decoding loop is traced.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
 import torch
-from transformers.cache_utils import Cache, StaticLayer
+from transformers import cache_utils as theirs
+from transformers.cache_utils import Cache, EncoderDecoderCache, LinearAttentionLayer, StaticLayer
 
-from tojax.errors import Unsupported
-
-ATTENTION = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
+from tojax.trees import Static
 
 
 class Layer(StaticLayer):
@@ -24,7 +32,7 @@ class Layer(StaticLayer):
     values: torch.Tensor
     cumulative_length: torch.Tensor
 
-    def __init__(self, length: int, sliding: bool):
+    def __init__(self, length: int, sliding: bool = False):
         super().__init__(max_cache_len=length)
         self.is_sliding = sliding
 
@@ -32,31 +40,156 @@ class Layer(StaticLayer):
         """Writes the new positions behind the filled ones; returns all keys and values."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        count = key_states.shape[-2]
-        position = torch.arange(count) + self.cumulative_length
-        self.cumulative_length = self.cumulative_length + count
-        self.keys = self.keys.index_copy(2, position, key_states.to(self.keys.dtype))
-        self.values = self.values.index_copy(2, position, value_states.to(self.values.dtype))
+        at, count = self.cumulative_length, key_states.shape[-2]
+        self.cumulative_length = at + count
+        self.keys = write(self.keys, key_states, 2, at)
+        self.values = write(self.values, value_states, 2, at)
         return self.keys, self.values
 
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """The rows that beam search goes on with."""
+        if self.is_initialized:
+            self.keys = self.keys.index_select(0, beam_idx)
+            self.values = self.values.index_select(0, beam_idx)
 
-def empty(config, length: int) -> Cache:
-    """An empty cache of ``length`` positions for the model that ``config`` describes.
 
-    Raises:
-      Unsupported: a layer keeps something other than keys and values.
+class IndexedLayer(Layer):
+    """A layer whose keys are chosen by an indexer with keys of its own, ``[batch, length, width]``.
+
+    (DeepSeek's sparse attention.)
     """
-    text = config.get_text_config(decoder=True)
-    kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
-    if other := sorted(set(kinds) - ATTENTION):
-        raise Unsupported(
-            f"{text.model_type} has layers of kind {', '.join(other)}",
-            why="tojax.generate caches keys and values of attention layers so far",
-            do="generate with transformers, or write the loop around model.apply",
-        )
-    sliding = getattr(text, "sliding_window", None) is not None and not getattr(
-        text, "layer_types", None
+
+    def __init__(self, length: int):
+        super().__init__(length)
+        self.indexer_keys: Any = None
+        self.indexer_position_ids: Any = None
+        self.indexer_cumulative_length = torch.tensor(0)
+        self.is_indexer_initialized = False
+
+    def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
+        """Writes the indexer's new keys behind the filled ones; returns all of them."""
+        if not self.is_indexer_initialized:
+            batch, _, width = indexer_key_states.shape
+            self.indexer_keys = indexer_key_states.new_zeros((batch, self.max_cache_len, width))
+            self.is_indexer_initialized = True
+        at = self.indexer_cumulative_length
+        self.indexer_cumulative_length = at + indexer_key_states.shape[1]
+        self.indexer_keys = write(self.indexer_keys, indexer_key_states, 1, at)
+        return self.indexer_keys
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """The rows that beam search goes on with."""
+        super().reorder_cache(beam_idx)
+        if self.is_indexer_initialized:
+            self.indexer_keys = self.indexer_keys.index_select(0, beam_idx)
+        if self.indexer_position_ids is not None:
+            self.indexer_position_ids = self.indexer_position_ids.index_select(1, beam_idx)
+
+
+class HybridLayer(LinearAttentionLayer, Layer):
+    """A layer with attention beside a recurrence."""
+
+    def __init__(self, length: int, sliding: bool = False, number_of_states: int = 1):
+        Layer.__init__(self, length, sliding)
+        LinearAttentionLayer.__init__(self, number_of_states=number_of_states)
+
+    def lazy_initialization(self, *args, **kwargs) -> None:
+        """Keys and values come by position, states by name."""
+        owner: Any = Layer if args else LinearAttentionLayer
+        owner.lazy_initialization(self, *args, **kwargs)
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """The rows that beam search goes on with."""
+        LinearAttentionLayer.reorder_cache(self, beam_idx)
+        Layer.reorder_cache(self, beam_idx)
+
+
+class CrossLayer(Layer):
+    """Keys and values of an encoder's output, written once."""
+
+    def __init__(self):
+        super().__init__(length=0)
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        """Keeps both as they are."""
+        self.max_cache_len = key_states.shape[-2]
+        self.lazy_initialization(key_states, value_states)
+        self.keys, self.values = key_states, value_states
+        self.cumulative_length = torch.tensor(self.max_cache_len)
+        return key_states, value_states
+
+
+def write(buffer: torch.Tensor, new: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
+    """``buffer`` with ``new`` from position ``at`` on."""
+    index = torch.arange(new.shape[axis]) + at
+    return buffer.index_copy(axis, index, new.to(buffer.dtype))
+
+
+def fit(cache: Any, length: int) -> Any:
+    """transformers' cache for a model with layers of ``length`` positions instead of growing ones.
+
+    What is no ``Cache``, and layers of a kind that is not known here, are returned as they are.
+    """
+    if isinstance(cache, EncoderDecoderCache):
+        fit(cache.self_attention_cache, length)
+        own = cache.cross_attention_cache
+        own.layers = [CrossLayer() for _ in own.layers]
+        own.layer_class_to_replicate = CrossLayer if not own.layers else None
+    elif isinstance(cache, Cache):
+        cache.layers = [_fit_layer(layer, length) for layer in cache.layers]
+        if cache.layer_class_to_replicate is theirs.DynamicLayer:
+            cache.layer_class_to_replicate = _growing(length)
+    return cache
+
+
+@lru_cache(None)
+def _growing(length: int):
+    return partial(Layer, length)
+
+
+def _fit_layer(layer: Any, length: int) -> Any:
+    kind = type(layer)
+    sliding = getattr(layer, "is_sliding", False)
+    if kind in (theirs.DynamicLayer, theirs.DynamicSlidingWindowLayer):
+        return Layer(length, sliding)
+    if kind is theirs.DynamicIndexedLayer:
+        return IndexedLayer(length)
+    hybrids = (
+        theirs.LinearAttentionAndFullAttentionLayer,
+        theirs.LinearAttentionAndSlidingWindowAttentionLayer,
     )
-    if hasattr(text, "use_sliding_window"):
-        sliding = sliding and bool(text.use_sliding_window)
-    return Cache(layers=[Layer(length, kind != "full_attention" or sliding) for kind in kinds])
+    if kind in hybrids:
+        return HybridLayer(length, sliding, layer.number_of_states)
+    return layer
+
+
+def layers(tree: Any) -> list[Any]:
+    """All layers of the caches in a tree of model arguments, and what is in no layer."""
+    is_cache = lambda x: isinstance(x, Cache)
+    found: list[Any] = []
+    for leaf in jax.tree.leaves(tree, is_leaf=is_cache):
+        if isinstance(leaf, EncoderDecoderCache):
+            found += [*leaf.self_attention_cache.layers, *leaf.cross_attention_cache.layers]
+        elif type(leaf) in (Cache, theirs.DynamicCache):
+            found += leaf.layers
+        else:
+            found.append(leaf)
+    return [x.value if isinstance(x, Static) else x for x in found]
+
+
+def rewindable(tree: Any) -> bool:
+    """Whether everything cached is keys and values by position, so that later ones can be forgotten
+    by moving the position back.
+    """
+    found = [x for x in layers(tree) if not isinstance(x, (CrossLayer, theirs.DummyLayer))]
+    return bool(found) and all(type(x) in (Layer, IndexedLayer) for x in found)
+
+
+def rewind(tree: Any, filled: Any) -> Any:
+    """The caches with ``filled`` positions; what is behind them is overwritten next."""
+    for layer in layers(tree):
+        if type(layer) in (Layer, IndexedLayer) and layer.is_initialized:
+            layer.cumulative_length = filled
+        if type(layer) is IndexedLayer and layer.is_indexer_initialized:
+            layer.indexer_cumulative_length = filled
+    return tree

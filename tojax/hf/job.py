@@ -1,0 +1,201 @@
+"""One call of generate: its buffers, the way of decoding, what it returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from transformers.generation import utils as theirs
+
+from tojax.errors import Unsupported
+from tojax.hf import beams as search
+from tojax.hf import decode as programs
+from tojax.hf import processors, runner, trust
+from tojax.hf.decode import Picker, Plan
+from tojax.hf.literal import Literal
+from tojax.hf.request import Request
+from tojax.hf.stopping import stop_strings
+from tojax.model import Model
+
+# Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.
+PROMPT_STEP, TOTAL_STEP, KEPT_STEP = 16, 64, 16
+
+
+class Job:
+    """One call of generate.
+
+    Attributes:
+      length, last: positions of the prompt, and of the longest text.
+      given: further arguments of the model that are traced.
+      along: those of them that have one entry per position.
+      plan: what programs are compiled for.
+      picker: how tokens are picked.
+    """
+
+    def __init__(self, model: Model, asked: Request, rng: Any, streamer: Any, tokenizer: Any):
+        self.model, self.asked, self.rng, self.streamer = model, asked, rng, streamer
+        settings = asked.settings
+        self.length, self.last = asked.ids.shape[1], settings.max_length
+        self.given, fixed = runner.split(asked.given)
+        self.along = {k: v for k, v in self.given.items() if k in programs.follows(model)}
+        chain = processors.chain(asked.processors, len(asked.ids), asked.source)
+        stops = stop_strings(settings.stop_strings, tokenizer)
+        self.picker = Picker(chain, stops, *_ends(settings))
+        self.answers = bool(settings.return_dict_in_generate)
+        steps = _round(self.last - self.length, KEPT_STEP)
+        kept = lambda wanted: steps if self.answers and wanted else 0
+        self.plan = Plan(
+            total=_round(self.last, TOTAL_STEP),
+            cached=bool(settings.use_cache),
+            fixed=fixed,
+            sample=rng is not None,
+            scores=kept(settings.output_scores),
+            logits=kept(settings.output_logits),
+            beams=_beams(settings),
+        )
+        if streamer is not None and self.plan.beams:
+            raise Unsupported(
+                "streamer together with num_beams",
+                why="which beam wins shows at the end",
+                do="leave one of them out",
+            )
+
+    def run(self) -> Any:
+        """The ids, prompt included, or transformers' output."""
+        if self.streamer is not None:
+            self.streamer.put(_tokens(self.asked.ids))
+        if self.last <= self.length:
+            carry = self.start()
+        else:
+            plan = next(trust.plans(self), None)
+            carry = self.literal() if plan is None else self.decode(plan)
+        if self.streamer is not None:
+            self.streamer.end()
+        return self.result(carry)
+
+    def start(self, filler: int = 0) -> dict[str, Any]:
+        """What every way of decoding begins with; ``filler`` stands behind the prompt."""
+        ids = np.full((len(self.asked.ids), self.plan.total), filler, np.int32)
+        ids[:, : self.length] = self.asked.ids
+        carry: dict[str, Any] = {
+            "at": np.int32(self.length),
+            "done": np.zeros(len(ids), bool),
+            "start": np.int32(self.length),
+        }
+        if self.rng is not None:
+            carry["rng"] = self.rng
+        if self.plan.beams:
+            penalty = self.asked.settings.length_penalty
+            carry |= search.start(self.plan.beams, ids, self.length, penalty)
+        return carry | {"ids": ids}
+
+    def prefill(self, plan: Plan, filler: int = 0):
+        """(logits, arguments that stay, carry); ``filler`` stands behind a padded prompt."""
+        ids, given = self.asked.ids, self.given
+        if plan.padded:
+            count = _round(self.length, PROMPT_STEP)
+            ids = pad_right(ids, count, filler)
+            given = {k: pad_right(v, count) if k in self.along else v for k, v in given.items()}
+        name, source = self.asked.encoder or (None, None)
+        last = np.int32(self.last)
+        return programs.prefill(
+            self.model, ids, given, source, self.start(), self.picker, last, plan, name
+        )
+
+    def decode(self, plan: Plan) -> dict[str, Any]:
+        """All tokens by the two programs."""
+        _, stays, carry = self.prefill(plan)
+        along = programs.extended(self.along, plan.total)
+        if not plan.cached:
+            carry = programs.room(self.model, plan, carry, stays, along)
+        go = lambda carry, until: programs.decode(
+            self.model, carry, stays, along, np.int32(until), self.picker, plan
+        )
+        if self.streamer is None:
+            return go(carry, self.last)
+        if plan.cached:
+            self.say(carry, self.length)
+        while int(carry["at"]) < self.last and not bool(carry["done"].all()):
+            at = int(carry["at"])
+            carry = go(carry, at + 1)
+            self.say(carry, at)
+        return carry
+
+    def say(self, carry: dict[str, Any], at: int) -> None:
+        """Gives the tokens at ``at`` to the streamer."""
+        if self.streamer is not None:
+            self.streamer.put(_tokens(carry["ids"][:, at]))
+
+    def literal(self) -> dict[str, Any]:
+        """All tokens with a program for each length."""
+        if self.plan.beams:
+            raise Unsupported(
+                f"num_beams with {self.model.source.name}",
+                why="its states do not have a fixed shape",
+                do="leave num_beams out",
+            )
+        text = Literal(self.model, self.asked.ids, self.given, self.asked.encoder, self.plan)
+        carry = self.start()
+        while True:
+            at = int(carry["at"])
+            carry = programs.pick_first(
+                self.model, self.plan, self.picker, carry, text.logits, np.int32(self.last)
+            )
+            self.say(carry, at)
+            if at + 1 >= self.last or bool(carry["done"].all()):
+                return carry
+            text.append(carry["ids"][:, : at + 1])
+
+    def result(self, carry: dict[str, Any]) -> Any:
+        """What the user gets."""
+        extra: dict[str, Any] = {}
+        settings = self.asked.settings
+        if self.plan.beams and self.last > self.length:
+            ids, scores, came = search.result(carry, settings.num_return_sequences, self.length)
+            ids = jnp.asarray(ids)
+            shown = jnp.asarray(scores) if settings.output_scores else None
+            extra = {"sequences_scores": shown, "beam_indices": jnp.asarray(came)}
+        else:
+            ids = jnp.asarray(carry["ids"])[:, : int(carry["at"])]
+        if not self.answers:
+            return ids
+        count = int(carry["at"]) - self.length
+        for name in ("scores", "logits"):
+            extra[name] = tuple(carry[name][:count]) if name in carry else None
+        kind = "EncoderDecoder" if self.asked.encoder else "DecoderOnly"
+        cls = getattr(theirs, f"Generate{'Beam' if self.plan.beams else ''}{kind}Output")
+        return cls(sequences=ids, **extra)
+
+
+def pad_right(array: np.ndarray, count: int, filler: int = 0) -> np.ndarray:
+    """``array`` with ``filler`` behind it, up to ``count`` positions."""
+    width = [(0, 0)] * (array.ndim - 1) + [(0, count - array.shape[-1])]
+    return np.pad(array, width, constant_values=filler)
+
+
+def _round(count: int, step: int) -> int:
+    return -(-count // step) * step
+
+
+def _tokens(ids: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(np.array(ids))
+
+
+def _ends(settings: Any) -> tuple[np.ndarray, np.int32]:
+    """The end tokens, and the padding token."""
+    ends, pad = settings._eos_token_tensor, settings._pad_token_tensor
+    ends = np.asarray([-1] if ends is None else ends, np.int32)
+    return ends, np.int32(0 if pad is None else pad)
+
+
+def _beams(settings: Any) -> search.Beams | None:
+    if settings.num_beams == 1:
+        return None
+    ends, pad = settings._eos_token_tensor, settings._pad_token_tensor
+    count = settings.num_beams
+    kept = max(2, 1 + (0 if ends is None else len(ends))) * count
+    fill = -1 if ends is None else int(pad or ends[0])
+    return search.Beams(count, kept, settings.early_stopping, fill)

@@ -1,0 +1,197 @@
+"""What a call of generate asks for, worked out by transformers' own rules before anything runs."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation import utils as theirs
+
+from tojax import trees
+from tojax.errors import Unsupported, WrongArguments
+from tojax.hf.load import quiet
+
+# What follows the prompt's positions and grows with it.
+ALIGNED = ("attention_mask", "position_ids", "decoder_attention_mask", "decoder_position_ids")
+TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
+# Arguments of transformers' generate that are neither options nor the model's.
+CALLED = ("logits_processor", "prefix_allowed_tokens_fn")
+# What is used once, with the prompt.
+PROMPT_ONLY = frozenset(theirs.MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL)
+
+
+@dataclass
+class Request:
+    """A call of generate.
+
+    Attributes:
+      settings: every generation option, with the model's own defaults.
+      ids: ``[batch, length]``, what the decoder starts from.
+      given: further arguments of the model by name, as numpy arrays or Python values.
+      encoder: the encoder's main input, (name, array), None for decoder-only models.
+      source: the prompts, or the encoder's main input, before they are repeated.
+      processors: transformers' logits processors, in order.
+    """
+
+    settings: GenerationConfig
+    ids: np.ndarray
+    given: dict[str, Any]
+    encoder: tuple[str, np.ndarray] | None
+    source: np.ndarray
+    processors: list[Any]
+
+
+def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Request:
+    """transformers' own preamble: options, special tokens, masks, positions, lengths.
+
+    Args:
+      module: the model; its weights are not touched.
+      inputs: what the user gave as ``input_ids``, or None.
+      given: all keyword arguments, options of generation and of the model.
+
+    Raises:
+      Unsupported: an option that neither knows.
+      WrongArguments: values that transformers refuses.
+    """
+    called = {k: given.pop(k) for k in CALLED if k in given}
+    given = {k: as_torch(v) for k, v in given.items()}
+    with quiet(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using the model-agnostic default")
+        try:
+            return _request(module, as_torch(inputs), given, called)
+        except ValueError as error:
+            text = " ".join(str(error).split())
+            if "model_kwargs" in text and "not used by the model" in text:
+                raise Unsupported(
+                    text.split(": ")[-1].partition("(note")[0].strip(" []'"),
+                    why="neither generation nor the model's forward knows it",
+                    do="leave it out, or correct its name",
+                ) from error
+            raise WrongArguments(
+                text[:300], do="see transformers' documentation of generate"
+            ) from error
+
+
+def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict) -> Request:
+    unset = lambda name: given.get(name) is None and not getattr(module.generation_config, name)
+    default_max, default_min = unset("max_length"), unset("min_length")
+    settings, kwargs = module._prepare_generation_config(None, **given)
+    module._validate_model_kwargs(dict(kwargs))
+    takes = inspect.signature(module.forward).parameters
+    masked = kwargs.get("attention_mask") is not None
+    inputs, name, kwargs = module._prepare_model_inputs(inputs, settings.bos_token_id, kwargs)
+    module._prepare_special_tokens(settings, masked, device="cpu", batch_size=len(inputs))
+    two = module.config.is_encoder_decoder
+    if not two and name != "input_ids":
+        raise Unsupported(
+            f"generation from {name} alone",
+            why="tojax.generate continues token ids",
+            do="give input_ids, with other inputs of the model by name",
+        )
+    if not two and not masked and "attention_mask" in takes:
+        kwargs["attention_mask"] = module._prepare_attention_mask_for_generation(
+            inputs, settings, kwargs
+        )
+    if not two and kwargs.get("position_ids") is None and "position_ids" in takes:
+        with unchanged(module):
+            kwargs["position_ids"] = module._prepare_position_ids_for_generation(inputs, kwargs)
+    mask = kwargs.get("attention_mask")
+    if not two and mask is not None and bool((mask == 1).all()):
+        kwargs["attention_mask"] = None
+    encoder = None
+    if two:
+        encoder = name, inputs.numpy()
+        ids, kwargs = module._prepare_decoder_input_ids_for_generation(
+            batch_size=len(inputs),
+            model_input_name=name,
+            model_kwargs=kwargs,
+            decoder_start_token_id=settings._decoder_start_token_tensor,
+            device="cpu",
+        )
+    else:
+        ids = inputs
+    expand = max(settings.num_beams, settings.num_return_sequences)
+    ids, kwargs, encoder = _expanded(ids, kwargs, encoder, expand)
+    module._prepare_generated_length(
+        generation_config=settings,
+        has_default_max_length=default_max,
+        has_default_min_length=default_min,
+        model_input_name=name,
+        input_ids_length=ids.shape[1],
+        inputs_tensor=inputs,
+    )
+    module._validate_generated_length(settings, ids.shape[1], default_max)
+    processors = module._get_logits_processor(
+        generation_config=settings,
+        input_ids_seq_length=ids.shape[1],
+        encoder_input_ids=inputs,
+        device="cpu",
+        model_kwargs=kwargs,
+        **called,
+    )
+    plain = {k: as_numpy(v) for k, v in kwargs.items() if v is not None}
+    plain.pop("use_cache", None)
+    return Request(settings, ids.numpy(), plain, encoder, inputs.numpy(), processors)
+
+
+def _expanded(ids, kwargs, encoder, times: int):
+    """Every row ``times`` times over, for beams and several answers."""
+    if times == 1:
+        return ids, kwargs, encoder
+    along = lambda k: 1 if k == "position_ids" and kwargs[k].ndim == 3 else 0
+    kwargs = {
+        k: v.repeat_interleave(times, along(k)) if isinstance(v, torch.Tensor) else v
+        for k, v in kwargs.items()
+    }
+    if encoder is not None:
+        encoder = encoder[0], encoder[1].repeat(times, 0)
+    return ids.repeat_interleave(times, 0), kwargs, encoder
+
+
+@contextlib.contextmanager
+def unchanged(module: torch.nn.Module) -> Iterator[None]:
+    """Puts back what a call leaves on the module, such as the positions of images."""
+    before = [(m, dict(m.__dict__)) for m in module.modules()]
+    try:
+        yield
+    finally:
+        for child, attributes in before:
+            child.__dict__.clear()
+            child.__dict__.update(attributes)
+
+
+def as_torch(value: Any) -> Any:
+    """An array of any framework as a tensor; integers are 64-bit."""
+    if not trees.is_array(value) or isinstance(value, torch.Tensor):
+        return value
+    array = np.asarray(value)
+    tensor = torch.from_numpy(array.copy())
+    return tensor.long() if array.dtype.kind in "iu" else tensor
+
+
+def as_numpy(value: Any) -> Any:
+    """A tensor as a numpy array; 64-bit integers as 32-bit ones."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    array = value.detach().cpu().numpy()
+    return array.astype(np.int32) if array.dtype == np.int64 else array
+
+
+# What transformers' preparation of caches and encoders reads of the settings.
+PLAIN = SimpleNamespace(
+    use_cache=True,
+    cache_implementation=None,
+    cache_config=None,
+    is_assistant=False,
+    output_attentions=False,
+    output_hidden_states=False,
+    return_dict_in_generate=False,
+)

@@ -1,0 +1,171 @@
+"""One call of a transformers model in generation, prepared and read back by its own code.
+
+``Runner`` is a torch module around the model, so that a call traces the model's own
+``prepare_inputs_for_generation``, ``forward`` and ``_update_model_kwargs_for_generation``: names of
+caches, positions and whatever else a family does in its own way stay transformers' business.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, cast
+
+import jax
+import torch
+from transformers.generation.utils import ALL_CACHE_NAMES
+
+from tojax import trees
+from tojax.errors import Unsupported
+from tojax.hf import cache as caches
+from tojax.hf.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES
+from tojax.model import Model
+from tojax.torch.source import TorchSource
+from tojax.trees import Static
+
+FOLLOWS = (*ALIGNED, *TYPES)
+
+
+class Runner(torch.nn.Module):
+    """The calls that generation makes of ``module``."""
+
+    def __init__(self, module: Any):
+        super().__init__()
+        self.module = module
+
+    def forward(self, what: str, **kwargs) -> Any:
+        """``what`` is the name of one of the methods below."""
+        return getattr(self, what)(**kwargs)
+
+    def encode(self, name: str, inputs: torch.Tensor, given: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the encoder's output among them."""
+        return self.module._maybe_prepare_encoder_kwargs_for_generation(
+            inputs, dict(given), name, PLAIN
+        )
+
+    def prefill(
+        self,
+        ids: torch.Tensor,
+        given: dict[str, Any],
+        length: int | None,
+        keep: torch.Tensor | int | None,
+        use_cache: bool,
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """The prompt with an empty cache: ``length`` is its room, None for one that grows."""
+        given = dict(given)
+        if use_cache:
+            self.module._prepare_cache_for_generation(PLAIN, given, None, len(ids), 0)
+            if length is not None and "past_key_values" not in given and self._makes_cache():
+                given["past_key_values"] = self._own_cache()
+        if length is not None:
+            held = [k for k in ALL_CACHE_NAMES if k in given]
+            given |= {k: caches.fit(given[k], length) for k in held}
+        return self.step(ids, given, None, keep, use_cache, first=True)
+
+    def step(
+        self,
+        ids: torch.Tensor,
+        given: dict[str, Any],
+        count: int | None,
+        keep: torch.Tensor | int | None,
+        use_cache: bool,
+        first: bool = False,
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        """(logits, the arguments that changed): the last ``count`` of ``ids``, all for None."""
+        module = self.module
+        # A caller in transformers gives all of them, some models take them without a default.
+        given = dict(given) | {"use_cache": use_cache}
+        inputs = module.prepare_inputs_for_generation(
+            ids, next_sequence_length=count, is_first_iteration=first, **given
+        )
+        if keep is not None:
+            inputs["logits_to_keep"] = keep
+        out = module(**inputs, return_dict=True)
+        kept = {k: v for k, v in given.items() if k not in FOLLOWS}
+        after = module._update_model_kwargs_for_generation(
+            out, dict(kept), is_encoder_decoder=module.config.is_encoder_decoder
+        )
+        return out.logits, {
+            k: v for k, v in after.items() if k in ALL_CACHE_NAMES or v is not kept.get(k)
+        }
+
+    def reorder(self, state: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
+        """The state with the rows that beam search goes on with."""
+        state = dict(state)
+        for name in ALL_CACHE_NAMES:
+            if name not in state:
+                continue
+            if hasattr(self.module, "_reorder_cache"):
+                state[name] = self.module._reorder_cache(state[name], rows)
+            elif hasattr(state[name], "reorder_cache"):
+                state[name].reorder_cache(rows)
+            else:
+                raise Unsupported(
+                    f"beam search with {type(self.module).__name__}",
+                    why=f"transformers cannot reorder its {name}",
+                    do="generate without beams: num_beams=1",
+                )
+        return state
+
+    def _makes_cache(self) -> bool:
+        return hasattr(self._code(), "MiniMaxCache")
+
+    def _own_cache(self) -> Any:
+        return self._code().MiniMaxCache()
+
+    def _code(self) -> Any:
+        import sys
+
+        return sys.modules[type(self.module).__module__]
+
+
+@lru_cache(64)
+def _source(source: Any) -> TorchSource:
+    runner = Runner(source.module)
+    return TorchSource(runner, (False, *source.training))
+
+
+def run(model: Model, what: str, **kwargs) -> Any:
+    """A method of Runner as a pure JAX function; call it inside ``jit``.
+
+    Values that are no arrays come back as ``Static``, so that the result may leave ``jit``.
+    """
+    source = _source(cast(Any, model.source))
+    prefixed = lambda tree: {f"module.{k}": v for k, v in tree.items()}
+    kwargs = jax.tree.map(_open, kwargs, is_leaf=lambda x: isinstance(x, Static))
+    out, _ = source(prefixed(model.params), prefixed(model.state), (), {"what": what, **kwargs})
+    return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
+
+
+def _open(leaf: Any) -> Any:
+    return leaf.value if isinstance(leaf, Static) else leaf
+
+
+def split(given: dict[str, Any]) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
+    """(arrays to trace, values that are part of the program).
+
+    Integers beside the text decide shapes (grids and sizes of images), so they are static; so is
+    what is no array.
+    """
+    text = {*FOLLOWS, "input_ids", "decoder_input_ids", "encoder_outputs", *PROMPT_ONLY}
+    sizes = {"image_sizes", "image_sizes_videos", "num_local_patches", "patches_grid"}
+    traced: dict[str, Any] = {}
+    fixed = []
+    for name, value in given.items():
+        array = trees.is_array(value)
+        if (not array and not isinstance(value, trees.PLAIN)) or (
+            array and (value.dtype.kind not in "iu" or (name in text and name not in sizes))
+        ):
+            traced[name] = value
+        else:
+            fixed.append((name, Static(trees.Constant(value) if array else value)))
+    return traced, tuple(fixed)
+
+
+def keeps(model: Model) -> bool:
+    """Whether forward can be told which positions' logits are wanted."""
+    return "logits_to_keep" in model.source.signature.parameters
+
+
+def takes(model: Model, name: str) -> bool:
+    """Whether forward has an argument of this name."""
+    return name in model.source.signature.parameters

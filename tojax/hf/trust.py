@@ -1,0 +1,103 @@
+"""Which ways of decoding are right for a model: those that are, are remembered.
+
+transformers marks the classes whose static caches it compiles and tests; for others the first two
+logits are compared with those of ``literal``. A padded prompt is right if what stands behind it
+changes nothing: the same program is run with two kinds of padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from tojax.errors import DataDependent, ForwardFailed
+from tojax.hf import decode as programs
+from tojax.hf.decode import Plan, Unfit
+from tojax.hf.literal import Literal
+from tojax.hf.request import PROMPT_ONLY, TYPES
+
+TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
+_KNOWN: dict[Any, bool] = {}
+
+
+def plans(job: Any) -> Iterator[Plan]:
+    """The plans that are right for this call, fastest first; none if only ``literal`` is."""
+    plan = job.plan
+    if plan.cached:
+        padded = replace(plan, padded=True)
+        plain = not job.asked.encoder and not {*PROMPT_ONLY, *TYPES} & {*job.asked.given}
+        if plain and _holds("padded", job, padded):
+            yield padded
+        if _holds("cached", job, plan):
+            yield plan
+    again = replace(plan, cached=False)
+    if _holds("again", job, again):
+        yield again
+
+
+def _holds(what: str, job: Any, plan: Plan) -> bool:
+    extra = tuple(sorted(job.asked.given))
+    key = what, job.model.source, extra, len(plan.fixed)
+    if key not in _KNOWN:
+        try:
+            _KNOWN[key] = _tried(what, job, plan)
+        except (Unfit, DataDependent, ForwardFailed):
+            _KNOWN[key] = False
+    return _KNOWN[key]
+
+
+def _tried(what: str, job: Any, plan: Plan) -> bool:
+    tested = getattr(type(job.model.source.module), "_can_compile_fullgraph", False)
+    if what == "cached" and tested:
+        job.decode(plan)
+        return True
+    if what != "cached" and not _ignores_rest(job, plan):
+        return False
+    return tested or _equals_literal(job, plan)
+
+
+def _ignores_rest(job: Any, plan: Plan) -> bool:
+    """Whether the logits are the same whatever stands behind the text."""
+    if plan.cached:
+        one, two = (job.prefill(plan, filler)[0] for filler in (0, 1))
+    else:
+        one, two = (_first(job, plan, filler) for filler in (0, 1))
+    return bool((np.asarray(one) == np.asarray(two)).all())
+
+
+def _first(job: Any, plan: Plan, filler: int = 0):
+    """The logits after the prompt."""
+    logits, stays, carry = job.prefill(plan)
+    if logits is not None:
+        return logits
+    ids = job.start(filler)["ids"]
+    return _logits(job, plan, ids, job.length, stays, carry["state"])
+
+
+def _logits(job: Any, plan: Plan, ids, at: int, stays, state):
+    along = programs.extended(job.along, plan.total)
+    return programs.logits_of(job.model, ids, np.int32(at), stays, state, along, plan)
+
+
+def _equals_literal(job: Any, plan: Plan) -> bool:
+    """Whether the first two logits are those of a text that grows."""
+    want = Literal(job.model, job.asked.ids, job.given, job.asked.encoder, job.plan)
+    if not _close(job, want.logits, _first(job, plan)):
+        return False
+    _, stays, carry = job.prefill(plan)
+    ids = job.start()["ids"]
+    ids[:, job.length] = np.asarray(want.logits.argmax(-1))
+    want.append(ids[:, : job.length + 1])
+    return _close(job, want.logits, _logits(job, plan, ids, job.length + 1, stays, carry["state"]))
+
+
+def _close(job: Any, want, got) -> bool:
+    width = min((x.dtype.itemsize for x in jax.tree.leaves(job.model.params)), default=4)
+    want, got = np.asarray(want), np.asarray(got)
+    scale = np.abs(want[np.isfinite(want)]).max(initial=1e-6)
+    same = (want == got) | (np.abs(want - got) <= TOLERANCE.get(width, 1e-3) * scale)
+    return want.shape == got.shape and bool(same.all())
