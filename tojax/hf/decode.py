@@ -164,8 +164,8 @@ def _here(name: str, value, at):
 def _same(old, new):
     """``new`` if it has the structure, shapes and dtypes of ``old``."""
     shapes = lambda tree: [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
-    before, after = jax.tree.structure(old), jax.tree.structure(new)
-    if not before == after or shapes(old) != shapes(new):
+    before: Any = jax.tree.structure(old)
+    if before != jax.tree.structure(new) or shapes(old) != shapes(new):
         raise Unfit
     return jax.tree.map(lambda a, b: jax.lax.convert_element_type(b, a.dtype), old, new)
 

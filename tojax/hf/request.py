@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from transformers.generation import utils as theirs
 
 from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
-from tojax.hf.load import quiet
+from tojax.hf.module import quiet
 
 # What follows the prompt's positions and grows with it.
 ALIGNED = ("attention_mask", "position_ids", "decoder_attention_mask", "decoder_position_ids")
@@ -69,9 +70,9 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
             return _request(module, as_torch(inputs), given, called)
         except ValueError as error:
             text = " ".join(str(error).split())
-            if "model_kwargs" in text and "not used by the model" in text:
+            if unknown := re.search(r"not used by the model: \[(.*?)\]", text):
                 raise Unsupported(
-                    text.split(": ")[-1].partition("(note")[0].strip(" []'"),
+                    f"the option {unknown[1]}",
                     why="neither generation nor the model's forward knows it",
                     do="leave it out, or correct its name",
                 ) from error
@@ -82,33 +83,16 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
 
 def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict) -> Request:
     unset = lambda name: given.get(name) is None and not getattr(module.generation_config, name)
-    default_max, default_min = unset("max_length"), unset("min_length")
+    defaults = {f"has_default_{k}": unset(k) for k in ("max_length", "min_length")}
     settings, kwargs = module._prepare_generation_config(None, **given)
     module._validate_model_kwargs(dict(kwargs))
-    takes = inspect.signature(module.forward).parameters
     masked = kwargs.get("attention_mask") is not None
     inputs, name, kwargs = module._prepare_model_inputs(inputs, settings.bos_token_id, kwargs)
     module._prepare_special_tokens(settings, masked, device="cpu", batch_size=len(inputs))
-    two = module.config.is_encoder_decoder
-    if not two and name != "input_ids":
-        raise Unsupported(
-            f"generation from {name} alone",
-            why="tojax.generate continues token ids",
-            do="give input_ids, with other inputs of the model by name",
-        )
-    if not two and not masked and "attention_mask" in takes:
-        kwargs["attention_mask"] = module._prepare_attention_mask_for_generation(
-            inputs, settings, kwargs
-        )
-    if not two and kwargs.get("position_ids") is None and "position_ids" in takes:
-        with unchanged(module):
-            kwargs["position_ids"] = module._prepare_position_ids_for_generation(inputs, kwargs)
-    mask = kwargs.get("attention_mask")
-    if not two and mask is not None and bool((mask == 1).all()):
-        kwargs["attention_mask"] = None
-    encoder = None
-    if two:
-        encoder = name, inputs.numpy()
+    times = max(settings.num_beams, settings.num_return_sequences)
+    _refuse_repeated(kwargs, len(inputs), times)
+    if module.config.is_encoder_decoder:
+        encoder = name, inputs.repeat_interleave(times, 0).numpy()
         ids, kwargs = module._prepare_decoder_input_ids_for_generation(
             batch_size=len(inputs),
             model_input_name=name,
@@ -117,18 +101,16 @@ def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict
             device="cpu",
         )
     else:
-        ids = inputs
-    expand = max(settings.num_beams, settings.num_return_sequences)
-    ids, kwargs, encoder = _expanded(ids, kwargs, encoder, expand)
+        encoder, ids = None, _decoder_only(module, inputs, name, settings, kwargs)
+    ids, kwargs = _repeated(ids, kwargs, times)
     module._prepare_generated_length(
         generation_config=settings,
-        has_default_max_length=default_max,
-        has_default_min_length=default_min,
         model_input_name=name,
         input_ids_length=ids.shape[1],
         inputs_tensor=inputs,
+        **defaults,
     )
-    module._validate_generated_length(settings, ids.shape[1], default_max)
+    module._validate_generated_length(settings, ids.shape[1], defaults["has_default_max_length"])
     processors = module._get_logits_processor(
         generation_config=settings,
         input_ids_seq_length=ids.shape[1],
@@ -137,23 +119,53 @@ def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict
         model_kwargs=kwargs,
         **called,
     )
-    plain = {k: as_numpy(v) for k, v in kwargs.items() if v is not None}
-    plain.pop("use_cache", None)
+    plain = {k: as_numpy(v) for k, v in kwargs.items() if v is not None and k != "use_cache"}
     return Request(settings, ids.numpy(), plain, encoder, inputs.numpy(), processors)
 
 
-def _expanded(ids, kwargs, encoder, times: int):
+def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, kwargs: dict):
+    """The prompts; their mask (None where it masks nothing) and positions go to ``kwargs``."""
+    if name != "input_ids":
+        raise Unsupported(
+            f"generation from {name} alone",
+            why="tojax.generate continues token ids",
+            do="give input_ids, with other inputs of the model by name",
+        )
+    takes = inspect.signature(module.forward).parameters
+    if kwargs.get("attention_mask") is None and "attention_mask" in takes:
+        mask = module._prepare_attention_mask_for_generation(inputs, settings, kwargs)
+        kwargs["attention_mask"] = mask
+    if kwargs.get("position_ids") is None and "position_ids" in takes:
+        with unchanged(module):
+            kwargs["position_ids"] = module._prepare_position_ids_for_generation(inputs, kwargs)
+    mask = kwargs.get("attention_mask")
+    if mask is not None and bool((mask == 1).all()):
+        kwargs["attention_mask"] = None
+    return inputs
+
+
+def _refuse_repeated(kwargs: dict, batch: int, times: int) -> None:
+    """Images come in their own number, so their rows cannot be repeated one by one."""
+    for name in PROMPT_ONLY & {*kwargs}:
+        value = kwargs[name]
+        if times > 1 and isinstance(value, torch.Tensor) and len(value) != batch:
+            raise Unsupported(
+                f"several beams or answers with {name} of {len(value)} rows",
+                why=f"there are {batch} prompts, and which row belongs to which is not known",
+                do="generate one answer without beams",
+            )
+
+
+def _repeated(ids: torch.Tensor, kwargs: dict, times: int):
     """Every row ``times`` times over, for beams and several answers."""
     if times == 1:
-        return ids, kwargs, encoder
+        return ids, kwargs
     along = lambda k: 1 if k == "position_ids" and kwargs[k].ndim == 3 else 0
     kwargs = {
         k: v.repeat_interleave(times, along(k)) if isinstance(v, torch.Tensor) else v
         for k, v in kwargs.items()
     }
-    if encoder is not None:
-        encoder = encoder[0], encoder[1].repeat(times, 0)
-    return ids.repeat_interleave(times, 0), kwargs, encoder
+    return ids.repeat_interleave(times, 0), kwargs
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ class Runner(torch.nn.Module):
 @lru_cache(64)
 def _source(source: Any) -> TorchSource:
     runner = Runner(source.module)
-    return TorchSource(runner, (False, *source.training))
+    return TorchSource(runner, (False, *source.training), source.on_missing)
 
 
 def run(model: Model, what: str, **kwargs) -> Any:
