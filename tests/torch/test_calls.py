@@ -55,3 +55,8 @@ def test_tensor_split_reads_its_places_outside_jit():
     assert [len(x) for x in model.apply({}, X, np.array([1]))] == [1, 2]
     with pytest.raises(tojax.errors.DataDependent, match="at"):
         jax.jit(lambda at: model.apply({}, X, at))(np.array([1]))
+
+
+def test_dtypes_that_jax_has_not_are_refused():
+    with pytest.raises(Unsupported, match="complex32"):
+        tojax.from_torch(lambda x: x.chalf())(X)

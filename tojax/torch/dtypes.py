@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tojax.dtypes import canonical, x64
+from tojax.errors import Unsupported
 
 _NAMES = [
     "bool",
@@ -45,11 +46,20 @@ WIDE = {
 def to_jax(dtype: torch.dtype | None) -> np.dtype | None:
     """The JAX dtype of a torch dtype, narrowed where x64 is off.
 
+    Raises:
+      Unsupported: JAX has no such dtype (complex32, quantized ones).
+
     Example:
       >>> to_jax(torch.int64)
       dtype('int32')
     """
-    return None if dtype is None else canonical(TO_JAX[dtype])
+    if dtype is None:
+        return None
+    if dtype not in TO_JAX:
+        raise Unsupported(
+            f"the dtype {dtype}", why="JAX has no such type", do="use one that both have"
+        )
+    return canonical(TO_JAX[dtype])
 
 
 def of_input(dtype: np.dtype) -> torch.dtype:

@@ -198,12 +198,12 @@ def fractional_places(x, kernel_size, output_size, samples):
 
 @lowers(aten.fractional_max_pool2d, aten.fractional_max_pool3d)
 def fractional_max_pool(self, kernel_size, output_size, random_samples):
-    """(maxima, places). The samples for 2d name width before height."""
+    """(maxima, places). Samples for 2d name width before height; those of a larger batch pass."""
     rank = len(output_size)
     samples = random_samples if rank == 3 else random_samples[..., ::-1]
     single = self.ndim == rank + 1
     x = self[None] if single else self
-    index = fractional_places(x, kernel_size, output_size, samples)
+    index = fractional_places(x, kernel_size, output_size, samples[: len(x)])
     taken = jnp.take_along_axis(flat(x, rank), flat(index, 2), -1, mode="clip")
     taken = taken.reshape(index.shape)
     best = jnp.argmax(taken, -1, keepdims=True)
