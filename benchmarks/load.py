@@ -97,7 +97,7 @@ def work(name: str, folder: str) -> dict:
 
 def make(folder: Path) -> Path:
     """A Llama with random weights, in several files."""
-    if not (folder / "model.safetensors.index.json").exists():
+    if not (folder / "config.json").exists():
         import torch
         from transformers import LlamaConfig, LlamaForCausalLM
 
