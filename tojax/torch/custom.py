@@ -53,10 +53,10 @@ class Context:
 
 @contextlib.contextmanager
 def custom_gradients(
-    enter: Callable[[], Any], active: Callable[[], bool], array_of, lift
+    enter: Callable[[Any], Any], active: Callable[[], bool], array_of, lift, branch
 ) -> Iterator[None]:
-    """Serves ``Function.apply`` of this thread's trace; ``enter`` opens a trace where none is
-    active.
+    """Serves ``Function.apply`` of this thread's trace; ``enter`` draws from another key, in a new
+    trace where none is active, ``branch`` gives such a key.
     """
 
     def apply(cls, *args, **kwargs):
@@ -84,9 +84,8 @@ def custom_gradients(
             shape_of[:] = [tree_map_only(torch.Tensor, lambda t: t.dtype, out)]
             return tree_map_only(torch.Tensor, array_of, out), ctx
 
-        return _call(
-            cls, forward, tensors, leaves, places, structure, shape_of, enter, array_of, lift
-        )
+        given = leaves, places, structure
+        return _call(cls, forward, tensors, given, shape_of, enter, array_of, lift, branch())
 
     torch.autograd.Function.apply = classmethod(apply)
     try:
@@ -95,23 +94,25 @@ def custom_gradients(
         torch.autograd.Function.apply = APPLY
 
 
-def _call(cls, forward, tensors, leaves, places, structure, shape_of, enter, array_of, lift):
+def _call(cls, forward, tensors, given, shape_of, enter, array_of, lift, keys):
+    """``keys`` are for forward and backward; arguments, for JAX may trace both again later."""
     kept: list[Any] = []
 
-    def primal(*arrays):
-        with enter():
+    def primal(keys, *arrays):
+        with enter(keys[0]):
             return forward(arrays)[0]
 
-    def fwd(*arrays):
-        with enter():
+    def fwd(keys, *arrays):
+        with enter(keys[0]):
             out, ctx = forward(arrays)
             held, kept[:] = tree_flatten(vars(ctx))[0], [tree_flatten(vars(ctx))[1]]
             static = [None if isinstance(x, torch.Tensor) else x for x in held]
             kept.extend([static, [x.dtype if isinstance(x, torch.Tensor) else None for x in held]])
-            return out, [array_of(x) for x in held if isinstance(x, torch.Tensor)]
+            return out, (keys, [array_of(x) for x in held if isinstance(x, torch.Tensor)])
 
-    def bwd(saved, cotangents):
-        with enter():
+    def bwd(residuals, cotangents):
+        keys, saved = residuals
+        with enter(keys[1]):
             spec, static, dtypes = kept
             rest = iter(saved)
             held = [
@@ -120,18 +121,16 @@ def _call(cls, forward, tensors, leaves, places, structure, shape_of, enter, arr
             ]
             ctx = Context()
             vars(ctx).update(tree_unflatten(held, spec))
-            given = jax.tree.leaves(cotangents, is_leaf=lambda x: x is None)
-            given = [lift(JaxTensor(g)) if is_float(g.dtype) else None for g in given]
-            grads = cls.backward(ctx, *given)
+            incoming = jax.tree.leaves(cotangents, is_leaf=lambda x: x is None)
+            incoming = [lift(JaxTensor(g)) if is_float(g.dtype) else None for g in incoming]
+            grads = cls.backward(ctx, *incoming)
             grads = grads if isinstance(grads, tuple) else (grads,)
-            return tuple(
-                _cotangent(t, g, array_of)
-                for t, g in zip(tensors, _of_tensors(grads, leaves, places, structure))
-            )
+            grads = _of_tensors(grads, *given)
+            return None, *(_cotangent(t, g, array_of) for t, g in zip(tensors, grads))
 
     function = jax.custom_vjp(primal)
     function.defvjp(fwd, bwd)
-    out = function(*[array_of(t) for t in tensors])
+    out = function(keys, *[array_of(t) for t in tensors])
     dtypes = tree_flatten(shape_of[0])[0]
     wrapped = [lift(JaxTensor(x, d)) for x, d in zip(jax.tree.leaves(out), dtypes)]
     return tree_unflatten(wrapped, tree_flatten(shape_of[0])[1])

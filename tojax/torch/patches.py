@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.modules import batchnorm, transformer
 
+from tojax.torch import distributions
 from tojax.torch.control import checkpoint
 
 
@@ -61,12 +62,42 @@ def is_dynamo_compiling(original):
 # Whoever imported torch's checkpoint by name gets to this attribute of it, too.
 CHECKPOINT = torch.utils.checkpoint.checkpoint.__wrapped__
 
+
+def fill_diagonal_(original, self, fill_value, wrap=False):
+    """The one in-place operator that functionalization does not know."""
+    if self.dim() > 1 and len(set(self.shape)) > 1 and self.dim() != 2:
+        return original(self, fill_value, wrap)  # raises
+    row, *others = torch.meshgrid(*map(torch.arange, self.shape), indexing="ij")
+    row = row % (self.shape[-1] + 1) if wrap else row
+    return self.masked_fill_(torch.stack([row == i for i in others]).all(0), fill_value)
+
+
+def rrelu_(original, input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
+    """torch's own writes the slopes to a tensor that functionalization has no place for."""
+    return input.copy_(torch.rrelu(input, lower, upper, training))
+
+
+def in_place(name: str) -> Callable:
+    """A dropout in place, of which functionalization knows only the other form."""
+
+    def dropout_(original, input, p, train):
+        return input.copy_(getattr(torch, name)(input, p, train)) if train and p else input
+
+    return dropout_
+
+
+DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 PATCHES: list[tuple[object, str, Callable]] = [
     (transformer, "_detect_is_causal_mask", detect_is_causal_mask),
     (batchnorm._BatchNorm, "forward", batch_norm),
     (F, "gaussian_nll_loss", gaussian_nll_loss),
     (torch.compiler, "is_dynamo_compiling", is_dynamo_compiling),
     (CHECKPOINT, "__dynamo_disable", checkpoint),
+    (F, "rrelu_", rrelu_),
+    (torch, "rrelu_", rrelu_),
+    (torch.Tensor, "fill_diagonal_", fill_diagonal_),
+    *((owner, f"{n}_", in_place(n)) for owner in (torch, torch._VF) for n in DROPOUTS),
+    *distributions.PATCHES,
 ]
 
 

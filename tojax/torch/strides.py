@@ -134,8 +134,9 @@ def rebase(op, args, kwargs) -> tuple[Any, ...]:
             )
         own = offset - self.storage_offset()
         return (self, rest[0], given["size"], given["stride"], own), {}
-    base = self
+    base, detached = self, False
     while base.made_by is not None and as_meta(*base.made_by) is not None:
+        detached |= base.made_by[0] is aten.detach.default
         base = base.made_by[1][0]
         if base.dtype.itemsize != self.dtype.itemsize:
             raise Unsupported(
@@ -143,7 +144,10 @@ def rebase(op, args, kwargs) -> tuple[Any, ...]:
                 why="its strides count in other elements than its base has",
                 do="clone the view first",
             )
-    return (in_memory_order(base), given["size"], given["stride"], offset), {}
+    base = in_memory_order(base)
+    if detached:
+        base = JaxTensor(lax.stop_gradient(base.array), base.dtype, base.origins)
+    return (base, given["size"], given["stride"], offset), {}
 
 
 def in_memory_order(base: JaxTensor) -> JaxTensor:

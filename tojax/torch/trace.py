@@ -89,6 +89,8 @@ class Trace(TorchDispatchMode):
         if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
             if call.signature.writes:  # by a decomposition, to a constant that may be known already
                 CONSTANTS.clear()
+            if op is torch.ops.aten.view.default and not args[0].is_contiguous():
+                op = torch.ops.aten.reshape.default  # a write, undone through a view: any order
             out = op(*args, **kwargs)
             return out.zero_() if op.overloadpacket in UNINITIALIZED else out
         if call.row is None:
@@ -134,6 +136,23 @@ class Trace(TorchDispatchMode):
             )
         self.draws += 1
         return jax.random.fold_in(self.rng, self.draws)
+
+    def branch(self) -> list[jax.Array | None]:
+        """Two keys for code that JAX may trace again on its own, no keys where there is no rng."""
+        if self.rng is None:
+            return [None, None]
+        self.draws += 1
+        return list(jax.random.split(jax.random.fold_in(self.rng, self.draws)))
+
+    @contextlib.contextmanager
+    def drawing(self, rng: jax.Array | None) -> Iterator[None]:
+        """Draws from another key for a while."""
+        before = self.rng, self.draws
+        self.rng, self.draws = rng, 0
+        try:
+            yield
+        finally:
+            self.rng, self.draws = before
 
     def data_dependent(self, what: str, operands, error=None) -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""
@@ -241,7 +260,8 @@ def inner(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor inside a functional tensor, pending writes applied."""
     if not torch._is_functional_tensor(tensor):
         return tensor
-    torch._sync(tensor)
+    with torch._C.DisableTorchFunction():  # constants that torch makes again are none from outside
+        torch._sync(tensor)
     return torch._from_functional_tensor(tensor)
 
 
@@ -258,12 +278,12 @@ def tracing(
     """Everything that is switched on while torch code is traced; one thread at a time."""
     autocast.refuse_around()
     trace = Trace(rng, inputs, callback)
-    enter = lambda: contextlib.nullcontext() if active() else tracing(rng, inputs, callback)
+    enter = lambda key: trace.drawing(key) if active() else tracing(key, inputs, callback)
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(_switched(active, _set_active, True))
         stack.callback(CONSTANTS.clear)
         stack.enter_context(patched(active))
-        stack.enter_context(custom_gradients(enter, active, array_of, lift))
+        stack.enter_context(custom_gradients(enter, active, array_of, lift, trace.branch))
         stack.enter_context(
             _switched(lambda: torch.compiler._is_compiling_flag, _set_compiling, True)
         )

@@ -7,7 +7,7 @@ import torch
 from jax import lax
 
 from tojax.torch.ops._operands import floating
-from tojax.torch.ops.window import unfold_backward
+from tojax.torch.ops.window import fold
 from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
@@ -73,4 +73,4 @@ def istft(
 def overlap(frames, size, hop):
     """Frames laid ``hop`` apart and added."""
     shape = (*frames.shape[:-2], size)
-    return unfold_backward(frames, shape, -1, frames.shape[-1], hop)
+    return fold(frames, shape, -1, frames.shape[-1], hop)
