@@ -6,7 +6,9 @@ noted down and done tensor by tensor, each straight into memory that JAX then ta
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -106,7 +108,9 @@ class Node:
         """Result ``i``."""
         with Node.lock:  # one at a time also for the sake of memory: operands and result are there
             if self.count == 1:
-                return _at(self.compute()[0], index)
+                out = _at(self.compute()[0], index)
+                _trim()
+                return out
             if Node.kept[0] is not self:
                 Node.kept = (self, self.compute())
             out = _at(Node.kept[1][i], index).clone()  # not a view that holds all of them
@@ -114,6 +118,12 @@ class Node:
             if self.left <= 0:
                 Node.kept = (None, [])
         return out
+
+
+def _trim() -> None:
+    """Operands of a few megabytes each would stay with glibc's allocator, all of them together."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 def real(tree: Any) -> Any:
