@@ -74,6 +74,8 @@ def _own(config: dict[str, Any]) -> dict[str, str]:
 
 
 def _auto(task: str) -> Any:
+    if task == "Base":
+        return transformers.AutoModel
     if cls := getattr(transformers, f"AutoModelFor{task}", None):
         return cls
     start = "AutoModelFor"

@@ -42,7 +42,8 @@ def from_pretrained(
         reads the bytes of its own part only, but where transformers merges or reorders weights.
       roll: repeated layers as one loop; not there yet.
       task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM",
-        "SequenceClassification"); the class that the checkpoint names by default.
+        "SequenceClassification", or "Base" for the model without a head); the class that the
+        checkpoint names by default.
       gguf_file: name of a GGUF file in the folder; its blocks are unpacked.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
       trust_remote_code: also run model code that comes with the checkpoint.

@@ -1,0 +1,157 @@
+"""transformers' pipelines with the model in JAX: theirs is what happens before and after it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+import torch
+import transformers
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from tojax.errors import MissingRng, Unsupported
+from tojax.hf._generate import generate
+from tojax.hf.checkpoint import find
+from tojax.hf.load import from_pretrained
+from tojax.model import Model
+from tojax.torch import weights
+
+
+def pipeline(
+    task: str,
+    source: str | os.PathLike | Model,
+    *,
+    rng: jax.Array | None = None,
+    **options: Any,
+) -> transformers.Pipeline:
+    """``transformers.pipeline`` with the model in JAX, one compiled program per shape of the input.
+
+    Args:
+      task: "text-generation", "fill-mask", "text-classification", "image-classification",
+        "feature-extraction", "automatic-speech-recognition" or another of transformers' tasks.
+      source: a checkpoint folder or hub id with the head that the task needs, or a Model from
+        ``from_pretrained``; from ``from_torch`` it needs ``tokenizer=`` and the like among the
+        options.
+      rng: the key that generation with sampling draws from, anew for every call.
+      **options: as ``transformers.pipeline`` takes them, such as ``tokenizer``, ``batch_size``, and
+        generation options.
+
+    Returns:
+      The pipeline: call it with texts, images or sounds, as its documentation says
+      (https://huggingface.co/docs/transformers/main_classes/pipelines).
+
+    Raises:
+      Unsupported: there is no such task, or the checkpoint has another head than it needs.
+      BadCheckpoint, HubUnreachable: see ``from_pretrained``.
+
+    Example:
+      >>> from tojax.hf import pipeline
+      >>> write = pipeline("text-generation", "examples/tiny-llama", do_sample=False)
+      >>> write("def main(", max_new_tokens=4)[0]["generated_text"].startswith("def main(")
+      True
+    """
+    model = source if isinstance(source, Model) else _load(task, source)
+    folder = getattr(model.source, "folder", None)
+    if folder is not None:
+        parts = ("tokenizer", "feature_extractor", "image_processor", "video_processor")
+        options = dict.fromkeys(parts, str(folder)) | options
+    return transformers.pipeline(task, model=served(model, rng), device="cpu", **options)
+
+
+def _load(task: str, source) -> Model:
+    found = find(source)
+    named = found.config.get("architectures") or ()
+    wanted = _classes(task)
+    if wanted is None:
+        return from_pretrained(source, task="Base")
+    if not set(named) & wanted:
+        raise Unsupported(
+            f"{task} with a checkpoint of {', '.join(named) or 'no named class'}",
+            where=str(found.folder),
+            why="it has no weights for the head that this task needs",
+            do="give a checkpoint that was trained for the task; it may be one of "
+            + ", ".join(sorted(wanted)[:3]),
+        )
+    return from_pretrained(source)
+
+
+def _classes(task: str) -> set[str] | None:
+    """Names of the classes that serve a task; None where any model without its head does."""
+    try:
+        _, targeted, _ = PIPELINE_REGISTRY.check_task(task)
+    except KeyError as error:
+        raise Unsupported(
+            f"the task {task!r}",
+            where=f"transformers {transformers.__version__}",
+            why="it has no pipeline of this name",
+            do=f"use one of {', '.join(PIPELINE_REGISTRY.get_supported_tasks())}",
+        ) from error
+    if transformers.AutoModel in targeted["pt"]:
+        return None
+    found: set[str] = set()
+    for auto in targeted["pt"]:
+        for names in auto._model_mapping._model_mapping.values():
+            found |= {names} if isinstance(names, str) else set(names)
+    return found
+
+
+def served(model: Model, rng: jax.Array | None = None) -> transformers.PreTrainedModel:
+    """The model as transformers' pipelines see it: torch tensors in and out, computed in JAX."""
+    module = model.source.module
+    kind = type(module)
+    out: Any = object.__new__(type(kind.__name__, (Served, kind), {}))
+    vars(out).update(vars(module), converted=model, rng=rng)
+    return out
+
+
+class Served:
+    """What a served model does itself; the rest is the transformers class."""
+
+    converted: Model
+    rng: jax.Array | None
+    generation_config: Any
+    main_input_name: str
+    device = torch.device("cpu")
+
+    def __call__(self, *args, **kwargs):
+        """The forward pass."""
+        return to_torch(self.converted(*args, **kwargs))
+
+    def generate(self, inputs=None, *, generation_config=None, **kwargs):
+        """``tojax.generate`` with the options of a generation config."""
+        if generation_config is not None:
+            kwargs = generation_config.to_diff_dict() | kwargs
+        for name in ("transformers_version", "assistant_tokenizer"):
+            kwargs.pop(name, None)
+        key = None
+        if kwargs.get("do_sample", self.generation_config.do_sample):
+            key = self._key()
+        inputs = kwargs.pop(self.main_input_name) if inputs is None else inputs
+        return to_torch(generate(self.converted, inputs, rng=key, **kwargs))
+
+    def _key(self) -> jax.Array:
+        if self.rng is None:
+            raise MissingRng(
+                "the pipeline samples and there is no rng",
+                why="a JAX function gets its randomness as an argument",
+                do="pass rng=jax.random.key(0) to pipeline(...), or do_sample=False",
+            )
+        self.rng, key = jax.random.split(self.rng)
+        return key
+
+    def to(self, *args, **kwargs):
+        """It stays where its arrays are."""
+        return self
+
+
+def to_torch(tree):
+    """Arrays of an output as torch tensors; integers are 64 bits wide, as they are in torch."""
+
+    def one(x):
+        if not isinstance(x, jax.Array):
+            return x
+        tensor = weights.to_torch(x)
+        return tensor.long() if tensor.dtype is torch.int32 else tensor
+
+    return jax.tree.map(one, tree)
