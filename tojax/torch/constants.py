@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from tojax.torch import autocast
 from tojax.torch.control import higher_order
+from tojax.torch.indexing import GET, SET, Picked, traced_index
 from tojax.torch.tensor import JaxTensor
 
 SPLITS = {torch.tensor_split, torch.Tensor.tensor_split}
@@ -29,6 +30,7 @@ class ConstantsMode(TorchFunctionMode):
     def __init__(self, trace, inner, lift):
         super().__init__()
         self.trace, self.inner, self.lift = trace, inner, lift
+        self.picked = Picked(inner)
         self.outside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -47,6 +49,17 @@ class ConstantsMode(TorchFunctionMode):
             if isinstance(value, torch.Tensor) and not torch._is_functional_tensor(value):
                 args = tuple(self.constant(a) if isinstance(a, torch.Tensor) else a for a in args)
                 break
+        if func in (GET, SET) and traced_index(args, self.inner):
+            with self:
+                return (self.picked.get if func is GET else self.picked.put)(*args)
+        out = self.call(func, args, kwargs)
+        if self.picked:
+            with self:
+                self.picked.sync()
+        return out
+
+    def call(self, func, args, kwargs) -> Any:
+        """The function itself."""
         if not torch.is_grad_enabled() and args and _writes(func):
             return self.write(func, args, kwargs)
         return func(*args, **kwargs)
