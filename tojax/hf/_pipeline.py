@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pkgutil import resolve_name
 from typing import Any
 
 import jax
@@ -54,8 +55,13 @@ def pipeline(
     model = source if isinstance(source, Model) else _load(task, source)
     folder = getattr(model.source, "folder", None)
     if folder is not None:
-        parts = ("tokenizer", "feature_extractor", "image_processor", "video_processor")
+        parts = ("tokenizer", "image_processor", "video_processor")
         options = dict.fromkeys(parts, str(folder)) | options
+        needed = resolve_name(_task(task)["impl"])._load_feature_extractor
+        if needed and "feature_extractor" not in options:
+            # By name, transformers would look for a decoder beside the model's name, too.
+            extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
+            options["feature_extractor"] = extractor
     return transformers.pipeline(task, model=served(model, rng), device="cpu", **options)
 
 
@@ -76,10 +82,10 @@ def _load(task: str, source) -> Model:
     return from_pretrained(source)
 
 
-def _classes(task: str) -> set[str] | None:
-    """Names of the classes that serve a task; None where any model without its head does."""
+def _task(task: str) -> dict[str, Any]:
+    """transformers' entry for a task."""
     try:
-        _, targeted, _ = PIPELINE_REGISTRY.check_task(task)
+        return PIPELINE_REGISTRY.check_task(task)[1]
     except KeyError as error:
         raise Unsupported(
             f"the task {task!r}",
@@ -87,6 +93,11 @@ def _classes(task: str) -> set[str] | None:
             why="it has no pipeline of this name",
             do=f"use one of {', '.join(PIPELINE_REGISTRY.get_supported_tasks())}",
         ) from error
+
+
+def _classes(task: str) -> set[str] | None:
+    """Names of the classes that serve a task; None where any model without its head does."""
+    targeted = _task(task)
     if transformers.AutoModel in targeted["pt"]:
         return None
     found: set[str] = set()

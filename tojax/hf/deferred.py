@@ -54,11 +54,13 @@ Index = tuple[slice, ...] | None
 class Deferred(torch.Tensor):
     """A tensor whose values ``read`` gives: all of them, or those at an index of slices.
 
-    ``sliced`` says whether reading a part is cheaper than reading all.
+    ``sliced`` says whether reading a part is cheaper than reading all, ``own`` whether the values
+    are nobody else's, so that they may be written to.
     """
 
     read: Callable[..., torch.Tensor]
     sliced: bool
+    own = False
 
     @staticmethod
     def __new__(cls, like, read, sliced):
@@ -89,6 +91,8 @@ class Deferred(torch.Tensor):
             node = Node(partial(_compute, op, args, kwargs), len(leaves))
             reads = [partial(node.read, i) for i in range(len(leaves))]
         outs = [Deferred(x, r, sliced) for x, r in zip(leaves, reads)]
+        for out in outs:
+            out.own = all(r.alias_info is None for r in op._schema.returns)
         return tree_unflatten(outs, structure)
 
     def __repr__(self, **kwargs):
@@ -188,7 +192,7 @@ def _meta(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def _at(tensor: torch.Tensor, index: Index) -> torch.Tensor:
+def _at(tensor: torch.Tensor, index: Index = None) -> torch.Tensor:
     return tensor if index is None else tensor[index]
 
 
@@ -197,12 +201,18 @@ def _compute(op, args, kwargs) -> list[torch.Tensor]:
 
 
 def _write(op, args, kwargs):
-    """An operator that writes: to a tensor in memory it may, from deferred ones."""
+    """An operator that writes: to a tensor in memory it may, and to what was computed here."""
     for i, (argument, value) in enumerate(zip(op._schema.arguments, args)):
-        if argument.is_write and isinstance(value, Deferred):
+        if not argument.is_write or not isinstance(value, Deferred):
+            continue
+        if not value.own:
             raise Unsupported(
                 f"the loader writes to a weight in place ({op}, argument {i})",
                 why="its values are not read yet",
                 do="load it with transformers, then tojax.from_torch(module)",
             )
+        memory = value.read()
+        op(*real((*args[:i], memory, *args[i + 1 :])), **real(kwargs))
+        value.read = partial(_at, memory)
+        return value
     return op(*real(args), **real(kwargs))
