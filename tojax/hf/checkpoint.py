@@ -98,7 +98,7 @@ def find(
                 why="a checkpoint is a folder with config.json, or the hub id of one (owner/name)",
                 do="give the folder that holds config.json",
             )
-        folder = _download(str(source), allow_pickle, gguf_file)
+        folder = download(str(source), allow_pickle, gguf_file)
     if gguf_file is not None:
         return Checkpoint(folder, {}, [], _gguf(folder / gguf_file))
     config = _config(folder)
@@ -212,7 +212,8 @@ def _shards(folder: Path, index: Path) -> list[Path]:
     return [folder / n for n in named]
 
 
-def _download(name: str, allow_pickle: bool, gguf_file: str | None) -> Path:
+def download(name: str, allow_pickle: bool = False, gguf_file: str | None = None) -> Path:
+    """The folder in which the hub's files for this id lie; see ``find`` for its errors."""
     import huggingface_hub
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -226,7 +227,7 @@ def _download(name: str, allow_pickle: bool, gguf_file: str | None) -> Path:
     allowed = ["*.json", "*.jinja", "*.model", "*.txt", gguf_file] if gguf_file else None
     try:
         return Path(
-            huggingface_hub.snapshot_download(name, ignore_patterns=ignored, allow_patterns=allowed)
+            huggingface_hub.snapshotdownload(name, ignore_patterns=ignored, allow_patterns=allowed)
         )
     except HFValidationError as error:
         raise BadCheckpoint(

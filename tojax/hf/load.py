@@ -7,6 +7,7 @@ from typing import Any
 
 from tojax.errors import Unsupported
 from tojax.hf import place
+from tojax.hf.adapter import base_of, is_adapter, put_on
 from tojax.hf.checkpoint import find
 from tojax.hf.deferred import Reader
 from tojax.hf.module import load_module
@@ -22,6 +23,7 @@ def from_pretrained(
     roll: bool = False,
     task: str | None = None,
     *,
+    adapter: str | os.PathLike | None = None,
     gguf_file: str | None = None,
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
@@ -44,6 +46,9 @@ def from_pretrained(
       task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM",
         "SequenceClassification", or "Base" for the model without a head); the class that the
         checkpoint names by default.
+      adapter: folder or hub id of a PEFT adapter (LoRA and the like) to put on top. Then ``params``
+        holds the adapter's weights alone, ready to be trained, and ``state`` all others. The folder
+        of an adapter may also be the source itself.
       gguf_file: name of a GGUF file in the folder; its blocks are unpacked.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
       trust_remote_code: also run model code that comes with the checkpoint.
@@ -71,6 +76,8 @@ def from_pretrained(
             why="layers are not stacked into one loop so far",
             do="leave it out: the result is the same",
         )
+    if adapter is None and is_adapter(source):
+        source, adapter = base_of(source), source
     found = find(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
     reader = Reader()
     try:
@@ -82,6 +89,7 @@ def from_pretrained(
             allow_pickle=allow_pickle,
             trust_remote_code=trust_remote_code,
         )
+        module = module if adapter is None else put_on(module, adapter)
         made = source_of(module, found.folder)
         arrays = place.take(made.slots, place.shardings(made.slots, mesh, plan), reader)
     finally:
