@@ -191,6 +191,8 @@ def test_what_is_not_served_is_refused_before_anything_runs():
             tojax.generate(model, ids, **options)
     with pytest.raises(Unsupported, match="generates no text"):
         tojax.generate(tojax.from_torch(tiny.build("vit")[0]), ids)
+    with pytest.raises(Unsupported, match="of its own"):
+        tojax.generate(tojax.from_torch(tiny.build("whisper")[0]))
     with pytest.raises(WrongArguments, match=r"\[batch, length\]"):
         tojax.generate(model, ids[0])
     with pytest.raises(WrongArguments, match="tokenizer"):

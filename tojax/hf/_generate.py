@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array, Int
+from transformers import GenerationMixin
 
 from tojax.errors import MissingRng, Unsupported, WrongArguments
 from tojax.hf.job import Job
-from tojax.hf.request import request
+from tojax.hf.request import PROMPT_ONLY, request
 from tojax.model import Model
 
 # What transformers' generate knows and this does not, with the values that ask for nothing.
@@ -30,6 +31,11 @@ UNSERVED = {
     "prompt_lookup_num_tokens": None,
     "token_healing": False,
     "use_mtp": False,
+}
+# Classes with a generate of their own that does nothing more where only ids are given.
+PLAIN_FOR_IDS = {
+    "GraniteSpeechForConditionalGeneration",
+    "Nemotron3_5TranscribeForConditionalGeneration",
 }
 CACHES = (None, "dynamic", "static", "hybrid")
 
@@ -86,7 +92,7 @@ def generate(
       >>> tojax.generate(model, np.array([[1, 2, 3]]), max_new_tokens=4, eos_token_id=-1).shape
       (1, 7)
     """
-    module = _language_model(model)
+    module = _language_model(model, options)
     ids = _prompts(input_ids)
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
@@ -124,13 +130,21 @@ def _refuse(settings: Any) -> None:
         )
 
 
-def _language_model(model: Model) -> Any:
+def _language_model(model: Model, options: dict[str, Any]) -> Any:
     module = getattr(model.source, "module", None)
     if not hasattr(module, "generate") or not hasattr(module, "prepare_inputs_for_generation"):
         raise Unsupported(
             f"{model.source.name} generates no text",
             why="it is no transformers model with a language-model head",
             do="use a checkpoint that has one, such as with task='CausalLM'",
+        )
+    kind = type(module)
+    plain = kind.__name__ in PLAIN_FOR_IDS and not PROMPT_ONLY & {*options}
+    if kind.generate is not GenerationMixin.generate and not plain:
+        raise Unsupported(
+            f"{kind.__name__} has a way of generating of its own",
+            why="tojax.generate does what transformers does for all other models",
+            do="generate with transformers: model.to_torch().generate(...)",
         )
     return module
 

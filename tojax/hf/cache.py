@@ -17,6 +17,7 @@ import torch
 from transformers import cache_utils as theirs
 from transformers.cache_utils import Cache, EncoderDecoderCache, LinearAttentionLayer, StaticLayer
 
+from tojax.torch import lowers
 from tojax.trees import Static
 
 
@@ -24,17 +25,37 @@ class Layer(StaticLayer):
     """Keys and values of one layer, ``[batch, heads, length, width]``, and how many positions are
     filled.
 
-    Sliding windows keep all positions, too: the mask hides what is outside, and nothing depends on
-    a Python counter.
+    They are held as ``[batch * heads, length, width]``, what products of matrices are made of: in
+    any other shape XLA copies the whole cache at every step. Sliding windows keep all positions,
+    too: the mask hides what is outside, and nothing depends on a Python counter.
     """
 
-    keys: torch.Tensor
-    values: torch.Tensor
     cumulative_length: torch.Tensor
 
     def __init__(self, length: int, sliding: bool = False):
         super().__init__(max_cache_len=length)
         self.is_sliding = sliding
+
+    @property
+    def keys(self):
+        """``[batch, heads, length, width]``, None before the first update."""
+        return self._whole(self.flat_keys)
+
+    @keys.setter
+    def keys(self, value):
+        self.flat_keys = value if value is None else value.flatten(0, 1)
+
+    @property
+    def values(self):
+        """As ``keys``."""
+        return self._whole(self.flat_values)
+
+    @values.setter
+    def values(self, value):
+        self.flat_values = value if value is None else value.flatten(0, 1)
+
+    def _whole(self, flat):
+        return flat if flat is None else flat.unflatten(0, (self.batch_size, self.num_heads))
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         """Writes the new positions behind the filled ones; returns all keys and values."""
@@ -42,8 +63,8 @@ class Layer(StaticLayer):
             self.lazy_initialization(key_states, value_states)
         at, count = self.cumulative_length, key_states.shape[-2]
         self.cumulative_length = at + count
-        self.keys = write(self.keys, key_states, 2, at)
-        self.values = write(self.values, value_states, 2, at)
+        self.flat_keys = write(self.flat_keys, key_states.flatten(0, 1), 1, at)
+        self.flat_values = write(self.flat_values, value_states.flatten(0, 1), 1, at)
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
@@ -119,10 +140,18 @@ class CrossLayer(Layer):
         return key_states, value_states
 
 
+torch.library.define("tojax::write", "(Tensor buffer, Tensor new, int axis, Tensor at) -> Tensor")
+
+
+@lowers(torch.ops.tojax.write)
+def _write(buffer, new, axis, at):
+    """One slice that XLA updates in place, where ``index_copy`` is a scatter."""
+    return jax.lax.dynamic_update_slice_in_dim(buffer, new, at, axis)
+
+
 def write(buffer: torch.Tensor, new: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
     """``buffer`` with ``new`` from position ``at`` on."""
-    index = torch.arange(new.shape[axis]) + at
-    return buffer.index_copy(axis, index, new.to(buffer.dtype))
+    return torch.ops.tojax.write(buffer, new.to(buffer.dtype), axis, at)
 
 
 def fit(cache: Any, length: int) -> Any:

@@ -7,12 +7,15 @@ caches, positions and whatever else a family does in its own way stay transforme
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, cast
 
 import jax
 import torch
 from transformers.generation.utils import ALL_CACHE_NAMES
+from transformers.integrations import sdpa_attention
 
 from tojax import trees
 from tojax.errors import Unsupported
@@ -25,6 +28,17 @@ from tojax.trees import Static
 FOLLOWS = (*ALIGNED, *TYPES)
 
 
+@contextlib.contextmanager
+def grouped() -> Iterator[None]:
+    """Attention over grouped heads without repeating their keys, which is for torch's kernels."""
+    original = sdpa_attention.use_gqa_in_sdpa
+    sdpa_attention.use_gqa_in_sdpa = lambda *args: True
+    try:
+        yield
+    finally:
+        sdpa_attention.use_gqa_in_sdpa = original
+
+
 class Runner(torch.nn.Module):
     """The calls that generation makes of ``module``."""
 
@@ -34,7 +48,8 @@ class Runner(torch.nn.Module):
 
     def forward(self, what: str, **kwargs) -> Any:
         """``what`` is the name of one of the methods below."""
-        return getattr(self, what)(**kwargs)
+        with grouped():
+            return getattr(self, what)(**kwargs)
 
     def encode(self, name: str, inputs: torch.Tensor, given: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the encoder's output among them."""
