@@ -138,7 +138,7 @@ def _language_model(model: Model, options: dict[str, Any]) -> Any:
             why="it is no transformers model with a language-model head",
             do="use a checkpoint that has one, such as with task='CausalLM'",
         )
-    kind = type(module)
+    kind: Any = type(module)
     plain = kind.__name__ in PLAIN_FOR_IDS and not PROMPT_ONLY & {*options}
     if kind.generate is not GenerationMixin.generate and not plain:
         raise Unsupported(
