@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from tests.tolerance import tolerance
 from tojax.torch import weights
+from tojax.torch.dtypes import to_jax
 
 FEWEST = 16  # a special function of one number is a polynomial of some 16 terms
 SMALL = 0.01  # beside operands of about 1: where everything cancels, what is left is rounding
@@ -32,8 +33,9 @@ def arrays_in(out) -> list[jax.Array]:
 
 def shapes(out) -> list:
     """Shapes and dtypes of all arrays, as JAX has them."""
-    leaves = [weights.to_jax(x) if isinstance(x, torch.Tensor) else x for x in tree_leaves(out)]
-    return [(tuple(x.shape), str(x.dtype)) for x in leaves if isinstance(x, jax.Array)]
+    dtype = lambda x: to_jax(x.dtype) if isinstance(x, torch.Tensor) else x.dtype
+    arrays = [x for x in tree_leaves(out) if isinstance(x, (torch.Tensor, jax.Array))]
+    return [(tuple(x.shape), str(dtype(x))) for x in arrays]
 
 
 def rms(x: np.ndarray) -> float:

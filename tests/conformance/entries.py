@@ -109,8 +109,9 @@ class Operators(TorchDispatchMode):
 
 def undefined(case: Case) -> bool:
     """Whether values are drawn or memory that nobody wrote: then shapes and dtypes can agree."""
+    given = case.fresh()
     with torch.no_grad(), Operators() as mode:
-        attempt(case.function, *case.fresh())
+        attempt(case.function, *given)
     if any(torch.Tag.nondeterministic_seeded in op.tags for op in mode.seen):
         return True
     names = {op._schema.name.split("::")[1] for op in mode.seen}
