@@ -186,7 +186,8 @@ def test_a_padded_prompt_is_used_only_where_nothing_shows_of_it():
 def test_what_is_not_served_is_refused_before_anything_runs():
     _, model = built("llama")
     ids = tiny.ids(7, 1).numpy()
-    for options in ({"penalty_alpha": 0.6, "top_k": 4}, {"unheard_of": 1}, {"max_time": 1.0}):
+    asked = {"penalty_alpha": 0.6, "top_k": 4}, {"unheard_of": 1}, {"max_time": 1.0}
+    for options in (*asked, {"assistant_model": model}, {"guidance_scale": 2.0}):
         with pytest.raises(Unsupported, match=next(iter(options))):
             tojax.generate(model, ids, **options)
     with pytest.raises(Unsupported, match="generates no text"):
@@ -207,3 +208,20 @@ def test_other_params():
     want = halved.to_torch().generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1)
     np.testing.assert_array_equal(got, want.numpy())
     model.to_torch()
+
+
+def test_stop_strings():
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = "examples/tiny-llama"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    module = AutoModelForCausalLM.from_pretrained(folder)
+    ids = tokenizer("The ", return_tensors="pt").input_ids
+    free = module.generate(ids, max_new_tokens=20, do_sample=False)
+    text = tokenizer.decode(free[0, ids.shape[1] :])
+    options = dict(max_new_tokens=20, do_sample=False, stop_strings=[text[6:9]])
+    want = module.generate(ids, tokenizer=tokenizer, **options).numpy()
+    model = tojax.from_torch(module)
+    got = tojax.generate(model, ids.numpy(), tokenizer=tokenizer, **options)
+    np.testing.assert_array_equal(got, want)
+    assert want.shape[1] < free.shape[1]

@@ -37,6 +37,16 @@ PLAIN_FOR_IDS = {
     "GraniteSpeechForConditionalGeneration",
     "Nemotron3_5TranscribeForConditionalGeneration",
 }
+CALLED = {
+    "assistant_model",
+    "assistant_tokenizer",
+    "custom_generate",
+    "generation_config",
+    "negative_prompt_attention_mask",
+    "negative_prompt_ids",
+    "stopping_criteria",
+    "synced_gpus",
+}
 CACHES = (None, "dynamic", "static", "hybrid")
 
 
@@ -48,7 +58,6 @@ def generate(
     rng: jax.Array | None = None,
     streamer: Any = None,
     tokenizer: Any = None,
-    assistant_model: Model | None = None,
     **options: Any,
 ) -> Any:
     """Text, token for token what ``module.generate(...)`` of transformers gives.
@@ -70,8 +79,6 @@ def generate(
       streamer: an object with ``put(ids)`` and ``end()``, such as transformers' TextStreamer; gets
         the prompts ``[batch, length]``, then ``[batch]`` tokens as they come, as torch tensors.
       tokenizer: what ``stop_strings`` needs.
-      assistant_model: a smaller model that drafts tokens, greedily, for the model to check; the
-        text is the same.
       **options: generation options of transformers (``max_new_tokens``, ``num_beams``, ``top_p``,
         ``repetition_penalty``, ...), which have the model's ``generation_config`` for defaults, and
         further inputs of the model (``pixel_values``, ``input_features``, ...).
@@ -93,6 +100,12 @@ def generate(
       (1, 7)
     """
     module = _language_model(model, options)
+    if called := sorted(CALLED & {k for k, v in options.items() if v is not None}):
+        raise Unsupported(
+            f"the option {called[0]}",
+            why="tojax.generate does not have it",
+            do="leave it out",
+        )
     ids = _prompts(input_ids)
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
@@ -104,12 +117,8 @@ def generate(
             why="tokens are drawn, and a JAX function gets its randomness as an argument",
             do="pass rng=jax.random.key(0), or do_sample=False for the likeliest tokens",
         )
-    job = Job(model, asked, rng if asked.settings.do_sample else None, streamer, tokenizer)
-    if assistant_model is None:
-        return job.run()
-    from tojax.hf.assisted import assisted
-
-    return assisted(job, assistant_model)
+    key = rng if asked.settings.do_sample else None
+    return Job(model, asked, key, streamer, tokenizer).run()
 
 
 def _refuse(settings: Any) -> None:
