@@ -178,6 +178,7 @@ class Run:
     def __init__(self, program, log=None):
         self.program, self.planning = program, log is None
         self.log = [] if log is None else list(log)
+        self.detached = set()
 
     def decide(self, find):
         """What torch finds, kept for the others."""
@@ -213,6 +214,8 @@ class Run:
             out = (VIEWS.get(kind) or COPIES[kind])(t, a, b, c)
             if 0 < out.numel() <= 200:
                 pool.append(out)
+                if kind == "detach" or (kind in VIEWS and id(t) in self.detached):
+                    self.detached.add(id(out))
         elif kind in RESHAPES:
             RESHAPES[kind](t, None, a, b)
         else:
@@ -226,6 +229,8 @@ class Run:
             o = o.reshape(-1)[:1]
         if self.decide(lambda: hazard(t, o, kind in ELEMENTWISE)):
             o = o.clone()
+        if id(t) in self.detached:  # otherwise torch has a gradient that only this view knows of
+            o = o.detach()
         shared = self.decide(lambda: len(set(words(t))) < t.numel())
         if kind in FILLS or not shared:
             (FILLS.get(kind) or WRITES[kind])(t, o, a, b)

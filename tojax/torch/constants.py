@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from tojax.torch import autocast
 from tojax.torch.control import higher_order
+from tojax.torch.detached import Detached
 from tojax.torch.indexing import GET, SET, Picked, traced_index
 from tojax.torch.tensor import JaxTensor
 
@@ -31,6 +32,7 @@ class ConstantsMode(TorchFunctionMode):
         super().__init__()
         self.trace, self.inner, self.lift = trace, inner, lift
         self.picked = Picked(inner)
+        self.detached = Detached()
         self.outside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -60,6 +62,17 @@ class ConstantsMode(TorchFunctionMode):
 
     def call(self, func, args, kwargs) -> Any:
         """The function itself."""
+        if args and _writes(func) and self.detached.writable(func, args[0]):
+            target = self.detached.original(args[0])
+            with torch.no_grad():
+                self.write(func, (target, *args[1:]), kwargs)
+            return args[0]
+        out = self.called(func, args, kwargs)
+        self.detached.note(func, args, kwargs, out)
+        return out
+
+    def called(self, func, args, kwargs) -> Any:
+        """The function, a write inside ``no_grad`` as one."""
         if not torch.is_grad_enabled() and args and _writes(func):
             return self.write(func, args, kwargs)
         return func(*args, **kwargs)

@@ -156,3 +156,16 @@ def in_memory_order(base: JaxTensor) -> JaxTensor:
         return base
     order = sorted(range(base.dim()), key=lambda i: -base.stride(i))
     return JaxTensor(lax.transpose(base.array, order), base.dtype, base.origins)
+
+
+def check_write_through_unfold(input_sizes, dim, size, step) -> None:
+    """Functionalization uses unfold's gradient, outside of autograd, to write through unfold; that
+    is right only where each element has exactly one place in the windows.
+    """
+    tiles = step == size and (not input_sizes or input_sizes[dim] % size == 0)
+    if not tiles and torch._C._current_graph_task_id() == -1:
+        raise Unsupported(
+            f"writing through unfold(size={size}, step={step}) of {tuple(input_sizes)}",
+            why="its windows do not hold every element once",
+            do="write to the tensor itself, by slices, or clone what unfold returned",
+        )

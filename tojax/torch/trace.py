@@ -85,12 +85,14 @@ class Trace(TorchDispatchMode):
         call = call_of(op)
         for watcher in WATCHERS:
             watcher[op] += 1
+        if op is aten.unfold_backward.default:
+            strides.check_write_through_unfold(*args[1:])
         traced = JaxTensor in types
         if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
             if call.signature.writes:  # by a decomposition, to a constant that may be known already
                 CONSTANTS.clear()
-            if op is torch.ops.aten.view.default and not args[0].is_contiguous():
-                op = torch.ops.aten.reshape.default  # a write, undone through a view: any order
+            if op is aten.view.default and not args[0].is_contiguous():
+                op = aten.reshape.default  # a write, undone through a view: any order
             out = op(*args, **kwargs)
             return out.zero_() if op.overloadpacket in UNINITIALIZED else out
         if call.row is None:

@@ -52,16 +52,6 @@ def unfold(self, dimension, size, step):
 
 @lowers(aten.unfold_backward)
 def unfold_backward(grad_in, input_sizes, dim, size, step):
-    """Functionalization calls it outside of autograd, to write through a view made by unfold; that
-    is right only where each element has exactly one place in the windows.
-    """
-    tiles = step == size and (not input_sizes or input_sizes[dim] % size == 0)
-    if not tiles and torch._C._current_graph_task_id() == -1:
-        raise Unsupported(
-            f"writing through unfold(size={size}, step={step}) of {tuple(input_sizes)}",
-            why="its windows do not hold every element once",
-            do="write to the tensor itself, by slices, or clone what unfold returned",
-        )
     return fold(grad_in, input_sizes, dim, size, step)
 
 

@@ -1,0 +1,68 @@
+"""Quantization, real and pretended: torch's integers, and gradients where the value is in range."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
+
+import tojax
+from tests.tolerance import assert_close
+
+quantized = torch.ops.quantized_decomposed
+X = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32) * 9
+SCALES = torch.tensor([0.1, 0.2, 0.3, 0.4])
+ZEROS = torch.tensor([0, 1, 2, 3])
+PER_TENSOR = (0.1, 3, 0, 100)
+PER_CHANNEL = (SCALES, ZEROS, 0, -50, 50)
+
+
+def learnt(x):
+    """Scale and zero point are tensors."""
+    return torch.fake_quantize_per_tensor_affine(x, torch.tensor(0.1), torch.tensor(3), 0, 100)
+
+
+FAKE = {
+    "per tensor": lambda x: torch.fake_quantize_per_tensor_affine(x, *PER_TENSOR),
+    "per tensor, tensors": learnt,
+    "per channel": lambda x: torch.fake_quantize_per_channel_affine(
+        x, SCALES, ZEROS.int(), 0, -50, 50
+    ),
+}
+REAL = {
+    "per tensor": lambda x: quantized.quantize_per_tensor(x, *PER_TENSOR, torch.uint8),
+    "per tensor, tensors": lambda x: quantized.quantize_per_tensor.tensor(
+        x, SCALES[0], ZEROS[3], 0, 100, torch.uint8
+    ),
+    "per tensor, back": lambda x: quantized.dequantize_per_tensor(
+        quantized.quantize_per_tensor(x, *PER_TENSOR, torch.uint8), *PER_TENSOR, torch.uint8
+    ),
+    "per channel": lambda x: quantized.quantize_per_channel(x, *PER_CHANNEL, torch.int8),
+    "per channel, back": lambda x: quantized.dequantize_per_channel(
+        quantized.quantize_per_channel(x, *PER_CHANNEL, torch.int8), *PER_CHANNEL, torch.int8
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAKE)
+def test_fake(name):
+    x = torch.tensor(X, requires_grad=True)
+    want = FAKE[name](x)
+    (want**2).sum().backward()
+    model = tojax.from_torch(FAKE[name])
+    assert_close(jax.jit(lambda x: model.apply({}, x))(X), want)
+    assert_close(jax.grad(lambda x: (model.apply({}, x) ** 2).sum())(X), x.grad)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_decomposed(name):
+    model = tojax.from_torch(REAL[name])
+    got, want = jax.jit(lambda x: model.apply({}, x))(X), REAL[name](torch.tensor(X))
+    assert str(got.dtype) == str(want.dtype).removeprefix("torch.")
+    assert_close(got, want)
+
+
+def test_int_mm():
+    a, b = (np.arange(17 * 8, dtype=np.int8).reshape(17, 8), np.ones((8, 16), np.int8))
+    got = tojax.from_torch(torch._int_mm)(a, b)
+    assert_close(got, torch._int_mm(torch.tensor(a), torch.tensor(b)))

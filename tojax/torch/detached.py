@@ -1,0 +1,54 @@
+"""Writes through views that are detached or made inside ``no_grad``: autograd sees none of them.
+
+Functionalization would hand the detached value, without its gradient, to the tensor that was
+detached. So such a write goes to that tensor itself, inside ``no_grad``, which says just this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+DETACH = {torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__}
+OWN = ("squeeze_", "t_", "axes_", "dims_", "transpose_", "strided_", "detach_", "grad_", "set_")
+
+
+def functional(value) -> bool:
+    """Whether this is a tensor of the trace that may have views."""
+    return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
+
+
+class Detached:
+    """The views of a trace that autograd does not follow, each with the call that made it."""
+
+    def __init__(self):
+        self.made: dict[int, tuple[Any, ...]] = {}
+
+    def __contains__(self, tensor: Any) -> bool:
+        return bool(self.made) and id(tensor) in self.made
+
+    def note(self, func, args, kwargs, out) -> None:
+        """Keeps what ``func`` made, if that is a view that autograd does not follow."""
+        cut = func in DETACH or not torch.is_grad_enabled()
+        if not args or not functional(args[0]) or not (cut or args[0] in self):
+            return
+        memory = args[0].untyped_storage()._cdata
+        for i, x in enumerate(out if isinstance(out, (tuple, list)) else [out]):
+            if x is not args[0] and functional(x) and x.untyped_storage()._cdata == memory:
+                place = i if isinstance(out, (tuple, list)) else None
+                self.made.setdefault(id(x), (x, func, args, kwargs, place))
+
+    def original(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same view of the tensor that was detached."""
+        _, func, args, kwargs, place = self.made[id(tensor)]
+        base = self.original(args[0]) if args[0] in self else args[0]
+        if func in DETACH:
+            return base
+        with torch.enable_grad():
+            out = func(base, *args[1:], **kwargs)
+        return out if place is None else out[place]
+
+    def writable(self, func, tensor: Any) -> bool:
+        """Whether ``func``, a write, changes the memory of a detached view and not its axes."""
+        return tensor in self and not func.__name__.endswith(OWN)
