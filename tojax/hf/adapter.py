@@ -77,7 +77,9 @@ def put_on(module: torch.nn.Module, adapter: str | os.PathLike) -> torch.nn.Modu
             raise _unfit(folder, str(error)) from error
     if missing := [str(w.message) for w in said if "missing adapter keys" in str(w.message)]:
         raise _unfit(folder, missing[0])
-    return out.eval()
+    # PEFT's wrapper only passes on, unless the adapter is a prompt of its own.
+    inside = out if out.active_peft_config.is_prompt_learning else out.get_base_model()
+    return inside.eval()
 
 
 def _unfit(folder: Path, why: str) -> BadCheckpoint:

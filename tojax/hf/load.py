@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 from tojax.errors import Unsupported
 from tojax.hf import place
@@ -13,6 +13,7 @@ from tojax.hf.deferred import Reader
 from tojax.hf.module import load_module
 from tojax.hf.source import source_of
 from tojax.model import Model
+from tojax.torch.source import check_on_missing
 
 
 def from_pretrained(
@@ -27,6 +28,7 @@ def from_pretrained(
     gguf_file: str | None = None,
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
+    on_missing: Literal["error", "callback"] = "error",
 ) -> Model:
     """A Hugging Face checkpoint as a Model, in evaluation mode.
 
@@ -52,6 +54,7 @@ def from_pretrained(
       gguf_file: name of a GGUF file in the folder; its blocks are unpacked.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
       trust_remote_code: also run model code that comes with the checkpoint.
+      on_missing: what happens at operators without a lowering, see ``from_torch``.
 
     Returns:
       A Model whose params have transformers' names; tied weights are one entry.
@@ -70,6 +73,7 @@ def from_pretrained(
       >>> model(np.array([[1, 2, 3]])).logits.shape[:2]
       (1, 3)
     """
+    check_on_missing(on_missing)
     if roll:
         raise Unsupported(
             "roll=True does not exist yet",
@@ -90,7 +94,7 @@ def from_pretrained(
             trust_remote_code=trust_remote_code,
         )
         module = module if adapter is None else put_on(module, adapter)
-        made = source_of(module, found.folder)
+        made = source_of(module, found.folder, on_missing)
         arrays = place.take(made.slots, place.shardings(made.slots, mesh, plan), reader)
     finally:
         reader.close()

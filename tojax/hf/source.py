@@ -51,10 +51,10 @@ class PretrainedSource(TorchSource):
         return module
 
 
-def source_of(module: torch.nn.Module, folder: Path) -> PretrainedSource:
+def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") -> PretrainedSource:
     """The module as a source, in the mode that it is in."""
     modes = tuple(m.training for m in module.modules())
-    return PretrainedSource(module, modes, folder=folder)
+    return PretrainedSource(module, modes, on_missing, folder=folder)
 
 
 def view(array: jax.Array) -> torch.Tensor:

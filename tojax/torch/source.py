@@ -144,6 +144,16 @@ def source_of(module: torch.nn.Module, on_missing: str = "error") -> TorchSource
     return TorchSource(module, tuple(m.training for m in module.modules()), on_missing)
 
 
+def check_on_missing(value: str) -> None:
+    """Raises WrongArguments for another word than the two that there are."""
+    if value not in ("error", "callback"):
+        raise WrongArguments(
+            f"on_missing={value!r}",
+            why="an operator without a lowering is an error or a callback",
+            do='give "error" or "callback"',
+        )
+
+
 def from_torch(
     source: torch.nn.Module | Callable, *, on_missing: Literal["error", "callback"] = "error"
 ) -> Model:
@@ -192,12 +202,7 @@ def from_torch(
             why="lazy modules make them when they are first called",
             do="call the torch module once before converting it",
         )
-    if on_missing not in ("error", "callback"):
-        raise WrongArguments(
-            f"on_missing={on_missing!r}",
-            why="an operator without a lowering is an error or a callback",
-            do='give "error" or "callback"',
-        )
+    check_on_missing(on_missing)
     module = source if isinstance(source, torch.nn.Module) else as_module(source)
     built = source_of(module, on_missing)
     slots = built.slots

@@ -110,6 +110,8 @@ def search(sorted_sequence, values, right, dtype):
     """Along the last axis, batch by batch where the sequence has batches."""
     side = "right" if right else "left"
     find = lambda a, v: jnp.searchsorted(a, v, side=side)
+    if not values.size or not sorted_sequence.size:
+        return jnp.zeros(values.shape, dtype)
     if sorted_sequence.ndim == 1:
         return find(sorted_sequence, values).astype(dtype)
     rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
