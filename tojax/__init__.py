@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from tojax.frontends import convert
     from tojax.hf._generate import generate
     from tojax.hf._save_pretrained import save_pretrained
+    from tojax.hf.functional import Cache
     from tojax.hf.load import from_pretrained
     from tojax.model import Model, load
     from tojax.torch import from_torch, lowers
     from tojax.torch.torchax import extract_jax
 
 _HOME = {
+    "Cache": "tojax.hf.functional",
     "Model": "tojax.model",
     "convert": "tojax.frontends",
     "extract_jax": "tojax.torch.torchax",
@@ -31,6 +33,7 @@ _HOME = {
     "save_pretrained": "tojax.hf._save_pretrained",
 }
 __all__ = [
+    "Cache",
     "Model",
     "convert",
     "extract_jax",

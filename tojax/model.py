@@ -203,6 +203,38 @@ class Model:
 
         return tojax.generate(self, input_ids, *args, **kwargs)
 
+    def cache(self, length: int) -> Any:
+        """An empty cache for a decoding loop of your own, with room for ``length`` positions.
+
+        It is a pytree of arrays with two pure functions, for ``jit``, ``scan`` and ``while_loop``:
+        ``logits, cache = cache.prefill(params, ids, mask)`` reads the prompts (``ids`` and ``mask``
+        ``[batch, tokens]``, left-padded), ``logits, cache = cache.step(params, token)`` one token
+        ``[batch]`` more; ``logits`` are float32 ``[batch, vocabulary]``, after the last token.
+
+        Raises:
+          Unsupported: no language model, or one whose states change their shapes.
+
+        Example:
+          >>> import jax, numpy as np
+          >>> model = tojax.from_pretrained("examples/tiny-llama")
+          >>> @jax.jit
+          ... def greedy(params, ids):
+          ...     logits, cache = model.cache(ids.shape[1] + 7).prefill(params, ids)
+          ...     def step(carry, _):
+          ...         token, cache = carry
+          ...         logits, cache = cache.step(params, token)
+          ...         return (logits.argmax(-1), cache), token
+          ...     last, tokens = jax.lax.scan(step, (logits.argmax(-1), cache), length=7)
+          ...     return jax.numpy.vstack([tokens, last[0]]).T
+          >>> ids = np.array([[4, 5, 7], [3, 8, 9]])
+          >>> text = tojax.generate(model, ids, max_new_tokens=8, eos_token_id=-1)
+          >>> bool((greedy(model.params, ids) == text[:, 3:]).all())
+          True
+        """
+        import tojax
+
+        return tojax.Cache.of(self, length)
+
     def __repr__(self) -> str:
         return describe(self)
 

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from transformers import GenerationConfig
 
 import tojax
 from tests.hf import tiny
@@ -36,7 +37,7 @@ def padded():
 def same(name, ids, **options):
     """Both texts for the same options."""
     module, model = built(name)
-    options = {"max_new_tokens": 12} | options
+    options = ({} if "generation_config" in options else {"max_new_tokens": 12}) | options
     arrays = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     want = module.generate(ids, **{"do_sample": False} | options)
     got = tojax.generate(model, ids.numpy(), **{"do_sample": False} | arrays)
@@ -192,8 +193,10 @@ def test_what_is_not_served_is_refused_before_anything_runs():
             tojax.generate(model, ids, **options)
     with pytest.raises(Unsupported, match="generates no text"):
         tojax.generate(tojax.from_torch(tiny.build("vit")[0]), ids)
+    own = tiny.build("llama")[0]
+    own.__class__ = type("Own", (type(own),), {"generate": lambda self: None})
     with pytest.raises(Unsupported, match="of its own"):
-        tojax.generate(tojax.from_torch(tiny.build("whisper")[0]))
+        tojax.generate(tojax.from_torch(own), ids)
     with pytest.raises(WrongArguments, match=r"\[batch, length\]"):
         tojax.generate(model, ids[0])
     with pytest.raises(WrongArguments, match="tokenizer"):
@@ -208,6 +211,14 @@ def test_other_params():
     want = halved.to_torch().generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1)
     np.testing.assert_array_equal(got, want.numpy())
     model.to_torch()
+
+
+def test_a_generation_config_holds_options():
+    ids, mask = padded()
+    config = GenerationConfig(max_new_tokens=7, repetition_penalty=1.6, num_beams=2, pad_token_id=0)
+    got, _ = same("llama", ids, attention_mask=mask, generation_config=config)
+    free, _ = same("llama", ids, attention_mask=mask)
+    assert got.shape[1] <= ids.shape[1] + 7 < free.shape[1]
 
 
 def test_stop_strings():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from transformers import GenerationMixin
 from tojax.errors import MissingRng, Unsupported, WrongArguments
 from tojax.hf.job import Job
 from tojax.hf.request import PROMPT_ONLY, request
+from tojax.hf.standin import WRAPS, wrapped
 from tojax.model import Model
 
 # What transformers' generate knows and this does not, with the values that ask for nothing.
@@ -41,7 +43,6 @@ CALLED = {
     "assistant_model",
     "assistant_tokenizer",
     "custom_generate",
-    "generation_config",
     "negative_prompt_attention_mask",
     "negative_prompt_ids",
     "stopping_criteria",
@@ -80,8 +81,9 @@ def generate(
         the prompts ``[batch, length]``, then ``[batch]`` tokens as they come, as torch tensors.
       tokenizer: what ``stop_strings`` needs.
       **options: generation options of transformers (``max_new_tokens``, ``num_beams``, ``top_p``,
-        ``repetition_penalty``, ...), which have the model's ``generation_config`` for defaults, and
-        further inputs of the model (``pixel_values``, ``input_features``, ...).
+        ``repetition_penalty``, ...), which have the model's ``generation_config`` for defaults, or
+        a ``generation_config=`` with them, further inputs of the model (``pixel_values``,
+        ``input_features``, ...), for Whisper ``language``, ``task``, ``return_timestamps``, ...
 
     Returns:
       Ids ``[batch, total]``: prompts and continuations (without the prompt for encoder-decoder
@@ -99,26 +101,39 @@ def generate(
       >>> tojax.generate(model, np.array([[1, 2, 3]]), max_new_tokens=4, eos_token_id=-1).shape
       (1, 7)
     """
-    module = _language_model(model, options)
+    module = language_model(model, options)
     if called := sorted(CALLED & {k for k, v in options.items() if v is not None}):
         raise Unsupported(
             f"the option {called[0]}",
             why="tojax.generate does not have it",
             do="leave it out",
         )
-    ids = _prompts(input_ids)
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
-    asked = request(module, ids, options)
-    _refuse(asked.settings)
-    if asked.settings.do_sample and rng is None:
+    count = itertools.count()
+
+    def common(inputs: Any, options: dict[str, Any]) -> Any:
+        asked = request(module, _prompts(module, inputs), options)
+        _refuse(asked.settings)
+        key = _key(asked.settings, rng, next(count))
+        return Job(model, asked, key, streamer, tokenizer).run()
+
+    if type(module).__name__ in WRAPS:
+        return wrapped(model, input_ids, options, common)
+    return common(input_ids, options)
+
+
+def _key(settings: Any, rng: jax.Array | None, call: int) -> jax.Array | None:
+    """The key of one of several calls, None where nothing is drawn."""
+    if not settings.do_sample:
+        return None
+    if rng is None:
         raise MissingRng(
             "do_sample=True without rng",
             why="tokens are drawn, and a JAX function gets its randomness as an argument",
             do="pass rng=jax.random.key(0), or do_sample=False for the likeliest tokens",
         )
-    key = rng if asked.settings.do_sample else None
-    return Job(model, asked, key, streamer, tokenizer).run()
+    return jax.random.fold_in(rng, call) if call else rng
 
 
 def _refuse(settings: Any) -> None:
@@ -139,7 +154,8 @@ def _refuse(settings: Any) -> None:
         )
 
 
-def _language_model(model: Model, options: dict[str, Any]) -> Any:
+def language_model(model: Model, options: dict[str, Any]) -> Any:
+    """The transformers module behind a model that generates as all of them do."""
     module = getattr(model.source, "module", None)
     if not hasattr(module, "generate") or not hasattr(module, "prepare_inputs_for_generation"):
         raise Unsupported(
@@ -149,6 +165,7 @@ def _language_model(model: Model, options: dict[str, Any]) -> Any:
         )
     kind: Any = type(module)
     plain = kind.__name__ in PLAIN_FOR_IDS and not PROMPT_ONLY & {*options}
+    plain = plain or kind.__name__ in WRAPS
     if kind.generate is not GenerationMixin.generate and not plain:
         raise Unsupported(
             f"{kind.__name__} has a way of generating of its own",
@@ -158,9 +175,9 @@ def _language_model(model: Model, options: dict[str, Any]) -> Any:
     return module
 
 
-def _prompts(input_ids):
-    if input_ids is None:
-        return None
+def _prompts(module, input_ids):
+    if input_ids is None or module.main_input_name != "input_ids":
+        return input_ids
     ids = np.asarray(input_ids)
     if ids.ndim != 2 or ids.dtype.kind not in "iu" or not ids.size:
         raise WrongArguments(

@@ -7,7 +7,6 @@ from pkgutil import resolve_name
 from typing import Any
 
 import jax
-import torch
 import transformers
 from transformers.pipelines import PIPELINE_REGISTRY
 
@@ -15,8 +14,8 @@ from tojax.errors import MissingRng, Unsupported
 from tojax.hf._generate import generate
 from tojax.hf.checkpoint import find
 from tojax.hf.load import from_pretrained
+from tojax.hf.standin import Standin, standin, to_torch
 from tojax.model import Model
-from tojax.torch import weights
 
 
 def pipeline(
@@ -109,37 +108,26 @@ def _classes(task: str) -> set[str] | None:
 
 def served(model: Model, rng: jax.Array | None = None) -> transformers.PreTrainedModel:
     """The model as transformers' pipelines see it: torch tensors in and out, computed in JAX."""
-    module = model.source.module
-    kind = type(module)
-    out: Any = object.__new__(type(kind.__name__, (Served, kind), {}))
-    vars(out).update(vars(module), converted=model, rng=rng)
-    return out
+    return standin(model, Served, rng=rng)
 
 
-class Served:
-    """What a served model does itself; the rest is the transformers class."""
+class Served(Standin):
+    """A stand-in that draws with keys of its own."""
 
-    converted: Model
     rng: jax.Array | None
     generation_config: Any
     main_input_name: str
-    device = torch.device("cpu")
-
-    def __call__(self, *args, **kwargs):
-        """The forward pass."""
-        return to_torch(self.converted(*args, **kwargs))
 
     def generate(self, inputs=None, *, generation_config=None, **kwargs):
         """``tojax.generate`` with the options of a generation config."""
-        if generation_config is not None:
-            kwargs = generation_config.to_diff_dict() | kwargs
-        for name in ("transformers_version", "assistant_tokenizer"):
-            kwargs.pop(name, None)
+        kwargs.pop("assistant_tokenizer", None)
+        settings = generation_config or self.generation_config
         key = None
-        if kwargs.get("do_sample", self.generation_config.do_sample):
+        if kwargs.get("do_sample", settings.do_sample):
             key = self._key()
         inputs = kwargs.pop(self.main_input_name) if inputs is None else inputs
-        return to_torch(generate(self.converted, inputs, rng=key, **kwargs))
+        options = kwargs | {"generation_config": generation_config}
+        return to_torch(generate(self.converted, inputs, rng=key, **options))
 
     def _key(self) -> jax.Array:
         if self.rng is None:
@@ -150,19 +138,3 @@ class Served:
             )
         self.rng, key = jax.random.split(self.rng)
         return key
-
-    def to(self, *args, **kwargs):
-        """It stays where its arrays are."""
-        return self
-
-
-def to_torch(tree):
-    """Arrays of an output as torch tensors; integers are 64 bits wide, as they are in torch."""
-
-    def one(x):
-        if not isinstance(x, jax.Array):
-            return x
-        tensor = weights.to_torch(x)
-        return tensor.long() if tensor.dtype is torch.int32 else tensor
-
-    return jax.tree.map(one, tree)

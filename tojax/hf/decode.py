@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tojax.hf import beams as search
 from tojax.hf import cache as caches
@@ -123,21 +122,23 @@ def _last(logits, at):
     return (logits[..., at, :] if row is None else row).astype(jnp.float32)
 
 
+def advance(model: Model, tokens, at, stays, state, along):
+    """(logits of all ``tokens``, state): they are the last ones of the first ``at`` positions."""
+    count = tokens.shape[1]
+    here = {k: _here(k, v, at, count) for k, v in along.items()}
+    given = stays | state | here
+    logits, new = runner.run(
+        model, "step", ids=tokens, given=given, count=count, keep=None, use_cache=True
+    )
+    return logits, _same(state, new)
+
+
 def step(model: Model, plan: Plan, ids, at, stays, state, along):
     """(logits, state) for the text ``ids[:, :at]``; ``along`` has entries for all positions."""
     if plan.cached:
         token = jax.lax.dynamic_slice_in_dim(ids, at - 1, 1, 1)
-        here = {k: _here(k, v, at) for k, v in along.items()}
-        logits, new = runner.run(
-            model,
-            "step",
-            ids=token,
-            given=stays | state | here,
-            count=1,
-            keep=None,
-            use_cache=True,
-        )
-        return _last(logits, -1), _same(state, new)
+        logits, state = advance(model, token, at, stays, state, along)
+        return _last(logits, -1), state
     seen = jnp.arange(ids.shape[1]) < at
     here = {k: v * seen if k.endswith("attention_mask") else v for k, v in along.items()}
     keep = jnp.reshape(at - 1, 1) if runner.keeps(model) else None
@@ -154,11 +155,11 @@ def step(model: Model, plan: Plan, ids, at, stays, state, along):
     return _last(logits, -1 if keep is not None else at - 1), state
 
 
-def _here(name: str, value, at):
-    """A mask as a whole, of anything else the entry of the last position."""
+def _here(name: str, value, at, count: int):
+    """A mask as a whole, of anything else the entries of the last ``count`` positions."""
     if name.endswith("attention_mask"):
         return value
-    return jax.lax.dynamic_slice_in_dim(value, at - 1, 1, value.ndim - 1)
+    return jax.lax.dynamic_slice_in_dim(value, at - count, count, value.ndim - 1)
 
 
 def _same(old, new):
@@ -170,7 +171,7 @@ def _same(old, new):
     return jax.tree.map(lambda a, b: jax.lax.convert_element_type(b, a.dtype), old, new)
 
 
-def extended(along: dict[str, np.ndarray], total: int, given_positions: bool = False):
+def extended(along: dict[str, Any], total: int):
     """Masks, positions and types of the prompt, for ``total`` positions.
 
     Later positions are seen, count on from the last one, and have the type of the last one (none
@@ -178,17 +179,18 @@ def extended(along: dict[str, np.ndarray], total: int, given_positions: bool = F
     """
     out = {}
     for name, value in along.items():
+        xp = value.__array_namespace__()
         count = total - value.shape[-1]
         last = value[..., -1:]
         if name.endswith("attention_mask"):
-            tail = np.ones((*value.shape[:-1], count), value.dtype)
+            tail = xp.ones((*value.shape[:-1], count), dtype=value.dtype)
         elif name.endswith("position_ids"):
-            tail = last + 1 + np.arange(count, dtype=value.dtype)
+            tail = last + 1 + xp.arange(count, dtype=value.dtype)
         elif name == "mm_token_type_ids":
-            tail = np.zeros((*value.shape[:-1], count), value.dtype)
+            tail = xp.zeros((*value.shape[:-1], count), dtype=value.dtype)
         else:
-            tail = np.repeat(last, count, -1)
-        out[name] = np.concatenate([value, tail], -1)
+            tail = xp.repeat(last, count, axis=-1)
+        out[name] = xp.concat([value, tail], axis=-1)
     return out
 
 

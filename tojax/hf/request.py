@@ -82,9 +82,11 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
 
 
 def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict) -> Request:
-    unset = lambda name: given.get(name) is None and not getattr(module.generation_config, name)
+    chosen = given.pop("generation_config", None)
+    sources = (SimpleNamespace(**given), chosen, module.generation_config)
+    unset = lambda name: all(getattr(x, name, None) is None for x in sources)
     defaults = {f"has_default_{k}": unset(k) for k in ("max_length", "min_length")}
-    settings, kwargs = module._prepare_generation_config(None, **given)
+    settings, kwargs = module._prepare_generation_config(chosen, **given)
     module._validate_model_kwargs(dict(kwargs))
     masked = kwargs.get("attention_mask") is not None
     inputs, name, kwargs = module._prepare_model_inputs(inputs, settings.bos_token_id, kwargs)

@@ -20,7 +20,7 @@ from transformers.integrations import sdpa_attention
 from tojax import trees
 from tojax.errors import Unsupported
 from tojax.hf import cache as caches
-from tojax.hf.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES
+from tojax.hf.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, unchanged
 from tojax.model import Model
 from tojax.torch.source import TorchSource
 from tojax.trees import Static
@@ -56,6 +56,11 @@ class Runner(torch.nn.Module):
         return self.module._maybe_prepare_encoder_kwargs_for_generation(
             inputs, dict(given), name, PLAIN
         )
+
+    def positions(self, ids: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
+        """The prompt's positions."""
+        with unchanged(self.module):
+            return self.module._prepare_position_ids_for_generation(ids, dict(given))
 
     def prefill(
         self,

@@ -30,16 +30,17 @@ def plans(job: Any) -> Iterator[Plan]:
     if plan.cached:
         padded = replace(plan, padded=True)
         plain = not job.asked.encoder and not {*PROMPT_ONLY, *TYPES} & {*job.asked.given}
-        if plain and _holds("padded", job, padded):
+        if plain and holds("padded", job, padded):
             yield padded
-        if _holds("cached", job, plan):
+        if holds("cached", job, plan):
             yield plan
     again = replace(plan, cached=False)
-    if _holds("again", job, again):
+    if holds("again", job, again):
         yield again
 
 
-def _holds(what: str, job: Any, plan: Plan) -> bool:
+def holds(what: str, job: Any, plan: Plan) -> bool:
+    """Whether this way of decoding is right for the job's model."""
     extra = tuple(sorted(job.asked.given))
     key = what, job.model.source, extra, len(plan.fixed)
     if key not in _KNOWN:

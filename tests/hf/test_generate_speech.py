@@ -1,0 +1,136 @@
+"""Speech to text: transformers' own preparation around the decoding loop, token for token."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+import torch
+from transformers import GenerationConfig
+
+import tojax
+from tests.hf import tiny
+from tojax.errors import MissingRng, Unsupported, WrongArguments
+
+SUPPRESSED = [5, 6, 7, 90]
+LANGUAGES = {"<|en|>": 80, "<|de|>": 81, "<|fr|>": 82}
+
+
+@functools.cache
+def built(multilingual=True):
+    """(torch module, Model), with a generation config as Whisper's checkpoints have it."""
+    module = tiny.build("whisper")[0]
+    with torch.no_grad():  # so that tokens depend on the sound and on the place
+        module.model.decoder.embed_positions.weight.mul_(4)
+        for layer in module.model.decoder.layers:
+            layer.encoder_attn.out_proj.weight.mul_(8)
+    own = dict(
+        decoder_start_token_id=2,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=3,
+        no_timestamps_token_id=85,
+        max_length=24,
+        suppress_tokens=SUPPRESSED,
+        begin_suppress_tokens=[3, 8],
+        is_multilingual=multilingual,
+    )
+    if multilingual:
+        own |= dict(lang_to_id=LANGUAGES, task_to_id={"transcribe": 83, "translate": 84})
+    module.generation_config = GenerationConfig(**own)
+    return module, tojax.from_torch(module)
+
+
+def same(multilingual=True, frames=40, **options):
+    """Both transcriptions."""
+    module, model = built(multilingual)
+    sound = 3 * tiny.noise(3, 16, frames)
+    mask = {} if frames <= 40 else {"attention_mask": torch.ones(3, frames, dtype=torch.long)}
+    want = module.generate(sound, **options, **mask)
+    mask = {k: v.numpy() for k, v in mask.items()}
+    got = tojax.generate(model, input_features=sound.numpy(), **options, **mask)
+    if isinstance(want, torch.Tensor):
+        np.testing.assert_array_equal(got, want.numpy())
+    return got, want
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"language": "en", "task": "transcribe"},
+        {"language": ["de", "en", "french"], "task": "translate"},
+        {"language": "en", "num_beams": 2},
+        {"language": "de", "prompt_ids": torch.tensor([9, 11, 12])},
+    ],
+    ids=str,
+)
+def test_language_and_task(options):
+    same(**options)
+
+
+def test_the_language_is_detected():
+    same()
+
+
+def test_one_language_alone():
+    got, _ = same(multilingual=False)
+    assert len(np.unique(np.asarray(got), axis=0)) == 3 and len(np.unique(got)) > 4
+
+
+def test_forced_ids_of_older_checkpoints():
+    own = built()[0].generation_config.to_dict()
+    free, _ = same(max_new_tokens=5)
+    own |= {"forced_decoder_ids": [[1, 81], [2, 84]]}
+    forced, _ = same(max_new_tokens=5, generation_config=GenerationConfig(**own))
+    assert (np.asarray(forced) != np.asarray(free)).any()
+
+
+def test_suppressed_tokens_do_not_come():
+    got, _ = same(language="en", max_new_tokens=15)
+    most = np.unique(got)[:20].tolist()
+    own = built()[0].generation_config.to_dict() | {"suppress_tokens": most}
+    other, _ = same(language="en", max_new_tokens=15, generation_config=GenerationConfig(**own))
+    assert not np.isin(got, SUPPRESSED).any() and not np.isin(other, most).any()
+
+
+def test_timestamps_and_long_sounds():
+    same(language="en", return_timestamps=True)
+    same(language="en", return_timestamps=True, frames=70)
+
+
+def test_scores():
+    asked = {"return_dict_in_generate": True, "output_scores": True}
+    got, want = same(language="en", max_new_tokens=4, **asked)
+    np.testing.assert_array_equal(got.sequences, want.sequences)
+    for mine, theirs in zip(got.scores, want.scores, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_temperature_draws_with_the_key():
+    _, model = built()
+    sound = tiny.noise(1, 16, 40).numpy()
+    draw = lambda seed: np.asarray(
+        tojax.generate(
+            model,
+            input_features=sound,
+            language="en",
+            temperature=3.0,
+            max_new_tokens=12,
+            rng=jax.random.key(seed),
+        )
+    ).tolist()
+    assert draw(1) == draw(1) != draw(2)
+    with pytest.raises(MissingRng):
+        tojax.generate(model, input_features=sound, language="en", temperature=1.0)
+
+
+def test_what_is_not_served():
+    _, model = built()
+    sound = tiny.noise(1, 16, 40).numpy()
+    for name, value in {"return_token_timestamps": True, "no_speech_threshold": 0.5}.items():
+        with pytest.raises(Unsupported, match=name):
+            tojax.generate(model, input_features=sound, language="en", **{name: value})
+    with pytest.raises(Unsupported, match="unheard_of"):
+        tojax.generate(model, input_features=sound, language="en", unheard_of=1)
+    with pytest.raises(WrongArguments, match="Unsupported language"):
+        tojax.generate(model, input_features=sound, language="xx")

@@ -1,0 +1,218 @@
+"""A language model's cache as a value: what decoding loops of the user's own carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from tojax import trees
+from tojax.errors import Unsupported, WrongArguments
+from tojax.hf import decode, inputs, runner, trust
+from tojax.hf._generate import language_model
+from tojax.hf.job import Job
+from tojax.hf.request import PROMPT_ONLY, request
+from tojax.model import Model
+from tojax.trees import Static
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """What a model remembers of a text, a pytree of arrays; ``model.cache(length)`` makes one.
+
+    Attributes:
+      length: its room, in positions.
+      at: how many positions are filled.
+      state: keys, values, recurrent states, as the model keeps them.
+      stays, along: further arguments of the model, once and by position.
+      buffers: the model's own state.
+      source: the model's callable.
+
+    Example:
+      >>> import numpy as np
+      >>> model = tojax.from_pretrained("examples/tiny-llama")
+      >>> logits, cache = model.cache(16).prefill(model.params, np.array([[1, 5, 7]]))
+      >>> logits, cache = cache.step(model.params, logits.argmax(-1))
+      >>> int(cache.at)
+      4
+    """
+
+    length: int
+    source: Any = field(repr=False)
+    buffers: dict[str, Any] = field(repr=False)
+    at: Any = 0
+    state: dict[str, Any] = field(default_factory=dict, repr=False)
+    stays: dict[str, Any] = field(default_factory=dict, repr=False)
+    along: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, model: Model, length: int) -> Cache:
+        """An empty one; see ``Model.cache``."""
+        module = language_model(model, {})
+        if not getattr(type(module), "_can_compile_fullgraph", False):
+            _try(model, module)
+        return cls(length, model.source, dict(model.state))
+
+    def prefill(
+        self,
+        params: dict[str, jax.Array],
+        ids: Int[Array, "batch tokens"],
+        mask: Int[Array, "batch tokens"] | None = None,
+        **inputs: Any,
+    ) -> tuple[Float[Array, "batch vocabulary"], Cache]:
+        """(logits after the prompts, float32; the cache that holds them).
+
+        Args:
+          params: arrays as in ``model.params``.
+          ids: prompts, left-padded; what the encoder reads where there is one.
+          mask: 1 for tokens, 0 for padding.
+          **inputs: further inputs of the model, such as ``pixel_values``; ``decoder_input_ids``
+            instead of the start token.
+
+        Raises:
+          WrongArguments: the cache is filled or too short.
+        """
+        if self.state:
+            raise WrongArguments(
+                "this cache is filled already",
+                why="a prompt is the beginning of a text",
+                do="call prefill of the empty cache that model.cache(length) returned",
+            )
+        given = inputs if mask is None else inputs | {"attention_mask": mask}
+        given = {k: _array(v) for k, v in given.items()}
+        return _prefill(self, params, _array(ids), *_prepared(self, params, _array(ids), given))
+
+    def step(
+        self, params: dict[str, jax.Array], token: Int[Array, " batch"]
+    ) -> tuple[Float[Array, "batch vocabulary"], Cache]:
+        """(logits after one token more for each row, float32; the cache that holds it).
+
+        Where the cache is full this raises, or under ``jit`` gives logits of NaN.
+
+        Args:
+          params: arrays as in ``model.params``.
+          token: the next token of each row.
+
+        Raises:
+          WrongArguments: there is no prompt yet, or no room.
+        """
+        if not self.state:
+            raise WrongArguments(
+                "this cache is empty",
+                why="a step goes on from a prompt",
+                do="call logits, cache = cache.prefill(params, ids) first",
+            )
+        if not isinstance(self.at, jax.core.Tracer) and int(self.at) >= self.length:
+            _too_short(self.length, int(self.at) + 1)
+        return _step(self, params, _array(token))
+
+    def model(self, params: dict[str, jax.Array]) -> Model:
+        """The model with these params."""
+        return Model(params, self.buffers, self.source)
+
+
+jax.tree_util.register_dataclass(
+    Cache,
+    data_fields=["buffers", "at", "state", "stays", "along"],
+    meta_fields=["length", "source"],
+)
+
+
+def _try(model: Model, module: Any) -> None:
+    """Raises Unsupported for a model whose states do not keep their shape."""
+    example = inputs.example(module, length=8)
+    ids = example.pop(module.main_input_name)
+    with jax.ensure_compile_time_eval():
+        asked = request(module, ids, example | {"max_new_tokens": 3, "do_sample": False})
+        job = Job(model, asked, None, None, None)
+        if not trust.holds("cached", job, replace(job.plan, cached=True)):
+            _unfit(model.source)
+
+
+def _prepared(cache: Cache, params, ids, given: dict[str, Any]):
+    """What forward is given besides ids: (arrays, static values)."""
+    model, module = cache.model(params), cache.source.module
+    traced, fixed = runner.split(given)
+    if module.config.is_encoder_decoder:
+        return traced, fixed
+    if runner.takes(model, "position_ids") and "position_ids" not in traced:
+        known = traced | dict(fixed)
+        traced["position_ids"] = runner.run(model, "positions", ids=ids, given=known)
+    return traced, fixed
+
+
+@partial(jax.jit, static_argnames="fixed")
+def _prefill(cache: Cache, params, ids, given, fixed):
+    model, module = cache.model(params), cache.source.module
+    given = given | dict(fixed)
+    if module.config.is_encoder_decoder:
+        start = given.pop("decoder_input_ids", None)
+        name = module.main_input_name
+        given = runner.run(model, "encode", name=name, inputs=ids, given=given)
+        given = {k: v for k, v in given.items() if not (isinstance(v, Static) and v.value is None)}
+        ids = jnp.full((len(ids), 1), _start(module), jnp.int32) if start is None else start
+    if ids.shape[1] > cache.length:
+        _too_short(cache.length, ids.shape[1])
+    keep = 1 if runner.keeps(model) else None
+    logits, state = runner.run(
+        model, "prefill", ids=ids, given=given, length=cache.length, keep=keep, use_cache=True
+    )
+    grows = decode.follows(model)
+    along = {k: v for k, v in given.items() if k in grows}
+    after = replace(
+        cache,
+        at=jnp.int32(ids.shape[1]),
+        state=state,
+        stays={k: v for k, v in given.items() if k not in (*PROMPT_ONLY, *grows, *state)},
+        along=decode.extended(along, cache.length),
+    )
+    return logits[..., -1, :].astype(jnp.float32), after
+
+
+@jax.jit
+def _step(cache: Cache, params, token):
+    model, at = cache.model(params), cache.at
+    try:
+        logits, state = decode.advance(
+            model, token[:, None], at + 1, cache.stays, cache.state, cache.along
+        )
+    except decode.Unfit:
+        _unfit(cache.source)
+    logits = jnp.where(at < cache.length, logits[..., -1, :].astype(jnp.float32), jnp.nan)
+    return logits, replace(cache, at=at + 1, state=state)
+
+
+def _array(value: Any) -> Any:
+    """Integers as int32, which is what programs here take; no copy of what a program traces."""
+    if not trees.is_array(value) or isinstance(value, jax.Array):
+        return value
+    array = np.asarray(value)
+    return array.astype(np.int32) if array.dtype == np.int64 else array
+
+
+def _start(module: Any) -> int:
+    """The token that a decoder begins with."""
+    settings, _ = module._prepare_generation_config(None)
+    module._prepare_special_tokens(settings, True, device="cpu", batch_size=1)
+    return int(settings._decoder_start_token_tensor.reshape(-1)[0])
+
+
+def _too_short(length: int, wanted: int):
+    raise WrongArguments(
+        f"position {wanted} of a cache for {length}",
+        why="its arrays have one shape from the beginning",
+        do="make it long enough for the prompt and all new tokens: model.cache(length)",
+    )
+
+
+def _unfit(source: Any):
+    raise Unsupported(
+        f"model.cache with {source.name}",
+        why="its states change their shapes from token to token",
+        do="use tojax.generate, which then runs the whole text again",
+    )
