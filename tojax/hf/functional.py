@@ -16,7 +16,7 @@ from tojax.errors import Unsupported, WrongArguments
 from tojax.hf import decode, inputs, runner, trust
 from tojax.hf._generate import language_model
 from tojax.hf.job import Job
-from tojax.hf.request import PROMPT_ONLY, request
+from tojax.hf.request import PROMPT_ONLY, as_numpy, as_torch, request, unchanged
 from tojax.model import Model
 from tojax.trees import Static
 
@@ -141,8 +141,14 @@ def _prepared(cache: Cache, params, ids, given: dict[str, Any]):
     if module.config.is_encoder_decoder:
         return traced, fixed
     if runner.takes(model, "position_ids") and "position_ids" not in traced:
-        known = traced | dict(fixed)
-        traced["position_ids"] = runner.run(model, "positions", ids=ids, given=known)
+        if any(isinstance(x, jax.core.Tracer) for x in (ids, *given.values())):
+            known = traced | dict(fixed)
+            traced["position_ids"] = runner.run(model, "positions", ids=ids, given=known)
+        else:  # what models compute from the sizes of pictures needs values
+            known = {k: as_torch(v) for k, v in given.items()}
+            with unchanged(module):
+                places = module._prepare_position_ids_for_generation(as_torch(ids), known)
+            traced["position_ids"] = as_numpy(places)
     return traced, fixed
 
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from transformers.generation import utils as theirs
 
-from tojax.errors import Unsupported
+from tojax.errors import Unsupported, WrongArguments
 from tojax.hf import beams as search
 from tojax.hf import decode as programs
 from tojax.hf import processors, runner, trust
 from tojax.hf.decode import Picker, Plan
 from tojax.hf.literal import Literal
-from tojax.hf.request import Request
+from tojax.hf.request import PROMPT_ONLY, Request
 from tojax.hf.stopping import stop_strings
 from tojax.model import Model
 
@@ -99,15 +99,30 @@ class Job:
             given = {k: pad_right(v, count) if k in self.along else v for k, v in given.items()}
         name, source = self.asked.encoder or (None, None)
         last = np.int32(self.last)
-        return programs.prefill(
+        out = programs.prefill(
             self.model, ids, given, source, self.start(), self.picker, last, plan, name
         )
+        self.check(out[0])
+        return out
+
+    def check(self, logits: Any) -> None:
+        """Raises WrongArguments where the model's own checks of images and their tokens failed."""
+        seen = PROMPT_ONLY & {*self.asked.given}
+        if seen and logits is not None and np.isnan(logits).all():
+            raise WrongArguments(
+                f"the prompts do not fit {', '.join(sorted(seen))}",
+                why="the model checks that there are as many tokens as parts of images or sounds, "
+                "and its logits are no numbers",
+                do="make both with the checkpoint's processor",
+            )
 
     def decode(self, plan: Plan) -> dict[str, Any]:
         """All tokens by the two programs."""
         _, stays, carry = self.prefill(plan)
         along = programs.extended(self.along, plan.total)
         if not plan.cached:
+            if PROMPT_ONLY & {*self.asked.given}:
+                trust.first(self, plan)
             carry = programs.room(self.model, plan, carry, stays, along)
         go = lambda carry, until: programs.decode(
             self.model, carry, stays, along, np.int32(until), self.picker, plan
@@ -136,6 +151,7 @@ class Job:
                 do="leave num_beams out",
             )
         text = Literal(self.model, self.asked.ids, self.given, self.asked.encoder, self.plan)
+        self.check(text.logits)
         carry = self.start()
         while True:
             at = int(carry["at"])

@@ -18,7 +18,7 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 from transformers.integrations import sdpa_attention
 
 from tojax import trees
-from tojax.errors import Unsupported
+from tojax.errors import DataDependent, Unsupported
 from tojax.hf import cache as caches
 from tojax.hf.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, unchanged
 from tojax.model import Model
@@ -39,6 +39,26 @@ def grouped() -> Iterator[None]:
         sdpa_attention.use_gqa_in_sdpa = original
 
 
+@contextlib.contextmanager
+def checking() -> Iterator[list[torch.Tensor]]:
+    """Conditions on traced values that a model checks, such as that each image has its tokens."""
+    conditions: list[torch.Tensor] = []
+    check, write = torch._check_tensor_all, torch.Tensor.__format__
+
+    def shown(tensor, spec):
+        try:
+            return write(tensor, spec)
+        except DataDependent:  # the text of an error that is not raised here
+            return "?"
+
+    patched: Any = torch
+    patched._check_tensor_all, patched.Tensor.__format__ = conditions.append, shown
+    try:
+        yield conditions
+    finally:
+        patched._check_tensor_all, patched.Tensor.__format__ = check, write
+
+
 class Runner(torch.nn.Module):
     """The calls that generation makes of ``module``."""
 
@@ -47,9 +67,15 @@ class Runner(torch.nn.Module):
         self.module = module
 
     def forward(self, what: str, **kwargs) -> Any:
-        """``what`` is the name of one of the methods below."""
-        with grouped():
-            return getattr(self, what)(**kwargs)
+        """``what`` is the name of one of the methods below; logits are NaN where a check fails."""
+        with grouped(), checking() as conditions:
+            out = getattr(self, what)(**kwargs)
+        if what not in ("prefill", "step"):
+            return out
+        logits, state = out
+        for condition in conditions:
+            logits = logits.masked_fill(~condition.all(), torch.nan)
+        return logits, state
 
     def encode(self, name: str, inputs: torch.Tensor, given: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the encoder's output among them."""

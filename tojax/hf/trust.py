@@ -66,17 +66,19 @@ def _ignores_rest(job: Any, plan: Plan) -> bool:
     if plan.cached:
         one, two = (job.prefill(plan, filler)[0] for filler in (0, 1))
     else:
-        one, two = (_first(job, plan, filler) for filler in (0, 1))
+        one, two = (first(job, plan, filler) for filler in (0, 1))
     return bool((np.asarray(one) == np.asarray(two)).all())
 
 
-def _first(job: Any, plan: Plan, filler: int = 0):
+def first(job: Any, plan: Plan, filler: int = 0):
     """The logits after the prompt."""
     logits, stays, carry = job.prefill(plan)
     if logits is not None:
         return logits
     ids = job.start(filler)["ids"]
-    return _logits(job, plan, ids, job.length, stays, carry["state"])
+    logits = _logits(job, plan, ids, job.length, stays, carry["state"])
+    job.check(logits)
+    return logits
 
 
 def _logits(job: Any, plan: Plan, ids, at: int, stays, state):
@@ -87,7 +89,7 @@ def _logits(job: Any, plan: Plan, ids, at: int, stays, state):
 def _equals_literal(job: Any, plan: Plan) -> bool:
     """Whether the first two logits are those of a text that grows."""
     want = Literal(job.model, job.asked.ids, job.given, job.asked.encoder, job.plan)
-    if not _close(job, want.logits, _first(job, plan)):
+    if not _close(job, want.logits, first(job, plan)):
         return False
     _, stays, carry = job.prefill(plan)
     ids = job.start()["ids"]

@@ -1,0 +1,137 @@
+"""Text from pictures and words: token for token what transformers gives."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+import torch
+import transformers as t
+
+import tojax
+from tests.hf import tiny
+from tojax.errors import WrongArguments
+
+TEXT = tiny.DECODER | dict(vocab_size=120, max_position_embeddings=128)
+PICTURE = 100
+MROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
+QWEN = dict(
+    text_config=TEXT | dict(rope_parameters=MROPE),
+    image_token_id=PICTURE,
+    video_token_id=101,
+    vision_start_token_id=102,
+    vision_end_token_id=103,
+)
+PATCHES = dict(
+    depth=2, hidden_size=32, num_heads=4, patch_size=4, spatial_merge_size=2, temporal_patch_size=2
+)
+
+
+def llava():
+    """One picture of 16 tokens in each of two prompts."""
+    config = t.LlavaConfig(
+        text_config=t.LlamaConfig(**TEXT),
+        vision_config=t.CLIPVisionConfig(**tiny.VISION),
+        image_token_index=PICTURE,
+        vision_feature_layer=-1,
+    )
+    words = tiny.ids(6, 2)
+    ids = torch.cat([words[:, :2], torch.full((2, 16), PICTURE), words[:, 2:]], 1)
+    inputs = {"input_ids": ids, "pixel_values": tiny.noise(2, 3, 32, 32)}
+    return t.LlavaForConditionalGeneration(config), inputs
+
+
+def grids():
+    """Two prompts of different lengths with pictures of different sizes."""
+    grid = torch.tensor([[1, 4, 6], [1, 4, 4]])
+    words, rows = tiny.ids(9, 1)[0], []
+    for count, parts in ((9, 6), (5, 4)):
+        picture = torch.tensor([102, *[PICTURE] * parts, 103])
+        rows.append(torch.cat([words[:2], picture, words[2:count]]))
+    size = max(map(len, rows))
+    left = lambda row: torch.nn.functional.pad(row, (size - len(row), 0))
+    ids = torch.stack([left(row) for row in rows])
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.stack([left(torch.ones_like(row)) for row in rows]),
+        "pixel_values": tiny.noise(int(grid.prod(1).sum()), 3 * 2 * 4 * 4),
+        "image_grid_thw": grid,
+        "mm_token_type_ids": (ids == PICTURE).long(),
+    }
+
+
+def qwen2():
+    vision = PATCHES | dict(embed_dim=32, mlp_ratio=2)
+    config = t.Qwen2VLConfig(**QWEN, vision_config=vision)
+    return t.Qwen2VLForConditionalGeneration(config), grids()
+
+
+def qwen25():
+    vision = PATCHES | dict(
+        out_hidden_size=32, intermediate_size=48, window_size=16, fullatt_block_indexes=[1]
+    )
+    config = t.Qwen2_5_VLConfig(**QWEN, vision_config=vision)
+    return t.Qwen2_5_VLForConditionalGeneration(config), grids()
+
+
+@functools.cache
+def built(make):
+    """(torch module, Model, inputs)."""
+    torch.manual_seed(0)
+    module, given = make()
+    with torch.no_grad():
+        for parameter in module.eval().parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    return module, tojax.from_torch(module), given
+
+
+def arrays(given):
+    return {k: v.numpy() for k, v in given.items()}
+
+
+@pytest.mark.parametrize("make", [llava, qwen2, qwen25])
+def test_pictures(make):
+    module, model, given = built(make)
+    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
+    want = module.generate(**given, **options).numpy()
+    got = tojax.generate(model, **arrays(given), **options)
+    np.testing.assert_array_equal(got, want)
+    other = given | {"pixel_values": 5 - given["pixel_values"]}
+    want = module.generate(**other, **options).numpy()
+    assert (np.asarray(got) != want).any()
+    np.testing.assert_array_equal(tojax.generate(model, **arrays(other), **options), want)
+
+
+def test_one_prompt_without_a_picture():
+    module, model, given = built(qwen2)
+    ids = given["input_ids"][1:, -4:]
+    want = module.generate(ids, max_new_tokens=5, do_sample=False).numpy()
+    np.testing.assert_array_equal(
+        tojax.generate(model, ids.numpy(), max_new_tokens=5, do_sample=False), want
+    )
+
+
+@pytest.mark.parametrize("make", [llava, qwen2])
+def test_as_many_tokens_as_parts_of_the_picture(make):
+    _, model, given = built(make)
+    ids = given["input_ids"].clone()
+    ids[0, (ids[0] == PICTURE).nonzero()[0]] = 7
+    with pytest.raises(WrongArguments, match="pixel_values"):
+        tojax.generate(model, **arrays(given | {"input_ids": ids}), max_new_tokens=3)
+
+
+def test_a_loop_with_pictures():
+    _, model, given = built(qwen2)
+    given = arrays(given)
+    options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
+    want = tojax.generate(model, **given, **options)
+    ids, mask = given.pop("input_ids"), given.pop("attention_mask")
+    logits, cache = model.cache(ids.shape[1] + 5).prefill(model.params, ids, mask, **given)
+
+    def step(carry, _):
+        logits, cache = carry
+        token = logits.argmax(-1)
+        return cache.step(model.params, token), token
+
+    tokens = jax.lax.scan(step, (logits, cache), length=5)[1]
+    np.testing.assert_array_equal(tokens.T, want[:, -5:])
