@@ -50,6 +50,21 @@ def test_sparse_tensors_are_refused_by_name():
         tojax.from_torch(lambda x: x.to_sparse())(np.eye(3))
 
 
+QUANTIZERS = {
+    "per_tensor": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize(),
+    "per_channel": lambda x: torch.quantize_per_channel(
+        x, torch.ones(3), torch.zeros(3), 0, torch.qint8
+    ),
+    "per_tensor_dynamic": lambda x: torch.quantize_per_tensor_dynamic(x, torch.qint8, False),
+}
+
+
+@pytest.mark.parametrize("name", QUANTIZERS)
+def test_quantized_tensors_are_refused_by_name(name):
+    with pytest.raises(Unsupported, match=f"quantize_{name}.* works on quantized tensors"):
+        tojax.from_torch(QUANTIZERS[name])(np.ones(3, np.float32))
+
+
 def test_tensor_split_reads_its_places_outside_jit():
     model = tojax.from_torch(lambda x, at: torch.tensor_split(x, at))
     assert [len(x) for x in model.apply({}, X, np.array([1]))] == [1, 2]

@@ -10,7 +10,7 @@ from types import FrameType
 import jax
 import torch
 
-from tojax.errors import ForwardFailed, MissingOps
+from tojax.errors import ForwardFailed, MissingOps, Unsupported
 from tojax.torch.schema import read, table
 
 HERE = Path(__file__).resolve().parents[1]
@@ -67,6 +67,28 @@ def failed(op, operands, error: Exception) -> ForwardFailed:
         why=f"its operands are {shapes}",
         do="check the shapes and dtypes of the model's inputs",
     )
+
+
+def refuse_kind(op) -> None:
+    """Raises Unsupported for operators on kinds of tensors that no lowering could make."""
+    for said, (kind, why, do) in KINDS.items():
+        if said in str(op):
+            raise Unsupported(f"{op} works on {kind} tensors", where=where(), why=why, do=do)
+
+
+KINDS = {
+    "sparse": (
+        "sparse",
+        "JAX arrays are dense, and torch's sparse layouts have no counterpart",
+        "keep the tensor dense",
+    ),
+    "aten.quantize_per_": (
+        "quantized",
+        "JAX has no dtype that carries a scale and a zero point",
+        "convert the model before it is quantized, or use torch.fake_quantize_per_tensor_affine "
+        "or torch.ops.quantized_decomposed",
+    ),
+}
 
 
 def missing_ops(ops: dict[str, torch._ops.OpOverload], places: dict[str, str]) -> MissingOps:

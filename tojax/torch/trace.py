@@ -24,7 +24,7 @@ from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError, Unsupported
+from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
 from tojax.torch import autocast, blame, strides, weights
 from tojax.torch.callback import call_torch
 from tojax.torch.calls import CONSTANTS, Call, call_of
@@ -203,13 +203,7 @@ class Trace(TorchDispatchMode):
         """Zeros of the right shape stand in for the result, so that one run finds all missing
         operators; or torch computes it.
         """
-        if "sparse" in str(op):
-            raise Unsupported(
-                f"{op} works on sparse tensors",
-                where=blame.where(),
-                why="JAX arrays are dense, and torch's sparse layouts have no counterpart",
-                do="keep the tensor dense",
-            )
+        blame.refuse_kind(op)
         if self.callback:
             call = call_of(op)
             return call_torch(op, args, kwargs, self.key(call) if call.random else None)

@@ -32,6 +32,7 @@ from tojax.torch.ops import (
     shape,
     sort,
     special,
+    vision,
     window,
 )
 
@@ -67,5 +68,6 @@ __all__ = [
     "shape",
     "sort",
     "special",
+    "vision",
     "window",
 ]

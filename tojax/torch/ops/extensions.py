@@ -2,7 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
+from tojax.errors import Unsupported
 from tojax.torch.schema import lowers
 
 
@@ -10,3 +13,35 @@ from tojax.torch.schema import lowers
 def grouped_mm_fallback(input, weight, offs):
     """``offs`` are the ends of the groups; ragged_dot leaves rows behind the last zero."""
     return jax.lax.ragged_dot(input, weight, jnp.diff(offs, prepend=0).astype(jnp.int32))
+
+
+@lowers("torchaudio.forced_align")
+def forced_align(log_probs, targets, input_lengths, target_lengths, blank):
+    """(the most likely path, log_probs); whether there is one depends on the targets' values."""
+    told, count = np.asarray(targets)[0], targets.shape[1]
+    least = count + (told[1:] == told[:-1]).sum()
+    if len(targets) != 1 or not 0 < least <= log_probs.shape[1]:
+        raise _no_path(count, log_probs.shape[1], least)
+    labels = jnp.full(2 * count + 1, blank, told.dtype).at[1::2].set(told)
+    skips = jnp.zeros(len(labels), bool).at[3::2].set(told[1:] != told[:-1])
+    frames = lax.stop_gradient(log_probs)[0][:, labels]
+    before = lambda x, by: jnp.concatenate([jnp.full(by, -jnp.inf, x.dtype), x[:-by]])
+
+    def forward(score, frame):
+        one, two = before(score, 1), jnp.where(skips, before(score, 2), -jnp.inf)
+        step = jnp.where((two > one) & (two > score), 2, jnp.where(one > score, 1, 0))
+        return jnp.choose(step, [score, one, two], mode="clip") + frame, step
+
+    start = jnp.where(jnp.arange(len(labels)) < 2, frames[0], -jnp.inf)
+    score, steps = lax.scan(forward, start, frames[1:])
+    last = jnp.where(score[-1] > score[-2], len(labels) - 1, len(labels) - 2)
+    first, path = lax.scan(lambda at, step: (at - step[at], at), last, steps, reverse=True)
+    return labels[jnp.append(first, path)][None], log_probs
+
+
+def _no_path(count, frames, least) -> Unsupported:
+    return Unsupported(
+        f"forced_align of {count} targets to {frames} frames",
+        why=f"torchaudio aligns one sequence, and these targets need at least {least} frames",
+        do="call it for each sequence, with at least one target and that many frames",
+    )

@@ -1,0 +1,183 @@
+"""torchvision's operators, by name: boxes, regions of interest, deformable convolution."""
+
+import contextlib
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tojax.torch.ops._operands import default_int, wide
+from tojax.torch.ops.sort import sort
+from tojax.torch.schema import lowers
+
+
+@lowers("torchvision.nms")
+def nms(dets, scores, iou_threshold):
+    """As many indices as boxes stay, so their values must be known."""
+    if not len(dets):
+        return jnp.zeros(0, default_int())
+    order = sort(lax.stop_gradient(scores), 0, True)[1]
+    boxes = lax.stop_gradient(dets)[order]
+    low, high = boxes[:, :2], boxes[:, 2:]
+    area, rank = jnp.prod(high - low, 1), jnp.arange(len(boxes))
+    limit = np.asarray(iou_threshold, boxes.dtype)  # torch compares with a double
+    limit = np.nextafter(limit, -np.inf) if float(limit) > iou_threshold else limit
+
+    def visit(i, stay):
+        sides = jnp.maximum(jnp.minimum(high, high[i]) - jnp.maximum(low, low[i]), 0)
+        shared = sides[:, 0] * sides[:, 1]
+        return stay & ~(stay[i] & (rank > i) & (shared / (area[i] + area - shared) > limit))
+
+    stay = lax.fori_loop(0, len(boxes), visit, jnp.ones(len(boxes), bool))
+    return order[stay].astype(default_int())
+
+
+def samples(start, extent, bins, ratio, length):
+    """Along one axis, [region, bin * sample]: two (place, weight) between which each sample lies,
+    and the number of samples in a bin. Without a ratio the values decide how many there are.
+    """
+    count = ratio if ratio > 0 else np.ceil(extent / bins)
+    most = ratio if ratio > 0 else int(count.max(initial=0))
+    step, place = (extent / bins)[:, None, None], jnp.arange(most)
+    count = jnp.broadcast_to(count, extent.shape)[:, None, None]
+    at = start[:, None, None] + jnp.arange(bins)[:, None] * step + (place + 0.5) * step / count
+    there = (place < count) & (at >= -1) & (at <= length)
+    at = jnp.clip(jnp.where(there, at, 0), 0, length - 1)
+    low = jnp.floor(at)
+    taps = [(low, 1 - at + low), (jnp.minimum(low + 1, length - 1), at - low)]
+    flat = lambda x: x.reshape(len(start), bins * most)
+    return [(flat(p).astype(int), flat(jnp.where(there, w, 0))) for p, w in taps], count[:, 0, 0]
+
+
+def region_means(sheets, batch, start, extent, bins, ratio, least):
+    """[region, channel, *bins]: means of interpolated samples; ``sheets`` are [batch, channel,
+    *bins or 1 and 1, height, width].
+    """
+    ys, county = samples(start[:, 1], extent[:, 1], bins[0], ratio, sheets.shape[4])
+    xs, countx = samples(start[:, 0], extent[:, 0], bins[1], ratio, sheets.shape[5])
+    each = [ys[0][0].shape[1] // bins[0], xs[0][0].shape[1] // bins[1]]
+    row, column = (np.arange(b * e) // max(e, 1) for b, e in zip(bins, each, strict=True))
+    row, column = row[:, None] % sheets.shape[2], column % sheets.shape[3]
+    out = 0
+    for (y, v), (x, w) in itertools.product(ys, xs):
+        taken = sheets[batch[:, None, None], :, row, column, y[:, :, None], x[:, None, :]]
+        out = out + taken * (v[:, :, None] * w[:, None, :])[..., None]
+    out = out.reshape(len(start), bins[0], each[0], bins[1], each[1], -1).sum((2, 4))
+    out = out / jnp.maximum(county * countx, least)[:, None, None, None]
+    return jnp.moveaxis(out, -1, 1)
+
+
+def regions(rois, spatial_scale, ratio=1):
+    """(index in the batch, starts, ends), x before y; they have no gradient."""
+    rois = lax.stop_gradient(wide(rois))
+    rois = rois if ratio > 0 else np.asarray(rois)
+    ends = rois[:, 1:] * spatial_scale
+    return rois[:, 0].astype(int), ends[:, :2], ends[:, 2:]
+
+
+@lowers("torchvision.roi_align")
+def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
+    batch, start, end = regions(rois, spatial_scale, sampling_ratio)
+    start, end = start - 0.5 * aligned, end - 0.5 * aligned
+    extent = end - start if aligned else (end - start).clip(1)
+    sheets, bins = wide(input)[:, :, None, None], (pooled_height, pooled_width)
+    out = region_means(sheets, batch, start, extent, bins, sampling_ratio, 1)
+    return out.astype(input.dtype)
+
+
+def per_bin(channels, regions, bins):
+    """The channel that each result of a position-sensitive pooling reads, int32."""
+    own = np.arange(channels, dtype=np.int32).reshape(-1, *bins)
+    return jnp.broadcast_to(own, (regions, *own.shape))
+
+
+@lowers("torchvision.ps_roi_align")
+def ps_roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio):
+    """Each bin has its own channels; a region without extent gives NaN."""
+    batch, start, end = regions(rois, spatial_scale, sampling_ratio)
+    start, end = start - 0.5, end - 0.5
+    bins = pooled_height, pooled_width
+    sheets = wide(input).reshape(len(input), -1, *bins, *input.shape[2:])
+    out = region_means(sheets, batch, start, end - start, bins, sampling_ratio, -np.inf)
+    return out.astype(input.dtype), per_bin(input.shape[1], len(rois), bins)
+
+
+def windows(first, last, bins, length):
+    """Which places lie in which bin along one axis: [region, bin, length]. The divisor is no
+    constant and no scalar: XLA would multiply by its rounded inverse, and a bin's end may move.
+    """
+    number, place = jnp.arange(bins + 1), jnp.arange(length)
+    step = jnp.maximum(last - first + 1, 1) / jnp.where(first == first, bins, np.nan)
+    ends = number * step[:, None]
+    low, high = jnp.floor(ends[:, :-1]) + first[:, None], jnp.ceil(ends[:, 1:]) + first[:, None]
+    return (place >= low[..., None]) & (place < high[..., None])
+
+
+def windows_of(rois, spatial_scale, bins, sizes):
+    """(index in the batch, rows of the bins, columns of the bins); of known regions worked out one
+    operator at a time, for XLA folds what it knows.
+    """
+    known = not isinstance(rois, jax.core.Tracer)
+    with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
+        batch, *ends = regions(rois, spatial_scale)
+        first, last = (lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO) for x in ends)
+        along = [windows(first[:, 1 - i], last[:, 1 - i], bins[i], sizes[i]) for i in (0, 1)]
+        return batch, *along
+
+
+@lowers("torchvision.roi_pool")
+def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
+    """(maxima, their places or -1); an empty bin gives 0, NaN counts as nothing."""
+    sizes, bins = input.shape[2:], (pooled_height, pooled_width)
+    batch, rows, columns = windows_of(rois, spatial_scale, bins, sizes)
+    lowest, values = np.finfo(np.float32).min, lax.stop_gradient(wide(input))
+    values = jnp.where(values > lowest, values, lowest)
+
+    def places(region):
+        index, rows, columns = region
+        x = jnp.where(columns[:, None], values[index, :, None], lowest)  # channel, bin, row, column
+        best = jnp.where(rows[:, None], jnp.max(x, -1)[:, None], lowest)  # channel, bin, bin, row
+        row = jnp.argmax(best, -1)
+        column = jnp.take_along_axis(jnp.argmax(x, -1)[:, None], row[..., None], -1)[..., 0]
+        return jnp.where(jnp.max(best, -1) > lowest, row * sizes[1] + column, -1)
+
+    place = lax.map(places, (batch, rows, columns)).astype(np.int32)
+    flat = input.reshape(*input.shape[:2], math.prod(sizes))
+    channel = jnp.arange(input.shape[1])[:, None, None]
+    out = flat[batch[:, None, None, None], channel, jnp.maximum(place, 0)]
+    some = jnp.any(rows, -1)[:, None, :, None] & jnp.any(columns, -1)[:, None, None, :]
+    return jnp.where(place >= 0, out, jnp.where(some, lowest, 0).astype(out.dtype)), place
+
+
+def between(at, size):
+    """The two (place, weight) around each coordinate; a place beyond the ends is -1."""
+    low = jnp.floor(at)
+    for place, weight in ((low, low + 1 - at), (low + 1, at - low)):
+        yield jnp.where((place >= 0) & (place < size), place, -1).astype(int), weight
+
+
+@lowers("torchvision.deform_conv2d")
+def deform_conv2d(
+    input, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
+    groups, offset_groups, use_mask,
+):  # fmt: skip
+    """A matmul over elements gathered at offsets (y, x), a pair for each place of the kernel."""
+    (batch, channels, *sizes), kernel, out = input.shape, weight.shape[2:], offset.shape[2:]
+    rows = np.arange(kernel[0])[:, None] * dilation_h - pad_h + np.arange(out[0]) * stride_h
+    columns = np.arange(kernel[1])[:, None] * dilation_w - pad_w + np.arange(out[1]) * stride_w
+    offset = wide(offset).reshape(batch, offset_groups, *kernel, 2, *out)
+    y, x = offset[:, :, :, :, 0] + rows[:, None, :, None], offset[:, :, :, :, 1] + columns[:, None]
+    flat = wide(input).reshape(batch, offset_groups, -1, math.prod(sizes))
+    line, taken = (batch, offset_groups, 1, math.prod(kernel) * math.prod(out)), 0
+    for (i, v), (j, w) in itertools.product(between(y, sizes[0]), between(x, sizes[1])):
+        place = jnp.where((i < 0) | (j < 0), flat.shape[-1], i * sizes[1] + j).reshape(line)
+        value = jnp.take_along_axis(flat, place, -1, mode="fill", fill_value=0)
+        taken += value * (v * w).reshape(line)
+    taken = taken * wide(mask).reshape(line) if use_mask else taken
+    taken = taken.reshape(batch, groups, channels // groups, math.prod(kernel), math.prod(out))
+    weight = wide(weight).reshape(groups, -1, channels // groups, math.prod(kernel))
+    result = jnp.einsum("ngckp,gock->ngop", taken, weight).reshape(batch, -1, *out)
+    return (result + wide(bias)[:, None, None]).astype(input.dtype)
