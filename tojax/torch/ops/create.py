@@ -153,3 +153,15 @@ def diag_embed(self, offset, dim1, dim2):
     pads = [(0, 0, 0)] * (self.ndim - 1) + [(max(-offset, 0), max(offset, 0), 0), (0, 0, 0)]
     square = lax.pad(rows, self.dtype.type(0), pads)
     return jnp.moveaxis(square, (-2, -1), (dim1, dim2))
+
+
+@lowers(aten._new_zeros_with_same_feature_meta)
+def zeros_for_tangents(self, other, self_num_batch_dims):
+    """torch.func's forward mode: shaped as ``other``, behind the batch dimensions of ``self``."""
+    return jnp.zeros(self.shape[:self_num_batch_dims] + other.shape, self.dtype)
+
+
+@lowers(aten._has_same_storage_numel)
+def has_same_storage_numel(self, other):
+    """An array is all of its memory."""
+    return self.size == other.size

@@ -1,0 +1,119 @@
+"""Resizing, sampling on grids, and windows as columns: values and gradients of every mode."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tojax
+from tests.tolerance import assert_close
+
+RNG = np.random.default_rng(0)
+normal = lambda *shape: RNG.standard_normal(shape).astype(np.float32)
+
+
+def same(function, *arrays):
+    """Outputs, and gradients of a weighted sum, in one compiled program."""
+    tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
+    want = function(*tensors)
+    weight = np.cos(np.arange(want.numel(), dtype=np.float32)).reshape(want.shape)
+    grads = torch.autograd.grad((want * torch.from_numpy(weight)).sum(), tensors)
+    model = tojax.from_torch(function)
+
+    def loss(arrays):
+        out = model.apply({}, *arrays)
+        return (out * weight).sum(), out
+
+    got_grads, got = jax.jit(jax.grad(loss, has_aux=True))(list(arrays))
+    assert_close(got, want, reduction=64)
+    assert_close(got_grads, list(grads), reduction=1024)
+
+
+IMAGES = {3: normal(2, 2, 7), 4: normal(2, 2, 5, 7), 5: normal(1, 2, 4, 5, 3)}
+MODES = {
+    "nearest": IMAGES,
+    "nearest-exact": IMAGES,
+    "area": IMAGES,
+    "linear": [3],
+    "bilinear": [4],
+    "trilinear": [5],
+    "bicubic": [4],
+}
+SIZES = {
+    "larger": {"size": 9},
+    "smaller": {"size": 3},
+    "one": {"size": 1},
+    "factor": {"scale_factor": 1.7},
+    "a small factor": {"scale_factor": 0.6},
+    "a factor worked out again": {"scale_factor": 1.7, "recompute_scale_factor": True},
+}
+RESIZES = {
+    f"{mode} {rank}d, {name}": (rank, {"mode": mode, **size})
+    for mode, ranks in MODES.items()
+    for rank, (name, size) in itertools.product(ranks, SIZES.items())
+}
+RESIZES |= {
+    f"{name}, corners": (rank, {**size, "align_corners": True})
+    for name, (rank, size) in RESIZES.items()
+    if "linear" in name or "cubic" in name
+}
+RESIZES |= {
+    f"{name}, antialias": (rank, {**size, "antialias": True})
+    for name, (rank, size) in RESIZES.items()
+    if size["mode"] in ("bilinear", "bicubic")
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_interpolate(mode):
+    cases = {name: case for name, case in RESIZES.items() if case[1]["mode"] == mode}
+    for rank in MODES[mode]:
+        chosen = [options for r, options in cases.values() if r == rank]
+
+        def every(x, chosen=chosen):
+            return torch.cat([F.interpolate(x, **options).flatten() for options in chosen])
+
+        same(every, IMAGES[rank])
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_sample(padding, corners):
+    def every(x, grid, *volume):
+        how = {"padding_mode": padding, "align_corners": corners}
+        modes = ["bilinear", "nearest", "bicubic"]
+        planes = [F.grid_sample(x, grid, mode=mode, **how) for mode in modes]
+        solids = [F.grid_sample(*volume, mode=mode, **how) for mode in modes[:2]]
+        return torch.cat([y.flatten() for y in planes + solids])
+
+    grids = 1.5 * normal(2, 6, 4, 2), 1.5 * normal(1, 3, 4, 2, 3)
+    same(every, IMAGES[4], grids[0], IMAGES[5], grids[1])
+
+
+@pytest.mark.parametrize("corners", [False, True])
+def test_affine_grid(corners):
+    flat = lambda theta: F.affine_grid(theta, [2, 1, 3, 4], align_corners=corners)
+    same(flat, normal(2, 2, 3))
+    same(
+        lambda theta: F.affine_grid(theta, [1, 1, 2, 2, 3], align_corners=corners), normal(1, 3, 4)
+    )
+
+
+WINDOWS = {
+    "plain": {"kernel_size": 2},
+    "all": {"kernel_size": (2, 3), "dilation": (2, 1), "padding": (1, 2), "stride": (2, 1)},
+    "with gaps": {"kernel_size": 2, "stride": 3},
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_fold_and_unfold(name):
+    windows, image = WINDOWS[name], IMAGES[4]
+    columns = F.unfold(torch.tensor(image), **windows)
+    same(lambda x: F.unfold(x, **windows), image)
+    same(lambda x: F.fold(x, image.shape[2:], **windows), columns.numpy())
+    same(lambda x: F.unfold(x, **windows), image[0])
+    same(lambda x: F.fold(x, image.shape[2:], **windows), columns[0].numpy())
