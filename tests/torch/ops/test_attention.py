@@ -81,6 +81,18 @@ def test_batch_dimensions_broadcast():
     same(attend, Q[0, 0], K[0, 0], V[0, 0])
 
 
+@pytest.mark.parametrize("batch", [(), (4,), (2, 4), (3, 1, 2)], ids=str)
+def test_dimensions(batch):
+    """Also where there are more queries than keys, and with a scale."""
+    arrays = [RNG.standard_normal((*batch, n, 8)).astype(np.float32) for n in (7, 5, 5)]
+    mask = RNG.standard_normal((7, 5)).astype(np.float32)
+    mask[3] = -np.inf
+    attend = F.scaled_dot_product_attention
+    same(lambda *qkv: attend(*qkv, is_causal=True, scale=0.5), *arrays)
+    same(lambda *qkv: attend(*qkv, attn_mask=torch.tensor(mask), scale=2.0), *arrays)
+    same(lambda *qkv: attend(*qkv, attn_mask=torch.tensor(mask > -0.3)), *arrays)
+
+
 def test_causal_with_a_mask_is_refused():
     model = tojax.from_torch(
         lambda q, m: F.scaled_dot_product_attention(q, q, q, m, is_causal=True)
