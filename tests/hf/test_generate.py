@@ -221,6 +221,28 @@ def test_a_generation_config_holds_options():
     assert got.shape[1] <= ids.shape[1] + 7 < free.shape[1]
 
 
+def test_chats_are_streamed(capsys):
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
+
+    folder = "examples/tiny-llama"
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}"
+    module = AutoModelForCausalLM.from_pretrained(folder)
+    model, options = tojax.from_torch(module), dict(max_new_tokens=9, do_sample=False)
+    chats = [[{"role": "user", "content": text}] for text in ("Hello", "Print a list")]
+    asked = dict(padding=True, return_dict=True)
+    prompts = tokenizer.apply_chat_template(chats, return_tensors="np", **asked)
+    torched = tokenizer.apply_chat_template(chats, return_tensors="pt", **asked)
+    got = tojax.generate(model, **prompts, **options)
+    np.testing.assert_array_equal(got, module.generate(**torched, **options).numpy())
+    one = {k: v[1:] for k, v in prompts.items()}
+    capsys.readouterr()
+    streamer = TextStreamer(tokenizer, skip_prompt=True)
+    ids = tojax.generate(model, **one, streamer=streamer, **options)
+    new = tokenizer.decode(ids[0, one["input_ids"].shape[1] :].tolist())
+    assert capsys.readouterr().out.strip() == new.strip() != ""
+
+
 def test_stop_strings():
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

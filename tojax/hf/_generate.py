@@ -100,6 +100,18 @@ def generate(
       >>> model = tojax.from_pretrained("examples/tiny-llama")
       >>> tojax.generate(model, np.array([[1, 2, 3]]), max_new_tokens=4, eos_token_id=-1).shape
       (1, 7)
+
+      Chats, several at once; ``.tolist()`` because tokenizers do not read JAX arrays:
+
+      >>> from transformers import AutoTokenizer
+      >>> tokenizer = AutoTokenizer.from_pretrained("examples/tiny-llama", padding_side="left")
+      >>> tokenizer.chat_template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+      >>> chats = [[{"role": "user", "content": text}] for text in ("Hello", "Print a list")]
+      >>> options = {"padding": True, "return_dict": True, "return_tensors": "np"}
+      >>> prompts = tokenizer.apply_chat_template(chats, **options)
+      >>> ids = tojax.generate(model, **prompts, max_new_tokens=8)
+      >>> len(tokenizer.batch_decode(ids[:, prompts["input_ids"].shape[1] :].tolist()))
+      2
     """
     module = language_model(model, options)
     if called := sorted(CALLED & {k for k, v in options.items() if v is not None}):
