@@ -8,6 +8,7 @@ import torch
 
 import tojax
 from tests.tolerance import assert_close
+from tojax.errors import Unsupported
 
 X = np.linspace(-2, 2, 6, dtype=np.float32)
 
@@ -75,3 +76,73 @@ def test_outside_a_trace_torch_is_untouched():
     x = torch.ones(2, requires_grad=True)
     rounding(x).sum().backward()
     assert_close(x.grad, np.full(2, 4.0, np.float32))
+
+
+class Triple(torch.autograd.Function):
+    """Its gradient is not that of its forward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.round()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 3
+
+
+triple = Triple.apply  # bound before any trace, as most code does
+
+
+@pytest.mark.parametrize("function", [triple, torch.vmap(triple)], ids=["plain", "vmap"])
+def test_its_backward_counts_under_another_name_and_in_vmap(function):
+    x = X.reshape(2, 3)
+    model = tojax.from_torch(lambda x: function(x))
+    assert_close(model(x), np.round(x))
+    assert_close(jax.grad(lambda x: model.apply({}, x).sum())(x), np.full_like(x, 3))
+
+
+def test_inside_grad_is_refused():
+    model = tojax.from_torch(lambda x: torch.func.grad(lambda y: triple(y).sum())(x))
+    with pytest.raises(Unsupported, match=r"torch\.func"):
+        model(X)
+
+
+def test_an_output_that_is_no_tensor():
+    class Pair(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return "name", x * 2
+
+        @staticmethod
+        def backward(ctx, nothing, grad):
+            assert nothing is None
+            return grad * 5
+
+    def function(x):
+        name, y = Pair.apply(x)
+        assert name == "name"
+        return y
+
+    model = tojax.from_torch(function)
+    assert_close(jax.grad(lambda x: model.apply({}, x).sum())(X), np.full_like(X, 5))
+
+
+def test_index_inside_vmap():
+    """transformers' masks read a padding mask so."""
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    def function(x):
+        at = torch.arange(3)
+        row = torch.vmap(lambda i, j: x[i, j] > 0, (None, 0))
+        with TransformGetItemToIndex():
+            return torch.vmap(row, (0, None))(at, at)
+
+    x = np.arange(9, dtype=np.float32).reshape(3, 3) - 4
+    model = tojax.from_torch(function)
+    np.testing.assert_array_equal(jax.jit(lambda x: model.apply({}, x))(x), x > 0)

@@ -71,10 +71,22 @@ def inner_vmap_of_grad(x):
     return torch.vmap(torch.func.grad(lambda a: (a**3).sum()))(x)
 
 
+def vmap_of_constants(x):
+    at = torch.arange(4)
+    row = torch.vmap(lambda i, j: torch.div(i, 2, rounding_mode="trunc") >= 1, (None, 0))
+    return torch.vmap(row, (0, None))(at, at) * torch.vmap(lambda _: torch.ones(4))(at) * x[:1]
+
+
+def selected_by_like(x):
+    keep = torch.full_like(x, True).bool()
+    keep[1, torch.arange(2)] = False
+    return x[keep & x.new_ones(3, 4, dtype=torch.bool)]
+
+
 @pytest.mark.parametrize(
     "function",
     [view_of_view, slice_assignment, mask_assignment, out_argument, chain_of_writes, constants,
-     inner_grad, inner_vmap, inner_vmap_of_grad],
+     inner_grad, inner_vmap, inner_vmap_of_grad, vmap_of_constants, selected_by_like],
     ids=lambda f: f.__name__,
 )  # fmt: skip
 def test_same_as_torch(function):
@@ -186,6 +198,15 @@ for _name in ("alpha", "beta"):
 class Odd(torch.nn.Module):
     def forward(self, x):
         return torch.ops.tojax_test.alpha(x) + torch.ops.tojax_test.beta(x, 3.0)
+
+
+def test_messages_may_name_traced_tensors():
+    seen = []
+    model = tojax.from_torch(
+        lambda x: (seen.append(f"{x.sum()}, {x[0]!r}, {torch.ones(())}"), x)[1]
+    )
+    jax.jit(lambda x: model.apply({}, x))(X)
+    assert seen == ["<torch.float32 [], traced>, <torch.float32 [4], traced>, 1.0"]
 
 
 def test_all_missing_ops_at_once():

@@ -1,8 +1,9 @@
 """What torch code does to tensors above functionalization that the dispatcher cannot serve.
 
 Reads of memory (``tolist``, ``numpy``) give the values of constants and DataDependent for traced
-tensors; torch tensors from outside the trace become constants that may be written to; a write
-inside ``no_grad`` changes a value and leaves its gradient alone, as it does in torch.
+tensors; lists that hold tensors are stacked; torch tensors from outside the trace become constants
+that may be written to; a write inside ``no_grad`` changes a value and leaves its gradient alone, as
+it does in torch.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from torch._functorch.autograd_function import custom_function_call
 from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
-from tojax.torch import autocast
+from tojax.torch import autocast, nested
 from tojax.torch.control import higher_order
 from tojax.torch.detached import Detached
 from tojax.torch.indexing import GET, SET, Picked, traced_index
 from tojax.torch.tensor import JaxTensor
 
 SPLITS = {torch.tensor_split, torch.Tensor.tensor_split}
+SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -40,17 +43,25 @@ class ConstantsMode(TorchFunctionMode):
         self.trace.autocast = autocast.active()
         if func in READS:
             return self.read(func, args, kwargs)
-        if isinstance(func, HigherOrderOperator):
+        if func in SHOWS and self.traced(args[0]):
+            return f"<{args[0].dtype} {list(args[0].shape)}, traced>"  # in a message, no number
+        if isinstance(func, HigherOrderOperator) and not vmapped_function(func):
             return higher_order(self, func, args, kwargs)
         if func is torch.nn.functional.dropout and not _argument(args, kwargs, 2, "training", True):
             return args[0]  # the input itself, which later writes reach
         if func in SPLITS and len(args) > 1 and isinstance(args[1], torch.Tensor):
             at = self.read(torch.Tensor.tolist, args[1:2], {})
             args = (args[0], at, *args[2:])
+        if func in nested.MAKERS and args and nested.holds_tensors(args[0]):
+            with self:
+                return nested.stacked(*args, **kwargs)
         for value in args:
             if isinstance(value, torch.Tensor) and not torch._is_functional_tensor(value):
                 args = tuple(self.constant(a) if isinstance(a, torch.Tensor) else a for a in args)
                 break
+        if func in (GET, SET):
+            with self:
+                args = (args[0], nested.index_of(args[1]), *args[2:])
         if func in (GET, SET) and traced_index(args, self.inner):
             with self:
                 return (self.picked.get if func is GET else self.picked.put)(*args)
@@ -91,10 +102,15 @@ class ConstantsMode(TorchFunctionMode):
         tensor = self.inner(args[0])
         if not isinstance(tensor, JaxTensor):
             return func(tensor, *args[1:], **kwargs)
-        if isinstance(tensor.array, jax.core.Tracer):
+        if self.traced(tensor):
             raise self.trace.data_dependent(f"Tensor.{func.__name__}", [tensor])
         values = np.asarray(tensor.array)
         return values.tolist() if func is torch.Tensor.tolist else values
+
+    def traced(self, tensor) -> bool:
+        """Whether only the compiled program knows the values."""
+        held = self.inner(tensor)
+        return isinstance(held, JaxTensor) and isinstance(held.array, jax.core.Tracer)
 
     def write(self, func, args, kwargs) -> Any:
         """A write that autograd does not see."""
@@ -103,6 +119,13 @@ class ConstantsMode(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             self.trace.writing = False
+
+
+def vmapped_function(func) -> bool:
+    """Whether torch itself serves a custom function, which it can inside ``torch.vmap`` alone."""
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    vmap = torch._C._functorch.TransformType.Vmap
+    return func is custom_function_call and all(x.key() == vmap for x in levels)
 
 
 def _argument(args, kwargs, place: int, name: str, default: Any) -> Any:

@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tojax.dtypes import is_float
 from tojax.errors import Unsupported
 from tojax.torch.tensor import JaxTensor
 
-APPLY = torch.autograd.Function.__dict__["apply"]
+OWNER = torch.autograd.function._SingleLevelFunction  # also called by an ``apply`` kept from before
 
 
 class Context:
@@ -63,7 +63,7 @@ def custom_gradients(
         leaves, structure = tree_flatten(args)
         places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         if kwargs or not active() or not places:
-            return APPLY.__func__(cls, *args, **kwargs)
+            return super(OWNER, cls).apply(*args, **kwargs)
         tensors = [leaves[i] for i in places]
         wrap = lambda arrays: [lift(JaxTensor(a, t.dtype)) for a, t in zip(arrays, tensors)]
         shape_of: list[Any] = []
@@ -81,17 +81,18 @@ def custom_gradients(
             else:
                 out = cls.forward(*inputs)
                 cls.setup_context(ctx, inputs, out)
-            shape_of[:] = [tree_map_only(torch.Tensor, lambda t: t.dtype, out)]
-            return tree_map_only(torch.Tensor, array_of, out), ctx
+            flat, spec = tree_flatten(out)
+            shape_of[:] = [[x.dtype if isinstance(x, torch.Tensor) else x for x in flat], spec]
+            return [array_of(x) for x in flat if isinstance(x, torch.Tensor)], ctx
 
         given = leaves, places, structure
         return _call(cls, forward, tensors, given, shape_of, enter, array_of, lift, branch())
 
-    torch.autograd.Function.apply = classmethod(apply)
+    OWNER.apply = classmethod(apply)
     try:
         yield
     finally:
-        torch.autograd.Function.apply = APPLY
+        del OWNER.apply
 
 
 def _call(cls, forward, tensors, given, shape_of, enter, array_of, lift, keys):
@@ -121,8 +122,12 @@ def _call(cls, forward, tensors, given, shape_of, enter, array_of, lift, keys):
             ]
             ctx = Context()
             vars(ctx).update(tree_unflatten(held, spec))
-            incoming = jax.tree.leaves(cotangents, is_leaf=lambda x: x is None)
-            incoming = [lift(JaxTensor(g)) if is_float(g.dtype) else None for g in incoming]
+            given_back = iter(cotangents)
+            incoming = [
+                next(given_back) if isinstance(x, torch.dtype) else None for x in shape_of[0]
+            ]
+            wanted = lambda g: g is not None and is_float(g.dtype)
+            incoming = [lift(JaxTensor(g)) if wanted(g) else None for g in incoming]
             grads = cls.backward(ctx, *incoming)
             grads = grads if isinstance(grads, tuple) else (grads,)
             grads = _of_tensors(grads, *given)
@@ -131,9 +136,11 @@ def _call(cls, forward, tensors, given, shape_of, enter, array_of, lift, keys):
     function = jax.custom_vjp(primal)
     function.defvjp(fwd, bwd)
     out = function(keys, *[array_of(t) for t in tensors])
-    dtypes = tree_flatten(shape_of[0])[0]
-    wrapped = [lift(JaxTensor(x, d)) for x, d in zip(jax.tree.leaves(out), dtypes)]
-    return tree_unflatten(wrapped, tree_flatten(shape_of[0])[1])
+    rest = iter(out)
+    leaves = [
+        lift(JaxTensor(next(rest), x)) if isinstance(x, torch.dtype) else x for x in shape_of[0]
+    ]
+    return tree_unflatten(leaves, shape_of[1])
 
 
 def _of_tensors(grads, leaves, places, structure):

@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.modules import batchnorm, transformer
 
+from tojax.errors import DataDependent
 from tojax.torch import distributions
 from tojax.torch.control import checkpoint
 
@@ -59,6 +60,12 @@ def is_dynamo_compiling(original):
     return original() or asking.startswith(("torch._higher_order_ops", "torch.nn.attention"))
 
 
+def check_tensor_all_with(original, error_type, cond, message=None):
+    """torch reads the condition; where it is traced, the check is left out."""
+    with contextlib.suppress(DataDependent):
+        original(error_type, cond, message)
+
+
 # Whoever imported torch's checkpoint by name gets to this attribute of it, too.
 CHECKPOINT = torch.utils.checkpoint.checkpoint.__wrapped__
 
@@ -92,6 +99,7 @@ PATCHES: list[tuple[object, str, Callable]] = [
     (batchnorm._BatchNorm, "forward", batch_norm),
     (F, "gaussian_nll_loss", gaussian_nll_loss),
     (torch.compiler, "is_dynamo_compiling", is_dynamo_compiling),
+    (torch, "_check_tensor_all_with", check_tensor_all_with),
     (CHECKPOINT, "__dynamo_disable", checkpoint),
     (F, "rrelu_", rrelu_),
     (torch, "rrelu_", rrelu_),

@@ -45,6 +45,8 @@ LARGE = (
 aten = torch.ops.aten
 UNINITIALIZED = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted}
 UNINITIALIZED |= {aten.new_empty, aten.new_empty_strided}  # as constants, zeros: not old memory
+LIKE = {aten.zeros_like, aten.ones_like, aten.full_like}
+LIKE |= {aten.new_zeros, aten.new_ones, aten.new_full}  # take only shape and dtype of a tensor
 CONCRETIZATION = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
@@ -93,8 +95,11 @@ class Trace(TorchDispatchMode):
                 CONSTANTS.clear()
             if op is aten.view.default and not args[0].is_contiguous():
                 op = aten.reshape.default  # a write, undone through a view: any order
-            out = op(*args, **kwargs)
+            with torch._C.DisableTorchFunction():  # dispatched from C++, as vmap does
+                out = op(*args, **kwargs)
             return out.zero_() if op.overloadpacket in UNINITIALIZED else out
+        if op.overloadpacket in LIKE and size_like(args) <= LARGE:  # a constant, like torch.zeros
+            return op(strides.to_meta(args[0]), *args[1:], **{**kwargs, "device": "cpu"})
         if call.row is None:
             return self.without_row(op, args, kwargs)
         if self.autocast and call.casts_inside:
@@ -236,6 +241,12 @@ class Trace(TorchDispatchMode):
                 yield
         finally:
             torch._C._dispatch_tls_set_dispatch_key_excluded(FUNCTIONALIZE, excluded)
+
+
+def size_like(args) -> int:
+    """How many elements a factory makes that takes its dtype, or its shape too, from a tensor."""
+    own = len(args) > 1 and isinstance(args[1], (list, tuple))
+    return torch.Size(args[1] if own else args[0].shape).numel()
 
 
 def lift(tree):

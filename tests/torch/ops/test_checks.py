@@ -18,3 +18,16 @@ def test_an_assertion_holds_where_values_are_known_and_is_left_out_under_jit():
     with pytest.raises(ForwardFailed, match="not positive"):
         model.apply({}, bad)
     assert jax.jit(model.apply)({}, bad) == 0
+
+
+def checked(x):
+    torch._check_tensor_all(x > 0, lambda: f"{x.sum()} is not positive")
+    return x + 1
+
+
+def test_a_check_of_all_values():
+    model, bad = tojax.from_torch(checked), np.array([-1.0], np.float32)
+    assert model.apply({}, -bad) == 2
+    with pytest.raises(RuntimeError, match="is not positive"):
+        model.apply({}, bad)
+    assert jax.jit(model.apply)({}, bad) == 0

@@ -1,0 +1,58 @@
+"""``torch.tensor([...])`` and ``x[[...]]`` of lists with tensors in them, whose memory torch would
+read.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+MAKERS = {torch.tensor, torch.as_tensor}
+
+
+def index_of(index: Any) -> Any:
+    """An index with its lists of tensors stacked; torch takes a list around them for a tuple."""
+    if type(index) is list and any(isinstance(x, torch.Tensor) for x in index):
+        index = tuple(index)
+    if not isinstance(index, tuple):
+        return index
+    return tuple(stacked(x) if holds_tensors(x) else x for x in index)
+
+
+def leaves_of(data: Any) -> Iterator[Any]:
+    """The numbers and tensors in nested lists and tuples."""
+    if isinstance(data, (list, tuple)):
+        for part in data:
+            yield from leaves_of(part)
+    else:
+        yield data
+
+
+def holds_tensors(data: Any) -> bool:
+    """Whether data is a list with tensors of one number each in it; torch takes no others."""
+    tensors = [x for x in leaves_of(data) if isinstance(x, torch.Tensor)]
+    nested = isinstance(data, (list, tuple))
+    return nested and bool(tensors) and all(x.numel() == 1 for x in tensors)
+
+
+def stacked(data: Any, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """The tensor, without a gradient, in the common dtype of all numbers."""
+    if dtype is None:
+        own = (x.dtype if isinstance(x, torch.Tensor) else _dtype(x) for x in leaves_of(data))
+        dtype = functools.reduce(torch.promote_types, own)
+    return _stack(data, dtype).detach()
+
+
+def _dtype(number: Any) -> torch.dtype:
+    return torch.tensor(number).dtype
+
+
+def _stack(data: Any, dtype: torch.dtype) -> torch.Tensor:
+    if isinstance(data, (list, tuple)):
+        return torch.stack([_stack(x, dtype) for x in data])
+    if isinstance(data, torch.Tensor):
+        return data.to(dtype).reshape(())
+    return torch.tensor(data, dtype=dtype)
