@@ -188,7 +188,7 @@ def test_what_is_not_served_is_refused_before_anything_runs():
     _, model = built("llama")
     ids = tiny.ids(7, 1).numpy()
     asked = {"penalty_alpha": 0.6, "top_k": 4}, {"unheard_of": 1}, {"max_time": 1.0}
-    for options in (*asked, {"assistant_model": model}, {"guidance_scale": 2.0}):
+    for options in (*asked, {"assistant_model": model}, {"guidance_scale": 2.0, "num_beams": 2}):
         with pytest.raises(Unsupported, match=next(iter(options))):
             tojax.generate(model, ids, **options)
     with pytest.raises(Unsupported, match="generates no text"):
@@ -219,6 +219,17 @@ def test_a_generation_config_holds_options():
     got, _ = same("llama", ids, attention_mask=mask, generation_config=config)
     free, _ = same("llama", ids, attention_mask=mask)
     assert got.shape[1] <= ids.shape[1] + 7 < free.shape[1]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_guidance(name):
+    ids, mask = padded()
+    free, _ = same(name, ids, attention_mask=mask, eos_token_id=-1)
+    got, _ = same(name, ids, attention_mask=mask, guidance_scale=3.0, eos_token_id=-1)
+    assert (np.asarray(got) != np.asarray(free)).any()
+    long = {"negative_prompt_ids": tiny.ids(11, 3) - 1, "guidance_scale": 3.0, "top_k": 50}
+    against, _ = same(name, ids, attention_mask=mask, eos_token_id=-1, **long)
+    assert (np.asarray(got) != np.asarray(against)).any()
 
 
 def test_chats_are_streamed(capsys):

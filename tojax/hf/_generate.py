@@ -43,8 +43,6 @@ CALLED = {
     "assistant_model",
     "assistant_tokenizer",
     "custom_generate",
-    "negative_prompt_attention_mask",
-    "negative_prompt_ids",
     "stopping_criteria",
     "synced_gpus",
 }

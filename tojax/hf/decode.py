@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from tojax.hf import beams as search
 from tojax.hf import cache as caches
+from tojax.hf import guide as guides
 from tojax.hf import runner
 from tojax.hf.beams import Beams
 from tojax.hf.request import ALIGNED, PROMPT_ONLY, TYPES
@@ -107,6 +108,9 @@ def prefill(model: Model, ids, given, source, carry, picker, last, plan: Plan, e
     at = -1 if (plan.padded and keep is not None) or not plan.padded else length - 1
     stays = {k: v for k, v in given.items() if k not in (*PROMPT_ONLY, *follows(model), *state)}
     logits = _last(logits, at)
+    if "guide" in carry:
+        beginning = guides.start(model, carry["guide"], plan.total, extended, _last)
+        carry = carry | {"guide": beginning}
     return logits, stays, pick(model, plan, picker, carry | {"state": state}, logits, last)
 
 
@@ -216,7 +220,7 @@ def _room(plan: Plan, carry, logits):
 def choose(plan: Plan, picker: Picker, carry, logits):
     """One token more for every row, the likeliest or a drawn one."""
     ids, at = carry["ids"], carry["at"]
-    scores = logits
+    scores = guides.guided(carry["guide"], logits) if "guide" in carry else logits
     for process in picker.chain:
         scores = process(ids, at, scores)
     if plan.sample:
@@ -258,6 +262,10 @@ def decode(model: Model, carry, stays, along, last, picker, plan: Plan):
 
     def body(carry):
         logits, state = step(model, plan, carry["ids"], carry["at"], stays, carry["state"], along)
+        if "guide" in carry:
+            token = jax.lax.dynamic_slice_in_dim(carry["ids"], carry["at"] - 1, 1, 1)
+            guide = guides.step(model, carry["guide"], token, advance, _last)
+            carry = carry | {"guide": guide}
         return pick(model, plan, picker, carry | {"state": state}, logits, last)
 
     return jax.lax.while_loop(lambda c: (c["at"] < last) & ~c["done"].all(), body, carry)

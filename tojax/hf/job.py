@@ -11,7 +11,7 @@ from transformers.generation import utils as theirs
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf import beams as search
 from tojax.hf import decode as programs
-from tojax.hf import processors, runner, trust
+from tojax.hf import guide, processors, runner, trust
 from tojax.hf.decode import Picker, Plan
 from tojax.hf.literal import Literal
 from tojax.hf.request import PROMPT_ONLY, Request
@@ -39,20 +39,24 @@ class Job:
         self.length, self.last = asked.ids.shape[1], settings.max_length
         self.given, fixed = runner.split(asked.given)
         self.along = {k: v for k, v in self.given.items() if k in programs.follows(model)}
-        chain = processors.chain(asked.processors, len(asked.ids), asked.source)
+        beams = _beams(settings)
+        self.guide = guide.asked_for(asked, beams)
+        rest = asked.processors[1:] if self.guide else asked.processors
+        chain = processors.chain(rest, len(asked.ids), asked.source)
         stops = stop_strings(settings.stop_strings, tokenizer)
         self.picker = Picker(chain, stops, *_ends(settings))
         self.answers = bool(settings.return_dict_in_generate)
         steps = _round(self.last - self.length, KEPT_STEP)
         kept = lambda wanted: steps if self.answers and wanted else 0
+        beside = max(0, self.guide["ids"].shape[1] - self.length) if self.guide else 0
         self.plan = Plan(
-            total=_round(self.last, TOTAL_STEP),
+            total=_round(self.last + beside, TOTAL_STEP),
             cached=bool(settings.use_cache),
             fixed=fixed,
             sample=rng is not None,
             scores=kept(settings.output_scores),
             logits=kept(settings.output_logits),
-            beams=_beams(settings),
+            beams=beams,
         )
         if streamer is not None and self.plan.beams:
             raise Unsupported(
@@ -69,6 +73,12 @@ class Job:
             carry = self.start()
         else:
             plan = next(trust.plans(self), None)
+            if self.guide and (plan is None or not plan.cached):
+                raise Unsupported(
+                    f"the option guidance_scale with {self.model.source.name}",
+                    why="its states do not have a fixed shape",
+                    do="leave guidance_scale out",
+                )
             carry = self.literal() if plan is None else self.decode(plan)
         if self.streamer is not None:
             self.streamer.end()
@@ -88,6 +98,8 @@ class Job:
         if self.plan.beams:
             penalty = self.asked.settings.length_penalty
             carry |= search.start(self.plan.beams, ids, self.length, penalty)
+        if self.guide:
+            carry["guide"] = self.guide
         return carry | {"ids": ids}
 
     def prefill(self, plan: Plan, filler: int = 0):

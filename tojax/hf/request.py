@@ -24,7 +24,8 @@ from tojax.hf.module import quiet
 ALIGNED = ("attention_mask", "position_ids", "decoder_attention_mask", "decoder_position_ids")
 TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 # Arguments of transformers' generate that are neither options nor the model's.
-CALLED = ("logits_processor", "prefix_allowed_tokens_fn")
+NEGATIVE = ("negative_prompt_ids", "negative_prompt_attention_mask")
+CALLED = ("logits_processor", "prefix_allowed_tokens_fn", *NEGATIVE)
 # What is used once, with the prompt.
 PROMPT_ONLY = frozenset(theirs.MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL)
 
@@ -62,7 +63,7 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
       Unsupported: an option that neither knows.
       WrongArguments: values that transformers refuses.
     """
-    called = {k: given.pop(k) for k in CALLED if k in given}
+    called = {k: as_torch(given.pop(k)) for k in CALLED if k in given}
     given = {k: as_torch(v) for k, v in given.items()}
     with quiet(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using the model-agnostic default")
