@@ -5,7 +5,8 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.ops._operands import widened
+from tojax.torch.dtypes import TO_TORCH, to_jax
+from tojax.torch.ops._operands import cast, exact, widened
 from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
@@ -95,7 +96,13 @@ def baddbmm_dtype(self, batch1, batch2, out_dtype, beta, alpha):
 
 @lowers(aten.einsum.default)
 def einsum(equation, tensors, path):
-    """An ellipsis that the output does not name is summed over; the path only decides the order."""
+    """An ellipsis that the output does not name is summed over; the path only decides the order.
+    Integers become int64 where torch takes a plain sum on the way, and keep their dtype elsewhere.
+    """
+    if exact(tensors[0]):
+        shapes = [torch.empty(t.shape, dtype=TO_TORCH[t.dtype], device="meta") for t in tensors]
+        dtype = to_jax(aten.einsum(equation, shapes).dtype)
+        tensors = [cast(t, dtype) for t in tensors]
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     if arrow and "..." in inputs and "..." not in output:
         out = jnp.einsum(f"{inputs}->...{output}", *tensors)
