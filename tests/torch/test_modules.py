@@ -97,6 +97,10 @@ def test_power_iterations_go_on_with_the_state():
     assert_close(state, dict(module.named_buffers()), reduction=256)
 
 
+torch.manual_seed(0)
+LAYERS = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 2))
+
+
 def energy(x):
     return (x.sin() * x.flip(0)).sum()
 
@@ -111,6 +115,12 @@ FUNC = {
     "jvp": lambda x: torch.func.jvp(torch.tanh, (x,), (x.cos(),)),
     "jacrev": lambda x: torch.func.jacrev(lambda x: x.cumsum(0) ** 2)(x[:, 0]),
     "jacfwd": lambda x: torch.func.jacfwd(lambda x: x.cumsum(0) ** 2)(x[:, 0]),
+    "jvp of a product with a number": lambda x: torch.func.jvp(
+        lambda x: 2 * x.softmax(-1) + 3, (x,), (x.cos(),)
+    ),
+    "jvp of grad": lambda x: torch.func.jvp(torch.func.grad(energy), (x,), (x.cos(),))[1],
+    "jvp of layers": lambda x: torch.func.jvp(LAYERS, (x,), (x.cos(),)),
+    "hessian": lambda x: torch.func.hessian(energy)(x[0]),
     "second derivatives": lambda x: torch.func.jacrev(torch.func.jacrev(energy))(x[0]),
 }
 
@@ -120,8 +130,9 @@ FUNC = {
 @pytest.mark.parametrize("name", FUNC)
 def test_func(name):
     model = tojax.from_torch(FUNC[name])
-    got = jax.jit(lambda x: model.apply({}, x))(X)
-    assert_close(got, FUNC[name](torch.tensor(X)), reduction=64)
+    got = jax.jit(lambda x: model.apply(model.params, x))(X)
+    want = FUNC[name](torch.tensor(X))
+    assert_close(got, want, reduction=64)
 
 
 def padded(x):

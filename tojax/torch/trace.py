@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import torch
 from torch._decomp import decomposition_table
 from torch._library.custom_ops import OPDEFS
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
@@ -98,6 +99,8 @@ class Trace(TorchDispatchMode):
             with torch._C.DisableTorchFunction():  # dispatched from C++, as vmap does
                 out = op(*args, **kwargs)
             return out.zero_() if op.overloadpacket in UNINITIALIZED else out
+        if forward_ad._current_level >= 0 and str(kwargs.get("device")) == "meta":
+            return op(*tree_map_only(torch.Tensor, strides.to_meta, args), **kwargs)  # only shapes
         if op.overloadpacket in LIKE and size_like(args) <= LARGE:  # a constant, like torch.zeros
             return op(strides.to_meta(args[0]), *args[1:], **{**kwargs, "device": "cpu"})
         if call.row is None:
