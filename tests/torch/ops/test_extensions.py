@@ -161,6 +161,16 @@ def test_as_many_samples_as_a_region_is_large_needs_its_values():
         jax.jit(lambda *arrays: model.apply({}, *arrays))(IMAGES, ROIS)
 
 
+def test_no_regions():
+    def every(x, rois):
+        pooled = vision.roi_pool(x, rois, 1.0, 2, 3)
+        means = [vision.roi_align(x, rois, 1.0, 2, 3, n, True) for n in (2, -1)]
+        return *means, *pooled, *vision.ps_roi_align(x, rois, 1.0, 2, 3, 2)
+
+    got = tojax.from_torch(every).apply({}, IMAGES, ROIS[:0])
+    assert [x.shape for x in got] == [(0, 12, 2, 3)] * 4 + [(0, 2, 2, 3)] * 2
+
+
 def nms(boxes, scores, limit):
     """The best box, then again among those that overlap it little."""
     left, out = sorted(range(len(boxes)), key=lambda i: -scores[i]), []

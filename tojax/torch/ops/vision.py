@@ -65,7 +65,7 @@ def region_means(sheets, batch, start, extent, bins, ratio, least):
     for (y, v), (x, w) in itertools.product(ys, xs):
         taken = sheets[batch[:, None, None], :, row, column, y[:, :, None], x[:, None, :]]
         out = out + taken * (v[:, :, None] * w[:, None, :])[..., None]
-    out = out.reshape(len(start), bins[0], each[0], bins[1], each[1], -1).sum((2, 4))
+    out = out.reshape(len(start), bins[0], each[0], bins[1], each[1], sheets.shape[1]).sum((2, 4))
     out = out / jnp.maximum(county * countx, least)[:, None, None, None]
     return jnp.moveaxis(out, -1, 1)
 
