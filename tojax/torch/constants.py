@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from tojax.torch import autocast, nested
 from tojax.torch.control import higher_order
-from tojax.torch.detached import Detached
+from tojax.torch.detached import DETACH, Detached, functional
 from tojax.torch.indexing import GET, SET, Picked, traced_index
 from tojax.torch.tensor import JaxTensor
 
@@ -79,6 +79,8 @@ class ConstantsMode(TorchFunctionMode):
                 self.write(func, (target, *args[1:]), kwargs)
             return args[0]
         out = self.called(func, args, kwargs)
+        if func in DETACH and functional(args[0]):
+            return self.picked.twin(self.lift(self.inner(out).alone()), args[0])
         self.detached.note(func, args, kwargs, out)
         return out
 

@@ -1,7 +1,7 @@
-"""Writes through views that are detached or made inside ``no_grad``: autograd sees none of them.
+"""Writes through views that are made inside ``no_grad``: autograd sees none of them.
 
-Functionalization would hand the detached value, without its gradient, to the tensor that was
-detached. So such a write goes to that tensor itself, inside ``no_grad``, which says just this.
+Functionalization would hand the value, without its gradient, to the tensor that is viewed. So such
+a write goes to that tensor itself, inside ``no_grad``, which says just this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Detached:
 
     def note(self, func, args, kwargs, out) -> None:
         """Keeps what ``func`` made, if that is a view that autograd does not follow."""
-        cut = func in DETACH or not torch.is_grad_enabled()
+        cut = not torch.is_grad_enabled()
         if not args or not functional(args[0]) or not (cut or args[0] in self):
             return
         memory = args[0].untyped_storage()._cdata
@@ -43,8 +43,6 @@ class Detached:
         """The same view of the tensor that was detached."""
         _, func, args, kwargs, place = self.made[id(tensor)]
         base = self.original(args[0]) if args[0] in self else args[0]
-        if func in DETACH:
-            return base
         with torch.enable_grad():
             out = func(base, *args[1:], **kwargs)
         return out if place is None else out[place]

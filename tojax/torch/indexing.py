@@ -80,6 +80,11 @@ class Picked:
         self.found.append([out, tensor, index, count(out), count(tensor)])
         return out
 
+    def twin(self, out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        """``out``, a detached copy: the values are one, each keeps a gradient of its own."""
+        self.found.append([out, tensor, TWIN, count(out), count(tensor)])
+        return out
+
     def put(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
         """``tensor[index] = value``."""
         put(tensor, index if isinstance(index, tuple) else (index,), value, self.inner)
@@ -97,14 +102,22 @@ class Picked:
         for entry in reversed(self.found):
             out, tensor, index, seen, _ = entry
             if count(out) != seen:
-                put(tensor, index, out, self.inner)
+                self._over(tensor, out) if index is TWIN else put(tensor, index, out, self.inner)
                 entry[3:] = count(out), count(tensor)
         for entry in self.found:
             out, tensor, index, _, seen = entry
             if count(tensor) != seen:
-                out.copy_(self._read(tensor, index))
+                if index is TWIN:
+                    self._over(out, tensor)
+                else:
+                    out.copy_(self._read(tensor, index))
                 entry[3:] = count(out), count(tensor)
         self.busy = False
 
+    def _over(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        with torch.no_grad():
+            target.copy_(source)
 
+
+TWIN = object()  # in place of an index: the whole tensor, detached
 count = torch._functionalize_mutation_counter

@@ -31,6 +31,11 @@ class JaxTensor(torch.Tensor):
         self.array, self.origins, self.made_by = array, origins, None
         return self
 
+    def alone(self) -> JaxTensor:
+        """The same values and strides, no view of anything."""
+        layout = self.stride(), self.storage_offset()
+        return JaxTensor(self.array, self.dtype, self.origins, layout)
+
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod

@@ -1,0 +1,66 @@
+"""A detached tensor shares its values with the other one, and each has a gradient of its own."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+
+X, W = np.arange(1, 5, dtype=np.float32), np.array([2.0, 3.0, 4.0, 5.0], np.float32)
+
+
+def written_and_used(x, w):
+    p = x.clone().detach()
+    p += w
+    return (p * p).sum()
+
+
+def both_used(x, w):
+    y = x * 2
+    z = y.detach()
+    z.mul_(w)
+    return (z * 3).sum() + (y * y).sum()
+
+
+def through_data(x, w):
+    y = x * 2
+    y.data.add_(w)
+    return (y * y).sum()
+
+
+def through_a_view(x, w):
+    y = x * w
+    z = y.detach()
+    z[1:] = w[1:] * 2
+    return (z * y).sum()
+
+
+def the_other_is_written(x, w):
+    y = x * 2
+    z = y.detach()
+    y = y.mul_(w)
+    return (z * w).sum() + y.sum()
+
+
+def chain(x, w):
+    y = x * 1
+    z = y.detach().detach()
+    z.add_(w)
+    return (y * z).sum()
+
+
+CASES = [written_and_used, both_used, through_data, through_a_view, the_other_is_written, chain]
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_values_and_gradients(function):
+    x, w = (torch.tensor(a, requires_grad=True) for a in (X, W))
+    want = function(x, w)
+    want.backward()
+    model = tojax.from_torch(function)
+    got, grads = jax.jit(jax.value_and_grad(lambda x, w: model.apply({}, x, w), (0, 1)))(X, W)
+    np.testing.assert_allclose(got, want.detach(), rtol=1e-6)
+    for one, tensor in zip(grads, (x, w)):
+        wanted = np.zeros(4) if tensor.grad is None else tensor.grad
+        np.testing.assert_allclose(one, wanted, rtol=1e-6)
