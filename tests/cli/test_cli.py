@@ -75,7 +75,7 @@ def test_ops_lists_what_serves_each_operator_and_how_well():
     assert code == 0
     assert "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" in out
     code, out, _ = tojax("ops", "--markdown")
-    assert "| `aten.linear.default` | `ops.matmul.linear` | yes | yes | yes | yes |" in out
+    assert "| `aten.linear.default` | `ops.matmul.linear` | yes | yes | yes |" in out
     assert "| `aten.nonzero.default` | `ops.index.nonzero` | outside jit |" in out
 
 

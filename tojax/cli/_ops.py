@@ -17,7 +17,7 @@ SIGNS = {"ok": "yes", "eager": "outside jit", "error": "error", "wrong": "wrong"
 FEW = 12  # operators whose schemas are printed, too
 LEGEND = (
     "forward, grad, jvp and vmap: torch's operator database in float32 under jit. Outside jit: the "
-    "result's shape depends on values. Empty: the database has no such case."
+    "result's shape depends on values. Empty: not measured, or the database has no such case."
 )
 
 
