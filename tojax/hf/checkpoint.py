@@ -227,7 +227,7 @@ def download(name: str, allow_pickle: bool = False, gguf_file: str | None = None
     allowed = ["*.json", "*.jinja", "*.model", "*.txt", gguf_file] if gguf_file else None
     try:
         return Path(
-            huggingface_hub.snapshotdownload(name, ignore_patterns=ignored, allow_patterns=allowed)
+            huggingface_hub.snapshot_download(name, ignore_patterns=ignored, allow_patterns=allowed)
         )
     except HFValidationError as error:
         raise BadCheckpoint(
