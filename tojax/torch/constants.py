@@ -80,7 +80,9 @@ class ConstantsMode(TorchFunctionMode):
             return args[0]
         out = self.called(func, args, kwargs)
         if func in DETACH and functional(args[0]):
-            return self.picked.twin(self.lift(self.inner(out).alone()), args[0])
+            held = self.inner(out)
+            alone = held.alone() if isinstance(held, JaxTensor) else held.clone()
+            return self.picked.twin(self.lift(alone), args[0])
         self.detached.note(func, args, kwargs, out)
         return out
 
