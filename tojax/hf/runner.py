@@ -18,7 +18,7 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 from transformers.integrations import sdpa_attention
 
 from tojax import trees
-from tojax.errors import DataDependent, Unsupported
+from tojax.errors import Unsupported
 from tojax.hf import cache as caches
 from tojax.hf.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, unchanged
 from tojax.model import Model
