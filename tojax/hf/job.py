@@ -185,7 +185,8 @@ class Job:
             shown = jnp.asarray(scores) if settings.output_scores else None
             extra = {"sequences_scores": shown, "beam_indices": jnp.asarray(came)}
         else:
-            ids = jnp.asarray(carry["ids"])[:, : int(carry["at"])]
+            # Cut by numpy: JAX would compile a program for each length.
+            ids = jnp.asarray(np.asarray(carry["ids"])[:, : int(carry["at"])])
         if not self.answers:
             return ids
         count = int(carry["at"]) - self.length

@@ -140,12 +140,17 @@ def _misshaped(told: Any) -> str:
 def quiet() -> Iterator[None]:
     """transformers' own warnings and bars off: what matters of them is raised as an error."""
     logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    # Their handlers' levels: changing the logger's own makes Python forget every logger's level.
+    handlers, bars = logging.get_logger("transformers").handlers, logging.is_progress_bar_enabled()
+    levels = [(handler, handler.level) for handler in handlers]
+    for handler in handlers:
+        handler.setLevel(logging.ERROR)
+    if bars:
+        logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
+        for handler, level in levels:
+            handler.setLevel(level)
         if bars:
             logging.enable_progress_bar()

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -134,7 +135,7 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
             why="tojax.generate continues token ids",
             do="give input_ids, with other inputs of the model by name",
         )
-    takes = inspect.signature(module.forward).parameters
+    takes = _arguments(type(module))
     if kwargs.get("attention_mask") is None and "attention_mask" in takes:
         mask = module._prepare_attention_mask_for_generation(inputs, settings, kwargs)
         kwargs["attention_mask"] = mask
@@ -145,6 +146,12 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
     if mask is not None and bool((mask == 1).all()):
         kwargs["attention_mask"] = None
     return inputs
+
+
+@lru_cache
+def _arguments(cls: type) -> frozenset[str]:
+    """The names of what a class's forward takes."""
+    return frozenset(inspect.signature(cls.forward).parameters)
 
 
 def _refuse_repeated(kwargs: dict, batch: int, times: int) -> None:
