@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
@@ -135,7 +135,7 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
             why="tojax.generate continues token ids",
             do="give input_ids, with other inputs of the model by name",
         )
-    takes = _arguments(type(module))
+    takes = _arguments(type(module).forward)
     if kwargs.get("attention_mask") is None and "attention_mask" in takes:
         mask = module._prepare_attention_mask_for_generation(inputs, settings, kwargs)
         kwargs["attention_mask"] = mask
@@ -149,9 +149,9 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
 
 
 @lru_cache
-def _arguments(cls: type) -> frozenset[str]:
+def _arguments(forward: Callable) -> frozenset[str]:
     """The names of what a class's forward takes."""
-    return frozenset(inspect.signature(cls.forward).parameters)
+    return frozenset(inspect.signature(forward).parameters)
 
 
 def _refuse_repeated(kwargs: dict, batch: int, times: int) -> None:
