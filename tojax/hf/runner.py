@@ -8,12 +8,14 @@ caches, positions and whatever else a family does in its own way stay transforme
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, cast
 
 import jax
 import torch
+from transformers.cache_utils import Cache
 from transformers.generation.utils import ALL_CACHE_NAMES
 from transformers.integrations import sdpa_attention
 
@@ -92,8 +94,9 @@ class Runner(torch.nn.Module):
         given = dict(given)
         if use_cache:
             self.module._prepare_cache_for_generation(PLAIN, given, None, len(ids), 0)
-            if length is not None and "past_key_values" not in given and self._makes_cache():
-                given["past_key_values"] = self._own_cache()
+            own = _cache_of(self.module)
+            if length is not None and "past_key_values" not in given and own:
+                given["past_key_values"] = own()
         if length is not None:
             held = [k for k in ALL_CACHE_NAMES if k in given]
             given |= {k: caches.fit(given[k], length) for k in held}
@@ -144,16 +147,12 @@ class Runner(torch.nn.Module):
                 )
         return state
 
-    def _makes_cache(self) -> bool:
-        return hasattr(self._code(), "MiniMaxCache")
 
-    def _own_cache(self) -> Any:
-        return self._code().MiniMaxCache()
-
-    def _code(self) -> Any:
-        import sys
-
-        return sys.modules[type(self.module).__module__]
+def _cache_of(module: torch.nn.Module) -> type[Cache] | None:
+    """The class of cache that a model's own file defines: its forward takes no other."""
+    code = sys.modules[type(module).__module__]
+    own = (x for x in vars(code).values() if getattr(x, "__module__", None) == code.__name__)
+    return next((x for x in own if isinstance(x, type) and issubclass(x, Cache)), None)
 
 
 @lru_cache(64)
