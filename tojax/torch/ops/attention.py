@@ -8,7 +8,6 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.ops._operands import select
 from tojax.torch.schema import lowers
 
 aten = torch.ops.aten
@@ -25,8 +24,12 @@ def pairs(a, b, dims, dtype=None):
     return lax.dot_general(a, b, (dims, (batch, batch)), preferred_element_type=dtype)
 
 
-def bias_of(attn_mask, is_causal, length, source):
-    """(what stays, what is added): at most one of them, for scores of [length, source]."""
+def bias_of(attn_mask, is_causal, length, source, dtype):
+    """What is added to scores of [length, source], None for nothing.
+
+    Masks are added, as torch does: XLA:CPU makes one kernel of product, addition, maximum and
+    exponential, which a selection in their midst would be four of.
+    """
     if is_causal:
         if attn_mask is not None:
             raise Unsupported(
@@ -35,10 +38,10 @@ def bias_of(attn_mask, is_causal, length, source):
                 do="combine them yourself",
             )
         row, column = (lax.broadcasted_iota(jnp.int32, (length, source), i) for i in (0, 1))
-        return row >= column, None
+        attn_mask = row >= column
     if attn_mask is None or attn_mask.dtype != bool:
-        return None, attn_mask
-    return attn_mask, None
+        return attn_mask
+    return jnp.where(attn_mask, dtype.type(0), dtype.type(-math.inf))
 
 
 def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
@@ -48,11 +51,12 @@ def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
     wide = jnp.promote_types(query.dtype, jnp.float32)
     factor = wide.type(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     scores = lax.mul(pairs(query, key, (1, 1), wide), factor)
-    keep, bias = bias_of(attn_mask, is_causal, *scores.shape[-2:])
-    scores = scores if keep is None else select(keep, scores, -math.inf)
+    bias = bias_of(attn_mask, is_causal, *scores.shape[-2:], wide)
     scores = scores if bias is None else scores + bias
-    # The maximum is finite, so that exp(-inf - high) is 0; the sum is at least 1 elsewhere.
-    high = lax.stop_gradient(scores.max(-1, keepdims=True, initial=jnp.finfo(wide).min))
+    # The maximum is finite, so that exp(-inf - high) is 0; the sum is at least 1 elsewhere. (With
+    # jnp's initial= the lowest number would be a step of its own, and none of this one kernel.)
+    lowest, last = jnp.finfo(wide).min, scores.ndim - 1
+    high = lax.reduce(lax.stop_gradient(scores), wide.type(lowest), lax.max, (last,))[..., None]
     exp = lax.exp(lax.sub(scores, high))
     total = exp.sum(-1, keepdims=True)
     weights = lax.div(exp, lax.max(total, wide.type(0.5))).astype(value.dtype)
@@ -78,8 +82,8 @@ def scaled_dot_product_attention(
     if value.shape[-3] != heads:  # torch repeats each of them to the query's heads
         value = jnp.repeat(value, shape[-3] // value.shape[-3], -3)
         key, heads = jnp.repeat(key, shape[-3] // heads, -3), shape[-3]
-    keep, bias = bias_of(attn_mask, is_causal, shape[-2], source)
-    if (mask := bias if keep is None else keep) is not None:
+    mask = bias_of(attn_mask, is_causal, shape[-2], source, jnp.promote_types(query.dtype, "f4"))
+    if mask is not None:
         lead = mask.shape[:-3] if mask.ndim > 3 else ()
         mask = fold(jnp.broadcast_to(mask, (*lead, *shape[-3:-1], source)), heads)
     out = attend(rng, fold(query, heads), key, value, mask, dropout_p, False, scale)[0]
