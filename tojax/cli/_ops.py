@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 MODES = {"values": "forward", "grad": "grad", "jvp": "jvp", "vmap": "vmap"}
-SIGNS = {"ok": "yes", "eager": "outside jit", "error": "error", "wrong": "wrong", None: ""}
+SIGNS = {"ok": "yes", "eager": "outside jit", "error": "error", "wrong": "differs", None: ""}
 FEW = 12  # operators whose schemas are printed, too
 LEGEND = (
     "forward, grad, jvp and vmap: torch's operator database in float32 under jit. Outside jit: the "
-    "result's shape depends on values. Empty: not measured, or the database has no such case."
+    "result's shape depends on values. Differs: from torch, which may be at "
+    "fault itself; the reasons stand in tests/expect. Empty: the database has no such case."
 )
 
 
