@@ -7,6 +7,13 @@ import numpy as np
 import pytest
 import torch
 from transformers import GenerationConfig
+from transformers.generation.stopping_criteria import (
+    EosTokenCriteria,
+    MaxLengthCriteria,
+    MaxTimeCriteria,
+    StoppingCriteriaList,
+    StopStringCriteria,
+)
 
 import tojax
 from tests.hf import tiny
@@ -188,7 +195,7 @@ def test_what_is_not_served_is_refused_before_anything_runs():
     _, model = built("llama")
     ids = tiny.ids(7, 1).numpy()
     asked = {"penalty_alpha": 0.6, "top_k": 4}, {"unheard_of": 1}, {"max_time": 1.0}
-    for options in (*asked, {"assistant_model": model}, {"guidance_scale": 2.0, "num_beams": 2}):
+    for options in (*asked, {"guidance_scale": 2.0, "num_beams": 2}):
         with pytest.raises(Unsupported, match=next(iter(options))):
             tojax.generate(model, ids, **options)
     with pytest.raises(Unsupported, match="generates no text"):
@@ -201,6 +208,9 @@ def test_what_is_not_served_is_refused_before_anything_runs():
         tojax.generate(model, ids[0])
     with pytest.raises(WrongArguments, match="tokenizer"):
         tojax.generate(model, ids, stop_strings=["a"])
+    for criteria in (MaxTimeCriteria(9.0), lambda ids, scores: False):
+        with pytest.raises(Unsupported, match=r"the stopping criteria (Max|function)"):
+            tojax.generate(model, ids, stopping_criteria=[criteria])
 
 
 def test_other_params():
@@ -269,3 +279,38 @@ def test_stop_strings():
     got = tojax.generate(model, ids.numpy(), tokenizer=tokenizer, **options)
     np.testing.assert_array_equal(got, want)
     assert want.shape[1] < free.shape[1]
+
+
+def test_stopping_criteria_of_transformers():
+    """They take the place of the options of their kind."""
+    ids, mask = padded()
+    free, _ = same("llama", ids, attention_mask=mask, eos_token_id=-1)
+    for criteria, length in (
+        ([MaxLengthCriteria(14)], 14),
+        ([MaxLengthCriteria(17), MaxLengthCriteria(15)], 15),
+        ([MaxLengthCriteria(30)], 30),
+        ([EosTokenCriteria([int(free[0, 11]), int(free[1, 13])])], None),
+    ):
+        given = {"stopping_criteria": StoppingCriteriaList(criteria), "attention_mask": mask}
+        got, _ = same("llama", ids, eos_token_id=-1, pad_token_id=0, **given)
+        assert length is None or got.shape[1] == length
+    assert (np.asarray(got[0, 12:]) == 0).all()
+
+
+def test_rows_without_an_end_token_go_on():
+    """What its text ended is not padded where there is no end token, as in transformers."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = "examples/tiny-llama"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    module = AutoModelForCausalLM.from_pretrained(folder)
+    module.generation_config.eos_token_id = None
+    ids = tokenizer(["The ", "def"], return_tensors="pt", padding=True, padding_side="left")
+    free = module.generate(**ids, max_new_tokens=20, do_sample=False, pad_token_id=0)
+    text = tokenizer.decode(free[0, ids.input_ids.shape[1] :])
+    criteria = StoppingCriteriaList([StopStringCriteria(tokenizer, [text[6:9]])])
+    options = dict(max_new_tokens=20, do_sample=False, pad_token_id=0, stopping_criteria=criteria)
+    want = module.generate(**ids, **options).numpy()
+    arrays = {k: v.numpy() for k, v in ids.items()}
+    got = tojax.generate(tojax.from_torch(module), **arrays, **options)
+    np.testing.assert_array_equal(got, want)

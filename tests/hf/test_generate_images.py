@@ -89,14 +89,41 @@ def arrays(given):
     return {k: v.numpy() for k, v in given.items()}
 
 
-@pytest.mark.parametrize("make", [llava, qwen2, qwen25])
-def test_pictures(make):
+def videos(make):
+    """The same model with a video of 8 tokens in each prompt, and a picture in one."""
+    module, given = make()
+    film, words = torch.tensor([102, *[101] * 8, 103]), tiny.ids(9, 1)[0]
+    picture = torch.tensor([102, *[PICTURE] * 4, 103])
+    rows = [torch.cat([words[:2], film, words[2:]]), torch.cat([picture, film, words[:3]])]
+    ids = torch.stack(rows)
+    grid = torch.tensor([[2, 4, 4], [2, 4, 4]])
+    return module, {
+        "input_ids": ids,
+        "pixel_values": given["pixel_values"][:16],
+        "image_grid_thw": torch.tensor([[1, 4, 4]]),
+        "pixel_values_videos": 2 * tiny.noise(int(grid.prod(1).sum()), 3 * 2 * 4 * 4),
+        "video_grid_thw": grid,
+        "mm_token_type_ids": (ids == PICTURE).long() + 2 * (ids == 101).long(),
+    }
+
+
+def video2():
+    return videos(qwen2)
+
+
+def video25():
+    return videos(qwen25)
+
+
+@pytest.mark.parametrize("make", [llava, qwen2, qwen25, video2, video25])
+def test_pictures_and_videos(make):
     module, model, given = built(make)
     options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
     want = module.generate(**given, **options).numpy()
     got = tojax.generate(model, **arrays(given), **options)
     np.testing.assert_array_equal(got, want)
-    other = given | {"pixel_values": 5 - given["pixel_values"]}
+    seen = "pixel_values_videos" if "video_grid_thw" in given else "pixel_values"
+    other = given | {seen: 5 - given[seen]}
     want = module.generate(**other, **options).numpy()
     assert (np.asarray(got) != want).any()
     np.testing.assert_array_equal(tojax.generate(model, **arrays(other), **options), want)
@@ -111,18 +138,19 @@ def test_one_prompt_without_a_picture():
     )
 
 
-@pytest.mark.parametrize("make", [llava, qwen2])
+@pytest.mark.parametrize("make", [llava, qwen2, video2])
 def test_as_many_tokens_as_parts_of_the_picture(make):
     _, model, given = built(make)
     ids = given["input_ids"].clone()
-    ids[0, (ids[0] == PICTURE).nonzero()[0]] = 7
+    ids[-1, (ids[-1] == (101 if make is video2 else PICTURE)).nonzero()[0]] = 7
     with pytest.raises(WrongArguments, match="pixel_values"):
         tojax.generate(model, **arrays(given | {"input_ids": ids}), max_new_tokens=3)
 
 
-def test_a_loop_with_pictures():
-    _, model, given = built(qwen2)
-    given = arrays(given)
+@pytest.mark.parametrize("make", [qwen2, video2])
+def test_a_loop_with_pictures(make):
+    _, model, given = built(make)
+    given = {"attention_mask": np.ones_like(given["input_ids"])} | arrays(given)
     options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
     want = tojax.generate(model, **given, **options)
     ids, mask = given.pop("input_ids"), given.pop("attention_mask")

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig
+import transformers
+from transformers import GenerationConfig, Speech2TextConfig
 
 import tojax
 from tests.hf import tiny
@@ -134,3 +135,78 @@ def test_what_is_not_served():
         tojax.generate(model, input_features=sound, language="en", unheard_of=1)
     with pytest.raises(WrongArguments, match="Unsupported language"):
         tojax.generate(model, input_features=sound, language="xx")
+
+
+@functools.cache
+def translator():
+    """(torch module, Model) of a speech model without a way of generating of its own."""
+    torch.manual_seed(0)
+    own = tiny.SEQ2SEQ | dict(
+        input_feat_per_channel=16,
+        num_conv_layers=2,
+        conv_channels=32,
+        conv_kernel_sizes=(3, 3),
+        max_source_positions=60,
+        max_target_positions=40,
+    )
+    del own["max_position_embeddings"]
+    module = transformers.Speech2TextForConditionalGeneration(Speech2TextConfig(**own)).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.15 * torch.randn(parameter.shape))
+    return module, tojax.from_torch(module)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"forced_bos_token_id": 7}], ids=str)
+def test_speech_to_text(options):
+    module, model = translator()
+    sound, mask = 3 * tiny.noise(2, 40, 16), torch.ones(2, 40, dtype=torch.long)
+    mask[1, 25:] = 0
+    options = options | {"max_new_tokens": 12, "do_sample": False, "eos_token_id": -1}
+    for given in ({}, {"attention_mask": mask}):
+        want = module.generate(input_features=sound, **given, **options).numpy()
+        given = {k: v.numpy() for k, v in given.items()}
+        got = tojax.generate(model, input_features=sound.numpy(), **given, **options)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_loop_over_speech():
+    """With ``model.cache``, for Whisper with the tokens that its own generate begins with."""
+    _, model = translator()
+    sound = 3 * tiny.noise(2, 40, 16).numpy()
+    options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": -1}
+    want = tojax.generate(model, input_features=sound, **options)
+    np.testing.assert_array_equal(_loop(model, sound, 6), want[:, 1:])
+    _, model = built()
+    sound = 3 * tiny.noise(2, 16, 40).numpy()
+    free = {"suppress_tokens": None, "begin_suppress_tokens": None, "eos_token_id": -1}
+    own = GenerationConfig(**built()[0].generation_config.to_dict() | free)
+    asked = {"language": "en", "task": "transcribe", "generation_config": own}
+    want = np.asarray(tojax.generate(model, input_features=sound, **asked))
+    begin = np.array([[2, 80, 83, 85]] * 2)
+    got = _loop(model, sound, 6, decoder_input_ids=begin)
+    np.testing.assert_array_equal(got, want[:, :6])
+
+
+def _loop(model, sound, count, **given):
+    @jax.jit
+    def run(params, sound):
+        def step(carry, _):
+            logits, cache = carry
+            token = logits.argmax(-1)
+            return cache.step(params, token), token
+
+        begun = model.cache(16).prefill(params, sound, **given)
+        return jax.lax.scan(step, begun, length=count)[1].T
+
+    return run(model.params, sound)
+
+
+def test_drafts():
+    _, model = built()
+    noise = lambda i, x: x + 0.01 * jax.random.normal(jax.random.key(i), x.shape)
+    draft = model.with_params({k: noise(i, x) for i, (k, x) in enumerate(model.params.items())})
+    sound = 3 * tiny.noise(1, 16, 40).numpy()
+    want = tojax.generate(model, input_features=sound, language="en")
+    got = tojax.generate(model, input_features=sound, language="en", assistant_model=draft)
+    np.testing.assert_array_equal(got, want)

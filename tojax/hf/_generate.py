@@ -11,14 +11,16 @@ from jaxtyping import Array, Int
 from transformers import GenerationMixin
 
 from tojax.errors import MissingRng, Unsupported, WrongArguments
+from tojax.hf import drafts
 from tojax.hf.job import Job
-from tojax.hf.request import PROMPT_ONLY, request
+from tojax.hf.request import PROMPT_ONLY, Request, request
 from tojax.hf.standin import WRAPS, wrapped
 from tojax.model import Model
 
 # What transformers' generate knows and this does not, with the values that ask for nothing.
 UNSERVED = {
     "assistant_early_exit": None,
+    "assistant_ensemble_weight": None,
     "cache_config": None,
     "constraints": None,
     "diversity_penalty": 0.0,
@@ -30,7 +32,7 @@ UNSERVED = {
     "output_attentions": False,
     "output_hidden_states": False,
     "penalty_alpha": None,
-    "prompt_lookup_num_tokens": None,
+    "speculation_type": None,
     "token_healing": False,
     "use_mtp": False,
 }
@@ -40,10 +42,8 @@ PLAIN_FOR_IDS = {
     "Nemotron3_5TranscribeForConditionalGeneration",
 }
 CALLED = {
-    "assistant_model",
     "assistant_tokenizer",
     "custom_generate",
-    "stopping_criteria",
     "synced_gpus",
 }
 CACHES = (None, "dynamic", "static", "hybrid")
@@ -82,6 +82,8 @@ def generate(
         ``repetition_penalty``, ...), which have the model's ``generation_config`` for defaults, or
         a ``generation_config=`` with them, further inputs of the model (``pixel_values``,
         ``input_features``, ...), for Whisper ``language``, ``task``, ``return_timestamps``, ...
+        ``assistant_model=`` is a smaller Model that drafts tokens, and ``prompt_lookup_num_tokens``
+        drafts what the text has already: the same text, also with ``rng``, in fewer steps.
 
     Returns:
       Ids ``[batch, total]``: prompts and continuations (without the prompt for encoder-decoder
@@ -120,17 +122,37 @@ def generate(
         )
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
-    count = itertools.count()
+    count, assistant = itertools.count(), _assistant(options)
 
     def common(inputs: Any, options: dict[str, Any]) -> Any:
-        asked = request(module, _prompts(module, inputs), options)
+        def ask(model: Any) -> Request:
+            module = model.source.module
+            return request(module, _prompts(module, inputs), dict(options))
+
+        asked = ask(model)
         _refuse(asked.settings)
         key = _key(asked.settings, rng, next(count))
-        return Job(model, asked, key, streamer, tokenizer).run()
+        guesses = drafts.wanted(model, assistant, asked, options, ask, Job)
+        return Job(model, asked, key, streamer, tokenizer, guesses).run()
 
     if type(module).__name__ in WRAPS:
         return wrapped(model, input_ids, options, common)
     return common(input_ids, options)
+
+
+def _assistant(options: dict[str, Any]) -> Model | None:
+    """The smaller model, taken out of the options."""
+    assistant = options.pop("assistant_model", None)
+    if assistant is None:
+        return None
+    if not isinstance(assistant, Model):
+        raise WrongArguments(
+            f"assistant_model is a {type(assistant).__name__}",
+            why="it drafts inside of the same program",
+            do="give a Model: tojax.from_pretrained(folder) or tojax.from_torch(module)",
+        )
+    language_model(assistant, options)
+    return assistant
 
 
 def _key(settings: Any, rng: jax.Array | None, call: int) -> jax.Array | None:

@@ -19,6 +19,7 @@ from tojax.hf import guide as guides
 from tojax.hf import runner
 from tojax.hf.beams import Beams
 from tojax.hf.request import ALIGNED, PROMPT_ONLY, TYPES
+from tojax.hf.stopping import UNPADDED
 from tojax.model import Model
 from tojax.trees import Static
 
@@ -107,9 +108,9 @@ def prefill(model: Model, ids, given, source, carry, picker, last, plan: Plan, e
         state = caches.rewind(state, length)
     at = -1 if (plan.padded and keep is not None) or not plan.padded else length - 1
     stays = {k: v for k, v in given.items() if k not in (*PROMPT_ONLY, *follows(model), *state)}
-    logits = _last(logits, at)
+    logits = last_logits(logits, at)
     if "guide" in carry:
-        beginning = guides.start(model, carry["guide"], plan.total, extended, _last)
+        beginning = guides.start(model, carry["guide"], plan.total, extended, last_logits)
         carry = carry | {"guide": beginning}
     return logits, stays, pick(model, plan, picker, carry | {"state": state}, logits, last)
 
@@ -120,7 +121,8 @@ def _keep(model: Model, plan: Plan, length):
     return jnp.reshape(length - 1, 1) if plan.padded else 1
 
 
-def _last(logits, at):
+def last_logits(logits, at):
+    """float32 ``[batch, vocabulary]`` of one position, which may be traced."""
     axis = logits.ndim - 2
     row = jax.lax.dynamic_index_in_dim(logits, at, axis, False) if not isinstance(at, int) else None
     return (logits[..., at, :] if row is None else row).astype(jnp.float32)
@@ -142,7 +144,7 @@ def step(model: Model, plan: Plan, ids, at, stays, state, along):
     if plan.cached:
         token = jax.lax.dynamic_slice_in_dim(ids, at - 1, 1, 1)
         logits, state = advance(model, token, at, stays, state, along)
-        return _last(logits, -1), state
+        return last_logits(logits, -1), state
     seen = jnp.arange(ids.shape[1]) < at
     here = {k: v * seen if k.endswith("attention_mask") else v for k, v in along.items()}
     keep = jnp.reshape(at - 1, 1) if runner.keeps(model) else None
@@ -156,7 +158,7 @@ def step(model: Model, plan: Plan, ids, at, stays, state, along):
         use_cache=False,
         first=True,
     )
-    return _last(logits, -1 if keep is not None else at - 1), state
+    return last_logits(logits, -1 if keep is not None else at - 1), state
 
 
 def _here(name: str, value, at, count: int):
@@ -229,12 +231,17 @@ def choose(plan: Plan, picker: Picker, carry, logits):
         token = jax.random.categorical(key, scores, -1)
     else:
         token = scores.argmax(-1)
-    token = jnp.where(carry["done"], picker.pad, token).astype(ids.dtype)
+    token = jnp.where(idle(carry, picker), picker.pad, token).astype(ids.dtype)
     ids = jax.lax.dynamic_update_slice_in_dim(ids, token[:, None], at, 1)
     done = carry["done"] | (token[:, None] == picker.ends).any(1)
     for stop in picker.stops:
         done = done | stop(ids, at + 1)
     return keep(carry, scores, logits) | {"ids": ids, "at": at + 1, "done": done}
+
+
+def idle(carry, picker: Picker):
+    """The rows that have ended and are padded."""
+    return carry["done"] & (picker.pad != UNPADDED)
 
 
 def keep(carry, scores, logits):
@@ -264,7 +271,7 @@ def decode(model: Model, carry, stays, along, last, picker, plan: Plan):
         logits, state = step(model, plan, carry["ids"], carry["at"], stays, carry["state"], along)
         if "guide" in carry:
             token = jax.lax.dynamic_slice_in_dim(carry["ids"], carry["at"] - 1, 1, 1)
-            guide = guides.step(model, carry["guide"], token, advance, _last)
+            guide = guides.step(model, carry["guide"], token, advance, last_logits)
             carry = carry | {"guide": guide}
         return pick(model, plan, picker, carry | {"state": state}, logits, last)
 

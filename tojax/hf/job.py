@@ -11,11 +11,11 @@ from transformers.generation import utils as theirs
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf import beams as search
 from tojax.hf import decode as programs
-from tojax.hf import guide, processors, runner, trust
+from tojax.hf import drafts, guide, processors, runner, trust
 from tojax.hf.decode import Picker, Plan
 from tojax.hf.literal import Literal
 from tojax.hf.request import PROMPT_ONLY, Request
-from tojax.hf.stopping import stop_strings
+from tojax.hf.stopping import stopping
 from tojax.model import Model
 
 # Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.
@@ -31,24 +31,35 @@ class Job:
       along: those of them that have one entry per position.
       plan: what programs are compiled for.
       picker: how tokens are picked.
+      drafts: who drafts tokens, None where nobody does.
     """
 
-    def __init__(self, model: Model, asked: Request, rng: Any, streamer: Any, tokenizer: Any):
+    def __init__(
+        self,
+        model: Model,
+        asked: Request,
+        rng: Any = None,
+        streamer: Any = None,
+        tokenizer: Any = None,
+        guesses: drafts.Drafts | None = None,
+    ):
         self.model, self.asked, self.rng, self.streamer = model, asked, rng, streamer
+        self.drafts = guesses
         settings = asked.settings
-        self.length, self.last = asked.ids.shape[1], settings.max_length
+        ending = stopping(settings, asked.criteria, tokenizer)
+        self.length, self.last = asked.ids.shape[1], ending.last
         self.given, fixed = runner.split(asked.given)
         self.along = {k: v for k, v in self.given.items() if k in programs.follows(model)}
         beams = _beams(settings)
         self.guide = guide.asked_for(asked, beams)
         rest = asked.processors[1:] if self.guide else asked.processors
         chain = processors.chain(rest, len(asked.ids), asked.source)
-        stops = stop_strings(settings.stop_strings, tokenizer)
-        self.picker = Picker(chain, stops, *_ends(settings))
+        self.picker = Picker(chain, ending.stops, ending.ends, ending.pad)
         self.answers = bool(settings.return_dict_in_generate)
         steps = _round(self.last - self.length, KEPT_STEP)
         kept = lambda wanted: steps if self.answers and wanted else 0
         beside = max(0, self.guide["ids"].shape[1] - self.length) if self.guide else 0
+        beside += guesses.count if guesses else 0
         self.plan = Plan(
             total=_round(self.last + beside, TOTAL_STEP),
             cached=bool(settings.use_cache),
@@ -79,7 +90,9 @@ class Job:
                     why="its states do not have a fixed shape",
                     do="leave guidance_scale out",
                 )
-            carry = self.literal() if plan is None else self.decode(plan)
+            if self.drafts and (plan is None or not plan.cached):
+                drafts.refuse(self.model)
+            carry = self.literal() if plan is None else self.decode(plan, self.drafts)
         if self.streamer is not None:
             self.streamer.end()
         return self.result(carry)
@@ -128,7 +141,7 @@ class Job:
                 do="make both with the checkpoint's processor",
             )
 
-    def decode(self, plan: Plan) -> dict[str, Any]:
+    def decode(self, plan: Plan, guesses: drafts.Drafts | None = None) -> dict[str, Any]:
         """All tokens by the two programs."""
         _, stays, carry = self.prefill(plan)
         along = programs.extended(self.along, plan.total)
@@ -139,6 +152,9 @@ class Job:
         go = lambda carry, until: programs.decode(
             self.model, carry, stays, along, np.int32(until), self.picker, plan
         )
+        if guesses:
+            draft, carry = guesses.start(self, plan, carry)
+            go = lambda carry, until: guesses.decode(self, draft, carry, stays, along, until, plan)
         if self.streamer is None:
             return go(carry, self.last)
         if plan.cached:
@@ -146,7 +162,8 @@ class Job:
         while int(carry["at"]) < self.last and not bool(carry["done"].all()):
             at = int(carry["at"])
             carry = go(carry, at + 1)
-            self.say(carry, at)
+            for place in range(at, int(carry["at"])):
+                self.say(carry, place)
         return carry
 
     def say(self, carry: dict[str, Any], at: int) -> None:
@@ -211,13 +228,6 @@ def _tokens(ids: Any) -> Any:
     import torch
 
     return torch.from_numpy(np.array(ids))
-
-
-def _ends(settings: Any) -> tuple[np.ndarray, np.int32]:
-    """The end tokens, and the padding token."""
-    ends, pad = settings._eos_token_tensor, settings._pad_token_tensor
-    ends = np.asarray([-1] if ends is None else ends, np.int32)
-    return ends, np.int32(0 if pad is None else pad)
 
 
 def _beams(settings: Any) -> search.Beams | None:

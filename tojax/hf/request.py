@@ -42,6 +42,7 @@ class Request:
       encoder: the encoder's main input, (name, array), None for decoder-only models.
       source: the prompts, or the encoder's main input, before they are repeated.
       processors: transformers' logits processors, in order.
+      criteria: transformers' stopping criteria that were given.
     """
 
     settings: GenerationConfig
@@ -50,6 +51,7 @@ class Request:
     encoder: tuple[str, np.ndarray] | None
     source: np.ndarray
     processors: list[Any]
+    criteria: list[Any]
 
 
 def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Request:
@@ -65,11 +67,12 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
       WrongArguments: values that transformers refuses.
     """
     called = {k: as_torch(given.pop(k)) for k in CALLED if k in given}
+    criteria = list(given.pop("stopping_criteria", None) or [])
     given = {k: as_torch(v) for k, v in given.items()}
     with quiet(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using the model-agnostic default")
         try:
-            return _request(module, as_torch(inputs), given, called)
+            asked = _request(module, as_torch(inputs), given, called)
         except ValueError as error:
             text = " ".join(str(error).split())
             if unknown := re.search(r"not used by the model: \[(.*?)\]", text):
@@ -81,6 +84,9 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
             raise WrongArguments(
                 text[:300], do="see transformers' documentation of generate"
             ) from error
+
+    asked.criteria = criteria
+    return asked
 
 
 def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict) -> Request:
@@ -124,7 +130,7 @@ def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict
         **called,
     )
     plain = {k: as_numpy(v) for k, v in kwargs.items() if v is not None and k != "use_cache"}
-    return Request(settings, ids.numpy(), plain, encoder, inputs.numpy(), processors)
+    return Request(settings, ids.numpy(), plain, encoder, inputs.numpy(), processors, [])
 
 
 def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, kwargs: dict):

@@ -19,6 +19,7 @@ from tojax.hf import decode as programs
 from tojax.hf.decode import Plan, Unfit
 from tojax.hf.literal import Literal
 from tojax.hf.request import PROMPT_ONLY, TYPES
+from tojax.hf.speculate import both_ways
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
 _KNOWN: dict[Any, bool] = {}
@@ -53,6 +54,8 @@ def holds(what: str, job: Any, plan: Plan) -> bool:
 
 def _tried(what: str, job: Any, plan: Plan) -> bool:
     tested = getattr(type(job.model.source.module), "_can_compile_fullgraph", False)
+    if what == "blocks":
+        return tested or _reads_blocks(job, plan)
     if what == "cached" and tested:
         job.decode(plan)
         return True
@@ -96,6 +99,14 @@ def _equals_literal(job: Any, plan: Plan) -> bool:
     ids[:, job.length] = np.asarray(want.logits.argmax(-1))
     want.append(ids[:, : job.length + 1])
     return _close(job, want.logits, _logits(job, plan, ids, job.length + 1, stays, carry["state"]))
+
+
+def _reads_blocks(job: Any, plan: Plan) -> bool:
+    """Whether two tokens that are read at once have the logits that they have one by one."""
+    _, stays, carry = job.prefill(plan)
+    along = programs.extended(job.along, plan.total)
+    rest = np.int32(job.length), stays, carry["state"], along
+    return _close(job, *both_ways(job.model, carry["ids"], *rest))
 
 
 def _close(job: Any, want, got) -> bool:
