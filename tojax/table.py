@@ -1,13 +1,15 @@
 """The one table of every frontend: operator -> lowering, checked against the framework's own
 schema.
 
-A frontend supplies ``read(op) -> Signature`` and ``overloads(key) -> [op, ...]``. Everything else
-follows from the schema: which arguments a lowering sees, in what order, their defaults, and whether
-it takes a random key.
+A frontend supplies ``read(op) -> Signature``, ``overloads(key) -> [op, ...]`` and ``family(key)``,
+which an operator has in common with the keys that stand for it. Everything else follows from the
+schema: which arguments a lowering sees, in what order, their defaults, and whether it takes a
+random key.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -72,19 +74,38 @@ class Table(Mapping):
         name: str,
         read: Callable[[Any], Signature],
         overloads: Callable[[Any], Iterable[Hashable]],
+        family: Callable[[Any], Hashable] = lambda key: key,
     ):
-        self.name, self.read, self.overloads = name, read, overloads
+        self.name, self.read, self.overloads, self.family = name, read, overloads, family
         self._rows: dict[Hashable, Row] = {}
         self._later: dict[str, Callable] = {}
+        self._deferred: dict[Hashable, list[tuple[Any, Callable]]] = {}
+        self._deferring = False
 
     def __getitem__(self, op) -> Row:
-        return self._rows[op]
+        return self._all()[op]
 
     def __iter__(self) -> Iterator:
-        return iter(self._rows)
+        return iter(self._all())
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._all())
+
+    def _all(self) -> dict[Hashable, Row]:
+        while self._deferred:
+            self._settle(next(iter(self._deferred)))
+        return self._rows
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Schemas of rows that are added in here are read when one of their operators is met:
+        reading all of torch's takes as long as tracing a model.
+        """
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
 
     def lowers(self, *keys) -> Callable[[Callable], Callable]:
         """Decorator: this function is the lowering of these operators."""
@@ -104,20 +125,32 @@ class Table(Mapping):
         for key, function in rows.items():
             if isinstance(key, str) and key not in self.overloads(key):
                 self._later[key] = function
-                continue
-            ops = list(self.overloads(key))
-            if not ops:
-                raise TableError(
-                    f"{key} has no overload that could be lowered",
-                    do="name one of its functional overloads",
-                )
-            for op in ops:
-                signature = self.read(op)
-                check(signature, function)
-                self._rows[op] = Row(op, signature, function)
+            elif self._deferring:
+                self._deferred.setdefault(self.family(key), []).append((key, function))
+            else:
+                self._settle(self.family(key))
+                self._add(key, function)
+
+    def _settle(self, family: Hashable) -> None:
+        for key, function in self._deferred.pop(family, ()):
+            self._add(key, function)
+
+    def _add(self, key: Any, function: Callable) -> None:
+        ops = list(self.overloads(key))
+        if not ops:
+            raise TableError(
+                f"{key} has no overload that could be lowered",
+                do="name one of its functional overloads",
+            )
+        for op in ops:
+            signature = self.read(op)
+            check(signature, function)
+            self._rows[op] = Row(op, signature, function)
 
     def find(self, op) -> Row | None:
         """The row of an operator, None if there is none."""
+        if op not in self._rows and self._deferred:
+            self._settle(self.family(op))
         if op not in self._rows and self._later:
             function = self._later.get(self.read(op).name.rpartition(".")[0])
             if function is not None:
@@ -126,9 +159,7 @@ class Table(Mapping):
 
     def like(self, name: str, count: int = 3) -> list[str]:
         """Names in the table that look like ``name``, for did-you-mean."""
-        return difflib.get_close_matches(
-            name, {row.signature.name for row in self._rows.values()}, count
-        )
+        return difflib.get_close_matches(name, {row.signature.name for row in self.values()}, count)
 
 
 def check(signature: Signature, function: Callable) -> None:

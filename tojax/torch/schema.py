@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -66,7 +67,12 @@ def _lowerable(schema) -> bool:
     )
 
 
-table = Table("torch", read, overloads)
+def family(key) -> Any:
+    """What overloads have in common with each other and their packet, which is it."""
+    return key.overloadpacket if isinstance(key, torch._ops.OpOverload) else key
+
+
+table = Table("torch", read, overloads, family)
 
 
 def lowers(*ops) -> Callable[[Callable], Callable]:

@@ -1,75 +1,11 @@
 """The lowerings, one file per family; importing this package fills the table."""
 
-from tojax.torch.ops import (
-    activation,
-    attention,
-    bessel,
-    checks,
-    conv,
-    create,
-    distance,
-    eigen,
-    embedding,
-    extensions,
-    fft,
-    histogram,
-    index,
-    ldl,
-    linalg,
-    loss,
-    matmul,
-    norm,
-    pad,
-    pointwise,
-    polar,
-    pool,
-    quantize,
-    random,
-    reduce,
-    resample,
-    rnn,
-    scatter,
-    segment,
-    shape,
-    sort,
-    special,
-    vision,
-    window,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "activation",
-    "attention",
-    "bessel",
-    "checks",
-    "conv",
-    "create",
-    "distance",
-    "eigen",
-    "embedding",
-    "extensions",
-    "fft",
-    "histogram",
-    "index",
-    "ldl",
-    "linalg",
-    "loss",
-    "matmul",
-    "norm",
-    "pad",
-    "pointwise",
-    "polar",
-    "pool",
-    "quantize",
-    "random",
-    "reduce",
-    "resample",
-    "rnn",
-    "scatter",
-    "segment",
-    "shape",
-    "sort",
-    "special",
-    "vision",
-    "window",
-]
+from tojax.torch.schema import table
+
+with table.deferred():
+    for _file in pkgutil.iter_modules(__path__):
+        if not _file.name.startswith("_"):
+            importlib.import_module(f"{__name__}.{_file.name}")
