@@ -89,12 +89,16 @@ class Model:
         while True:
             static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
             arrays = [x for x, s in zip(leaves, static) if s is None]
+            known, state = _settings(self.state, trees.STATE in pinned)
             try:
                 _remember(self.source, structure, static, leaves, rng)
-                out = _run(self.source, structure, static, self.params, self.state, arrays, rng)
+                out = _run(self.source, structure, static, known, self.params, state, arrays, rng)
                 return jax.tree.map(_unwrap, out, is_leaf=lambda x: isinstance(x, Static))
             except DataDependent as error:
-                if not (new := _static_by_value(error.arguments, names, leaves, pinned)):
+                asked = set(error.arguments) - pinned
+                if trees.STATE in asked and not _settings(self.state, True)[0].value:
+                    raise
+                if not (new := _static_by_value(asked, names, leaves)):
                     raise
                 pinned |= new
 
@@ -272,8 +276,9 @@ def _remember(source, structure, static, leaves, rng) -> None:
     _CALLS.setdefault(source, {}).setdefault(key, (*jax.tree.unflatten(structure, kept), rng))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _run(source, structure, static, params, state, arrays, rng):
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _run(source, structure, static, known, params, state, arrays, rng):
+    state = state | {name: constant.array for name, constant in known.value.items()}
     rest = iter(arrays)
     leaves = [next(rest) if s is None else _unwrap(s) for s in static]
     args, kwargs = jax.tree.unflatten(structure, leaves)
@@ -289,17 +294,25 @@ def _pin(leaf: Any, by_value: bool) -> Static | None:
     return Static(trees.Constant(leaf)) if by_value else None
 
 
+def _settings(state, by_value: bool) -> tuple[Static, dict[str, Any]]:
+    """(the entries of the state that are static, the others)."""
+    names = [k for k, v in state.items() if by_value and trees.is_setting(v)]
+    known = {k: trees.Constant(state[k]) for k in names}
+    return Static(known), {k: v for k, v in state.items() if k not in known}
+
+
 def _unwrap(leaf: Any) -> Any:
     return leaf.value if isinstance(leaf, Static) else leaf
 
 
-def _static_by_value(arguments, names, leaves, pinned) -> set[str]:
-    """The arguments to make static by value: all that decided, if they are arrays of integers or
-    bools.
+def _static_by_value(asked: set[str], names, leaves) -> set[str]:
+    """What to make static by value: all that decided, if they are arrays of integers or bools, or
+    the state, of which that is only said of a few entries.
     """
     by_name = dict(zip(names, leaves))
-    whole = arguments and all(n in by_name and by_name[n].dtype.kind in "iub" for n in arguments)
-    new = set(arguments) - pinned if whole else set()
+    new = asked - {trees.STATE}
+    if not all(n in by_name and by_name[n].dtype.kind in "iub" for n in new):
+        return set()
     if new:
         warnings.warn(
             f"{', '.join(sorted(new))}: the values decide what is computed, so they are static in "
@@ -307,7 +320,7 @@ def _static_by_value(arguments, names, leaves, pinned) -> set[str]:
             StaticArgument,
             stacklevel=3,
         )
-    return new
+    return asked
 
 
 def _warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:

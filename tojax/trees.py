@@ -31,6 +31,21 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, type)
 
 
+STATE = "the state"  # in errors, beside the names of arguments
+FEW = 64
+
+
+def is_setting(x: Any) -> bool:
+    """Whether an array is one of a few integers or bools whose values are known: sizes, flags.
+
+    Example:
+      >>> import numpy as np
+      >>> is_setting(np.arange(3)), is_setting(np.zeros(3)), is_setting(np.arange(1000))
+      (True, False, False)
+    """
+    return not isinstance(x, jax.core.Tracer) and x.dtype.kind in "iub" and x.size <= FEW
+
+
 class Static:
     """A value that rides in a tree's structure: compared with ``==``, hashed where it can be.
 

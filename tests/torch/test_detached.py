@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tojax
+from tests.tolerance import assert_close
 
 X, W = np.arange(1, 5, dtype=np.float32), np.array([2.0, 3.0, 4.0, 5.0], np.float32)
 
@@ -64,3 +65,25 @@ def test_values_and_gradients(function):
     for one, tensor in zip(grads, (x, w)):
         wanted = np.zeros(4) if tensor.grad is None else tensor.grad
         np.testing.assert_allclose(one, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda view: ~(view > 0)[:2],
+        lambda view: ~view.view(torch.int32)[:2],
+        lambda view: torch.stack(list(view)),
+        lambda view: torch.stack([-row for row in view[:2]]),
+        lambda view: view.abs(),
+        lambda view: -view,
+    ],
+)
+def test_reading_a_view_inside_no_grad_writes_nothing(read):
+    def function(x):
+        with torch.no_grad():
+            view = x[1:]
+            return read(view), view * 1
+
+    x = np.arange(-6, 6, dtype=np.float32).reshape(4, 3)
+    got = jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(x)
+    assert_close(got, function(torch.tensor(x)))

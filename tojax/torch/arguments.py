@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import inspect
+import re
 from collections.abc import Iterator
 
-from tojax.errors import ForwardFailed, WrongArguments
+from tojax.errors import ForwardFailed, TojaxError, WrongArguments
+
+UNKNOWN = re.compile(r"\b(Sizes|Group)\b")  # the classes of ragged.py
 
 
 def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:
@@ -38,9 +41,15 @@ def _wrong(what: str, signature: inspect.Signature, kwargs: dict) -> WrongArgume
 
 @contextlib.contextmanager
 def explained(trace) -> Iterator[None]:
-    """Turns torch's complaint about missing memory into the DataDependent error that it means."""
+    """Turns torch's complaints about missing memory and unknown sizes into the DataDependent error
+    that they mean.
+    """
     try:
         yield
+    except TypeError as error:
+        if not trace.sizes or isinstance(error, TojaxError) or not UNKNOWN.search(str(error)):
+            raise
+        raise trace.sizes[-1].error() from error
     except RuntimeError as error:
         memory = any(said in str(error) for said in ("data pointer", "data is not allocated"))
         if isinstance(error, ForwardFailed) or not memory:

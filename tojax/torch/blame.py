@@ -19,6 +19,21 @@ NOT_THE_USERS = tuple(
 )
 
 
+aten = torch.ops.aten
+SELECTS = {aten.index, aten._unsafe_index, aten.masked_select, aten.index_put}
+
+
+def deciding(op, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The operands that a shape can come from: a mask, not what it selects from; integers, not the
+    floats beside them.
+    """
+    if op.overloadpacket in SELECTS:
+        masks = [t for t in operands[1:] if t.dtype in (torch.bool, torch.uint8)]
+        return masks or operands
+    counts = [t for t in operands if not (t.is_floating_point() or t.is_complex())]
+    return counts or operands
+
+
 def where(error: BaseException | None = None) -> str:
     """``path.in.model (Class) at file:line``: where the call, or the error, came from.
 

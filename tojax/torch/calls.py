@@ -125,7 +125,7 @@ class Call:
                     why="its new value would be lost",
                     do=f"register {name} as a buffer of a module, or pass it as an argument",
                 )
-            target.array = array.astype(target.array.dtype)
+            target.array, target.parts = array.astype(target.array.dtype), None
         return result
 
     def wrap(self, out, operands, origins, args, kwargs, place=0):

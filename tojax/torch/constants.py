@@ -17,7 +17,7 @@ from torch._functorch.autograd_function import custom_function_call
 from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
-from tojax.torch import autocast, nested
+from tojax.torch import autocast, nested, ragged
 from tojax.torch.control import higher_order
 from tojax.torch.detached import DETACH, Detached, functional
 from tojax.torch.indexing import GET, SET, Picked, traced_index
@@ -25,6 +25,9 @@ from tojax.torch.tensor import JaxTensor
 
 SPLITS = {torch.tensor_split, torch.Tensor.tensor_split}
 SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
+WRITES = {"__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__imatmul__", "__idiv__"}
+WRITES |= {"__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__"}
+WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -41,8 +44,15 @@ class ConstantsMode(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         self.trace.autocast = autocast.active()
+        if func is torch.Tensor.tolist and self.may_be_sizes(args[0]):
+            error = lambda: self.trace.data_dependent("Tensor.tolist", [self.inner(args[0])])
+            self.trace.sizes.append(ragged.Sizes(args[0], error))
+            return self.trace.sizes[-1]
         if func in READS:
             return self.read(func, args, kwargs)
+        unknown = ragged.concerns(args, kwargs) if self.trace.sizes else None
+        if unknown is not None:
+            return ragged.serve(self, func, args, kwargs, unknown)
         if func in SHOWS and self.traced(args[0]):
             return f"<{args[0].dtype} {list(args[0].shape)}, traced>"  # in a message, no number
         if isinstance(func, HigherOrderOperator) and not vmapped_function(func):
@@ -111,6 +121,11 @@ class ConstantsMode(TorchFunctionMode):
         values = np.asarray(tensor.array)
         return values.tolist() if func is torch.Tensor.tolist else values
 
+    def may_be_sizes(self, tensor) -> bool:
+        """Whether this is a vector of integers that only the compiled program knows."""
+        vector = tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32)
+        return vector and self.traced(tensor)
+
     def traced(self, tensor) -> bool:
         """Whether only the compiled program knows the values."""
         held = self.inner(tensor)
@@ -139,4 +154,4 @@ def _argument(args, kwargs, place: int, name: str, default: Any) -> Any:
 def _writes(func) -> bool:
     name = getattr(func, "__name__", "")
     inplace = name.endswith("_") and not name.startswith("_")
-    return inplace or name in ("__setitem__", "__set__") or name.startswith("__i")
+    return inplace or name in WRITES

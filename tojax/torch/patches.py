@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn.modules import batchnorm, transformer
 
 from tojax.errors import DataDependent
-from tojax.torch import distributions
+from tojax.torch import distributions, experts
 from tojax.torch.control import checkpoint
 
 
@@ -112,14 +112,15 @@ PATCHES: list[tuple[object, str, Callable]] = [
 @contextlib.contextmanager
 def patched(active: Callable[[], bool]) -> Iterator[None]:
     """All patches, for the threads in which ``active()``."""
-    originals = [getattr(owner, name, owner) for owner, name, _ in PATCHES]
-    own = [name in vars(owner) for owner, name, _ in PATCHES]
-    for (owner, name, patch), original in zip(PATCHES, originals):
+    patches = [*PATCHES, *experts.patches()]
+    originals = [getattr(owner, name, owner) for owner, name, _ in patches]
+    own = [name in vars(owner) for owner, name, _ in patches]
+    for (owner, name, patch), original in zip(patches, originals):
         setattr(owner, name, _choose(patch, original, active))
     try:
         yield
     finally:
-        for (owner, name, _), original, was_there in zip(PATCHES, originals, own):
+        for (owner, name, _), original, was_there in zip(patches, originals, own):
             setattr(owner, name, original) if was_there else delattr(owner, name)
 
 

@@ -42,19 +42,19 @@ class Region:
         for place, tensor, array in zip(self.places, self.tensors, arrays):
             full[place] = self.wrap(array, tensor.dtype, getattr(tensor, "origins", 0))
         state = [(name, t, self.mode.inner(t)) for name, t in self.mode.trace.state.items()]
-        before = [array_of(held) for _, _, held in state]
+        before = [getattr(held, "array", held) for _, _, held in state]
         with self.mode:
             out, structure = tree_flatten(self.function(*full))
         found = [self.mode.inner(x) if isinstance(x, torch.Tensor) else x for x in out]
-        self.written = {
-            name: array_of(self.mode.inner(t))
-            for (name, t, _), old in zip(state, before)
-            if array_of(self.mode.inner(t)) is not old
-        }
+        self.written = {}
         for (name, t, held), old in zip(state, before):
-            if name in self.written:
+            now = self.mode.inner(t)
+            if getattr(now, "array", now) is old:
+                continue
+            self.written[name] = array_of(now)
+            if isinstance(held, JaxTensor):
                 held.array = old
-                reset(t, held)
+            reset(t, held)
         self.out = [x.dtype if isinstance(x, torch.Tensor) else x for x in found], structure
         return [strong(array_of(x)) for x in found if isinstance(x, torch.Tensor)]
 

@@ -98,9 +98,8 @@ class Slots:
             for module, mode in zip(modules, training):
                 module.__dict__["training"] = mode
             attributes = self._fill_attributes(tensors)
-            start = {k: inner(t) for k, t in tensors.items()}
-            start_arrays = {k: t.array for k, t in start.items() if isinstance(t, JaxTensor)}
-            yield lambda: self._written(start_arrays, attributes, tensors)
+            start = {k: held_by(t) for k, t in tensors.items()}
+            yield lambda: self._written(start, attributes)
         finally:
             for module, attributes_before, parameters, buffers in before:
                 for now, then in ((module._parameters, parameters), (module._buffers, buffers)):
@@ -124,18 +123,15 @@ class Slots:
                     module.__dict__[attribute] = found[name] = lift(value.detach())
         return {k: inner(v) for k, v in found.items()}
 
-    def _written(
-        self, start: dict[str, Any], attributes: dict[str, Any], tensors
-    ) -> dict[str, jax.Array]:
+    def _written(self, start: dict[str, Any], attributes: dict[str, Any]) -> dict[str, jax.Array]:
         """The arrays of what forward wrote: buffers, and tensors that it keeps as attributes."""
         written, seen = {}, set()
         for held, attribute, name in self.places:
             value = held.get(attribute)
             if name not in seen and isinstance(value, torch.Tensor):
                 seen.add(name)
-                array = array_of(value)
-                if array is not start.get(name):
-                    written[name] = array.astype(to_jax(self.dtypes[name]))
+                if held_by(value) is not start.get(name):
+                    written[name] = array_of(value).astype(to_jax(self.dtypes[name]))
         for path, module in self.module.named_modules():
             values = {**module.__dict__, **module._buffers}
             for attribute, value in values.items():
@@ -144,10 +140,16 @@ class Slots:
                     continue
                 now = inner(value)
                 same = attributes.get(name)
-                known = now is same or (name in start and array_of(now) is start[name])
+                known = now is same or (name in start and held_by(now) is start[name])
                 if not known and (name in attributes or isinstance(now, JaxTensor)):
                     written[name] = array_of(now)
         return written
+
+
+def held_by(tensor: torch.Tensor) -> Any:
+    """The array, or constant, that a tensor of the trace stands for now."""
+    tensor = inner(tensor)
+    return tensor.array if isinstance(tensor, JaxTensor) else tensor
 
 
 def _containers(modules) -> list[tuple[Any, Any]]:

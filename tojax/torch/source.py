@@ -22,6 +22,7 @@ from tojax.model import Model
 from tojax.torch import arguments, weights
 from tojax.torch.capture import as_module
 from tojax.torch.dtypes import TO_TORCH, of_input
+from tojax.torch.ragged import Sizes
 from tojax.torch.slots import Slots
 from tojax.torch.tensor import JaxTensor
 from tojax.torch.trace import array_of, lift, tracing
@@ -93,19 +94,19 @@ class TorchSource:
         names = tuple(trees.names(args, kwargs, self.positional))
         leaves, structure = jax.tree.flatten((args, kwargs))
         wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
-        inputs = (*names, "the parameters", "the state")
+        inputs = (*names, "the parameters", trees.STATE)
+        known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
+        traced = {k: v for k, v in state.items() if k not in known}
         with tracing(rng, inputs, self.on_missing == "callback") as trace:
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
             args, kwargs = jax.tree.unflatten(structure, lifted)
-            trace.state = self._weights(state, 2 << len(names))
+            trace.state = self._weights(traced, 2 << len(names))
+            trace.state |= {k: lift(v) for k, v in known.items()}
             tensors = self._weights(params, 1 << len(names)) | trace.state
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
                 out = self.module(*args, **kwargs)
                 out = trees.register(out)
-                is_tensor = lambda x: isinstance(x, torch.Tensor)
-                out = jax.tree.map(
-                    lambda x: array_of(x) if is_tensor(x) else x, out, is_leaf=is_tensor
-                )
+                out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
         return out, written
 
@@ -116,6 +117,11 @@ class TorchSource:
             for k, v in arrays.items()
         }
 
+    def _setting(self, name: str, array) -> torch.Tensor:
+        """A buffer that stays a constant of the trace, so that shapes may come from it."""
+        tensor = weights.to_torch(array)
+        return tensor.to(self.slots.dtypes.get(name, tensor.dtype))
+
     def write_back(self, params, state) -> torch.nn.Module:
         """Copies params and state into the module's own tensors and returns it."""
         self.slots.check(params, state)
@@ -123,6 +129,13 @@ class TorchSource:
             for name, array in {**params, **state}.items():
                 self.slots.tensors[name].copy_(weights.to_torch(array))
         return self.module
+
+
+def _known(leaf: Any) -> Any:
+    """An output leaf: the array of a tensor, anything else as it is."""
+    if isinstance(leaf, Sizes):
+        leaf.refuse()
+    return array_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _wrapped(leaf: Any, origin: int) -> Any:

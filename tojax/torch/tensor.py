@@ -20,6 +20,7 @@ class JaxTensor(torch.Tensor):
     array: jax.Array
     origins: int
     made_by: tuple | None
+    parts: tuple | None = None  # of a concatenation, see pieces.py
 
     @staticmethod
     def __new__(cls, array, dtype=None, origins=0, layout=None):

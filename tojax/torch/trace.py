@@ -34,6 +34,7 @@ from tojax.torch.custom import custom_gradients
 from tojax.torch.dtypes import to_jax
 from tojax.torch.gradients import cut
 from tojax.torch.patches import patched
+from tojax.torch.pieces import CUTS, Pieces, note
 from tojax.torch.tensor import JaxTensor
 
 FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
@@ -77,6 +78,8 @@ class Trace(TorchDispatchMode):
         self.decomposing: set[Any] = set()
         self.state: dict[str, torch.Tensor] = {}  # what the traced code may write to
         self.writing = False  # inside an in-place call under no_grad
+        self.pieces = Pieces()
+        self.sizes: list[Any] = []  # what tolist gave of traced vectors
         self.autocast = False  # whether the torch function that goes on was called under autocast
 
     @classmethod
@@ -94,6 +97,8 @@ class Trace(TorchDispatchMode):
         if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
             if call.signature.writes:  # by a decomposition, to a constant that may be known already
                 CONSTANTS.clear()
+            if self.pieces.handed and op in strides.STRIDED:
+                self.pieces.check(args[0])
             if op is aten.view.default and not args[0].is_contiguous():
                 op = aten.reshape.default  # a write, undone through a view: any order
             with torch._C.DisableTorchFunction():  # dispatched from C++, as vmap does
@@ -121,7 +126,7 @@ class Trace(TorchDispatchMode):
         try:
             out = lowering(*values)
         except CONCRETIZATION as error:
-            raise self.data_dependent(str(call.op), operands) from error
+            raise self.data_dependent(str(call.op), blame.deciding(call.op, operands)) from error
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, TojaxError):
                 raise
@@ -133,7 +138,12 @@ class Trace(TorchDispatchMode):
             origins |= getattr(operand, "origins", 0)
         if call.writes:
             out = call.write(out, args, kwargs)
-        return call.wrap(out, operands, origins, args, kwargs)
+        out = call.wrap(out, operands, origins, args, kwargs)
+        if call.op is aten.cat.default:
+            note(out, *args, **kwargs)
+        elif call.op in CUTS and args[0].parts and not self.writing:
+            out = self.pieces.restore(call.op, args, kwargs, out)
+        return out
 
     def key(self, call: Call) -> jax.Array:
         """A fresh key for one random operator."""

@@ -1,0 +1,95 @@
+"""Buffers whose values decide shapes: known while tracing, state where forward writes them."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import DataDependent
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+class Padded(torch.nn.Module):
+    """As causal convolutions of codecs are written: sizes are buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("left", torch.tensor(2))
+        self.register_buffer("sides", torch.tensor([1, 3]))
+        self.register_buffer("calls", torch.tensor(0))
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x):
+        self.calls += 1
+        x = torch.nn.functional.pad(x, (int(self.left), 0))
+        return torch.nn.functional.pad(x, self.sides.tolist()) * self.scale
+
+
+def padded(x):
+    return np.pad(x, ((0, 0), (3, 3))) * 2
+
+
+def test_a_buffer_decides_a_shape_under_jit():
+    model = tojax.from_torch(Padded())
+    run = jax.jit(lambda params, x: model.apply(params, x, mutable=True))
+    out, state = run(model.params, X)
+    assert_close(out, padded(X))
+    assert int(state["calls"]) == 1
+    again = model.with_state(state)
+    assert int(again.apply(model.params, X, mutable=True)[1]["calls"]) == 2
+
+
+@pytest.mark.filterwarnings("ignore::tojax.errors.StateDropped")
+def test_model_makes_buffers_static_by_themselves():
+    model = tojax.from_torch(Padded())
+    assert_close(model(X), padded(X))
+    other = model.with_state({**model.state, "left": jax.numpy.int32(0)})
+    assert other(X).shape == (2, 7)
+    assert model(X).shape == (2, 9)
+
+
+def test_traced_state_that_decides_is_an_error():
+    model = tojax.from_torch(Padded())
+    call = jax.jit(lambda state: model.apply(model.params, X, state=state, mutable=True))
+    with pytest.raises(DataDependent, match="the state"):
+        call(model.state)
+
+
+def test_counters_go_on_being_state():
+    model = tojax.from_torch(torch.nn.BatchNorm1d(3).train())
+    step = jax.jit(lambda state: model.apply(model.params, X, state=state, mutable=True)[1])
+    state = step(step(model.state))
+    assert int(state["num_batches_tracked"]) == 2
+    assert step._cache_size() == 1
+
+
+def test_a_buffer_written_in_a_checkpoint():
+    class Counted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.tensor(3))
+            self.register_buffer("size", torch.tensor(2))
+
+        def count(self, x):
+            self.calls += 1
+            return x.repeat(1, int(self.size)) * self.calls
+
+        def forward(self, x):
+            return torch.utils.checkpoint.checkpoint(self.count, x, use_reentrant=False)
+
+    model = tojax.from_torch(Counted())
+    out, state = jax.jit(lambda x: model.apply({}, x, mutable=True))(X)
+    assert_close(out, np.tile(X, 2) * 4)
+    assert {k: int(v) for k, v in state.items()} == {"calls": 4, "size": 2}
+
+
+def test_a_mask_decides_and_not_what_it_selects_from():
+    model = tojax.from_torch(lambda x, mask: (x * 2)[mask])
+    with pytest.raises(DataDependent) as caught:
+        jax.jit(lambda x, mask: model.apply({}, x, mask))(X, X > 2)
+    assert caught.value.arguments == ("mask",)
+    with pytest.warns(tojax.errors.StaticArgument, match="mask"):
+        assert_close(model(X, X > 2), 2 * X[X > 2])
