@@ -8,6 +8,7 @@ it does in torch.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from torch._functorch.autograd_function import custom_function_call
 from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
-from tojax.torch import autocast, nested, ragged
+from tojax.torch import autocast, guards, nested, ragged
 from tojax.torch.control import higher_order
 from tojax.torch.detached import DETACH, Detached, functional
 from tojax.torch.indexing import GET, SET, Picked, traced_index
@@ -39,6 +40,7 @@ class ConstantsMode(TorchFunctionMode):
         self.trace, self.inner, self.lift = trace, inner, lift
         self.picked = Picked(inner)
         self.detached = Detached()
+        self.guard: guards.Guard | None = None
         self.outside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -50,6 +52,13 @@ class ConstantsMode(TorchFunctionMode):
             return self.trace.sizes[-1]
         if func in READS:
             return self.read(func, args, kwargs)
+        if func is torch.Tensor.__bool__ and self.traced(args[0]) and self.guard is None:
+            self.guard = guards.guard_at(sys._getframe(1), args[0])
+            if self.guard is not None:
+                return self.guard.entered
+        if self.guard is not None and func.__name__ != "__get__":
+            guard, self.guard = self.guard, None
+            return self.repaired(guard, func, args, kwargs)
         unknown = ragged.concerns(args, kwargs) if self.trace.sizes else None
         if unknown is not None:
             return ragged.serve(self, func, args, kwargs, unknown)
@@ -80,6 +89,13 @@ class ConstantsMode(TorchFunctionMode):
             with self:
                 self.picked.sync()
         return out
+
+    def repaired(self, guard: guards.Guard, func, args, kwargs) -> Any:
+        """The body of an ``if`` on a traced condition, a clamp."""
+        if func not in guards.CLAMPS:
+            raise self.trace.data_dependent("bool", [self.inner(guard.condition)])
+        with self:
+            return guard.select(func, args, kwargs)
 
     def call(self, func, args, kwargs) -> Any:
         """The function itself."""
