@@ -37,8 +37,8 @@ def fitting(values: np.ndarray) -> np.ndarray:
       Unsupported: a 64-bit integer does not fit 32 bits while x64 is off; JAX itself would wrap it.
 
     Example:
-      >>> fitting(np.array([1, 2**63 - 1])).tolist()
-      [1, 2147483647]
+      >>> fitting(np.array([1, 2**63 - 1])).tolist(), fitting(np.array(-(2**63))).tolist()
+      ([1, 2147483647], -2147483648)
     """
     dtype = canonical(values.dtype)
     if values.dtype.kind not in "iu" or dtype == values.dtype or not values.size:
@@ -46,7 +46,7 @@ def fitting(values: np.ndarray) -> np.ndarray:
     wide, narrow = np.iinfo(values.dtype), np.iinfo(dtype)
     if narrow.min <= values.min() and values.max() <= narrow.max:
         return values
-    clipped = values.clip(narrow.min, narrow.max)
+    clipped = np.asarray(values.clip(narrow.min, narrow.max))  # of a 0-d array, a scalar
     lost = values[(values != clipped) & (values != wide.min) & (values != wide.max)]
     if lost.size:
         raise Unsupported(

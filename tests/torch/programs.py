@@ -85,6 +85,10 @@ COPIES = {
     "mask": lambda t, a, b, c: torch.where(torch.ones_like(t, dtype=torch.bool), t, 0),
     "square": lambda t, a, b, c: t * t * 0.25,
     "to": lambda t, a, b, c: t.to(t.dtype),
+    "to integer": lambda t, a, b, c: whole(t).to(INTEGERS[a % len(INTEGERS)]),
+    "to float": lambda t, a, b, c: whole(t).float(),
+    "to bool": lambda t, a, b, c: whole(t).bool(),
+    "compare": lambda t, a, b, c: whole(t) < b % 3,
 }
 # The last two arguments are integers; ``o`` has the shape of ``t`` or fewer elements.
 WRITES = {
@@ -127,8 +131,17 @@ WRITES = {
     "no_grad": lambda t, o, a, b: torch.no_grad()(lambda: t.mul_(2.0))(),
     "diagonal +=": lambda t, o, a, b: t.diagonal().add_(1),
     "fill_diagonal_": lambda t, o, a, b: t.fill_diagonal_(0.5),
+    "mul_ 2": lambda t, o, a, b: t.mul_(2),
+    "masked_fill_ pool": lambda t, o, a, b: t.masked_fill_(mask_of(o), b),
+    "mask of pool =": lambda t, o, a, b: t.__setitem__(mask_of(o).expand_as(t), b),
+    "&=": lambda t, o, a, b: t.__iand__(o),
+    "|=": lambda t, o, a, b: t.__ior__(o),
+    "^=": lambda t, o, a, b: t.__ixor__(o),
+    "%=": lambda t, o, a, b: whole(t).__imod__(3),
+    "//=": lambda t, o, a, b: whole(t).__ifloordiv__(2),
+    "logical_not_": lambda t, o, a, b: whole(t).logical_not_(),
 }
-ELEMENTWISE = {"copy_", "add_", "+=", "mul_", "addcmul_", "[...] =", "lerp_"}
+ELEMENTWISE = {"copy_", "add_", "+=", "mul_", "addcmul_", "[...] =", "lerp_", "&=", "|=", "^="}
 FILLS = {  # right even where elements of the target share memory
     "fill_": lambda t, o, a, b: t.fill_(1.5),
     "fill_ tensor": lambda t, o, a, b: t.fill_(o.reshape(-1)[0]),
@@ -139,6 +152,23 @@ RESHAPES = {  # what a tensor's own axes are changed by; the memory stays
     "unsqueeze_": lambda t, o, a, b: t.unsqueeze_(a % (t.dim() + 1)),
     "squeeze_": lambda t, o, a, b: t.squeeze_(),
 }
+
+QUIET = ["slice", "select", "transpose", "view", "permute", "expand", "unfold", "diagonal", "chunk"]
+QUIET += ["unbind", "real", "view_as_real", "copy_", "+=", "slice =", "mask = tensor", "zero_"]
+QUIET += ["index_put_", "scatter_ tensor", "out", "swap", "t_"]
+INTEGERS = (torch.uint8, torch.int16, torch.int32, torch.int64)
+
+
+def whole(t):
+    """A tensor of integers or bools, whose values have no rounding to depend on."""
+    if t.is_floating_point() or t.is_complex():
+        raise TypeError
+    return t
+
+
+def mask_of(o):
+    """A mask that may depend on the values."""
+    return whole(o) if o.dtype is torch.bool else whole(o) > 0
 
 
 def chess(t):
@@ -156,10 +186,10 @@ def two_of(t, at):
 
 
 def words(t):
-    """The addresses, in units of four bytes, of every element: a list of tuples."""
-    size = t.element_size() // 4
+    """The addresses of every element's bytes: a list of tuples."""
+    size = t.element_size()
     places = torch.arange(memory(t)).as_strided(t.shape, t.stride(), t.storage_offset())
-    start = t.untyped_storage().data_ptr() // 4
+    start = t.untyped_storage().data_ptr()
     return [tuple(range(start + p * size, start + (p + 1) * size)) for p in places.reshape(-1)]
 
 
@@ -191,7 +221,7 @@ class Run:
         pool = list(tensors)
         for line in self.program:
             self.step(pool, *line)
-        return pool
+        return [t for t in pool if self.decide(lambda t=t: readable(t))]
 
     def step(self, pool, kind, which, a, b, c):
         """One line of the program."""
@@ -208,13 +238,19 @@ class Run:
             self.log[place:] = ["left out"]
 
     def act(self, pool, kind, t, a, b, c):
-        if kind == "as_strided":
+        if kind.startswith("in no_grad: "):
+            with torch.no_grad():
+                self.act(pool, kind.removeprefix("in no_grad: "), t, a, b, c)
+        elif kind == "resize_":
+            t.resize_(self.decide(lambda: resized(t, a)))
+        elif kind == "as_strided":
             pool.append(t.as_strided(*self.decide(lambda: strided(t, a, b, c))))
         elif kind in VIEWS or kind in COPIES:
             out = (VIEWS.get(kind) or COPIES[kind])(t, a, b, c)
             if 0 < out.numel() <= 200:
                 pool.append(out)
-                if kind == "detach" or (kind in VIEWS and id(t) in self.detached):
+                unseen = kind == "detach" or not torch.is_grad_enabled() or id(t) in self.detached
+                if kind in VIEWS and unseen:
                     self.detached.add(id(out))
         elif kind in RESHAPES:
             RESHAPES[kind](t, None, a, b)
@@ -236,6 +272,17 @@ class Run:
             (FILLS.get(kind) or WRITES[kind])(t, o, a, b)
 
 
+def readable(t):
+    """Whether torch has a value and a gradient for it: a view made inside no_grad has none when
+    its base was written to.
+    """
+    try:
+        t.grad_fn
+    except RuntimeError:
+        return False
+    return True
+
+
 def fits(t, o):
     try:
         return torch.broadcast_shapes(t.shape, o.shape) == t.shape
@@ -255,4 +302,13 @@ def strided(t, a, b, c):
     return (second, inner), (stride, 1), offset
 
 
-KINDS = [*VIEWS, "as_strided", *COPIES, *WRITES, *FILLS, *RESHAPES]
+def resized(t, a):
+    """A shape for the same memory; more of it would hold no values."""
+    shape = ((t.numel(),), halves(t), (max(1, t.shape[0] - 1), *t.shape[1:]))[a % 3]
+    if t.storage_offset() + torch.Size(shape).numel() > memory(t):
+        raise RuntimeError
+    return shape
+
+
+KINDS = [*VIEWS, "as_strided", *COPIES, *WRITES, *FILLS, *RESHAPES, "resize_"]
+KINDS += [f"in no_grad: {kind}" for kind in QUIET]

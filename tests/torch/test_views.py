@@ -12,10 +12,13 @@ import tojax
 from tests.tolerance import assert_close
 from tests.torch.programs import KINDS, Run
 from tojax.errors import Unsupported
+from tojax.torch.dtypes import to_jax
 
 X = np.round(np.random.default_rng(0).standard_normal((3, 4)) * 4).astype(np.float32) / 4
 Y = np.round(np.random.default_rng(1).standard_normal((2, 2, 3)) * 4).astype(np.float32) / 4
 Z = (X[:2] + 1j * X[1:]).astype(np.complex64)
+N = (X * 4).astype(np.int32)  # torch's int64
+B = Y > 0
 SMALL = st.integers(0, 11)
 
 
@@ -31,8 +34,12 @@ SEARCH = dict(deadline=None, derandomize=True, suppress_health_check=list(Health
 
 
 def start(x, y, z):
-    """Three tensors of the program's own; the third is no input."""
-    return x * 1, y + 0, torch.arange(6.0).reshape(2, 3), z * 1
+    """Tensors of the program's own; the third is no input."""
+    return x * 1, y + 0, constant(), z * 1, (x * 4).long(), y > 0
+
+
+def constant():
+    return torch.arange(6.0).reshape(2, 3)
 
 
 # torch's own words where functionalization cannot follow a write through a view.
@@ -55,11 +62,11 @@ def unless_refused(run, *args):
 def values(program):
     """Every tensor at the end, those of the caller included, is what torch has."""
     plan = Run(program)
-    want = plan(*map(torch.tensor, (X, Y, Z)), torch.arange(6.0).reshape(2, 3))
-    follow = lambda x, y, z: Run(program, plan.log)(x, y, z, torch.arange(6.0).reshape(2, 3))
-    model = tojax.from_torch(follow)
+    want = plan(*map(torch.tensor, (X, Y, Z)), torch.tensor(N).long(), torch.tensor(B), constant())
+    model = tojax.from_torch(lambda *xs: Run(program, plan.log)(*xs, constant()))
     run = jax.jit(lambda *xs: model.apply({}, *xs))
-    if (got := unless_refused(run, X, Y, Z)) is not None:
+    if (got := unless_refused(run, X, Y, Z, N, B)) is not None:
+        assert [x.dtype for x in got] == [to_jax(x.dtype) for x in want]
         assert_close(got, want, reduction=16)
 
 
@@ -192,3 +199,24 @@ def test_constants_of_the_forward_are_written_to_and_viewed():
 
     want = function(torch.tensor(1.0))
     assert_close(tojax.from_torch(function)(np.float32(1)), want)
+
+
+def test_bitwise_operators_in_place():
+    def function(x, mask):
+        row = x[1]
+        row &= 14
+        row |= 16
+        row ^= x[0]
+        row <<= 3
+        row >>= 1
+        mask &= x > 2
+        mask |= x == 0
+        mask ^= True
+        return x * 1, ~mask
+
+    want = function(torch.arange(12).reshape(2, 6), torch.tensor([True, True, False] * 2))
+    model = tojax.from_torch(function)
+    got = jax.jit(lambda *xs: model.apply({}, *xs))(
+        np.arange(12).reshape(2, 6), np.array([True, True, False] * 2)
+    )
+    assert_close(got, want)
