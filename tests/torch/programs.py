@@ -155,7 +155,7 @@ RESHAPES = {  # what a tensor's own axes are changed by; the memory stays
 
 QUIET = ["slice", "select", "transpose", "view", "permute", "expand", "unfold", "diagonal", "chunk"]
 QUIET += ["unbind", "real", "view_as_real", "copy_", "+=", "slice =", "mask = tensor", "zero_"]
-QUIET += ["index_put_", "scatter_ tensor", "out", "swap", "t_"]
+QUIET += ["index_put_", "scatter_ tensor", "out", "swap"]
 INTEGERS = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 

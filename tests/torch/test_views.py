@@ -147,7 +147,18 @@ def view_in_no_grad(y):
         flat[2:].mul_(3)
 
 
+def out_in_no_grad(y):
+    with torch.no_grad():
+        torch.add(y, 2, out=y)
+
+
+def scatter_in_no_grad(y):
+    with torch.no_grad():
+        y.scatter_(0, torch.zeros(1, 4, dtype=torch.int64), y[1:2].clone())
+
+
 UNSEEN = [detached, data, view_of_detached, part_of_detached, view_in_no_grad]
+UNSEEN += [out_in_no_grad, scatter_in_no_grad]
 
 
 @pytest.mark.parametrize("write", UNSEEN, ids=lambda f: f.__name__)
@@ -167,6 +178,18 @@ def test_writes_that_autograd_does_not_see(write):
     grad, got = jax.grad(lambda x: model.apply({}, x), has_aux=True)(X)
     assert_close(got, y)
     assert_close(grad, y + 2 * X if x is None else x.grad)
+
+
+def test_a_view_made_in_no_grad_has_no_gradient():
+    def function(x):
+        y = x * 1
+        y.mul_(3)
+        with torch.no_grad():
+            flat = y.view(-1)
+        return flat.sum() + flat[1:].sum() + y.sum()
+
+    grad = jax.grad(lambda x: tojax.from_torch(function).apply({}, x))(X)
+    assert_close(grad, np.full_like(X, 3))
 
 
 def test_unfold_is_written_to_only_where_it_holds_every_element_once():
@@ -209,8 +232,8 @@ def test_bitwise_operators_in_place():
         row ^= x[0]
         row <<= 3
         row >>= 1
-        mask &= x > 2
-        mask |= x == 0
+        mask &= x[0] > 2
+        mask |= x[1] == 0
         mask ^= True
         return x * 1, ~mask
 

@@ -116,7 +116,17 @@ class ConstantsMode(TorchFunctionMode):
         """The function, a write inside ``no_grad`` as one."""
         if not torch.is_grad_enabled() and args and _writes(func):
             return self.write(func, args, kwargs)
+        if not torch.is_grad_enabled() and functional(kwargs.get("out")):
+            return self.into(func, args, kwargs)
         return func(*args, **kwargs)
+
+    def into(self, func, args, kwargs) -> Any:
+        """``out=`` inside ``no_grad``: the target keeps its gradient."""
+        out = kwargs["out"]
+        found = func(*args, **{k: v for k, v in kwargs.items() if k != "out"})
+        if found.shape != out.shape or not torch.can_cast(found.dtype, out.dtype):
+            return func(*args, **kwargs)  # torch resizes, or raises
+        return self.call(torch.Tensor.copy_, (out, found), {})
 
     def constant(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor from outside, the same functional one each time it is met."""

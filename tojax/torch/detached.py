@@ -36,6 +36,8 @@ class Detached:
         memory = args[0].untyped_storage()._cdata
         for i, x in enumerate(out if isinstance(out, (tuple, list)) else [out]):
             if x is not args[0] and functional(x) and x.untyped_storage()._cdata == memory:
+                with torch.no_grad(), torch._C.DisableTorchFunction():
+                    torch._sync(x)  # later it would be made anew, with a gradient
                 place = i if isinstance(out, (tuple, list)) else None
                 self.made.setdefault(id(x), (x, func, args, kwargs, place))
 

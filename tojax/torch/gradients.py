@@ -9,13 +9,16 @@ import jax
 from tojax.dtypes import is_float
 from tojax.torch.tensor import JaxTensor
 
+# How functionalization takes a view that was written back into its base.
+INTO_BASE = tuple(f"aten.{kind}_scatter" for kind in ("slice", "select", "diagonal", "as_strided"))
+
 
 def cut(call, out: Any, operands: list, writing: bool) -> Any:
     """The result of an operator inside ``no_grad``: it has no gradient.
 
     In a write, autograd does not see the new value: the target keeps the gradient that it had.
     """
-    if writing and (call.view or "scatter" in call.signature.name):
+    if writing and (call.view or call.signature.name.startswith(INTO_BASE)):
         return out
     first = operands[0] if writing and operands else None
 
