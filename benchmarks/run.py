@@ -29,7 +29,11 @@ HERE = Path(__file__).resolve().parent
 ADAPTERS = ["tojax", "native", "torch_eager", "torchax"]
 CASES = {
     "gpt2": "GPT-2 124M, batch 1, 128 tokens: first_s is conversion plus first call",
-    "decode": "greedy, 64 tokens after 16, Llama of 3.4 M parameters",
+    "decode_small": "greedy, 64 tokens after 16, Llama of 3.4 M parameters",
+    "decode_small_8": "the same, 8 prompts at once",
+    "decode": "the same, one prompt, Llama of 246 M parameters",
+    "decode_8": "the same, 8 prompts at once",
+    "decode_wide": "the same, one prompt, two layers as wide as those of Llama 7B",
     "demo": "tojax run on the demo checkpoint: seconds from process start to the first token",
 }
 AGREE = 1e-3

@@ -8,16 +8,17 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 REPEATS, NEW, PROMPT = 15, 64, 16
 
 
-def tokens(length: int, vocab: int):
+def tokens(length: int, vocab: int, batch: int = 1):
     import torch
 
-    return torch.randint(1, vocab, (1, length), generator=torch.Generator().manual_seed(1))
+    return torch.randint(1, vocab, (batch, length), generator=torch.Generator().manual_seed(1))
 
 
 def gpt2(adapter) -> dict:
@@ -39,30 +40,34 @@ def gpt2(adapter) -> dict:
     }
 
 
-def decode(adapter) -> dict:
-    """Greedy decoding of a small Llama."""
+def decode(sizes: dict, batch: int, adapter) -> dict:
+    """Greedy decoding of a Llama; of the memory's bandwidth what reading each weight once needs."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    sizes = dict(
-        hidden_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=688,
-        vocab_size=1000,
-    )
     config = LlamaConfig(**sizes, max_position_embeddings=512, eos_token_id=None, pad_token_id=0)
     module = LlamaForCausalLM(config).eval()
     began = time.perf_counter()
-    call = adapter.generate(module, tokens(PROMPT, 1000), NEW)
+    call = adapter.generate(module, tokens(PROMPT, 1000, batch), NEW)
     out = call()
     first = time.perf_counter() - began
+    best = min(timed(call) for _ in range(5))
+    read = sum(p.nbytes for name, p in module.named_parameters() if "embed_tokens" not in name)
     return {
         "first_s": first,
-        "s_per_token": min(timed(call) for _ in range(5)) / NEW,
+        "s_per_token": best / NEW / batch,
+        "bandwidth": read * NEW / best / bandwidth(read),
         "check": int(out.sum()),
     }
+
+
+def bandwidth(count: int) -> float:
+    """Bytes per second of one plain reduction over ``count`` bytes."""
+    import torch
+
+    memory = torch.ones(count // 4)
+    return count / min(timed(memory.sum) for _ in range(5))
 
 
 def demo() -> dict:
@@ -91,6 +96,29 @@ def timed(call) -> float:
     return time.perf_counter() - began
 
 
+def sizes(hidden: int, layers: int, heads: int, groups: int, inner: int, vocab: int) -> dict:
+    return dict(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        intermediate_size=inner,
+        vocab_size=vocab,
+    )
+
+
+SMALL = sizes(256, 4, 4, 4, 688, 1000)
+LARGE = sizes(1024, 16, 16, 4, 2816, 32000)
+WIDE = sizes(4096, 2, 32, 8, 11008, 8000)
+CASES = {
+    "gpt2": gpt2,
+    "decode_small": partial(decode, SMALL, 1),
+    "decode_small_8": partial(decode, SMALL, 8),
+    "decode": partial(decode, LARGE, 1),
+    "decode_8": partial(decode, LARGE, 8),
+    "decode_wide": partial(decode, WIDE, 1),
+}
+
 if __name__ == "__main__":
     case, name = sys.argv[1:]
     if case == "demo":
@@ -99,7 +127,5 @@ if __name__ == "__main__":
         import torch
 
         torch.set_num_threads(os.cpu_count() or 1)
-        result = {"gpt2": gpt2, "decode": decode}[case](
-            importlib.import_module(f"adapters.{name}_")
-        )
+        result = CASES[case](importlib.import_module(f"adapters.{name}_"))
         print("RESULT " + json.dumps(result))
