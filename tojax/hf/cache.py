@@ -25,9 +25,10 @@ class Layer(StaticLayer):
     """Keys and values of one layer, ``[batch, heads, length, width]``, and how many positions are
     filled.
 
-    They are held as ``[batch * heads, length, width]``, what products of matrices are made of: in
-    any other shape XLA copies the whole cache at every step. Sliding windows keep all positions,
-    too: the mask hides what is outside, and nothing depends on a Python counter.
+    Where there is one row or one head they are held as ``[batch * heads, length, width]``: XLA:CPU
+    leaves axes of one element out of products, and would copy the whole cache at every step from
+    one form to the other. Sliding windows keep all positions, too: the mask hides what is outside,
+    and nothing depends on a Python counter.
     """
 
     cumulative_length: torch.Tensor
@@ -39,23 +40,25 @@ class Layer(StaticLayer):
     @property
     def keys(self):
         """``[batch, heads, length, width]``, None before the first update."""
-        return self._whole(self.flat_keys)
+        return self._whole(self.held_keys)
 
     @keys.setter
     def keys(self, value):
-        self.flat_keys = value if value is None else value.flatten(0, 1)
+        self.held_keys = _merged(value)
 
     @property
     def values(self):
         """As ``keys``."""
-        return self._whole(self.flat_values)
+        return self._whole(self.held_values)
 
     @values.setter
     def values(self, value):
-        self.flat_values = value if value is None else value.flatten(0, 1)
+        self.held_values = _merged(value)
 
-    def _whole(self, flat):
-        return flat if flat is None else flat.unflatten(0, (self.batch_size, self.num_heads))
+    def _whole(self, held):
+        if held is None or held.dim() == 4:
+            return held
+        return held.unflatten(0, (self.batch_size, self.num_heads))
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         """Writes the new positions behind the filled ones; returns all keys and values."""
@@ -63,8 +66,8 @@ class Layer(StaticLayer):
             self.lazy_initialization(key_states, value_states)
         at, count = self.cumulative_length, key_states.shape[-2]
         self.cumulative_length = at + count
-        self.flat_keys = write(self.flat_keys, key_states.flatten(0, 1), 1, at)
-        self.flat_values = write(self.flat_values, value_states.flatten(0, 1), 1, at)
+        self.held_keys = write(self.held_keys, _merged(key_states), -2, at)
+        self.held_values = write(self.held_values, _merged(value_states), -2, at)
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
@@ -72,6 +75,10 @@ class Layer(StaticLayer):
         if self.is_initialized:
             self.keys = self.keys.index_select(0, beam_idx)
             self.values = self.values.index_select(0, beam_idx)
+
+
+def _merged(value: torch.Tensor | None) -> torch.Tensor | None:
+    return value.flatten(0, 1) if value is not None and 1 in value.shape[:2] else value
 
 
 class IndexedLayer(Layer):
