@@ -314,3 +314,26 @@ def test_rows_without_an_end_token_go_on():
     arrays = {k: v.numpy() for k, v in ids.items()}
     got = tojax.generate(tojax.from_torch(module), **arrays, **options)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("where", ["the prompt", "every step"])
+def test_a_model_that_looks_at_values(where):
+    """What no program can hold is run op by op: the prompt alone, or all of it."""
+
+    def look(module, args, kwargs):
+        ids = kwargs["input_ids"]
+        if where == "every step" or ids.shape[1] > 1:
+            if (ids % 2 == 0).any():
+                ids = torch.where(ids == 4, 5, ids)
+            kwargs = kwargs | {"input_ids": ids}
+        return args, kwargs
+
+    module = tiny.build("llama")[0]
+    module.register_forward_pre_hook(look, with_kwargs=True)
+    model, ids = tojax.from_torch(module), tiny.ids(5, 2)
+    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
+    want = module.generate(ids, **options).numpy()
+    np.testing.assert_array_equal(tojax.generate(model, ids.numpy(), **options), want)
+    known = {k[0]: v for k, v in trust._KNOWN.items() if k[1] == model.source}
+    wanted = {"padded": False, "cached": where == "the prompt"}
+    assert known == wanted | ({"again": False} if where == "every step" else {})

@@ -65,7 +65,8 @@ def generate(
     as its carry; both are compiled once for each bucket of prompt lengths (16) and total lengths
     (64). A model whose cache cannot have a fixed shape runs its whole text again at every step
     in a buffer of fixed length, and where that does not give the same logits either, every
-    length is a program of its own, which is slow; which of them is right is tried once for each
+    length is a program of its own, which is slow, or is run op by op, slower still, for a model
+    that looks at values to decide what it does. Which of them is right is tried once for each
     model that transformers does not itself run with static caches.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -124,9 +125,9 @@ class Job:
             given = {k: pad_right(v, count) if k in self.along else v for k, v in given.items()}
         name, source = self.asked.encoder or (None, None)
         last = np.int32(self.last)
-        out = programs.prefill(
-            self.model, ids, given, source, self.start(), self.picker, last, plan, name
-        )
+        args = (self.model, ids, given, source, self.start(), self.picker, last, plan, name)
+        run = programs.prefill if plan.padded else partial(runner.by_values, programs.prefill)
+        out = run(*args)
         self.check(out[0])
         return out
 

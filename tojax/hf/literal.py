@@ -55,11 +55,11 @@ class Literal:
         self.model, self.plan = model, plan
         self.along = {k: v for k, v in given.items() if k in decode.follows(model)}
         name, source = encoder or (None, None)
-        self.logits, self.stays, self.state = first(model, ids, given, source, plan, name)
+        args = (model, ids, given, source, plan, name)
+        self.logits, self.stays, self.state = runner.by_values(first, *args)
 
     def append(self, ids) -> None:
         """Goes on to ``ids``, which are one longer."""
         along = decode.extended(self.along, ids.shape[1])
-        self.logits, self.state = later(
-            self.model, np.asarray(ids), self.stays, self.state, along, self.plan
-        )
+        args = (self.model, np.asarray(ids), self.stays, self.state, along, self.plan)
+        self.logits, self.state = runner.by_values(later, *args)

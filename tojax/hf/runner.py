@@ -14,13 +14,15 @@ from functools import lru_cache
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import torch
 from transformers.cache_utils import Cache
 from transformers.generation.utils import ALL_CACHE_NAMES
 from transformers.integrations import sdpa_attention
 
 from tojax import trees
-from tojax.errors import Unsupported
+from tojax.errors import DataDependent, Unsupported
 from tojax.hf import cache as caches
 from tojax.hf.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, unchanged
 from tojax.model import Model
@@ -171,6 +173,15 @@ def run(model: Model, what: str, **kwargs) -> Any:
     kwargs = jax.tree.map(_open, kwargs, is_leaf=lambda x: isinstance(x, Static))
     out, _ = source(prefixed(model.params), prefixed(model.state), (), {"what": what, **kwargs})
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
+
+
+def by_values(program: Any, *args: Any) -> Any:
+    """What a jitted program gives; op by op where the model looks at values to decide."""
+    try:
+        return program(*args)
+    except DataDependent:
+        array = lambda x: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
+        return program.__wrapped__(*jax.tree.map(array, args))
 
 
 def _open(leaf: Any) -> Any:

@@ -67,10 +67,18 @@ def _tried(what: str, job: Any, plan: Plan) -> bool:
 def _ignores_rest(job: Any, plan: Plan) -> bool:
     """Whether the logits are the same whatever stands behind the text."""
     if plan.cached:
-        one, two = (job.prefill(plan, filler)[0] for filler in (0, 1))
+        one, stays, carry = job.prefill(plan)
+        _follows(job, plan, stays, carry)
+        two = job.prefill(plan, 1)[0]
     else:
         one, two = (first(job, plan, filler) for filler in (0, 1))
     return bool((np.asarray(one) == np.asarray(two)).all())
+
+
+def _follows(job: Any, plan: Plan, stays, carry) -> None:
+    """Raises Unfit or DataDependent where the second program cannot be traced."""
+    along = programs.extended(job.along, plan.total)
+    programs.decode.eval_shape(job.model, carry, stays, along, np.int32(0), job.picker, plan)
 
 
 def first(job: Any, plan: Plan, filler: int = 0):
