@@ -1,5 +1,7 @@
 """Views, writes, constants, randomness and gradients through the engine."""
 
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -304,3 +306,22 @@ def test_copies_are_no_aliases():
         return x
 
     assert_close(tojax.from_torch(function)(X), X + 1)
+
+
+IN_PLACE = ["ior", "iand", "ixor", "ilshift", "irshift", "iadd", "isub", "imul", "ifloordiv"]
+IN_PLACE += ["imod", "ipow"]
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place_operators_of_python(name):
+    write = getattr(operator, name)
+
+    def function(x, other):
+        x, y = x.clone(), x.clone()
+        one = write(x[1:], 2)
+        with torch.no_grad():
+            two = write(y[:2], other[:2])
+        return x, y, one, two
+
+    got, want = both(function, np.array([5, 6, 7]), np.array([1, 2, 3]))
+    assert_close(got, want)

@@ -29,6 +29,11 @@ SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 WRITES = {"__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__imatmul__", "__idiv__"}
 WRITES |= {"__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__"}
 WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
+FUNCTIONAL = {  # of these in-place operators functionalization knows only the other name
+    torch.Tensor.__ior__: torch.Tensor.bitwise_or_,
+    torch.Tensor.__iand__: torch.Tensor.bitwise_and_,
+    torch.Tensor.__ixor__: torch.Tensor.bitwise_xor_,
+}
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -45,6 +50,7 @@ class ConstantsMode(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        func = FUNCTIONAL.get(func, func)
         self.trace.autocast = autocast.active()
         if func is torch.Tensor.tolist and self.may_be_sizes(args[0]):
             error = lambda: self.trace.data_dependent("Tensor.tolist", [self.inner(args[0])])
