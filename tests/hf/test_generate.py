@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.stopping_criteria import (
     EosTokenCriteria,
     MaxLengthCriteria,
@@ -337,3 +337,27 @@ def test_a_model_that_looks_at_values(where):
     known = {k[0]: v for k, v in trust._KNOWN.items() if k[1] == model.source}
     wanted = {"padded": False, "cached": where == "the prompt"}
     assert known == wanted | ({"again": False} if where == "every step" else {})
+
+
+def test_a_logits_processor_of_ones_own():
+    """It is called with torch tensors of the text so far, in every way of decoding."""
+
+    class Alternating(LogitsProcessor):
+        """Tokens after an even one are odd."""
+
+        def __call__(self, input_ids, scores):
+            even = torch.arange(scores.shape[1]) % 2 == 0
+            scores = scores.masked_fill((input_ids[:, -1:] % 2 == 0) & even, -float("inf"))
+            return scores.masked_fill((input_ids[:, -1:] % 2 == 1) & ~even, -float("inf"))
+
+    ids, mask = padded()
+    given = {"attention_mask": mask, "logits_processor": LogitsProcessorList([Alternating()])}
+    got, _ = same("llama", ids, eos_token_id=-1, **given)
+    new = np.asarray(got)[:, ids.shape[1] - 1 :] % 2
+    assert (new[:, 1:] != new[:, :-1]).all()
+    same("llama", ids, num_beams=2, **given)
+    _, model = built("llama")
+    given = {"attention_mask": mask.numpy(), "logits_processor": given["logits_processor"]}
+    drafted = {"assistant_model": model, "eos_token_id": -1, "do_sample": False}
+    text = tojax.generate(model, ids.numpy(), max_new_tokens=12, **drafted, **given)
+    np.testing.assert_array_equal(text, got)
