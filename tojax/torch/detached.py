@@ -12,6 +12,7 @@ import torch
 
 DETACH = {torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__}
 OWN = ("squeeze_", "t_", "axes_", "dims_", "transpose_", "strided_", "detach_", "grad_", "set_")
+OWN += ("resize_", "resize_as_")
 
 
 def functional(value) -> bool:

@@ -5,6 +5,7 @@ tag, so that a new one without a test fails.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -366,3 +367,12 @@ def test_vmap_inside_a_forward():
     inside = lambda how: tojax.from_torch(lambda x: torch.vmap(add, randomness=how)(x))
     assert len(np.unique(inside("same")(X, rng=jax.random.key(0)))) == 1
     assert len(np.unique(inside("different")(X, rng=jax.random.key(0)))) > N // 2
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_alpha_dropout_keeps_the_dtype(dtype, x64):
+    drop = lambda x: torch.nn.functional.alpha_dropout(x.sum(), 0.5, training=True)
+    with jax.enable_x64(x64):
+        got = tojax.from_torch(drop).apply({}, jnp.ones(3, dtype), rng=jax.random.key(0))
+    assert got.dtype == dtype

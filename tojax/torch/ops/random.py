@@ -206,7 +206,7 @@ def _alpha_dropout(rng, x, p, shape):
     if p == 1:
         return x * 0
     alpha = 1.7580993408473766
-    scale = 1 / np.sqrt((alpha**2 * p + 1) * (1 - p))
+    scale = ((alpha**2 * p + 1) * (1 - p)) ** -0.5
     kept = select(dropout_mask(rng, shape, p), x, -alpha)
     return kept * scale + alpha * p * scale
 
