@@ -158,7 +158,16 @@ def scatter_in_no_grad(y):
 
 
 UNSEEN = [detached, data, view_of_detached, part_of_detached, view_in_no_grad]
-UNSEEN += [out_in_no_grad, scatter_in_no_grad]
+
+
+def square_in_no_grad(y):
+    with torch.no_grad():
+        flat = y.view(-1)
+        flat.square_()
+        flat.put_(torch.tensor([1]), torch.tensor([5.0]))
+
+
+UNSEEN += [out_in_no_grad, scatter_in_no_grad, square_in_no_grad]
 
 
 @pytest.mark.parametrize("write", UNSEEN, ids=lambda f: f.__name__)

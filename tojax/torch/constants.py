@@ -29,10 +29,21 @@ SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 WRITES = {"__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__imatmul__", "__idiv__"}
 WRITES |= {"__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__"}
 WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
+
+
+def square_(self):
+    """In place, which functionalization knows as a power."""
+    return self.pow_(2)
+
+
 FUNCTIONAL = {  # of these in-place operators functionalization knows only the other name
     torch.Tensor.__ior__: torch.Tensor.bitwise_or_,
     torch.Tensor.__iand__: torch.Tensor.bitwise_and_,
     torch.Tensor.__ixor__: torch.Tensor.bitwise_xor_,
+    torch.Tensor.__ilshift__: torch.Tensor.bitwise_left_shift_,
+    torch.Tensor.__irshift__: torch.Tensor.bitwise_right_shift_,
+    torch.Tensor.square_: square_,
+    torch.square_: square_,
 }
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 DETACH = {torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__}
-OWN = ("squeeze_", "t_", "axes_", "dims_", "transpose_", "strided_", "detach_", "grad_", "set_")
-OWN += ("resize_", "resize_as_")
+# In place, and no write to memory.
+OWN = {"squeeze_", "unsqueeze_", "t_", "swapaxes_", "swapdims_", "transpose_", "as_strided_"}
+OWN |= {"detach_", "requires_grad_", "set_", "resize_", "resize_as_"}
 
 
 def functional(value) -> bool:
@@ -52,4 +53,4 @@ class Detached:
 
     def writable(self, func, tensor: Any) -> bool:
         """Whether ``func``, a write, changes the memory of a detached view and not its axes."""
-        return tensor in self and not func.__name__.endswith(OWN)
+        return tensor in self and func.__name__ not in OWN

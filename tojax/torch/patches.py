@@ -93,18 +93,6 @@ def in_place(name: str) -> Callable:
     return dropout_
 
 
-def operate(name: str) -> Callable:
-    """``&=`` and its like, of which functionalization knows only the method."""
-    return lambda original, self, other: getattr(self, name)(other)
-
-
-OPERATORS = {
-    "__iand__": "bitwise_and_",
-    "__ior__": "bitwise_or_",
-    "__ixor__": "bitwise_xor_",
-    "__ilshift__": "bitwise_left_shift_",
-    "__irshift__": "bitwise_right_shift_",
-}
 DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 PATCHES: list[tuple[object, str, Callable]] = [
     (transformer, "_detect_is_causal_mask", detect_is_causal_mask),
@@ -116,7 +104,6 @@ PATCHES: list[tuple[object, str, Callable]] = [
     (F, "rrelu_", rrelu_),
     (torch, "rrelu_", rrelu_),
     (torch.Tensor, "fill_diagonal_", fill_diagonal_),
-    *((torch.Tensor, operator, operate(name)) for operator, name in OPERATORS.items()),
     *((owner, f"{n}_", in_place(n)) for owner in (torch, torch._VF) for n in DROPOUTS),
     *distributions.PATCHES,
 ]
