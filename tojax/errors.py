@@ -92,3 +92,11 @@ class StaticArgument(UserWarning):
 
 class TorchCallback(UserWarning):
     """An operator without a lowering runs in torch, because ``on_missing="callback"`` allows it."""
+
+
+class SlowGeneration(UserWarning):
+    """A model generates without a program that serves all lengths of its text."""
+
+
+class FrozenDraw(UserWarning):
+    """A compiled program repeats random numbers that did not come from torch."""

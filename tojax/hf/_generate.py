@@ -96,6 +96,9 @@ def generate(
       WrongArguments: ids that are no [batch, length] integers, options that contradict.
       MissingRng: ``do_sample=True`` without a key.
 
+    Warns:
+      SlowGeneration: every length is a program of its own, or a part runs op by op.
+
     Example:
       >>> import numpy as np
       >>> model = tojax.from_pretrained("examples/tiny-llama")

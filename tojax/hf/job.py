@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from transformers.generation import utils as theirs
 
-from tojax.errors import Unsupported, WrongArguments
+from tojax.errors import SlowGeneration, Unsupported, WrongArguments
 from tojax.hf import beams as search
 from tojax.hf import decode as programs
 from tojax.hf import drafts, guide, processors, runner, trust
@@ -180,6 +181,12 @@ class Job:
                 why="its states do not have a fixed shape",
                 do="leave num_beams out",
             )
+        warnings.warn(
+            f"{self.model.source.name} has states or masks that change their shapes with the text, "
+            "so every length is a program of its own, or runs op by op",
+            SlowGeneration,
+            stacklevel=5,
+        )
         text = Literal(self.model, self.asked.ids, self.given, self.asked.encoder, self.plan)
         self.check(text.logits)
         carry = self.start()

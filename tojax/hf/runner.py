@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, cast
@@ -22,7 +23,7 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 from transformers.integrations import sdpa_attention
 
 from tojax import trees
-from tojax.errors import DataDependent, Unsupported
+from tojax.errors import DataDependent, SlowGeneration, Unsupported
 from tojax.hf import cache as caches
 from tojax.hf.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, unchanged
 from tojax.model import Model
@@ -179,7 +180,12 @@ def by_values(program: Any, *args: Any) -> Any:
     """What a jitted program gives; op by op where the model looks at values to decide."""
     try:
         return program(*args)
-    except DataDependent:
+    except DataDependent as error:
+        warnings.warn(
+            f"{error.what}: this part of the generation runs op by op",
+            SlowGeneration,
+            stacklevel=6,
+        )
         array = lambda x: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
         return program.__wrapped__(*jax.tree.map(array, args))
 

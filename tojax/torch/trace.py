@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
-from tojax.torch import autocast, blame, strides, weights
+from tojax.torch import autocast, blame, draws, strides, weights
 from tojax.torch.callback import call_torch
 from tojax.torch.calls import CONSTANTS, Call, call_of
 from tojax.torch.constants import ConstantsMode
@@ -302,6 +302,7 @@ def tracing(
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(_switched(active, _set_active, True))
         stack.callback(CONSTANTS.clear)
+        stack.enter_context(draws.noticed())
         stack.enter_context(patched(active))
         stack.enter_context(custom_gradients(enter, active, array_of, lift, trace.branch))
         stack.enter_context(

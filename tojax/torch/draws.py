@@ -1,0 +1,37 @@
+"""Random numbers that do not come from torch: a compiled program cannot draw them again."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import warnings
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tojax.errors import FrozenDraw
+
+
+@contextlib.contextmanager
+def noticed() -> Iterator[None]:
+    """Warns where code that is being compiled drew with Python's or numpy's generator."""
+    python, numpy = random.getstate(), _numpy()
+    yield
+    found = ["Python's random"] * (random.getstate() != python) + ["np.random"] * (
+        _numpy() != numpy
+    )
+    if found and isinstance(jnp.zeros(()), jax.core.Tracer):  # a program is being made
+        warnings.warn(
+            f"forward drew with {' and '.join(found)}: the compiled program repeats these numbers "
+            "in every call. Switch the drawing off in the model's config (layerdrop=0, "
+            "apply_spec_augment=False), or draw with torch and pass rng",
+            FrozenDraw,
+            stacklevel=2,
+        )
+
+
+def _numpy() -> tuple:
+    _, keys, place, *rest = np.random.get_state()
+    return keys.tobytes(), place, *rest
