@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import random
 import warnings
 from collections.abc import Iterator
@@ -32,6 +33,5 @@ def noticed() -> Iterator[None]:
         )
 
 
-def _numpy() -> tuple:
-    _, keys, place, *rest = np.random.get_state()
-    return keys.tobytes(), place, *rest
+def _numpy() -> bytes:
+    return pickle.dumps(np.random.get_state())
