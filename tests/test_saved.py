@@ -101,3 +101,23 @@ def test_a_foreign_folder_is_not_overwritten(tmp_path):
     with pytest.raises(WrongArguments, match="holds something else"):
         tojax.from_torch(torch.nn.Linear(3, 2)).save(tmp_path, X)
     assert (tmp_path / "precious.txt").read_text() == "x"
+
+
+class Cut(torch.nn.Module):
+    """A buffer of one integer decides the shape of the output."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("width", torch.tensor(2))
+
+    def forward(self, x):
+        return x[:, : int(self.width)]
+
+
+def test_a_buffer_that_decides_a_shape_is_part_of_the_program(tmp_path):
+    model = tojax.from_torch(Cut())
+    model.save(tmp_path / "saved", X)
+    loaded = tojax.load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded(X), X[:, :2])
+    with pytest.raises(WrongArguments, match="width is 3, in the saved program 2"):
+        loaded.apply(loaded.params, X, state={"width": np.array(3)})

@@ -25,7 +25,7 @@ from safetensors.flax import load_file, save_file
 
 from tojax import trees
 from tojax.dtypes import fitting
-from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
+from tojax.errors import BadCheckpoint, DataDependent, Unsupported, WrongArguments
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 
@@ -114,6 +114,7 @@ class SavedSource:
         asked = describe_call(leaves, trees.names(args, kwargs, self.positional))
         for call, program in zip(self.calls, self.programs):
             if call["inputs"] == asked:
+                _check_known(call.get("known", {}), state)
                 arrays = [x for x in leaves if trees.is_array(x)]
                 key = None if rng is None else jax.random.key_data(rng)
                 flat, written = program.call(dict(params), dict(state), arrays, key)
@@ -182,7 +183,9 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _export(source, params, state, args, kwargs, rng) -> tuple[dict[str, Any], bytes]:
+def _export(source, params, state, args, kwargs, rng, known=None) -> tuple[dict[str, Any], bytes]:
+    """(what is said of a call, its program); ``known`` are entries of the state as constants."""
+    known = known or {}
     trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
     leaves = [source.as_array(x) for x in leaves]
@@ -194,7 +197,11 @@ def _export(source, params, state, args, kwargs, rng) -> tuple[dict[str, Any], b
         full = [next(rest) if trees.is_array(x) else x for x in leaves]
         args, kwargs = jax.tree.unflatten(structure, full)
         out, written = source(
-            params, state, args, kwargs, None if key is None else jax.random.wrap_key_data(key)
+            params,
+            state | known,
+            args,
+            kwargs,
+            None if key is None else jax.random.wrap_key_data(key),
         )
         found: list[Any] = []
         output[:] = [_split(out, found)]
@@ -204,8 +211,34 @@ def _export(source, params, state, args, kwargs, rng) -> tuple[dict[str, Any], b
     arrays = [shape(x) for x in leaves if trees.is_array(x)]
     key = None if rng is None else shape(jax.random.key_data(rng))
     shapes = jax.tree.map(shape, (dict(params), dict(state)))
-    program = jax.export.export(jax.jit(flat), platforms=PLATFORMS)(*shapes, arrays, key)
-    return {"inputs": inputs, "output": output[0]}, bytes(program.serialize(vjp_order=1))
+    try:
+        program = jax.export.export(jax.jit(flat), platforms=PLATFORMS)(*shapes, arrays, key)
+    except DataDependent as error:
+        settings = {k: v for k, v in state.items() if trees.is_setting(v)}
+        if known or not settings or trees.STATE not in error.arguments:
+            raise
+        return _export(source, params, state, args, kwargs, rng, settings)
+    values = {k: np.asarray(v).tolist() for k, v in known.items()}
+    told = {"inputs": inputs, "output": output[0], "known": values}
+    return told, bytes(program.serialize(vjp_order=1))
+
+
+def _check_known(known: dict[str, Any], state) -> None:
+    """Raises where the state has other values than the program was made for, or unknown ones."""
+    for name, value in known.items():
+        if isinstance(state[name], jax.core.Tracer):
+            raise DataDependent(
+                f"the saved program has {name} = {value}",
+                arguments=(trees.STATE,),
+                why="shapes depend on it, so it is no argument of the program",
+                do="close over the state instead of tracing it",
+            )
+        if np.asarray(state[name]).tolist() != value:
+            raise WrongArguments(
+                f"{name} is {np.asarray(state[name]).tolist()}, in the saved program {value}",
+                why="shapes depend on it, so it is no argument of the program",
+                do="save the model again with the new value",
+            )
 
 
 def _split(out: Any, arrays: list[Any]) -> Any:

@@ -18,7 +18,7 @@ from torch._functorch.autograd_function import custom_function_call
 from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
-from tojax.torch import autocast, guards, nested, ragged
+from tojax.torch import autocast, guards, in_place, nested, ragged
 from tojax.torch.control import higher_order
 from tojax.torch.detached import DETACH, Detached, functional
 from tojax.torch.indexing import GET, SET, Picked, traced_index
@@ -29,22 +29,6 @@ SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 WRITES = {"__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__imatmul__", "__idiv__"}
 WRITES |= {"__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__"}
 WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
-
-
-def square_(self):
-    """In place, which functionalization knows as a power."""
-    return self.pow_(2)
-
-
-FUNCTIONAL = {  # of these in-place operators functionalization knows only the other name
-    torch.Tensor.__ior__: torch.Tensor.bitwise_or_,
-    torch.Tensor.__iand__: torch.Tensor.bitwise_and_,
-    torch.Tensor.__ixor__: torch.Tensor.bitwise_xor_,
-    torch.Tensor.__ilshift__: torch.Tensor.bitwise_left_shift_,
-    torch.Tensor.__irshift__: torch.Tensor.bitwise_right_shift_,
-    torch.Tensor.square_: square_,
-    torch.square_: square_,
-}
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -61,7 +45,7 @@ class ConstantsMode(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        func = FUNCTIONAL.get(func, func)
+        func = in_place.known(func)
         self.trace.autocast = autocast.active()
         if func is torch.Tensor.tolist and self.may_be_sizes(args[0]):
             error = lambda: self.trace.data_dependent("Tensor.tolist", [self.inner(args[0])])

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn.modules import batchnorm, transformer
 
 from tojax.errors import DataDependent
-from tojax.torch import distributions, experts
+from tojax.torch import distributions, experts, in_place
 from tojax.torch.control import checkpoint
 
 
@@ -79,21 +79,6 @@ def fill_diagonal_(original, self, fill_value, wrap=False):
     return self.masked_fill_(torch.stack([row == i for i in others]).all(0), fill_value)
 
 
-def rrelu_(original, input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
-    """torch's own writes the slopes to a tensor that functionalization has no place for."""
-    return input.copy_(torch.rrelu(input, lower, upper, training))
-
-
-def in_place(name: str) -> Callable:
-    """A dropout in place, of which functionalization knows only the other form."""
-
-    def dropout_(original, input, p, train):
-        return input.copy_(getattr(torch, name)(input, p, train)) if train and p else input
-
-    return dropout_
-
-
-DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 PATCHES: list[tuple[object, str, Callable]] = [
     (transformer, "_detect_is_causal_mask", detect_is_causal_mask),
     (batchnorm._BatchNorm, "forward", batch_norm),
@@ -101,11 +86,9 @@ PATCHES: list[tuple[object, str, Callable]] = [
     (torch.compiler, "is_dynamo_compiling", is_dynamo_compiling),
     (torch, "_check_tensor_all_with", check_tensor_all_with),
     (CHECKPOINT, "__dynamo_disable", checkpoint),
-    (F, "rrelu_", rrelu_),
-    (torch, "rrelu_", rrelu_),
     (torch.Tensor, "fill_diagonal_", fill_diagonal_),
-    *((owner, f"{n}_", in_place(n)) for owner in (torch, torch._VF) for n in DROPOUTS),
     *distributions.PATCHES,
+    *in_place.PATCHES,
 ]
 
 

@@ -1,0 +1,76 @@
+"""In-place operators that are aliases or composites, on a part of a tensor that is read later."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import tojax
+from tests.tolerance import assert_close
+
+X = np.array([[0.3, -0.7, 0.9], [2.5, 7.0, -0.2]], np.float32)
+CASES = {
+    "absolute_": (),
+    "arccos_": (),
+    "arcsinh_": (),
+    "arctan2_": (torch.tensor([0.5, 2.0]),),
+    "arctan_": (),
+    "clip_": (-0.5, 0.5),
+    "divide_": (torch.tensor([2.0, 4.0]),),
+    "fix_": (),
+    "greater_": (0.5,),
+    "multiply_": (3,),
+    "negative_": (),
+    "not_equal_": (0.3,),
+    "polygamma_": (1,),
+    "square_": (),
+    "subtract_": (torch.tensor([2.0, 4.0]),),
+    "true_divide_": (2,),
+}
+
+
+def written(x, function):
+    x = x * 1
+    function(x[0, :2])
+    return x
+
+
+def same(function, x=X):
+    model = tojax.from_torch(lambda x: written(x, function))
+    want = written(torch.from_numpy(x), function)
+    assert_close(jax.jit(model.apply)({}, x), want.numpy(), reduction=4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_methods(name):
+    same(lambda part: getattr(part, name)(*CASES[name]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda part: F.relu6(part, inplace=True),
+        lambda part: F.selu(part, inplace=True),
+        lambda part: F.rrelu(part, inplace=True),
+        lambda part: F.dropout(part, 0.5, training=False, inplace=True),
+    ],
+    ids=["relu6", "selu", "rrelu", "dropout"],
+)
+def test_layers(function):
+    same(function)
+
+
+@pytest.mark.parametrize("name", ["dropout", "alpha_dropout", "feature_alpha_dropout"])
+def test_dropouts_draw_with_the_key(name):
+    function = lambda x: getattr(F, name)(x * 1, 0.5, training=True, inplace=True)
+    model, x = tojax.from_torch(function), np.ones((40, 40), np.float32)
+    one, two = (model(x, rng=jax.random.key(i)) for i in (0, 1))
+    assert (one != two).any()
+    np.testing.assert_array_equal(one, model(x, rng=jax.random.key(0)))
+
+
+def test_integers_refuse_floats():
+    function = lambda part: part.multiply_(0.5)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        tojax.from_torch(lambda x: written(x, function))(np.ones((2, 3), np.int32))

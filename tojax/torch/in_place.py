@@ -1,0 +1,54 @@
+"""In-place functions that are aliases or composites, such as ``clip_`` and ``relu6_``.
+
+Functionalization knows only the forms of them that make a new tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial, wraps
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+aten = torch.ops.aten
+OPERATORS = {  # whose own names it does not know
+    torch.Tensor.__ior__: torch.Tensor.bitwise_or_,
+    torch.Tensor.__iand__: torch.Tensor.bitwise_and_,
+    torch.Tensor.__ixor__: torch.Tensor.bitwise_xor_,
+    torch.Tensor.__ilshift__: torch.Tensor.bitwise_left_shift_,
+    torch.Tensor.__irshift__: torch.Tensor.bitwise_right_shift_,
+}
+DROPOUTS = ("dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dropout_")
+
+
+def computed(original: Callable, self: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+    """``original(self, ...)``, in place: a new tensor that is copied into ``self``."""
+    name = original.__name__[:-1]
+    make: Any = getattr(torch.Tensor, name, None) or getattr(aten, name)
+    out = make(self, *args, **kwargs)
+    if not torch.can_cast(out.dtype, self.dtype):
+        raise RuntimeError(f"result type {out.dtype} can't be cast to {self.dtype}")
+    return self.copy_(out)
+
+
+# What torch's own Python calls where no mode sees it.
+PATCHES: list[tuple[object, str, Callable]] = [
+    *((owner, name, computed) for owner in (torch, torch._VF) for name in DROPOUTS),
+    *((owner, name, computed) for owner in (torch, F) for name in ("rrelu_", "selu_")),
+    (torch._C._nn, "relu6_", computed),
+]
+
+
+@lru_cache(4096)
+def known(func: Callable) -> Callable:
+    """The function, or one that does the same in a way that functionalization knows."""
+    func = OPERATORS.get(func, func)
+    name = getattr(func, "__name__", "")
+    if not name.endswith("_") or not hasattr(aten, name) or not hasattr(aten, name[:-1]):
+        return func
+    kernels = torch._C._dispatch_get_registrations_for_dispatch_key("Functionalize")
+    if any(x.partition(".")[0] == f"aten::{name}" for x in kernels):
+        return func
+    return wraps(func)(partial(computed, func))
