@@ -13,6 +13,7 @@ endif
 # The checks ask for nothing but this machine's CPU and network-free loading.
 test conformance: export JAX_PLATFORMS := cpu
 test conformance: export HF_HUB_OFFLINE := 1
+conformance: export JAX_DISABLE_MOST_OPTIMIZATIONS := 0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint type format docs conformance bench clean
@@ -48,8 +49,9 @@ docs: $(READY)  ## write docs/ops.md, the table of covered ops
 	@mkdir -p docs
 	$(PY) -m tojax ops --markdown > docs/ops.md
 
-conformance: $(READY)  ## the suites that others wrote, in full
+conformance: $(READY)  ## the suites that others wrote, in full, and all that make test samples
 	$(PY) -m pytest tests/conformance -m "conformance or not conformance"
+	$(PY) -m pytest tests -m conformance --ignore=tests/conformance
 
 bench: $(READY)  ## timings on this machine
 	$(PY) benchmarks/run.py

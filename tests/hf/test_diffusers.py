@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tojax
+from tests.expectations import further
 
 SIZE = (2, 4, 8, 8)
 
@@ -46,7 +47,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["unet", *further("dit", "autoencoder")])
 def test_values_and_gradients(case):
     make, inputs = CASES[case]
     torch.manual_seed(0)

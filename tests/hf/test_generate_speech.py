@@ -10,6 +10,7 @@ import transformers
 from transformers import GenerationConfig, Speech2TextConfig
 
 import tojax
+from tests.expectations import further
 from tests.hf import tiny
 from tojax.errors import MissingRng, Unsupported, WrongArguments
 
@@ -157,7 +158,9 @@ def translator():
     return module, tojax.from_torch(module)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"forced_bos_token_id": 7}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, *further({"num_beams": 3}, {"forced_bos_token_id": 7})], ids=str
+)
 def test_speech_to_text(options):
     module, model = translator()
     sound, mask = 3 * tiny.noise(2, 40, 16), torch.ones(2, 40, dtype=torch.long)
@@ -202,6 +205,7 @@ def _loop(model, sound, count, **given):
     return run(model.params, sound)
 
 
+@pytest.mark.conformance
 def test_drafts():
     _, model = built()
     noise = lambda i, x: x + 0.01 * jax.random.normal(jax.random.key(i), x.shape)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tojax
+from tests.expectations import further
 from tests.hf import tiny
 from tests.hf.test_generate import built, padded
 from tojax.errors import Unsupported, WrongArguments
@@ -34,7 +35,7 @@ def steps(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", "gemma2", "opt", "t5"])
+@pytest.mark.parametrize("name", ["llama", "t5", *further("gpt2", "mistral", "gemma2", "opt")])
 def test_greedy_equals_transformers(name, steps):
     module, model = built(name)
     ids, draft = tiny.ids(9, 1), near(name)
@@ -48,7 +49,7 @@ def test_greedy_equals_transformers(name, steps):
     assert 2 <= steps[-1] <= 11
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "bart"])
+@pytest.mark.parametrize("name", ["llama", *further("gpt2", "bart")])
 def test_several_prompts(name, steps):
     """Padded, and with ends at different places."""
     ids, mask = (x.numpy() for x in padded())

@@ -99,13 +99,13 @@ def gradients(program):
         assert_close(got, tuple(want), reduction=200)
 
 
-@settings(max_examples=120, **SEARCH)
+@settings(max_examples=60, **SEARCH)
 @given(PROGRAMS)
 def test_values(program):
     values(program)
 
 
-@settings(max_examples=120, **SEARCH)
+@settings(max_examples=60, **SEARCH)
 @given(TRACKED)
 def test_gradients(program):
     gradients(program)
