@@ -14,7 +14,7 @@ import torch
 
 from tojax.errors import Unsupported
 from tojax.torch import blame
-from tojax.torch.tensor import JaxTensor
+from tojax.torch.tensor import JaxTensor, value_of
 
 aten = torch.ops.aten
 CUTS = {aten.split.Tensor, aten.split_with_sizes.default, aten.slice.Tensor}
@@ -27,7 +27,7 @@ def note(out: JaxTensor, tensors, dim: int = 0) -> None:
     dim %= max(out.dim(), 1)
     sizes = [t.shape[dim] if t.dim() == out.dim() else 0 for t in tensors]
     parts = [
-        (stop - size, getattr(t, "array", t), getattr(t, "origins", 0))
+        (stop - size, value_of(t), getattr(t, "origins", 0))
         for t, size, stop in zip(tensors, sizes, itertools.accumulate(sizes))
         if size and t.dtype is out.dtype
     ]

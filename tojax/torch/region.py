@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from tojax.errors import Unsupported
 from tojax.torch import blame
 from tojax.torch.calls import array_of
-from tojax.torch.tensor import JaxTensor
+from tojax.torch.tensor import JaxTensor, value_of
 
 
 class Region:
@@ -42,14 +42,14 @@ class Region:
         for place, tensor, array in zip(self.places, self.tensors, arrays):
             full[place] = self.wrap(array, tensor.dtype, getattr(tensor, "origins", 0))
         state = [(name, t, self.mode.inner(t)) for name, t in self.mode.trace.state.items()]
-        before = [getattr(held, "array", held) for _, _, held in state]
+        before = [value_of(held) for _, _, held in state]
         with self.mode:
             out, structure = tree_flatten(self.function(*full))
         found = [self.mode.inner(x) if isinstance(x, torch.Tensor) else x for x in out]
         self.written = {}
         for (name, t, held), old in zip(state, before):
             now = self.mode.inner(t)
-            if getattr(now, "array", now) is old:
+            if value_of(now) is old:
                 continue
             self.written[name] = array_of(now)
             if isinstance(held, JaxTensor):

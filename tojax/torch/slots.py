@@ -14,7 +14,7 @@ import torch
 
 from tojax.errors import WrongArguments
 from tojax.torch.dtypes import to_jax
-from tojax.torch.tensor import JaxTensor
+from tojax.torch.tensor import JaxTensor, value_of
 from tojax.torch.trace import array_of, inner, lift
 
 
@@ -98,7 +98,7 @@ class Slots:
             for module, mode in zip(modules, training):
                 module.__dict__["training"] = mode
             attributes = self._fill_attributes(tensors)
-            start = {k: held_by(t) for k, t in tensors.items()}
+            start = {k: value_of(inner(t)) for k, t in tensors.items()}
             yield lambda: self._written(start, attributes)
         finally:
             for module, attributes_before, parameters, buffers in before:
@@ -130,7 +130,7 @@ class Slots:
             value = held.get(attribute)
             if name not in seen and isinstance(value, torch.Tensor):
                 seen.add(name)
-                if held_by(value) is not start.get(name):
+                if value_of(inner(value)) is not start.get(name):
                     written[name] = array_of(value).astype(to_jax(self.dtypes[name]))
         for path, module in self.module.named_modules():
             values = {**module.__dict__, **module._buffers}
@@ -140,16 +140,10 @@ class Slots:
                     continue
                 now = inner(value)
                 same = attributes.get(name)
-                known = now is same or (name in start and held_by(now) is start[name])
+                known = now is same or (name in start and value_of(now) is start[name])
                 if not known and (name in attributes or isinstance(now, JaxTensor)):
                     written[name] = array_of(now)
         return written
-
-
-def held_by(tensor: torch.Tensor) -> Any:
-    """The array, or constant, that a tensor of the trace stands for now."""
-    tensor = inner(tensor)
-    return tensor.array if isinstance(tensor, JaxTensor) else tensor
 
 
 def _containers(modules) -> list[tuple[Any, Any]]:

@@ -49,3 +49,8 @@ class JaxTensor(torch.Tensor):
 
     def __repr__(self, **kwargs):
         return f"JaxTensor({self.array!r}, dtype={self.dtype})"
+
+
+def value_of(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
+    """The array of a wrapper; a constant as it is."""
+    return tensor.array if isinstance(tensor, JaxTensor) else tensor
