@@ -1,0 +1,69 @@
+"""Products of a few rows, which a CPU computes in parts (elsewhere: the conformance suites)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.torch.ops import matmul
+
+
+@pytest.fixture(autouse=True)
+def one_device_and_four_threads(monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    monkeypatch.setattr(matmul.os, "cpu_count", lambda: 4)
+
+
+def converted(features: int = 12, bias: bool = True):
+    torch.manual_seed(0)
+    module = torch.nn.Linear(8, features, bias=bias)
+    return module, tojax.from_torch(module)
+
+
+def products(model, x) -> str:
+    return str(jax.make_jaxpr(model.apply)(model.params, x))
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (32, 8), (4, 8, 8), (2, 1, 3, 8)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_parts_are_the_whole(shape, bias):
+    module, model = converted(bias=bias)
+    x = torch.randn(shape, requires_grad=True)
+    out = module(x)
+    (out**2).sum().backward()
+    assert "f32[4,3,8]" in products(model, x.detach().numpy())
+    loss = lambda params, x: (model.apply(params, x) ** 2).sum()
+    grads, given = jax.grad(loss, (0, 1))(model.params, x.detach().numpy())
+    assert_close(model(x.detach().numpy()), out)
+    assert_close(given, x.grad)
+    assert_close(grads["weight"], module.weight.grad)
+
+
+def test_vmap_over_inputs_and_over_weights():
+    module, model = converted()
+    x = torch.randn(5, 3, 8)
+    want = module(x)
+    assert_close(jax.vmap(model.apply, (None, 0))(model.params, x.numpy()), want)
+    stacked = jax.tree.map(lambda p: jnp.stack([p] * 5), model.params)
+    assert_close(jax.vmap(model.apply)(stacked, x.numpy()), want)
+
+
+@pytest.mark.parametrize("shape", [(8,), (1, 8), (33, 8), (0, 8)])
+def test_one_product_for_one_row_and_for_many(shape):
+    module, model = converted()
+    x = torch.randn(shape)
+    assert "f32[4,3,8]" not in products(model, x.numpy())
+    assert_close(model(x.numpy()), module(x))
+
+
+def test_one_product_for_what_cannot_be_divided_and_for_other_dtypes():
+    _, odd = converted(features=7)
+    assert odd(np.ones((4, 8), np.float32)).shape == (4, 7)
+    assert "dot_general" in products(odd, np.ones((4, 8), np.float32))
+    _, model = converted()
+    half = jax.tree.map(lambda p: p.astype(jnp.bfloat16), model.params)
+    said = str(jax.make_jaxpr(model.apply)(half, jnp.ones((4, 8), jnp.bfloat16)))
+    assert "[4,3,8]" not in said
