@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn.modules import batchnorm, transformer
 
 from tojax.errors import DataDependent
-from tojax.torch import distributions, experts, in_place
+from tojax.torch import distributions, in_place, transformers
 from tojax.torch.control import checkpoint
 
 
@@ -95,7 +95,7 @@ PATCHES: list[tuple[object, str, Callable]] = [
 @contextlib.contextmanager
 def patched(active: Callable[[], bool]) -> Iterator[None]:
     """All patches, for the threads in which ``active()``."""
-    patches = [*PATCHES, *experts.patches()]
+    patches = [*PATCHES, *transformers.patches()]
     originals = [getattr(owner, name, owner) for owner, name, _ in patches]
     own = [name in vars(owner) for owner, name, _ in patches]
     for (owner, name, patch), original in zip(patches, originals):

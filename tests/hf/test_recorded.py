@@ -1,0 +1,40 @@
+"""Hidden states and attentions, which transformers records by hooks."""
+
+import jax
+import pytest
+import torch
+from transformers import GitConfig, GitForCausalLM
+
+import tojax
+from tests.hf.tiny import TEXT, VISION, image, text
+from tests.tolerance import assert_close
+
+WANTED = {"output_hidden_states": True, "output_attentions": True}
+
+
+@pytest.fixture(scope="module")
+def module():
+    torch.manual_seed(0)
+    config = GitConfig(**TEXT, vision_config=VISION, attn_implementation="eager", use_cache=False)
+    return GitForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_model_inside_another_ends_no_recording(module, compiled):
+    given = text() | image()
+    want = module(**given, **WANTED)
+    model = tojax.from_torch(module)
+    call = lambda params, given: dict(model.apply(params, **given, **WANTED))
+    arrays = {k: v.numpy() for k, v in given.items()}
+    got = (jax.jit(call) if compiled else call)(model.params, arrays)
+    assert len(got["hidden_states"]) == len(want.hidden_states) == 3
+    assert_close(got["hidden_states"], want.hidden_states, reduction=64)
+    assert_close(got["attentions"], want.attentions, reduction=64)
+
+
+def test_a_tuple_instead_of_names(module):
+    given = text() | image()
+    want = module(**given, return_dict=False)
+    got = tojax.from_torch(module)(**{k: v.numpy() for k, v in given.items()}, return_dict=False)
+    assert isinstance(got, tuple) and len(got) == len(want)
+    assert_close(got[0], want[0], reduction=64)
