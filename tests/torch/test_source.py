@@ -1,6 +1,7 @@
 """Modules as sources: weights, tied weights, buffers, attributes, modes, functions."""
 
 import functools
+from typing import TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -167,6 +168,17 @@ def test_wrong_argument_names():
     assert lines[-1] == "  do:    did you mean 'attention_mask' instead of 'atention_mask'?"
     with pytest.raises(WrongArguments, match="missing a required argument: 'input_ids'"):
         model(attention_mask=X)
+
+
+def test_names_that_kwargs_lists_are_no_misspelling():
+    class Listed(TypedDict, total=False):
+        output_masks: float
+
+    class Net(torch.nn.Module):
+        def forward(self, x, output_mask=None, **kwargs: Unpack[Listed]):
+            return x * kwargs["output_masks"]
+
+    assert_close(tojax.from_torch(Net())(X, output_masks=2.0), 2 * X)
 
 
 def test_wrong_params():

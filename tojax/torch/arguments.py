@@ -7,6 +7,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Iterator
+from typing import get_args
 
 from tojax.errors import ForwardFailed, TojaxError, WrongArguments
 
@@ -22,9 +23,21 @@ def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:
     except TypeError as error:
         raise _wrong(str(error), signature, kwargs) from None
     names = list(signature.parameters)
+    known = {*names, *_declared(signature)}
     for name in kwargs:
-        if name not in names and difflib.get_close_matches(name, names, 1, 0.85):
+        if name not in known and difflib.get_close_matches(name, names, 1, 0.85):
             raise _wrong(f"forward would swallow the unknown argument {name!r}", signature, kwargs)
+
+
+def _declared(signature: inspect.Signature) -> set[str]:
+    """The names that ``**kwargs: Unpack[...]`` lists."""
+    listed = [p.annotation for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    return {
+        name
+        for annotation in listed
+        for kind in get_args(annotation)
+        for name in getattr(kind, "__annotations__", ())
+    }
 
 
 def _wrong(what: str, signature: inspect.Signature, kwargs: dict) -> WrongArguments:
