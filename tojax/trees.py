@@ -185,8 +185,8 @@ def _adopt(cls: type) -> None:
             if data
             else dict(vars(x))
         )
-        if mapping:
-            values.update(x)
+        if mapping:  # in its own order, which positions in it follow
+            values = {**x, **values, **x}
         if data or mapping:
             dynamic = [k for k, v in values.items() if not isinstance(v, PLAIN)]
         else:

@@ -1,13 +1,16 @@
 """Hidden states and attentions, which transformers records by hooks."""
 
 import jax
+import numpy as np
 import pytest
 import torch
 from transformers import GitConfig, GitForCausalLM
+from transformers.modeling_outputs import BaseModelOutput
 
 import tojax
 from tests.hf.tiny import TEXT, VISION, image, text
 from tests.tolerance import assert_close
+from tojax import trees
 
 WANTED = {"output_hidden_states": True, "output_attentions": True}
 
@@ -24,9 +27,10 @@ def test_a_model_inside_another_ends_no_recording(module, compiled):
     given = text() | image()
     want = module(**given, **WANTED)
     model = tojax.from_torch(module)
-    call = lambda params, given: dict(model.apply(params, **given, **WANTED))
+    call = lambda params, given: model.apply(params, **given, **WANTED)
     arrays = {k: v.numpy() for k, v in given.items()}
     got = (jax.jit(call) if compiled else call)(model.params, arrays)
+    assert list(got) == list(want)
     assert len(got["hidden_states"]) == len(want.hidden_states) == 3
     assert_close(got["hidden_states"], want.hidden_states, reduction=64)
     assert_close(got["attentions"], want.attentions, reduction=64)
@@ -38,3 +42,11 @@ def test_a_tuple_instead_of_names(module):
     got = tojax.from_torch(module)(**{k: v.numpy() for k, v in given.items()}, return_dict=False)
     assert isinstance(got, tuple) and len(got) == len(want)
     assert_close(got[0], want[0], reduction=64)
+
+
+def test_outputs_keep_their_order_and_so_their_positions():
+    out = BaseModelOutput(last_hidden_state=np.ones(1))
+    out["attentions"], out["hidden_states"] = (np.ones(2),), (np.ones(3),)
+    got = jax.tree.map(lambda x: 2 * x, trees.register(out))
+    assert list(got) == ["last_hidden_state", "attentions", "hidden_states"]
+    assert got[1][0].shape == (2,) and got.hidden_states[0].shape == (3,)
