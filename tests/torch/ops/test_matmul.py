@@ -67,3 +67,14 @@ def test_one_product_for_what_cannot_be_divided_and_for_other_dtypes():
     half = jax.tree.map(lambda p: p.astype(jnp.bfloat16), model.params)
     said = str(jax.make_jaxpr(model.apply)(half, jnp.ones((4, 8), jnp.bfloat16)))
     assert "[4,3,8]" not in said
+
+
+def test_a_sum_of_rows_goes_into_the_product():
+    """Broadcast into the parts it would be NaN: a fusion of jaxlib 0.10."""
+    torch.manual_seed(0)
+    module = torch.nn.Linear(64, 64, bias=False)
+    pooled = type("Pooled", (torch.nn.Module,), {"forward": lambda self, x: module(x.sum(1))})()
+    pooled.linear = module
+    model = tojax.from_torch(pooled)
+    x = torch.randn(32, 2, 64)
+    assert_close(jax.jit(model.apply)(model.params, x.numpy()), pooled(x), reduction=128)
