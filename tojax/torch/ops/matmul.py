@@ -67,8 +67,8 @@ def shared(input, weight, parts: int):
     """``input @ weight.T`` with each thread multiplying its part of the weight's rows.
 
     XLA:CPU has Eigen divide one product among the threads, which takes 1.7 times as long for 8 rows
-    (benchmarks/README.md). Copies and no broadcast: a sum that is broadcast into a product comes out
-    as NaN on CPUs with jaxlib 0.10.
+    (benchmarks/README.md). Copies and no broadcast: a sum that is broadcast into a product comes
+    out as NaN on CPUs with jaxlib 0.10.
     """
     weights = weight.reshape(parts, -1, weight.shape[1])
     inputs = jnp.stack([input] * parts)
