@@ -70,6 +70,10 @@ class Unsupported(TojaxError, NotImplementedError):
     """Asked for something that tojax knows about and does not do."""
 
 
+class NotNumbers(TojaxError, FloatingPointError):
+    """Values that something has to be chosen by are NaN."""
+
+
 class BadCheckpoint(TojaxError, ValueError):
     """A folder or file that is no readable checkpoint."""
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from transformers.generation import utils as theirs
 
-from tojax.errors import SlowGeneration, Unsupported, WrongArguments
+from tojax.errors import NotNumbers, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf import beams as search
 from tojax.hf import decode as programs
 from tojax.hf import drafts, guide, processors, runner, trust
@@ -145,7 +145,7 @@ class Job:
 
     def decode(self, plan: Plan, guesses: drafts.Drafts | None = None) -> dict[str, Any]:
         """All tokens by the two programs."""
-        _, stays, carry = self.prefill(plan)
+        logits, stays, carry = self.prefill(plan)
         along = programs.extended(self.along, plan.total)
         if not plan.cached:
             if PROMPT_ONLY & {*self.asked.given}:
@@ -158,7 +158,10 @@ class Job:
             draft, carry = guesses.start(self, plan, carry)
             go = lambda carry, until: guesses.decode(self, draft, carry, stays, along, until, plan)
         if self.streamer is None:
-            return go(carry, self.last)
+            carry = go(carry, self.last)
+            _refuse_nan(logits)  # while the program runs
+            return carry
+        _refuse_nan(logits)
         if plan.cached:
             self.say(carry, self.length)
         while int(carry["at"]) < self.last and not bool(carry["done"].all()):
@@ -220,6 +223,17 @@ class Job:
         kind = "EncoderDecoder" if self.asked.encoder else "DecoderOnly"
         cls = getattr(theirs, f"Generate{'Beam' if self.plan.beams else ''}{kind}Output")
         return cls(sequences=ids, **extra)
+
+
+def _refuse_nan(logits: Any) -> None:
+    """Raises NotNumbers where every logit behind a prompt is NaN: any token would be picked."""
+    if logits is None or not np.isnan(logits).all(-1).any():
+        return
+    raise NotNumbers(
+        "the logits behind the prompt are NaN",
+        why="the weights hold NaN or infinite values, or overflow in this dtype",
+        do="look for them: [k for k, v in model.params.items() if not jnp.isfinite(v).all()]",
+    )
 
 
 def pad_right(array: np.ndarray, count: int, filler: int = 0) -> np.ndarray:
