@@ -117,3 +117,11 @@ def test_fold_and_unfold(name):
     same(lambda x: F.fold(x, image.shape[2:], **windows), columns.numpy())
     same(lambda x: F.unfold(x, **windows), image[0])
     same(lambda x: F.fold(x, image.shape[2:], **windows), columns[0].numpy())
+
+
+def test_volumes_under_vmap():
+    """Seven dimensions and one of taps: a sum over their product crashes jaxlib 0.10."""
+    x = torch.randn(3, 2, 3, 4, 4, 4)
+    resized = lambda x: torch.nn.functional.interpolate(x, size=(5, 5, 5), mode="trilinear")
+    got = jax.jit(jax.vmap(functools.partial(tojax.from_torch(resized).apply, {})))(x.numpy())
+    assert_close(got, torch.stack([resized(part) for part in x]), reduction=8)

@@ -79,6 +79,19 @@ def fixed_point(weights):
     return np.round(weights * 2.0**bits).astype(np.int32), bits
 
 
+def tapped(x, places, weights, axis):
+    """The weighted sum of the elements at ``places`` (out, taps) along ``axis``.
+
+    A few taps one by one: XLA fuses them, and jaxlib 0.10 crashes on CPUs in sums over products of
+    more than seven dimensions.
+    """
+    weights = np.expand_dims(weights, tuple(range(2, x.ndim - axis + 1)))
+    if places.shape[1] > 4:
+        return (jnp.take(x, places, axis, mode="clip") * weights).sum(axis + 1)
+    taps = zip(places.T, np.moveaxis(weights, 1, 0), strict=True)
+    return sum(jnp.take(x, place, axis, mode="clip") * weight for place, weight in taps)
+
+
 def resize(x, sizes, taps, align_corners, factors):
     """The sums of ``taps``, the last dimension first; uint8 is rounded and clipped each time."""
     image = x.dtype == jnp.uint8
@@ -89,8 +102,7 @@ def resize(x, sizes, taps, align_corners, factors):
             continue
         places, weights = taps(out.shape[axis], size, align_corners, factor)
         weights, bits = fixed_point(weights) if image else (weights.astype(out.dtype), 0)
-        weights = np.expand_dims(weights, tuple(range(2, out.ndim - axis + 1)))
-        out = (jnp.take(out, places, axis, mode="clip") * weights).sum(axis + 1)
+        out = tapped(out, places, weights, axis)
         if image:
             out = lax.clamp(0, (out + (1 << (bits - 1))) >> bits, 255)
     return out.astype(x.dtype)
