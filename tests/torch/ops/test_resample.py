@@ -123,5 +123,6 @@ def test_volumes_under_vmap():
     """Seven dimensions and one of taps: a sum over their product crashes jaxlib 0.10."""
     x = torch.randn(3, 2, 3, 4, 4, 4)
     resized = lambda x: torch.nn.functional.interpolate(x, size=(5, 5, 5), mode="trilinear")
-    got = jax.jit(jax.vmap(functools.partial(tojax.from_torch(resized).apply, {})))(x.numpy())
+    model = tojax.from_torch(resized)
+    got = jax.jit(jax.vmap(lambda x: model.apply({}, x)))(x.numpy())
     assert_close(got, torch.stack([resized(part) for part in x]), reduction=8)
