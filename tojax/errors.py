@@ -104,3 +104,7 @@ class SlowGeneration(UserWarning):
 
 class FrozenDraw(UserWarning):
     """A compiled program repeats random numbers that did not come from torch."""
+
+
+class UncheckedValues(UserWarning):
+    """A compiled program leaves out an ``assert`` or ``if ...: raise`` about traced values."""

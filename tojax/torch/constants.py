@@ -9,6 +9,7 @@ it does in torch.
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import jax
@@ -18,7 +19,8 @@ from torch._functorch.autograd_function import custom_function_call
 from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
-from tojax.torch import autocast, guards, in_place, nested, ragged
+from tojax.errors import UncheckedValues
+from tojax.torch import autocast, checks, guards, in_place, nested, ragged
 from tojax.torch.control import higher_order
 from tojax.torch.detached import DETACH, Detached, functional
 from tojax.torch.indexing import GET, SET, Picked, traced_index
@@ -54,9 +56,9 @@ class ConstantsMode(TorchFunctionMode):
         if func in READS:
             return self.read(func, args, kwargs)
         if func is torch.Tensor.__bool__ and self.traced(args[0]) and self.guard is None:
-            self.guard = guards.guard_at(sys._getframe(1), args[0])
-            if self.guard is not None:
-                return self.guard.entered
+            answer = self.answer(args[0], sys._getframe(1))
+            if answer is not None:
+                return answer
         if self.guard is not None and func.__name__ != "__get__":
             guard, self.guard = self.guard, None
             return self.repaired(guard, func, args, kwargs)
@@ -90,6 +92,15 @@ class ConstantsMode(TorchFunctionMode):
             with self:
                 self.picked.sync()
         return out
+
+    def answer(self, condition, frame) -> bool | None:
+        """What a traced condition is taken for where that changes no value."""
+        passing = checks.passing_at(frame)
+        if passing is not None:
+            warnings.warn(checks.LEFT_OUT, UncheckedValues, stacklevel=3)
+            return passing
+        self.guard = guards.guard_at(frame, condition)
+        return None if self.guard is None else self.guard.entered
 
     def repaired(self, guard: guards.Guard, func, args, kwargs) -> Any:
         """The body of an ``if`` on a traced condition, a clamp."""

@@ -40,19 +40,25 @@ def guard_at(frame: FrameType | None, condition: torch.Tensor) -> Guard | None:
 
 
 @lru_cache(None)
-def _entered(code: CodeType, line: int) -> bool | None:
-    """For which value the body of the ``if`` on this line runs; None if that is no guard."""
+def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
+    """The innermost statement whose test is on this line."""
     try:
         lines, first = inspect.getsourcelines(code)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError):
         return None
     line -= max(first, 1) - 1
-    found = [x for x in ast.walk(tree) if isinstance(x, ast.If) and x.lineno <= line]
-    found = [x for x in found if line <= (x.test.end_lineno or x.lineno)]
-    if not found or found[-1].orelse or not _repairs(found[-1].body):
+    tests = [x for x in ast.walk(tree) if isinstance(x, (ast.If, ast.Assert))]
+    found = [x for x in tests if x.lineno <= line <= (x.test.end_lineno or x.lineno)]
+    return found[-1] if found else None
+
+
+def _entered(code: CodeType, line: int) -> bool | None:
+    """For which value the body of the ``if`` on this line runs; None if that is no guard."""
+    found = test_at(code, line)
+    if not isinstance(found, ast.If) or found.orelse or not _repairs(found.body):
         return None
-    test = found[-1].test
+    test = found.test
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         *others, test = test.values
         if any(isinstance(x, ast.Call) for other in others for x in ast.walk(other)):

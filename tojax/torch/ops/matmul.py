@@ -146,9 +146,9 @@ def tensordot(self, other, dims_self, dims_other):
     """A contracted dimension of size 1 broadcasts against the other tensor's."""
     for i, j in zip(dims_self, dims_other, strict=True):
         if self.shape[i] == 1 != other.shape[j]:
-            other = other.sum(j, keepdims=True)
+            other = other.sum(j, keepdims=True, dtype=other.dtype)
         elif other.shape[j] == 1 != self.shape[i]:
-            self = self.sum(i, keepdims=True)
+            self = self.sum(i, keepdims=True, dtype=self.dtype)
     return jnp.tensordot(self, other, (dims_self, dims_other))
 
 

@@ -1,0 +1,91 @@
+"""Checks of values: made where the values are known, left out of compiled programs."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tojax.errors import DataDependent, UncheckedValues
+
+X = np.array([1.0, 2, 3], np.float32)
+
+
+def asserted(x):
+    assert (x > 0).all(), "not positive"
+    return x * 2
+
+
+def of_two(x):
+    assert x.ndim == 1 and (x > 0).all(), f"not positive: {x}"
+    return x * 2
+
+
+def of_each(x):
+    assert all((part > 0).all() for part in x), "not positive"
+    return x * 2
+
+
+def raised(x):
+    if x.ndim > 1 or (x <= 0).any():
+        message = "not positive"
+        raise AssertionError(message)
+    if not torch.isfinite(x).all():
+        raise AssertionError("not finite")
+    return x * 2
+
+
+def by_torch(x):
+    torch._assert((x > 0).all(), "not positive")
+    return x * 2
+
+
+CHECKS = [asserted, of_two, of_each, raised, by_torch]
+
+
+@pytest.mark.parametrize("function", CHECKS, ids=lambda f: f.__name__)
+def test_they_are_left_out_where_no_value_is_known(function):
+    model = tojax.from_torch(function)
+    with pytest.warns(UncheckedValues, match="not in the compiled program") as told:
+        got = jax.jit(lambda x: model.apply({}, x))(X)
+    np.testing.assert_array_equal(got, 2 * X)
+    if function is not by_torch:
+        assert {w.filename for w in told} == {__file__}
+
+
+@pytest.mark.parametrize("function", CHECKS, ids=lambda f: f.__name__)
+def test_they_are_made_outside_jit(function):
+    model = tojax.from_torch(function)
+    np.testing.assert_array_equal(model.apply({}, X), 2 * X)
+    with pytest.raises(Exception, match="not positive"):
+        model.apply({}, -X)
+
+
+def chosen(x):
+    if (x > 0).all():
+        return x
+    raise ValueError("not positive")
+
+
+def compared(x):
+    assert bool((x > 2).all()) == (x.ndim == 2)
+    return x
+
+
+def mixed(x):
+    assert (x.sum() if (x > 5).any() else x.ndim) == 1
+    return x
+
+
+def of_opposites(x):
+    assert x.ndim == 1 and not (x <= 0).any()
+    return x
+
+
+UNCLEAR = [chosen, compared, mixed, of_opposites]
+
+
+@pytest.mark.parametrize("function", UNCLEAR, ids=lambda f: f.__name__)
+def test_what_decides_more_than_an_error_is_refused(function):
+    with pytest.raises(DataDependent):
+        jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(X)
