@@ -37,7 +37,9 @@ def permute(t, a, b, c):
 
 def halves(t):
     """A shape with the first even axis split in two."""
-    at = next(i for i, n in enumerate(t.shape) if n % 2 == 0 and n)
+    at = next((i for i, n in enumerate(t.shape) if n % 2 == 0 and n), None)
+    if at is None:
+        raise RuntimeError("no axis is even")
     return (*t.shape[:at], 2, t.shape[at] // 2, *t.shape[at + 1 :])
 
 
@@ -304,7 +306,8 @@ def strided(t, a, b, c):
 
 def resized(t, a):
     """A shape for the same memory; more of it would hold no values."""
-    shape = ((t.numel(),), halves(t), (max(1, t.shape[0] - 1), *t.shape[1:]))[a % 3]
+    fewer = lambda: (max(1, t.shape[0] - 1), *t.shape[1:])
+    shape = (lambda: (t.numel(),), lambda: halves(t), fewer)[a % 3]()
     if t.storage_offset() + torch.Size(shape).numel() > memory(t):
         raise RuntimeError
     return shape

@@ -65,7 +65,7 @@ def values(program):
     want = plan(*map(torch.tensor, (X, Y, Z)), torch.tensor(N).long(), torch.tensor(B), constant())
     model = tojax.from_torch(lambda *xs: Run(program, plan.log)(*xs, constant()))
     run = jax.jit(lambda *xs: model.apply({}, *xs))
-    if (got := unless_refused(run, X, Y, Z, N, B)) is not None:
+    if (got := unless_refused(run, X, Y, Z, N.astype(np.int64), B)) is not None:
         assert [x.dtype for x in got] == [to_jax(x.dtype) for x in want]
         assert_close(got, want, reduction=16)
 
