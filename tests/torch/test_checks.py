@@ -82,7 +82,15 @@ def of_opposites(x):
     return x
 
 
-UNCLEAR = [chosen, compared, mixed, of_opposites]
+def caught(x):
+    try:
+        assert (x > 5).all()
+    except AssertionError:
+        return x * 3
+    return x
+
+
+UNCLEAR = [chosen, compared, mixed, of_opposites, caught]
 
 
 @pytest.mark.parametrize("function", UNCLEAR, ids=lambda f: f.__name__)

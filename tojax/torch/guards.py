@@ -41,14 +41,17 @@ def guard_at(frame: FrameType | None, condition: torch.Tensor) -> Guard | None:
 
 @lru_cache(None)
 def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
-    """The innermost statement whose test is on this line."""
+    """The innermost statement whose test is on this line; none inside a ``try``, whose handlers
+    would see what is raised.
+    """
     try:
         lines, first = inspect.getsourcelines(code)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError):
         return None
     line -= max(first, 1) - 1
-    tests = [x for x in ast.walk(tree) if isinstance(x, (ast.If, ast.Assert))]
+    caught = [y for x in ast.walk(tree) if isinstance(x, ast.Try) for y in ast.walk(x)]
+    tests = [x for x in ast.walk(tree) if isinstance(x, (ast.If, ast.Assert)) and x not in caught]
     found = [x for x in tests if x.lineno <= line <= (x.test.end_lineno or x.lineno)]
     return found[-1] if found else None
 
