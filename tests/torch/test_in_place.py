@@ -74,3 +74,30 @@ def test_integers_refuse_floats():
     function = lambda part: part.multiply_(0.5)
     with pytest.raises(RuntimeError, match="can't be cast"):
         tojax.from_torch(lambda x: written(x, function))(np.ones((2, 3), np.int32))
+
+
+SIZES = {
+    "resize_": lambda x: x.resize_(1, 3),
+    "resize_ of all": lambda x: x.resize_(3, 2),
+    "resize_as_": lambda x: x.resize_as_(torch.zeros(3, 1)),
+    "as_strided_": lambda x: x.as_strided_((2, 2), (1, 1)),
+    "torch.as_strided_": lambda x: torch.as_strided_(x, (2, 2), (1, 1), 1),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name):
+    """The tensor counts its elements anew, and its views stay views."""
+
+    def forward(x):
+        x = x * 1
+        last, turned = x[1:], x.t()
+        SIZES[name](x)
+        out = x / x.numel(), x + x.nelement(), x.var(), torch.arange(x.numel()).reshape(x.shape)
+        x.fill_(7.0)
+        last.add_(100)
+        turned[0] = 5
+        return *out, x, last, turned
+
+    model = tojax.from_torch(forward)
+    assert_close(jax.jit(model.apply)({}, X), forward(torch.from_numpy(X)), reduction=8)

@@ -1,6 +1,7 @@
-"""In-place functions that are aliases or composites, such as ``clip_`` and ``relu6_``.
+"""In-place functions that functionalization does not serve, or serves in part.
 
-Functionalization knows only the forms of them that make a new tensor.
+Of aliases and composites, such as ``clip_`` and ``relu6_``, it knows only the forms that make a new
+tensor; of a new size it does not tell ``numel()``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ OPERATORS = {  # whose own names it does not know
     torch.Tensor.__ilshift__: torch.Tensor.bitwise_left_shift_,
     torch.Tensor.__irshift__: torch.Tensor.bitwise_right_shift_,
 }
+SIZES = {"resize_", "as_strided_"}
 DROPOUTS = ("dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dropout_")
 
 
@@ -31,6 +33,19 @@ def computed(original: Callable, self: torch.Tensor, *args, **kwargs) -> torch.T
     if not torch.can_cast(out.dtype, self.dtype):
         raise RuntimeError(f"result type {out.dtype} can't be cast to {self.dtype}")
     return self.copy_(out)
+
+
+def counted(original: Callable, self: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+    """``original(self, ...)``, and ``self.numel()`` is that of the new shape."""
+    original(self, *args, **kwargs)
+    if torch._is_functional_tensor(self):
+        self.data = aten.alias(self)
+    return self
+
+
+def resized_as(self: torch.Tensor, other: torch.Tensor, **kwargs) -> torch.Tensor:
+    """``resize_as_`` whose views stay views."""
+    return counted(torch.Tensor.resize_, self, other.shape, **kwargs)
 
 
 # What torch's own Python calls where no mode sees it.
@@ -46,6 +61,10 @@ def known(func: Callable) -> Callable:
     """The function, or one that does the same in a way that functionalization knows."""
     func = OPERATORS.get(func, func)
     name = getattr(func, "__name__", "")
+    if name == "resize_as_":
+        return wraps(func)(resized_as)
+    if name in SIZES:
+        return wraps(func)(partial(counted, func))
     if not name.endswith("_") or not hasattr(aten, name) or not hasattr(aten, name[:-1]):
         return func
     kernels = torch._C._dispatch_get_registrations_for_dispatch_key("Functionalize")
