@@ -8,13 +8,13 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 import jax
 
 from tojax import saved, trees
 from tojax.errors import DataDependent, StateDropped, StaticArgument, WrongArguments
+from tojax.program import program
 from tojax.trees import Static
 
 
@@ -33,6 +33,8 @@ class Source(Protocol):
     def training(self) -> Any: ...
     @property
     def module(self) -> Any: ...
+    @property
+    def kept(self) -> dict[Any, Any]: ...
     def __call__(
         self, params, state, args, kwargs, rng=None
     ) -> tuple[Any, dict[str, jax.Array]]: ...
@@ -85,14 +87,15 @@ class Model:
         leaves, structure = jax.tree.flatten((args, kwargs))
         leaves = [self.source.as_array(x) for x in leaves]
         names = trees.names(args, kwargs, self.source.positional)
-        pinned = _PINNED.setdefault((self.source, structure), set())
+        pinned = self.source.kept.setdefault(("pinned", self.source, structure), set())
         while True:
             static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
             arrays = [x for x, s in zip(leaves, static) if s is None]
             known, state = _settings(self.state, trees.STATE in pinned)
             try:
                 _remember(self.source, structure, static, leaves, rng)
-                out = _run(self.source, structure, static, known, self.params, state, arrays, rng)
+                model = replace(self, state=state)
+                out = _run(model, structure, static, known, arrays, rng)
                 return jax.tree.map(_unwrap, out, is_leaf=lambda x: isinstance(x, Static))
             except DataDependent as error:
                 asked = set(error.arguments) - pinned
@@ -184,9 +187,7 @@ class Model:
           >>> tojax.load(folder)(np.ones((5, 3), np.float32)).shape
           (5, 2)
         """
-        calls = (
-            [(args, kwargs, rng)] if args or kwargs else list(_CALLS.get(self.source, {}).values())
-        )
+        calls = [(args, kwargs, rng)] if args or kwargs else list(_calls(self.source).values())
         if not calls:
             raise WrongArguments(
                 "there is no call to save",
@@ -262,8 +263,11 @@ def load(folder: str | os.PathLike) -> Model:
 
 
 jax.tree_util.register_dataclass(Model, data_fields=["params", "state"], meta_fields=["source"])
-_PINNED: dict[Any, set[str]] = {}
-_CALLS: dict[Any, dict[Any, tuple]] = {}
+
+
+def _calls(source: Source) -> dict[Any, tuple]:
+    """The kinds of call so far."""
+    return source.kept.setdefault(("calls", source), {})
 
 
 def _remember(source, structure, static, leaves, rng) -> None:
@@ -273,16 +277,16 @@ def _remember(source, structure, static, leaves, rng) -> None:
         for x, s in zip(leaves, static)
     ]
     key = (structure, tuple(map(str, kept)), rng is None)
-    _CALLS.setdefault(source, {}).setdefault(key, (*jax.tree.unflatten(structure, kept), rng))
+    _calls(source).setdefault(key, (*jax.tree.unflatten(structure, kept), rng))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _run(source, structure, static, known, params, state, arrays, rng):
-    state = state | {name: constant.array for name, constant in known.value.items()}
+@program(static_argnames=("structure", "static", "known"))
+def _run(model, structure, static, known, arrays, rng):
+    state = model.state | {name: constant.array for name, constant in known.value.items()}
     rest = iter(arrays)
     leaves = [next(rest) if s is None else _unwrap(s) for s in static]
     args, kwargs = jax.tree.unflatten(structure, leaves)
-    out, written = source(params, state, args, kwargs, rng)
+    out, written = model.source(model.params, state, args, kwargs, rng)
     _warn_dropped(written, state)
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
 

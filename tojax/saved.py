@@ -77,6 +77,7 @@ class SavedSource:
     training: tuple[bool, ...]
     calls: list[dict[str, Any]]
     programs: list[Any] = field(repr=False)
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     module = None
 

@@ -24,7 +24,8 @@ def test_the_loop_copies_no_cache(batch, heads):
     _, stays, carry = job.prefill(job.plan)
     along = decode.extended(job.along, job.plan.total)
     last = np.int32(job.last)
-    program = decode.decode.lower(model, carry, stays, along, last, job.picker, job.plan)
+    arrays = model.params, model.state
+    program = decode.decode.of(model).lower(arrays, carry, stays, along, last, job.picker, job.plan)
     loop = program.compile().as_text().partition("\nENTRY")[0]
     cache = rf"f32\[[\d,]*{job.plan.total},{config.head_dim}\]\S*"
     assert re.search(rf"= {cache} fusion\(.*dynamic_update_slice", loop)

@@ -19,7 +19,7 @@ import tojax
 from tests.expectations import further
 from tests.hf import tiny
 from tojax.errors import MissingRng, NotNumbers, SlowGeneration, Unsupported, WrongArguments
-from tojax.hf import decode, trust
+from tojax.hf import decode
 
 DECODERS = ["gpt2", "llama", "gemma2", "phi", "mixtral"]
 DECODERS += further("mistral", "qwen3", "phi3", "opt")
@@ -174,23 +174,27 @@ def test_sampling_follows_the_key_and_the_warpers():
         tojax.generate(model, ids, do_sample=True)
 
 
+def known(model):
+    """Which ways of decoding were tried, and whether they are right."""
+    return {k[0]: v for k, v in model.source.kept.items() if k[0] in ("padded", "cached", "again")}
+
+
 def test_new_prompts_and_options_do_not_compile_again():
     _, model = built("llama")
     options = {"min_new_tokens": 2, "eos_token_id": 5}
-    sizes = lambda: (decode.prefill._cache_size(), decode.decode._cache_size())
+    sizes = lambda: [p.of(model)._cache_size() for p in (decode.prefill, decode.decode)]
     tojax.generate(model, tiny.ids(7, 1).numpy(), max_new_tokens=5, **options)
     before = sizes()
     options = {"min_new_tokens": 3, "eos_token_id": 7}
     tojax.generate(model, tiny.ids(11, 1).numpy() + 1, max_new_tokens=9, **options)
     assert sizes() == before
     tojax.generate(model, tiny.ids(17, 1).numpy(), max_new_tokens=5, **options)
-    assert sizes() == (before[0] + 1, before[1])
+    assert sizes() == [before[0] + 1, before[1]]
 
 
 def test_a_padded_prompt_is_used_only_where_nothing_shows_of_it():
     same("mamba", tiny.ids(7, 2))
-    known = {k[0]: v for k, v in trust._KNOWN.items() if k[1] == built("mamba")[1].source}
-    assert known == {"padded": False, "cached": True}
+    assert known(built("mamba")[1]) == {"padded": False, "cached": True}
 
 
 def test_what_is_not_served_is_refused_before_anything_runs():
@@ -346,9 +350,8 @@ def test_a_model_that_looks_at_values(where):
     with pytest.warns(SlowGeneration, match="op by op"):
         got = tojax.generate(model, ids.numpy(), **options)
     np.testing.assert_array_equal(got, want)
-    known = {k[0]: v for k, v in trust._KNOWN.items() if k[1] == model.source}
     wanted = {"padded": False, "cached": where == "the prompt"}
-    assert known == wanted | ({"again": False} if where == "every step" else {})
+    assert known(model) == wanted | ({"again": False} if where == "every step" else {})
 
 
 def test_a_logits_processor_of_ones_own():

@@ -7,7 +7,6 @@ run again in a buffer of fixed length (``plan.cached`` is False).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ from tojax.hf.beams import Beams
 from tojax.hf.request import ALIGNED, PROMPT_ONLY, TYPES
 from tojax.hf.stopping import UNPADDED
 from tojax.model import Model
+from tojax.program import Program, program
 from tojax.trees import Static
 
 
@@ -82,7 +82,7 @@ def follows(model: Model) -> tuple[str, ...]:
     return (*ALIGNED[:2], *TYPES)
 
 
-@partial(jax.jit, static_argnames=("plan", "encoder"))
+@program(static_argnames=("plan", "encoder"))
 def prefill(model: Model, ids, given, source, carry, picker, last, plan: Plan, encoder: str | None):
     """(logits after the prompt, arguments that stay, the loop's carry with the first token)."""
     length = carry["at"]
@@ -257,13 +257,13 @@ def keep(carry, scores, logits):
 def room(model: Model, plan: Plan, carry, stays, along):
     """The carry with room for scores, before there are any."""
     args = (carry["ids"], carry["at"], stays, carry["state"], along)
-    return _room(plan, carry, jax.eval_shape(partial(logits_of, plan=plan), model, *args))
+    return _room(plan, carry, logits_of.eval_shape(model, *args, plan=plan))
 
 
-pick_first = jax.jit(pick, static_argnums=1)
+pick_first = Program(pick, static_argnames="plan")
 
 
-@partial(jax.jit, static_argnames="plan", donate_argnames="carry")
+@program(static_argnames="plan", donate_argnames="carry")
 def decode(model: Model, carry, stays, along, last, picker, plan: Plan):
     """One position after the other until ``last``, or until every row is done."""
 
@@ -278,7 +278,7 @@ def decode(model: Model, carry, stays, along, last, picker, plan: Plan):
     return jax.lax.while_loop(lambda c: (c["at"] < last) & ~c["done"].all(), body, carry)
 
 
-@partial(jax.jit, static_argnames="plan")
+@program(static_argnames="plan")
 def logits_of(model: Model, ids, at, stays, state, along, plan: Plan):
     """The logits alone of one step, to compare."""
     return step(model, plan, ids, at, stays, state, along)[0]

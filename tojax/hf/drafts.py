@@ -56,7 +56,8 @@ class Drafts:
         if not caches.rewindable(begun["state"]):
             refuse(self.job.model)
         draft = {
-            "model": self.job.model,
+            "params": self.job.model.params,
+            "buffers": self.job.model.state,
             "stays": stays,
             "along": programs.extended(self.job.along, self.job.plan.total),
             "threshold": np.float32(self.threshold),
@@ -66,7 +67,8 @@ class Drafts:
     def decode(self, job: Any, draft: Any, carry, stays, along, until: int, plan: Plan):
         """The program of ``speculate``."""
         bounds = np.int32(until), np.int32(job.last)
-        return speculate.decode(
+        run = speculate.program_of(job.model, None if self.job is None else self.job.model.source)
+        return run(
             job.model, draft, carry, stays, along, *bounds, job.picker, plan, self.count, self.ngram
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from tojax.hf._generate import language_model
 from tojax.hf.job import Job
 from tojax.hf.request import PROMPT_ONLY, as_numpy, as_torch, request, unchanged
 from tojax.model import Model
+from tojax.program import Program, program
 from tojax.trees import Static
 
 
@@ -85,7 +85,8 @@ class Cache:
             )
         given = inputs if mask is None else inputs | {"attention_mask": mask}
         given = {k: _array(v) for k, v in given.items()}
-        return _prefill(self, params, _array(ids), *_prepared(self, params, _array(ids), given))
+        ids = _array(ids)
+        return self.after(_prefill, params, ids, *_prepared(self, params, ids, given))
 
     def step(
         self, params: dict[str, jax.Array], token: Int[Array, " batch"]
@@ -109,7 +110,12 @@ class Cache:
             )
         if not isinstance(self.at, jax.core.Tracer) and int(self.at) >= self.length:
             _too_short(self.length, int(self.at) + 1)
-        return _step(self, params, _array(token))
+        return self.after(_step, params, _array(token))
+
+    def after(self, run: Program, params: dict[str, jax.Array], *args: Any) -> Any:
+        """(logits, cache) of a program, which is given this one without its source."""
+        logits, cache = run(self.model(params), replace(self, source=None, buffers={}), *args)
+        return logits, replace(cache, source=self.source, buffers=self.buffers)
 
     def model(self, params: dict[str, jax.Array]) -> Model:
         """The model with these params."""
@@ -152,9 +158,9 @@ def _prepared(cache: Cache, params, ids, given: dict[str, Any]):
     return traced, fixed
 
 
-@partial(jax.jit, static_argnames="fixed")
-def _prefill(cache: Cache, params, ids, given, fixed):
-    model, module = cache.model(params), cache.source.module
+@program(static_argnames="fixed")
+def _prefill(model: Model, cache: Cache, ids, given, fixed):
+    module: Any = model.source.module
     given = given | dict(fixed)
     if module.config.is_encoder_decoder:
         start = given.pop("decoder_input_ids", None)
@@ -180,15 +186,15 @@ def _prefill(cache: Cache, params, ids, given, fixed):
     return logits[..., -1, :].astype(jnp.float32), after
 
 
-@jax.jit
-def _step(cache: Cache, params, token):
-    model, at = cache.model(params), cache.at
+@program()
+def _step(model: Model, cache: Cache, token):
+    at = cache.at
     try:
         logits, state = decode.advance(
             model, token[:, None], at + 1, cache.stays, cache.state, cache.along
         )
     except decode.Unfit:
-        _unfit(cache.source)
+        _unfit(model.source)
     logits = jnp.where(at < cache.length, logits[..., -1, :].astype(jnp.float32), jnp.nan)
     return logits, replace(cache, at=at + 1, state=state)
 

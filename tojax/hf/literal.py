@@ -6,18 +6,17 @@ or masks depend on the length of the text in a way that fixed shapes cannot foll
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tojax.hf import decode, runner
 from tojax.model import Model
+from tojax.program import program
 
 
-@partial(jax.jit, static_argnames=("plan", "encoder"))
+@program(static_argnames=("plan", "encoder"))
 def first(model: Model, ids, given, source, plan: decode.Plan, encoder: str | None):
     """(logits, arguments that stay, arguments that change) of the prompt."""
     given = given | dict(plan.fixed)
@@ -32,7 +31,7 @@ def first(model: Model, ids, given, source, plan: decode.Plan, encoder: str | No
     return logits[..., -1, :].astype(jnp.float32), stays, state
 
 
-@partial(jax.jit, static_argnames="plan")
+@program(static_argnames="plan")
 def later(model: Model, ids, stays, state, along, plan: decode.Plan):
     """(logits, arguments that change) of the text so far."""
     keep = 1 if runner.keeps(model) else None

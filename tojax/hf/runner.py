@@ -11,7 +11,6 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, cast
 
 import jax
@@ -158,10 +157,12 @@ def _cache_of(module: torch.nn.Module) -> type[Cache] | None:
     return next((x for x in own if isinstance(x, type) and issubclass(x, Cache)), None)
 
 
-@lru_cache(64)
 def _source(source: Any) -> TorchSource:
-    runner = Runner(source.module)
-    return TorchSource(runner, (False, *source.training), source.on_missing)
+    key = Runner, source
+    if key not in source.kept:
+        modes = False, *source.training
+        source.kept[key] = TorchSource(Runner(source.module), modes, source.on_missing)
+    return source.kept[key]
 
 
 def run(model: Model, what: str, **kwargs) -> Any:

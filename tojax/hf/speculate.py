@@ -9,6 +9,7 @@ draw the same token mostly.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +17,21 @@ import jax.numpy as jnp
 from tojax.hf import cache as caches
 from tojax.hf.decode import Picker, Plan, advance, choose, idle, last_logits
 from tojax.model import Model
+from tojax.program import Program, program
 
 KEPT = ("state", "draft", "blocks", "scores", "logits")  # of the carry, what no draft needs
 
 
-@partial(jax.jit, static_argnames=("plan", "count", "ngram"), donate_argnames="carry")
+def program_of(model: Model, source: Any) -> Program:
+    """``decode`` with drafts of a smaller model's source, or of the text (None)."""
+    kept, key = model.source.kept, (decode, model.source, source)
+    if key not in kept:
+        static = "plan", "count", "ngram"
+        run = partial(decode, source=source)
+        kept[key] = Program(run, static_argnames=static, donate_argnames="carry")
+    return kept[key]
+
+
 def decode(
     model: Model,
     draft,
@@ -33,12 +44,15 @@ def decode(
     plan: Plan,
     count: int,
     ngram: int,
+    source: Any,
 ):
     """Blocks of up to ``count`` drafted tokens and one more, until position ``until`` or later.
 
-    ``draft`` is the smaller model with its arguments; without one (None) the drafts are what
+    ``draft`` holds the smaller model's arrays and arguments; without one (None) the drafts are what
     followed the text's last tokens, ``ngram`` at most, where they occurred before.
     """
+    if draft is not None:
+        draft = draft | {"model": Model(draft["params"], draft["buffers"], source)}
 
     def body(carry):
         at = carry["at"]
@@ -78,7 +92,7 @@ def drafted(draft, carry, picker: Picker, plan: Plan, count: int):
     state = caches.rewind(_copy(carry["draft"]), start - 2)
     guess = more(_without(carry, *KEPT) | {"state": state}, 2)
     going = lambda g: g["sure"] & (g["at"] - start < count) & ~g["done"].all()
-    return jax.lax.while_loop(going, partial(more, tokens=1), guess)
+    return jax.lax.while_loop(going, lambda g: more(g, 1), guess)
 
 
 def looked_up(ids, at, count: int, ngram: int):
@@ -114,7 +128,7 @@ def accepted(carry, logits, guess, last, picker: Picker, plan: Plan):
     return jax.lax.while_loop(going, one, now)["carry"] | apart
 
 
-@jax.jit
+@program()
 def both_ways(model: Model, ids, at, stays, state, along):
     """The logits after two tokens from ``at`` on, read one by one and at once."""
     one = lambda i: jax.lax.dynamic_slice_in_dim(ids, at + i, 1, 1)

@@ -22,7 +22,6 @@ from tojax.hf.request import PROMPT_ONLY, TYPES
 from tojax.hf.speculate import both_ways
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
-_KNOWN: dict[Any, bool] = {}
 
 
 def plans(job: Any) -> Iterator[Plan]:
@@ -43,13 +42,14 @@ def plans(job: Any) -> Iterator[Plan]:
 def holds(what: str, job: Any, plan: Plan) -> bool:
     """Whether this way of decoding is right for the job's model."""
     extra = tuple(sorted(job.asked.given))
+    known = job.model.source.kept
     key = what, job.model.source, extra, len(plan.fixed)
-    if key not in _KNOWN:
+    if key not in known:
         try:
-            _KNOWN[key] = _tried(what, job, plan)
+            known[key] = _tried(what, job, plan)
         except (Unfit, DataDependent, ForwardFailed):
-            _KNOWN[key] = False
-    return _KNOWN[key]
+            known[key] = False
+    return known[key]
 
 
 def _tried(what: str, job: Any, plan: Plan) -> bool:

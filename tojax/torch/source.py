@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -32,12 +32,14 @@ from tojax.torch.trace import array_of, lift, tracing
 class TorchSource:
     """Calls ``module`` with JAX arrays for weights; hashable by module and mode.
 
-    ``training`` holds the mode of every submodule, in the order of ``module.modules()``.
+    ``training`` holds the mode of every submodule, in the order of ``module.modules()``; ``kept``
+    what calls leave for later ones, such as programs, for all modes.
     """
 
     module: torch.nn.Module
     training: tuple[bool, ...]
     on_missing: str = "error"
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
     framework = "torch"
 
     def __eq__(self, other):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -47,12 +46,20 @@ def _to_jax(tensor: torch.Tensor) -> jax.Array:
     if (shared := _shared(tensor)) is not None:
         return shared
     copy = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-    if copy.numel() == 0:
-        return jnp.zeros(copy.shape, TO_JAX[copy.dtype])
-    if copy.dtype in (torch.uint16, torch.uint32, torch.uint64):
-        return jnp.asarray(copy.numpy())
-    # The copy belongs to nobody else, so JAX takes over its memory instead of copying again.
-    return jax.dlpack.from_dlpack(copy)
+    dtype = np.dtype(TO_JAX[copy.dtype])
+    if dtype.kind == "V" or (dtype.itemsize < 4 and copy.dtype.is_floating_point):
+        copy = copy.view(getattr(torch, f"uint{8 * dtype.itemsize}"))
+    return _taken(copy.numpy().view(dtype))
+
+
+def _taken(values: np.ndarray) -> jax.Array:
+    """An array in the memory of ``values``, which belong to nobody else.
+
+    JAX frees what comes from numpy where Python runs. What comes by DLPack it frees in a thread of
+    XLA's; torch asks for Python's lock there, and the process aborts if that is on its way out.
+    """
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(values)
 
 
 def _shared(tensor: torch.Tensor) -> jax.Array | None:
@@ -71,7 +78,7 @@ def _shared(tensor: torch.Tensor) -> jax.Array | None:
         return None
     memory = (ctypes.c_char * size).from_address(torch._C._data_address(clone))
     memory.owner = clone
-    return jax.dlpack.from_dlpack(torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape))
+    return _taken(np.frombuffer(memory, TO_JAX[tensor.dtype]).reshape(tensor.shape))
 
 
 def _narrow(tensor: torch.Tensor) -> torch.Tensor:
@@ -84,7 +91,7 @@ def to_torch(array: jax.Array) -> torch.Tensor:
     """A copy of a JAX array as a torch tensor on the CPU.
 
     Example:
-      >>> to_torch(jnp.ones(2, jnp.bfloat16))
+      >>> to_torch(jax.numpy.ones(2, "bfloat16"))
       tensor([1., 1.], dtype=torch.bfloat16)
     """
     values = np.array(jax.device_get(array), order="C")
