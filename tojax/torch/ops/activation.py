@@ -11,7 +11,16 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.ops._operands import absolute, along, cast, floating, select, wide, widened
+from tojax.torch.ops._operands import (
+    absolute,
+    along,
+    cast,
+    floating,
+    number,
+    select,
+    wide,
+    widened,
+)
 from tojax.torch.schema import lowers, table
 
 aten = torch.ops.aten
@@ -80,7 +89,9 @@ table.update(
         aten.log_sigmoid: widened(
             lambda self: lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-absolute(self)))
         ),
-        aten.threshold: lambda self, threshold, value: select(self <= threshold, value, self),
+        aten.threshold: lambda self, threshold, value: select(
+            self <= number(threshold, self.dtype), number(value, self.dtype), self
+        ),
         aten.hardshrink: lambda self, lambd: select((self >= -lambd) & (self <= lambd), 0, self),
         aten.hardshrink_backward: lambda grad_out, self, lambd: _outside(grad_out, self, lambd),
         aten.softshrink_backward: lambda grad_output, self, lambd: _outside(

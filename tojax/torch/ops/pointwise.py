@@ -191,9 +191,16 @@ def scaled(function, x, y):
     return function(*operands(x, y))
 
 
+def _scaled(self, other, alpha):
+    """``alpha * other``, where two bools stay bools."""
+    if alpha == 1:
+        return other
+    return mul(other, bool(alpha) if common(self, other).kind == "b" else alpha)
+
+
 @lowers(aten.add)
 def add(self, other, alpha):
-    x, y = operands(self, other if alpha == 1 else mul(other, alpha))
+    x, y = operands(self, _scaled(self, other, alpha))
     return lax.bitwise_or(x, y) if x.dtype.kind == "b" else lax.add(x, y)
 
 
@@ -354,7 +361,10 @@ def lerp(self, end, weight):
 @lowers(aten.addcmul)
 @widened
 def addcmul(self, tensor1, tensor2, value):
+    """For integers the factor is cut to one."""
     product = tensor1 * tensor2
+    if exact(self) and exact(product):
+        value = int(value)
     return self + (product if value == 1 else mul(product, value))
 
 
