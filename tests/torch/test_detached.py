@@ -87,3 +87,19 @@ def test_reading_a_view_inside_no_grad_writes_nothing(read):
     x = np.arange(-6, 6, dtype=np.float32).reshape(4, 3)
     got = jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(x)
     assert_close(got, function(torch.tensor(x)))
+
+
+@pytest.mark.parametrize("read", [lambda v: v.norm(), lambda v: v.abs(), lambda v: [v * 1, v]])
+def test_a_view_that_no_grad_reads_after_a_write_keeps_its_gradient(read):
+    def function(x):
+        x = x * 1
+        view = x.T[1:]
+        x.mul_(3)
+        with torch.no_grad():
+            read(view)
+        return (view * view).sum()
+
+    x = torch.arange(-6.0, 6.0).reshape(4, 3).requires_grad_()
+    function(x).backward()
+    got = jax.jit(jax.grad(lambda x: tojax.from_torch(function).apply({}, x)))(x.detach().numpy())
+    assert_close(got, x.grad.numpy())

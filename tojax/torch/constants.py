@@ -49,6 +49,8 @@ class ConstantsMode(TorchFunctionMode):
         kwargs = kwargs or {}
         func = in_place.known(func)
         self.trace.autocast = autocast.active()
+        if not torch.is_grad_enabled():
+            self.detached.renew((*args, *kwargs.values()))
         if func is torch.Tensor.tolist and self.may_be_sizes(args[0]):
             error = lambda: self.trace.data_dependent("Tensor.tolist", [self.inner(args[0])])
             self.trace.sizes.append(ragged.Sizes(args[0], error))

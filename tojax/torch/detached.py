@@ -30,6 +30,17 @@ class Detached:
     def __contains__(self, tensor: Any) -> bool:
         return bool(self.made) and id(tensor) in self.made
 
+    def renew(self, values) -> None:
+        """Makes views whose tensor was written to anew, with their gradients, before ``no_grad``
+        reads them: later they would be there already, without.
+        """
+        for x in values:
+            if isinstance(x, (tuple, list)):
+                self.renew(x)
+            elif functional(x) and x not in self:
+                with torch.enable_grad(), torch._C.DisableTorchFunction():
+                    torch._sync(x)
+
     def note(self, func, args, kwargs, out) -> None:
         """Keeps what ``func`` made, if that is a view that autograd does not follow."""
         cut = not torch.is_grad_enabled()
