@@ -103,3 +103,22 @@ def test_a_view_that_no_grad_reads_after_a_write_keeps_its_gradient(read):
     function(x).backward()
     got = jax.jit(jax.grad(lambda x: tojax.from_torch(function).apply({}, x)))(x.detach().numpy())
     assert_close(got, x.grad.numpy())
+
+
+@pytest.mark.parametrize("shape", [lambda t: t.t_(), lambda t: t.resize_(2, 3), lambda t: t.T])
+@pytest.mark.parametrize("of", ["base", "view"])
+@pytest.mark.parametrize("made", [lambda x: x[1:], lambda x: x.detach()], ids=["no_grad", "detach"])
+def test_a_view_stays_where_it_was_when_a_tensor_is_given_another_shape(made, of, shape):
+    def function(x):
+        x = x * 1
+        with torch.no_grad():
+            view = made(x)
+            shape(x if of == "base" else view)
+            part = view[:, 1:]
+            part.mul_(3)
+            view.add_(1)
+        return x * 1, view * 1, part * 1
+
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    got = jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(x)
+    assert_close(got, function(torch.tensor(x)))

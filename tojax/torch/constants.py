@@ -122,7 +122,9 @@ class ConstantsMode(TorchFunctionMode):
         if func in DETACH and functional(args[0]):
             held = self.inner(out)
             alone = held.alone() if isinstance(held, JaxTensor) else held.clone()
-            return self.picked.twin(self.lift(alone), args[0])
+            out = self.lift(alone)
+            self.picked.twin(self.detached.held(out), self.detached.held(args[0]))
+            return out
         self.detached.note(func, args, kwargs, out)
         return out
 

@@ -6,14 +6,18 @@ a write goes to that tensor itself, inside ``no_grad``, which says just this.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 DETACH = {torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__}
 # In place, and no write to memory.
-OWN = {"squeeze_", "unsqueeze_", "t_", "swapaxes_", "swapdims_", "transpose_", "as_strided_"}
-OWN |= {"detach_", "requires_grad_", "set_", "resize_", "resize_as_"}
+SHAPES = {"squeeze_", "unsqueeze_", "t_", "swapaxes_", "swapdims_", "transpose_", "as_strided_"}
+SHAPES |= {"resize_", "resize_as_"}
+OWN = SHAPES | {"detach_", "requires_grad_", "set_"}
 
 
 def functional(value) -> bool:
@@ -21,14 +25,26 @@ def functional(value) -> bool:
     return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
 
 
+@dataclass
+class View:
+    """A view that autograd does not follow: the call that made it, whose first argument is not
+    given another shape; and what gave this one another shape since.
+    """
+
+    tensor: torch.Tensor
+    made: partial
+    place: int | None
+    shaped: list[Callable] = field(default_factory=list)
+
+
 class Detached:
-    """The views of a trace that autograd does not follow, each with the call that made it."""
+    """The views of a trace that autograd does not follow."""
 
     def __init__(self):
-        self.made: dict[int, tuple[Any, ...]] = {}
+        self.views: dict[int, View] = {}
 
     def __contains__(self, tensor: Any) -> bool:
-        return bool(self.made) and id(tensor) in self.made
+        return bool(self.views) and id(tensor) in self.views
 
     def renew(self, values) -> None:
         """Makes views whose tensor was written to anew, with their gradients, before ``no_grad``
@@ -46,21 +62,40 @@ class Detached:
         cut = not torch.is_grad_enabled()
         if not args or not functional(args[0]) or not (cut or args[0] in self):
             return
-        memory = args[0].untyped_storage()._cdata
+        if out is args[0]:
+            if out in self and func.__name__ in SHAPES:
+                shape = lambda x: func(x, *args[1:], **kwargs)
+                self.views[id(out)].shaped.append(shape)
+            return
+        memory, made = args[0].untyped_storage()._cdata, None
         for i, x in enumerate(out if isinstance(out, (tuple, list)) else [out]):
             if x is not args[0] and functional(x) and x.untyped_storage()._cdata == memory:
                 with torch.no_grad(), torch._C.DisableTorchFunction():
                     torch._sync(x)  # later it would be made anew, with a gradient
+                made = made or partial(func, self.held(args[0]), *args[1:], **kwargs)
                 place = i if isinstance(out, (tuple, list)) else None
-                self.made.setdefault(id(x), (x, func, args, kwargs, place))
+                self.views.setdefault(id(x), View(x, made, place))
+
+    def held(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same memory in the shape that it has now."""
+        with torch.set_grad_enabled(tensor not in self):
+            held = torch.ops.aten.alias(tensor)
+        if tensor in self:
+            view = self.views[id(tensor)]
+            self.views[id(held)] = replace(view, tensor=held, shaped=list(view.shaped))
+        return held
 
     def original(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same view of the tensor that was detached."""
-        _, func, args, kwargs, place = self.made[id(tensor)]
-        base = self.original(args[0]) if args[0] in self else args[0]
+        view = self.views[id(tensor)]
+        base, *rest = view.made.args
+        base = self.original(base) if base in self else base
         with torch.enable_grad():
-            out = func(base, *args[1:], **kwargs)
-        return out if place is None else out[place]
+            out = view.made.func(base, *rest, **view.made.keywords)
+            out = out if view.place is None else out[view.place]
+            for shape in view.shaped:
+                shape(out)
+        return out
 
     def writable(self, func, tensor: Any) -> bool:
         """Whether ``func``, a write, changes the memory of a detached view and not its axes."""

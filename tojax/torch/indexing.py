@@ -80,10 +80,9 @@ class Picked:
         self.found.append([out, tensor, index, count(out), count(tensor)])
         return out
 
-    def twin(self, out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        """``out``, a detached copy: the values are one, each keeps a gradient of its own."""
+    def twin(self, out: torch.Tensor, tensor: torch.Tensor) -> None:
+        """``out`` is a detached copy: the values are one, each keeps a gradient of its own."""
         self.found.append([out, tensor, TWIN, count(out), count(tensor)])
-        return out
 
     def put(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
         """``tensor[index] = value``."""
