@@ -23,6 +23,7 @@ from tojax.errors import UncheckedValues
 from tojax.torch import autocast, checks, guards, in_place, nested, ragged
 from tojax.torch.control import higher_order
 from tojax.torch.detached import DETACH, Detached, functional
+from tojax.torch.expanded import Expanded
 from tojax.torch.indexing import GET, SET, Picked, traced_index
 from tojax.torch.tensor import JaxTensor
 
@@ -41,7 +42,7 @@ class ConstantsMode(TorchFunctionMode):
         super().__init__()
         self.trace, self.inner, self.lift = trace, inner, lift
         self.picked = Picked(inner)
-        self.detached = Detached()
+        self.detached, self.expanded = Detached(), Expanded()
         self.guard: guards.Guard | None = None
         self.outside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -113,6 +114,9 @@ class ConstantsMode(TorchFunctionMode):
 
     def call(self, func, args, kwargs) -> Any:
         """The function itself."""
+        func, args, kwargs = self.expanded.plain(func, args, kwargs)
+        if args and _writes(func):
+            self.expanded.check(func, args[0])
         if args and _writes(func) and self.detached.writable(func, args[0]):
             target = self.detached.original(args[0])
             with torch.no_grad():
@@ -126,6 +130,7 @@ class ConstantsMode(TorchFunctionMode):
             self.picked.twin(self.detached.held(out), self.detached.held(args[0]))
             return out
         self.detached.note(func, args, kwargs, out)
+        self.expanded.note(func, args, out)
         return out
 
     def called(self, func, args, kwargs) -> Any:
