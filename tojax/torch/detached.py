@@ -25,6 +25,11 @@ def functional(value) -> bool:
     return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
 
 
+def of_one_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether one is a view of the other, or both of a third."""
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
 @dataclass
 class View:
     """A view that autograd does not follow: the call that made it, whose first argument is not
@@ -67,9 +72,9 @@ class Detached:
                 shape = lambda x: func(x, *args[1:], **kwargs)
                 self.views[id(out)].shaped.append(shape)
             return
-        memory, made = args[0].untyped_storage()._cdata, None
+        made = None
         for i, x in enumerate(out if isinstance(out, (tuple, list)) else [out]):
-            if x is not args[0] and functional(x) and x.untyped_storage()._cdata == memory:
+            if x is not args[0] and functional(x) and of_one_memory(x, args[0]):
                 with torch.no_grad(), torch._C.DisableTorchFunction():
                     torch._sync(x)  # later it would be made anew, with a gradient
                 made = made or partial(func, self.held(args[0]), *args[1:], **kwargs)

@@ -12,7 +12,7 @@ import torch
 
 from tojax.errors import Unsupported
 from tojax.torch import blame
-from tojax.torch.detached import OWN, functional
+from tojax.torch.detached import OWN, functional, of_one_memory
 
 ONE = {"expand", "expand_as", "broadcast_to"}
 MAKERS = ONE | {"broadcast_tensors", "meshgrid"}
@@ -56,8 +56,3 @@ class Expanded:
 def overlaps(tensor: torch.Tensor) -> bool:
     """Whether an axis of more than one element has one place in memory."""
     return any(n > 1 and not step for n, step in zip(tensor.shape, tensor.stride()))
-
-
-def of_one_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether one is a view of the other, or both of a third."""
-    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
