@@ -101,13 +101,16 @@ def limited(seconds: int):
         signal.signal(signal.SIGPROF, before)
 
 
-def table(counts, title: str) -> str:
+def heading() -> str:
+    return f"{'':28}" + "".join(f"{s:>8}" for s in STATUSES) + "   right"
+
+
+def row(counts, title: str) -> str:
     """Counts, and the percentage of right ones among what torch itself can do."""
     done = sum(counts[s] for s in STATUSES if s != "skip")
     right = counts["ok"] + counts["eager"]
-    head = f"{'':28}" + "".join(f"{s:>8}" for s in STATUSES) + "   right\n"
-    row = f"{title:28}" + "".join(f"{counts[s]:8}" for s in STATUSES)
-    return head + row + f"  {100 * right / max(done, 1):5.1f} % of {done}"
+    shown = "".join(f"{counts[s]:8}" for s in STATUSES)
+    return f"{title:28}{shown}  {100 * right / max(done, 1):5.1f} % of {done}"
 
 
 def options_of(arguments=None):
@@ -157,7 +160,7 @@ def main():
         if i % 32 == 31:  # compiled programs take memory
             jax.clear_caches()
     said = [options.mode, options.dtype, "x64" * options.x64, "" if options.jit else "no jit"]
-    print(table(counts, " ".join(filter(None, said))))
+    print(heading(), row(counts, " ".join(filter(None, said))), sep="\n")
 
 
 if __name__ == "__main__":

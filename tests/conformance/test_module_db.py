@@ -22,10 +22,12 @@ def cases():
 
 
 @pytest.mark.parametrize(("info", "mode"), list(cases()))
-def test_module(info, mode):
+def test_module(info, mode, record_property):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         status, what = module_db.run(info, module_db.MODES[mode])
+    record_property("suite", f"modules {mode}")
+    record_property("status", status)
     jax.clear_caches()
     if status == "skip":
         pytest.skip(f"torch makes no samples with inputs: {what}")

@@ -60,12 +60,14 @@ def cases():
 
 
 @pytest.mark.parametrize(("config", "entry"), list(cases()))
-def test_entry(config, entry):
+def test_entry(config, entry, record_property):
     mode, dtype, x64 = config
+    record_property("suite", f"{mode} {dtype}" + " x64" * x64)
     expected = expected_of(*config).get(op_db.name_of(entry))
     with warnings.catch_warnings(), jax.enable_x64(x64):
         warnings.simplefilter("ignore")
         status, what = op_db.run(entry, mode, getattr(torch, dtype))
+    record_property("status", status)
     jax.clear_caches()
     if status == "skip":
         pytest.skip(f"torch itself cannot: {what}")
