@@ -12,22 +12,22 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tojax.frontends import convert
-    from tojax.hf._generate import generate
     from tojax.hf._save_pretrained import save_pretrained
-    from tojax.hf.functional import Cache
+    from tojax.hf.generation._generate import generate
+    from tojax.hf.generation.functional import Cache
     from tojax.hf.load import from_pretrained
     from tojax.model import Model, load
     from tojax.torch import from_torch, lowers
     from tojax.torch.torchax import extract_jax
 
 _HOME = {
-    "Cache": "tojax.hf.functional",
+    "Cache": "tojax.hf.generation.functional",
     "Model": "tojax.model",
     "convert": "tojax.frontends",
     "extract_jax": "tojax.torch.torchax",
     "from_pretrained": "tojax.hf.load",
     "from_torch": "tojax.torch",
-    "generate": "tojax.hf._generate",
+    "generate": "tojax.hf.generation._generate",
     "load": "tojax.model",
     "lowers": "tojax.torch",
     "save_pretrained": "tojax.hf._save_pretrained",

@@ -11,10 +11,10 @@ import transformers
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from tojax.errors import MissingRng, Unsupported
-from tojax.hf._generate import generate
 from tojax.hf.checkpoint import find
+from tojax.hf.generation._generate import generate
+from tojax.hf.generation.standin import Standin, standin, to_torch
 from tojax.hf.load import from_pretrained
-from tojax.hf.standin import Standin, standin, to_torch
 from tojax.model import Model
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from transformers.generation import utils as theirs
 
 from tojax.errors import NotNumbers, SlowGeneration, Unsupported, WrongArguments
-from tojax.hf import beams as search
-from tojax.hf import decode as programs
-from tojax.hf import drafts, guide, processors, runner, trust
-from tojax.hf.decode import Picker, Plan
-from tojax.hf.literal import Literal
-from tojax.hf.request import PROMPT_ONLY, Request
-from tojax.hf.stopping import stopping
+from tojax.hf.generation import beams as search
+from tojax.hf.generation import decode as programs
+from tojax.hf.generation import drafts, guide, processors, runner, trust
+from tojax.hf.generation.decode import Picker, Plan
+from tojax.hf.generation.literal import Literal
+from tojax.hf.generation.request import PROMPT_ONLY, Request
+from tojax.hf.generation.stopping import stopping
 from tojax.model import Model
 
 # Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.

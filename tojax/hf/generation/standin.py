@@ -12,8 +12,8 @@ from transformers import GenerationMixin
 
 from tojax import trees
 from tojax.errors import TojaxError, Unsupported, WrongArguments
+from tojax.hf.generation.request import as_torch
 from tojax.hf.module import quiet
-from tojax.hf.request import as_torch
 from tojax.model import Model
 from tojax.torch import weights
 

@@ -23,8 +23,8 @@ from transformers.integrations import sdpa_attention
 
 from tojax import trees
 from tojax.errors import DataDependent, SlowGeneration, Unsupported
-from tojax.hf import cache as caches
-from tojax.hf.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, unchanged
+from tojax.hf.generation import cache as caches
+from tojax.hf.generation.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, unchanged
 from tojax.model import Model
 from tojax.torch.source import TorchSource
 from tojax.trees import Static

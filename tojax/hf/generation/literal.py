@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tojax.hf import decode, runner
+from tojax.hf.generation import decode, runner
 from tojax.model import Model
 from tojax.program import program
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 
 from tojax.errors import Unsupported, WrongArguments
-from tojax.hf import cache as caches
-from tojax.hf import decode as programs
-from tojax.hf import speculate, trust
-from tojax.hf.decode import Plan
-from tojax.hf.request import Request
+from tojax.hf.generation import cache as caches
+from tojax.hf.generation import decode as programs
+from tojax.hf.generation import speculate, trust
+from tojax.hf.generation.decode import Plan
+from tojax.hf.generation.request import Request
 from tojax.model import Model
 
 # All positions of a block are computed, whether drafts are right or not, so fewer than the 20 of

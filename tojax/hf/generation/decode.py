@@ -12,13 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tojax.hf import beams as search
-from tojax.hf import cache as caches
-from tojax.hf import guide as guides
-from tojax.hf import runner
-from tojax.hf.beams import Beams
-from tojax.hf.request import ALIGNED, PROMPT_ONLY, TYPES
-from tojax.hf.stopping import UNPADDED
+from tojax.hf.generation import beams as search
+from tojax.hf.generation import cache as caches
+from tojax.hf.generation import guide as guides
+from tojax.hf.generation import runner
+from tojax.hf.generation.beams import Beams
+from tojax.hf.generation.request import ALIGNED, PROMPT_ONLY, TYPES
+from tojax.hf.generation.stopping import UNPADDED
 from tojax.model import Model
 from tojax.program import Program, program
 from tojax.trees import Static

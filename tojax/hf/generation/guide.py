@@ -12,8 +12,8 @@ from transformers.generation.logits_process import (
 )
 
 from tojax.errors import Unsupported
-from tojax.hf import runner
-from tojax.hf.request import PROMPT_ONLY, Request, as_numpy
+from tojax.hf.generation import runner
+from tojax.hf.generation.request import PROMPT_ONLY, Request, as_numpy
 from tojax.model import Model
 
 

@@ -19,7 +19,7 @@ import tojax
 from tests.expectations import further
 from tests.hf import tiny
 from tojax.errors import MissingRng, NotNumbers, SlowGeneration, Unsupported, WrongArguments
-from tojax.hf import decode
+from tojax.hf.generation import decode
 
 DECODERS = ["gpt2", "llama", "gemma2", "phi", "mixtral"]
 DECODERS += further("mistral", "qwen3", "phi3", "opt")
@@ -217,6 +217,19 @@ def test_what_is_not_served_is_refused_before_anything_runs():
     for criteria in (MaxTimeCriteria(9.0), lambda ids, scores: False):
         with pytest.raises(Unsupported, match=r"the stopping criteria (Max|function)"):
             tojax.generate(model, ids, stopping_criteria=[criteria])
+
+
+@pytest.mark.parametrize("around", [jax.jit, jax.vmap])
+@pytest.mark.parametrize("traced", ["params", "input_ids"])
+def test_a_traced_call_is_refused(around, traced):
+    model, ids = built("llama")[1], tiny.ids(7, 2).numpy()
+    by = {
+        "params": lambda params: tojax.generate(model.with_params(params), ids),
+        "input_ids": lambda ids: tojax.generate(model, ids),
+    }[traced]
+    given = jax.tree.map(lambda x: x[None], model.params) if traced == "params" else ids[None]
+    with pytest.raises(WrongArguments, match=f"^{traced} is traced"):
+        around(by)(given)
 
 
 def test_other_params():

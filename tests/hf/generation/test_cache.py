@@ -9,9 +9,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import tojax
 from tests.hf import tiny
-from tojax.hf import decode
-from tojax.hf.job import Job
-from tojax.hf.request import request
+from tojax.hf.generation import decode
+from tojax.hf.generation.job import Job
+from tojax.hf.generation.request import request
 
 
 @pytest.mark.parametrize("batch, heads", [(1, 2), (3, 2), (3, 1)])

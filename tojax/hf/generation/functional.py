@@ -12,10 +12,11 @@ from jaxtyping import Array, Float, Int
 
 from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
-from tojax.hf import decode, inputs, runner, trust
-from tojax.hf._generate import language_model
-from tojax.hf.job import Job
-from tojax.hf.request import PROMPT_ONLY, as_numpy, as_torch, request, unchanged
+from tojax.hf import inputs
+from tojax.hf.generation import decode, runner, trust
+from tojax.hf.generation._generate import language_model
+from tojax.hf.generation.job import Job
+from tojax.hf.generation.request import PROMPT_ONLY, as_numpy, as_torch, request, unchanged
 from tojax.model import Model
 from tojax.program import Program, program
 from tojax.trees import Static

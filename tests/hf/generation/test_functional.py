@@ -7,7 +7,7 @@ import pytest
 
 import tojax
 from tests.hf import tiny
-from tests.hf.test_generate import built, padded
+from tests.hf.generation.test_generate import built, padded
 from tojax.errors import Unsupported, WrongArguments
 
 

@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 from transformers.generation import logits_process as theirs
 
 from tests.hf import tiny
-from tojax.hf import processors
+from tojax.hf.generation import processors
 
 LENGTH, TOTAL, VOCABULARY = 12, 24, 96
 ENDS = torch.tensor([2, 7])

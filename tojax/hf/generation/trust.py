@@ -15,11 +15,11 @@ import jax
 import numpy as np
 
 from tojax.errors import DataDependent, ForwardFailed
-from tojax.hf import decode as programs
-from tojax.hf.decode import Plan, Unfit
-from tojax.hf.literal import Literal
-from tojax.hf.request import PROMPT_ONLY, TYPES
-from tojax.hf.speculate import both_ways
+from tojax.hf.generation import decode as programs
+from tojax.hf.generation.decode import Plan, Unfit
+from tojax.hf.generation.literal import Literal
+from tojax.hf.generation.request import PROMPT_ONLY, TYPES
+from tojax.hf.generation.speculate import both_ways
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
 

@@ -19,7 +19,7 @@ from jax.tree_util import Partial
 from transformers.generation import logits_process as theirs
 
 from tojax.errors import Unsupported
-from tojax.hf.request import as_numpy
+from tojax.hf.generation.request import as_numpy
 from tojax.torch import from_torch
 from tojax.trees import Static
 

@@ -11,10 +11,10 @@ from jaxtyping import Array, Int
 from transformers import GenerationMixin
 
 from tojax.errors import MissingRng, Unsupported, WrongArguments
-from tojax.hf import drafts
-from tojax.hf.job import Job
-from tojax.hf.request import PROMPT_ONLY, Request, request
-from tojax.hf.standin import WRAPS, wrapped
+from tojax.hf.generation import drafts
+from tojax.hf.generation.job import Job
+from tojax.hf.generation.request import PROMPT_ONLY, Request, request
+from tojax.hf.generation.standin import WRAPS, wrapped
 from tojax.model import Model
 
 # What transformers' generate knows and this does not, with the values that ask for nothing.
@@ -118,14 +118,15 @@ def generate(
       2
     """
     module = language_model(model, options)
+    if attention_mask is not None:
+        options["attention_mask"] = attention_mask
+    _refuse_traced(model.params, {"input_ids": input_ids, **options})
     if called := sorted(CALLED & {k for k, v in options.items() if v is not None}):
         raise Unsupported(
             f"the option {called[0]}",
             why="tojax.generate does not have it",
             do="leave it out",
         )
-    if attention_mask is not None:
-        options["attention_mask"] = attention_mask
     count, assistant = itertools.count(), _assistant(options)
 
     def common(inputs: Any, options: dict[str, Any]) -> Any:
@@ -142,6 +143,19 @@ def generate(
     if type(module).__name__ in WRAPS:
         return wrapped(model, input_ids, options, common)
     return common(input_ids, options)
+
+
+def _refuse_traced(params: Any, given: dict[str, Any]) -> None:
+    """Raises WrongArguments inside somebody's jit, grad or vmap."""
+    for name, value in {"params": params, **given}.items():
+        if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+            continue
+        raise WrongArguments(
+            f"{name} is traced",
+            why="generate looks at its prompts to choose programs, and compiles those by itself",
+            do="call it outside of jax.jit and jax.vmap, with one row per prompt; "
+            "loops of your own carry model.cache(...)",
+        )
 
 
 def _assistant(options: dict[str, Any]) -> Model | None:

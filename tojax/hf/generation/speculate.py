@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tojax.hf import cache as caches
-from tojax.hf.decode import Picker, Plan, advance, choose, idle, last_logits
+from tojax.hf.generation import cache as caches
+from tojax.hf.generation.decode import Picker, Plan, advance, choose, idle, last_logits
 from tojax.model import Model
 from tojax.program import Program, program
 

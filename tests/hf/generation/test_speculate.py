@@ -8,9 +8,9 @@ import torch
 import tojax
 from tests.expectations import further
 from tests.hf import tiny
-from tests.hf.test_generate import built, padded
+from tests.hf.generation.test_generate import built, padded
 from tojax.errors import Unsupported, WrongArguments
-from tojax.hf.job import Job
+from tojax.hf.generation.job import Job
 
 FREE = {"max_new_tokens": 12, "eos_token_id": -1, "do_sample": False}
 
