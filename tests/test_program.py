@@ -1,6 +1,8 @@
 """What is compiled for a model goes with it."""
 
+import copy
 import gc
+import pickle
 import weakref
 
 import jax
@@ -59,3 +61,14 @@ def test_modes_share_what_is_compiled():
     for one in (model, model.train(), model.eval(), model.train(), model.with_params({})):
         one(x)
     assert seen == [False, True]
+
+
+COPIES = [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_copies_of_a_model_that_was_called(copied):
+    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    x = np.ones((4, 3), np.float32)
+    want = model(x)
+    np.testing.assert_array_equal(copied(model)(x), want)

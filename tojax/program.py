@@ -14,6 +14,19 @@ from typing import Any
 import jax
 
 
+class Kept(dict):
+    """What calls of a source leave for later ones, programs above all; copies start with nothing.
+
+    Example:
+      >>> import copy
+      >>> copy.copy(Kept(a=1))
+      {}
+    """
+
+    def __reduce__(self):
+        return Kept, ()
+
+
 class Program:
     """``function(model, ...)``, jitted once for each source; options are those of ``jax.jit``.
 

@@ -26,6 +26,7 @@ from safetensors.flax import load_file, save_file
 from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import BadCheckpoint, DataDependent, Unsupported, WrongArguments
+from tojax.program import Kept
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 
@@ -77,7 +78,7 @@ class SavedSource:
     training: tuple[bool, ...]
     calls: list[dict[str, Any]]
     programs: list[Any] = field(repr=False)
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+    kept: Kept = field(default_factory=Kept, repr=False)
 
     module = None
 

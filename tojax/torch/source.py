@@ -19,6 +19,7 @@ from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
+from tojax.program import Kept
 from tojax.torch import arguments, weights
 from tojax.torch.capture import as_module
 from tojax.torch.dtypes import TO_TORCH, of_input
@@ -39,7 +40,7 @@ class TorchSource:
     module: torch.nn.Module
     training: tuple[bool, ...]
     on_missing: str = "error"
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+    kept: Kept = field(default_factory=Kept, repr=False)
     framework = "torch"
 
     def __eq__(self, other):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import torch
 
-from tojax.errors import TojaxError
+from tojax.errors import TojaxError, Unsupported
 from tojax.torch.dtypes import of_input
 
 
@@ -26,6 +26,12 @@ class JaxTensor(torch.Tensor):
     def __new__(cls, array, dtype=None, origins=0, layout=None):
         dtype = of_input(array.dtype) if dtype is None else dtype
         strides, offset = layout or (None, None)
+        if not all(isinstance(n, int) for n in array.shape):
+            raise Unsupported(
+                f"an array of shape {array.shape}",
+                why="torch code reads sizes as numbers, and a symbolic dimension has none",
+                do="jax.vmap over it (jax.export.symbolic_shape works so), or export each size",
+            )
         self = torch.Tensor._make_wrapper_subclass(
             cls, array.shape, strides, offset, dtype=dtype, device="cpu"
         )
