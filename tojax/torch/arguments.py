@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from tojax.errors import ForwardFailed, TojaxError, WrongArguments
+from tojax.torch.script import FAILED
 
 UNKNOWN = re.compile(r"\b(Sizes|Group)\b")  # the classes of ragged.py
 
@@ -64,6 +65,8 @@ def explained(trace) -> Iterator[None]:
             raise
         raise trace.sizes[-1].error() from error
     except RuntimeError as error:
+        if trace.raised and FAILED in str(error):
+            raise trace.raised from error
         memory = any(said in str(error) for said in ("data pointer", "data is not allocated"))
         if isinstance(error, ForwardFailed) or not memory:
             raise

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -25,6 +27,15 @@ class Function(torch.nn.Module):
         """Leaves the children in the modes that they have."""
         self.training = mode
         return self
+
+
+def original(source: Any) -> Any:
+    """The module or function that ``torch.compile`` or ``torch.export`` was given or made."""
+    export = sys.modules.get("torch.export")
+    if export is not None and isinstance(source, export.ExportedProgram):
+        return source.module()
+    source = getattr(source, "_orig_mod", source)
+    return getattr(source, "_torchdynamo_orig_callable", source)
 
 
 def as_module(function: Callable) -> torch.nn.Module:

@@ -107,6 +107,16 @@ def patched(active: Callable[[], bool]) -> Iterator[None]:
             setattr(owner, name, original) if was_there else delattr(owner, name)
 
 
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Parts that ``torch.compile`` was applied to run as they were written."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and its import takes seconds
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
 def _choose(patch, original, active):
     @functools.wraps(original)
     def function(*args, **kwargs):

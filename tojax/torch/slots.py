@@ -13,6 +13,7 @@ import jax
 import torch
 
 from tojax.errors import WrongArguments
+from tojax.torch import script
 from tojax.torch.dtypes import to_jax
 from tojax.torch.tensor import JaxTensor, value_of
 from tojax.torch.trace import array_of, inner, lift
@@ -91,22 +92,22 @@ class Slots:
         """
         modules = list(self.module.modules())
         before = [(m, dict(m.__dict__), dict(m._parameters), dict(m._buffers)) for m in modules]
+        modes = script.modes(self.module)
         containers = _containers(modules)
         try:
             for held, attribute, name in self.places:
                 held[attribute] = tensors[name]
-            for module, mode in zip(modules, training):
-                module.__dict__["training"] = mode
+            script.set_modes(self.module, training)
             attributes = self._fill_attributes(tensors)
             start = {k: value_of(inner(t)) for k, t in tensors.items()}
-            yield lambda: self._written(start, attributes)
+            with script.filled(modules, {id(t): tensors[k] for k, t in self.tensors.items()}):
+                yield lambda: self._written(start, attributes)
         finally:
+            script.set_modes(self.module, modes)
             for module, attributes_before, parameters, buffers in before:
                 for now, then in ((module._parameters, parameters), (module._buffers, buffers)):
-                    now.clear()
-                    now.update(then)
-                module.__dict__.clear()
-                module.__dict__.update(attributes_before)
+                    script.restore(now, then)
+                script.restore(module.__dict__, attributes_before)
             for container, then in containers:
                 container.clear()
                 container.update(then) if isinstance(container, dict) else container.extend(then)
@@ -127,13 +128,14 @@ class Slots:
         """The arrays of what forward wrote: buffers, and tensors that it keeps as attributes."""
         written, seen = {}, set()
         for held, attribute, name in self.places:
-            value = held.get(attribute)
+            # TorchScript's dicts have no get()
+            value = held[attribute] if attribute in held else None  # noqa: SIM401
             if name not in seen and isinstance(value, torch.Tensor):
                 seen.add(name)
                 if value_of(inner(value)) is not start.get(name):
                     written[name] = array_of(value).astype(to_jax(self.dtypes[name]))
         for path, module in self.module.named_modules():
-            values = {**module.__dict__, **module._buffers}
+            values = {**module.__dict__, **module._buffers, **script.attributes(module)}
             for attribute, value in values.items():
                 name = f"{path}.{attribute}" if path else attribute
                 if name in self.tensors or not isinstance(value, torch.Tensor):

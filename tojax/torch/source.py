@@ -21,9 +21,10 @@ from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.program import Kept
 from tojax.torch import arguments, weights
-from tojax.torch.capture import as_module
+from tojax.torch.capture import as_module, original
 from tojax.torch.dtypes import TO_TORCH, of_input
 from tojax.torch.ragged import Sizes
+from tojax.torch.script import modes
 from tojax.torch.slots import Slots
 from tojax.torch.tensor import JaxTensor
 from tojax.torch.trace import array_of, lift, tracing
@@ -53,9 +54,9 @@ class TorchSource:
     @property
     def name(self) -> str:
         """The class of the module."""
-        return (
-            type(self.module).__name__ if not hasattr(self.module, "function") else self.module.name
-        )
+        if hasattr(self.module, "function"):
+            return self.module.name
+        return getattr(self.module, "original_name", type(self.module).__name__)
 
     @functools.cached_property
     def slots(self) -> Slots:
@@ -157,7 +158,7 @@ def _wrapped(leaf: Any, origin: int) -> Any:
 
 def source_of(module: torch.nn.Module, on_missing: str = "error") -> TorchSource:
     """A module as a source, in the mode that it is in."""
-    return TorchSource(module, tuple(m.training for m in module.modules()), on_missing)
+    return TorchSource(module, modes(module), on_missing)
 
 
 def check_on_missing(value: str) -> None:
@@ -182,7 +183,9 @@ def from_torch(
     the name that the function knows them by.
 
     Args:
-      source: an ``nn.Module``, or a callable whose tensors come in as arguments.
+      source: an ``nn.Module``, or a callable whose tensors come in as arguments. TorchScript
+        modules (also from a file), compiled ones and a ``torch.export.ExportedProgram`` count as
+        the modules that they were made of; frozen TorchScript has no params.
       on_missing: what happens at operators that have neither a lowering nor a decomposition:
         "error" names them all, "callback" runs them in torch on the CPU, with torch's gradients,
         and says so once (``TorchCallback``).
@@ -205,6 +208,7 @@ def from_torch(
       >>> tojax.from_torch(lambda x: x.flip(0))(np.arange(3)).tolist()
       [2, 1, 0]
     """
+    source = original(source)
     if isinstance(source, type) or not callable(source):
         raise Unsupported(
             f"from_torch takes an nn.Module or a function, not {source!r}",

@@ -33,7 +33,7 @@ from tojax.torch.constants import ConstantsMode
 from tojax.torch.custom import custom_gradients
 from tojax.torch.dtypes import to_jax
 from tojax.torch.gradients import cut
-from tojax.torch.patches import patched
+from tojax.torch.patches import patched, uncompiled
 from tojax.torch.pieces import CUTS, Pieces, note
 from tojax.torch.tensor import JaxTensor
 
@@ -80,6 +80,7 @@ class Trace(TorchDispatchMode):
         self.writing = False  # inside an in-place call under no_grad
         self.pieces = Pieces()
         self.sizes: list[Any] = []  # what tolist gave of traced vectors
+        self.raised: TojaxError | None = None  # TorchScript hands on nothing but its text
         self.autocast = False  # whether the torch function that goes on was called under autocast
 
     @classmethod
@@ -113,7 +114,11 @@ class Trace(TorchDispatchMode):
         if self.autocast and call.casts_inside:
             with autocast.switched_on(op):
                 return self.without_row(op, args, kwargs)
-        return self.lower(call, call.row.lowering, args, kwargs)
+        try:
+            return self.lower(call, call.row.lowering, args, kwargs)
+        except TojaxError as error:
+            self.raised = error
+            raise
 
     def lower(self, call: Call, lowering, args, kwargs):
         """Calls the lowering with JAX arrays, wraps what it returns."""
@@ -302,6 +307,7 @@ def tracing(
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(_switched(active, _set_active, True))
         stack.callback(CONSTANTS.clear)
+        stack.enter_context(uncompiled())
         stack.enter_context(draws.noticed())
         stack.enter_context(patched(active))
         stack.enter_context(custom_gradients(enter, active, array_of, lift, trace.branch))
@@ -315,6 +321,9 @@ def tracing(
         stack.enter_context(_switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False))
         torch._enable_functionalization(reapply_views=True)
         stack.callback(torch._disable_functionalization)
+        stack.enter_context(
+            torch.jit.optimized_execution(False)
+        )  # of TorchScript: no fused kernels
         stack.enter_context(torch.enable_grad())  # so that a no_grad region inside forward shows
         stack.enter_context(torch._C._AutoDispatchBelowAutograd())
         stack.enter_context(ConstantsMode(trace, inner, lift))

@@ -1,0 +1,67 @@
+"""What torch.compile and torch.export made is converted like what they were given."""
+
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+
+# torch says so of all of torch.jit, which Inductor imports.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated:DeprecationWarning")
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+@pytest.fixture(autouse=True)
+def distributions_check():
+    """Dynamo turns the checks of torch.distributions off for the process."""
+    before = torch.distributions.Distribution._validate_args
+    yield
+    torch.distributions.Distribution.set_default_validate_args(before)
+
+
+def layers():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+
+
+def in_place(module):
+    module.compile()
+    return module
+
+
+KINDS = {
+    "compiled": torch.compile,
+    "in place": in_place,
+    "not to be compiled": torch.compiler.disable,
+    "exported": lambda module: torch.export.export(module, (X,)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_modules(kind):
+    model = tojax.from_torch(KINDS[kind](layers()))
+    assert list(model.params) == [k for k, _ in layers().named_parameters()]
+    assert_close(model(X), layers()(X), reduction=32)
+
+
+def test_parts_and_functions():
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = torch.compile(layers())
+
+        @torch.compile
+        def twice(self, x):
+            return 2 * x
+
+        def forward(self, x):
+            return self.twice(self.part(x))
+
+    plain = layers()
+    model = tojax.from_torch(Whole())
+    assert "part._orig_mod.0.weight" in model.params  # as in torch's state_dict
+    assert_close(model(X), 2 * plain(X), reduction=32)
+    function = tojax.from_torch(torch.compile(lambda x: torch.sin(plain(x))))
+    assert len(function.params) == 4
+    assert_close(function(X), torch.sin(plain(X)), reduction=32)

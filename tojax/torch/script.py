@@ -1,0 +1,62 @@
+"""TorchScript modules: what they hold lives in C++, and an error inside them comes out as text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+FAILED = "failed in the TorchScript interpreter"
+
+
+def modes(module: torch.nn.Module) -> tuple[bool, ...]:
+    """The training mode of every submodule; frozen ones have none."""
+    return tuple(getattr(m, "training", False) for m in module.modules())
+
+
+def set_modes(module: torch.nn.Module, training: tuple[bool, ...]) -> None:
+    """Around ``train()``, which modules may override; TorchScript keeps the mode in C++."""
+    for child, mode in zip(module.modules(), training):
+        if not isinstance(child, torch.jit.ScriptModule):
+            child.__dict__["training"] = mode
+        elif hasattr(child, "training"):
+            child.training = mode
+
+
+def attributes(module: torch.nn.Module) -> dict[str, Any]:
+    """The attributes of a TorchScript module that hold tensors, besides parameters and buffers:
+    recurrent layers have their weights in lists, too.
+    """
+    kind = module.__dict__.get("_concrete_type")
+    names = (
+        set(kind.get_attributes()) if isinstance(module, torch.jit.ScriptModule) and kind else ()
+    )
+    held = {n: module._c.getattr(n) for n in names if n not in module._parameters}
+    holds = lambda value: any(isinstance(x, torch.Tensor) for x in tree_leaves(value))
+    return {n: v for n, v in held.items() if n not in module._buffers and holds(v)}
+
+
+@contextlib.contextmanager
+def filled(modules: list[torch.nn.Module], tensors: Mapping[int, torch.Tensor]) -> Iterator[None]:
+    """Attributes that hold weights, given by their ``id``, hold those of the trace for a while."""
+    before = [(m, name, value) for m in modules for name, value in attributes(m).items()]
+    for module, name, value in before:
+        module._c.setattr(name, tree_map(lambda x: tensors.get(id(x), x), value))
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            module._c.setattr(name, value)
+
+
+def restore(held: Any, before: dict[str, Any]) -> None:
+    """Gives a module's dict its former content; TorchScript's have the same keys for ever."""
+    if isinstance(held, dict):
+        held.clear()
+        held.update(before)
+        return
+    for name, value in before.items():
+        held[name] = value
