@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 import tojax
 from tests.conformance.compare import arrays_in, compare, shapes, tensors_in
-from tests.conformance.entries import Case, TorchFails, attempt, rounded, undefined, widen
+from tests.conformance.entries import EXACT, Case, TorchFails, attempt, undefined
 from tojax.errors import DataDependent
 from tojax.torch import weights
 
@@ -59,7 +59,7 @@ def values(case: Case, jit: bool) -> str | None:
         wrong = None if shapes(want) == shapes(got) else f"{shapes(got)}, torch {shapes(want)}"
         return settle(wrong, eager)
     with torch.no_grad():
-        exact = lambda: [case.wide(*f(case.fresh())) for f in (widen, rounded)]
+        exact = lambda: [case.wide(*f(case.fresh())) for f in EXACT]
         return settle(compare(tensors_in(want), got, case.size, exact), eager)
 
 
@@ -107,7 +107,7 @@ def gradients(case: Case, jit: bool) -> str | None:
         wanted,
         weight,
     )[0]
-    return settle(compare(want, got, case.size, lambda: map(grad64, (widen, rounded))), eager)
+    return settle(compare(want, got, case.size, lambda: map(grad64, EXACT)), eager)
 
 
 def _tangents(case: Case) -> list[torch.Tensor]:
@@ -166,7 +166,7 @@ def jvp(case: Case, jit: bool) -> str | None:
         pairs = [(o, weights.to_jax(w)) for o, w in zip(got, weight) if w is not None]
         got = [sum((o * w).sum().real for o, w in pairs)]
     pairs = [(w, g) for w, g in zip(want, got) if w is not None]
-    exact = lambda: ([x for x in torch64(f) if x is not None] for f in (widen, rounded))
+    exact = lambda: ([x for x in torch64(f) if x is not None] for f in EXACT)
     return settle(compare(*zip(*pairs), case.size, exact), eager)
 
 
@@ -201,7 +201,7 @@ def vmap(case: Case, jit: bool) -> str | None:
             raise Eager from error
         for i, (want, tensors) in enumerate(zip(wants, batch)):
             mine = [x[i] for x in got]
-            exact = lambda ts=tensors: [case.wide(*f(ts)) for f in (widen, rounded)]
+            exact = lambda ts=tensors: [case.wide(*f(ts)) for f in EXACT]
             if drawn:
                 wrong = None if shapes(want) == shapes(mine) else f"{shapes(mine)}"
             else:

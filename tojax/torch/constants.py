@@ -20,7 +20,7 @@ from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
 from tojax.errors import UncheckedValues
-from tojax.torch import autocast, checks, guards, in_place, nested, ragged
+from tojax.torch import autocast, blame, checks, guards, in_place, masked, nested, ragged
 from tojax.torch.control import higher_order
 from tojax.torch.detached import DETACH, Detached, functional
 from tojax.torch.expanded import Expanded
@@ -53,9 +53,7 @@ class ConstantsMode(TorchFunctionMode):
         if not torch.is_grad_enabled():
             self.detached.renew((*args, *kwargs.values()))
         if func is torch.Tensor.tolist and self.may_be_sizes(args[0]):
-            error = lambda: self.trace.data_dependent("Tensor.tolist", [self.inner(args[0])])
-            self.trace.sizes.append(ragged.Sizes(args[0], error))
-            return self.trace.sizes[-1]
+            return self.listed(args[0])
         if func in READS:
             return self.read(func, args, kwargs)
         if func is torch.Tensor.__bool__ and self.traced(args[0]) and self.guard is None:
@@ -65,9 +63,10 @@ class ConstantsMode(TorchFunctionMode):
         if self.guard is not None and func.__name__ != "__get__":
             guard, self.guard = self.guard, None
             return self.repaired(guard, func, args, kwargs)
-        unknown = ragged.concerns(args, kwargs) if self.trace.sizes else None
-        if unknown is not None:
-            return ragged.serve(self, func, args, kwargs, unknown)
+        if self.trace.sizes:
+            out = self.unsized(func, args, kwargs)
+            if out is not NotImplemented:
+                return out
         if func in SHOWS and self.traced(args[0]):
             return f"<{args[0].dtype} {list(args[0].shape)}, traced>"  # in a message, no number
         if isinstance(func, HigherOrderOperator) and not vmapped_function(func):
@@ -87,6 +86,8 @@ class ConstantsMode(TorchFunctionMode):
         if func in (GET, SET):
             with self:
                 args = (args[0], nested.index_of(args[1]), *args[2:])
+        if func in masked.CHOOSE and len(args) == 2 and self.chooses(*args):
+            return self.chosen(*args)
         if func in (GET, SET) and traced_index(args, self.inner):
             with self:
                 return (self.picked.get if func is GET else self.picked.put)(*args)
@@ -95,6 +96,17 @@ class ConstantsMode(TorchFunctionMode):
             with self:
                 self.picked.sync()
         return out
+
+    def unsized(self, func, args, kwargs) -> Any:
+        """A call that concerns sizes, or rows of a number, that only the program knows."""
+        unknown = ragged.concerns(args, kwargs)
+        if unknown is not None:
+            return ragged.serve(self, func, args, kwargs, unknown)
+        some = masked.concerns(args, kwargs)
+        if some is None:
+            return NotImplemented
+        with self:
+            return masked.serve(func, args, kwargs, some)
 
     def answer(self, condition, frame) -> bool | None:
         """What a traced condition is taken for where that changes no value."""
@@ -168,10 +180,32 @@ class ConstantsMode(TorchFunctionMode):
         values = np.asarray(tensor.array)
         return values.tolist() if func is torch.Tensor.tolist else values
 
+    def listed(self, tensor) -> ragged.Sizes:
+        """``tensor.tolist()`` of sizes."""
+        error = lambda: self.trace.data_dependent("Tensor.tolist", [self.inner(tensor)])
+        self.trace.sizes.append(ragged.Sizes(tensor, error))
+        return self.trace.sizes[-1]
+
     def may_be_sizes(self, tensor) -> bool:
         """Whether this is a vector of integers that only the compiled program knows."""
         vector = tensor.dim() == 1 and tensor.dtype in (torch.int64, torch.int32)
         return vector and self.traced(tensor)
+
+    def chosen(self, tensor, index) -> masked.Masked:
+        """``tensor[mask]``."""
+        mask, place = masked.leading(index), blame.where()
+        error = lambda what="a use of x[mask]": self.trace.data_dependent(
+            what, [self.inner(mask)], place=place
+        )
+        with self:
+            self.trace.sizes.append(masked.chosen(tensor, mask, error))
+        return self.trace.sizes[-1]
+
+    def chooses(self, tensor, index) -> bool:
+        """Whether this is ``tensor[mask]`` with a mask that only the compiled program knows."""
+        mask = masked.leading(index)
+        fits = mask is not None and mask.shape == tensor.shape[: mask.dim()]
+        return fits and self.traced(mask)
 
     def traced(self, tensor) -> bool:
         """Whether only the compiled program knows the values."""

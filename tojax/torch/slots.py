@@ -15,8 +15,8 @@ import torch
 from tojax.errors import WrongArguments
 from tojax.torch import script
 from tojax.torch.dtypes import to_jax
-from tojax.torch.tensor import JaxTensor, value_of
-from tojax.torch.trace import array_of, inner, lift
+from tojax.torch.tensor import JaxTensor, inner, value_of
+from tojax.torch.trace import array_of, lift
 
 
 @dataclass

@@ -23,6 +23,7 @@ from tojax.program import Kept
 from tojax.torch import arguments, weights
 from tojax.torch.capture import as_module, original
 from tojax.torch.dtypes import TO_TORCH, of_input
+from tojax.torch.masked import Masked
 from tojax.torch.ragged import Sizes
 from tojax.torch.script import modes
 from tojax.torch.slots import Slots
@@ -137,8 +138,8 @@ class TorchSource:
 
 def _known(leaf: Any) -> Any:
     """An output leaf: the array of a tensor, anything else as it is."""
-    if isinstance(leaf, Sizes):
-        leaf.refuse()
+    if isinstance(leaf, (Sizes, Masked)):
+        leaf.refuse("a result")
     return array_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 

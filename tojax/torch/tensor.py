@@ -57,6 +57,15 @@ class JaxTensor(torch.Tensor):
         return f"JaxTensor({self.array!r}, dtype={self.dtype})"
 
 
+def inner(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor inside a functional tensor, pending writes applied."""
+    if not torch._is_functional_tensor(tensor):
+        return tensor
+    with torch._C.DisableTorchFunction():  # constants that torch makes again are none from outside
+        torch._sync(tensor)
+    return torch._from_functional_tensor(tensor)
+
+
 def value_of(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
     """The array of a wrapper; a constant as it is."""
     return tensor.array if isinstance(tensor, JaxTensor) else tensor

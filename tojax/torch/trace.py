@@ -29,13 +29,14 @@ from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
 from tojax.torch import autocast, blame, draws, strides, weights
 from tojax.torch.callback import call_torch
 from tojax.torch.calls import CONSTANTS, Call, call_of
+from tojax.torch.compared import Compared
 from tojax.torch.constants import ConstantsMode
 from tojax.torch.custom import custom_gradients
 from tojax.torch.dtypes import to_jax
 from tojax.torch.gradients import cut
 from tojax.torch.patches import patched, uncompiled
 from tojax.torch.pieces import CUTS, Pieces, note
-from tojax.torch.tensor import JaxTensor
+from tojax.torch.tensor import JaxTensor, inner
 
 FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
 LOCK = threading.RLock()  # torch's compiling flag and a module's attributes are process-wide
@@ -79,7 +80,8 @@ class Trace(TorchDispatchMode):
         self.state: dict[str, torch.Tensor] = {}  # what the traced code may write to
         self.writing = False  # inside an in-place call under no_grad
         self.pieces = Pieces()
-        self.sizes: list[Any] = []  # what tolist gave of traced vectors
+        self.sizes: list[Any] = []  # what tolist and masks gave of traced values
+        self.compared = Compared()
         self.raised: TojaxError | None = None  # TorchScript hands on nothing but its text
         self.autocast = False  # whether the torch function that goes on was called under autocast
 
@@ -129,7 +131,7 @@ class Trace(TorchDispatchMode):
         if call.random:
             values.insert(0, None if call.inert(values) else self.key(call))
         try:
-            out = lowering(*values)
+            out = self.compared(call.op, lowering, values)
         except CONCRETIZATION as error:
             raise self.data_dependent(str(call.op), blame.deciding(call.op, operands)) from error
         except (TypeError, ValueError, OverflowError) as error:
@@ -172,14 +174,14 @@ class Trace(TorchDispatchMode):
     @contextlib.contextmanager
     def drawing(self, rng: jax.Array | None) -> Iterator[None]:
         """Draws from another key for a while."""
-        before = self.rng, self.draws
-        self.rng, self.draws = rng, 0
+        before = self.rng, self.draws, self.compared
+        self.rng, self.draws, self.compared = rng, 0, Compared()
         try:
             yield
         finally:
-            self.rng, self.draws = before
+            self.rng, self.draws, self.compared = before
 
-    def data_dependent(self, what: str, operands, error=None) -> DataDependent:
+    def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""
         origins = 0
         for operand in operands:
@@ -189,7 +191,7 @@ class Trace(TorchDispatchMode):
         return DataDependent(
             f"{what} needs the values of {said} while they are traced",
             arguments=names,
-            where=blame.where(error),
+            where=place or blame.where(error),
             why="the program is compiled for all values at once, so none is known yet",
             do="call model(...), which makes integer arguments static that decide shapes, "
             f"or close over {said} instead of tracing it, or call model.apply outside jax.jit",
@@ -279,15 +281,6 @@ def lift(tree):
 def lower_tree(tree):
     """Functional tensors back into what they hold, pending writes applied."""
     return tree_map_only(torch.Tensor, inner, tree)
-
-
-def inner(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor inside a functional tensor, pending writes applied."""
-    if not torch._is_functional_tensor(tensor):
-        return tensor
-    with torch._C.DisableTorchFunction():  # constants that torch makes again are none from outside
-        torch._sync(tensor)
-    return torch._from_functional_tensor(tensor)
 
 
 def array_of(tensor: torch.Tensor) -> jax.Array:

@@ -1,0 +1,222 @@
+"""``x[mask]`` under jit: values and gradients are torch's; what shows how many rows is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import DataDependent
+
+torch.manual_seed(0)
+X, Y, W = torch.randn(4, 6), torch.randn(4, 6), torch.randn(6, 3)
+S, V = torch.tensor(2.0), torch.rand(6) + 0.5
+LABELS, CHOSEN = torch.tensor([2, 1, 0, 1]), torch.tensor([True, False, True, True])
+
+
+def halved(x):
+    y = x * 1
+    y[y > 0] *= 0.5
+    return y
+
+
+def both_sides(x, y):
+    y, mask = y * 1, x[:, 0] > 0
+    y[mask] = x[mask] * 2 + y[mask, :]
+    y[~mask] = x[~mask].exp()
+    return y
+
+
+def logarithms(x, y):
+    out = torch.zeros_like(x)
+    out[x > 0] = torch.log(x[x > 0]) * y[x > 0]
+    return out
+
+
+def layers(x, w):
+    mask, out = x[:, 0] > 0, x.new_zeros(4, 3)
+    out[mask] = F.relu(F.linear(x[mask], w.T))
+    return out
+
+
+def head(x, w, labels):
+    return F.cross_entropy(x[labels != 1] @ w, labels[labels != 1])
+
+
+def smoothed(x, w, labels):
+    weight, mask = torch.tensor([1.0, 2.0, 3.0]), labels != 1
+    options = {"weight": weight, "label_smoothing": 0.1}
+    every = F.cross_entropy((x @ w)[mask], labels[mask], reduction="none", **options)
+    return every.sum() + F.cross_entropy((x @ w)[mask], labels[mask], **options)
+
+
+def weighted(x, y):
+    mask, weights = x[:, 0] > 0, torch.arange(6.0) + 1
+    return F.binary_cross_entropy_with_logits(x[mask], y[mask].sigmoid(), pos_weight=weights)
+
+
+def in_place(x):
+    rows = x[x > 0]
+    same = rows
+    same += 1
+    rows.mul_(2)
+    return rows.sum()
+
+
+def unseen_writes(x):
+    y = x * 1
+    mask = y > 0
+    rows = y[mask]
+    y.zero_()
+    return (rows + 1).sum() + y.sum()
+
+
+def without_gradient(x):
+    y = x * 1
+    with torch.no_grad():
+        y[y > 0] = y[y > 0] * 0 + 3
+    return y * 2
+
+
+def branches(x):
+    inside = torch.cond(x.sum() > 0, lambda x: x[x > 0].sum(), lambda x: (2 * x[x < 0]).sum(), (x,))
+    return inside + x[x > 0].sum()
+
+
+def rows_of(x):
+    return x[x[:, 0] > 0]
+
+
+PROGRAMS = {
+    "halved": (halved, X),
+    "both sides": (both_sides, X, Y),
+    "logarithms": (logarithms, X, Y),
+    "layers": (layers, X, W),
+    "mean": (lambda x: x[x > 0].mean(), X),
+    "square roots": (lambda x: x[x > 0].sqrt().mean(), X),
+    "a scale": (lambda x, s: (s * x[x > 0].log()).sum(), X, S),
+    "division": (lambda x, s: (s / x[x > 0]).sum(), X.relu(), S),
+    "each column": (lambda x, v: (rows_of(x) / v).sum(0), X, V),
+    "means of columns": (lambda x: rows_of(x).mean(0, keepdim=True), X),
+    "a mask that is given": (lambda x, mask: x[mask].mean(0), X, CHOSEN),
+    "losses": (head, X, W, LABELS),
+    "smoothed": (smoothed, X, W, LABELS),
+    "squares": (lambda x, y: F.mse_loss(x[x > 0], y[x > 0]), X, Y),
+    "weights": (weighted, X, Y),
+    "softmax": (lambda x: rows_of(x).softmax(-1)[:, 0].sum(), X),
+    "norm": (lambda x: F.layer_norm(rows_of(x), (6,)).square().sum(0), X),
+    "view": (lambda x, w: (rows_of(x) @ w).view(-1, 3).unsqueeze(1).sum((0, 1)), X, W),
+    "table": (lambda w, labels: F.embedding(labels[labels != 1], w).sum(0), W, LABELS),
+    "joined": (lambda x: torch.cat([rows_of(x), rows_of(x)], -1).sum(0), X),
+    "in place": (in_place, X),
+    "none": (lambda x: x[x > 100].sum() + torch.nan_to_num(x[x > 100].mean()), X),
+    "selected": (lambda x: x.masked_select(x > 0).mean(), X),
+    "writes elsewhere": (unseen_writes, X),
+    "no_grad": (without_gradient, X),
+    "branches": (branches, X),
+    "a module": (lambda x: torch.nn.GELU()(rows_of(x)).sum(), X),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_and_gradients(name):
+    function, *given = PROGRAMS[name]
+    floats = [i for i, x in enumerate(given) if x.is_floating_point()]
+    tensors = [x.clone().requires_grad_() if i in floats else x for i, x in enumerate(given)]
+    want = function(*tensors)
+    grads = torch.autograd.grad(want.sum(), [tensors[i] for i in floats])
+    arrays = [jnp.asarray(x.numpy()) for x in given]
+    model = tojax.from_torch(function)
+    assert_close(jax.jit(lambda *xs: model.apply({}, *xs))(*arrays), want, reduction=64)
+    loss = lambda *xs: model.apply({}, *xs).sum()
+    got = jax.jit(jax.grad(loss, argnums=tuple(floats)))(*arrays)
+    assert_close(list(got), list(grads), reduction=256, scale=1.0)
+
+
+def test_integers_and_bools():
+    def accuracy(x, labels):
+        mask = labels != 1
+        right = x[mask].argmax(-1) == labels[mask]
+        return right.float().mean(), right.sum(), right.all(), right.any(), (x > 0)[x > 0].all()
+
+    model = tojax.from_torch(accuracy)
+    got = jax.jit(lambda *xs: model.apply({}, *xs))(X.numpy(), LABELS.numpy())
+    assert_close(list(got), list(accuracy(X, LABELS)))
+
+
+def test_a_mask_that_changes_later():
+    def later(x):
+        mask = x > 0
+        rows = x[mask]
+        mask.logical_not_()
+        return (rows + 1).sum() - x[mask].sum()
+
+    model = tojax.from_torch(later)
+    assert_close(jax.jit(lambda x: model.apply({}, x))(X.numpy()), later(X), reduction=24)
+
+
+def test_batches():
+    model = tojax.from_torch(lambda x: x[x > 0].mean())
+    xs = np.stack([X.numpy(), -X.numpy()])
+    got = jax.vmap(lambda x: model.apply({}, x))(xs)
+    assert_close(got, torch.stack([X[X > 0].mean(), -X[X < 0].mean()]), reduction=24)
+
+
+def other_mask_after_a_write(x):
+    mask = x > 0
+    rows = x[mask]
+    mask.logical_not_()
+    return (rows * x[mask]).sum()
+
+
+def view_written(x):
+    rows = rows_of(x)
+    rows[:, 0].add_(1)
+    return rows.sum()
+
+
+def alias_written(x):
+    rows = x[x > 0]
+    same = rows.float()
+    same += 1
+    return rows.sum()
+
+
+REFUSED = {
+    "a result": lambda x: x[x > 0],
+    "numel": lambda x: x * x[x > 0].numel(),
+    "values": lambda x: x * x[x > 0].tolist()[0],
+    "memory": lambda x: x * torch.from_numpy(x[x > 0].numpy()).sum(),
+    "len": lambda x: x * len(x[x > 0]),
+    "shape": lambda x: x * x[x > 0].shape[0],
+    "iteration": lambda x: sum(iter(x[x > 0])),
+    "extremes": lambda x: x[x > 0].max(),
+    "along the rows": lambda x: x[x > 0].cumsum(0).sum(),
+    "softmax of rows": lambda x: x[x > 0].softmax(0).sum(),
+    "another axis": lambda x: rows_of(x).sum(axis=1).sum(),
+    "other rows": lambda x: (x[x > 0] * x[x < 0]).sum(),
+    "as many numbers": lambda x: (rows_of(x) * x).sum(),
+    "flat": lambda x: rows_of(x).view(-1).sum(),
+    "joined below": lambda x: torch.cat([x[x > 0], x[x > 0]]).sum(),
+    "the first": lambda x: x[x > 0][0],
+    "relu in place": lambda x: F.relu(x[x > 0], inplace=True).sum(),
+    "view written": view_written,
+    "alias written": alias_written,
+    "another mask": other_mask_after_a_write,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_shows_the_number_of_rows(name):
+    model = tojax.from_torch(REFUSED[name])
+    with pytest.raises(DataDependent, match=r"(?s)are traced\n  where: .*test_masked.py"):
+        jax.jit(lambda x: model.apply({}, x))(X.numpy())
+
+
+@pytest.mark.parametrize("name", ["a result", "numel", "len", "shape", "extremes", "the first"])
+def test_outside_of_jit_all_is_known(name):
+    model = tojax.from_torch(REFUSED[name])
+    assert_close(model.apply({}, X.numpy()), REFUSED[name](X), reduction=24)
