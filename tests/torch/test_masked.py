@@ -86,6 +86,14 @@ def branches(x):
     return inside + x[x > 0].sum()
 
 
+def parts(x):
+    """A part that is computed again, and branches, compare what is compared around them."""
+    again = lambda y: torch.where(x[:, 0] > 0, y[:, 1], y[:, 2])
+    inside = torch.utils.checkpoint.checkpoint(again, x, use_reentrant=False).sum()
+    chosen = torch.cond(inside > 0, lambda y: y[x[:, 0] > 0].sum(), lambda y: y.sum(), (x * 1,))
+    return inside + chosen + rows_of(x).sum() + again(x).sum()
+
+
 def rows_of(x):
     return x[x[:, 0] > 0]
 
@@ -117,6 +125,7 @@ PROGRAMS = {
     "writes elsewhere": (unseen_writes, X),
     "no_grad": (without_gradient, X),
     "branches": (branches, X),
+    "parts": (parts, X),
     "a module": (lambda x: torch.nn.GELU()(rows_of(x)).sum(), X),
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import torch
+from jax.extend.core import get_opaque_trace_state
 
 aten = torch.ops.aten
 COMPARES = {aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.isnan, aten.isfinite}
@@ -16,15 +17,20 @@ COMPARES |= {aten.select, aten.slice}  # what is compared is often a column
 
 
 class Compared:
-    """What the lowerings of comparisons gave in one program; other programs have their own."""
+    """What the lowerings of comparisons gave in the program that JAX traces at the moment: a branch
+    or a rematerialised part is one of its own.
+    """
 
     def __init__(self) -> None:
         self.found: dict[tuple, tuple[Any, list[Any]]] = {}
+        self.program: Any = None
 
     def __call__(self, op: Any, lowering: Callable, values: list[Any]) -> Any:
         """``lowering(*values)``."""
         if op.overloadpacket not in COMPARES:
             return lowering(*values)
+        if (program := get_opaque_trace_state()) != self.program:
+            self.found, self.program = {}, program
         key = (op, *map(_identity, values))
         if key not in self.found:
             out = lowering(*values)

@@ -174,12 +174,12 @@ class Trace(TorchDispatchMode):
     @contextlib.contextmanager
     def drawing(self, rng: jax.Array | None) -> Iterator[None]:
         """Draws from another key for a while."""
-        before = self.rng, self.draws, self.compared
-        self.rng, self.draws, self.compared = rng, 0, Compared()
+        before = self.rng, self.draws
+        self.rng, self.draws = rng, 0
         try:
             yield
         finally:
-            self.rng, self.draws, self.compared = before
+            self.rng, self.draws = before
 
     def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""
