@@ -90,7 +90,8 @@ def parts(x):
     """A part that is computed again, and branches, compare what is compared around them."""
     again = lambda y: torch.where(x[:, 0] > 0, y[:, 1], y[:, 2])
     inside = torch.utils.checkpoint.checkpoint(again, x, use_reentrant=False).sum()
-    chosen = torch.cond(inside > 0, lambda y: y[x[:, 0] > 0].sum(), lambda y: y.sum(), (x * 1,))
+    shown = lambda y: (y * (x[:, 0:1] > 0)).sum()
+    chosen = torch.cond(inside > 0, shown, lambda y: 2 * shown(y), (x * 1,)) + shown(x)
     return inside + chosen + rows_of(x).sum() + again(x).sum()
 
 
