@@ -86,7 +86,7 @@ class ConstantsMode(TorchFunctionMode):
         if func in (GET, SET):
             with self:
                 args = (args[0], nested.index_of(args[1]), *args[2:])
-        if func in masked.CHOOSE and len(args) == 2 and self.chooses(*args):
+        if func in masked.CHOOSE and len(args) == 2 and self.chooses(func, *args):
             return self.chosen(*args)
         if func in (GET, SET) and traced_index(args, self.inner):
             with self:
@@ -201,10 +201,13 @@ class ConstantsMode(TorchFunctionMode):
             self.trace.sizes.append(masked.chosen(tensor, mask, error))
         return self.trace.sizes[-1]
 
-    def chooses(self, tensor, index) -> bool:
-        """Whether this is ``tensor[mask]`` with a mask that only the compiled program knows."""
+    def chooses(self, func, tensor, index) -> bool:
+        """Whether this is ``tensor[mask]`` with a mask that only the compiled program knows;
+        ``masked_select`` aligns a smaller one with the last axes.
+        """
         mask = masked.leading(index)
         fits = mask is not None and mask.shape == tensor.shape[: mask.dim()]
+        fits = fits and (func is GET or mask.dim() == tensor.dim())
         return fits and self.traced(mask)
 
     def traced(self, tensor) -> bool:
