@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from tojax.torch import weights
+from tojax.torch.script import modes
 from tojax.torch.slots import Slots
 from tojax.torch.source import TorchSource
 
@@ -53,8 +54,7 @@ class PretrainedSource(TorchSource):
 
 def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") -> PretrainedSource:
     """The module as a source, in the mode that it is in."""
-    modes = tuple(m.training for m in module.modules())
-    return PretrainedSource(module, modes, on_missing, folder=folder)
+    return PretrainedSource(module, modes(module), on_missing, folder=folder)
 
 
 def view(array: jax.Array) -> torch.Tensor:

@@ -206,9 +206,9 @@ class ConstantsMode(TorchFunctionMode):
         ``masked_select`` aligns a smaller one with the last axes.
         """
         mask = masked.leading(index)
-        fits = mask is not None and mask.shape == tensor.shape[: mask.dim()]
-        fits = fits and (func is GET or mask.dim() == tensor.dim())
-        return fits and self.traced(mask)
+        if mask is None or mask.shape != tensor.shape[: mask.dim()]:
+            return False
+        return self.traced(mask) and (func is GET or mask.dim() == tensor.dim())
 
     def traced(self, tensor) -> bool:
         """Whether only the compiled program knows the values."""
