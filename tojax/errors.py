@@ -108,3 +108,7 @@ class FrozenDraw(UserWarning):
 
 class UncheckedValues(UserWarning):
     """A compiled program leaves out an ``assert`` or ``if ...: raise`` about traced values."""
+
+
+class NewWeights(UserWarning):
+    """The checkpoint has no weights for a head that was asked for: they are random."""

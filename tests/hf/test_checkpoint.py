@@ -4,12 +4,14 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import tojax
 from tests.hf import tiny
-from tojax.errors import BadCheckpoint, HubUnreachable, Unsupported
+from tojax.errors import BadCheckpoint, HubUnreachable, NewWeights, Unsupported
 from tojax.hf.checkpoint import find
 
 
@@ -47,10 +49,25 @@ def test_dtype(saved):
 
 
 def test_task(saved):
-    model = tojax.from_pretrained(saved, task="SequenceClassification")
+    with pytest.warns(NewWeights, match=r"has no score.weight: torch drew them at random") as told:
+        model = tojax.from_pretrained(saved, task="SequenceClassification")
     assert model.source.name == "LlamaForSequenceClassification"
+    assert told[0].filename == __file__
     said = lines(lambda: tojax.from_pretrained(saved, task="Nonsense"), Unsupported)
     assert said[0] == "no head for the task 'Nonsense'"
+
+
+def test_the_own_head_is_not_drawn(folder):
+    file, told = folder / "model.safetensors", {"format": "pt"}
+    weights = load_file(file)
+    norm = weights.pop("model.norm.weight")
+    weights["old_head.weight"] = norm.clone()
+    save_file(weights, file, told)
+    said = lines(lambda: tojax.from_pretrained(folder, task="CausalLM"))
+    assert said[0].endswith("LlamaForCausalLM: 1 missing (model.norm.weight)")
+    assert "1 unexpected (old_head.weight)" in lines(lambda: tojax.from_pretrained(folder))[0]
+    save_file(weights | {"model.norm.weight": norm}, file, told)
+    assert tojax.from_pretrained(folder, task="CausalLM")(input_ids=np.array([[1, 2]])).logits.size
 
 
 def test_empty_folder(tmp_path):

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.checkpoint import stored_in
-from tojax.hf.deferred import Deferred, Node, Reader, from_file, real
+from tojax.hf.deferred import Node, Reader, from_file, real
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +76,61 @@ def test_questions_about_values_are_answered(pair):
     assert deferred["scalar"].item() == 2.5
 
 
-def test_writes_are_refused(pair):
-    with pytest.raises(Unsupported, match="in place"):
-        pair[0]["a"].add_(1)
-    assert isinstance(pair[0]["a"], Deferred)
+def row_of_a_parameter(t):
+    parameter = torch.nn.Parameter(t["a"])
+    with torch.no_grad():
+        parameter[1].zero_()
+    return [parameter.detach(), t["a"]]
+
+
+def read_before(t):
+    computed = t["a"] + t["b"]
+    cast, view, doubled = t["a"].half(), t["a"].t(), computed * 2
+    t["a"][3:].fill_(-1)
+    computed.mul_(0)
+    return [t["a"], cast, view, computed, doubled]
+
+
+WRITES = {
+    "whole": lambda t: [t["a"].add_(1), t["a"]],
+    "a row": lambda t: [t["a"][2].zero_(), t["a"]],
+    "a view of a view": lambda t: [t["a"].t()[1:][0].fill_(3.0), t["a"]],
+    "twice": lambda t: [t["a"].mul_(t["b"]), t["a"][0].sub_(1), t["a"]],
+    "a row of a parameter": row_of_a_parameter,
+    "what was to be computed before": read_before,
+    "several at once": lambda t: [torch._foreach_mul_([t["a"], t["b"]], 2.0), t["a"], t["b"]][1:],
+    "out=": lambda t: [torch.add(t["a"], t["b"], out=t["a"]), t["a"]],
+    "a part, then the whole": lambda t: [t["a"].chunk(2), t["a"].zero_()][0],
+}
+
+
+@pytest.fixture
+def fresh(pair):
+    """As ``pair``, for one test alone."""
+    deferred, whole = pair
+    yield {k: v.clone() for k, v in deferred.items()}, {k: v.clone() for k, v in whole.items()}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes(name, fresh):
+    got, want = (WRITES[name](x) for x in fresh)
+    for x, y in zip(got, want, strict=True):
+        assert torch.equal(real(x), y)
+    assert Node.kept == (None, [])
+
+
+def test_writes_to_the_file_s_own(tmp_path):
+    save_file({"a": torch.ones(3, 2)}, tmp_path / "model.safetensors")
+    reader = Reader()
+    tensor = from_file(stored_in(tmp_path / "model.safetensors")["a"], reader)
+    tensor[1].zero_()
+    assert tensor.read((slice(1, 3),)).tolist() == [[0, 0], [1, 1]]
+    reader.close()
+
+
+def test_writes_to_parts_are_refused(fresh):
+    with pytest.raises(Unsupported, match="taken apart"):
+        torch.chunk(fresh[0]["a"], 3)[0].zero_()
 
 
 def test_a_file_that_shrinks(tmp_path):

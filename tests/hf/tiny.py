@@ -219,6 +219,13 @@ FAMILIES = {
         t.CLIPConfig(**clip_parts(t.CLIPTextConfig, t.CLIPVisionConfig), projection_dim=16),
         text() | image(),
     ),
+    "chinese_clip": lambda: (
+        t.ChineseCLIPModel,
+        t.ChineseCLIPConfig(
+            **clip_parts(t.ChineseCLIPTextConfig, t.ChineseCLIPVisionConfig), projection_dim=16
+        ),
+        text() | image(),
+    ),
     "siglip": lambda: (
         t.SiglipModel,
         t.SiglipConfig(**clip_parts(t.SiglipTextConfig, t.SiglipVisionConfig)),

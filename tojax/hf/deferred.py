@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.checkpoint import Stored
@@ -54,28 +55,40 @@ Index = tuple[slice, ...] | None
 class Deferred(torch.Tensor):
     """A tensor whose values ``read`` gives: all of them, or those at an index of slices.
 
-    ``sliced`` says whether reading a part is cheaper than reading all, ``own`` whether the values
-    are nobody else's, so that they may be written to.
+    ``sliced`` says whether reading a part is cheaper than reading all, ``base`` is the tensor that
+    this one is a view of, ``readers`` are those that will be computed from it.
     """
 
     read: Callable[..., torch.Tensor]
     sliced: bool
-    own = False
+    base: Deferred | None = None
+    readers: list[weakref.ref[Deferred]]
 
     @staticmethod
     def __new__(cls, like, read, sliced):
         self = torch.Tensor._make_wrapper_subclass(
             cls, like.shape, like.stride(), dtype=like.dtype, device="cpu"
         )
-        self.read, self.sliced = read, sliced
+        self.read, self.sliced, self.readers = read, sliced, []
         return self
+
+    @property
+    def whole(self) -> Deferred:
+        """The tensor that this one is a view of, or a view of a view; itself if it is none."""
+        return self if self.base is None else self.base.whole
+
+    def settle(self) -> torch.Tensor:
+        """Reads it for good: from now on it has this memory."""
+        memory = self.read()
+        self.read = partial(_at, memory)
+        return memory
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod
     def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        if any(str(r.type) not in ("Tensor", "Tensor[]") for r in op._schema.returns):
+        if any(str(r.type) not in ("Tensor", "List[Tensor]") for r in op._schema.returns):
             return op(*real(args), **real(kwargs))  # a value is asked for, such as equal
         if op._schema.is_mutable:
             return _write(op, args, kwargs)
@@ -91,8 +104,12 @@ class Deferred(torch.Tensor):
             node = Node(partial(_compute, op, args, kwargs), len(leaves))
             reads = [partial(node.read, i) for i in range(len(leaves))]
         outs = [Deferred(x, r, sliced) for x, r in zip(leaves, reads)]
+        view = any(a.alias_info is not None for a in op._schema.arguments)
         for out in outs:
-            out.own = all(r.alias_info is None for r in op._schema.returns)
+            out.base = args[0] if view else None
+        if not view:
+            for given in (x for x in tree_leaves((args, kwargs)) if isinstance(x, Deferred)):
+                given.whole.readers.extend(map(weakref.ref, outs))
         return tree_unflatten(outs, structure)
 
     def __repr__(self, **kwargs):
@@ -201,18 +218,26 @@ def _compute(op, args, kwargs) -> list[torch.Tensor]:
 
 
 def _write(op, args, kwargs):
-    """An operator that writes: to a tensor in memory it may, and to what was computed here."""
-    for i, (argument, value) in enumerate(zip(op._schema.arguments, args)):
-        if not argument.is_write or not isinstance(value, Deferred):
-            continue
-        if not value.own:
+    """An operator that writes. What it writes to is read first, whole and once, and so is what was
+    to be computed from the values before.
+    """
+    given = zip((a.name for a in op._schema.arguments), args)
+    given = dict(given) | kwargs
+    targets = [given.get(a.name) for a in op._schema.arguments if a.is_write]
+    written = [x for x in tree_leaves(targets) if isinstance(x, Deferred)]
+    memory = lambda tensor: tensor.untyped_storage().data_ptr()
+    for target in written:
+        whole = target.whole
+        for reader in (ref() for ref in whole.readers):
+            if reader is not None:
+                reader.settle()
+        whole.readers.clear()
+        Node.kept = (None, [])
+        if memory(whole.settle()) != memory(target.read()):
             raise Unsupported(
-                f"the loader writes to a weight in place ({op}, argument {i})",
-                why="its values are not read yet",
+                f"the loader writes to a part of a weight ({op})",
+                why="the parts of a weight that is taken apart are read one by one",
                 do="load it with transformers, then tojax.from_torch(module)",
             )
-        memory = value.read()
-        op(*real((*args[:i], memory, *args[i + 1 :])), **real(kwargs))
-        value.read = partial(_at, memory)
-        return value
-    return op(*real(args), **real(kwargs))
+    out = op(*real(args), **real(kwargs))
+    return written[0] if written and isinstance(out, torch.Tensor) else out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from tojax.errors import BadCheckpoint, TojaxError
+from tojax.errors import BadCheckpoint, NewWeights, TojaxError
 from tojax.hf import deferred
 from tojax.hf.checkpoint import Checkpoint, stored_in
 from tojax.hf.classes import config_of, model_class
@@ -59,7 +60,7 @@ def load_module(
                 why=" ".join(str(error).split())[:300],
                 do="compare config.json with the weights: tojax inspect FOLDER",
             ) from error
-    _check(found, told, module, new_head=task is not None and found.gguf is None)
+    _check(found, told, module, chosen=task is not None and found.gguf is None)
     return module.eval()
 
 
@@ -115,19 +116,31 @@ def _deferring(reader: deferred.Reader | None) -> Iterator[None]:
             setattr(PreTrainedModel, LOADER, staticmethod(original))
 
 
-def _check(found: Checkpoint, told: dict[str, Any], module, new_head: bool) -> None:
-    """Raises BadCheckpoint, naming every weight that is not as the model wants it."""
-    missing = [] if new_head else sorted(told.get("missing_keys", ()))
+def _check(found: Checkpoint, told: dict[str, Any], module, chosen: bool) -> None:
+    """Raises BadCheckpoint, naming every weight that is not as the model wants it. A ``chosen``
+    head may leave out weights of the checkpoint's own, and may be new.
+    """
+    name = type(module).__name__
+    missing = sorted(told.get("missing_keys", ()))
     misshaped = [_misshaped(x) for x in sorted(told.get("mismatched_keys", ()))]
-    extra = sorted(told.get("unexpected_keys", ()))
+    extra = [] if chosen else sorted(told.get("unexpected_keys", ()))
+    if missing and chosen and name not in (found.config.get("architectures") or ()):
+        warnings.warn(
+            f"{found.folder.name} has no {', '.join(missing)}: torch drew them at random for "
+            f"{name}, which has to be trained (torch.manual_seed before makes them repeatable)",
+            NewWeights,
+            stacklevel=4,
+        )
+        missing = []
     problems = {"missing": missing, "misshaped": misshaped, "unexpected": extra}
     said = [f"{len(v)} {k} ({', '.join(v)})" for k, v in problems.items() if v]
-    if missing or misshaped or (extra and not new_head):
+    if said:
         raise BadCheckpoint(
-            f"the weights do not fit {type(module).__name__}: {'; '.join(said)}",
+            f"the weights do not fit {name}: {'; '.join(said)}",
             where=str(found.gguf or found.folder),
             why="config and weights belong to different models, or one is incomplete",
-            do="compare them with `tojax inspect FOLDER`; name another head with task=...",
+            do="compare them with `tojax inspect FOLDER`; a head named with task=... may leave "
+            "weights out",
         )
 
 

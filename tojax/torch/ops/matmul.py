@@ -60,7 +60,13 @@ def threads(input, weight) -> int:
     if not few or weight.dtype != jnp.float32:
         return 1
     alone = jax.default_backend() == "cpu" and jax.device_count() == 1
-    return math.gcd(weight.shape[0], os.cpu_count() or 1) if alone else 1
+    return math.gcd(weight.shape[0], cores()) if alone else 1
+
+
+def cores() -> int:
+    """The cores that this process may use, which is how many threads XLA:CPU starts."""
+    mine = getattr(os, "sched_getaffinity", None)  # Linux alone tells
+    return len(mine(0)) if mine else os.cpu_count() or 1
 
 
 def shared(input, weight, parts: int):
