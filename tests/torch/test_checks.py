@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tojax
+from tests.tolerance import assert_close
 from tojax.errors import DataDependent, UncheckedValues
 
 X = np.array([1.0, 2, 3], np.float32)
@@ -90,10 +91,16 @@ def caught(x):
     return x
 
 
-UNCLEAR = [chosen, compared, mixed, of_opposites, caught]
+UNCLEAR = [chosen, compared, mixed, of_opposites]
 
 
 @pytest.mark.parametrize("function", UNCLEAR, ids=lambda f: f.__name__)
 def test_what_decides_more_than_an_error_is_refused(function):
     with pytest.raises(DataDependent):
         jax.jit(lambda x: tojax.from_torch(function).apply({}, x))(X)
+
+
+def test_a_check_whose_error_is_caught():
+    call = jax.jit(lambda x: tojax.from_torch(caught).apply({}, x))
+    for x in (X, X + 5):
+        assert_close(call(x), caught(torch.tensor(x)))

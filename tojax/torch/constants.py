@@ -32,6 +32,7 @@ SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 WRITES = {"__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__imatmul__", "__idiv__"}
 WRITES |= {"__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__"}
 WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
+ASKS = {torch.Tensor.__bool__, torch.Tensor.item}
 READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -56,8 +57,8 @@ class ConstantsMode(TorchFunctionMode):
             return self.listed(args[0])
         if func in READS:
             return self.read(func, args, kwargs)
-        if func is torch.Tensor.__bool__ and self.traced(args[0]) and self.guard is None:
-            answer = self.answer(args[0], sys._getframe(1))
+        if func in ASKS and self.traced(args[0]) and self.guard is None:
+            answer = self.answer(func, args[0], sys._getframe(1))
             if answer is not None:
                 return answer
         if self.guard is not None and func.__name__ != "__get__":
@@ -108,14 +109,25 @@ class ConstantsMode(TorchFunctionMode):
         with self:
             return masked.serve(func, args, kwargs, some)
 
-    def answer(self, condition, frame) -> bool | None:
-        """What a traced condition is taken for where that changes no value."""
-        passing = checks.passing_at(frame)
-        if passing is not None:
-            warnings.warn(checks.LEFT_OUT, UncheckedValues, stacklevel=3)
-            return passing
-        self.guard = guards.guard_at(frame, condition)
-        return None if self.guard is None else self.guard.entered
+    def answer(self, func, condition, frame) -> bool | None:
+        """What a traced condition is taken for: where it matters, for this run of the code."""
+        if func is torch.Tensor.__bool__:
+            passing = checks.passing_at(frame)
+            if passing is not None:
+                warnings.warn(checks.LEFT_OUT, UncheckedValues, stacklevel=3)
+                return passing
+            self.guard = guards.guard_at(frame, condition)
+            if self.guard is not None:
+                return self.guard.entered
+        elif condition.dtype is not torch.bool:
+            return None
+        if self.trace.ways is None or condition.numel() != 1:
+            return None
+        held = self.inner(condition)
+        try:
+            return bool(held.array)  # known where it is only differentiated
+        except jax.errors.TracerBoolConversionError:
+            return self.trace.ways.answer(held.array, self.trace.data_dependent("bool", [held]))
 
     def repaired(self, guard: guards.Guard, func, args, kwargs) -> Any:
         """The body of an ``if`` on a traced condition, a clamp."""

@@ -8,6 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -20,7 +21,7 @@ from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.program import Kept
-from tojax.torch import arguments, weights
+from tojax.torch import arguments, ways, weights
 from tojax.torch.capture import as_module, original
 from tojax.torch.dtypes import TO_TORCH, of_input
 from tojax.torch.masked import Masked
@@ -97,12 +98,18 @@ class TorchSource:
         trees.register((args, kwargs))
         arguments.check(self.signature, args, kwargs)
         names = tuple(trees.names(args, kwargs, self.positional))
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
-        inputs = (*names, "the parameters", trees.STATE)
         known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
         traced = {k: v for k, v in state.items() if k not in known}
+        run = partial(self._run, names, params, traced, known, (args, kwargs), rng)
+        return ways.every(run, traced)
+
+    def _run(self, names, params, traced, known, given, rng, answers):
+        """One run of the module, with these answers to conditions."""
+        leaves, structure = jax.tree.flatten(given)
+        wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
+        inputs = (*names, "the parameters", trees.STATE)
         with tracing(rng, inputs, self.on_missing == "callback") as trace:
+            trace.ways = answers
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
             args, kwargs = jax.tree.unflatten(structure, lifted)
             trace.state = self._weights(traced, 2 << len(names))

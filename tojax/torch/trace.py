@@ -37,6 +37,7 @@ from tojax.torch.gradients import cut
 from tojax.torch.patches import patched, uncompiled
 from tojax.torch.pieces import CUTS, Pieces, note
 from tojax.torch.tensor import JaxTensor, inner
+from tojax.torch.ways import Ways
 
 FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
 LOCK = threading.RLock()  # torch's compiling flag and a module's attributes are process-wide
@@ -84,6 +85,7 @@ class Trace(TorchDispatchMode):
         self.compared = Compared()
         self.raised: TojaxError | None = None  # TorchScript hands on nothing but its text
         self.autocast = False  # whether the torch function that goes on was called under autocast
+        self.ways: Ways | None = None  # answers conditions that only the program knows
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -177,9 +179,19 @@ class Trace(TorchDispatchMode):
         before = self.rng, self.draws
         self.rng, self.draws = rng, 0
         try:
-            yield
+            with self.inside():
+                yield
         finally:
             self.rng, self.draws = before
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """In code that JAX traces on its own, whose conditions mean nothing outside of it."""
+        ways, self.ways = self.ways, None
+        try:
+            yield
+        finally:
+            self.ways = ways
 
     def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""

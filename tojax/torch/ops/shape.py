@@ -23,6 +23,8 @@ def reshape(self, size):
     if -1 in size:
         known = -math.prod(size)
         size = [self.size // known if n == -1 and known else n for n in size]
+    if math.prod(size) != self.size:  # lax.reshape takes it, and lowering fails
+        raise ValueError(f"shape {list(size)} does not fit {self.size} elements")
     return lax.reshape(self, size)
 
 

@@ -1,0 +1,244 @@
+"""Branches on traced values: both ways are compiled, with torch's values and gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import DataDependent, StateDropped
+
+X = np.array([0.5, 1.5, 2.5], np.float32)
+
+
+def one(x):
+    if x.sum() > 0:
+        x = x.sqrt() + 1
+    return x * 2
+
+
+def chain(x):
+    if x.sum() > 5:
+        return x**2
+    elif x.max() > 1 and x.min() > 0:
+        return x.exp()
+    return x - 1
+
+
+def in_turn(x):
+    for limit in (0.0, 2.0, 4.0):
+        if (x > limit).all():
+            x = x * 3
+        else:
+            x = x + limit
+    return x
+
+
+def by_item(x):
+    return x * 2 if (x > 1).any().item() and not torch.isnan(x).any().item() else x.cos()
+
+
+def in_place(x):
+    y = x.clone()
+    if y[0] > 0:
+        y[1:] = 7.0
+        y[0].mul_(x[2])
+    return y, {"sum": y.sum()}
+
+
+def handled(x):
+    try:
+        if x.sum() > 0:
+            raise LookupError
+        return x * 5
+    except LookupError:
+        return x * 4
+
+
+def numbers(x):
+    scale = 2.0 if x.sum() > 0 else 0.5
+    return x * scale
+
+
+def greatest(x):
+    return max(x[0], x[1], x[2]) * x
+
+
+SERVED = [one, chain, in_turn, by_item, in_place, handled, numbers, greatest]
+
+
+@pytest.mark.parametrize("function", SERVED, ids=lambda f: f.__name__)
+def test_values_and_gradients(function):
+    model = tojax.from_torch(function)
+    total = lambda tree: sum(x.sum() for x in jax.tree.leaves(tree))
+    value_and_grad = jax.jit(jax.value_and_grad(lambda x: total(model.apply({}, x))))
+    for x in (X, -X, X + 3, X - 1, X / 10):
+        tensor = torch.tensor(x, requires_grad=True)
+        want = function(tensor)
+        assert_close(model(x), want)
+        assert_close(value_and_grad(x), (total(want), *torch.autograd.grad(total(want), tensor)))
+
+
+def test_vmap_and_forward_mode():
+    model = tojax.from_torch(chain)
+    rows = np.stack([X, -X, X + 3])
+    want = torch.stack([chain(torch.tensor(x)) for x in rows])
+    assert_close(jax.vmap(lambda x: model.apply({}, x))(rows), want)
+    _, tangent = jax.jit(lambda x: jax.jvp(lambda x: model.apply({}, x), (x,), (x,)))(X + 3)
+    assert_close(tangent, 2 * (X + 3) ** 2)
+
+
+def test_the_other_way_is_not_run():
+    """Its gradient is infinite at 0, and infinity times 0 would be NaN."""
+    model = tojax.from_torch(lambda x: x.sqrt() if x.sum() > 0 else x * 3)
+    assert jax.jit(jax.grad(lambda x: model.apply({}, x).sum()))(X * 0).tolist() == [3, 3, 3]
+
+
+class Counted(torch.nn.Module):
+    """Writes to its state, and to attributes, on one way alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.register_buffer("positive", torch.zeros(()))
+        self.register_buffer("largest", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if x.sum() > 0:
+            self.positive += 1
+            if x.max() > 1:
+                self.largest.copy_(x.max())
+            return self.layer(x)
+        return torch.nn.functional.dropout(x, 0.5, training=self.training)
+
+
+def test_state_that_some_ways_write():
+    torch.manual_seed(0)
+    module = Counted().train()
+    model = tojax.from_torch(module)
+    call = jax.jit(lambda p, s, x: model.apply(p, x, state=s, mutable=True, rng=jax.random.key(0)))
+    state = model.state
+    for x in (X, X / 10, -X):
+        out, state = call(model.params, state, x)
+        want = module(torch.tensor(x))
+        if x.sum() > 0:
+            assert_close(out, want)
+        else:
+            assert set((out / x).tolist()) <= {0.0, 2.0}
+        assert float(state["positive"]) == float(module.positive)
+        assert float(state["largest"]) == float(module.largest)
+    fresh = tojax.from_torch(Counted().eval())
+    assert fresh.source.module.calls == 0
+    with pytest.warns(StateDropped, match="largest, positive"):
+        fresh(X)
+    assert fresh.source.module.calls == 0
+
+
+def loop(x):
+    while x.sum() < 100:
+        x = x * 2
+    return x
+
+
+def many(x):
+    for i in range(6):
+        x = x + 1 if x[0] > i else x * 2
+    return x
+
+
+def shapes(x):
+    return x if x.sum() > 0 else x[:2]
+
+
+def dtypes(x):
+    return x if x.sum() > 0 else x.int()
+
+
+def kinds(x):
+    return x if x.sum() > 0 else (x,)
+
+
+def number(x):
+    return x, 1 if x.sum() > 0 else 2
+
+
+def fails(x):
+    return x if x.sum() > 0 else x.view(5)
+
+
+def raises(x):
+    return x if x.sum() > 0 else {"a": x}["b"]
+
+
+COUNT = []
+
+
+def counts(x):
+    COUNT.append(1)
+    return x * len(COUNT) if x.sum() > 0 else x
+
+
+def keeps(x):
+    COUNT.append(x * 2)
+    return x if x.sum() > 0 else COUNT[-2]
+
+
+REFUSED = {
+    loop: "more than 16 conditions, as a loop does",
+    many: "more than 16 ways through the code",
+    shapes: r"one of its ways gives float32\[3\], another float32\[2\]",
+    dtypes: r"one of its ways gives float32\[3\], another int32\[3\]",
+    kinds: "values of different kinds",
+    number: "values of different kinds",
+    fails: "one of its two ways raises ForwardFailed: aten.view.default cannot be computed",
+    raises: "one of its two ways raises KeyError: 'b'",
+    counts: "changes something outside of itself",
+    keeps: "changes something outside of itself",
+}
+
+
+@pytest.mark.parametrize("function", REFUSED, ids=lambda f: f.__name__)
+def test_refused(function):
+    COUNT.clear()
+    model = tojax.from_torch(function)
+    with pytest.raises(DataDependent, match=REFUSED[function]) as caught:
+        jax.jit(lambda x: model.apply({}, x))(X)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4 and "test_ways.py:" in lines[1]
+    assert caught.value.arguments == ("x",)
+    COUNT[:] = [jnp.ones(3)] * 2
+    if function is not keeps:
+        model.apply({}, jnp.asarray(X))  # outside of jit all is known
+
+
+def test_inside_a_region_of_its_own():
+    """JAX traces a branch by itself; a condition in it is refused."""
+    branch = lambda x: x if x[0] > 1 else -x
+    model = tojax.from_torch(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x.clone(), (x,)))
+    with pytest.raises(DataDependent):
+        jax.jit(lambda x: model.apply({}, x))(X)
+
+
+def test_known_conditions_choose_now():
+    """Outside of jit, also while it is differentiated, only the way that is taken runs."""
+    model = tojax.from_torch(lambda x: shapes(x).sqrt())
+    assert model.apply({}, jnp.asarray(X - 5)).shape == (2,)
+    grads = jax.grad(lambda x: model.apply({}, x).sum())(jnp.asarray(X))
+    assert_close(grads, 0.5 / np.sqrt(X))
+
+
+def test_what_is_the_same_on_all_ways():
+    model = tojax.from_torch(lambda x: {"out": one(x), "name": "one", "size": len(x)})
+    assert model(X)["name"] == "one" and model(-X)["size"] == 3
+
+
+def test_saved(tmp_path):
+    model = tojax.from_torch(one)
+    model.save(tmp_path / "one", X)
+    loaded = tojax.load(tmp_path / "one")
+    for x in (X, -X):
+        assert_close(loaded(x), one(torch.tensor(x)))

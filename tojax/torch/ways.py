@@ -1,0 +1,158 @@
+"""``if`` on a traced value: torch code runs once for each way through it, ``lax.cond`` chooses.
+
+    if x.sum() > 0:
+        x = self.deep(x)
+
+The first run stops where code asks for a condition that only the program knows. From there on there
+are two ways, each of which is run from the start with the answer given, until none of them asks for
+more. All must give results of the same structure, shapes and dtypes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+
+from tojax import trees
+from tojax.errors import DataDependent, ForwardFailed, TojaxError
+from tojax.torch.region import strong
+
+LIMIT = 16
+DO = "use torch.where or torch.cond there, or call model.apply outside jax.jit"
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+Run = Callable[["Ways"], tuple[Any, dict[str, jax.Array]]]
+
+
+class Undecided(BaseException):
+    """A condition has no answer yet; no handler of the code that asked may see this."""
+
+    def __init__(self, condition: jax.Array, error: DataDependent):
+        self.condition, self.error = condition, error
+
+
+class Ways:
+    """The answers to one run's conditions, in the order in which it asks."""
+
+    def __init__(self, answers: tuple[bool, ...] = ()):
+        self.answers, self.asked = answers, 0
+
+    def answer(self, condition: jax.Array, error: DataDependent) -> bool:
+        """The answer; raises Undecided where there is none."""
+        self.asked += 1
+        if self.asked <= len(self.answers):
+            return self.answers[self.asked - 1]
+        if self.asked > LIMIT:
+            raise refused(error, f"one way asks for more than {LIMIT} conditions, as a loop does")
+        raise Undecided(condition.reshape(()).astype(bool), error)
+
+
+def every(run: Run, state: Mapping[str, jax.Array]) -> tuple[Any, dict[str, jax.Array]]:
+    """What ``run`` gives, (output, what it wrote to the state), whichever way it goes.
+
+    Raises:
+      DataDependent: there are too many ways, they give different kinds of results, one of them
+        raises, or the code counts how often it is run.
+    """
+    try:
+        return run(Ways())
+    except Undecided as asked:
+        condition, error = asked.condition, asked.error
+    return Fork(run, state, error)(condition)
+
+
+def refused(error: DataDependent, why: str) -> DataDependent:
+    """The error for a condition, with the reason why not both ways could be taken."""
+    return DataDependent(error.what, arguments=error.arguments, where=error.where, why=why, do=DO)
+
+
+class Wrote(Exception):
+    """One way wrote to entries of the state that others did not."""
+
+
+class Fork:
+    """All ways from the first condition on."""
+
+    def __init__(self, run: Run, state: Mapping[str, jax.Array], error: DataDependent):
+        self.run, self.state, self.error = run, state, error
+        self.names: set[str] = set()  # of the state, what any way writes to
+        self.form: Any = None
+        self.count = 0
+
+    def __call__(self, condition: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+        try:
+            one, other = (jax.make_jaxpr(self.all_of)(condition) for _ in range(2))
+            alike = same(one, other)
+        except jax.errors.UnexpectedTracerError:  # what one run kept was used in another
+            alike = False
+        if not alike:
+            raise refused(self.error, "the code changes something outside of itself when it is run")
+        structure, static, _ = self.form
+        rest = iter(jaxpr_as_fun(other)(condition))
+        out = jax.tree.unflatten(structure, [next(rest) if x is None else x.value for x in static])
+        return out, dict(zip(sorted(self.names), rest))
+
+    def all_of(self, condition: jax.Array) -> list[jax.Array]:
+        while True:
+            self.form, self.count = None, 0
+            try:
+                return self.both(condition, ())
+            except Wrote as more:
+                self.names |= more.args[0]
+
+    def both(self, condition: jax.Array, answers: tuple[bool, ...]) -> list[jax.Array]:
+        way = lambda answer: lambda: self.way(Ways((*answers, answer)))
+        return lax.cond(condition, way(True), way(False))
+
+    def way(self, ways: Ways) -> list[jax.Array]:
+        """The arrays that one way gives, or those of all ways that it leads to."""
+        try:
+            out, written = self.run(ways)
+        except Undecided as asked:
+            condition, self.error = asked.condition, asked.error
+        except Exception as error:
+            ours = isinstance(error, TojaxError) and not isinstance(error, ForwardFailed)
+            if ours or isinstance(error, jax.errors.UnexpectedTracerError):
+                raise
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise refused(self.error, f"one of its two ways raises {said}") from error
+        else:
+            return self.arrays(out, written)
+        return self.both(condition, ways.answers)
+
+    def arrays(self, out: Any, written: dict[str, jax.Array]) -> list[jax.Array]:
+        self.count += 1
+        if self.count > LIMIT:
+            raise refused(self.error, f"there are more than {LIMIT} ways through the code")
+        if foreign := set(written) - set(self.state):
+            why = f"only some of its ways write to {', '.join(sorted(foreign))}"
+            raise refused(self.error, why)
+        if set(written) - self.names:
+            raise Wrote(set(written))
+        leaves, structure = jax.tree.flatten(out)
+        static = [None if trees.is_array(x) else trees.Static(x) for x in leaves]
+        arrays = [x for x in leaves if trees.is_array(x)]
+        arrays += [written.get(name, self.state[name]) for name in sorted(self.names)]
+        arrays = [strong(jnp.asarray(x)) for x in arrays]
+        form = structure, static, [(x.shape, x.dtype) for x in arrays]
+        self.form = self.form or form
+        if form != self.form:
+            one, other = (", ".join(f"{d}{list(s)}" for s, d in x[2]) for x in (self.form, form))
+            why = f"one of its ways gives {one}, another {other}"
+            why = "its ways give values of different kinds" if one == other else why
+            raise refused(self.error, why)
+        return arrays
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two programs and their constants are equal."""
+    traced = lambda x: isinstance(x, jax.core.Tracer)
+    equal = lambda a, b: a is b or (not (traced(a) or traced(b)) and np.array_equal(a, b))
+    texts = [ADDRESS.sub("", str(x.jaxpr)) for x in (one, other)]
+    return texts[0] == texts[1] and all(map(equal, one.consts, other.consts))
