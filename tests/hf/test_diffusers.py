@@ -63,12 +63,19 @@ def test_values_and_gradients(case):
             np.testing.assert_allclose(grads[name], p.grad, rtol=1e-3, atol=1e-4 * largest)
 
 
-def test_denoising_is_one_loop():
-    """The scheduler's own step, converted; its counter is the loop's."""
+PLAIN = "FlowMatchEulerDiscreteScheduler"
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' own
+@pytest.mark.parametrize("kind", [PLAIN, *further("DDIMScheduler", "EulerDiscreteScheduler")])
+def test_denoising_is_one_loop(kind):
+    """The scheduler's own step, converted; its counter is the loop's. DDIM and Euler branch on
+    values that come from it.
+    """
     torch.manual_seed(0)
     module = unet().eval()
     start, context = noise(*SIZE), noise(2, 5, 16)
-    scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
+    scheduler = getattr(diffusers, kind)()
     scheduler.set_timesteps(6)
     sample = start
     with torch.no_grad():
@@ -94,3 +101,4 @@ def test_denoising_is_one_loop():
     np.testing.assert_allclose(got, sample, rtol=1e-3, atol=1e-4)
     jaxpr = str(jax.make_jaxpr(denoise)(model.params, began, context.numpy()))
     assert jaxpr.count("scan[") + jaxpr.count("while[") == 1
+    assert ("cond[" in jaxpr) == (kind != PLAIN)

@@ -138,6 +138,30 @@ def test_state_that_some_ways_write():
     assert fresh.source.module.calls == 0
 
 
+class Noted(torch.nn.Module):
+    """Keeps a tensor as an attribute, on all ways or on one."""
+
+    def __init__(self, always):
+        super().__init__()
+        self.always = always
+
+    def forward(self, x):
+        if x.sum() > 0:
+            self.seen = x * 2
+            return x
+        if self.always:
+            self.seen = x * 3
+        return -x
+
+
+def test_attributes_that_all_ways_write():
+    model = tojax.from_torch(Noted(True))
+    assert_close(jax.jit(lambda x: model.apply({}, x, mutable=True))(-X), (X, {"seen": -X * 3}))
+    model = tojax.from_torch(Noted(False))
+    with pytest.raises(DataDependent, match="only some of its ways write to seen"):
+        jax.jit(lambda x: model.apply({}, x, mutable=True))(X)
+
+
 def loop(x):
     while x.sum() < 100:
         x = x * 2
@@ -234,6 +258,39 @@ def test_known_conditions_choose_now():
 def test_what_is_the_same_on_all_ways():
     model = tojax.from_torch(lambda x: {"out": one(x), "name": "one", "size": len(x)})
     assert model(X)["name"] == "one" and model(-X)["size"] == 3
+
+
+def test_what_comes_before_is_computed_once():
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3, 3)
+
+    def function(x):
+        x = layer(x).exp()
+        if x.sum() > 3:
+            return x.sin()
+        return layer(x) if x.max() > 0.5 else x.cos()
+
+    model = tojax.from_torch(function)
+    text = str(jax.make_jaxpr(lambda p, x: model.apply(p, x))(model.params, X))
+    counts = [text.count(f"= {op}") for op in ("exp", "sin", "cos", "dot_general", "cond")]
+    assert counts == [2, 1, 1, 3, 2]  # exp and the first product: also in the run that stopped
+    call = jax.jit(lambda p, x: model.apply(p, x))
+    for x in (X, -X, X * 0):
+        assert_close(call(model.params, x), function(torch.tensor(x)))
+
+
+def test_masks_from_before_are_the_same():
+    def function(x, keep):
+        chosen = x[keep > 0]
+        if x.sum() > 0:
+            return (chosen * x[keep > 0]).sum()
+        return chosen.mean()
+
+    model = tojax.from_torch(function)
+    for x in (X, -X):
+        given = x, np.array([1, 0, 1])
+        want = function(*map(torch.tensor, given))
+        assert_close(jax.jit(lambda x, k: model.apply({}, x, k))(*given), want)
 
 
 def test_saved(tmp_path):

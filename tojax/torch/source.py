@@ -28,7 +28,7 @@ from tojax.torch.masked import Masked
 from tojax.torch.ragged import Sizes
 from tojax.torch.script import modes
 from tojax.torch.slots import Slots
-from tojax.torch.tensor import JaxTensor
+from tojax.torch.tensor import JaxTensor, inner
 from tojax.torch.trace import array_of, lift, tracing
 
 
@@ -106,10 +106,10 @@ class TorchSource:
     def _run(self, names, params, traced, known, given, rng, answers):
         """One run of the module, with these answers to conditions."""
         leaves, structure = jax.tree.flatten(given)
-        wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
         inputs = (*names, "the parameters", trees.STATE)
         with tracing(rng, inputs, self.on_missing == "callback") as trace:
             trace.ways = answers
+            wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
             args, kwargs = jax.tree.unflatten(structure, lifted)
             trace.state = self._weights(traced, 2 << len(names))
@@ -118,6 +118,7 @@ class TorchSource:
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
                 out = self.module(*args, **kwargs)
                 out = trees.register(out)
+                answers.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
         return out, written

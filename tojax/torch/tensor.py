@@ -13,12 +13,15 @@ class JaxTensor(torch.Tensor):
     """A tensor without storage around a ``jax.Array`` or tracer.
 
     ``origins`` is a bit mask of the inputs that the value was computed from, for error messages.
+    ``run`` tells in which run of the code it was made, of ``runs`` so far.
     ``made_by`` is the call (operator, args, kwargs) that made a view; ``layout`` are the strides
     and offset that torch would have given it (see strides.py), None if it is contiguous.
     """
 
     array: jax.Array
     origins: int
+    run: int
+    runs = 0
     made_by: tuple | None
     parts: tuple | None = None  # of a concatenation, see pieces.py
 
@@ -36,6 +39,7 @@ class JaxTensor(torch.Tensor):
             cls, array.shape, strides, offset, dtype=dtype, device="cpu"
         )
         self.array, self.origins, self.made_by = array, origins, None
+        self.run = JaxTensor.runs
         return self
 
     def alone(self) -> JaxTensor:

@@ -132,6 +132,9 @@ class Trace(TorchDispatchMode):
         values, operands = call.bind(*given)
         if call.random:
             values.insert(0, None if call.inert(values) else self.key(call))
+        if self.ways is not None:
+            lowering = self.ways.once(call.op, lowering)
+            self.ways.check(operands)
         try:
             out = self.compared(call.op, lowering, values)
         except CONCRETIZATION as error:
@@ -311,6 +314,7 @@ def tracing(
     enter = lambda key: trace.drawing(key) if active() else tracing(key, inputs, callback)
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(_switched(active, _set_active, True))
+        JaxTensor.runs += 1
         stack.callback(CONSTANTS.clear)
         stack.enter_context(uncompiled())
         stack.enter_context(draws.noticed())

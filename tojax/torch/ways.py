@@ -5,13 +5,14 @@
 
 The first run stops where code asks for a condition that only the program knows. From there on there
 are two ways, each of which is run from the start with the answer given, until none of them asks for
-more. All must give results of the same structure, shapes and dtypes.
+more; what was computed before the condition is not computed again. All ways must give results of
+the same structure, shapes and dtypes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from jax.extend.core import jaxpr_as_fun
 from tojax import trees
 from tojax.errors import DataDependent, ForwardFailed, TojaxError
 from tojax.torch.region import strong
+from tojax.torch.tensor import JaxTensor
 
 LIMIT = 16
 DO = "use torch.where or torch.cond there, or call model.apply outside jax.jit"
@@ -34,14 +36,49 @@ class Undecided(BaseException):
     """A condition has no answer yet; no handler of the code that asked may see this."""
 
     def __init__(self, condition: jax.Array, error: DataDependent):
-        self.condition, self.error = condition, error
+        self.condition, self.error = condition.reshape(()) != 0, error
+
+
+class Changed(BaseException):
+    """A run did something else than the one before it."""
 
 
 class Ways:
-    """The answers to one run's conditions, in the order in which it asks."""
+    """The answers to one run's conditions, in the order in which it asks.
 
-    def __init__(self, answers: tuple[bool, ...] = ()):
-        self.answers, self.asked = answers, 0
+    ``log`` holds what operators gave in the run that asked first: until then this one computes
+    nothing again. The very ``first`` run is not one of several.
+    """
+
+    def __init__(
+        self,
+        answers: tuple[bool, ...] = (),
+        log: Iterable[tuple[Any, Any]] = (),
+        first: bool = False,
+    ):
+        self.answers, self.asked, self.first = answers, 0, first
+        self.log, self.done = list(log), 0
+
+    def check(self, tensors: Iterable[Any]) -> None:
+        """Raises Changed for a tensor that another run left somewhere."""
+        if not self.first and any(
+            getattr(t, "run", JaxTensor.runs) < JaxTensor.runs for t in tensors
+        ):
+            raise Changed
+
+    def once(self, op: Any, lowering: Callable) -> Callable:
+        """The lowering, or what it gave before."""
+
+        def known(*args: Any, **kwargs: Any) -> Any:
+            if self.done == len(self.log):
+                self.log.append((op, lowering(*args, **kwargs)))
+            before, out = self.log[self.done]
+            if before is not op:
+                raise Changed
+            self.done += 1
+            return out
+
+        return known
 
     def answer(self, condition: jax.Array, error: DataDependent) -> bool:
         """The answer; raises Undecided where there is none."""
@@ -50,7 +87,7 @@ class Ways:
             return self.answers[self.asked - 1]
         if self.asked > LIMIT:
             raise refused(error, f"one way asks for more than {LIMIT} conditions, as a loop does")
-        raise Undecided(condition.reshape(()).astype(bool), error)
+        raise Undecided(condition, error)
 
 
 def every(run: Run, state: Mapping[str, jax.Array]) -> tuple[Any, dict[str, jax.Array]]:
@@ -61,10 +98,10 @@ def every(run: Run, state: Mapping[str, jax.Array]) -> tuple[Any, dict[str, jax.
         raises, or the code counts how often it is run.
     """
     try:
-        return run(Ways())
+        return run(Ways(first=True))
     except Undecided as asked:
-        condition, error = asked.condition, asked.error
-    return Fork(run, state, error)(condition)
+        error = asked.error
+    return Fork(run, state, error)()
 
 
 def refused(error: DataDependent, why: str) -> DataDependent:
@@ -77,7 +114,7 @@ class Wrote(Exception):
 
 
 class Fork:
-    """All ways from the first condition on."""
+    """All ways through the code."""
 
     def __init__(self, run: Run, state: Mapping[str, jax.Array], error: DataDependent):
         self.run, self.state, self.error = run, state, error
@@ -85,33 +122,30 @@ class Fork:
         self.form: Any = None
         self.count = 0
 
-    def __call__(self, condition: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+    def __call__(self) -> tuple[Any, dict[str, jax.Array]]:
         try:
-            one, other = (jax.make_jaxpr(self.all_of)(condition) for _ in range(2))
+            one, other = self.program(), self.program()
             alike = same(one, other)
-        except jax.errors.UnexpectedTracerError:  # what one run kept was used in another
+        except (Changed, jax.errors.UnexpectedTracerError):  # one run's tensor used in another
             alike = False
         if not alike:
             raise refused(self.error, "the code changes something outside of itself when it is run")
         structure, static, _ = self.form
-        rest = iter(jaxpr_as_fun(other)(condition))
+        rest = iter(jaxpr_as_fun(other)())
         out = jax.tree.unflatten(structure, [next(rest) if x is None else x.value for x in static])
         return out, dict(zip(sorted(self.names), rest))
 
-    def all_of(self, condition: jax.Array) -> list[jax.Array]:
+    def program(self) -> Any:
+        """A jaxpr of all ways."""
         while True:
             self.form, self.count = None, 0
             try:
-                return self.both(condition, ())
+                return jax.make_jaxpr(lambda: self.way(Ways()))()
             except Wrote as more:
                 self.names |= more.args[0]
 
-    def both(self, condition: jax.Array, answers: tuple[bool, ...]) -> list[jax.Array]:
-        way = lambda answer: lambda: self.way(Ways((*answers, answer)))
-        return lax.cond(condition, way(True), way(False))
-
     def way(self, ways: Ways) -> list[jax.Array]:
-        """The arrays that one way gives, or those of all ways that it leads to."""
+        """The arrays that one way gives, or those of the two that it leads to."""
         try:
             out, written = self.run(ways)
         except Undecided as asked:
@@ -124,21 +158,22 @@ class Fork:
             raise refused(self.error, f"one of its two ways raises {said}") from error
         else:
             return self.arrays(out, written)
-        return self.both(condition, ways.answers)
+        further = lambda answer: lambda: self.way(Ways((*ways.answers, answer), ways.log))
+        return lax.cond(condition, further(True), further(False))
 
     def arrays(self, out: Any, written: dict[str, jax.Array]) -> list[jax.Array]:
         self.count += 1
         if self.count > LIMIT:
             raise refused(self.error, f"there are more than {LIMIT} ways through the code")
-        if foreign := set(written) - set(self.state):
-            why = f"only some of its ways write to {', '.join(sorted(foreign))}"
-            raise refused(self.error, why)
         if set(written) - self.names:
             raise Wrote(set(written))
+        kept = {name: written.get(name, self.state.get(name)) for name in sorted(self.names)}
+        if unset := [name for name, value in kept.items() if value is None]:
+            why = f"only some of its ways write to {', '.join(unset)}"
+            raise refused(self.error, why)
         leaves, structure = jax.tree.flatten(out)
         static = [None if trees.is_array(x) else trees.Static(x) for x in leaves]
-        arrays = [x for x in leaves if trees.is_array(x)]
-        arrays += [written.get(name, self.state[name]) for name in sorted(self.names)]
+        arrays = [*(x for x in leaves if trees.is_array(x)), *kept.values()]
         arrays = [strong(jnp.asarray(x)) for x in arrays]
         form = structure, static, [(x.shape, x.dtype) for x in arrays]
         self.form = self.form or form
