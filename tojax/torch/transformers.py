@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tojax.errors import DataDependent
+from tojax.torch.ways import undivided
 
 
 def get_interface(original, self, implementation, default):
@@ -17,7 +18,8 @@ def get_interface(original, self, implementation, default):
 
     def forward(module, *args, **kwargs):
         try:
-            return default(module, *args, **kwargs)
+            with undivided():
+                return default(module, *args, **kwargs)
         except DataDependent:
             return self["grouped_mm"](module, *args, **kwargs)
 
