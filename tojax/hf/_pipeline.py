@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pkgutil import resolve_name
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax
 import transformers
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from tojax.errors import MissingRng, Unsupported
+from tojax.errors import MissingRng, NewWeights, Unsupported
 from tojax.hf.checkpoint import find
 from tojax.hf.generation._generate import generate
 from tojax.hf.generation.standin import Standin, standin, to_torch
@@ -69,7 +70,9 @@ def _load(task: str, source) -> Model:
     named = found.config.get("architectures") or ()
     wanted = _classes(task)
     if wanted is None:
-        return from_pretrained(source, task="Base")
+        with warnings.catch_warnings():  # of a pooler's weights: the task takes hidden states alone
+            warnings.simplefilter("ignore", NewWeights)
+            return from_pretrained(source, task="Base")
     if not set(named) & wanted:
         raise Unsupported(
             f"{task} with a checkpoint of {', '.join(named) or 'no named class'}",

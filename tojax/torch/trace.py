@@ -133,8 +133,7 @@ class Trace(TorchDispatchMode):
         if call.random:
             values.insert(0, None if call.inert(values) else self.key(call))
         if self.ways is not None:
-            lowering = self.ways.once(call.op, lowering)
-            self.ways.check(operands)
+            lowering = self.ways.once(call.op, lowering, operands)
         try:
             out = self.compared(call.op, lowering, values)
         except CONCRETIZATION as error:

@@ -350,8 +350,7 @@ def test_a_model_that_looks_at_values(where):
     def look(module, args, kwargs):
         ids = kwargs["input_ids"]
         if where == "every step" or ids.shape[1] > 1:
-            if (ids % 2 == 0).any():
-                ids = torch.where(ids == 4, 5, ids)
+            ids = torch.where(ids == 4, 4 + min(int((ids % 2 == 0).sum()), 1), ids)
             kwargs = kwargs | {"input_ids": ids}
         return args, kwargs
 
@@ -365,6 +364,23 @@ def test_a_model_that_looks_at_values(where):
     np.testing.assert_array_equal(got, want)
     wanted = {"padded": False, "cached": where == "the prompt"}
     assert known(model) == wanted | ({"again": False} if where == "every step" else {})
+
+
+def test_a_model_that_branches_on_values():
+    """Both ways are in the program, and the step is one program as everywhere."""
+
+    def look(module, args, kwargs):
+        ids = kwargs["input_ids"]
+        if (ids % 2 == 0).any():
+            ids = torch.where(ids == 4, 5, ids)
+        return args, kwargs | {"input_ids": ids}
+
+    module = tiny.build("llama")[0]
+    module.register_forward_pre_hook(look, with_kwargs=True)
+    model, ids = tojax.from_torch(module), tiny.ids(5, 2)
+    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
+    got = tojax.generate(model, ids.numpy(), **options)
+    np.testing.assert_array_equal(got, module.generate(ids, **options).numpy())
 
 
 def test_a_logits_processor_of_ones_own():

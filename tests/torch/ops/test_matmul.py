@@ -14,7 +14,7 @@ from tojax.torch.ops import matmul
 @pytest.fixture(autouse=True)
 def one_device_and_four_threads(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda: 1)
-    monkeypatch.setattr(matmul.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(matmul, "cores", lambda: 4)
 
 
 def converted(features: int = 12, bias: bool = True):
