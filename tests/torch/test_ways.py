@@ -57,6 +57,14 @@ def handled(x):
         return x * 4
 
 
+def swallowed(x):
+    try:
+        y = x * 2 if x.sum() > 0 else x[7]
+    except:  # noqa: E722 (whatever it is)
+        y = x * 3
+    return y
+
+
 def numbers(x):
     scale = 2.0 if x.sum() > 0 else 0.5
     return x * scale
@@ -66,7 +74,7 @@ def greatest(x):
     return max(x[0], x[1], x[2]) * x
 
 
-SERVED = [one, chain, in_turn, by_item, in_place, handled, numbers, greatest]
+SERVED = [one, chain, in_turn, by_item, in_place, handled, swallowed, numbers, greatest]
 
 
 @pytest.mark.parametrize("function", SERVED, ids=lambda f: f.__name__)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ Run = Callable[["Ways"], tuple[Any, dict[str, jax.Array]]]
 
 
 class Undecided(BaseException):
-    """A condition has no answer yet; no handler of the code that asked may see this."""
+    """A condition has no answer yet."""
 
     def __init__(self, condition: jax.Array, error: DataDependent):
         self.condition, self.error = condition.reshape(()) != 0, error
@@ -60,25 +60,39 @@ class Ways:
     ):
         self.answers, self.asked, self.first = answers, 0, first
         self.log, self.done = list(log), 0
+        self.stopped: BaseException | None = None
+
+    def stop(self, reason: BaseException) -> NoReturn:
+        """Ends the run, also where the code that asked catches everything."""
+        self.stopped = reason
+        raise reason
+
+    def complete(self, run: Run) -> tuple[Any, dict[str, jax.Array]]:
+        """What the run gives."""
+        out = run(self)
+        if self.stopped is not None:
+            raise self.stopped
+        return out
 
     def check(self, tensors: Iterable[Any]) -> None:
         """Raises Changed for a tensor that another run left somewhere."""
         now = JaxTensor.runs
         if not self.first and any(getattr(tensor, "run", now) != now for tensor in tensors):
-            raise Changed
+            self.stop(Changed())
 
     def once(self, op: Any, lowering: Callable, operands: Iterable[Any]) -> Callable:
         """The lowering, or what it gave before."""
-        if self.first:
+        if self.first or self.stopped is not None:
             return lowering
         self.check(operands)
 
         def known(*args: Any, **kwargs: Any) -> Any:
+            call = str((op, *jax.tree.map(_shown, (args, kwargs))))
             if self.done == len(self.log):
-                self.log.append((op, lowering(*args, **kwargs)))
+                self.log.append((call, lowering(*args, **kwargs)))
             before, out = self.log[self.done]
-            if before is not op:
-                raise Changed
+            if before != call:
+                self.stop(Changed())
             self.done += 1
             return out
 
@@ -90,8 +104,9 @@ class Ways:
         if self.asked <= len(self.answers):
             return self.answers[self.asked - 1]
         if self.asked > LIMIT:
-            raise refused(error, f"one way asks for more than {LIMIT} conditions, as a loop does")
-        raise Undecided(condition, error)
+            why = f"one way asks for more than {LIMIT} conditions, as a loop does"
+            return self.stop(refused(error, why))
+        return self.stop(Undecided(condition, error))
 
 
 def every(run: Run, state: Mapping[str, jax.Array]) -> tuple[Any, dict[str, jax.Array]]:
@@ -102,10 +117,14 @@ def every(run: Run, state: Mapping[str, jax.Array]) -> tuple[Any, dict[str, jax.
         raises, or the code counts how often it is run.
     """
     try:
-        return run(Ways(first=True))
+        return Ways(first=True).complete(run)
     except Undecided as asked:
         error = asked.error
     return Fork(run, state, error)()
+
+
+def _shown(value: Any) -> Any:
+    return (value.shape, str(value.dtype)) if trees.is_array(value) else value
 
 
 def undivided() -> contextlib.AbstractContextManager:
@@ -158,7 +177,7 @@ class Fork:
     def way(self, ways: Ways) -> list[jax.Array]:
         """The arrays that one way gives, or those of the two that it leads to."""
         try:
-            out, written = self.run(ways)
+            out, written = ways.complete(self.run)
         except Undecided as asked:
             condition, self.error = asked.condition, asked.error
         except Exception as error:

@@ -366,23 +366,6 @@ def test_a_model_that_looks_at_values(where):
     assert known(model) == wanted | ({"again": False} if where == "every step" else {})
 
 
-def test_a_model_that_branches_on_values():
-    """Both ways are in the program, and the step is one program as everywhere."""
-
-    def look(module, args, kwargs):
-        ids = kwargs["input_ids"]
-        if (ids % 2 == 0).any():
-            ids = torch.where(ids == 4, 5, ids)
-        return args, kwargs | {"input_ids": ids}
-
-    module = tiny.build("llama")[0]
-    module.register_forward_pre_hook(look, with_kwargs=True)
-    model, ids = tojax.from_torch(module), tiny.ids(5, 2)
-    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": -1, "pad_token_id": 0}
-    got = tojax.generate(model, ids.numpy(), **options)
-    np.testing.assert_array_equal(got, module.generate(ids, **options).numpy())
-
-
 def test_a_logits_processor_of_ones_own():
     """It is called with torch tensors of the text so far, in every way of decoding."""
 
