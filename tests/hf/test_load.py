@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
 
 import tojax
+from tests.expectations import further
 from tests.hf import tiny
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tojax.hf import load
@@ -45,7 +46,7 @@ def assert_same(got, want):
         assert got[name].dtype == want[name].dtype, name
 
 
-@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+@pytest.mark.parametrize("dtype", [None, *further("bfloat16")])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_arrays_are_those_of_transformers(name, dtype, tmp_path):
     module, _ = write(name, tmp_path)
