@@ -7,7 +7,7 @@ import torch
 
 import tojax
 from tests.tolerance import assert_close
-from tojax.errors import DataDependent
+from tojax.errors import DataDependent, Unsupported
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -93,3 +93,33 @@ def test_a_mask_decides_and_not_what_it_selects_from():
     assert caught.value.arguments == ("mask",)
     with pytest.warns(tojax.errors.StaticArgument, match="mask"):
         assert_close(model(X, X > 2), 2 * X[X > 2])
+
+
+class Longest(torch.nn.Module):
+    """Keeps the largest sum, until it starts anew with a number."""
+
+    def __init__(self, anew=0):
+        super().__init__()
+        self.largest, self.anew = 0, anew
+
+    def forward(self, x, start=False):
+        if start:
+            self.largest = self.anew
+        elif x.sum() > self.largest:
+            self.largest = x.sum()
+        return x if start else x * self.largest
+
+
+def test_attributes_turn_from_numbers_to_arrays_and_back():
+    module = Longest()
+    model, state = tojax.from_torch(Longest()), {}
+    call = lambda s, x, start: model.apply({}, x, start=start, state=s, mutable=True)
+    run = jax.jit(call, static_argnums=2)
+    for factor, start in ((1, False), (3, False), (2, False), (1, True), (2, False)):
+        out, state = run(state, X * factor, start)
+        assert_close(out, module(torch.tensor(X * factor), start))
+        assert float(state["largest"]) == float(module.largest) if state else module.largest == 0
+    model = tojax.from_torch(Longest(None))
+    out, state = model.apply({}, X, mutable=True)
+    with pytest.raises(Unsupported, match="NoneType in the place of the tensor largest"):
+        model.apply({}, X, start=True, state=state, mutable=True)

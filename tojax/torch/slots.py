@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 
-from tojax.errors import WrongArguments
+from tojax.errors import Unsupported, WrongArguments
 from tojax.torch import script
 from tojax.torch.dtypes import to_jax
 from tojax.torch.tensor import JaxTensor, inner, value_of
@@ -112,6 +113,12 @@ class Slots:
                 container.clear()
                 container.update(then) if isinstance(container, dict) else container.extend(then)
 
+    def number(self, name: str) -> float | None:
+        """A plain number that a module keeps under this name."""
+        path, _, attribute = name.rpartition(".")
+        value = getattr(self.module.get_submodule(path), attribute, None)
+        return value if isinstance(value, (int, float)) else None
+
     def _fill_attributes(self, tensors) -> dict[str, torch.Tensor]:
         """Plain tensor attributes become constants of the trace that forward may write to."""
         found = {}
@@ -145,7 +152,27 @@ class Slots:
                 known = now is same or (name in start and value_of(now) is start[name])
                 if not known and (name in attributes or isinstance(now, JaxTensor)):
                     written[name] = array_of(now)
-        return written
+        return written | self._replaced(start)
+
+    def _replaced(self, start: dict[str, Any]) -> dict[str, jax.Array]:
+        """Plain numbers that forward put in the place of tensors that it kept before."""
+        found = {}
+        for name in start.keys() - self.tensors.keys():
+            path, _, attribute = name.rpartition(".")
+            value = getattr(self.module.get_submodule(path), attribute, None)
+            if isinstance(value, torch.Tensor):
+                continue
+            if not isinstance(value, (int, float)):
+                raise Unsupported(
+                    f"forward puts {type(value).__name__} in the place of the tensor {name}",
+                    why="the state's entries are arrays before and after",
+                    do="keep a tensor or a number there, such as one that says whether it is set",
+                )
+            kind = start[name].dtype
+            found[name] = jnp.asarray(
+                value, to_jax(kind) if isinstance(kind, torch.dtype) else kind
+            )
+        return found
 
 
 def _containers(modules) -> list[tuple[Any, Any]]:

@@ -101,7 +101,7 @@ class TorchSource:
         known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
         traced = {k: v for k, v in state.items() if k not in known}
         run = partial(self._run, names, params, traced, known, (args, kwargs), rng)
-        return ways.every(run, traced)
+        return ways.every(run, lambda name: traced.get(name, self.slots.number(name)))
 
     def _run(self, names, params, traced, known, given, rng, answers):
         """One run of the module, with these answers to conditions."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import jax
@@ -109,8 +109,9 @@ class Ways:
         return self.stop(Undecided(condition, error))
 
 
-def every(run: Run, state: Mapping[str, jax.Array]) -> tuple[Any, dict[str, jax.Array]]:
-    """What ``run`` gives, (output, what it wrote to the state), whichever way it goes.
+def every(run: Run, before: Callable[[str], Any]) -> tuple[Any, dict[str, jax.Array]]:
+    """What ``run`` gives, (output, what it wrote to the state), whichever way it goes; ``before``
+    tells an entry of the state as it was, None for none.
 
     Raises:
       DataDependent: there are too many ways, they give different kinds of results, one of them
@@ -120,7 +121,7 @@ def every(run: Run, state: Mapping[str, jax.Array]) -> tuple[Any, dict[str, jax.
         return Ways(first=True).complete(run)
     except Undecided as asked:
         error = asked.error
-    return Fork(run, state, error)()
+    return Fork(run, before, error)()
 
 
 def _shown(value: Any) -> Any:
@@ -146,9 +147,9 @@ class Wrote(Exception):
 class Fork:
     """All ways through the code."""
 
-    def __init__(self, run: Run, state: Mapping[str, jax.Array], error: DataDependent):
-        self.run, self.state, self.error = run, state, error
-        self.names: set[str] = set()  # of the state, what any way writes to
+    def __init__(self, run: Run, before: Callable[[str], Any], error: DataDependent):
+        self.run, self.before, self.error = run, before, error
+        self.names: dict[str, Any] = {}  # of the state, what any way writes to, with its dtype
         self.form: Any = None
         self.count = 0
 
@@ -172,7 +173,7 @@ class Fork:
             try:
                 return jax.make_jaxpr(lambda: self.way(Ways()))()
             except Wrote as more:
-                self.names |= more.args[0]
+                self.names |= {k: v for k, v in more.args[0].items() if k not in self.names}
 
     def way(self, ways: Ways) -> list[jax.Array]:
         """The arrays that one way gives, or those of the two that it leads to."""
@@ -195,9 +196,9 @@ class Fork:
         self.count += 1
         if self.count > LIMIT:
             raise refused(self.error, f"there are more than {LIMIT} ways through the code")
-        if set(written) - self.names:
-            raise Wrote(set(written))
-        kept = {name: written.get(name, self.state.get(name)) for name in sorted(self.names)}
+        if written.keys() - self.names:
+            raise Wrote({k: v.dtype for k, v in written.items()})
+        kept = {k: written[k] if k in written else self.unwritten(k) for k in sorted(self.names)}
         if unset := [name for name, value in kept.items() if value is None]:
             why = f"only some of its ways write to {', '.join(unset)}"
             raise refused(self.error, why)
@@ -213,6 +214,14 @@ class Fork:
             why = "its ways give values of different kinds" if one == other else why
             raise refused(self.error, why)
         return arrays
+
+    def unwritten(self, name: str) -> Any:
+        """An entry of the state as it was, a plain number in the dtype of what replaces it."""
+        value = self.before(name)
+        if not isinstance(value, (int, float)):
+            return value
+        array = np.asarray(value, self.names[name])
+        return array if array == value else value
 
 
 def same(one: Any, other: Any) -> bool:

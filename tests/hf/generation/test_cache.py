@@ -23,9 +23,10 @@ def test_the_loop_copies_no_cache(batch, heads):
     job = Job(model, request(module, ids, {"max_new_tokens": 8}), None, None, None)
     _, stays, carry = job.prefill(job.plan)
     along = decode.extended(job.along, job.plan.total)
-    last = np.int32(job.last)
+    ends = np.int32(job.last), np.int32(job.last)
     arrays = model.params, model.state
-    program = decode.decode.of(model).lower(arrays, carry, stays, along, last, job.picker, job.plan)
+    lower = decode.decode.of(model).lower
+    program = lower(arrays, carry, stays, along, *ends, job.picker, job.plan)
     loop = program.compile().as_text().partition("\nENTRY")[0]
     cache = rf"f32\[[\d,]*{job.plan.total},{config.head_dim}\]\S*"
     assert re.search(rf"= {cache} fusion\(.*dynamic_update_slice", loop)

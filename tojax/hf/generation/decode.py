@@ -146,7 +146,7 @@ def step(model: Model, plan: Plan, ids, at, stays, state, along):
         logits, state = advance(model, token, at, stays, state, along)
         return last_logits(logits, -1), state
     seen = jnp.arange(ids.shape[1]) < at
-    here = {k: v * seen if k.endswith("attention_mask") else v for k, v in along.items()}
+    here = {k: _known(k, v, at, seen) for k, v in along.items()}
     keep = jnp.reshape(at - 1, 1) if runner.keeps(model) else None
     logits, _ = runner.run(
         model,
@@ -159,6 +159,17 @@ def step(model: Model, plan: Plan, ids, at, stays, state, along):
         first=True,
     )
     return last_logits(logits, -1 if keep is not None else at - 1), state
+
+
+def _known(name: str, value, at, seen):
+    """Nothing is seen behind the text, and no position is later than its last one's.
+
+    The longest position decides the frequencies of some rotary embeddings.
+    """
+    if name.endswith("attention_mask"):
+        return value * seen
+    last = jax.lax.dynamic_slice_in_dim(value, at - 1, 1, value.ndim - 1)
+    return jnp.where(seen, value, last) if name.endswith("position_ids") else value
 
 
 def _here(name: str, value, at, count: int):
@@ -264,8 +275,8 @@ pick_first = Program(pick, static_argnames="plan")
 
 
 @program(static_argnames="plan", donate_argnames="carry")
-def decode(model: Model, carry, stays, along, last, picker, plan: Plan):
-    """One position after the other until ``last``, or until every row is done."""
+def decode(model: Model, carry, stays, along, until, last, picker, plan: Plan):
+    """One position after the other before ``until``, of ``last``, or until every row is done."""
 
     def body(carry):
         logits, state = step(model, plan, carry["ids"], carry["at"], stays, carry["state"], along)
@@ -275,7 +286,7 @@ def decode(model: Model, carry, stays, along, last, picker, plan: Plan):
             carry = carry | {"guide": guide}
         return pick(model, plan, picker, carry | {"state": state}, logits, last)
 
-    return jax.lax.while_loop(lambda c: (c["at"] < last) & ~c["done"].all(), body, carry)
+    return jax.lax.while_loop(lambda c: (c["at"] < until) & ~c["done"].all(), body, carry)
 
 
 @program(static_argnames="plan")

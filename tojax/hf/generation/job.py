@@ -13,7 +13,7 @@ from transformers.generation import utils as theirs
 from tojax.errors import NotNumbers, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation import beams as search
 from tojax.hf.generation import decode as programs
-from tojax.hf.generation import drafts, guide, processors, runner, trust
+from tojax.hf.generation import drafts, guide, processors, renewal, runner, trust
 from tojax.hf.generation.decode import Picker, Plan
 from tojax.hf.generation.literal import Literal
 from tojax.hf.generation.request import PROMPT_ONLY, Request
@@ -34,6 +34,7 @@ class Job:
       plan: what programs are compiled for.
       picker: how tokens are picked.
       drafts: who drafts tokens, None where nobody does.
+      renewal: the length of the text at which the cache is made anew, None for never.
     """
 
     def __init__(
@@ -71,12 +72,25 @@ class Job:
             logits=kept(settings.output_logits),
             beams=beams,
         )
+        self.renewal = self._renewal()
         if streamer is not None and self.plan.beams:
             raise Unsupported(
                 "streamer together with num_beams",
                 why="which beam wins shows at the end",
                 do="leave one of them out",
             )
+
+    def _renewal(self) -> int | None:
+        module = self.model.source.module
+        switch = getattr(module.config, "original_max_position_embeddings", None) or self.last
+        if not self.plan.cached or not self.length <= switch < self.last - 1:
+            return None
+        at = renewal.renewed_at(module)
+        own = {"drafts": self.drafts, "guidance_scale": self.guide}
+        own |= dict.fromkeys(PROMPT_ONLY & {*self.asked.given}, True)
+        if at is not None:
+            renewal.refuse(module, [name for name, there in own.items() if there])
+        return at
 
     def run(self) -> Any:
         """The ids, prompt included, or transformers' output."""
@@ -117,16 +131,19 @@ class Job:
             carry["guide"] = self.guide
         return carry | {"ids": ids}
 
-    def prefill(self, plan: Plan, filler: int = 0):
+    def prefill(self, plan: Plan, filler: int = 0, carry: dict[str, Any] | None = None):
         """(logits, arguments that stay, carry); ``filler`` stands behind a padded prompt."""
-        ids, given = self.asked.ids, self.given
+        carry = self.start() if carry is None else carry
+        length = int(carry["at"])
+        ids = np.asarray(carry["ids"])[:, :length]
+        given = self.given | programs.extended(self.along, length)
         if plan.padded:
-            count = _round(self.length, PROMPT_STEP)
+            count = _round(length, PROMPT_STEP)
             ids = pad_right(ids, count, filler)
             given = {k: pad_right(v, count) if k in self.along else v for k, v in given.items()}
         name, source = self.asked.encoder or (None, None)
         last = np.int32(self.last)
-        args = (self.model, ids, given, source, self.start(), self.picker, last, plan, name)
+        args = (self.model, ids, given, source, carry, self.picker, last, plan, name)
         run = programs.prefill if plan.padded else partial(runner.by_values, programs.prefill)
         out = run(*args)
         self.check(out[0])
@@ -151,12 +168,15 @@ class Job:
             if PROMPT_ONLY & {*self.asked.given}:
                 trust.first(self, plan)
             carry = programs.room(self.model, plan, carry, stays, along)
+        last = np.int32(self.last)
         go = lambda carry, until: programs.decode(
-            self.model, carry, stays, along, np.int32(until), self.picker, plan
+            self.model, carry, stays, along, np.int32(until), last, self.picker, plan
         )
         if guesses:
             draft, carry = guesses.start(self, plan, carry)
             go = lambda carry, until: guesses.decode(self, draft, carry, stays, along, until, plan)
+        if self.renewal:
+            go = renewal.interrupted(self, plan, go)
         if self.streamer is None:
             carry = go(carry, self.last)
             _refuse_nan(logits)  # while the program runs

@@ -120,6 +120,9 @@ class Runner(torch.nn.Module):
         inputs = module.prepare_inputs_for_generation(
             ids, next_sequence_length=count, is_first_iteration=first, **given
         )
+        if first:  # some drop a cache that is empty: it is as good as none, but has room
+            dropped = [k for k in ALL_CACHE_NAMES if k in given and inputs.get(k) is None]
+            inputs |= {k: given[k] for k in dropped}
         if keep is not None:
             inputs["logits_to_keep"] = keep
         out = module(**inputs, return_dict=True)

@@ -78,7 +78,8 @@ def _ignores_rest(job: Any, plan: Plan) -> bool:
 def _follows(job: Any, plan: Plan, stays, carry) -> None:
     """Raises Unfit or DataDependent where the second program cannot be traced."""
     along = programs.extended(job.along, plan.total)
-    programs.decode.eval_shape(job.model, carry, stays, along, np.int32(0), job.picker, plan)
+    ends = np.int32(0), np.int32(0)
+    programs.decode.eval_shape(job.model, carry, stays, along, *ends, job.picker, plan)
 
 
 def first(job: Any, plan: Plan, filler: int = 0):

@@ -1,0 +1,78 @@
+"""Models that read their whole text anew at one length, where their rotary frequencies change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from tojax.errors import Unsupported
+from tojax.hf.module import quiet
+
+Go = Callable[[dict[str, Any], int], dict[str, Any]]
+
+
+class Full(DynamicCache):
+    """Says that it holds so many positions."""
+
+    def __init__(self, count: int):
+        super().__init__()
+        self.count = count
+
+    def __len__(self) -> int:
+        return 1
+
+    def get_seq_length(self, *args) -> int:
+        return self.count
+
+
+def renewed_at(module: Any) -> int | None:
+    """The length of the text at which the model's own code drops its cache, None for never.
+
+    Raises:
+      Unsupported: it drops the text with it.
+    """
+    switch = getattr(module.config, "original_max_position_embeddings", None)
+    if not isinstance(switch, int):
+        return None
+    ids = torch.zeros(1, switch + 1, dtype=torch.int64)
+    along = {"attention_mask": ids + 1, "position_ids": torch.arange(switch + 1)[None]}
+    with quiet():
+        inputs = module.prepare_inputs_for_generation(
+            ids, past_key_values=Full(switch), next_sequence_length=1, use_cache=True, **along
+        )
+    if inputs.get("past_key_values") is not None:
+        return None
+    if inputs["input_ids"].shape == ids.shape:
+        return switch + 1
+    raise Unsupported(
+        f"a text of {type(module).__name__} that grows beyond {switch} tokens",
+        why="its code in transformers drops the cache there and goes on without the text before",
+        do=f"end at {switch} tokens (max_new_tokens), give a longer prompt, or use_cache=False",
+    )
+
+
+def refuse(module: Any, names: list[str]) -> None:
+    """Raises Unsupported for options that keep a cache of their own."""
+    if names:
+        raise Unsupported(
+            f"{names[0]} with {type(module).__name__}",
+            why="its cache is made anew within this text, where its rotary frequencies change",
+            do="leave it out, or end before (max_new_tokens)",
+        )
+
+
+def interrupted(job: Any, plan: Any, go: Go) -> Go:
+    """``go``, with a new cache from where ``job.renewal`` says."""
+
+    def run(carry: dict[str, Any], until: int) -> dict[str, Any]:
+        if int(carry["at"]) < job.renewal:
+            carry = go(carry, min(until, job.renewal))
+        if int(carry["at"]) == job.renewal < until and not bool(carry["done"].all()):
+            carry.pop("state")
+            carry = job.prefill(plan, carry=carry)[2]
+        return go(carry, until)
+
+    return run
