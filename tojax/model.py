@@ -328,7 +328,8 @@ def _static_by_value(asked: set[str], names, leaves) -> set[str]:
 
 
 def _warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    if lost := [name for name in written if name in state]:
+    anew = getattr(written, "anew", ())  # the next call does not miss them
+    if lost := [name for name in written if name in state and name not in anew]:
         shown = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
         warnings.warn(
             f"the forward pass wrote to {shown}, and the new values are dropped: "

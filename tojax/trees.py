@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -44,6 +44,20 @@ def is_setting(x: Any) -> bool:
       (True, False, False)
     """
     return not isinstance(x, jax.core.Tracer) and x.dtype.kind in "iub" and x.size <= FEW
+
+
+class Written(dict[str, jax.Array]):
+    """What a forward pass wrote to the state by name; ``anew`` are the names of those entries whose
+    old values it did not look at.
+
+    Example:
+      >>> Written({"mean": 1.0}, {"mean"}).anew
+      {'mean'}
+    """
+
+    def __init__(self, written: Mapping[str, Any], anew: Collection[str] = ()):
+        super().__init__(written)
+        self.anew = anew
 
 
 class Static:

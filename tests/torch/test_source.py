@@ -1,5 +1,6 @@
 """Modules as sources: weights, tied weights, buffers, attributes, modes, functions."""
 
+import contextlib
 import functools
 from typing import TypedDict, Unpack
 
@@ -77,6 +78,57 @@ def test_dropped_state_is_said():
     model = tojax.from_torch(torch.nn.BatchNorm1d(3).train())
     with pytest.warns(tojax.errors.StateDropped, match="running_mean"):
         model.apply(model.params, X)
+
+
+def no_grad_copy(buffer, x):
+    with torch.no_grad():
+        buffer.copy_(x[0])
+
+
+def read_first(buffer, x):
+    y = x + buffer
+    buffer.copy_(x[0])
+    return y
+
+
+def by_cond(buffer, x):
+    y = torch.cond(x.sum() > 0, lambda a: a + buffer, lambda a: a * 2.0, (x,))
+    buffer.fill_(1)
+    return y
+
+
+WRITES = {
+    "copy": (lambda b, x: b.copy_(x[0]) * x, False),
+    "no_grad": (no_grad_copy, False),
+    "all": (lambda b, x: b.__setitem__(..., x[0]), False),
+    "zero": (lambda b, x: b.zero_().add_(x[0]), False),
+    "part": (lambda b, x: b[:2].copy_(x[0, :2]), True),
+    "add": (lambda b, x: b.add_(x[0]), True),
+    "read first": (read_first, True),
+    "read by jax": (by_cond, True),
+}
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_state_that_is_made_anew_is_not_missed(how):
+    """As rotary frequencies are, which depend on the length of the text alone."""
+    write, missed = WRITES[how]
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("buffer", torch.zeros(3))
+
+        def forward(self, x):
+            write(self.buffer, x)
+            return x * self.buffer
+
+    model = tojax.from_torch(Module())
+    with pytest.warns(tojax.errors.StateDropped) if missed else contextlib.nullcontext():
+        out = model(X)
+    want, state = model.apply(model.params, X, mutable=True)
+    assert_close(out, want)
+    assert state["buffer"].any()
 
 
 def test_batch_norm_statistics():

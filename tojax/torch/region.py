@@ -43,6 +43,7 @@ class Region:
             full[place] = self.wrap(array, tensor.dtype, getattr(tensor, "origins", 0))
         state = [(name, t, self.mode.inner(t)) for name, t in self.mode.trace.state.items()]
         before = [value_of(held) for _, _, held in state]
+        self.mode.trace.unread.clear()  # what is read in here are other arrays
         with self.mode, self.mode.trace.inside():
             out, structure = tree_flatten(self.function(*full))
         found = [self.mode.inner(x) if isinstance(x, torch.Tensor) else x for x in out]

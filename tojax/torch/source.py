@@ -28,7 +28,7 @@ from tojax.torch.masked import Masked
 from tojax.torch.ragged import Sizes
 from tojax.torch.script import modes
 from tojax.torch.slots import Slots
-from tojax.torch.tensor import JaxTensor, inner
+from tojax.torch.tensor import JaxTensor, inner, value_of
 from tojax.torch.trace import array_of, lift, tracing
 
 
@@ -113,6 +113,8 @@ class TorchSource:
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
             args, kwargs = jax.tree.unflatten(structure, lifted)
             trace.state = self._weights(traced, 2 << len(names))
+            places = {k: id(value_of(inner(v))) for k, v in trace.state.items()}
+            trace.unread = {*places.values()}
             trace.state |= {k: lift(v) for k, v in known.items()}
             tensors = self._weights(params, 1 << len(names)) | trace.state
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
@@ -121,7 +123,9 @@ class TorchSource:
                 answers.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
-        return out, written
+            trace.unread.difference_update(map(id, jax.tree.leaves((out, written))))
+            anew = {k for k, place in places.items() if place in trace.unread}
+        return out, trees.Written(written, anew)
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         dtypes = self.slots.dtypes

@@ -36,7 +36,7 @@ from tojax.torch.dtypes import to_jax
 from tojax.torch.gradients import cut
 from tojax.torch.patches import patched, uncompiled
 from tojax.torch.pieces import CUTS, Pieces, note
-from tojax.torch.tensor import JaxTensor, inner
+from tojax.torch.tensor import JaxTensor, inner, value_of
 from tojax.torch.ways import Ways
 
 FUNCTIONALIZE = torch._C.DispatchKey.Functionalize
@@ -49,6 +49,7 @@ LARGE = (
 aten = torch.ops.aten
 UNINITIALIZED = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted}
 UNINITIALIZED |= {aten.new_empty, aten.new_empty_strided}  # as constants, zeros: not old memory
+OVERWRITES = {aten.copy.default, aten.fill.Scalar, aten.fill.Tensor, aten.zero.default}
 LIKE = {aten.zeros_like, aten.ones_like, aten.full_like}
 LIKE |= {aten.new_zeros, aten.new_ones, aten.new_full}  # take only shape and dtype of a tensor
 CONCRETIZATION = (
@@ -79,6 +80,7 @@ class Trace(TorchDispatchMode):
         self.missing: dict[str, tuple[Any, str]] = {}
         self.decomposing: set[Any] = set()
         self.state: dict[str, torch.Tensor] = {}  # what the traced code may write to
+        self.unread: set[int] = set()  # ids of the state's arrays that nothing was computed from
         self.writing = False  # inside an in-place call under no_grad
         self.pieces = Pieces()
         self.sizes: list[Any] = []  # what tolist and masks gave of traced values
@@ -130,6 +132,9 @@ class Trace(TorchDispatchMode):
         if call.op in strides.STRIDED:
             given = strides.rebase(call.op, args, kwargs)
         values, operands = call.bind(*given)
+        if self.unread:
+            read = operands[1:] if call.op in OVERWRITES else operands
+            self.unread.difference_update(id(value_of(x)) for x in read)
         if call.random:
             values.insert(0, None if call.inert(values) else self.key(call))
         if self.ways is not None:
@@ -245,6 +250,7 @@ class Trace(TorchDispatchMode):
         blame.refuse_kind(op)
         if self.callback:
             call = call_of(op)
+            self.unread.clear()
             return call_torch(op, args, kwargs, self.key(call) if call.random else None)
         self.missing.setdefault(str(op), (op, blame.where()))
         meta = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")

@@ -131,6 +131,12 @@ def test_caches_of_their_own_are_refused():
         with pytest.raises(Unsupported, match="made anew within this text"):
             tojax.generate(model, ids, **OPTIONS | how)
         assert tojax.generate(model, ids, **OPTIONS | how | {"max_new_tokens": 6}).shape == (2, 16)
+    with pytest.raises(Unsupported, match=r"model.cache\(17\) and a prompt of 10 tokens"):
+        model.cache(17).prefill(model.params, ids)
+    for room, text in ((16, ids), (24, tiny.ids(17).numpy())):
+        logits, _ = model.cache(room).prefill(model.params, text)
+        want = model(text, use_cache=False).logits[:, -1]
+        assert_close(logits, want, reduction=tiny.TEXT["intermediate_size"])
 
 
 def test_code_that_loses_the_text_is_refused():

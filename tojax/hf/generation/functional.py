@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf import inputs
-from tojax.hf.generation import decode, runner, trust
+from tojax.hf.generation import decode, renewal, runner, trust
 from tojax.hf.generation._generate import language_model
 from tojax.hf.generation.job import Job
 from tojax.hf.generation.request import PROMPT_ONLY, as_numpy, as_torch, request, unchanged
@@ -77,6 +77,7 @@ class Cache:
 
         Raises:
           WrongArguments: the cache is filled or too short.
+          Unsupported: a model that reads its text anew within this length (Phi-3 at 4096).
         """
         if self.state:
             raise WrongArguments(
@@ -87,6 +88,7 @@ class Cache:
         given = inputs if mask is None else inputs | {"attention_mask": mask}
         given = {k: _array(v) for k, v in given.items()}
         ids = _array(ids)
+        _refuse_renewal(self, ids)
         return self.after(_prefill, params, ids, *_prepared(self, params, ids, given))
 
     def step(
@@ -139,6 +141,16 @@ def _try(model: Model, module: Any) -> None:
         job = Job(model, asked, None, None, None)
         if not trust.holds("cached", job, replace(job.plan, cached=True)):
             _unfit(model.source)
+
+
+def _refuse_renewal(cache: Cache, ids: Any) -> None:
+    """Raises Unsupported where steps would mix two sets of rotary frequencies."""
+    module = cache.source.module
+    if module.config.is_encoder_decoder or ids.ndim != 2:
+        return
+    if at := renewal.renewed_at(module, ids.shape[1], cache.length + 1):
+        what = f"model.cache({cache.length}) and a prompt of {ids.shape[1]} tokens"
+        renewal.refuse(module, what, f"end before (model.cache({at - 1})), or call tojax.generate")
 
 
 def _prepared(cache: Cache, params, ids, given: dict[str, Any]):

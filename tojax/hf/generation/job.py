@@ -82,14 +82,11 @@ class Job:
 
     def _renewal(self) -> int | None:
         module = self.model.source.module
-        switch = getattr(module.config, "original_max_position_embeddings", None) or self.last
-        if not self.plan.cached or not self.length <= switch < self.last - 1:
-            return None
-        at = renewal.renewed_at(module)
-        own = {"drafts": self.drafts, "guidance_scale": self.guide}
-        own |= dict.fromkeys(PROMPT_ONLY & {*self.asked.given}, True)
-        if at is not None:
-            renewal.refuse(module, [name for name, there in own.items() if there])
+        at = renewal.renewed_at(module, self.length, self.last) if self.plan.cached else None
+        own = {"a draft": self.drafts, "guidance_scale": self.guide}
+        own |= dict.fromkeys(sorted(PROMPT_ONLY & {*self.asked.given}), True)
+        if at and (found := [name for name, there in own.items() if there]):
+            renewal.refuse(module, found[0], "leave it out, or end before (max_new_tokens)")
         return at
 
     def run(self) -> Any:

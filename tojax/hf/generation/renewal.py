@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from transformers import DynamicCache
@@ -28,14 +28,15 @@ class Full(DynamicCache):
         return self.count
 
 
-def renewed_at(module: Any) -> int | None:
-    """The length of the text at which the model's own code drops its cache, None for never.
+def renewed_at(module: Any, length: int, last: int) -> int | None:
+    """The length at which the model's own code drops its cache in a text that grows from ``length``
+    to ``last``, None for never.
 
     Raises:
       Unsupported: it drops the text with it.
     """
     switch = getattr(module.config, "original_max_position_embeddings", None)
-    if not isinstance(switch, int):
+    if not isinstance(switch, int) or not length <= switch < last - 1:
         return None
     ids = torch.zeros(1, switch + 1, dtype=torch.int64)
     along = {"attention_mask": ids + 1, "position_ids": torch.arange(switch + 1)[None]}
@@ -54,14 +55,13 @@ def renewed_at(module: Any) -> int | None:
     )
 
 
-def refuse(module: Any, names: list[str]) -> None:
-    """Raises Unsupported for options that keep a cache of their own."""
-    if names:
-        raise Unsupported(
-            f"{names[0]} with {type(module).__name__}",
-            why="its cache is made anew within this text, where its rotary frequencies change",
-            do="leave it out, or end before (max_new_tokens)",
-        )
+def refuse(module: Any, what: str, do: str) -> NoReturn:
+    """Raises Unsupported for what keeps a cache of its own."""
+    raise Unsupported(
+        f"{what} with {type(module).__name__}",
+        why="its cache is made anew within this text, where its rotary frequencies change",
+        do=do,
+    )
 
 
 def interrupted(job: Any, plan: Any, go: Go) -> Go:

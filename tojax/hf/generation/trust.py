@@ -1,8 +1,8 @@
 """Which ways of decoding are right for a model: those that are, are remembered.
 
-transformers marks the classes whose static caches it compiles and tests; for others the first two
-logits are compared with those of ``literal``. A padded prompt is right if what stands behind it
-changes nothing: the same program is run with two kinds of padding.
+transformers marks the classes whose static caches it compiles and tests; for others, and without a
+cache, the first two logits are compared with those of ``literal``. A padded prompt is right if what
+stands behind it changes nothing: the same program is run with two kinds of padding.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _tried(what: str, job: Any, plan: Plan) -> bool:
         return True
     if what != "cached" and not _ignores_rest(job, plan):
         return False
-    return tested or _equals_literal(job, plan)
+    return (tested and plan.cached) or _equals_literal(job, plan)
 
 
 def _ignores_rest(job: Any, plan: Plan) -> bool:
