@@ -1,5 +1,7 @@
 """Products of a few rows, which a CPU computes in parts (elsewhere: the conformance suites)."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,3 +80,13 @@ def test_a_sum_of_rows_goes_into_the_product():
     model = tojax.from_torch(pooled)
     x = torch.randn(32, 2, 64)
     assert_close(jax.jit(model.apply)(model.params, x.numpy()), pooled(x), reduction=128)
+
+
+def test_parts_are_as_many_as_the_cores_of_this_process(monkeypatch):
+    """A container may have 2 of a machine's 64."""
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5}, raising=False)
+    assert matmul.cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert matmul.cores() == 64
