@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from transformers import masking_utils
 from transformers.cache_utils import Cache
 from transformers.generation.utils import ALL_CACHE_NAMES
 from transformers.integrations import sdpa_attention
@@ -44,6 +45,25 @@ def grouped() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def windowed() -> Iterator[None]:
+    """Masks of all sliding windows, also where transformers leaves one out because its own cache
+    holds nothing outside of the window.
+    """
+    kinds: dict[str, Any] = masking_utils.LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING
+    full, window = kinds["full_attention"], kinds["sliding_attention"]
+    found = [
+        x for x in kinds.values() if isinstance(x, dict) and x.get("sliding_attention") is full
+    ]
+    try:
+        for masks in found:
+            masks["sliding_attention"] = window
+        yield
+    finally:
+        for masks in found:
+            masks["sliding_attention"] = full
+
+
+@contextlib.contextmanager
 def checking() -> Iterator[list[torch.Tensor]]:
     """Conditions on traced values that a model checks, such as that each image has its tokens."""
     conditions: list[torch.Tensor] = []
@@ -64,7 +84,7 @@ class Runner(torch.nn.Module):
 
     def forward(self, what: str, **kwargs) -> Any:
         """``what`` is the name of one of the methods below; logits are NaN where a check fails."""
-        with grouped(), checking() as conditions:
+        with grouped(), windowed(), checking() as conditions:
             out = getattr(self, what)(**kwargs)
         if what not in ("prefill", "step"):
             return out
