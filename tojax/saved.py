@@ -207,7 +207,7 @@ def _export(source, params, state, args, kwargs, rng, known=None) -> tuple[dict[
         )
         found: list[Any] = []
         output[:] = [_split(out, found)]
-        return found, written
+        return found, dict(written)
 
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
     arrays = [shape(x) for x in leaves if trees.is_array(x)]

@@ -40,9 +40,8 @@ def operators(module: torch.nn.Module) -> tuple[Counter, dict[str, str], list[st
     missing: list[str] = []
     with watching() as seen:
         try:
-            jax.eval_shape(
-                lambda params, state, kwargs: source(params, state, (), kwargs)[1], *shapes, given
-            )
+            written = lambda params, state, kwargs: dict(source(params, state, (), kwargs)[1])
+            jax.eval_shape(written, *shapes, given)
         except MissingOps as error:
             missing = list(error.ops)
         served = {str(op): _served(op) for op in seen}
