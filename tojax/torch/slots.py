@@ -115,9 +115,12 @@ class Slots:
 
     def number(self, name: str) -> float | None:
         """A plain number that a module keeps under this name."""
-        path, _, attribute = name.rpartition(".")
-        value = getattr(self.module.get_submodule(path), attribute, None)
+        value = self._attribute(name)
         return value if isinstance(value, (int, float)) else None
+
+    def _attribute(self, name: str) -> Any:
+        path, _, attribute = name.rpartition(".")
+        return getattr(self.module.get_submodule(path), attribute, None)
 
     def _fill_attributes(self, tensors) -> dict[str, torch.Tensor]:
         """Plain tensor attributes become constants of the trace that forward may write to."""
@@ -158,8 +161,7 @@ class Slots:
         """Plain numbers that forward put in the place of tensors that it kept before."""
         found = {}
         for name in start.keys() - self.tensors.keys():
-            path, _, attribute = name.rpartition(".")
-            value = getattr(self.module.get_submodule(path), attribute, None)
+            value = self._attribute(name)
             if isinstance(value, torch.Tensor):
                 continue
             if not isinstance(value, (int, float)):
