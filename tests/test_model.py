@@ -74,6 +74,20 @@ def test_an_argument_that_decides_shapes_becomes_static():
     assert_close(model(X, np.array([1, 5])), X * 5)
 
 
+@pytest.mark.parametrize("kind", [np.array, jnp.array, torch.tensor])
+def test_an_argument_that_is_closed_over_decides_shapes(kind):
+    model = tojax.from_torch(lambda x, grid: torch.cat([x] * int(grid.max()), 0).sum(0) * grid[1])
+    grid = kind([3, 2])
+    apply = lambda x: model.apply({}, x, grid)
+    assert_close(jax.jit(apply)(X), 6 * X.sum(0))
+    assert_close(jax.jit(jax.vmap(apply))(X[None]), 6 * X.sum(0)[None])
+    assert_close(jax.jit(jax.grad(lambda x: apply(x).sum()))(X), np.full_like(X, 6))
+    with pytest.raises(tojax.errors.DataDependent, match="the values of grid"):
+        jax.jit(model.apply)({}, X, jnp.array([3, 2]))
+    with pytest.raises(tojax.errors.DataDependent, match="the values of grid"):
+        jax.jit(lambda x, grid: model(x, grid))(X, jnp.array([3, 2]))
+
+
 def test_floats_that_decide_are_an_error():
     model = tojax.from_torch(lambda x: x * float(x.sum()))
     with pytest.raises(tojax.errors.DataDependent):

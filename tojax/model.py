@@ -118,7 +118,8 @@ class Model:
 
         Args:
           params: arrays with the names and shapes of ``model.params``.
-          *args, **kwargs: as the source's forward takes them.
+          *args, **kwargs: as the source's forward takes them. Arrays of integers that ``jit`` or
+            ``grad`` do not trace, but a function closes over, may decide shapes.
           state: arrays as in ``model.state``, which is the default.
           rng: a key, where the forward pass draws random numbers.
           mutable: return what the forward pass wrote to the state, too.
@@ -138,7 +139,21 @@ class Model:
           1
         """
         state = self.state if state is None else state
-        out, written = self.source(params, state, args, kwargs, rng)
+        known: set[str] = set()
+        while True:
+            try:
+                out, written = self.source(params, state, args, kwargs, rng)
+                break
+            except DataDependent as error:
+                leaves, structure = jax.tree.flatten((args, kwargs))
+                names = trees.names(args, kwargs, self.source.positional)
+                leaves = [self.source.as_array(x) for x in leaves]
+                new = set(error.arguments) - known
+                if not new or not _decidable(new, names, leaves):
+                    raise
+                known |= new
+                leaves = [trees.Constant(x) if n in new else x for n, x in zip(names, leaves)]
+                args, kwargs = jax.tree.unflatten(structure, leaves)
         if mutable:
             return out, {**state, **written}
         _warn_dropped(written, state)
@@ -310,12 +325,11 @@ def _unwrap(leaf: Any) -> Any:
 
 
 def _static_by_value(asked: set[str], names, leaves) -> set[str]:
-    """What to make static by value: all that decided, if they are arrays of integers or bools, or
-    the state, of which that is only said of a few entries.
+    """What to make static by value: all that decided, if that is possible, or the state, of which
+    that is only said of a few entries.
     """
-    by_name = dict(zip(names, leaves))
     new = asked - {trees.STATE}
-    if not all(n in by_name and by_name[n].dtype.kind in "iub" for n in new):
+    if not _decidable(new, names, leaves):
         return set()
     if new:
         warnings.warn(
@@ -325,6 +339,12 @@ def _static_by_value(asked: set[str], names, leaves) -> set[str]:
             stacklevel=3,
         )
     return asked
+
+
+def _decidable(asked: set[str], names, leaves) -> bool:
+    """Whether all of these are arrays of integers or bools whose values are known."""
+    by_name = {n: x for n, x in zip(names, leaves) if not isinstance(x, jax.core.Tracer)}
+    return all(n in by_name and by_name[n].dtype.kind in "iub" for n in asked)
 
 
 def _warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:

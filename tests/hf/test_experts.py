@@ -39,3 +39,18 @@ def test_the_eager_loop_has_a_program(module):
     for name, parameter in module.named_parameters():
         assert_close(grads[name], parameter.grad.numpy(), reduction=1024)
     assert module.config._experts_implementation == "eager"
+
+
+def test_gradients_of_each_example(module):
+    """The experts' weights are shared by the examples, which JAX's own rule does not batch."""
+    ids = np.array([[3, 4, 5, 6, 7], [7, 7, 9, 2, 1]])
+    module.set_experts_implementation("grouped_mm")
+    model = tojax.from_torch(module)
+    loss = lambda params, ids: (model.apply(params, ids[None]).logits ** 2).sum()
+    grads = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(model.params, ids)
+    for row, example in enumerate(torch.tensor(ids)):
+        module.zero_grad()
+        (module(example[None]).logits ** 2).sum().backward()
+        for name, parameter in module.named_parameters():
+            assert_close(grads[name][row], parameter.grad.numpy(), reduction=1024)
+    module.set_experts_implementation("eager")

@@ -158,7 +158,7 @@ def _known(leaf: Any) -> Any:
 def _wrapped(leaf: Any, origin: int) -> Any:
     """An input leaf as a tensor: a constant of the trace if its values are known, else traced."""
     if isinstance(leaf, trees.Constant):
-        return torch.from_numpy(leaf.array)
+        return torch.from_numpy(leaf.array.copy())  # the user's own, which may be read-only
     if isinstance(leaf, torch.Tensor):
         return JaxTensor(weights.to_jax(leaf), leaf.dtype, origin)
     if not trees.is_array(leaf):

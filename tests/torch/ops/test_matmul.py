@@ -90,3 +90,17 @@ def test_parts_are_as_many_as_the_cores_of_this_process(monkeypatch):
     assert matmul.cores() == 2
     monkeypatch.delattr(os, "sched_getaffinity")
     assert matmul.cores() == 64
+
+
+@pytest.mark.parametrize("axes", [(0, None, 0), (None, 1, None), (None, None, 1), (1, 0, 0)])
+def test_grouped_products_under_vmap(axes):
+    model = tojax.from_torch(lambda x, weights, ends: torch._grouped_mm(x, weights, offs=ends))
+    rng, ends = np.random.default_rng(0), np.array([[2, 6, 7], [1, 1, 7], [7, 7, 7]], np.int32)
+    stacks = rng.normal(size=(3, 7, 4)), rng.normal(size=(3, 3, 4, 8)), ends
+    loss = lambda rows, weights, ends: (model.apply({}, rows, weights, ends) ** 2).sum()
+    value = jax.value_and_grad(loss, (0, 1))
+    put = lambda x, axis: jnp.asarray(x[0] if axis is None else np.moveaxis(x, 0, axis))
+    got = jax.vmap(value, axes)(*map(put, stacks, axes))
+    for i in range(3):
+        want = value(*(jnp.asarray(x[0 if a is None else i]) for x, a in zip(stacks, axes)))
+        assert_close(jax.tree.map(lambda x, i=i: x[i], got), want, reduction=64)

@@ -165,6 +165,17 @@ def trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim):
     return (i1 * i2 * i3).sum(tuple(sumdim))
 
 
+def ragged_product(lhs, rhs, sizes, dims, dtype=None):
+    """``lax.ragged_dot_general`` under any ``vmap``: JAX 0.10 batches it only where all operands
+    are batched, along their first dimension. A slice of full size begins at 0 whatever it is told,
+    but is batched if that is; elsewhere XLA drops it.
+    """
+    some = sum((x[(slice(0, 1),) * x.ndim] != 0).sum() for x in (lhs, rhs, sizes))
+    alike = lambda x: lax.dynamic_index_in_dim(x[None], some, 0, keepdims=False)
+    operands = map(alike, (lhs, rhs, sizes))
+    return alike(lax.ragged_dot_general(*operands, dims, preferred_element_type=dtype))
+
+
 @lowers(aten._grouped_mm)
 def grouped_mm(self, mat2, offs, bias, out_dtype):
     """``offs`` holds the ends of the groups along the one dimension that is ragged."""
@@ -184,7 +195,7 @@ def grouped_mm(self, mat2, offs, bias, out_dtype):
     groups = [0] if rhs.ndim == 3 else []
     ragged = [1] if flip or rhs.ndim == 2 else [0]
     dims = lax.RaggedDotDimensionNumbers((contracted, ([], [])), ragged, groups)
-    out = lax.ragged_dot_general(lhs, rhs, sizes, dims, preferred_element_type=out_dtype)
+    out = ragged_product(lhs, rhs, sizes, dims, out_dtype)
     return out.T if flip else out
 
 
