@@ -142,3 +142,39 @@ def test_a_scalar_keeps_its_gradient():
     grads = jax.grad(loss)(model.params)
     assert grads["scale"].dtype == np.float32
     assert_close(grads["scale"], scale.grad, rtol=EPS)
+
+
+class Wide(torch.nn.Module):
+    """A norm in float32 of rows in the parameters' dtype."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = torch.nn.Embedding(7, 16), torch.nn.BatchNorm1d(16)
+        self.gain = torch.nn.Parameter(torch.randn(16))
+
+    def forward(self, ids):
+        rows = self.table(ids)
+        wide = rows.float()
+        scale = wide.pow(2).mean(-1, keepdim=True).rsqrt()
+        return self.norm(self.gain * (wide * scale).to(rows.dtype)), scale
+
+
+def test_parameters_that_the_caller_has_rounded():
+    """Weights kept in float32 and rounded for each step compute what a bfloat16 module does."""
+    torch.manual_seed(0)
+    module, ids = Wide().eval(), np.array([1, 5, 2])
+    model = tojax.from_torch(module)
+    half = lambda tree: {k: v.astype(jnp.bfloat16) for k, v in tree.items()}
+    apply = lambda params: model.apply(half(params), ids)
+    got, scale = jax.jit(apply)(model.params)
+    module.table.bfloat16()
+    module.gain.data = module.gain.data.bfloat16()
+    want, exact = module(torch.tensor(ids))
+    assert got.dtype == jnp.bfloat16
+    assert_close(np.float32(got), want.detach().float().numpy(), rtol=EPS)
+    assert_close(scale, exact.detach().numpy(), reduction=16)
+    grads = jax.grad(lambda params: apply(params)[0].astype("float32").max())(model.params)
+    assert {g.dtype for g in grads.values()} == {jnp.dtype("float32")}
+    state = model.state | {"norm.running_mean": jnp.zeros(16, jnp.bfloat16)}
+    _, new = model.train().apply(half(model.params), ids, state=state, mutable=True)
+    assert {k: v.dtype for k, v in new.items()} == {k: v.dtype for k, v in state.items()}

@@ -143,7 +143,7 @@ class Slots:
             if name not in seen and isinstance(value, torch.Tensor):
                 seen.add(name)
                 if value_of(inner(value)) is not start.get(name):
-                    written[name] = array_of(value).astype(to_jax(self.dtypes[name]))
+                    written[name] = array_of(value).astype(_dtype(start[name]))
         for path, module in self.module.named_modules():
             values = {**module.__dict__, **module._buffers, **script.attributes(module)}
             for attribute, value in values.items():
@@ -170,11 +170,13 @@ class Slots:
                     why="the state's entries are arrays before and after",
                     do="keep a tensor or a number there, such as one that says whether it is set",
                 )
-            kind = start[name].dtype
-            found[name] = jnp.asarray(
-                value, to_jax(kind) if isinstance(kind, torch.dtype) else kind
-            )
+            found[name] = jnp.asarray(value, _dtype(start[name]))
         return found
+
+
+def _dtype(value: Any) -> Any:
+    """The JAX dtype of what a state holds: an array, or a tensor whose values are known."""
+    return to_jax(value.dtype) if isinstance(value, torch.Tensor) else value.dtype
 
 
 def _containers(modules) -> list[tuple[Any, Any]]:

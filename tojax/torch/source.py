@@ -23,7 +23,7 @@ from tojax.model import Model
 from tojax.program import Kept
 from tojax.torch import arguments, ways, weights
 from tojax.torch.capture import as_module, original
-from tojax.torch.dtypes import TO_TORCH, of_input
+from tojax.torch.dtypes import TO_TORCH, of_input, to_jax
 from tojax.torch.masked import Masked
 from tojax.torch.ragged import Sizes
 from tojax.torch.script import modes
@@ -128,11 +128,12 @@ class TorchSource:
         return out, trees.Written(written, anew)
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
-        dtypes = self.slots.dtypes
-        return {
-            k: lift(JaxTensor(jax.numpy.asarray(v), dtypes.get(k), origin))
-            for k, v in arrays.items()
+        """They have the module's dtypes, or those that the caller gave them (bfloat16)."""
+        given = {k: jax.numpy.asarray(v) for k, v in arrays.items()}
+        own = {
+            k: x for k, x in self.slots.dtypes.items() if k in given and to_jax(x) == given[k].dtype
         }
+        return {k: lift(JaxTensor(v, own.get(k), origin)) for k, v in given.items()}
 
     def _setting(self, name: str, array) -> torch.Tensor:
         """A buffer that stays a constant of the trace, so that shapes may come from it."""
