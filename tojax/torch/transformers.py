@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from tojax.errors import DataDependent
 from tojax.torch.ways import undivided
@@ -31,9 +34,46 @@ def is_torchdynamo_compiling(original):
     return False
 
 
+def mask_function(original, self, key):
+    """Masks that know what they show where a prompt has no padding: transformers makes none then,
+    and a layer that is not causal by itself sees all of the prompt.
+    """
+    make = original(self, key)
+    if key != "sdpa":
+        return make
+
+    def masked(*, q_length, kv_length, **given):
+        mask = make(q_length=q_length, kv_length=kv_length, **given)
+        padding, window = given.get("attention_mask"), given.get("local_size") or math.inf
+        may_skip = given.get("allow_is_causal_skip", True) and q_length > 1 and kv_length < window
+        if mask is not None and padding is not None and may_skip:
+            whole = padding[:, :q_length].bool().all() & (given.get("q_offset", 0) == 0)
+            mask.shown = whole & (torch.arange(kv_length) < q_length)
+        return mask
+
+    return masked
+
+
+def attention_function(original, self, implementation, default):
+    """Attention that shows a layer which is not causal what ``mask_function`` says."""
+    attend = original(self, implementation, default)
+
+    def forward(module, query, key, value, attention_mask=None, **kwargs):
+        causal = kwargs.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        shown = getattr(attention_mask, "shown", None)
+        if shown is not None and not causal:
+            attention_mask = attention_mask | shown
+        return attend(module, query, key, value, attention_mask, **kwargs)
+
+    return attend if attend is default else forward
+
+
 # module, the attribute that owns the function ("" for the module), function, replacement
 REPLACED: list[tuple[str, str, str, Callable]] = [
     ("integrations.moe", "ExpertsInterface", "get_interface", get_interface),
+    ("masking_utils", "AttentionMaskInterface", "__getitem__", mask_function),
+    ("modeling_utils", "AttentionInterface", "get_interface", attention_function),
     ("utils.output_capturing", "", "is_torchdynamo_compiling", is_torchdynamo_compiling),
 ]
 

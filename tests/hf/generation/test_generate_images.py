@@ -1,6 +1,7 @@
 """Text from pictures and words: token for token what transformers gives."""
 
 import functools
+import warnings
 
 import jax
 import numpy as np
@@ -10,7 +11,8 @@ import transformers as t
 
 import tojax
 from tests.hf import tiny
-from tojax.errors import WrongArguments
+from tests.tolerance import assert_close
+from tojax.errors import SlowGeneration, Unsupported, WrongArguments
 
 TEXT = tiny.DECODER | dict(vocab_size=120, max_position_embeddings=128)
 PICTURE = 100
@@ -74,6 +76,21 @@ def qwen25():
     return t.Qwen2_5_VLForConditionalGeneration(config), grids()
 
 
+def paligemma():
+    """Two prompts of different lengths with a picture of 16 tokens in each."""
+    config = t.PaliGemmaConfig(
+        text_config=t.GemmaConfig(**TEXT, head_dim=8),
+        vision_config=t.SiglipVisionConfig(**tiny.VISION, projection_dim=32),
+        image_token_index=PICTURE,
+        projection_dim=32,
+    )
+    ids = torch.cat([torch.full((2, 16), PICTURE), tiny.ids(7, 2)], 1)
+    mask = torch.ones_like(ids)
+    ids[1, :2], ids[1, 2:18], mask[1, :2] = 0, PICTURE, 0
+    given = {"input_ids": ids, "attention_mask": mask, "pixel_values": tiny.noise(2, 3, 32, 32)}
+    return t.PaliGemmaForConditionalGeneration(config), given
+
+
 @functools.cache
 def built(make):
     """(torch module, Model, inputs)."""
@@ -127,6 +144,38 @@ def test_pictures_and_videos(make):
     want = module.generate(**other, **options).numpy()
     assert (np.asarray(got) != want).any()
     np.testing.assert_array_equal(tojax.generate(model, **arrays(other), **options), want)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 1), slice(0, 2)])
+@pytest.mark.parametrize("cached", [True, False])
+def test_prompts_without_padding_are_seen_as_a_whole(rows, cached):
+    """PaliGemma's tokens see later ones only where no prompt of the batch is padded."""
+    module, model, given = built(paligemma)
+    given = {k: v[rows] for k, v in given.items()}
+    with torch.no_grad():
+        want = module(**given).logits.numpy()
+    assert_close(model(**arrays(given)).logits, want, reduction=1024)
+    options = dict(max_new_tokens=4, do_sample=False, use_cache=cached, output_logits=True)
+    options |= dict(return_dict_in_generate=True, eos_token_id=-1, pad_token_id=0)
+    with warnings.catch_warnings():  # without a cache each length is a program
+        warnings.simplefilter("default" if cached else "ignore", SlowGeneration)
+        got = tojax.generate(model, **arrays(given), **options)
+    for ours, theirs in zip(got.logits, module.generate(**given, **options).logits, strict=True):
+        assert_close(ours, theirs.numpy(), reduction=1024)
+    with pytest.raises(Unsupported, match="token_type_ids"):
+        types = np.zeros_like(given["input_ids"])
+        tojax.generate(model, **arrays(given), token_type_ids=types, use_cache=False)
+
+
+def test_a_loop_with_prompts_that_are_seen_as_a_whole():
+    module, model, given = built(paligemma)
+    ids, picture = given["input_ids"][:1], given["pixel_values"][:1]
+    logits, cache = model.cache(30).prefill(model.params, ids.numpy(), pixel_values=picture.numpy())
+    token = logits.argmax(-1)
+    options = dict(max_new_tokens=2, output_logits=True, return_dict_in_generate=True)
+    want = module.generate(ids, pixel_values=picture, do_sample=False, eos_token_id=-1, **options)
+    assert_close(logits, want.logits[0].numpy(), reduction=1024)
+    assert_close(cache.step(model.params, token)[0], want.logits[1].numpy(), reduction=1024)
 
 
 def test_one_prompt_without_a_picture():

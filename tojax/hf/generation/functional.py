@@ -16,7 +16,14 @@ from tojax.hf import inputs
 from tojax.hf.generation import decode, renewal, runner, trust
 from tojax.hf.generation._generate import language_model
 from tojax.hf.generation.job import Job
-from tojax.hf.generation.request import PROMPT_ONLY, as_numpy, as_torch, request, unchanged
+from tojax.hf.generation.request import (
+    PROMPT_ONLY,
+    as_numpy,
+    as_torch,
+    request,
+    sees_ahead,
+    unchanged,
+)
 from tojax.model import Model
 from tojax.program import Program, program
 from tojax.trees import Static
@@ -85,6 +92,8 @@ class Cache:
                 why="a prompt is the beginning of a text",
                 do="call prefill of the empty cache that model.cache(length) returned",
             )
+        if mask is None and sees_ahead(self.source.module):
+            mask = jnp.ones(ids.shape, jnp.int32)
         given = inputs if mask is None else inputs | {"attention_mask": mask}
         given = {k: _array(v) for k, v in given.items()}
         ids = _array(ids)

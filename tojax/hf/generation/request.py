@@ -148,10 +148,22 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
     if kwargs.get("position_ids") is None and "position_ids" in takes:
         with unchanged(module):
             kwargs["position_ids"] = module._prepare_position_ids_for_generation(inputs, kwargs)
-    mask = kwargs.get("attention_mask")
-    if mask is not None and bool((mask == 1).all()):
+    mask, ahead = kwargs.get("attention_mask"), sees_ahead(module)
+    if ahead and not settings.use_cache and "token_type_ids" in kwargs:
+        raise Unsupported(
+            "the option use_cache=False together with token_type_ids",
+            why="new tokens have another type than the prompt's last one, which is repeated here",
+            do="leave use_cache=False out",
+        )
+    if mask is not None and bool((mask == 1).all()) and not ahead:
         kwargs["attention_mask"] = None
     return inputs
+
+
+def sees_ahead(module: Any) -> bool:
+    """Whether tokens see later ones of a prompt that is not padded (PaliGemma)."""
+    text = module.config.get_text_config(decoder=True)
+    return getattr(text, "use_bidirectional_attention", None) in (True, "all")
 
 
 @lru_cache

@@ -25,7 +25,14 @@ from transformers.integrations import sdpa_attention
 from tojax import trees
 from tojax.errors import DataDependent, SlowGeneration, Unsupported
 from tojax.hf.generation import cache as caches
-from tojax.hf.generation.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, unchanged
+from tojax.hf.generation.request import (
+    ALIGNED,
+    PLAIN,
+    PROMPT_ONLY,
+    TYPES,
+    sees_ahead,
+    unchanged,
+)
 from tojax.model import Model
 from tojax.torch.source import TorchSource
 from tojax.trees import Static
@@ -122,6 +129,9 @@ class Runner(torch.nn.Module):
         if length is not None:
             held = [k for k in ALL_CACHE_NAMES if k in given]
             given |= {k: caches.fit(given[k], length) for k in held}
+            if sees_ahead(self.module):  # forward's own masks, not those for static caches
+                for layer in caches.layers([given[k] for k in held]):
+                    layer.is_compileable = False
         return self.step(ids, given, None, keep, use_cache, first=True)
 
     def step(

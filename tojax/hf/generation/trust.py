@@ -18,7 +18,7 @@ from tojax.errors import DataDependent, ForwardFailed
 from tojax.hf.generation import decode as programs
 from tojax.hf.generation.decode import Plan, Unfit
 from tojax.hf.generation.literal import Literal
-from tojax.hf.generation.request import PROMPT_ONLY, TYPES
+from tojax.hf.generation.request import PROMPT_ONLY, TYPES, sees_ahead
 from tojax.hf.generation.speculate import both_ways
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
@@ -26,16 +26,16 @@ TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' 
 
 def plans(job: Any) -> Iterator[Plan]:
     """The plans that are right for this call, fastest first; none if only ``literal`` is."""
-    plan = job.plan
+    plan, ahead = job.plan, sees_ahead(job.model.source.module)
     if plan.cached:
         padded = replace(plan, padded=True)
         plain = not job.asked.encoder and not {*PROMPT_ONLY, *TYPES} & {*job.asked.given}
-        if plain and holds("padded", job, padded):
+        if plain and not ahead and holds("padded", job, padded):
             yield padded
         if holds("cached", job, plan):
             yield plan
     again = replace(plan, cached=False)
-    if holds("again", job, again):
+    if not ahead and holds("again", job, again):
         yield again
 
 
