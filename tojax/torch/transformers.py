@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tojax.errors import DataDependent
+from tojax.torch.tensor import JaxTensor, inner
 from tojax.torch.ways import undivided
 
 
@@ -30,8 +31,18 @@ def get_interface(original, self, implementation, default):
 
 
 def is_torchdynamo_compiling(original):
-    """Told so, a model inside another one ends the recording of the outer one's hidden states."""
+    """Told so, a model inside another one ends the recording of the outer one's hidden states, and
+    LongT5 and UDOP make no mask where they need one.
+    """
     return False
+
+
+def find_packed_sequence_indices(original, position_ids):
+    """Which text each position belongs to; None where positions are known to be of one text."""
+    packed = original(position_ids)
+    if packed is None or isinstance(inner(packed), JaxTensor) or bool(packed[:, -1].any()):
+        return packed
+    return None
 
 
 def mask_function(original, self, key):
@@ -73,7 +84,10 @@ def attention_function(original, self, implementation, default):
 REPLACED: list[tuple[str, str, str, Callable]] = [
     ("integrations.moe", "ExpertsInterface", "get_interface", get_interface),
     ("masking_utils", "AttentionMaskInterface", "__getitem__", mask_function),
+    ("masking_utils", "", "find_packed_sequence_indices", find_packed_sequence_indices),
     ("modeling_utils", "AttentionInterface", "get_interface", attention_function),
+    ("models.longt5.modeling_longt5", "", "is_torchdynamo_compiling", is_torchdynamo_compiling),
+    ("models.udop.modeling_udop", "", "is_torchdynamo_compiling", is_torchdynamo_compiling),
     ("utils.output_capturing", "", "is_torchdynamo_compiling", is_torchdynamo_compiling),
 ]
 

@@ -146,15 +146,17 @@ def test_pictures_and_videos(make):
     np.testing.assert_array_equal(tojax.generate(model, **arrays(other), **options), want)
 
 
-@pytest.mark.parametrize("rows", [slice(0, 1), slice(0, 2)])
-@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("rows, cached", [(1, True), (1, False), (2, True)])
 def test_prompts_without_padding_are_seen_as_a_whole(rows, cached):
     """PaliGemma's tokens see later ones only where no prompt of the batch is padded."""
     module, model, given = built(paligemma)
-    given = {k: v[rows] for k, v in given.items()}
+    given = {k: v[:rows] for k, v in given.items()}
     with torch.no_grad():
         want = module(**given).logits.numpy()
     assert_close(model(**arrays(given)).logits, want, reduction=1024)
+    if rows == 1:
+        given.pop("attention_mask")
+        assert_close(model(**arrays(given)).logits, want, reduction=1024)
     options = dict(max_new_tokens=4, do_sample=False, use_cache=cached, output_logits=True)
     options |= dict(return_dict_in_generate=True, eos_token_id=-1, pad_token_id=0)
     with warnings.catch_warnings():  # without a cache each length is a program
@@ -176,6 +178,23 @@ def test_a_loop_with_prompts_that_are_seen_as_a_whole():
     want = module.generate(ids, pixel_values=picture, do_sample=False, eos_token_id=-1, **options)
     assert_close(logits, want.logits[0].numpy(), reduction=1024)
     assert_close(cache.step(model.params, token)[0], want.logits[1].numpy(), reduction=1024)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.filterwarnings("ignore::tojax.errors.SlowGeneration")
+def test_a_picture_that_has_no_tokens(cached):
+    """GIT puts its pictures before the text: positions and masks are shorter than what is seen."""
+    torch.manual_seed(0)
+    vision = t.GitVisionConfig(**tiny.VISION).to_dict()
+    shape = {k: TEXT[k] for k in ("vocab_size", "hidden_size", "intermediate_size")}
+    config = t.GitConfig(vision_config=vision, **shape, num_hidden_layers=2, num_attention_heads=4)
+    module = t.GitForCausalLM(config).eval()
+    options = dict(max_new_tokens=4, do_sample=False, use_cache=cached, output_logits=True)
+    options |= dict(return_dict_in_generate=True, eos_token_id=-1, pad_token_id=0)
+    given = {"input_ids": tiny.ids(6, 1), "pixel_values": tiny.noise(1, 3, 32, 32)}
+    got = tojax.generate(tojax.from_torch(module), **arrays(given), **options)
+    for ours, theirs in zip(got.logits, module.generate(**given, **options).logits, strict=True):
+        assert_close(ours, theirs.numpy(), reduction=1024)
 
 
 def test_one_prompt_without_a_picture():

@@ -155,7 +155,8 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
             why="new tokens have another type than the prompt's last one, which is repeated here",
             do="leave use_cache=False out",
         )
-    if mask is not None and bool((mask == 1).all()) and not ahead:
+    # Without a mask and a cache, transformers takes positions for those of packed texts.
+    if mask is not None and bool((mask == 1).all()) and settings.use_cache and not ahead:
         kwargs["attention_mask"] = None
     return inputs
 
