@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from transformers import LongT5Config, LongT5ForConditionalGeneration
 
 import tojax
 from tests.hf import tiny
@@ -74,3 +75,15 @@ def test_caches_come_back_and_go_in():
     second = model(ids[:, 6:], past_key_values=first.past_key_values, use_cache=True)
     whole = module(torch.from_numpy(ids), use_cache=False).logits
     assert_close(np.concatenate([first.logits, second.logits], 1), whole.detach(), rtol=VALUES)
+
+
+def test_a_mask_that_torch_makes_of_none():
+    """LongT5 makes it outside of torch.compile alone, and reads it."""
+    torch.manual_seed(0)
+    shape = dict(vocab_size=60, d_model=16, d_kv=4, d_ff=24, num_layers=1, num_heads=4)
+    config = LongT5Config(**shape, local_radius=3, use_cache=False)
+    module = LongT5ForConditionalGeneration(config).eval()
+    ids = np.array([[3, 4, 5, 6, 7, 8, 9]])
+    want = module(input_ids=torch.tensor(ids), decoder_input_ids=torch.tensor(ids)).logits
+    got = tojax.from_torch(module)(input_ids=ids, decoder_input_ids=ids).logits
+    assert_close(got, want.detach().numpy(), rtol=VALUES)
