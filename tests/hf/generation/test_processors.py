@@ -1,6 +1,7 @@
 """Every logits processor gives the scores that transformers' own gives, on a padded buffer."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -9,6 +10,7 @@ from transformers.generation import logits_process as theirs
 
 from tests.hf import tiny
 from tojax.hf.generation import processors
+from tojax.hf.generation.decode import likeliest
 
 LENGTH, TOTAL, VOCABULARY = 12, 24, 96
 ENDS = torch.tensor([2, 7])
@@ -105,3 +107,12 @@ def test_equal_settings_are_one_program():
     assert jax.tree.structure(forms[0]) == jax.tree.structure(forms[1])
     other = processors.chain([theirs.TopKLogitsWarper(6)], 2, None)
     assert jax.tree.structure(other) != jax.tree.structure(forms[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_likeliest_token_is_the_first_of_equals(dtype):
+    """Ties, infinities and NaN as in ``argmax``."""
+    rows = np.random.default_rng(0).integers(0, 5, (6, 40)).astype(np.float32)
+    rows[1], rows[2, 7], rows[3, 9], rows[4, 11:13] = -np.inf, np.inf, -np.inf, np.nan
+    scores = jnp.asarray(rows, dtype)
+    np.testing.assert_array_equal(jax.jit(likeliest)(scores), np.argmax(scores, -1))

@@ -241,13 +241,25 @@ def choose(plan: Plan, picker: Picker, carry, logits):
         carry = carry | {"rng": rng}
         token = jax.random.categorical(key, scores, -1)
     else:
-        token = scores.argmax(-1)
+        token = likeliest(scores)
     token = jnp.where(idle(carry, picker), picker.pad, token).astype(ids.dtype)
     ids = jax.lax.dynamic_update_slice_in_dim(ids, token[:, None], at, 1)
     done = carry["done"] | (token[:, None] == picker.ends).any(1)
     for stop in picker.stops:
         done = done | stop(ids, at + 1)
     return keep(carry, scores, logits) | {"ids": ids, "at": at + 1, "done": done}
+
+
+def likeliest(scores):
+    """The first of the largest, or a NaN, of each row: ``scores.argmax(-1)``.
+
+    XLA:CPU's argmax looks at one number at a time. A maximum and the first place that holds it are
+    two passes of whole vectors, a fifth of its time over 32,000 tokens.
+    """
+    high = scores.max(-1, keepdims=True)
+    place = jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
+    first = (scores == high) | (scores != scores)
+    return jnp.where(first, place, scores.shape[-1] - 1).min(-1)
 
 
 def idle(carry, picker: Picker):
