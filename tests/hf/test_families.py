@@ -5,11 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from transformers import LongT5Config, LongT5ForConditionalGeneration
+from transformers import (
+    BartConfig,
+    BartForSequenceClassification,
+    LongT5Config,
+    LongT5ForConditionalGeneration,
+)
 
 import tojax
 from tests.hf import tiny
 from tests.tolerance import assert_close
+from tojax.errors import UncheckedValues
 
 VALUES, GRADIENTS = 1e-4, 1e-3  # relative to the largest value of each array
 
@@ -87,3 +93,22 @@ def test_a_mask_that_torch_makes_of_none():
     want = module(input_ids=torch.tensor(ids), decoder_input_ids=torch.tensor(ids)).logits
     got = tojax.from_torch(module)(input_ids=ids, decoder_input_ids=ids).logits
     assert_close(got, want.detach().numpy(), rtol=VALUES)
+
+
+def test_a_head_that_reads_the_last_end_token():
+    """BART's, whose checks of the tokens are left out where they are traced."""
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=60, d_model=16, encoder_layers=1, decoder_layers=1, num_labels=3)
+    heads = dict(encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=32)
+    config = BartConfig(**sizes, **heads, encoder_ffn_dim=24, decoder_ffn_dim=24)
+    module = BartForSequenceClassification(config).eval()
+    ids = np.array([[0, 5, 6, 7, 2, 2], [0, 8, 2, 9, 4, 2]])
+    labels = np.array([1, 2])
+    want = module(torch.tensor(ids), labels=torch.tensor(labels))
+    model = tojax.from_torch(module)
+    with pytest.warns(UncheckedValues):
+        got = jax.jit(lambda p, **x: model.apply(p, **x))(
+            model.params, input_ids=ids, labels=labels
+        )
+    assert_close(got.logits, want.logits.detach(), rtol=VALUES)
+    assert_close(got.loss, want.loss.detach(), rtol=VALUES)

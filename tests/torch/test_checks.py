@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from transformers.utils import torch_compilable_check
 
 import tojax
 from tests.tolerance import assert_close
@@ -41,10 +42,34 @@ def by_torch(x):
     return x * 2
 
 
-CHECKS = [asserted, of_two, of_each, raised, by_torch]
+def of_numbers(x):
+    assert x.min().item() > 0 and x.sum().item() / 2 > 0, "not positive"
+    return x * 2
 
 
-@pytest.mark.parametrize("function", CHECKS, ids=lambda f: f.__name__)
+def of_lengths(x):
+    if x.ndim > 1 or len(torch.unique(x > 0)) != 1:
+        raise AssertionError("not alike")
+    rows = x[x > 0]
+    if rows.shape[0] // 3 < 1:
+        raise AssertionError("not positive")
+    return x * 2
+
+
+def by_transformers(x):
+    torch_compilable_check(
+        torch.unique_consecutive(x > 0).numel() == 1,
+        "not positive",
+    )
+    rows = x[x > 0]
+    torch_compilable_check(rows.shape[0] // 3 >= 1, "not positive")
+    return x * 2
+
+
+CHECKS = [asserted, of_two, of_each, raised, by_torch, of_numbers, of_lengths]
+
+
+@pytest.mark.parametrize("function", [*CHECKS, by_transformers], ids=lambda f: f.__name__)
 def test_they_are_left_out_where_no_value_is_known(function):
     model = tojax.from_torch(function)
     with pytest.warns(UncheckedValues, match="not in the compiled program") as told:
@@ -60,6 +85,13 @@ def test_they_are_made_outside_jit(function):
     np.testing.assert_array_equal(model.apply({}, X), 2 * X)
     with pytest.raises(Exception, match="not positive"):
         model.apply({}, -X)
+
+
+def test_those_of_transformers_are_made_outside_jit():
+    model = tojax.from_torch(by_transformers)
+    np.testing.assert_array_equal(model.apply({}, X), 2 * X)
+    with pytest.raises(RuntimeError, match="Expected cond to be True"):
+        model.apply({}, X - 2)
 
 
 def chosen(x):

@@ -178,6 +178,82 @@ def test_batches():
     assert_close(got, torch.stack([X[X > 0].mean(), -X[X < 0].mean()]), reduction=24)
 
 
+SPOKEN = torch.tensor([[3, 1, -100, -100], [2, 2, 4, -100], [1, -100, 3, 3]])
+
+
+def of_speech(x, texts, extra=0, **options):
+    """CTC as transformers' models compute it."""
+    said = texts >= 0
+    each = torch.full((len(x),), x.shape[1])
+    logits = x.log_softmax(-1).transpose(0, 1)
+    return F.ctc_loss(logits, texts.masked_select(said), each, said.sum(-1) + extra, **options)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_texts_one_behind_the_other(reduction):
+    x, cotangent = torch.randn(3, 9, 5, requires_grad=True), torch.tensor([1.0, 2.0, -1.0])
+    want = of_speech(x, SPOKEN, reduction=reduction)
+    (want * cotangent).sum().backward()
+    loss = lambda x, texts, **other: tojax.from_torch(of_speech).apply({}, x, texts, **other)
+    scaled = lambda *xs: (loss(*xs, reduction=reduction) * cotangent.numpy()).sum()
+    got = jax.jit(lambda *xs: loss(*xs, reduction=reduction))(x.detach().numpy(), SPOKEN.numpy())
+    assert_close(got, want.detach(), reduction=64)
+    grad = jax.jit(jax.grad(scaled))(x.detach().numpy(), SPOKEN.numpy())
+    assert_close(grad, x.grad, reduction=64, scale=1.0)
+    wrong = jax.jit(lambda *xs: loss(*xs, extra=1))(x.detach().numpy(), SPOKEN.numpy())
+    assert np.isnan(wrong)
+
+
+ENDS = torch.tensor([[1, 0, 0, 1, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1]], dtype=torch.bool)
+TEXTS = torch.randn(3, 5, 4)
+
+
+def of_each_text(place):
+    """The row at a place among those that are chosen of each text."""
+    return lambda x, ends: torch.tanh(x[ends, :]).view(len(x), -1, x.size(-1))[:, place, :]
+
+
+@pytest.mark.parametrize("place", [0, 1, -1, -2])
+def test_rows_of_each_element(place):
+    function, cotangent = of_each_text(place), torch.randn(3, 4)
+    x = TEXTS.clone().requires_grad_()
+    want = function(x, ENDS)
+    want.backward(cotangent)
+    model = tojax.from_torch(function)
+    got, back = jax.vjp(jax.jit(lambda x: model.apply({}, x, ENDS.numpy())), TEXTS.numpy())
+    assert_close(got, want.detach())
+    assert_close(back(cotangent.numpy())[0], x.grad)
+    traced = jax.jit(lambda x, ends: model.apply({}, x, ends))
+    assert_close(traced(TEXTS.numpy(), ENDS.numpy()), want.detach())
+
+
+@pytest.mark.parametrize("chosen", [ENDS[:, :4], ENDS.new_zeros(3, 5)], ids=["unlike", "none"])
+def test_rows_of_each_element_that_differ_are_no_numbers(chosen):
+    texts = TEXTS[:, : chosen.shape[1]].numpy()
+    traced = jax.jit(lambda x, ends: tojax.from_torch(of_each_text(-1)).apply({}, x, ends))
+    assert np.isnan(traced(texts, chosen.numpy())).all()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum(1),
+        lambda x: x[0],
+        lambda x: x[:, :2],
+        lambda x: x[:, -1, 0],
+        lambda x: x + 1,
+        lambda x: x * len(x),
+        lambda x: F.relu(x),
+        lambda x: torch.zeros(x.shape),
+    ],
+)
+def test_what_shows_how_many_rows_each_element_has(function):
+    whole = lambda x, ends: function(x[ends].view(3, -1, 4))
+    with pytest.raises(DataDependent, match="x\\[mask\\]"):
+        model = tojax.from_torch(whole)
+        jax.jit(lambda x, ends: model.apply({}, x, ends))(TEXTS.numpy(), ENDS.numpy())
+
+
 def other_mask_after_a_write(x):
     mask = x > 0
     rows = x[mask]

@@ -9,7 +9,6 @@ it does in torch.
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
 import jax
@@ -19,7 +18,6 @@ from torch._functorch.autograd_function import custom_function_call
 from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
-from tojax.errors import UncheckedValues
 from tojax.torch import autocast, blame, checks, guards, in_place, masked, nested, ragged
 from tojax.torch.control import higher_order
 from tojax.torch.detached import DETACH, Detached, functional
@@ -109,13 +107,14 @@ class ConstantsMode(TorchFunctionMode):
         with self:
             return masked.serve(func, args, kwargs, some)
 
-    def answer(self, func, condition, frame) -> bool | None:
+    def answer(self, func, condition, frame) -> bool | checks.Compared | None:
         """What a traced condition is taken for: where it matters, for this run of the code."""
-        if func is torch.Tensor.__bool__:
-            passing = checks.passing_at(frame)
-            if passing is not None:
-                warnings.warn(checks.LEFT_OUT, UncheckedValues, stacklevel=3)
-                return passing
+        asked = func is torch.Tensor.__bool__
+        passing = checks.passing_at(frame) if asked else checks.compared_at(frame)
+        if passing is not None:
+            checks.left_out(3)
+            return passing
+        if asked:
             self.guard = guards.guard_at(frame, condition)
             if self.guard is not None:
                 return self.guard.entered

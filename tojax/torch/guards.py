@@ -17,6 +17,7 @@ from types import CodeType, FrameType
 
 import torch
 
+CHECKS = {"torch_compilable_check"}  # transformers' name for an assertion
 CLAMPS = {torch.clamp, torch.Tensor.clamp, torch.clip, torch.Tensor.clip}
 
 
@@ -51,9 +52,18 @@ def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
         return None
     line -= max(first, 1) - 1
     caught = [y for x in ast.walk(tree) if isinstance(x, ast.Try) for y in ast.walk(x)]
-    tests = [x for x in ast.walk(tree) if isinstance(x, (ast.If, ast.Assert)) and x not in caught]
+    every = (_assertion(x) for x in ast.walk(tree) if x not in caught)
+    tests = [x for x in every if isinstance(x, (ast.If, ast.Assert))]
     found = [x for x in tests if x.lineno <= line <= (x.test.end_lineno or x.lineno)]
     return found[-1] if found else None
+
+
+def _assertion(node: ast.AST) -> ast.AST:
+    """A call that checks what it is given, as the ``assert`` that it stands for."""
+    match node:
+        case ast.Expr(ast.Call(func=ast.Name(id=name), args=[test, *_])) if name in CHECKS:
+            return ast.copy_location(ast.Assert(test), node)
+    return node
 
 
 def _entered(code: CodeType, line: int) -> bool | None:

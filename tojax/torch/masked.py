@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ import torch
 from torch.overrides import handle_torch_function
 from torch.utils._pytree import tree_map
 
+from tojax.torch import checks
 from tojax.torch.indexing import GET, SET
 from tojax.torch.ragged import held_in
 from tojax.torch.tensor import inner, value_of
@@ -85,6 +87,9 @@ class Masked:
         function = None if name.startswith("__") else getattr(torch.Tensor, name)
         if function is None:
             raise AttributeError(name)
+        if name == "shape" and (rows := checks.compared_at(sys._getframe(1))):
+            checks.left_out(2)
+            return (rows, *self.rows.shape[1:])
         if not callable(function):  # shape, T, data
             self.refuse(name)
         return partial(handle_torch_function, function, (self,), self)
@@ -103,6 +108,35 @@ for _name in {x for x in ELEMENTWISE if x[0] == "_"} | WRITES:
     setattr(Masked, _name, _operator(_name))
 for _name in ("__getitem__", "__setitem__", "__matmul__"):
     setattr(Masked, _name, _operator(_name))
+
+
+class Grouped(Masked):
+    """``x[mask].view(len(x), -1, width)``: ``rows`` [batch, length, ...] of which the ``chosen``
+    [batch, length] count, as many of each element of the batch.
+
+    How many that is only the program knows, but not which is the last of each, ``[:, -1]``.
+    Elements with different numbers of rows, or too few, give NaN: a compiled program cannot raise.
+    """
+
+    def beside(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``chosen`` in a shape that broadcasts with rows."""
+        return self.chosen.reshape(*self.chosen.shape, *[1] * (tensor.dim() - 2))
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        batch, place, *rest = index if isinstance(index, tuple) and index[1:] else (index, None)
+        whole = all(isinstance(x, slice) and x == slice(None) for x in (batch, *rest))
+        if not whole or type(place) is not int or not self.rows.is_floating_point():
+            self.refuse("this index")
+        return self.at(place)
+
+    def at(self, place: int) -> torch.Tensor:
+        """[batch, ...]: the chosen row at this place of each element, from behind if negative."""
+        counts, before = self.chosen.sum(1), self.chosen.cumsum(1) - 1
+        wanted = counts[:, None] + place if place < 0 else place
+        here = self.chosen & (before == wanted)
+        found = self.rows[torch.arange(len(here)), here.int().argmax(1)]
+        alike = (counts == counts[0]) & (counts > (~place if place < 0 else place))
+        return found.masked_fill(~alike.all(), float("nan"))
 
 
 def leading(index: Any) -> torch.Tensor | None:
@@ -125,11 +159,13 @@ def array(mask: torch.Tensor) -> Any:
 
 def concerns(args: tuple, kwargs: dict[str, Any]) -> Masked | None:
     """The first one among a call's arguments."""
-    return next((x for x in held_in((*args, *kwargs.values())) if type(x) is Masked), None)
+    return next((x for x in held_in((*args, *kwargs.values())) if isinstance(x, Masked)), None)
 
 
 def serve(func, args, kwargs, one: Masked) -> Any:
     """A call that concerns ``one``."""
+    if type(one) is Grouped:
+        one.refuse(func)
     name = func.__name__
     asks = name in ASKS or (name == "size" and args[1:] and args[1] % one.ndim)
     if asks and args[0] is one:
@@ -265,6 +301,22 @@ def loss(func, args, kwargs, one: Masked) -> Any:
     return out if reduction == "none" else one.refuse(func)
 
 
+def ctc(func, args, kwargs, one: Masked) -> torch.Tensor:
+    """``ctc_loss`` of texts one behind the other, ``labels[labels >= 0]``, as of rows of their own;
+    NaN for lengths that are not those of the texts, which torch refuses.
+    """
+    given = inspect.signature(func).bind(*args, **kwargs).arguments
+    lengths, shape = given["target_lengths"], one.mask.shape
+    texts = given["targets"] is one and one.ndim == 1 and len(shape) == 2
+    if not texts or not isinstance(lengths, torch.Tensor):
+        one.refuse(func)
+    flat = one.rows[(~one.chosen).int().argsort(stable=True)]
+    place = (lengths.cumsum(0) - lengths)[:, None] + torch.arange(shape[1])
+    given["targets"] = flat[place.clamp(max=len(flat) - 1)]
+    fits = (lengths <= shape[1]).all() & (lengths.sum() == one.chosen.sum())
+    return func(**given).masked_fill(~fits, float("nan"))
+
+
 def part(func, args, kwargs, one: Masked) -> Any:
     """``t[:, ...]``, other dimensions than that of the rows."""
     index = args[1] if isinstance(args[1], tuple) else (args[1],)
@@ -301,8 +353,12 @@ def joined(func, args, kwargs, one: Masked) -> Any:
 
 
 def reshaped(func, args, kwargs, one: Masked) -> Any:
-    """``view(-1, ...)`` where the rows stay what they are."""
+    """``view(-1, ...)`` where the rows stay what they are, and ``view(batch, -1, ...)``."""
     shape = args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:]
+    batch, width = one.mask.shape, one.rows.shape[1:]
+    if len(batch) == 2 and not kwargs and tuple(shape) == (batch[0], -1, *width):
+        rows, chosen = one.rows.reshape(*batch, *width), one.chosen.reshape(batch)
+        return Grouped(rows, chosen, one.mask, one.error)
     sizes = all(isinstance(x, int) for x in shape) and tuple(shape[:1]) == (-1,)
     if not sizes or math.prod(shape[1:]) != math.prod(one.rows.shape[1:]) or kwargs:
         one.refuse(func)
@@ -315,6 +371,7 @@ SERVED: list[tuple[Any, Callable]] = [
     (ALONG, along),
     (LAYERS, layer),
     (LOSSES, loss),
+    ({"ctc_loss"}, ctc),
     ({"cat", "concat", "stack"}, joined),
     ({"view", "reshape"}, reshaped),
 ]
