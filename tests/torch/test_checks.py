@@ -123,7 +123,19 @@ def caught(x):
     return x
 
 
-UNCLEAR = [chosen, compared, mixed, of_opposites]
+def of_numbers_by_a_function(x):
+    assert max(x.sum().item(), 2) > 1
+    return x
+
+
+def of_whole_shapes(x):
+    rows = x[x > 0]
+    if rows.shape != x.shape:
+        raise ValueError("not positive")
+    return x
+
+
+UNCLEAR = [chosen, compared, mixed, of_opposites, of_numbers_by_a_function, of_whole_shapes]
 
 
 @pytest.mark.parametrize("function", UNCLEAR, ids=lambda f: f.__name__)

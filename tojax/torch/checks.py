@@ -25,8 +25,6 @@ LEFT_OUT = (
     "model.apply outside jax.jit makes it"
 )
 NUMBERS = {"bool", "int", "float"}  # what they return is a number, and may be compared
-
-
 COMPARISONS = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -79,7 +77,9 @@ def compared_at(frame: FrameType | None) -> Compared | None:
     conditions = [x for x, _ in _conditions(check.test, True)]
     inner = [y for x in conditions for side in ast.iter_child_nodes(x) for y in ast.walk(side)]
     alone = all(isinstance(x, ast.Compare) for x in conditions)
-    return Compared(passing) if alone and not any(map(_decides, inner)) else None
+    shapes = {x for x in inner if isinstance(x, ast.Attribute) and x.attr == "shape"}
+    whole = shapes - {x.value for x in inner if isinstance(x, ast.Subscript)}
+    return None if whole or not alone or any(map(_decides, inner)) else Compared(passing)
 
 
 def alike_at(frame: FrameType | None) -> bool:
