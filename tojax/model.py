@@ -348,12 +348,13 @@ def _decidable(asked: set[str], names, leaves) -> bool:
 
 
 def _warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    anew = getattr(written, "anew", ())  # the next call does not miss them
-    if lost := [name for name in written if name in state and name not in anew]:
+    missed = getattr(written, "missed", state)
+    if lost := [name for name in written if name in missed]:
         shown = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
         warnings.warn(
             f"the forward pass wrote to {shown}, and the new values are dropped: "
-            "call model.apply(params, ..., mutable=True) to get them, or use model.eval()",
+            "call model.apply(params, ..., mutable=True) to get them, or use model.eval() if only "
+            "training writes there",
             StateDropped,
             stacklevel=3,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import jax
@@ -47,17 +47,17 @@ def is_setting(x: Any) -> bool:
 
 
 class Written(dict[str, jax.Array]):
-    """What a forward pass wrote to the state by name; ``anew`` are the names of those entries whose
-    old values it did not look at.
+    """What a forward pass wrote to the state by name; ``missed`` are the names of those entries
+    whose old values it looked at, so that a call without the new ones is another one.
 
     Example:
-      >>> Written({"mean": 1.0}, {"mean"}).anew
+      >>> Written({"mean": 1.0, "last": 2.0}, {"mean"}).missed
       {'mean'}
     """
 
-    def __init__(self, written: Mapping[str, Any], anew: Collection[str] = ()):
+    def __init__(self, written: Mapping[str, Any], missed: Set[str]):
         super().__init__(written)
-        self.anew = anew
+        self.missed = missed
 
 
 class Static:

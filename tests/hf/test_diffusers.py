@@ -102,3 +102,46 @@ def test_denoising_is_one_loop(kind):
     jaxpr = str(jax.make_jaxpr(denoise)(model.params, began, context.numpy()))
     assert jaxpr.count("scan[") + jaxpr.count("while[") == 1
     assert ("cond[" in jaxpr) == (kind != PLAIN)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' own
+@pytest.mark.parametrize("kind", further("DPMSolverMultistepScheduler", "EulerDiscreteScheduler"))
+def test_schedulers_as_they_are_keep_their_state_in_the_loop(kind):
+    """The loop carries it, after two steps in which DPM-Solver++ gets its earlier outputs."""
+    torch.manual_seed(0)
+    module, steps = unet().eval(), 8
+    start, context = noise(*SIZE), noise(2, 5, 16)
+
+    def prepared():
+        scheduler = getattr(diffusers, kind)()
+        scheduler.set_timesteps(steps)
+        scheduler.set_begin_index(0)
+        return scheduler
+
+    def stepping(scheduler):
+        def step(sample, i, context):
+            time = scheduler.timesteps[i]
+            out = module(scheduler.scale_model_input(sample, time), time, context).sample
+            return scheduler.step(out, time, sample).prev_sample
+
+        return step
+
+    by_torch, sample = stepping(prepared()), start
+    with torch.no_grad():
+        for i in range(steps):
+            sample = by_torch(sample, i, context)
+
+    scheduler = prepared()
+    model = tojax.from_torch(stepping(scheduler))
+
+    @jax.jit
+    def denoise(params, sample, context):
+        step = lambda i, carry: model.apply(
+            params, carry[0], i, context, state=carry[1], mutable=True
+        )
+        return jax.lax.fori_loop(2, steps, step, step(1, step(0, (sample, model.state))))
+
+    got, state = denoise(model.params, jnp.asarray(start.numpy()), context.numpy())
+    np.testing.assert_allclose(got, sample, rtol=1e-3, atol=1e-4 * float(sample.abs().max()))
+    assert int(state["scheduler._step_index"]) == steps
+    assert scheduler.step_index is None

@@ -112,3 +112,12 @@ def test_a_head_that_reads_the_last_end_token():
         )
     assert_close(got.logits, want.logits.detach(), rtol=VALUES)
     assert_close(got.loss, want.loss.detach(), rtol=VALUES)
+
+
+def test_hidden_states_of_a_model_that_torch_never_ran():
+    """transformers installs hooks for them in the first call, which are gone after each trace."""
+    model = tojax.from_pretrained("examples/tiny-llama")
+    ids = np.array([[4, 5, 7]])
+    runs = [model.apply(model.params, ids, output_hidden_states=True) for _ in range(3)]
+    counts = {len(run.hidden_states) for run in runs}
+    assert counts == {model.to_torch().config.num_hidden_layers + 1}

@@ -121,5 +121,5 @@ def test_attributes_turn_from_numbers_to_arrays_and_back():
         assert float(state["largest"]) == float(module.largest) if state else module.largest == 0
     model = tojax.from_torch(Longest(None))
     out, state = model.apply({}, X, mutable=True)
-    with pytest.raises(Unsupported, match="NoneType in the place of the tensor largest"):
+    with pytest.raises(Unsupported, match="None in the place of the tensor largest"):
         model.apply({}, X, start=True, state=state, mutable=True)

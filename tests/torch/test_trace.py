@@ -282,7 +282,13 @@ def test_tensors_from_outside_may_be_written_to():
         outside.add_(x)
         return outside * 2 + y
 
-    assert_close(tojax.from_torch(function)(X), 3 * X)
+    model = tojax.from_torch(function)
+    with pytest.warns(tojax.errors.StateDropped, match="outside"):
+        assert_close(model(X), 3 * X)
+    _, state = model.apply({}, X, mutable=True)
+    out, state = model.apply({}, X, state=state, mutable=True)
+    assert_close(out, 5 * X)
+    assert_close(state["outside"], 2 * X)
     assert float(outside.abs().max()) == 0
 
 

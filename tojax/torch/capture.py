@@ -5,21 +5,32 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 
 class Function(torch.nn.Module):
-    """A function of tensors; the modules that it uses are its children."""
+    """A function of tensors; the modules that it uses are its children. ``captured`` is what else
+    it refers to: by name, what holds it and the key.
+    """
 
     def __init__(self, function: Callable):
         super().__init__()
         self.function = function
         self.name = getattr(function, "__qualname__", type(function).__name__)
-        for name, module in modules_of(function).items():
-            self.add_module(name, module)
+        self.captured: dict[str, tuple[Any, Any]] = {}
+        known = dict(vars(torch.nn.Module) | vars(self))
+        for key, (holder, place) in captured(function):
+            value, name = holder[place], key
+            while known.setdefault(name, value) is not value:  # another one of the same name
+                name += "_"
+            if isinstance(value, torch.nn.Module):
+                self.add_module(name, value)
+            else:
+                self.captured[name] = holder, place
         self.forward = function
         self.train(any(m.training for m in self.children()))
 
@@ -43,18 +54,40 @@ def as_module(function: Callable) -> torch.nn.Module:
     return Function(function)
 
 
-def modules_of(function: Callable) -> dict[str, torch.nn.Module]:
-    """The modules that a function is bound to, closes over, reads as globals or holds as partial
-    arguments.
+class Cells:
+    """The variables of the functions around a function."""
+
+    def __init__(self, function: types.FunctionType):
+        self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.cells[name].cell_contents
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.cells[name].cell_contents = value
+
+
+def captured(function: Any, seen: frozenset = frozenset()) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """(name, (what holds it, key)) of what a function is bound to, closes over, reads as globals
+    or holds as partial arguments, and of what functions of its own module refer to that it calls.
     """
-    found: dict[str, object] = {}
     while isinstance(function, functools.partial):
-        found |= {f"arg{i}": a for i, a in enumerate(function.args)} | dict(function.keywords)
+        yield from _held({f"arg{i}": a for i, a in enumerate(function.args)})
+        yield from _held(function.keywords)
         function = function.func
     if inspect.ismethod(function):
-        found["self"] = function.__self__
+        yield from _held({"self": function.__self__})
         function = function.__func__
-    if inspect.isfunction(function):
-        seen = inspect.getclosurevars(function)
-        found |= dict(seen.nonlocals) | dict(seen.globals)
-    return {k: v for k, v in found.items() if isinstance(v, torch.nn.Module)}
+    if not inspect.isfunction(function) or function in seen:
+        return
+    read = inspect.getclosurevars(function)
+    cells, seen = Cells(function), seen | {function}
+    for holder, names in ((cells, read.nonlocals), (function.__globals__, read.globals)):
+        for name, value in names.items():
+            yield name, (holder, name)
+            if getattr(value, "__module__", None) == function.__module__:
+                yield from captured(value, seen)
+
+
+def _held(values: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    return ((name, (values, name)) for name in values)

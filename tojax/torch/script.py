@@ -39,20 +39,37 @@ def attributes(module: torch.nn.Module) -> dict[str, Any]:
     return {n: v for n, v in held.items() if n not in module._buffers and holds(v)}
 
 
+def named(module: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
+    """(submodule, attribute) of all such attributes by name."""
+    return {
+        f"{path}.{attribute}" if path else attribute: (child, attribute)
+        for path, child in module.named_modules()
+        for attribute in attributes(child)
+    }
+
+
 @contextlib.contextmanager
-def filled(modules: list[torch.nn.Module], tensors: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """Attributes that hold weights, given by their ``id``, hold those of the trace for a while."""
-    before = [(m, name, value) for m in modules for name, value in attributes(m).items()]
-    for module, name, value in before:
-        module._c.setattr(name, tree_map(lambda x: tensors.get(id(x), x), value))
+def filled(
+    module: torch.nn.Module,
+    weights: Mapping[int, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor],
+) -> Iterator[None]:
+    """Attributes that hold weights, given by their ``id``, hold those of the trace for a while, and
+    those of these names these tensors.
+    """
+    places = named(module)
+    before = [(child, name, child._c.getattr(name)) for child, name in places.values()]
+    for place, (child, name, value) in zip(places, before):
+        now = tree_map(lambda x: weights.get(id(x), x), value)
+        child._c.setattr(name, tensors.get(place, now))
     try:
         yield
     finally:
-        for module, name, value in before:
-            module._c.setattr(name, value)
+        for child, name, value in before:
+            child._c.setattr(name, value)
 
 
-def restore(held: Any, before: dict[str, Any]) -> None:
+def restore(held: Any, before: Mapping[Any, Any]) -> None:
     """Gives a module's dict its former content; TorchScript's have the same keys for ever."""
     if isinstance(held, dict):
         held.clear()

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import torch
 
-from tojax.errors import Unsupported, WrongArguments
+from tojax import trees
+from tojax.errors import WrongArguments
 from tojax.torch import script
 from tojax.torch.dtypes import to_jax
+from tojax.torch.held import Held
 from tojax.torch.tensor import JaxTensor, inner, value_of
-from tojax.torch.trace import array_of, lift
+from tojax.torch.trace import array_of
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Slots:
     @contextlib.contextmanager
     def filled(
         self, tensors: Mapping[str, torch.Tensor], training: tuple[bool, ...]
-    ) -> Iterator[Callable]:
+    ) -> Iterator[Callable[[], trees.Written]]:
         """The module with ``tensors`` in place of its own. Yields a function that tells what
         forward wrote.
 
@@ -93,49 +94,38 @@ class Slots:
         """
         modules = list(self.module.modules())
         before = [(m, dict(m.__dict__), dict(m._parameters), dict(m._buffers)) for m in modules]
+        hooks = [(hook, hook.copy()) for m in modules for hook in _hooks(m)]
         modes = script.modes(self.module)
-        containers = _containers(modules)
         try:
             for held, attribute, name in self.places:
                 held[attribute] = tensors[name]
             script.set_modes(self.module, training)
-            attributes = self._fill_attributes(tensors)
             start = {k: value_of(inner(t)) for k, t in tensors.items()}
-            with script.filled(modules, {id(t): tensors[k] for k, t in self.tensors.items()}):
-                yield lambda: self._written(start, attributes)
+            weights = {id(t): tensors[k] for k, t in self.tensors.items()}
+            given = {k: t for k, t in tensors.items() if k not in self.tensors}
+            kept = {k: t for k, t in given.items() if k not in script.named(self.module)}
+            with (
+                script.filled(self.module, weights, given),
+                self.held.filled(kept, weights) as after,
+            ):
+                yield lambda: trees.Written(self._written(start) | (rest := after()), rest.missed)
         finally:
             script.set_modes(self.module, modes)
             for module, attributes_before, parameters, buffers in before:
                 for now, then in ((module._parameters, parameters), (module._buffers, buffers)):
                     script.restore(now, then)
                 script.restore(module.__dict__, attributes_before)
-            for container, then in containers:
-                container.clear()
-                container.update(then) if isinstance(container, dict) else container.extend(then)
+            for now, then in hooks:
+                if now.keys() != then.keys():
+                    script.restore(now, then)
 
-    def number(self, name: str) -> float | None:
-        """A plain number that a module keeps under this name."""
-        value = self._attribute(name)
-        return value if isinstance(value, (int, float)) else None
+    @property
+    def held(self) -> Held:
+        """What the module keeps besides."""
+        return Held(self.module, {(id(held), attribute) for held, attribute, _ in self.places})
 
-    def _attribute(self, name: str) -> Any:
-        path, _, attribute = name.rpartition(".")
-        return getattr(self.module.get_submodule(path), attribute, None)
-
-    def _fill_attributes(self, tensors) -> dict[str, torch.Tensor]:
-        """Plain tensor attributes become constants of the trace that forward may write to."""
-        found = {}
-        for path, module in self.module.named_modules():
-            for attribute, value in list(module.__dict__.items()):
-                name = f"{path}.{attribute}" if path else attribute
-                if name in tensors:
-                    module.__dict__[attribute] = tensors[name]
-                elif isinstance(value, torch.Tensor) and not torch._is_functional_tensor(value):
-                    module.__dict__[attribute] = found[name] = lift(value.detach())
-        return {k: inner(v) for k, v in found.items()}
-
-    def _written(self, start: dict[str, Any], attributes: dict[str, Any]) -> dict[str, jax.Array]:
-        """The arrays of what forward wrote: buffers, and tensors that it keeps as attributes."""
+    def _written(self, start: dict[str, Any]) -> dict[str, jax.Array]:
+        """The arrays of the parameters and buffers that forward wrote."""
         written, seen = {}, set()
         for held, attribute, name in self.places:
             # TorchScript's dicts have no get()
@@ -144,44 +134,20 @@ class Slots:
                 seen.add(name)
                 if value_of(inner(value)) is not start.get(name):
                     written[name] = array_of(value).astype(_dtype(start[name]))
-        for path, module in self.module.named_modules():
-            values = {**module.__dict__, **module._buffers, **script.attributes(module)}
-            for attribute, value in values.items():
-                name = f"{path}.{attribute}" if path else attribute
-                if name in self.tensors or not isinstance(value, torch.Tensor):
-                    continue
-                now = inner(value)
-                same = attributes.get(name)
-                known = now is same or (name in start and value_of(now) is start[name])
-                if not known and (name in attributes or isinstance(now, JaxTensor)):
-                    written[name] = array_of(now)
-        return written | self._replaced(start)
+        for name, (module, attribute) in script.named(self.module).items():
+            value = module._c.getattr(attribute)
+            if name not in self.tensors and isinstance(value, torch.Tensor):
+                tensor = inner(value)
+                if isinstance(tensor, JaxTensor) and tensor.array is not start.get(name):
+                    written[name] = tensor.array
+        return written
 
-    def _replaced(self, start: dict[str, Any]) -> dict[str, jax.Array]:
-        """Plain numbers that forward put in the place of tensors that it kept before."""
-        found = {}
-        for name in start.keys() - self.tensors.keys():
-            value = self._attribute(name)
-            if isinstance(value, torch.Tensor):
-                continue
-            if not isinstance(value, (int, float)):
-                raise Unsupported(
-                    f"forward puts {type(value).__name__} in the place of the tensor {name}",
-                    why="the state's entries are arrays before and after",
-                    do="keep a tensor or a number there, such as one that says whether it is set",
-                )
-            found[name] = jnp.asarray(value, _dtype(start[name]))
-        return found
+
+def _hooks(module: torch.nn.Module) -> list[dict[int, Callable]]:
+    """Where the module keeps its hooks, which forward may install."""
+    return [v for k, v in module.__dict__.items() if "_hooks" in k and isinstance(v, dict)]
 
 
 def _dtype(value: Any) -> Any:
     """The JAX dtype of what a state holds: an array, or a tensor whose values are known."""
     return to_jax(value.dtype) if isinstance(value, torch.Tensor) else value.dtype
-
-
-def _containers(modules) -> list[tuple[Any, Any]]:
-    """Copies of the plain lists and dicts that modules hold, which forward may append to."""
-    kinds = (list, dict)
-    own = ("_parameters", "_buffers", "_modules")
-    found = [v for m in modules for k, v in m.__dict__.items() if type(v) in kinds and k not in own]
-    return [(v, v.copy()) for v in found]

@@ -90,7 +90,7 @@ class TorchSource:
             return fitting(np.asarray(leaf))
         return weights.to_jax(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
-    def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, dict[str, jax.Array]]:
+    def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
         """Runs forward on arrays or tracers; returns its output and the state entries that it
         wrote.
         """
@@ -101,7 +101,7 @@ class TorchSource:
         known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
         traced = {k: v for k, v in state.items() if k not in known}
         run = partial(self._run, names, params, traced, known, (args, kwargs), rng)
-        return ways.every(run, lambda name: traced.get(name, self.slots.number(name)))
+        return ways.every(run, lambda name: state.get(name, self.slots.held.leaves().get(name)))
 
     def _run(self, names, params, traced, known, given, rng, answers):
         """One run of the module, with these answers to conditions."""
@@ -123,9 +123,10 @@ class TorchSource:
                 answers.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
-            trace.unread.difference_update(map(id, jax.tree.leaves((out, written))))
+            trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
             anew = {k for k, place in places.items() if place in trace.unread}
-        return out, trees.Written(written, anew)
+            missed = written.missed | {k for k in written if k in places or k in known}
+        return out, trees.Written(written, missed - anew)
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""

@@ -25,13 +25,14 @@ from jax.extend.core import jaxpr_as_fun
 
 from tojax import trees
 from tojax.errors import DataDependent, ForwardFailed, TojaxError
+from tojax.torch import weights
 from tojax.torch.region import strong
 from tojax.torch.tensor import JaxTensor
 
-LIMIT = 16
+CONDITIONS, WAYS = 16, 64  # at most, of one way and of a program
 DO = "use torch.where or torch.cond there, or call model.apply outside jax.jit"
 ADDRESS = re.compile(r"0x[0-9a-f]+")
-Run = Callable[["Ways"], tuple[Any, dict[str, jax.Array]]]
+Run = Callable[["Ways"], tuple[Any, trees.Written]]
 
 
 class Undecided(BaseException):
@@ -58,7 +59,8 @@ class Ways:
         log: Iterable[tuple[Any, Any]] = (),
         first: bool = False,
     ):
-        self.answers, self.asked, self.first = answers, 0, first
+        self.answers, self.first = answers, first
+        self.asked: list[jax.Array] = []
         self.log, self.done = list(log), 0
         self.stopped: BaseException | None = None
 
@@ -67,7 +69,7 @@ class Ways:
         self.stopped = reason
         raise reason
 
-    def complete(self, run: Run) -> tuple[Any, dict[str, jax.Array]]:
+    def complete(self, run: Run) -> tuple[Any, trees.Written]:
         """What the run gives."""
         out = run(self)
         if self.stopped is not None:
@@ -99,17 +101,22 @@ class Ways:
         return known
 
     def answer(self, condition: jax.Array, error: DataDependent) -> bool:
-        """The answer; raises Undecided where there is none."""
-        self.asked += 1
-        if self.asked <= len(self.answers):
-            return self.answers[self.asked - 1]
-        if self.asked > LIMIT:
-            why = f"one way asks for more than {LIMIT} conditions, as a loop does"
+        """The answer, the same where a condition is asked again; raises Undecided where there is
+        none.
+        """
+        for before, answer in zip(self.asked, self.answers):
+            if before is condition:
+                return answer
+        self.asked.append(condition)
+        if len(self.asked) <= len(self.answers):
+            return self.answers[len(self.asked) - 1]
+        if len(self.asked) > CONDITIONS:
+            why = f"one way asks for more than {CONDITIONS} conditions, as a loop does"
             return self.stop(refused(error, why))
         return self.stop(Undecided(condition, error))
 
 
-def every(run: Run, before: Callable[[str], Any]) -> tuple[Any, dict[str, jax.Array]]:
+def every(run: Run, before: Callable[[str], Any]) -> tuple[Any, trees.Written]:
     """What ``run`` gives, (output, what it wrote to the state), whichever way it goes; ``before``
     tells an entry of the state as it was, None for none.
 
@@ -150,10 +157,11 @@ class Fork:
     def __init__(self, run: Run, before: Callable[[str], Any], error: DataDependent):
         self.run, self.before, self.error = run, before, error
         self.names: dict[str, Any] = {}  # of the state, what any way writes to, with its dtype
+        self.missed: set[str] = set()
         self.form: Any = None
         self.count = 0
 
-    def __call__(self) -> tuple[Any, dict[str, jax.Array]]:
+    def __call__(self) -> tuple[Any, trees.Written]:
         try:
             one, other = self.program(), self.program()
             alike = same(one, other)
@@ -164,7 +172,8 @@ class Fork:
         structure, static, _ = self.form
         rest = iter(jaxpr_as_fun(other)())
         out = jax.tree.unflatten(structure, [next(rest) if x is None else x.value for x in static])
-        return out, dict(zip(sorted(self.names), rest))
+        self.missed |= {name for name in self.names if trees.is_array(self.before(name))}
+        return out, trees.Written(dict(zip(sorted(self.names), rest)), self.missed)
 
     def program(self) -> Any:
         """A jaxpr of all ways."""
@@ -192,10 +201,11 @@ class Fork:
         further = lambda answer: lambda: self.way(Ways((*ways.answers, answer), ways.log))
         return lax.cond(condition, further(True), further(False))
 
-    def arrays(self, out: Any, written: dict[str, jax.Array]) -> list[jax.Array]:
+    def arrays(self, out: Any, written: trees.Written) -> list[jax.Array]:
         self.count += 1
-        if self.count > LIMIT:
-            raise refused(self.error, f"there are more than {LIMIT} ways through the code")
+        self.missed |= written.missed
+        if self.count > WAYS:
+            raise refused(self.error, f"there are more than {WAYS} ways through the code")
         if written.keys() - self.names:
             raise Wrote({k: v.dtype for k, v in written.items()})
         kept = {k: written[k] if k in written else self.unwritten(k) for k in sorted(self.names)}
@@ -218,6 +228,8 @@ class Fork:
     def unwritten(self, name: str) -> Any:
         """An entry of the state as it was, a plain number in the dtype of what replaces it."""
         value = self.before(name)
+        if isinstance(value, torch.Tensor):
+            return weights.to_jax(value)
         if not isinstance(value, (int, float)):
             return value
         array = np.asarray(value, self.names[name])
