@@ -148,3 +148,9 @@ def test_a_check_whose_error_is_caught():
     call = jax.jit(lambda x: tojax.from_torch(caught).apply({}, x))
     for x in (X, X + 5):
         assert_close(call(x), caught(torch.tensor(x)))
+
+
+def test_code_that_belongs_to_no_module():
+    exec("def function(x):\n    return x * 2 if x.sum() > 0 else -x", namespace := {})
+    model = tojax.from_torch(namespace["function"])
+    assert_close(jax.jit(lambda x: model.apply({}, x))(-X), X)

@@ -103,7 +103,7 @@ def _of_one(condition: ast.expr) -> bool | None:
 
 
 def _check_at(frame: FrameType | None) -> ast.If | ast.Assert | None:
-    if frame is None or frame.f_globals["__name__"].startswith("torch."):
+    if frame is None or frame.f_globals.get("__name__", "").startswith("torch."):
         return None  # torch's own: distributions.py and patches.py serve them
     found = test_at(frame.f_code, frame.f_lineno)
     return found if isinstance(found, ast.Assert) or (found and _only_raises(found.body)) else None

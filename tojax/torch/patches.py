@@ -56,7 +56,7 @@ def gaussian_nll_loss(original, input, target, var, full=False, eps=1e-6, reduct
 
 def is_dynamo_compiling(original):
     """torch's control flow calls Dynamo unless Dynamo calls it; then it goes to its operator."""
-    asking = sys._getframe(2).f_globals["__name__"]
+    asking = sys._getframe(2).f_globals.get("__name__", "")
     return original() or asking.startswith(("torch._higher_order_ops", "torch.nn.attention"))
 
 
