@@ -143,6 +143,27 @@ def test_dropped_values_are_said(forward):
         model(X)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # scripts run on
+def test_attributes_of_torchscript():
+    class Running(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean = torch.zeros(3)
+
+        def forward(self, x):
+            self.mean = self.mean * 0.5 + x.mean(0)
+            return x - self.mean
+
+    module, model = torch.jit.script(Running()), tojax.from_torch(torch.jit.script(Running()))
+    run = jax.jit(lambda state: model.apply({}, X, state=state, mutable=True))
+    state = model.state
+    for _ in range(3):
+        out, state = run(state)
+        assert_close(out, module(torch.tensor(X)))
+    with pytest.warns(StateDropped, match="mean"):
+        model(X)
+
+
 def test_weights_in_lists_are_the_model_s():
     class Module(torch.nn.Module):
         def __init__(self):

@@ -101,7 +101,7 @@ class Held:
             elif value is None:
                 continue
             elif before is not None:
-                written[name] = _array(name, value, _dtype(before))
+                written[name] = _array(name, value, dtype_of(value_of(before)))
                 missed.add(name)
             elif name in start and value is not was and value != was:
                 written[name] = _array(name, value)
@@ -177,6 +177,6 @@ def _equal(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:
     return before is not None and value_of(tensor) is value_of(before)
 
 
-def _dtype(value: torch.Tensor) -> Any:
-    array = value_of(value)
-    return to_jax(array.dtype) if isinstance(array, torch.Tensor) else array.dtype
+def dtype_of(value: torch.Tensor | jax.Array) -> Any:
+    """The JAX dtype of what a state holds: an array, or a tensor whose values are known."""
+    return to_jax(value.dtype) if isinstance(value, torch.Tensor) else value.dtype

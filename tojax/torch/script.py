@@ -31,9 +31,9 @@ def attributes(module: torch.nn.Module) -> dict[str, Any]:
     recurrent layers have their weights in lists, too.
     """
     kind = module.__dict__.get("_concrete_type")
-    names = (
-        set(kind.get_attributes()) if isinstance(module, torch.jit.ScriptModule) and kind else ()
-    )
+    if not isinstance(module, torch.jit.ScriptModule) or not kind:
+        return {}
+    names = set(kind.get_attributes())
     held = {n: module._c.getattr(n) for n in names if n not in module._parameters}
     holds = lambda value: any(isinstance(x, torch.Tensor) for x in tree_leaves(value))
     return {n: v for n, v in held.items() if n not in module._buffers and holds(v)}

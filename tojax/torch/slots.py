@@ -16,7 +16,7 @@ from tojax import trees
 from tojax.errors import WrongArguments
 from tojax.torch import script
 from tojax.torch.dtypes import to_jax
-from tojax.torch.held import Held
+from tojax.torch.held import Held, dtype_of
 from tojax.torch.tensor import JaxTensor, inner, value_of
 from tojax.torch.trace import array_of
 
@@ -103,12 +103,15 @@ class Slots:
             start = {k: value_of(inner(t)) for k, t in tensors.items()}
             weights = {id(t): tensors[k] for k, t in self.tensors.items()}
             given = {k: t for k, t in tensors.items() if k not in self.tensors}
-            kept = {k: t for k, t in given.items() if k not in script.named(self.module)}
+            scripted = script.named(self.module).keys()
+            kept = {k: given[k] for k in given.keys() - scripted}
             with (
                 script.filled(self.module, weights, given),
                 self.held.filled(kept, weights) as after,
             ):
-                yield lambda: trees.Written(self._written(start) | (rest := after()), rest.missed)
+                yield lambda: trees.Written(
+                    self._written(start) | (rest := after()), rest.missed | scripted
+                )
         finally:
             script.set_modes(self.module, modes)
             for module, attributes_before, parameters, buffers in before:
@@ -133,7 +136,7 @@ class Slots:
             if name not in seen and isinstance(value, torch.Tensor):
                 seen.add(name)
                 if value_of(inner(value)) is not start.get(name):
-                    written[name] = array_of(value).astype(_dtype(start[name]))
+                    written[name] = array_of(value).astype(dtype_of(start[name]))
         for name, (module, attribute) in script.named(self.module).items():
             value = module._c.getattr(attribute)
             if name not in self.tensors and isinstance(value, torch.Tensor):
@@ -146,8 +149,3 @@ class Slots:
 def _hooks(module: torch.nn.Module) -> list[dict[int, Callable]]:
     """Where the module keeps its hooks, which forward may install."""
     return [v for k, v in module.__dict__.items() if "_hooks" in k and isinstance(v, dict)]
-
-
-def _dtype(value: Any) -> Any:
-    """The JAX dtype of what a state holds: an array, or a tensor whose values are known."""
-    return to_jax(value.dtype) if isinstance(value, torch.Tensor) else value.dtype
