@@ -8,6 +8,8 @@ import torch
 from transformers import (
     BartConfig,
     BartForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
     LongT5Config,
     LongT5ForConditionalGeneration,
 )
@@ -121,3 +123,19 @@ def test_hidden_states_of_a_model_that_torch_never_ran():
     runs = [model.apply(model.params, ids, output_hidden_states=True) for _ in range(3)]
     counts = {len(run.hidden_states) for run in runs}
     assert counts == {model.to_torch().config.num_hidden_layers + 1}
+
+
+def test_a_loss_that_leaves_labels_out():
+    """DeBERTa's, of the places where there is a label."""
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=60, hidden_size=16, num_hidden_layers=1, intermediate_size=32)
+    config = DebertaV2Config(**sizes, num_attention_heads=2, num_labels=3)
+    module = DebertaV2ForSequenceClassification(config).eval()
+    ids, labels = np.array([[3, 4, 5, 6], [7, 8, 9, 10], [11, 12, 13, 14]]), np.array([2, -100, 0])
+    want = module(torch.tensor(ids), labels=torch.tensor(labels)).loss
+    want.backward()
+    model = tojax.from_torch(module)
+    loss = lambda p, ids, labels: model.apply(p, ids, labels=labels).loss
+    value, grads = jax.jit(jax.value_and_grad(loss))(model.params, ids, labels)
+    assert_close(value, want.detach(), rtol=VALUES)
+    assert_close(grads["classifier.weight"], module.classifier.weight.grad, rtol=GRADIENTS)

@@ -12,7 +12,7 @@ from typing import get_args
 from tojax.errors import ForwardFailed, TojaxError, WrongArguments
 from tojax.torch.script import FAILED
 
-UNKNOWN = re.compile(r"\b(Sizes|Group|Masked)\b")  # the classes of ragged.py and masked.py
+UNKNOWN = re.compile(r"\b(Sizes|Group|Masked|Grouped|Places|Shape)\b")  # those of numbers
 
 
 def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:

@@ -9,6 +9,7 @@ it does in torch.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,13 +19,26 @@ from torch._functorch.autograd_function import custom_function_call
 from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 
-from tojax.torch import autocast, blame, checks, guards, in_place, masked, nested, ragged
+from tojax.errors import DataDependent
+from tojax.torch import (
+    autocast,
+    blame,
+    checks,
+    guards,
+    in_place,
+    masked,
+    nested,
+    places,
+    ragged,
+    rows,
+)
 from tojax.torch.control import higher_order
 from tojax.torch.detached import DETACH, Detached, functional
 from tojax.torch.expanded import Expanded
 from tojax.torch.indexing import GET, SET, Picked, traced_index
 from tojax.torch.tensor import JaxTensor
 
+SELECTS = masked.CHOOSE | places.MAKERS
 SPLITS = {torch.tensor_split, torch.Tensor.tensor_split}
 SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 WRITES = {"__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__imatmul__", "__idiv__"}
@@ -85,8 +99,8 @@ class ConstantsMode(TorchFunctionMode):
         if func in (GET, SET):
             with self:
                 args = (args[0], nested.index_of(args[1]), *args[2:])
-        if func in masked.CHOOSE and len(args) == 2 and self.chooses(func, *args):
-            return self.chosen(*args)
+        if func in SELECTS and (some := self.selected(func, args, kwargs)) is not None:
+            return some
         if func in (GET, SET) and traced_index(args, self.inner):
             with self:
                 return (self.picked.get if func is GET else self.picked.put)(*args)
@@ -105,7 +119,7 @@ class ConstantsMode(TorchFunctionMode):
         if some is None:
             return NotImplemented
         with self:
-            return masked.serve(func, args, kwargs, some)
+            return rows.serve(func, args, kwargs, some)
 
     def answer(self, func, condition, frame) -> bool | checks.Compared | None:
         """What a traced condition is taken for: where it matters, for this run of the code."""
@@ -205,13 +219,32 @@ class ConstantsMode(TorchFunctionMode):
 
     def chosen(self, tensor, index) -> masked.Masked:
         """``tensor[mask]``."""
-        mask, place = masked.leading(index), blame.where()
-        error = lambda what="a use of x[mask]": self.trace.data_dependent(
+        mask = masked.leading(index)
+        with self:
+            self.trace.sizes.append(masked.chosen(tensor, mask, self.unknown(mask)))
+        return self.trace.sizes[-1]
+
+    def selected(self, func, args, kwargs) -> Any:
+        """``tensor[mask]`` and ``vector.nonzero()`` of unknown values; None for others."""
+        if func in masked.CHOOSE and len(args) == 2 and self.chooses(func, *args):
+            return self.chosen(*args)
+        if func in places.MAKERS and len(args) == 1 and args[0].dim() == 1 and self.traced(args[0]):
+            return self.places(func, args[0], **kwargs)
+        return None
+
+    def places(self, func, vector, as_tuple=False) -> Any:
+        """``vector.nonzero()``."""
+        with self:
+            found = places.of(vector, self.unknown(vector))
+            self.trace.sizes.append(found)
+            return (found,) if as_tuple or func is torch.where else found.like(found.rows[:, None])
+
+    def unknown(self, mask) -> Callable[..., DataDependent]:
+        """The error for what needs to know how many rows ``mask`` chooses."""
+        place = blame.where()
+        return lambda what="a use of x[mask]": self.trace.data_dependent(
             what, [self.inner(mask)], place=place
         )
-        with self:
-            self.trace.sizes.append(masked.chosen(tensor, mask, error))
-        return self.trace.sizes[-1]
 
     def chooses(self, func, tensor, index) -> bool:
         """Whether this is ``tensor[mask]`` with a mask that only the compiled program knows;

@@ -1,0 +1,52 @@
+"""``mask.nonzero()`` of a vector where only the program knows how many places that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tojax.torch.indexing import GET
+from tojax.torch.masked import Masked, array
+from tojax.torch.rows import part, shared
+
+MAKERS = {torch.nonzero, torch.Tensor.nonzero, torch.where}
+
+
+class Places(Masked):
+    """The places [n] or [n, 1] of a vector's elements, of which those that are not 0 count."""
+
+    def like(self, rows: torch.Tensor) -> Masked:
+        """Other rows, chosen alike."""
+        kind = Places if rows.dtype is torch.int64 else Masked
+        return kind(rows, self.chosen, self.mask, self.error)
+
+
+def of(vector: torch.Tensor, error: Callable[..., Exception]) -> Places:
+    """``vector.nonzero()`` without its last dimension of one."""
+    chosen = vector.bool().clone()
+    return Places(torch.arange(len(chosen)), chosen, array(vector), error)
+
+
+def at(func, args, kwargs, one: Masked) -> Masked:
+    """``x[places]``, ``x.index_select(0, places)`` and ``x.gather(0, places)``."""
+    if args[0] is one:
+        return part(func, args, kwargs, one) if func is GET else one.refuse(func)
+    tensor, *dim, index = args
+    index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    rank = tensor.dim() if func.__name__ == "gather" else 1
+    if index is not one or one.ndim != rank or dim not in ([], [0]) or kwargs:
+        one.refuse(func)
+    return Masked(func(tensor, *dim, one.rows), one.chosen, one.mask, one.error)
+
+
+def expanded(func, args, kwargs, one: Masked) -> Masked:
+    """``places.expand(len(places), ...)``."""
+    first, *sizes = args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:]
+    own = first is one.total or (type(first) is int and first == -1)
+    if not own or len(sizes) != one.ndim - 1 or kwargs:
+        one.refuse(func)
+    return shared(one, one.rows.expand(-1, *sizes))
+
+
+Places.serves = {"__getitem__": at, "index_select": at, "gather": at, "expand": expanded}
