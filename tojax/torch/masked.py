@@ -8,7 +8,6 @@ what needs it as a Python one raises DataDependent. See rows.py for the function
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -49,12 +48,13 @@ class Masked:
     def __init__(self, rows, chosen, mask, error: Callable[..., Exception]):
         self.chosen, self.mask, self.error = chosen, mask, error
         self.shared = False  # whether its memory would be that of another one
+        self.totals: list[torch.Tensor] = []
         self.rows = rows.masked_fill(~self.beside(rows), 0)
 
-    @functools.cached_property
     def total(self) -> torch.Tensor:
-        """How many rows count, []."""
-        return self.chosen.sum()
+        """How many rows count, [], computed where it is asked for; ``totals`` are all of them."""
+        self.totals.append(self.chosen.sum())
+        return self.totals[-1]
 
     def beside(self, tensor: torch.Tensor) -> torch.Tensor:
         """``chosen`` in a shape that broadcasts with rows."""
@@ -62,7 +62,9 @@ class Masked:
 
     def like(self, rows: torch.Tensor) -> Masked:
         """Other rows, chosen alike."""
-        return Masked(rows, self.chosen, self.mask, self.error)
+        out = Masked(rows, self.chosen, self.mask, self.error)
+        out.totals = self.totals
+        return out
 
     def refuse(self, func: Any, *_, **__) -> NoReturn:
         """Raises DataDependent, naming what was asked."""
@@ -116,7 +118,7 @@ class Shape:
         if type(one) is Grouped:
             one.refuse("the shape")
         self.one = one
-        self.sizes = (number or one.total, *one.rows.shape[1:])
+        self.sizes = (number or one.total(), *one.rows.shape[1:])
 
     def __getitem__(self, index: Any) -> Any:
         found = self.sizes[index]

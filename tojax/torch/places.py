@@ -18,8 +18,11 @@ class Places(Masked):
 
     def like(self, rows: torch.Tensor) -> Masked:
         """Other rows, chosen alike."""
-        kind = Places if rows.dtype is torch.int64 else Masked
-        return kind(rows, self.chosen, self.mask, self.error)
+        out = (Places if rows.dtype is torch.int64 else Masked)(
+            rows, self.chosen, self.mask, self.error
+        )
+        out.totals = self.totals
+        return out
 
 
 def of(vector: torch.Tensor, error: Callable[..., Exception]) -> Places:
@@ -43,7 +46,7 @@ def at(func, args, kwargs, one: Masked) -> Masked:
 def expanded(func, args, kwargs, one: Masked) -> Masked:
     """``places.expand(len(places), ...)``."""
     first, *sizes = args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:]
-    own = first is one.total or (type(first) is int and first == -1)
+    own = any(first is x for x in one.totals) or (type(first) is int and first == -1)
     if not own or len(sizes) != one.ndim - 1 or kwargs:
         one.refuse(func)
     return shared(one, one.rows.expand(-1, *sizes))

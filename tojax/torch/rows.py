@@ -63,7 +63,7 @@ def sized(func, args, kwargs, one: Masked) -> Any:
     shape = Shape(one)
     if func.__name__ == "size":
         return shape[args[1]] if args[1:] else shape
-    return math.prod(one.rows.shape[1:]) * one.total
+    return math.prod(one.rows.shape[1:]) * one.total()
 
 
 def write(func, args, kwargs, one: Masked) -> Masked:
