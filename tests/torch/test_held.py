@@ -206,6 +206,28 @@ def test_functions_bring_what_their_helpers_refer_to():
     assert not SEEN["last"].any()
 
 
+def of_inner_functions(x):
+    return sum([LAYER(row) for row in x]) + (lambda y: y + SEEN["last"])(x[0])
+
+
+def test_functions_bring_what_their_inner_functions_refer_to():
+    model = tojax.from_torch(of_inner_functions)
+    assert sorted(model.params) == ["LAYER.bias", "LAYER.weight"]
+    grads = jax.grad(lambda p: model.apply(p, X).sum())(model.params)
+    assert_close(grads["LAYER.bias"], np.full(3, 2.0, np.float32))
+
+
+def test_writes_to_a_tensor_in_two_places_are_an_error():
+    def forward(m, x):
+        m.kept["a"].add_(1)
+        return x + m.kept["b"][0]
+
+    tensor = torch.zeros(3)
+    model = tojax.from_torch(Keeps(lambda: {"a": tensor, "b": [tensor]}, forward))
+    with pytest.raises(Unsupported, match=r"a tensor that is kept\.a and kept\.b\.0"):
+        model(X)
+
+
 def test_names_that_are_taken():
     def scaled(factor):
         layer = torch.nn.Linear(3, 3)

@@ -161,6 +161,7 @@ PROGRAMS = {
     "no_grad": (without_gradient, X),
     "labelled": (of_labelled, X, W, torch.tensor([2, -1, 0, 1])),
     "places": (at_places, X),
+    "where by name": (lambda x: torch.where(x[:, 0] > 0, input=x.sum(1), other=x[:, 1]), X),
     "number": (by_number, X),
     "numbers in parts": (numbers_in_parts, X),
     "none of a number": (by_number, X - 100),

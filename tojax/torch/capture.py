@@ -54,6 +54,9 @@ def as_module(function: Callable) -> torch.nn.Module:
     return Function(function)
 
 
+EMPTY = types.CellType()
+
+
 class Cells:
     """The variables of the functions around a function."""
 
@@ -80,13 +83,21 @@ def captured(function: Any, seen: frozenset = frozenset()) -> Iterator[tuple[str
         function = function.__func__
     if not inspect.isfunction(function) or function in seen:
         return
-    read = inspect.getclosurevars(function)
-    cells, seen = Cells(function), seen | {function}
-    for holder, names in ((cells, read.nonlocals), (function.__globals__, read.globals)):
-        for name, value in names.items():
+    seen |= {function}
+    for holder, names in (
+        (Cells(function), [k for k, cell in Cells(function).cells.items() if cell != EMPTY]),
+        (function.__globals__, sorted(_names(function.__code__) & function.__globals__.keys())),
+    ):
+        for name in names:
             yield name, (holder, name)
-            if getattr(value, "__module__", None) == function.__module__:
-                yield from captured(value, seen)
+            if getattr(holder[name], "__module__", None) == function.__module__:
+                yield from captured(holder[name], seen)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The names that a function reads, also in its comprehensions and inner functions."""
+    inner = [_names(x) for x in code.co_consts if isinstance(x, types.CodeType)]
+    return {*code.co_names}.union(*inner)
 
 
 def _held(values: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:

@@ -228,7 +228,8 @@ class ConstantsMode(TorchFunctionMode):
         """``tensor[mask]`` and ``vector.nonzero()`` of unknown values; None for others."""
         if func in masked.CHOOSE and len(args) == 2 and self.chooses(func, *args):
             return self.chosen(*args)
-        if func in places.MAKERS and len(args) == 1 and args[0].dim() == 1 and self.traced(args[0]):
+        vector = len(args) == 1 and args[0].dim() == 1 and not kwargs.keys() - {"as_tuple"}
+        if func in places.MAKERS and vector and self.traced(args[0]):
             return self.places(func, args[0], **kwargs)
         return None
 

@@ -85,6 +85,7 @@ class Held:
         """``missed`` are those that took the place of something, or came to a list."""
         written: dict[str, jax.Array] = {}
         missed = set()
+        places: dict[int, str] = {}  # of tensors that were written to
         now, lists = self._read()
         for name, value in now.items():
             was, before = start.get(name, (None, None))
@@ -96,6 +97,12 @@ class Held:
                 if not kept or weight or _equal(tensor, before):
                     continue
                 written[name] = array_of(tensor)
+                if value is was and places.setdefault(id(value), name) != name:
+                    raise Unsupported(
+                        f"forward writes to a tensor that is {places[id(value)]} and {name}",
+                        why="from then on they would be two arrays of the state",
+                        do="keep it in one place, or register it as a buffer",
+                    )
                 if before is not None or longer:
                     missed.add(name)
             elif value is None:
@@ -152,8 +159,9 @@ class Held:
 
 
 def _traced(value: Any) -> bool:
-    inside = value if isinstance(value, tuple) else (value,)
-    return any(isinstance(x, torch.Tensor) and torch._is_functional_tensor(x) for x in inside)
+    if isinstance(value, tuple):
+        return any(map(_traced, value))
+    return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
 
 
 def _array(name: str, number: float, dtype: Any = None) -> jax.Array:

@@ -60,9 +60,9 @@ class Masked:
         """``chosen`` in a shape that broadcasts with rows."""
         return self.chosen.reshape(-1, *[1] * (tensor.dim() - 1))
 
-    def like(self, rows: torch.Tensor) -> Masked:
+    def like(self, rows: torch.Tensor, kind: type[Masked] | None = None) -> Masked:
         """Other rows, chosen alike."""
-        out = Masked(rows, self.chosen, self.mask, self.error)
+        out = (kind or Masked)(rows, self.chosen, self.mask, self.error)
         out.totals = self.totals
         return out
 

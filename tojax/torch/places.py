@@ -16,13 +16,9 @@ MAKERS = {torch.nonzero, torch.Tensor.nonzero, torch.where}
 class Places(Masked):
     """The places [n] or [n, 1] of a vector's elements, of which those that are not 0 count."""
 
-    def like(self, rows: torch.Tensor) -> Masked:
+    def like(self, rows: torch.Tensor, kind: type[Masked] | None = None) -> Masked:
         """Other rows, chosen alike."""
-        out = (Places if rows.dtype is torch.int64 else Masked)(
-            rows, self.chosen, self.mask, self.error
-        )
-        out.totals = self.totals
-        return out
+        return super().like(rows, Places if rows.dtype is torch.int64 else Masked)
 
 
 def of(vector: torch.Tensor, error: Callable[..., Exception]) -> Places:
