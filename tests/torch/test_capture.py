@@ -12,14 +12,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated:Deprecati
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
-@pytest.fixture(autouse=True)
-def distributions_check():
-    """Dynamo turns the checks of torch.distributions off for the process."""
-    before = torch.distributions.Distribution._validate_args
-    yield
-    torch.distributions.Distribution.set_default_validate_args(before)
-
-
 def layers():
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 3))

@@ -13,6 +13,12 @@ from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
 
+@pytest.fixture(autouse=True)
+def checks(monkeypatch):
+    """Dynamo, which other tests may have used before, turns them off for the process."""
+    monkeypatch.setattr(D.Distribution, "_validate_args", True)
+
+
 def given(*values):
     return np.array(values, np.float32)
 

@@ -1,7 +1,6 @@
 """Matrix products, each one ``dot_general``: the CPU would materialise a weight's transpose."""
 
 import math
-import os
 
 import jax
 import jax.numpy as jnp
@@ -46,41 +45,29 @@ def plus(self, out, beta, alpha):
 
 @lowers(aten.linear)
 def linear(input, weight, bias):
-    parts = threads(input, weight)
-    if parts > 1:
-        out = shared(input, weight, parts)
+    if few(input, weight):
+        out = turned(input, weight)
     else:
         out = contract(input, weight, (input.ndim - 1, weight.ndim - 1))
     return out if bias is None else out + bias
 
 
-def threads(input, weight) -> int:
-    """In how many parts the product is computed: more than one for a few rows on a CPU."""
-    few = weight.ndim == 2 and 2 <= math.prod(input.shape[:-1]) <= 32
-    if not few or weight.dtype != jnp.float32:
-        return 1
-    alone = jax.default_backend() == "cpu" and jax.device_count() == 1
-    return math.gcd(weight.shape[0], cores()) if alone else 1
+def few(input, weight) -> bool:
+    """Whether ``turned`` is the faster product: for some rows, but not many, on a CPU."""
+    rows = math.prod(input.shape[:-1])
+    fits = weight.ndim == 2 and weight.dtype == jnp.float32 and 2 <= rows <= 128
+    return fits and jax.default_backend() == "cpu"
 
 
-def cores() -> int:
-    """The cores that this process may use, which is how many threads XLA:CPU starts."""
-    mine = getattr(os, "sched_getaffinity", None)  # Linux alone tells
-    return len(mine(0)) if mine else os.cpu_count() or 1
+def turned(input, weight):
+    """``input @ weight.T`` as the transpose of ``weight @ input.T``.
 
-
-def shared(input, weight, parts: int):
-    """``input @ weight.T`` with each thread multiplying its part of the weight's rows.
-
-    XLA:CPU has Eigen divide one product among the threads, which takes 1.7 times as long for 8 rows
-    (benchmarks/README.md). Copies and no broadcast: a sum that is broadcast into a product comes
-    out as NaN on CPUs with jaxlib 0.10.
+    XLA:CPU's library packs the second operand for every product, and torch keeps a weight as
+    (out, in): the few rows are the smaller one to pack (benchmarks/README.md). The barrier keeps
+    XLA from turning it back.
     """
-    weights = weight.reshape(parts, -1, weight.shape[1])
-    inputs = jnp.stack([input] * parts)
-    dims = (([2], [input.ndim]), ((0,), (0,)))
-    out = lax.dot_general(weights, inputs, dims).reshape(-1, *input.shape[:-1])
-    return jnp.moveaxis(out, 0, -1)
+    out = contract(weight, input, (1, input.ndim - 1))
+    return jnp.moveaxis(lax.optimization_barrier(out), 0, -1)
 
 
 table.update(
