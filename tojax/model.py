@@ -82,6 +82,7 @@ class Model:
 
         Raises:
           WrongArguments, MissingOps, MissingRng, DataDependent: see tojax.errors.
+          Exception: what the source raises about values that it checks.
         """
         trees.register((args, kwargs))
         leaves, structure = jax.tree.flatten((args, kwargs))
@@ -95,7 +96,9 @@ class Model:
             try:
                 _remember(self.source, structure, static, leaves, rng)
                 model = replace(self, state=state)
-                out = _run(model, structure, static, known, arrays, rng)
+                out, holds = _run(model, structure, static, known, arrays, rng)
+                if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
+                    self.apply(self.params, *args, rng=rng, **kwargs)  # raises, with the values
                 return jax.tree.map(_unwrap, out, is_leaf=lambda x: isinstance(x, Static))
             except DataDependent as error:
                 asked = set(error.arguments) - pinned
@@ -303,7 +306,8 @@ def _run(model, structure, static, known, arrays, rng):
     args, kwargs = jax.tree.unflatten(structure, leaves)
     out, written = model.source(model.params, state, args, kwargs, rng)
     _warn_dropped(written, state)
-    return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
+    holds = getattr(written, "holds", None)
+    return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out), holds
 
 
 def _pin(leaf: Any, by_value: bool) -> Static | None:

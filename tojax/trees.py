@@ -48,16 +48,17 @@ def is_setting(x: Any) -> bool:
 
 class Written(dict[str, jax.Array]):
     """What a forward pass wrote to the state by name; ``missed`` are the names of those entries
-    whose old values it looked at, so that a call without the new ones is another one.
+    whose old values it looked at, so that a call without the new ones is another one; ``holds``
+    whether the output is valid, a bool or a traced one, None where nothing tells.
 
     Example:
       >>> Written({"mean": 1.0, "last": 2.0}, {"mean"}).missed
       {'mean'}
     """
 
-    def __init__(self, written: Mapping[str, Any], missed: Set[str]):
+    def __init__(self, written: Mapping[str, Any], missed: Set[str], holds: Any = None):
         super().__init__(written)
-        self.missed = missed
+        self.missed, self.holds = missed, holds
 
 
 class Static:

@@ -18,8 +18,9 @@ from torch.nn import functional as F
 from torch.nn.modules import batchnorm, transformer
 
 from tojax.errors import DataDependent
-from tojax.torch import checks, distributions, in_place, transformers
+from tojax.torch import checks, conditions, distributions, in_place, transformers
 from tojax.torch.control import checkpoint
+from tojax.torch.tensor import JaxTensor, inner
 
 
 def detect_is_causal_mask(original, mask, is_causal=None, size=None):
@@ -61,9 +62,18 @@ def is_dynamo_compiling(original):
 
 
 def check_tensor_all_with(original, error_type, cond, message=None):
-    """torch reads the condition; where it is traced, the check is left out."""
-    with contextlib.suppress(DataDependent):
+    """torch reads the condition; where it is traced, the program does."""
+    try:
         original(error_type, cond, message)
+    except DataDependent:
+        conditions.note(cond)
+
+
+def assert_async(original, input, *message):
+    """It raises where the condition is known."""
+    original(input, *message)
+    if isinstance(inner(input), JaxTensor):
+        conditions.note(input)
 
 
 def unique(original, input, *args, **kwargs):
@@ -96,6 +106,7 @@ PATCHES: list[tuple[object, str, Callable]] = [
     (F, "gaussian_nll_loss", gaussian_nll_loss),
     (torch.compiler, "is_dynamo_compiling", is_dynamo_compiling),
     (torch, "_check_tensor_all_with", check_tensor_all_with),
+    (torch, "_assert_async", assert_async),
     (torch, "unique", unique),
     (torch, "unique_consecutive", unique),
     (CHECKPOINT, "__dynamo_disable", checkpoint),

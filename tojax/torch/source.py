@@ -21,7 +21,7 @@ from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.program import Kept
-from tojax.torch import arguments, ways, weights
+from tojax.torch import arguments, conditions, ways, weights
 from tojax.torch.capture import as_module, original
 from tojax.torch.dtypes import TO_TORCH, of_input, to_jax
 from tojax.torch.masked import Masked
@@ -124,9 +124,10 @@ class TorchSource:
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
+            out, holds = conditions.enforced(out, trace.conditions)
             anew = {k for k, place in places.items() if place in trace.unread}
             missed = written.missed | {k for k in written if k in places or k in known}
-        return out, trees.Written(written, missed - anew)
+        return out, trees.Written(written, missed - anew, holds)
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""

@@ -88,6 +88,7 @@ class Trace(TorchDispatchMode):
         self.raised: TojaxError | None = None  # TorchScript hands on nothing but its text
         self.autocast = False  # whether the torch function that goes on was called under autocast
         self.ways: Ways | None = None  # answers conditions that only the program knows
+        self.conditions: list[jax.Array] | None = []  # that have to hold
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -195,10 +196,11 @@ class Trace(TorchDispatchMode):
     def inside(self) -> Iterator[None]:
         """In code that JAX traces on its own, whose conditions mean nothing outside of it."""
         ways, self.ways = self.ways, None
+        conditions, self.conditions = self.conditions, None
         try:
             yield
         finally:
-            self.ways = ways
+            self.ways, self.conditions = ways, conditions
 
     def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""

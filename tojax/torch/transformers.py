@@ -37,6 +37,11 @@ def is_torchdynamo_compiling(original):
     return False
 
 
+def is_tracing(original, *tensor):
+    """Asked by ``torch_compilable_check``, which raises without its message and class if so."""
+    return False
+
+
 def find_packed_sequence_indices(original, position_ids):
     """Which text each position belongs to; None where positions are known to be of one text."""
     packed = original(position_ids)
@@ -88,6 +93,7 @@ REPLACED: list[tuple[str, str, str, Callable]] = [
     ("modeling_utils", "AttentionInterface", "get_interface", attention_function),
     ("models.longt5.modeling_longt5", "", "is_torchdynamo_compiling", is_torchdynamo_compiling),
     ("models.udop.modeling_udop", "", "is_torchdynamo_compiling", is_torchdynamo_compiling),
+    ("utils.import_utils", "", "is_tracing", is_tracing),
     ("utils.output_capturing", "", "is_torchdynamo_compiling", is_torchdynamo_compiling),
 ]
 

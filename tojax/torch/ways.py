@@ -26,6 +26,7 @@ from jax.extend.core import jaxpr_as_fun
 from tojax import trees
 from tojax.errors import DataDependent, ForwardFailed, TojaxError
 from tojax.torch import weights
+from tojax.torch.conditions import current_trace
 from tojax.torch.region import strong
 from tojax.torch.tensor import JaxTensor
 
@@ -137,9 +138,8 @@ def _shown(value: Any) -> Any:
 
 def undivided() -> contextlib.AbstractContextManager:
     """In here no condition is answered: the caller waits for DataDependent and knows better."""
-    modes = torch.overrides._get_current_function_mode_stack()
-    mode = next((m for m in reversed(modes) if hasattr(m, "trace")), None)
-    return contextlib.nullcontext() if mode is None else mode.trace.inside()
+    trace = current_trace()
+    return contextlib.nullcontext() if trace is None else trace.inside()
 
 
 def refused(error: DataDependent, why: str) -> DataDependent:

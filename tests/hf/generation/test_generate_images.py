@@ -4,6 +4,7 @@ import functools
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -12,7 +13,7 @@ import transformers as t
 import tojax
 from tests.hf import tiny
 from tests.tolerance import assert_close
-from tojax.errors import SlowGeneration, Unsupported, WrongArguments
+from tojax.errors import SlowGeneration, StaticArgument, Unsupported, WrongArguments
 
 TEXT = tiny.DECODER | dict(vocab_size=120, max_position_embeddings=128)
 PICTURE = 100
@@ -213,6 +214,13 @@ def test_as_many_tokens_as_parts_of_the_picture(make):
     ids[-1, (ids[-1] == (101 if make is video2 else PICTURE)).nonzero()[0]] = 7
     with pytest.raises(WrongArguments, match="pixel_values"):
         tojax.generate(model, **arrays(given | {"input_ids": ids}), max_new_tokens=3)
+    ids, rest = ids.numpy(), arrays(given)
+    first = rest.pop("input_ids")
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="do not match, tokens"):
+        warnings.simplefilter("ignore", StaticArgument)
+        model(input_ids=ids, **rest)
+    logits = jax.jit(lambda ids: model.apply(model.params, input_ids=ids, **rest).logits)
+    assert jnp.isnan(logits(ids)).all() and not jnp.isnan(logits(first)).any()
 
 
 @pytest.mark.parametrize("make", [qwen2, video2])

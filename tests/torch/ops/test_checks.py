@@ -12,12 +12,12 @@ def positive(x):
     return x + 1
 
 
-def test_an_assertion_holds_where_values_are_known_and_is_left_out_under_jit():
+def test_an_assertion():
     model, bad = tojax.from_torch(positive), np.array([-1.0], np.float32)
     assert model.apply({}, -bad) == 2
     with pytest.raises(ForwardFailed, match="not positive"):
         model.apply({}, bad)
-    assert jax.jit(model.apply)({}, bad) == 0
+    assert np.isnan(jax.jit(model.apply)({}, bad))
 
 
 def checked(x):
@@ -30,4 +30,4 @@ def test_a_check_of_all_values():
     assert model.apply({}, -bad) == 2
     with pytest.raises(RuntimeError, match="is not positive"):
         model.apply({}, bad)
-    assert jax.jit(model.apply)({}, bad) == 0
+    assert np.isnan(jax.jit(model.apply)({}, bad))

@@ -74,12 +74,12 @@ def windowed() -> Iterator[None]:
 def checking() -> Iterator[list[torch.Tensor]]:
     """Conditions on traced values that a model checks, such as that each image has its tokens."""
     conditions: list[torch.Tensor] = []
-    check, patched = torch._check_tensor_all, cast(Any, torch)
-    patched._check_tensor_all = conditions.append
+    check, patched = torch._check_tensor_all_with, cast(Any, torch)
+    patched._check_tensor_all_with = lambda error, condition, message: conditions.append(condition)
     try:
         yield conditions
     finally:
-        patched._check_tensor_all = check
+        patched._check_tensor_all_with = check
 
 
 class Runner(torch.nn.Module):
