@@ -216,6 +216,7 @@ def pick(model: Model, plan: Plan, picker: Picker, carry, logits, last):
     carry = _room(plan, carry, logits)
     if plan.beams is None:
         return choose(plan, picker, carry, logits)
+    carry = carry | {"lost": lost(carry, logits)}
     carry, rows = search.choose(plan.beams, plan.sample, picker, carry, logits, last)
     if carry["state"]:
         state = runner.run(model, "reorder", state=carry["state"], rows=rows)
@@ -247,7 +248,14 @@ def choose(plan: Plan, picker: Picker, carry, logits):
     done = carry["done"] | (token[:, None] == picker.ends).any(1)
     for stop in picker.stops:
         done = done | stop(ids, at + 1)
-    return keep(carry, scores, logits) | {"ids": ids, "at": at + 1, "done": done}
+    now = {"ids": ids, "at": at + 1, "done": done, "lost": lost(carry, logits)}
+    return keep(carry, scores, logits) | now
+
+
+def lost(carry, logits):
+    """The prompts whose logits were NaN before they ended; two logits stand for all of them."""
+    nan = jnp.isnan(logits[:, 0]) & jnp.isnan(logits[:, -1])
+    return carry["lost"] | (nan.reshape(len(carry["done"]), -1).any(-1) & ~carry["done"])
 
 
 def likeliest(scores):

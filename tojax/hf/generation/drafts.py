@@ -64,13 +64,26 @@ class Drafts:
         }
         return draft, carry | {"draft": begun["state"]}
 
-    def decode(self, job: Any, draft: Any, carry, stays, along, until: int, plan: Plan):
+    def decode(self, job: Any, draft: Any, stays, along, plan: Plan, carry, until: int):
         """The program of ``speculate``."""
         bounds = np.int32(until), np.int32(job.last)
         run = speculate.program_of(job.model, None if self.job is None else self.job.model.source)
         return run(
             job.model, draft, carry, stays, along, *bounds, job.picker, plan, self.count, self.ngram
         )
+
+
+def interrupted(drafted: Callable, plain: Callable, end: int) -> Callable:
+    """``drafted(carry, until)``, and ``plain`` behind ``end``: drafts would go beyond the model's
+    table of positions, and what is NaN there would spoil what is attended to.
+    """
+
+    def run(carry: dict[str, Any], until: int) -> dict[str, Any]:
+        if int(carry["at"]) < end:
+            carry = drafted(carry, min(until, end))
+        return carry if until <= end else plain(carry, until)
+
+    return run
 
 
 def refuse(model: Model):

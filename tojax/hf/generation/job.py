@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import partial
 from typing import Any
@@ -117,6 +118,7 @@ class Job:
         carry: dict[str, Any] = {
             "at": np.int32(self.length),
             "done": np.zeros(len(ids), bool),
+            "lost": np.zeros(len(ids), bool),
             "start": np.int32(self.length),
         }
         if self.rng is not None:
@@ -135,7 +137,7 @@ class Job:
         ids = np.asarray(carry["ids"])[:, :length]
         given = self.given | programs.extended(self.along, length)
         if plan.padded:
-            count = _round(length, PROMPT_STEP)
+            count = max(length, min(_round(length, PROMPT_STEP), self.limit))
             ids = pad_right(ids, count, filler)
             given = {k: pad_right(v, count) if k in self.along else v for k, v in given.items()}
         name, source = self.asked.encoder or (None, None)
@@ -145,6 +147,12 @@ class Job:
         out = run(*args)
         self.check(out[0])
         return out
+
+    @property
+    def limit(self) -> int:
+        """How many positions the model may have a table of: behind them is NaN."""
+        config = self.model.source.module.config.get_text_config(decoder=True)
+        return getattr(config, "max_position_embeddings", None) or sys.maxsize
 
     def check(self, logits: Any) -> None:
         """Raises WrongArguments where the model's own checks of images and their tokens failed."""
@@ -171,19 +179,21 @@ class Job:
         )
         if guesses:
             draft, carry = guesses.start(self, plan, carry)
-            go = lambda carry, until: guesses.decode(self, draft, carry, stays, along, until, plan)
+            drafted = partial(guesses.decode, self, draft, stays, along, plan)
+            go = drafts.interrupted(drafted, go, self.limit - guesses.count + 1)
         if self.renewal:
             go = renewal.interrupted(self, plan, go)
         if self.streamer is None:
             carry = go(carry, self.last)
-            _refuse_nan(logits)  # while the program runs
+            _refuse_nan(_behind_prompt(logits))  # while the program runs
             return carry
-        _refuse_nan(logits)
+        _refuse_nan(_behind_prompt(logits))
         if plan.cached:
             self.say(carry, self.length)
         while int(carry["at"]) < self.last and not bool(carry["done"].all()):
             at = int(carry["at"])
             carry = go(carry, at + 1)
+            _refuse_nan(carry["lost"], "after new tokens")
             for place in range(at, int(carry["at"])):
                 self.say(carry, place)
         return carry
@@ -222,6 +232,7 @@ class Job:
 
     def result(self, carry: dict[str, Any]) -> Any:
         """What the user gets."""
+        _refuse_nan(carry["lost"], "after new tokens")
         extra: dict[str, Any] = {}
         settings = self.asked.settings
         if self.plan.beams and self.last > self.length:
@@ -242,14 +253,20 @@ class Job:
         return cls(sequences=ids, **extra)
 
 
-def _refuse_nan(logits: Any) -> None:
-    """Raises NotNumbers where every logit behind a prompt is NaN: any token would be picked."""
-    if logits is None or not np.isnan(logits).all(-1).any():
+def _behind_prompt(logits: Any) -> Any:
+    return False if logits is None else np.isnan(logits).all(-1)
+
+
+def _refuse_nan(rows: Any, where: str = "behind the prompt") -> None:
+    """Raises NotNumbers where every logit of a row is NaN: any token would be picked."""
+    if not np.any(rows):
         return
     raise NotNumbers(
-        "the logits behind the prompt are NaN",
-        why="the weights hold NaN or infinite values, or overflow in this dtype",
-        do="look for them: [k for k, v in model.params.items() if not jnp.isfinite(v).all()]",
+        f"the logits {where} are NaN",
+        why="a token is not in the vocabulary, the text is longer than the model's table of "
+        "positions, or the weights hold NaN or infinite values, or overflow in this dtype",
+        do="compare with config.vocab_size and config.max_position_embeddings, and look at the "
+        "weights: [k for k, v in model.params.items() if not jnp.isfinite(v).all()]",
     )
 
 

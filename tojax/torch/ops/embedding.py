@@ -30,7 +30,13 @@ def lookup(weight, indices, padding_idx, scale_grad_by_freq):
 
 @lowers(aten.embedding)
 def embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse):
-    return lookup(weight, indices, padding_idx, scale_grad_by_freq)
+    """torch raises for a token that the table does not have; a program gives NaN."""
+    found = lookup(weight, indices, padding_idx, scale_grad_by_freq)
+    inside = (indices >= 0) & (indices < weight.shape[0])
+    if not isinstance(inside, jax.core.Tracer) and not inside.all():
+        raise ValueError(f"index out of range in a table of {weight.shape[0]} rows")
+    floats = jnp.issubdtype(found.dtype, jnp.inexact)
+    return jnp.where(inside[..., None], found, jnp.nan) if floats else found
 
 
 @lowers(aten.embedding_renorm)

@@ -26,7 +26,8 @@ def picked(logits, norm, target, weight, reduction, ignore_index, smoothing=0.0)
     target = jnp.where(valid, target, 0)
     each = jnp.where(valid, 1 if weight is None else weight[target], 0).astype(logits.dtype)
     loss = norm - jnp.take_along_axis(logits, target[..., None], -1, mode="clip")[..., 0]
-    loss = jnp.where(valid, loss * each, 0)
+    known = (target >= 0) & (target < logits.shape[-1])  # torch raises for other classes
+    loss = jnp.where(valid, jnp.where(known, loss * each, jnp.nan), 0)
     total = each.sum()
     if smoothing:
         spread = jnp.expand_dims(norm, -1) - logits
