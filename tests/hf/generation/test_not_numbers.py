@@ -9,6 +9,7 @@ import transformers as t
 import tojax
 from tests.hf import tiny
 from tojax.errors import NotNumbers
+from tojax.hf.generation import decode
 
 LIMIT, SIZE = 20, 60
 SMALL = dict(vocab_size=SIZE, n_positions=LIMIT, n_embd=32, n_layer=2, n_head=4)
@@ -78,6 +79,19 @@ def test_prompts_up_to_the_limit_share_a_program():
         got = tojax.generate(model, prompt(length, 2), max_new_tokens=1, eos_token_id=-1)
         want = module.generate(torch.tensor(prompt(length, 2)), max_new_tokens=1, do_sample=False)
         np.testing.assert_array_equal(got, want.numpy())
+
+
+def test_longer_prompts_share_a_program_where_positions_are_no_table():
+    config = t.LlamaConfig(**tiny.DECODER | {"max_position_embeddings": LIMIT})
+    torch.manual_seed(0)
+    module = t.LlamaForCausalLM(config).eval()
+    model = tojax.from_torch(module)
+    for length in (25, 30):
+        ids = prompt(length, 2)
+        got = tojax.generate(model, ids, max_new_tokens=3, eos_token_id=-1, pad_token_id=0)
+        want = module.generate(torch.tensor(ids), max_new_tokens=3, eos_token_id=-1, pad_token_id=0)
+        np.testing.assert_array_equal(got, want.numpy())
+    assert decode.prefill.of(model)._cache_size() == 1
 
 
 def test_unknown_tokens_in_a_prompt():

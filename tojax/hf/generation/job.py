@@ -137,7 +137,8 @@ class Job:
         ids = np.asarray(carry["ids"])[:, :length]
         given = self.given | programs.extended(self.along, length)
         if plan.padded:
-            count = max(length, min(_round(length, PROMPT_STEP), self.limit))
+            count = _round(length, PROMPT_STEP)
+            count = min(count, self.limit) if length <= self.limit else count
             ids = pad_right(ids, count, filler)
             given = {k: pad_right(v, count) if k in self.along else v for k, v in given.items()}
         name, source = self.asked.encoder or (None, None)
