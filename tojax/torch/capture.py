@@ -83,9 +83,9 @@ def captured(function: Any, seen: frozenset = frozenset()) -> Iterator[tuple[str
         function = function.__func__
     if not inspect.isfunction(function) or function in seen:
         return
-    seen |= {function}
+    seen, around = seen | {function}, Cells(function)
     for holder, names in (
-        (Cells(function), [k for k, cell in Cells(function).cells.items() if cell != EMPTY]),
+        (around, [k for k, cell in around.cells.items() if cell != EMPTY]),
         (function.__globals__, sorted(_names(function.__code__) & function.__globals__.keys())),
     ):
         for name in names:

@@ -70,18 +70,6 @@ def windowed() -> Iterator[None]:
             masks["sliding_attention"] = full
 
 
-@contextlib.contextmanager
-def checking() -> Iterator[list[torch.Tensor]]:
-    """Conditions on traced values that a model checks, such as that each image has its tokens."""
-    conditions: list[torch.Tensor] = []
-    check, patched = torch._check_tensor_all_with, cast(Any, torch)
-    patched._check_tensor_all_with = lambda error, condition, message: conditions.append(condition)
-    try:
-        yield conditions
-    finally:
-        patched._check_tensor_all_with = check
-
-
 class Runner(torch.nn.Module):
     """The calls that generation makes of ``module``."""
 
@@ -90,15 +78,9 @@ class Runner(torch.nn.Module):
         self.module = module
 
     def forward(self, what: str, **kwargs) -> Any:
-        """``what`` is the name of one of the methods below; logits are NaN where a check fails."""
-        with grouped(), windowed(), checking() as conditions:
-            out = getattr(self, what)(**kwargs)
-        if what not in ("prefill", "step"):
-            return out
-        logits, state = out
-        for condition in conditions:
-            logits = logits.masked_fill(~condition.all(), torch.nan)
-        return logits, state
+        """``what`` is the name of one of the methods below."""
+        with grouped(), windowed():
+            return getattr(self, what)(**kwargs)
 
     def encode(self, name: str, inputs: torch.Tensor, given: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the encoder's output among them."""
