@@ -16,7 +16,7 @@ test conformance: export HF_HUB_OFFLINE := 1
 conformance: export JAX_DISABLE_MOST_OPTIMIZATIONS := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs conformance bench clean
+.PHONY: help setup demo test lint type format docs conformance compat bench clean
 
 help:  ## print the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -52,6 +52,29 @@ docs: $(READY)  ## write docs/ops.md, the table of covered ops
 conformance: $(READY)  ## the suites that others wrote, in full, and all that make test samples
 	$(PY) -m pytest tests/conformance -m "conformance or not conformance"
 	$(PY) -m pytest tests -m conformance --ignore=tests/conformance
+
+# An environment of its own for each pair of versions; the tested set is pinned but for what their
+# own requirements decide.
+TORCH        ?= $(shell sed -n 's/^torch==//p' constraints.txt)
+TRANSFORMERS ?= $(shell sed -n 's/^transformers==//p' constraints.txt)
+OTHER := .compat/torch-$(TORCH)-transformers-$(TRANSFORMERS)
+FREE  := torch|transformers|huggingface_hub|tokenizers|peft|accelerate|diffusers|setuptools|hf-xet|fsspec|regex|typer|click
+
+compat: $(OTHER)/.ready  ## the tests with other versions: make compat TORCH=2.15.0 TRANSFORMERS=5.15.0
+	$(MAKE) --no-print-directory tested VENV=$(OTHER)
+
+.PHONY: tested
+tested: export JAX_PLATFORMS := cpu
+tested: export HF_HUB_OFFLINE := 1
+tested:
+	$(PY) -m pytest -m "not conformance"
+
+.compat/%/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	grep -vE '^($(FREE))==' constraints.txt > $(@D)/constraints.txt
+	printf 'torch==%s\ntransformers==%s\n' $(TORCH) $(TRANSFORMERS) >> $(@D)/constraints.txt
+	$(@D)/bin/pip install -e ".[$(EXTRAS)]" -c $(@D)/constraints.txt
+	touch $@
 
 bench: $(READY)  ## timings on this machine
 	$(PY) benchmarks/run.py

@@ -18,13 +18,23 @@ PACKAGE = "tojax"
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "dtypes", "trees"),
-    ("table", "model", "program", "saved"),
+    ("table", "model", "calling", "program", "saved"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
     ("transforms", "parallel", "parity", "flax", "train"),
     ("hf",),
     ("",),
     ("cli", "__main__"),
+)
+# The floors inside of tojax/torch: rooms and the files beside them.
+TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
+    ("core",),
+    ("ops", "aliasing", "data_dependent", "state"),
+    ("control_flow",),
+    ("compat",),
+    ("engine", "arguments"),
+    ("source",),
+    ("torchax", ""),
 )
 FRONTENDS = FLOORS[2]  # they do not know each other, but for:
 NEIGHBOURS = {("tensorflow", "stablehlo")}
@@ -118,6 +128,39 @@ def _climbs(here: str, there: str) -> str | None:
     if beside and (here, there) not in NEIGHBOURS:
         return f"imports sideways: the frontend {here!r} does not know {there!r}"
     return None
+
+
+def rooms(files: Mapping[str, str], inside: str, order: tuple[tuple[str, ...], ...]) -> Findings:
+    """Imports that go up between the rooms of one part, and rooms without a floor."""
+    found: Findings = []
+    modules = {module_name(path) for path in files}
+    floor = {room: i for i, names in enumerate(order) for room in names}
+    room = lambda module: [*module.removeprefix(inside).split("."), ""][1]
+    for path, text in files.items():
+        here = module_name(path)
+        if not f"{here}.".startswith(f"{inside}."):
+            continue
+        if room(here) not in floor:
+            found.append((path, f"{room(here)!r} has no floor: give it one in tests/house.py"))
+            continue
+        for target, line, _ in imports(path, text, modules):
+            if not f"{target}.".startswith(f"{inside}.") or room(target) not in floor:
+                continue
+            if floor[room(target)] > floor[room(here)]:
+                found.append((f"{here} -> {target}", f"{path}:{line} imports upwards"))
+    return found
+
+
+def mirrored(files: Iterable[str], tests: Iterable[str]) -> Findings:
+    """Modules without a test file of their name, ``test_NAME.py`` or ``test_NAME_*.py``."""
+    given = [path.removesuffix(".py") for path in tests]
+    found: Findings = []
+    for path in files:
+        folder, _, name = path.removesuffix(".py").rpartition("/")
+        want = f"tests/{folder.removeprefix('tojax/')}/test_{name.lstrip('_')}"
+        if not name.startswith("__") and not any(f"{x}_".startswith(f"{want}_") for x in given):
+            found.append((f"test {path}", f"there is no {want}.py"))
+    return found
 
 
 def graph(files: Mapping[str, str]) -> dict[str, set[str]]:
@@ -286,3 +329,41 @@ def undocumented(name: str, thing: object) -> Findings:
     if not doc.strip():
         return [(f"docstring {name}", "there is none")]
     return [] if ">>>" in doc else [(f"docstring {name}", "it has no example (>>>)")]
+
+
+def foreign_private(text: str, known: Iterable[str], defined: Iterable[str]) -> list[str]:
+    """Private names of torch and transformers that a file uses: by a dotted path, by an import, or
+    as the attribute of an object; not operators, and not ``known`` or ``defined`` attributes.
+    """
+    allowed = {*known, *defined, "_getframe", "_fields"}
+    private = lambda name: name.startswith("_") and not name.startswith("__")
+    found: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            path = [*node.module.split("."), *(alias.name for alias in node.names)]
+            theirs = path[0] in ("torch", "transformers") and "_pytree" not in path
+            found += [node.module] if theirs and any(map(private, path)) else []
+        elif isinstance(node, ast.Attribute) and private(node.attr):
+            path = ast.unparse(node).split(".")
+            dotted = path[0] in ("torch", "transformers", "F", "nn")
+            operator = path[0] == "aten" or path[:2] == ["torch", "ops"] or "_pytree" in path
+            if not operator and (dotted or node.attr not in allowed):
+                found.append(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            name = node.args[1]
+            if isinstance(name, ast.Constant) and private(str(name.value)):
+                found += [] if name.value in allowed else [ast.unparse(node)]
+    return found
+
+
+def defined_names(text: str) -> set[str]:
+    """Functions, classes, variables and attributes of self that a file defines."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found |= {node.attr} if ast.unparse(node.value) in ("self", "cls") else set()
+    return found

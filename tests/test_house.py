@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -73,12 +74,18 @@ def documentation():
     return [f for name, thing in facade() for f in house.undocumented(name, thing)]
 
 
+def untested():
+    files = [path for path in product() if path.startswith(("tojax/torch/", "tojax/hf/"))]
+    return house.mirrored(files, [path for path in sources() if path.startswith("tests/")])
+
+
 RULES = {
     "lines": lambda: each(house.lengths, sources()),
     "width": lambda: each(house.widths, sources()),
     "function": lambda: each(house.functions, sources()),
     "old": lambda: each(house.old_names, sources()),
     "docstring": documentation,
+    "test": untested,
 }
 
 
@@ -93,12 +100,35 @@ def test_exceptions_belong_to_a_rule():
     assert {name.split()[0] for name in expected_failures("house.txt")} <= set(RULES)
 
 
+def test_tests_that_cover_others_exist():
+    reasons = [why for name, why in expected_failures("house.txt").items() if name[:5] == "test "]
+    named = {path for why in reasons for path in re.findall(r"tests/[\w/]+\.py", why)}
+    assert named and all(re.search(r"tests/[\w/]+\.py", why) for why in reasons)
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
 def test_no_file_is_above_the_hard_stop():
     none(each(lambda path, text: house.lengths(path, text, house.HARD_LINES), sources()))
 
 
 def test_imports_go_down():
     none(house.floors(product()))
+
+
+def test_imports_go_down_inside_of_torch():
+    none(house.rooms(product(), "tojax.torch", house.TORCH_FLOORS))
+
+
+def test_private_names_of_others_are_in_one_place():
+    pytest.importorskip("transformers")
+    from tojax.hf import private as loading
+    from tojax.hf.generation import private as generation
+    from tojax.torch.core import private as core
+
+    known = {*core.ATTRIBUTES, *loading.ATTRIBUTES, *generation.ATTRIBUTES}
+    files = {k: v for k, v in product().items() if not k.endswith("/private.py")}
+    defined = set().union(*map(house.defined_names, files.values()))
+    none([(k, name) for k, v in files.items() for name in house.foreign_private(v, known, defined)])
 
 
 def test_no_import_cycles():
@@ -223,6 +253,47 @@ def test_floors_can_fail(files):
 def test_floors_can_pass():
     assert house.floors(GOOD_FLOORS) == []
     assert house.cycles(GOOD_FLOORS) == []
+
+
+def test_rooms_can_fail():
+    order = (("core",), ("engine", "ops"), ("",))
+    files = {
+        "tojax/torch/core/a.py": "from tojax.torch.engine import b",
+        "tojax/torch/engine/b.py": "def f():\n    import tojax.torch",
+        "tojax/torch/ops/c.py": "import tojax.torch.core.a",
+        "tojax/torch/other/d.py": "",
+        "tojax/torch/__init__.py": "import tojax.torch.ops.c",
+    }
+    names = [name for name, _ in house.rooms(files, "tojax.torch", order)]
+    assert names == [
+        "tojax.torch.core.a -> tojax.torch.engine.b",
+        "tojax.torch.engine.b -> tojax.torch",
+        "tojax/torch/other/d.py",
+    ]
+
+
+def test_mirrored_can_fail():
+    files = ["tojax/torch/core/a.py", "tojax/torch/core/__init__.py", "tojax/hf/_b.py"]
+    assert len(house.mirrored(files, [])) == 2
+    tests = ["tests/torch/core/test_a_fast.py", "tests/hf/test_b.py", "tests/hf/test_ab.py"]
+    assert house.mirrored(files, tests) == []
+
+
+BAD_NAMES = [
+    "torch._C.x()",
+    "from torch._ops import HigherOrderOperator",
+    "from torch.nn.modules import _functions",
+    "module._prepare_it()",
+    'getattr(module, "_prepare_it", None)',
+]
+
+
+@pytest.mark.parametrize("text", BAD_NAMES)
+def test_foreign_private_can_fail(text):
+    assert len(house.foreign_private(text, ["_known"], [])) == 1
+    good = "self._mine, op._known, torch.ops.aten._sum, aten._sum.default, x.__class__"
+    good += "\nfrom torch.utils._pytree import tree_map\nfrom tojax.t import _u\nself._mine = 1"
+    assert house.foreign_private(good, ["_known"], house.defined_names(good)) == []
 
 
 def test_cycles_can_fail():

@@ -1,9 +1,12 @@
 """The table's own rules; that every row fits torch's schema is what reading all of it checks."""
 
+import functools
+
 import pytest
+from jax import lax
 
 from tojax.errors import TableError
-from tojax.table import Param, Signature, Table
+from tojax.table import Param, Signature, Table, check
 
 
 def toy():
@@ -32,6 +35,59 @@ def other(y):
 def test_a_lowering_with_other_names_is_refused():
     with pytest.raises(TableError, match=r"neg.a does not fit its schema[\s\S]*neg.a\(x\)"):
         toy().update({"neg.a": other})
+
+
+def pair(op):
+    """An operator of two arguments."""
+    return Signature(op, (Param("x", "array"), Param("y", "array")), f"{op}(x, y)")
+
+
+def either(a, b, /):
+    return a + b
+
+
+def scaled(a, b=1, /):
+    return a * b
+
+
+def half(a, /, y):
+    return a + y
+
+
+@functools.wraps(either)
+def wrapped(*args):
+    return either(*args)
+
+
+def test_positional_only_parameters_are_counted():
+    for function in (either, scaled, half, wrapped, lax.add, lambda *args: args):
+        check(pair("add"), function)
+    table = toy()
+    table.update({"neg.a": scaled})
+    assert table["neg.a"].lowering(2) == 2
+
+
+@pytest.mark.parametrize("function", [either, half, wrapped, lax.add])
+def test_another_number_of_arguments_is_refused(function):
+    why = r"neg.a does not fit its schema[\s\S]*neg.a\(x\)[\s\S]*declare \(x\), not \("
+    with pytest.raises(TableError, match=why):
+        toy().update({"neg.a": function})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: a,  # other names
+        lambda y, x: x,  # the schema's, in another order
+        lambda x, /, z: x,  # only the first is free
+        lambda a, b, c, /: a,
+        lambda x, y, z=0: x,  # a name that the schema has not
+        lambda x, y, *, z: x,
+    ],
+)
+def test_names_are_checked_where_they_can_be_used(function):
+    with pytest.raises(TableError, match=r"declare \(x, y\), not \("):
+        check(pair("add"), function)
 
 
 def test_an_operator_that_writes_is_refused():
@@ -69,6 +125,6 @@ def test_the_later_row_wins_however_it_is_added():
 
 def test_every_row_of_torch_fits_its_schema():
     import tojax.torch  # noqa: F401  (fills the table)
-    from tojax.torch.schema import table
+    from tojax.torch.core.schema import table
 
     assert len(table) > 700

@@ -5,6 +5,7 @@ The names below are loaded when they are first used: ``import tojax`` imports no
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from tojax.frontends import convert
     from tojax.hf._save_pretrained import save_pretrained
     from tojax.hf.generation._generate import generate
-    from tojax.hf.generation.functional import Cache
+    from tojax.hf.generation.public_cache import Cache
     from tojax.hf.load import from_pretrained
     from tojax.model import Model, load
     from tojax.torch import from_torch, lowers
     from tojax.torch.torchax import extract_jax
 
 _HOME = {
-    "Cache": "tojax.hf.generation.functional",
+    "Cache": "tojax.hf.generation.public_cache",
     "Model": "tojax.model",
     "convert": "tojax.frontends",
     "extract_jax": "tojax.torch.torchax",
@@ -44,6 +45,18 @@ __all__ = [
     "lowers",
     "save_pretrained",
 ]
+
+# Methods of Model that floors above it add: model.generate(...) is tojax.generate(model, ...).
+_METHODS = {"cache": "Cache.of", "generate": "generate", "save_pretrained": "save_pretrained"}
+
+
+def _method(model: Model, name: str):
+    """``model.name``, one of these methods."""
+    if name not in _METHODS:
+        raise AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}")
+    home, _, inside = _METHODS[name].partition(".")
+    function = __getattr__(home)
+    return functools.partial(getattr(function, inside) if inside else function, model)
 
 
 def __getattr__(name: str):

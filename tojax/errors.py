@@ -86,6 +86,12 @@ class MissingDependency(TojaxError, ImportError):
     """An optional package that this feature needs is not installed."""
 
 
+class IncompatibleVersion(TojaxError, ImportError):
+    """The installed version of a package lacks, or no longer calls, something private of its own
+    that tojax builds on.
+    """
+
+
 class StateDropped(UserWarning):
     """The forward pass wrote to the model's state and the caller did not ask for it back."""
 

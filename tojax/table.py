@@ -57,7 +57,8 @@ class Row:
 
 
 class Table(Mapping):
-    """op -> Row. Adding a lowering whose parameters differ from the schema raises TableError.
+    """op -> Row. Adding a lowering whose parameters differ from the schema raises TableError:
+    their names, or only their number where they are positional-only.
 
     Example:
       >>> read = lambda op: Signature(op, (Param("x", "array"),), f"{op}(x)")
@@ -173,31 +174,16 @@ def check(signature: Signature, function: Callable) -> None:
             do="lower the functional overload instead",
         )
     wanted = signature.kept
-    code = getattr(function, "__code__", None)
-    if code and list(code.co_varnames[: code.co_argcount]) == wanted:
-        return  # inspect.signature would say the same, a hundred times slower
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code and code.co_argcount == len(wanted) and not code.co_kwonlyargcount:
+        named = slice(code.co_posonlyargcount, code.co_argcount)
+        if list(code.co_varnames[named]) == wanted[named]:
+            return  # inspect.signature would say the same, a hundred times slower
     try:
         found = inspect.signature(function)
     except (TypeError, ValueError):
         return  # a builtin that tells nothing of itself
-    ours = [
-        p
-        for p in found.parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    # A library's function has names of its own: there the number of arguments is checked.
-    foreign = (
-        str(getattr(function, "__module__", "")).split(".")[0] in ("jax", "numpy", "jaxlib")
-        or not ours
-    )
-    if foreign:
-        try:
-            found.bind(*wanted)
-        except TypeError:
-            pass
-        else:
-            return
-    elif [p.name for p in ours] == wanted:
+    if _fits(function, found, wanted):
         return
     raise TableError(
         f"the lowering of {signature.name} does not fit its schema",
@@ -205,3 +191,14 @@ def check(signature: Signature, function: Callable) -> None:
         why=f"the schema is {signature.text}",
         do=f"declare ({', '.join(wanted)}), not {found}",
     )
+
+
+def _fits(function: Callable, found: inspect.Signature, wanted: list[str]) -> bool:
+    """Names count, but for those of positional-only parameters and of a library's functions."""
+    try:
+        given = found.bind(*wanted).arguments
+    except TypeError:
+        return False
+    library = str(getattr(function, "__module__", "")).split(".")[0] in ("jax", "numpy", "jaxlib")
+    named = [p.name for p in found.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return library or all(given.get(name) == name for name in named)

@@ -15,8 +15,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from tests.tolerance import tolerance
-from tojax.torch import weights
-from tojax.torch.dtypes import to_jax
+from tojax.torch.core import interop
+from tojax.torch.core.dtypes import to_jax
 
 FEWEST = 16  # a special function of one number is a polynomial of some 16 terms
 SMALL = 0.01  # beside operands of about 1: where everything cancels, what is left is rounding
@@ -50,7 +50,7 @@ def error_of(want: torch.Tensor, got, inputs: int = FEWEST, exact=None) -> str |
       inputs: how many numbers went in.
       exact: float64 results for the same inputs, and for inputs rounded once more, in some draws.
     """
-    want = weights.to_jax(want)
+    want = interop.to_jax(want)
     if want.shape != got.shape:
         return f"shape {got.shape}, torch {want.shape}"
     if want.dtype != got.dtype:

@@ -11,7 +11,7 @@ import tojax
 from tests.conformance.compare import arrays_in, compare, shapes, tensors_in
 from tests.conformance.entries import EXACT, Case, TorchFails, attempt, undefined
 from tojax.errors import DataDependent
-from tojax.torch import weights
+from tojax.torch.core import interop
 
 KEY = 0
 SCALES = (1.0, 0.9375, 0.875)  # a batch keeps what samples promise: signs, order, definiteness
@@ -28,7 +28,7 @@ def of_jax(case: Case):
 
 
 def arrays_of(case: Case) -> list[jax.Array]:
-    return [weights.to_jax(t) for t in case.tensors]
+    return [interop.to_jax(t) for t in case.tensors]
 
 
 def call(function, jit: bool, *args):
@@ -92,7 +92,7 @@ def gradients(case: Case, jit: bool) -> str | None:
     if want is None:
         return None
     arrays, function = arrays_of(case), of_jax(case)
-    weighing = [None if w is None else weights.to_jax(w) for w in weight]
+    weighing = [None if w is None else interop.to_jax(w) for w in weight]
 
     def scalar(chosen):
         full = dict(enumerate(arrays)) | dict(zip(wanted, chosen))
@@ -153,7 +153,7 @@ def jvp(case: Case, jit: bool) -> str | None:
     if want is None:
         return None
     arrays, function = arrays_of(case), of_jax(case)
-    moving = [weights.to_jax(along[i]) for i in wanted]
+    moving = [interop.to_jax(along[i]) for i in wanted]
 
     def directional(chosen, moving):
         of_chosen = lambda chosen: function(
@@ -163,7 +163,7 @@ def jvp(case: Case, jit: bool) -> str | None:
 
     got, eager = call(directional, jit, [arrays[i] for i in wanted], moving)
     if weight is not None:
-        pairs = [(o, weights.to_jax(w)) for o, w in zip(got, weight) if w is not None]
+        pairs = [(o, interop.to_jax(w)) for o, w in zip(got, weight) if w is not None]
         got = [sum((o * w).sum().real for o, w in pairs)]
     pairs = [(w, g) for w, g in zip(want, got) if w is not None]
     exact = lambda: ([x for x in torch64(f) if x is not None] for f in EXACT)
@@ -188,7 +188,7 @@ def vmap(case: Case, jit: bool) -> str | None:
         wants = [tensors_in(attempt(case.function, *tensors)) for tensors in copies()]
         drawn = undefined(case)
         stacked = [
-            weights.to_jax(torch.stack(ts)) if i in batched else weights.to_jax(ts[0])
+            interop.to_jax(torch.stack(ts)) if i in batched else interop.to_jax(ts[0])
             for i, ts in enumerate(zip(*copies()))
         ]
         axes = tuple(0 if i in batched else None for i in range(len(stacked)))

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import tojax
 from tests.tolerance import assert_close
-from tojax.torch import weights
+from tojax.torch.core import interop
 
 EPS = float(jnp.finfo("bfloat16").eps)
 DRAW = torch.Generator().manual_seed(0)
@@ -43,7 +43,7 @@ def test_module_end_to_end(dtype, train):
     module = Net().to(dtype).train(train)
     x = draw(4, 6, 10).to(dtype)
     model = tojax.from_torch(module)
-    out, state = model.apply(model.params, weights.to_jax(x), mutable=True, rng=jax.random.key(0))
+    out, state = model.apply(model.params, interop.to_jax(x), mutable=True, rng=jax.random.key(0))
     want = module(x)
     name = str(dtype).removeprefix("torch.")
     eps = torch.finfo(dtype).eps
@@ -61,7 +61,7 @@ def test_gradients_keep_dtypes():
     x, weight = draw(4, 6, 10), torch.arange(5.0)
     (module(x).float() * weight).sum().backward()
     model = tojax.from_torch(module)
-    loss = lambda p: (model.apply(p, weights.to_jax(x)).astype(np.float32) * weight.numpy()).sum()
+    loss = lambda p: (model.apply(p, interop.to_jax(x)).astype(np.float32) * weight.numpy()).sum()
     grads = jax.jit(jax.grad(loss))(model.params)
     exact = Net().eval()
     exact.load_state_dict(module.state_dict())
@@ -123,7 +123,7 @@ def test_rounded_once(name):
     """Off by half a unit in the last place, as one rounding is, or by no more than torch is."""
     function = ONCE[name]
     exact, want = function(X.float()).numpy(), function(X)
-    got = jax.jit(tojax.from_torch(function).apply)({}, weights.to_jax(X))
+    got = jax.jit(tojax.from_torch(function).apply)({}, interop.to_jax(X))
     assert got.dtype == jnp.bfloat16
     unit = EPS * np.maximum(np.abs(exact), 0.02 * np.abs(exact).max())
     ours, torchs = (
@@ -138,7 +138,7 @@ def test_a_scalar_keeps_its_gradient():
     module.scale, module.forward = scale, lambda x: x * module.scale
     (module(X).float() ** 2).sum().backward()
     model = tojax.from_torch(module)
-    loss = lambda p: (model.apply(p, weights.to_jax(X)).astype(np.float32) ** 2).sum()
+    loss = lambda p: (model.apply(p, interop.to_jax(X)).astype(np.float32) ** 2).sum()
     grads = jax.grad(loss)(model.params)
     assert grads["scale"].dtype == np.float32
     assert_close(grads["scale"], scale.grad, rtol=EPS)

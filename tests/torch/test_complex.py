@@ -9,6 +9,7 @@ import torch
 
 import tojax
 from tests.tolerance import assert_close
+from tojax.torch.core.dtypes import to_jax
 
 DRAW = torch.Generator().manual_seed(0)
 Z = torch.randn(4, 6, dtype=torch.complex64, generator=DRAW)
@@ -59,7 +60,7 @@ def test_optax_step_is_torchs():
         net(Z).square().mean().backward()
         torch_optimizer.step()
     for name, parameter in net.named_parameters():
-        assert params[name].dtype == tojax.torch.dtypes.to_jax(parameter.dtype)
+        assert params[name].dtype == to_jax(parameter.dtype)
         assert_close(params[name], parameter.detach(), reduction=500)
 
 

@@ -13,7 +13,7 @@ import torch
 import tojax
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported, WrongArguments
-from tojax.torch.weights import to_jax, to_torch
+from tojax.torch.core.interop import to_jax, to_torch
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 

@@ -12,7 +12,7 @@ import tojax
 from tests.tolerance import assert_close
 from tests.torch.programs import KINDS, Run
 from tojax.errors import Unsupported
-from tojax.torch.dtypes import to_jax
+from tojax.torch.core.dtypes import to_jax
 
 X = np.round(np.random.default_rng(0).standard_normal((3, 4)) * 4).astype(np.float32) / 4
 Y = np.round(np.random.default_rng(1).standard_normal((2, 2, 3)) * 4).astype(np.float32) / 4

@@ -68,7 +68,7 @@ def ops(name: str, markdown: bool) -> None:
 def coverage() -> list[Line]:
     """Every overload with a row, and every operator of torch's database that has none."""
     import tojax.torch  # noqa: F401  (fills the table)
-    from tojax.torch.schema import table
+    from tojax.torch.core.schema import table
 
     results = json.loads((files("tojax.torch") / "coverage.json").read_text())
     short = lambda name: name.split(".")[1]
@@ -87,10 +87,10 @@ def coverage() -> list[Line]:
 
 
 def home(function) -> str:
-    """Where a lowering is written."""
+    """Where a lowering is written: its function, or the one that makes it."""
     module = str(getattr(function, "__module__", "") or "").removeprefix("tojax.torch.")
     module = module.replace("jax._src.", "jax.")
-    name = getattr(function, "__name__", str(function))
+    name = getattr(function, "__qualname__", str(function)).partition(".<locals>")[0]
     if name == "<lambda>":
         return f"{module} line {inspect.getsourcelines(function)[1]}"
     return f"{module}.{name}"
@@ -99,14 +99,14 @@ def home(function) -> str:
 def without_row(name: str) -> Iterator[tuple]:
     """(signature, what serves it) of the overloads of one operator that have no row."""
     import torch
-    from torch._decomp import decomposition_table
 
-    from tojax.torch.schema import overloads, read, table
+    from tojax.torch.core import private
+    from tojax.torch.core.schema import overloads, read, table
 
     library, _, short = name.rpartition("::") if "::" in name else name.rpartition(".")
     packet = getattr(getattr(torch.ops, library or "aten"), short, None) if short else None
-    for op in overloads(packet) if isinstance(packet, torch._ops.OpOverloadPacket) else ():
+    for op in overloads(packet) if isinstance(packet, private.OpOverloadPacket) else ():
         if op not in table:
             composite = op.has_kernel_for_dispatch_key("CompositeImplicitAutograd")
-            known = composite or op in decomposition_table
+            known = composite or op in private.decompositions
             yield read(op), "torch's own decomposition" if known else "nothing"

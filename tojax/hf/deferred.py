@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.checkpoint import Stored
+from tojax.torch.core import private
 
 aten = torch.ops.aten
 # What treats every element by itself, so that a slice of the result needs a slice of the operand.
@@ -66,9 +67,7 @@ class Deferred(torch.Tensor):
 
     @staticmethod
     def __new__(cls, like, read, sliced):
-        self = torch.Tensor._make_wrapper_subclass(
-            cls, like.shape, like.stride(), dtype=like.dtype, device="cpu"
-        )
+        self = private.make_wrapper(cls, like.shape, like.stride(), dtype=like.dtype, device="cpu")
         self.read, self.sliced, self.readers = read, sliced, []
         return self
 
@@ -83,7 +82,7 @@ class Deferred(torch.Tensor):
         self.read = partial(_at, memory)
         return memory
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = private.no_torch_function
 
     @classmethod
     def __torch_dispatch__(cls, op, types, args=(), kwargs=None):

@@ -15,9 +15,9 @@ from tojax.hf import inputs
 from tojax.hf.checkpoint import Checkpoint
 from tojax.hf.classes import config_of, model_class
 from tojax.hf.module import quiet
-from tojax.torch.schema import table
+from tojax.torch.core.schema import table
+from tojax.torch.engine.trace import watching
 from tojax.torch.source import source_of
-from tojax.torch.trace import watching
 
 
 def skeleton(found: Checkpoint, task: str | None = None) -> torch.nn.Module:

@@ -16,8 +16,8 @@ from tojax.errors import BadCheckpoint, NewWeights, TojaxError
 from tojax.hf import deferred
 from tojax.hf.checkpoint import Checkpoint, stored_in
 from tojax.hf.classes import config_of, model_class
+from tojax.hf.private import LOADER
 
-LOADER = "_load_pretrained_model"  # gets the tensors by name, renames and merges them
 LOCK = threading.Lock()
 
 
@@ -69,7 +69,7 @@ def _torch_dtype(dtype: Any) -> torch.dtype | str:
         return "auto" if dtype is None else dtype
     import jax.numpy as jnp
 
-    from tojax.torch.dtypes import TO_TORCH
+    from tojax.torch.core.dtypes import TO_TORCH
 
     return TO_TORCH[jnp.dtype(dtype)]
 
@@ -89,16 +89,12 @@ def _from_gguf(found: Checkpoint, cls, options) -> tuple[torch.nn.Module, dict[s
 
 @contextlib.contextmanager
 def _deferring(reader: deferred.Reader | None) -> Iterator[None]:
-    """While this lasts, this thread's loading in transformers gets deferred tensors.
-
-    Should transformers rename its loader, it reads the weights itself: the same values, with more
-    memory.
-    """
-    with LOCK:
-        original = getattr(PreTrainedModel, LOADER, None)
-    if reader is None or original is None:
+    """While this lasts, this thread's loading in transformers gets deferred tensors."""
+    if reader is None:
         yield
         return
+    with LOCK:
+        original = getattr(PreTrainedModel, LOADER.name)
     thread = threading.get_ident()
 
     def load(model, state_dict, files, *args, **kwargs):
@@ -109,11 +105,11 @@ def _deferring(reader: deferred.Reader | None) -> Iterator[None]:
         return original(model, state_dict, files, *args, **kwargs)
 
     with LOCK:
-        setattr(PreTrainedModel, LOADER, staticmethod(load))
+        setattr(PreTrainedModel, LOADER.name, staticmethod(load))
         try:
             yield
         finally:
-            setattr(PreTrainedModel, LOADER, staticmethod(original))
+            setattr(PreTrainedModel, LOADER.name, staticmethod(original))
 
 
 def _check(found: Checkpoint, told: dict[str, Any], module, chosen: bool) -> None:

@@ -14,8 +14,8 @@ from tqdm.auto import tqdm
 
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf.deferred import Deferred, Reader
-from tojax.torch import weights
-from tojax.torch.slots import Slots
+from tojax.torch.core import interop
+from tojax.torch.state.module_state import Slots
 
 WORKERS = 4  # reading waits for the disk and the kernel, so a few more than cores help
 Rules = Iterable[tuple[str, PartitionSpec]]
@@ -106,8 +106,8 @@ def _take(slots: Slots, name: str, homes: list, sharding: Sharding | None) -> ja
 def _placed(tensor: torch.Tensor, sharding: Sharding | None) -> jax.Array:
     whole = isinstance(tensor, Deferred) and tensor.sliced
     if sharding is not None and whole and not sharding.is_fully_replicated:
-        part: Callable = lambda index: weights.to_jax(tensor.read(index))
+        part: Callable = lambda index: interop.to_jax(tensor.read(index))
         return jax.make_array_from_callback(tuple(tensor.shape), sharding, part)
     if isinstance(tensor, Deferred):
         tensor = tensor.read()
-    return jax.device_put(weights.to_jax(tensor), sharding)
+    return jax.device_put(interop.to_jax(tensor), sharding)

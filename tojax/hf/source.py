@@ -12,10 +12,10 @@ import jax
 import numpy as np
 import torch
 
-from tojax.torch import weights
-from tojax.torch.script import modes
-from tojax.torch.slots import Slots
+from tojax.torch.core import interop
 from tojax.torch.source import TorchSource
+from tojax.torch.state.module_state import Slots
+from tojax.torch.state.torchscript import modes
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class PretrainedSource(TorchSource):
 
     def write_back(self, params, state) -> torch.nn.Module:
         """A module of its own with copies of params and state."""
-        return self.filled(params, state, weights.to_torch)
+        return self.filled(params, state, interop.to_torch)
 
     def filled(self, params, state, as_torch: Callable) -> torch.nn.Module:
         """A new module with these parameters, in their dtypes, and this state."""
@@ -60,4 +60,4 @@ def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") 
 def view(array: jax.Array) -> torch.Tensor:
     """The array's own memory where it is one piece on the CPU, to be read only; else a copy."""
     single = len(array.sharding.device_set) == 1 and array.devices().pop().platform == "cpu"
-    return torch.from_dlpack(array) if single and array.size else weights.to_torch(array)
+    return torch.from_dlpack(array) if single and array.size else interop.to_torch(array)

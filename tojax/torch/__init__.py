@@ -1,7 +1,7 @@
 """The PyTorch frontend: torch's own dispatcher drives the trace, JAX computes."""
 
 from tojax.torch import ops as _ops  # noqa: F401  (fills the table)
-from tojax.torch.schema import lowers
+from tojax.torch.core.schema import lowers
 from tojax.torch.source import from_torch
 
 __all__ = ["from_torch", "lowers"]

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import get_args
 
 from tojax.errors import ForwardFailed, TojaxError, WrongArguments
-from tojax.torch.script import FAILED
+from tojax.torch.state.torchscript import FAILED
 
-UNKNOWN = re.compile(r"\b(Sizes|Group|Masked|Grouped|Places|Shape)\b")  # those of numbers
+UNKNOWN = re.compile(r"\b(Sizes|Group|Padded|Grouped|Places|Shape)\b")  # those of numbers
+TRACED = re.compile(r"<torch\.\w+ \[[\d, ]*\], traced>")  # how a traced tensor shows itself
 
 
 def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:
@@ -61,9 +62,11 @@ def explained(trace) -> Iterator[None]:
     try:
         yield
     except TypeError as error:
-        if not trace.sizes or isinstance(error, TojaxError) or not UNKNOWN.search(str(error)):
+        if TRACED.search(str(error)) and not isinstance(error, TojaxError):
+            raise trace.data_dependent("forward", [], error) from error
+        if not trace.unknown or isinstance(error, TojaxError) or not UNKNOWN.search(str(error)):
             raise
-        raise trace.sizes[-1].error() from error
+        raise trace.unknown[-1].error() from error
     except RuntimeError as error:
         if trace.raised and FAILED in str(error):
             raise trace.raised from error

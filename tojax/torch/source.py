@@ -21,15 +21,19 @@ from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.program import Kept
-from tojax.torch import arguments, conditions, ways, weights
-from tojax.torch.capture import as_module, original
-from tojax.torch.dtypes import TO_TORCH, of_input, to_jax
-from tojax.torch.masked import Masked
-from tojax.torch.ragged import Sizes
-from tojax.torch.script import modes
-from tojax.torch.slots import Slots
-from tojax.torch.tensor import JaxTensor, inner, value_of
-from tojax.torch.trace import array_of, lift, tracing
+from tojax.torch import arguments
+from tojax.torch.control_flow import branches
+from tojax.torch.core import interop
+from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
+from tojax.torch.core.lifting import array_of, inner, lift
+from tojax.torch.core.tensor import JaxTensor, value_of
+from tojax.torch.data_dependent import assertions
+from tojax.torch.data_dependent.padded import Padded
+from tojax.torch.data_dependent.padded_split import Sizes
+from tojax.torch.engine.session import tracing
+from tojax.torch.state.closures import as_module, original
+from tojax.torch.state.module_state import Slots
+from tojax.torch.state.torchscript import modes
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +92,7 @@ class TorchSource:
         """An input leaf as JAX takes it."""
         if isinstance(leaf, (np.ndarray, np.generic)):
             return fitting(np.asarray(leaf))
-        return weights.to_jax(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        return interop.to_jax(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
         """Runs forward on arrays or tracers; returns its output and the state entries that it
@@ -101,14 +105,16 @@ class TorchSource:
         known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
         traced = {k: v for k, v in state.items() if k not in known}
         run = partial(self._run, names, params, traced, known, (args, kwargs), rng)
-        return ways.every(run, lambda name: state.get(name, self.slots.held.leaves().get(name)))
+        return branches.all_paths(
+            run, lambda name: state.get(name, self.slots.held.leaves().get(name))
+        )
 
-    def _run(self, names, params, traced, known, given, rng, answers):
+    def _run(self, names, params, traced, known, given, rng, path):
         """One run of the module, with these answers to conditions."""
         leaves, structure = jax.tree.flatten(given)
         inputs = (*names, "the parameters", trees.STATE)
         with tracing(rng, inputs, self.on_missing == "callback") as trace:
-            trace.ways = answers
+            trace.path = path
             wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
             args, kwargs = jax.tree.unflatten(structure, lifted)
@@ -120,11 +126,11 @@ class TorchSource:
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
                 out = self.module(*args, **kwargs)
                 out = trees.register(out)
-                answers.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
+                path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
-            out, holds = conditions.enforced(out, trace.conditions)
+            out, holds = assertions.enforced(out, trace.conditions)
             anew = {k for k, place in places.items() if place in trace.unread}
             missed = written.missed | {k for k in written if k in places or k in known}
         return out, trees.Written(written, missed - anew, holds)
@@ -139,7 +145,7 @@ class TorchSource:
 
     def _setting(self, name: str, array) -> torch.Tensor:
         """A buffer that stays a constant of the trace, so that shapes may come from it."""
-        tensor = weights.to_torch(array)
+        tensor = interop.to_torch(array)
         return tensor.to(self.slots.dtypes.get(name, tensor.dtype))
 
     def write_back(self, params, state) -> torch.nn.Module:
@@ -147,13 +153,13 @@ class TorchSource:
         self.slots.check(params, state)
         with torch.no_grad():
             for name, array in {**params, **state}.items():
-                self.slots.tensors[name].copy_(weights.to_torch(array))
+                self.slots.tensors[name].copy_(interop.to_torch(array))
         return self.module
 
 
 def _known(leaf: Any) -> Any:
     """An output leaf: the array of a tensor, anything else as it is."""
-    if isinstance(leaf, (Sizes, Masked)):
+    if isinstance(leaf, (Sizes, Padded)):
         leaf.refuse("a result")
     return array_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
@@ -163,7 +169,7 @@ def _wrapped(leaf: Any, origin: int) -> Any:
     if isinstance(leaf, trees.Constant):
         return torch.from_numpy(leaf.array.copy())  # the user's own, which may be read-only
     if isinstance(leaf, torch.Tensor):
-        return JaxTensor(weights.to_jax(leaf), leaf.dtype, origin)
+        return JaxTensor(interop.to_jax(leaf), leaf.dtype, origin)
     if not trees.is_array(leaf):
         return leaf
     if isinstance(leaf, (np.ndarray, np.generic)):
@@ -242,6 +248,6 @@ def from_torch(
     module = source if isinstance(source, torch.nn.Module) else as_module(source)
     built = source_of(module, on_missing)
     slots = built.slots
-    params = {k: weights.to_jax(slots.tensors[k]) for k in slots.params}
-    state = {k: weights.to_jax(slots.tensors[k]) for k in slots.state}
+    params = {k: interop.to_jax(slots.tensors[k]) for k in slots.params}
+    state = {k: interop.to_jax(slots.tensors[k]) for k in slots.state}
     return Model(params, state, built)

@@ -19,7 +19,7 @@ import tojax
 from tests.expectations import further
 from tests.hf import tiny
 from tojax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
-from tojax.hf.generation import decode
+from tojax.hf.generation import programs
 
 DECODERS = ["gpt2", "llama", "gemma2", "phi", "mixtral"]
 DECODERS += further("mistral", "qwen3", "phi3", "opt")
@@ -182,7 +182,7 @@ def known(model):
 def test_new_prompts_and_options_do_not_compile_again():
     _, model = built("llama")
     options = {"min_new_tokens": 2, "eos_token_id": 5}
-    sizes = lambda: [p.of(model)._cache_size() for p in (decode.prefill, decode.decode)]
+    sizes = lambda: [p.of(model)._cache_size() for p in (programs.prefill, programs.decode)]
     tojax.generate(model, tiny.ids(7, 1).numpy(), max_new_tokens=5, **options)
     before = sizes()
     options = {"min_new_tokens": 3, "eos_token_id": 7}

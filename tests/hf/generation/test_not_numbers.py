@@ -9,7 +9,7 @@ import transformers as t
 import tojax
 from tests.hf import tiny
 from tojax.errors import NotNumbers
-from tojax.hf.generation import decode
+from tojax.hf.generation import programs
 
 LIMIT, SIZE = 20, 60
 SMALL = dict(vocab_size=SIZE, n_positions=LIMIT, n_embd=32, n_layer=2, n_head=4)
@@ -91,7 +91,7 @@ def test_longer_prompts_share_a_program_where_positions_are_no_table():
         got = tojax.generate(model, ids, max_new_tokens=3, eos_token_id=-1, pad_token_id=0)
         want = module.generate(torch.tensor(ids), max_new_tokens=3, eos_token_id=-1, pad_token_id=0)
         np.testing.assert_array_equal(got, want.numpy())
-    assert decode.prefill.of(model)._cache_size() == 1
+    assert programs.prefill.of(model)._cache_size() == 1
 
 
 def test_unknown_tokens_in_a_prompt():

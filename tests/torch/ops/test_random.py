@@ -14,7 +14,7 @@ from torch._decomp import decomposition_table
 
 import tojax
 from tests.tolerance import assert_close
-from tojax.torch.schema import table
+from tojax.torch.core.schema import table
 
 aten = torch.ops.aten
 N = 4096

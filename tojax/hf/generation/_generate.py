@@ -11,10 +11,10 @@ from jaxtyping import Array, Int
 from transformers import GenerationMixin
 
 from tojax.errors import MissingRng, Unsupported, WrongArguments
-from tojax.hf.generation import drafts
-from tojax.hf.generation.job import Job
+from tojax.hf.generation import assisted
+from tojax.hf.generation.own_generate import WRAPS, wrapped
 from tojax.hf.generation.request import PROMPT_ONLY, Request, request
-from tojax.hf.generation.standin import WRAPS, wrapped
+from tojax.hf.generation.run import Job
 from tojax.model import Model
 
 # What transformers' generate knows and this does not, with the values that ask for nothing.
@@ -137,7 +137,7 @@ def generate(
         asked = ask(model)
         _refuse(asked.settings)
         key = _key(asked.settings, rng, next(count))
-        guesses = drafts.wanted(model, assistant, asked, options, ask, Job)
+        guesses = assisted.wanted(model, assistant, asked, options, ask, Job)
         return Job(model, asked, key, streamer, tokenizer, guesses).run()
 
     if type(module).__name__ in WRAPS:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel
-from transformers.generation import utils as theirs
 
 from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
+from tojax.hf.generation import private
 from tojax.hf.module import quiet
 
 # What follows the prompt's positions and grows with it.
@@ -28,7 +28,7 @@ TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 NEGATIVE = ("negative_prompt_ids", "negative_prompt_attention_mask")
 CALLED = ("logits_processor", "prefix_allowed_tokens_fn", *NEGATIVE)
 # What is used once, with the prompt.
-PROMPT_ONLY = frozenset(theirs.MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL)
+PROMPT_ONLY = frozenset(private.PROMPT_ONLY)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 from transformers.generation import stopping_criteria as theirs
 
 from tojax.errors import Unsupported, WrongArguments
-from tojax.hf.generation.processors import content
+from tojax.hf.generation.logits_processors import content
 from tojax.torch import from_torch
 
 

@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 
-from tojax.torch.schema import table
+from tojax.torch.core.schema import table
 
 with table.deferred():
     for _file in pkgutil.iter_modules(__path__):

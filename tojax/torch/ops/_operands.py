@@ -16,7 +16,7 @@ from jax import lax
 
 from tojax.dtypes import canonical, x64
 from tojax.errors import Unsupported
-from tojax.torch.dtypes import TO_TORCH, promote, scalar_dtype, to_jax
+from tojax.torch.core.dtypes import TO_TORCH, promote, scalar_dtype, to_jax
 
 NUMBERS = (bool, int, float, complex)
 INT = np.dtype("int64")
@@ -69,7 +69,17 @@ def widened(function):
     return lowering
 
 
-def cast(x, dtype):
+def same(x, /):
+    """The lowering of copies, aliases and the like: as values they are their argument."""
+    return x
+
+
+def like(x, value):
+    """A number in the dtype of ``x``."""
+    return x.dtype.type(value)
+
+
+def cast(x, dtype, /):
     """To ``dtype``, which may be None."""
     return x if dtype is None or x.dtype == dtype else lax.convert_element_type(x, dtype)
 
@@ -139,7 +149,7 @@ def select(condition, x, y):
     return lax.select(*[broadcast(v, shape) for v in (condition, x, y)])
 
 
-def absolute(x):
+def absolute(x, /):
     """|x| with gradient 0 at 0, where ``lax.abs`` has 1; both sides of ``max`` share it there."""
     if x.dtype.kind in "biuc":
         return x if x.dtype.kind in "bu" else lax.abs(x)

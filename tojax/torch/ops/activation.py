@@ -7,48 +7,42 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     absolute,
     along,
     cast,
     floating,
+    like,
     number,
     select,
     wide,
     widened,
 )
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
-def _like(x, value):
-    return x.dtype.type(value)
-
-
-def _inner(x, low, high):
+def _inner(x, low, high, /):
     """Clamped to [low, high]; unlike torch's clamp, its gradient at the bounds is 0."""
-    return lax.clamp(_like(x, low), x, _like(x, high))
+    return lax.clamp(like(x, low), x, like(x, high))
 
 
 def relu(self):
     """NaN stays, the gradient at 0 is 0."""
-    zero = _like(self, 0)
+    zero = like(self, 0)
     return select(lax.le(self, zero), zero, self)
 
 
-def hardswish(x):
+def hardswish(x, /):
     """The gradient is 0 at -3 and 1 at 3."""
-    inner = select(absolute(x) < 3, x, _like(x, 0))
-    return select(x <= -3, _like(x, 0), select(x >= 3, x, inner * (x + 3) / 6))
+    inner = select(absolute(x) < 3, x, like(x, 0))
+    return select(x <= -3, like(x, 0), select(x >= 3, x, inner * (x + 3) / 6))
 
 
 def softplus(x):
-    return lax.max(x, _like(x, 0)) + lax.log1p(lax.exp(-absolute(x)))
+    return lax.max(x, like(x, 0)) + lax.log1p(lax.exp(-absolute(x)))
 
 
 @jax.custom_jvp
@@ -62,9 +56,17 @@ expm1.defjvps(lambda tangent, _, x: tangent * lax.exp(x))  # jax's own cancels f
 @widened
 def elu(self, alpha, scale, input_scale):
     """The exponential never sees positive values, whose overflow would spoil the gradient."""
-    below = select(self > 0, _like(self, 0), self)
+    below = select(self > 0, like(self, 0), self)
     below = expm1(below if input_scale == 1 else below * input_scale) * (alpha * scale)
     return select(self > 0, self if scale == 1 else self * scale, below)
+
+
+def _outside(grad, x, bound, /):
+    return select((x >= -bound) & (x <= bound), 0, grad)
+
+
+def _prelu(self, weight):
+    return select(self > 0, self, weight * self)
 
 
 SELU = 1.6732632423543772, 1.0507009873554805, 1
@@ -73,41 +75,31 @@ table.update(
     {
         aten.relu: relu,
         aten.relu6: lambda self: _inner(self, 0, 6),
-        aten.hardtanh: lambda self, min_val, max_val: _inner(self, min_val, max_val),
+        aten.hardtanh: _inner,
         aten.hardsigmoid: widened(lambda self: _inner(self + 3, 0, 6) / 6),
-        aten.hardswish: widened(lambda self: hardswish(self)),
+        aten.hardswish: widened(hardswish),
         aten.silu: widened(lambda self: self * lax.logistic(self)),
         aten.mish: widened(lambda self: self * lax.tanh(softplus(self))),
         aten.leaky_relu: widened(
             lambda self, negative_slope: select(self > 0, self, self * negative_slope)
         ),
         aten.prelu: lambda self, weight: _prelu(self, _per_channel(weight, self.ndim)),
-        aten._prelu_kernel: lambda self, weight: _prelu(self, weight),
+        aten._prelu_kernel: _prelu,
         aten.elu: elu,
         aten.selu: widened(lambda self: elu(self, *SELU)),
         aten.celu: widened(lambda self, alpha: elu(self, alpha, 1, 1 / alpha)),
         aten.log_sigmoid: widened(
-            lambda self: lax.min(self, _like(self, 0)) - lax.log1p(lax.exp(-absolute(self)))
+            lambda self: lax.min(self, like(self, 0)) - lax.log1p(lax.exp(-absolute(self)))
         ),
         aten.threshold: lambda self, threshold, value: select(
             self <= number(threshold, self.dtype), number(value, self.dtype), self
         ),
         aten.hardshrink: lambda self, lambd: select((self >= -lambd) & (self <= lambd), 0, self),
-        aten.hardshrink_backward: lambda grad_out, self, lambd: _outside(grad_out, self, lambd),
-        aten.softshrink_backward: lambda grad_output, self, lambd: _outside(
-            grad_output, self, lambd
-        ),
+        aten.hardshrink_backward: _outside,
+        aten.softshrink_backward: _outside,
         aten.glu: widened(lambda self, dim: jnp.multiply(*_gate(self, dim))),
     }
 )
-
-
-def _outside(grad, x, bound):
-    return select((x >= -bound) & (x <= bound), 0, grad)
-
-
-def _prelu(self, weight):
-    return select(self > 0, self, weight * self)
 
 
 def _per_channel(weight, rank):
@@ -130,11 +122,11 @@ def gelu(self, approximate):
         inner = lax.tanh(_times(cubed, math.sqrt(2 / math.pi)))
     else:
         inner = lax.erf(_times(self, math.sqrt(0.5)))
-    return lax.mul(_times(self, 0.5), lax.add(inner, _like(self, 1)))
+    return lax.mul(_times(self, 0.5), lax.add(inner, like(self, 1)))
 
 
 def _times(x, value):
-    return lax.mul(x, _like(x, value))
+    return lax.mul(x, like(x, value))
 
 
 @lowers(aten.softplus)
@@ -143,7 +135,7 @@ def softplus_(self, beta, threshold):
     """Linear from ``threshold`` on."""
     scaled = self * beta
     linear = scaled > threshold
-    curve = lax.log1p(lax.exp(select(linear, _like(self, 0), scaled)))
+    curve = lax.log1p(lax.exp(select(linear, like(self, 0), scaled)))
     return select(linear, self, curve if beta == 1 else curve / beta)
 
 
@@ -182,22 +174,26 @@ def _safe_softmax(self, dim):
     return select(empty, 0, _softmax(select(empty, 0, self), dim))
 
 
-def _to(self, dtype):
+def _typed(function):
     """The dtype asked for comes first; integers need one."""
-    return floating(self) if dtype is None else cast(self, dtype)
+    return lambda self, dim, dtype: function(
+        floating(self) if dtype is None else cast(self, dtype), dim
+    )
+
+
+def _halves(function):
+    return lambda self, dim, half_to_float: function(
+        self.astype(np.float32) if half_to_float else self, dim
+    )
 
 
 table.update(
     {
-        aten.softmax.int: lambda self, dim, dtype: _softmax(_to(self, dtype), dim),
-        aten.log_softmax.int: lambda self, dim, dtype: _log_softmax(_to(self, dtype), dim),
-        aten._safe_softmax: lambda self, dim, dtype: _safe_softmax(_to(self, dtype), dim),
-        aten._softmax: lambda self, dim, half_to_float: _softmax(
-            self.astype(np.float32) if half_to_float else self, dim
-        ),
-        aten._log_softmax: lambda self, dim, half_to_float: _log_softmax(
-            self.astype(np.float32) if half_to_float else self, dim
-        ),
+        aten.softmax.int: _typed(_softmax),
+        aten.log_softmax.int: _typed(_log_softmax),
+        aten._safe_softmax: _typed(_safe_softmax),
+        aten._softmax: _halves(_softmax),
+        aten._log_softmax: _halves(_log_softmax),
     }
 )
 

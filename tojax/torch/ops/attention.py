@@ -4,13 +4,10 @@ import math
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.schema import lowers
-
-aten = torch.ops.aten
+from tojax.torch.core.schema import aten, lowers
 
 
 def pairs(a, b, dims, dtype=None):

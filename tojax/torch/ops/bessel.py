@@ -12,13 +12,10 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, table
 from tojax.torch.ops._operands import floating
-from tojax.torch.schema import table
-
-aten = torch.ops.aten
 
 SMALL, LARGE = 1e-4, 25.0
 EULER = 0.5772156649015329
@@ -145,8 +142,8 @@ FUNCTIONS = {
 
 
 def _unary(function):
-    """Without gradient, as in torch; schemas call the argument ``self`` or ``x``."""
-    return lambda *x: lax.stop_gradient(function(floating(*x)))
+    """Without gradient, as in torch."""
+    return lambda x, /: lax.stop_gradient(function(floating(x)))
 
 
 for name, function in FUNCTIONS.items():

@@ -1,11 +1,8 @@
 """Convolutions, each one ``conv_general_dilated`` in torch's layout."""
 
-import torch
 from jax import lax
 
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
+from tojax.torch.core.schema import aten, lowers, table
 
 
 def spread(value, rank: int) -> list[int]:

@@ -9,16 +9,13 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import cast, common, default_float, default_int, number, operands
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
-def filled(size, value, dtype):
+def filled(size, value, dtype, /):
     """torch infers a missing dtype from the value."""
     if dtype is None:
         dtype = common(value)
@@ -44,7 +41,7 @@ table.update(
         aten.empty.memory_format: _constant(0),
         aten.empty_strided: lambda size, stride, dtype: _constant(0)(size, dtype),
         aten.empty_permuted: lambda size, physical_layout, dtype: _constant(0)(size, dtype),
-        aten.full.default: lambda size, fill_value, dtype: filled(size, fill_value, dtype),
+        aten.full.default: filled,
         aten.zeros_like: _alike(0),
         aten.ones_like: _alike(1),
         aten.empty_like: _alike(0),
@@ -62,7 +59,6 @@ table.update(
         aten.fill.Tensor: lambda self, value: lax.broadcast(cast(value, self.dtype), self.shape),
         aten.zero: lambda self: filled(self.shape, 0, self.dtype),
         aten.scalar_tensor: lambda s, dtype: filled((), s, dtype or default_float()),
-        aten.complex: lambda real, imag: lax.complex(*operands(real, imag)),
         aten.polar: lambda abs, angle: lax.complex(
             *operands(abs * lax.cos(angle), abs * lax.sin(angle))
         ),
@@ -74,8 +70,8 @@ table.update(
         aten.triu_indices: lambda row, col, offset, dtype: _indices(
             jnp.triu_indices(row, offset, col), dtype
         ),
-        aten.tril: lambda self, diagonal: jnp.tril(self, diagonal),
-        aten.triu: lambda self, diagonal: jnp.triu(self, diagonal),
+        aten.tril: jnp.tril,
+        aten.triu: jnp.triu,
         aten._local_scalar_dense: lambda self: self.item(),
         aten.equal: lambda self, other: self.shape == other.shape and bool(jnp.all(self == other)),
         aten.allclose: lambda self, other, rtol, atol, equal_nan: bool(

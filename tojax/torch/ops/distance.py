@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import absolute
-from tojax.torch.schema import lowers
-
-aten = torch.ops.aten
 
 
 def root(x, p: float):

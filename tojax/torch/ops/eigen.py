@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops.linalg import dagger, hermitian
-from tojax.torch.schema import lowers
-
-aten = torch.ops.aten
 
 
 @lowers(aten.linalg_eigh)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import default_int, wide
 from tojax.torch.ops.index import FAST, known, rows
-from tojax.torch.schema import lowers
 
-aten = torch.ops.aten
 SUM, MEAN, MAX = range(3)
 
 

@@ -5,8 +5,8 @@ import numpy as np
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.torch.core.schema import lowers
 from tojax.torch.ops.matmul import grouped_mm
-from tojax.torch.schema import lowers
 
 
 @lowers("transformers.grouped_mm_fallback")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import floating
 from tojax.torch.ops.window import fold
-from tojax.torch.schema import lowers
 
-aten = torch.ops.aten
 FORWARD = ("backward", "ortho", "forward")  # by torch's number: not scaled, by sqrt(n), by n
 INVERSE = ("forward", "ortho", "backward")
 

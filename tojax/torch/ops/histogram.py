@@ -6,15 +6,12 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
 from tojax.dtypes import canonical
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import default_int, floating
 from tojax.torch.ops.create import linspace
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
 @lowers(aten.bincount)
@@ -53,7 +50,7 @@ def edges_of(x, bins, range, axis):
     return linspace(*span(x[:, axis], low, high, 0.5), bins + 1, x.dtype)
 
 
-def counts(x, edges, weight, density):
+def counts(x, edges, weight, density, /):
     """The weight of the rows of ``x`` in each box; the last edge belongs to the last bin."""
     x = x.reshape(-1, len(edges))
     flat, inside = jnp.zeros(len(x), default_int()), jnp.ones(len(x), bool)
@@ -86,9 +83,7 @@ table.update(
         aten._histogramdd_bin_edges: lambda self, bins, range, weight, density: [
             edges_of(_columns(self), n, range, axis) for axis, n in enumerate(bins)
         ],
-        aten._histogramdd_from_bin_tensors: lambda self, bins, weight, density: counts(
-            self, bins, weight, density
-        ),
+        aten._histogramdd_from_bin_tensors: counts,
     }
 )
 

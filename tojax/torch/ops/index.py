@@ -14,13 +14,11 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import broadcast, cast, default_int, number
-from tojax.torch.schema import lowers
 
-aten = torch.ops.aten
 FAST = "promise_in_bounds"
 
 

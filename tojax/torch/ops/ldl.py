@@ -9,13 +9,11 @@ from __future__ import annotations
 import functools
 
 import jax.numpy as jnp
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops.linalg import dagger, triangular
-from tojax.torch.schema import lowers
 
-aten = torch.ops.aten
 ALPHA = (1 + 17**0.5) / 8  # bounds how elements grow over a block of two by that over two of one
 
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import cast, default_int, wide
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
 def dagger(x):
@@ -103,8 +100,6 @@ table.update(
     {
         aten.cholesky: cholesky,
         aten.linalg_cholesky: cholesky,
-        aten.det: lambda self: det(self),
-        aten.linalg_det: lambda A: det(A),
         aten.inverse: jnp.linalg.inv,
         aten.linalg_inv: jnp.linalg.inv,
         aten.linalg_matrix_exp: lambda self: cast(jax.scipy.linalg.expm(wide(self)), self.dtype),
@@ -191,7 +186,8 @@ def inv_ex(A, check_errors):
     return jnp.linalg.inv(A), lu(A)[3]
 
 
-def det(A):
+@lowers(aten.det, aten.linalg_det)
+def det(A, /):
     return jnp.linalg.det(A) if A.shape[-1] else jnp.ones(A.shape[:-2], A.dtype)
 
 
@@ -205,7 +201,8 @@ def slogdet(A):
     return tuple(jnp.linalg.slogdet(A))
 
 
-def pinv(A, atol, rtol, hermitian):
+@lowers(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float)
+def pinv(A, atol, rtol, hermitian, /):
     """Singular values up to max(atol, rtol * the largest) count as zero."""
     if rtol is None:
         given = atol is not None and not (isinstance(atol, float) and atol == 0)
@@ -219,11 +216,6 @@ def pinv(A, atol, rtol, hermitian):
         rtol = jnp.maximum(rtol, jnp.where(top > 0, atol / top, 0))
     A = from_triangle(A) if hermitian else A
     return jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)
-
-
-@lowers(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float)
-def linalg_pinv(self, atol, rtol, hermitian):
-    return pinv(self, atol, rtol, hermitian)
 
 
 @lowers(aten.linalg_pinv.default, aten.linalg_pinv.rcond_tensor)

@@ -3,14 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import wide
 from tojax.torch.ops.matmul import linear
-from tojax.torch.schema import lowers
 
-aten = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2
 NEVER = -1e30  # the log of no probability, finite so that gradients are
 

@@ -1,18 +1,14 @@
 """Matrix products, each one ``dot_general``: the CPU would materialise a weight's transpose."""
 
-import math
-
-import jax
 import jax.numpy as jnp
 import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.dtypes import TO_TORCH, to_jax
+from tojax.torch.core.dtypes import TO_TORCH, to_jax
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import cast, exact, widened
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
+from tojax.torch.ops._xla_cpu import few, turned
 
 
 def contract(a, b, dims, out_dtype=None):
@@ -22,7 +18,7 @@ def contract(a, b, dims, out_dtype=None):
     )
 
 
-def product(a, b, out_dtype=None):
+def product(a, b, out_dtype=None, /):
     """``a @ b`` with torch's (and numpy's) broadcasting of batch dimensions."""
     if b.ndim <= 2:
         return contract(a, b, (a.ndim - 1, 0), out_dtype)
@@ -52,48 +48,23 @@ def linear(input, weight, bias):
     return out if bias is None else out + bias
 
 
-def few(input, weight) -> bool:
-    """Whether ``turned`` is the faster product: for some rows, but not many, on a CPU."""
-    rows = math.prod(input.shape[:-1])
-    fits = weight.ndim == 2 and weight.dtype == jnp.float32 and 2 <= rows <= 128
-    return fits and jax.default_backend() == "cpu"
-
-
-def turned(input, weight):
-    """``input @ weight.T`` as the transpose of ``weight @ input.T``.
-
-    XLA:CPU's library packs the second operand for every product, and torch keeps a weight as
-    (out, in): the few rows are the smaller one to pack (benchmarks/README.md). The barrier keeps
-    XLA from turning it back.
-    """
-    out = contract(weight, input, (1, input.ndim - 1))
-    return jnp.moveaxis(lax.optimization_barrier(out), 0, -1)
-
-
 table.update(
     {
-        aten.mm.default: lambda self, mat2: product(self, mat2),
-        aten.mm.dtype: lambda self, mat2, out_dtype: product(self, mat2, out_dtype),
-        aten.bmm.default: lambda self, mat2: product(self, mat2),
-        aten.bmm.dtype: lambda self, mat2, out_dtype: product(self, mat2, out_dtype),
-        aten.mv: lambda self, vec: product(self, vec),
-        aten.matmul: lambda self, other: product(self, other),
-        aten.linalg_matmul: lambda self, other: product(self, other),
-        aten.dot: lambda self, tensor: product(self, tensor),
+        aten.mm.default: product,
+        aten.mm.dtype: product,
+        aten.bmm.default: product,
+        aten.bmm.dtype: product,
+        aten.mv: product,
+        aten.matmul: product,
+        aten.linalg_matmul: product,
+        aten.dot: product,
         aten.vdot: lambda self, other: product(
             lax.conj(self) if jnp.iscomplexobj(self) else self, other
         ),
         aten.inner: jnp.inner,
         aten._int_mm: lambda self, mat2: product(self, mat2, jnp.int32),
-        aten.addmm.default: lambda self, mat1, mat2, beta, alpha: plus(
-            self, product(mat1, mat2), beta, alpha
-        ),
-        aten.addmv: lambda self, mat, vec, beta, alpha: plus(self, product(mat, vec), beta, alpha),
         aten.addr: widened(
             lambda self, vec1, vec2, beta, alpha: plus(self, vec1[:, None] * vec2, beta, alpha)
-        ),
-        aten.baddbmm.default: lambda self, batch1, batch2, beta, alpha: plus(
-            self, product(batch1, batch2), beta, alpha
         ),
         aten.addbmm: lambda self, batch1, batch2, beta, alpha: plus(
             self, jnp.einsum("bij,bjk->ik", batch1, batch2), beta, alpha
@@ -108,14 +79,14 @@ table.update(
 )
 
 
-@lowers(aten.addmm.dtype)
-def addmm_dtype(self, mat1, mat2, out_dtype, beta, alpha):
-    return plus(self.astype(out_dtype), product(mat1, mat2, out_dtype), beta, alpha)
+@lowers(aten.addmm.default, aten.addmv, aten.baddbmm.default)
+def add_product(self, a, b, beta, alpha, /):
+    return plus(self, product(a, b), beta, alpha)
 
 
-@lowers(aten.baddbmm.dtype)
-def baddbmm_dtype(self, batch1, batch2, out_dtype, beta, alpha):
-    return plus(self.astype(out_dtype), product(batch1, batch2, out_dtype), beta, alpha)
+@lowers(aten.addmm.dtype, aten.baddbmm.dtype)
+def add_product_in_dtype(self, a, b, out_dtype, beta, alpha, /):
+    return plus(self.astype(out_dtype), product(a, b, out_dtype), beta, alpha)
 
 
 @lowers(aten.einsum.default)

@@ -3,13 +3,10 @@
 import math
 
 import jax.numpy as jnp
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import wide
-from tojax.torch.schema import lowers
-
-aten = torch.ops.aten
 
 
 def centre(x, axes):
@@ -113,7 +110,7 @@ def _moved(input, running_mean, running_var, mean, variance, momentum):
 def batch_norm(
     input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
 ):
-    """A hidden write: the running statistics come back, too (see hidden.py)."""
+    """A hidden write: the running statistics come back, too (see core/call.py)."""
     out, _, _, *moved = batch_norm_of(
         input, weight, bias, running_mean, running_var, training, momentum, eps
     )

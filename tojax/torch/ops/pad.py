@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import number
-from tojax.torch.schema import lowers, table
 
-aten = torch.ops.aten
 MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
@@ -32,7 +30,7 @@ def pad_with(mode: str):
     torch reflects and replicates first and crops then; "circular" repeats the cropped array.
     """
 
-    def lowering(self, pad):
+    def lowering(self, pad, /):
         wanted = pairs(self, pad)
         grow = lambda x: jnp.pad(x, [(max(a, 0), max(b, 0)) for a, b in wanted], mode=mode)
         if min(pad, default=0) >= 0:
@@ -58,8 +56,8 @@ table.update({aten._pad_circular: wrap})
 for _n in (1, 2, 3):
     table.update(
         {
-            getattr(aten, f"reflection_pad{_n}d"): lambda self, padding: reflect(self, padding),
-            getattr(aten, f"replication_pad{_n}d"): lambda self, padding: replicate(self, padding),
+            getattr(aten, f"reflection_pad{_n}d"): reflect,
+            getattr(aten, f"replication_pad{_n}d"): replicate,
         }
     )
 

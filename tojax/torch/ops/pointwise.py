@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     absolute,
     cast,
@@ -23,15 +24,15 @@ from tojax.torch.ops._operands import (
     floating,
     is_number,
     is_short,
+    like,
     number,
     operands,
+    same,
     select,
     wide,
     widened,
 )
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
+from tojax.torch.ops.polar import logaddexp
 
 
 def _float(function):
@@ -51,7 +52,7 @@ def _ints_stay(function):
 
 def _binary(function):
     """A ``lax`` function of two operands."""
-    return lambda self, other: function(*operands(self, other))
+    return lambda x, y, /: function(*operands(x, y))
 
 
 def _float_binary(function):
@@ -61,7 +62,7 @@ def _float_binary(function):
 
 def truth(x):
     """Whether elements are not 0."""
-    return x if x.dtype.kind == "b" else lax.ne(x, _like(x, 0))
+    return x if x.dtype.kind == "b" else lax.ne(x, like(x, 0))
 
 
 def _logical(function):
@@ -77,24 +78,24 @@ table.update(
     {
         aten.exp2: _composed(lax.exp2),
         aten.log2: _composed(jnp.log2),
-        aten.log10: _composed(lambda x: lax.log(x) * _like(x, 1 / math.log(10))),
+        aten.log10: _composed(lambda x: lax.log(x) * like(x, 1 / math.log(10))),
         aten.sigmoid: _float(lax.logistic),
-        aten.reciprocal: _float(lambda x: lax.div(_like(x, 1), x)),
-        aten.sinc: _composed(lambda x: sinc(x * _like(x, math.pi))),
-        aten.deg2rad: _composed(lambda x: x * _like(x, math.pi / 180)),
-        aten.rad2deg: _composed(lambda x: x * _like(x, 180 / math.pi)),
+        aten.reciprocal: _float(lambda x: lax.div(like(x, 1), x)),
+        aten.sinc: _composed(lambda x: sinc(x * like(x, math.pi))),
+        aten.deg2rad: _composed(lambda x: x * like(x, math.pi / 180)),
+        aten.rad2deg: _composed(lambda x: x * like(x, 180 / math.pi)),
         aten.trunc: _ints_stay(jnp.trunc),
         aten.frac: lambda self: self - jnp.trunc(self),
         aten.round.default: _ints_stay(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)),
-        aten.abs: lambda self: absolute(self),
+        aten.abs: absolute,
         aten.neg: lax.neg,
-        aten.positive: lambda self: self,
+        aten.positive: same,
         aten.square: lambda self: mul(powers_of(self), powers_of(self)),
         aten.signbit: lambda self: (
             jnp.zeros(self.shape, bool) if self.dtype.kind in "bu" else jnp.signbit(self)
         ),
         aten.bitwise_not: lax.bitwise_not,
-        aten.logical_not: lambda self: lax.eq(self, _like(self, 0)),
+        aten.logical_not: lambda self: lax.eq(self, like(self, 0)),
         aten.isnan: lambda self: lax.ne(self, self),
         aten.isinf: jnp.isinf,
         aten.isfinite: jnp.isfinite,
@@ -112,9 +113,7 @@ table.update(
         aten.minimum: _binary(lax.min),
         aten.max.other: _binary(lax.max),
         aten.min.other: _binary(lax.min),
-        aten.isclose: lambda self, other, rtol, atol, equal_nan: jnp.isclose(
-            self, other, rtol, atol, equal_nan
-        ),
+        aten.isclose: jnp.isclose,
         aten.atan2: _float_binary(lax.atan2),
         aten.hypot: widened(_binary(jnp.hypot)),
         aten.nextafter: lambda self, other: nextafter(
@@ -122,6 +121,8 @@ table.update(
         ),
         aten.copysign: _float_binary(lambda x, y: copysign(absolute(x), y)),
         aten.ldexp.Tensor: widened(lambda self, other: floating(self) * jnp.exp2(floating(other))),
+        aten.complex: _binary(lax.complex),
+        aten.logaddexp: widened(_binary(logaddexp)),
         aten.logaddexp2: widened(_binary(jnp.logaddexp2)),
         aten.fmod: _binary(lax.rem),
         aten.remainder: _binary(jnp.remainder),
@@ -138,37 +139,28 @@ table.update(
         aten.bitwise_xor: _binary(lax.bitwise_xor),
         aten.bitwise_right_shift: _binary(lax.shift_right_arithmetic),
         aten.__rshift__: _binary(lax.shift_right_arithmetic),
-        aten.where.self: lambda condition, self, other: select(truth(condition), self, other),
-        aten.where.ScalarOther: lambda condition, self, other: select(
-            truth(condition), self, other
-        ),
-        aten.where.ScalarSelf: lambda condition, self, other: select(truth(condition), self, other),
-        aten.isin.Tensor_Tensor: lambda elements, test_elements, assume_unique, invert: jnp.isin(
-            elements, test_elements, invert=invert
-        ),
-        aten.isin.Tensor_Scalar: lambda elements, test_element, assume_unique, invert: jnp.isin(
-            elements, test_element, invert=invert
-        ),
-        aten.isin.Scalar_Tensor: lambda element, test_elements, assume_unique, invert: jnp.isin(
-            element, test_elements, invert=invert
-        ),
     }
 )
 
 
-def _like(x, value):
-    """A number in the dtype of ``x``."""
-    return x.dtype.type(value)
+@lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
+def where(condition, self, other):
+    return select(truth(condition), self, other)
+
+
+@lowers(aten.isin)
+def isin(elements, test_elements, assume_unique, invert, /):
+    return jnp.isin(elements, test_elements, invert=invert)
 
 
 def sinc(x):
     """sin(x) / x, by its series near 0, where the quotient's gradient would cancel."""
     near = abs(x) < 0.1
-    square = mul(select(near, x, _like(x, 0)), x)
-    series = _like(x, 1)
+    square = mul(select(near, x, like(x, 0)), x)
+    series = like(x, 1)
     for n in (72, 42, 20, 6):
         series = 1 - square * series / n
-    safe = select(near, _like(x, 1), x)
+    safe = select(near, like(x, 1), x)
     return select(near, series, lax.sin(safe) / safe)
 
 
@@ -181,7 +173,7 @@ def keeps(x, y) -> bool:
     if is_number(x) or not x.ndim or not is_short(x):
         return False
     if is_number(y):
-        return isinstance(y, (int, float)) and float(_like(x, y)) != y
+        return isinstance(y, (int, float)) and float(like(x, y)) != y
     return y.ndim == 0 and y.dtype == np.float32
 
 
@@ -271,7 +263,7 @@ def pow_(self, exponent):
         return lax.integer_pow(powers_of(x), exponent)
     x = powers_of(x)
     sign = select((y & 1) == 1, x, x * x)
-    return select(y < 0, select(abs(x) == 1, sign, 0), jnp.power(x, lax.max(y, _like(y, 0))))
+    return select(y < 0, select(abs(x) == 1, sign, 0), jnp.power(x, lax.max(y, like(y, 0))))
 
 
 @lowers(aten.bitwise_left_shift, aten.__lshift__)
@@ -305,12 +297,24 @@ nextafter.defjvps(
 @lowers(aten.sign)
 def sign(self):
     """NaN has the sign 0 in torch."""
-    return self if self.dtype.kind == "b" else lax.sign(select(self != self, _like(self, 0), self))
+    return self if self.dtype.kind == "b" else lax.sign(select(self != self, like(self, 0), self))
+
+
+def _at_a_bound() -> bool:
+    """Whether clamp passes gradient to what equals a bound: torch did until 2.13, and not in 2.15,
+    where equal tensors share it.
+    """
+    with torch.enable_grad():
+        x = torch.ones(1, requires_grad=True)
+        return bool(torch.autograd.grad(x.clamp(max=1.0), x)[0])
+
+
+AT_A_BOUND = _at_a_bound()
 
 
 @lowers(aten.clamp, aten.clip)
 def clamp(self, min, max):
-    """The bounds pass gradient to ``self``; a NaN bound gives NaN."""
+    """A NaN bound gives NaN."""
     if min is not None:
         self = clamp_min(self, min)
     return self if max is None else clamp_max(self, max)
@@ -319,13 +323,19 @@ def clamp(self, min, max):
 @lowers(aten.clamp_min)
 def clamp_min(self, min):
     x, low = operands(self, min)
-    return select(_beyond(lax.lt(x, low), min), low, x)
+    if not AT_A_BOUND and not is_number(min):
+        return lax.max(x, low)
+    outside = lax.lt(x, low) if AT_A_BOUND else lax.le(x, low)
+    return select(_beyond(outside, min), low, x)
 
 
 @lowers(aten.clamp_max)
 def clamp_max(self, max):
     x, high = operands(self, max)
-    return select(_beyond(lax.gt(x, high), max), high, x)
+    if not AT_A_BOUND and not is_number(max):
+        return lax.min(x, high)
+    outside = lax.gt(x, high) if AT_A_BOUND else lax.ge(x, high)
+    return select(_beyond(outside, max), high, x)
 
 
 def _beyond(outside, bound):
@@ -380,6 +390,6 @@ def round_decimals(self, decimals):
     """Negative decimals divide first, as 10**-n would not be exact."""
     if exact(self):
         return self
-    scale = _like(self, 10.0 ** abs(decimals))
+    scale = like(self, 10.0 ** abs(decimals))
     even = lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
     return even(self / scale) * scale if decimals < 0 else even(self * scale) / scale

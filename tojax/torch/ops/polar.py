@@ -6,13 +6,10 @@ import math
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
-from tojax.torch.ops._operands import floating, number, operands, select, widened
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
+from tojax.torch.core.schema import aten, lowers, table
+from tojax.torch.ops._operands import floating, number, select
 
 
 @jax.custom_jvp
@@ -60,9 +57,4 @@ def logaddexp(x, y):
     return high + lax.log1p(lax.exp(difference))
 
 
-table.update(
-    {
-        aten.isreal: jnp.isreal,
-        aten.logaddexp: widened(lambda self, other: logaddexp(*operands(self, other))),
-    }
-)
+table.update({aten.isreal: jnp.isreal})

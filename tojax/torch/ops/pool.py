@@ -6,14 +6,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import wide
 from tojax.torch.ops.conv import spread
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
 def windows(x, rank, kernel, stride, padding, dilation, ceil_mode):
@@ -87,22 +84,32 @@ def max_pool(rank):
     return pool
 
 
-def avg_pool(self, rank, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
-    """The padding counts if asked for, what ceil_mode adds beyond it never does."""
-    window = windows(self, rank, kernel, stride, padding, [1], ceil_mode)
-    total = lax.reduce_window(wide(self), np.array(0, wide(self).dtype), lax.add, **window)
-    if divisor is None:
-        sizes = []
-        for i in range(-rank, 0):
-            n, k, (p, _) = self.shape[i], window["window_dimensions"][i], window["padding"][i]
-            start = np.arange(total.shape[i]) * window["window_strides"][i] - p
-            low, high = (start, n + p) if count_include_pad else (np.maximum(start, 0), n)
-            sizes.append(np.minimum(start + k, high) - low)
-        divisor = math.prod(np.ix_(*sizes)).astype(total.dtype)
-        divisor = divisor.flat[0] if (divisor == divisor.flat[:1]).all() else divisor
-    if not jnp.issubdtype(total.dtype, jnp.inexact):
-        return lax.div(total, jnp.broadcast_to(jnp.asarray(divisor, total.dtype), total.shape))
-    return (total / divisor).astype(self.dtype)
+def counted(x, rank, window, out, count_include_pad):
+    """How many elements each of the windows ``out`` has, one number if all have as many.
+
+    The padding counts if asked for, what ceil_mode adds beyond it never does.
+    """
+    sizes = []
+    for i in range(-rank, 0):
+        n, k, (p, _) = x.shape[i], window["window_dimensions"][i], window["padding"][i]
+        start = np.arange(out.shape[i]) * window["window_strides"][i] - p
+        low, high = (start, n + p) if count_include_pad else (np.maximum(start, 0), n)
+        sizes.append(np.minimum(start + k, high) - low)
+    counts = math.prod(np.ix_(*sizes)).astype(out.dtype)
+    return counts.flat[0] if (counts == counts.flat[:1]).all() else counts
+
+
+def avg_pool(rank):
+    def pool(self, kernel, stride, padding, ceil_mode, count_include_pad, divisor=None, /):
+        window = windows(self, rank, kernel, stride, padding, [1], ceil_mode)
+        total = lax.reduce_window(wide(self), np.array(0, wide(self).dtype), lax.add, **window)
+        if divisor is None:
+            divisor = counted(self, rank, window, total, count_include_pad)
+        if not jnp.issubdtype(total.dtype, jnp.inexact):
+            return lax.div(total, jnp.broadcast_to(jnp.asarray(divisor, total.dtype), total.shape))
+        return (total / divisor).astype(self.dtype)
+
+    return pool
 
 
 def adaptive_places(size, out):
@@ -153,6 +160,7 @@ for _rank in (1, 2, 3):
         {
             getattr(aten, f"max_pool{_rank}d"): max_pool(_rank),
             getattr(aten, f"max_pool{_rank}d_with_indices"): max_pool_indices(_rank),
+            getattr(aten, f"avg_pool{_rank}d"): avg_pool(_rank),
             getattr(aten, f"adaptive_avg_pool{_rank}d"): adaptive_avg_pool,
             getattr(aten, f"adaptive_max_pool{_rank}d"): adaptive_max_pool,
         }
@@ -160,25 +168,6 @@ for _rank in (1, 2, 3):
 table.update(
     {aten._adaptive_avg_pool2d: adaptive_avg_pool, aten._adaptive_avg_pool3d: adaptive_avg_pool}
 )
-
-
-@lowers(aten.avg_pool1d)
-def avg_pool1d(self, kernel_size, stride, padding, ceil_mode, count_include_pad):
-    return avg_pool(self, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
-
-
-@lowers(aten.avg_pool2d)
-def avg_pool2d(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
-    return avg_pool(
-        self, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
-
-@lowers(aten.avg_pool3d)
-def avg_pool3d(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
-    return avg_pool(
-        self, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
 
 
 def fractional_places(x, kernel_size, output_size, samples):
@@ -228,19 +217,11 @@ def place_jvp(size, primals, tangents):
     )
 
 
-def max_unpool(self, indices, output_size):
+@lowers(aten.max_unpool2d, aten.max_unpool3d)
+def max_unpool(self, indices, output_size, *_):
+    """In 3d torch names stride and padding, too, which the output's size makes needless."""
     rank = len(output_size)
     values, places = flat(self, rank), flat(indices, rank)
     lead = values.shape[:-1]
     values, places = (v.reshape(math.prod(lead), v.shape[-1]) for v in (values, places))
     return place(values, places, math.prod(output_size)).reshape(*lead, *output_size)
-
-
-table.update(
-    {
-        aten.max_unpool2d: max_unpool,
-        aten.max_unpool3d: lambda self, indices, output_size, stride, padding: max_unpool(
-            self, indices, output_size
-        ),
-    }
-)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import torch
 from jax import lax
 
-from tojax.torch.gradients import with_gradient_of
+from tojax.torch.aliasing.no_grad import with_gradient_of
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import cast
-from tojax.torch.schema import lowers
-
-aten = torch.ops.aten
 
 
 def along_axis(values, x, axis):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     cast,
     default_float,
@@ -22,30 +22,30 @@ from tojax.torch.ops._operands import (
     select,
     wide,
 )
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
-def normal(rng, shape, dtype):
+def normal(rng, shape, dtype, /):
     """Standard normal; torch draws 16-bit floats in float32."""
+    dtype = dtype or default_float()
     if dtype.kind == "c" or dtype.itemsize >= 4:
         return jax.random.normal(rng, shape, dtype)
     return jax.random.normal(rng, shape, np.float32).astype(dtype)
 
 
-def uniform(rng, shape, dtype):
+def uniform(rng, shape, dtype, /):
     """In [0, 1); complex numbers have both parts there."""
+    dtype = dtype or default_float()
     if dtype.kind == "c":
         real = np.float64 if dtype.itemsize == 16 else np.float32
         return lax.complex(*(jax.random.uniform(key, shape, real) for key in jax.random.split(rng)))
     return jax.random.uniform(rng, shape, dtype)
 
 
-def integers(rng, shape, low, high, dtype):
+@lowers(aten.randint.low, aten.randint.low_generator)
+def integers(rng, low, high, size, dtype):
     """In [low, high), in the dtype asked for."""
     if not isinstance(high, (int, float)):
-        return jax.random.randint(rng, shape, low, high).astype(dtype)
+        return jax.random.randint(rng, size, low, high).astype(dtype)
     if high <= low:
         raise ValueError(f"random_ expects low < high, but got {low} >= {high}")
     limits = np.iinfo(np.int32 if default_int().itemsize == 4 else np.int64)
@@ -57,7 +57,7 @@ def integers(rng, shape, low, high, dtype):
                 do='call jax.config.update("jax_enable_x64", True) first',
             )
         high = limits.max + 1
-    return jax.random.randint(rng, shape, low, high, default_int()).astype(dtype)
+    return jax.random.randint(rng, size, low, high, default_int()).astype(dtype)
 
 
 def _open(rng, x):
@@ -66,16 +66,21 @@ def _open(rng, x):
     return 1 - jax.random.uniform(rng, x.shape, dtype)
 
 
+def _coins(rng, x, p, /):
+    p = wide(p) if isinstance(p, jax.Array) else p
+    return jax.random.bernoulli(rng, p, x.shape).astype(x.dtype)
+
+
 table.update(
     {
-        aten.rand.default: lambda rng, size, dtype: uniform(rng, size, dtype or default_float()),
-        aten.randn.default: lambda rng, size, dtype: normal(rng, size, dtype or default_float()),
-        aten.rand.generator: lambda rng, size, dtype: uniform(rng, size, dtype or default_float()),
-        aten.randn.generator: lambda rng, size, dtype: normal(rng, size, dtype or default_float()),
+        aten.rand.default: uniform,
+        aten.randn.default: normal,
+        aten.rand.generator: uniform,
+        aten.randn.generator: normal,
         aten.rand_like: lambda rng, self, dtype: uniform(rng, self.shape, dtype or self.dtype),
         aten.randn_like: lambda rng, self, dtype: normal(rng, self.shape, dtype or self.dtype),
         aten.normal.float_float: lambda rng, mean, std, size, dtype: (
-            mean + std * normal(rng, size, dtype or default_float())
+            mean + std * normal(rng, size, dtype)
         ),
         aten.normal_functional: lambda rng, self, mean, std: (
             mean + std * normal(rng, self.shape, self.dtype)
@@ -96,19 +101,13 @@ table.update(
             self.dtype,
         ),
         aten.bernoulli.default: lambda rng, self: _coins(rng, self, self),
-        aten.bernoulli.p: lambda rng, self, p: _coins(rng, self, p),
-        aten.bernoulli.Tensor: lambda rng, self, p: _coins(rng, self, p),
+        aten.bernoulli.p: _coins,
+        aten.bernoulli.Tensor: _coins,
         aten._standard_gamma: lambda rng, self: jax.random.gamma(rng, self, dtype=self.dtype),
         aten._standard_gamma_grad: lax.random_gamma_grad,
         aten._sample_dirichlet: lambda rng, self: jax.random.dirichlet(rng, self, dtype=self.dtype),
-        aten.poisson: lambda rng, self: _poisson(rng, self),
     }
 )
-
-
-def _coins(rng, x, p):
-    p = wide(p) if isinstance(p, jax.Array) else p
-    return jax.random.bernoulli(rng, p, x.shape).astype(x.dtype)
 
 
 @lowers(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor)
@@ -120,37 +119,38 @@ def normal_of_tensors(rng, mean, std):
 
 
 @lowers(aten.uniform)
-def uniform_functional(*args):
+def uniform_functional(rng, self, low, high, /):
     """The schema calls the lower bound ``from``."""
-    rng, self, low, high = args
     return low + (high - low) * uniform(rng, self.shape, self.dtype)
+
+
+@lowers(aten.randint.default, aten.randint.generator)
+def randint(rng, high, size, dtype):
+    return integers(rng, 0, high, size, dtype)
+
+
+@lowers(
+    aten.randint_like.default,
+    aten.randint_like.generator,
+    aten.randint_like.Tensor,
+    aten.randint_like.Tensor_generator,
+)
+def randint_like(rng, self, high, dtype):
+    return integers(rng, 0, high, self.shape, dtype or self.dtype)
+
+
+@lowers(aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype)
+def randint_like_from(rng, self, low, high, dtype):
+    return integers(rng, low, high, self.shape, dtype or self.dtype)
 
 
 table.update(
     {
-        aten.randint.default: lambda rng, high, size, dtype: integers(rng, size, 0, high, dtype),
-        aten.randint.generator: lambda rng, high, size, dtype: integers(rng, size, 0, high, dtype),
-        aten.randint.low: lambda rng, low, high, size, dtype: integers(rng, size, low, high, dtype),
-        aten.randint.low_generator: lambda rng, low, high, size, dtype: integers(
-            rng, size, low, high, dtype
-        ),
         aten.randperm: lambda rng, n, dtype: jax.random.permutation(rng, n).astype(dtype),
-        aten.random.to: lambda rng, self, to: integers(rng, self.shape, 0, to, self.dtype),
-        aten.random.default: lambda rng, self: integers(
-            rng, self.shape, 0, _default_high(self.dtype), self.dtype
-        ),
+        aten.random.to: lambda rng, self, to: integers(rng, 0, to, self.shape, self.dtype),
+        aten.random.default: lambda rng, self: random_from(rng, self, 0, None),
     }
 )
-for name in ("default", "generator", "Tensor", "Tensor_generator"):
-    lowers(getattr(aten.randint_like, name))(
-        lambda rng, self, high, dtype: integers(rng, self.shape, 0, high, dtype or self.dtype)
-    )
-for name in ("low_dtype", "low_generator_dtype"):
-    lowers(getattr(aten.randint_like, name))(
-        lambda rng, self, low, high, dtype: integers(
-            rng, self.shape, low, high, dtype or self.dtype
-        )
-    )
 
 
 def _default_high(dtype):
@@ -163,12 +163,10 @@ def _default_high(dtype):
 
 
 @lowers(getattr(aten.random, "from"))
-def random_from(*args):
+def random_from(rng, self, low, high, /):
     """The schema calls the lower bound ``from``; without an upper one all integers above it."""
-    rng, self, low, high = args
-    return integers(
-        rng, self.shape, low, _default_high(self.dtype) if high is None else high, self.dtype
-    )
+    high = _default_high(self.dtype) if high is None else high
+    return integers(rng, low, high, self.shape, self.dtype)
 
 
 def dropout_mask(rng, shape, p):
@@ -235,10 +233,11 @@ def multinomial(rng, self, num_samples, replacement):
     return lax.top_k(scores, num_samples)[1].astype(default_int())
 
 
-def _poisson(rng, rate):
+@lowers(aten.poisson)
+def poisson(rng, self):
     """jax.random.poisson knows only the threefry generator."""
     key = jax.random.wrap_key_data(jax.random.bits(rng, (2,), np.uint32), impl="threefry2x32")
-    return jax.random.poisson(key, lax.stop_gradient(wide(rate))).astype(rate.dtype)
+    return jax.random.poisson(key, lax.stop_gradient(wide(self))).astype(self.dtype)
 
 
 @lowers(aten.binomial)

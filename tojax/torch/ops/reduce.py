@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
 from tojax.dtypes import x64
 from tojax.errors import Unsupported
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     absolute,
     along,
@@ -21,18 +20,13 @@ from tojax.torch.ops._operands import (
     exact,
     floating,
     length,
+    like,
     select,
     wide,
     widened,
 )
+from tojax.torch.ops._xla_cpu import apart
 from tojax.torch.ops.polar import logaddexp
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
-
-
-def _like(x, value):
-    return x.dtype.type(value)
 
 
 def _summed(x, dtype):
@@ -40,24 +34,11 @@ def _summed(x, dtype):
     return cast(x, default_int() if dtype is None and exact(x) else dtype)
 
 
-def apart(out):
-    """A result that no other kernel takes in; its values are the same.
-
-    With jaxlib 0.10 on CPUs a sum or an extreme that is broadcast into a product of batches comes
-    out as NaN. Rounding to the precision that it has already stands between the two, also in the
-    gradient.
-    """
-    precision = {np.dtype("f4"): (8, 23), np.dtype("f8"): (11, 52)}.get(out.dtype)
-    if precision is None or not out.ndim or jax.default_backend() != "cpu":
-        return out
-    return lax.reduce_precision(out, *precision)
-
-
-def _sum(x, dim, keepdim, dtype):
+def _sum(x, dim, keepdim, dtype, /):
     return apart(jnp.sum(_summed(x, dtype), axes_of(x, dim), keepdims=keepdim, dtype=dtype))
 
 
-def _prod(x, dim, keepdim, dtype):
+def _prod(x, dim, keepdim, dtype, /):
     x = _summed(x, dtype)
     return jnp.prod(x, axes_of(x, dim), keepdims=keepdim, dtype=x.dtype)
 
@@ -86,13 +67,13 @@ _all, _any = _boolean(jnp.all), _boolean(jnp.any)
 table.update(
     {
         aten.sum.default: lambda self, dtype: _sum(self, None, False, dtype),
-        aten.sum.dim_IntList: lambda self, dim, keepdim, dtype: _sum(self, dim, keepdim, dtype),
+        aten.sum.dim_IntList: _sum,
         aten.mean.default: lambda self, dtype: jnp.mean(cast(self, dtype)),
         aten.mean.dim: lambda self, dim, keepdim, dtype: jnp.mean(
             cast(self, dtype), axes_of(self, dim), keepdims=keepdim
         ),
         aten.prod.default: lambda self, dtype: _prod(self, None, False, dtype),
-        aten.prod.dim_int: lambda self, dim, keepdim, dtype: _prod(self, dim, keepdim, dtype),
+        aten.prod.dim_int: _prod,
         aten.nansum: lambda self, dim, keepdim, dtype: _sum(
             select(self != self, 0, self), dim, keepdim, dtype
         ),
@@ -115,14 +96,13 @@ table.update(
         ),
         aten._is_all_true: jnp.all,
         aten._is_any_true: jnp.any,
-        aten.count_nonzero.default: lambda self, dim: _count(self, dim),
-        aten.count_nonzero.dim_IntList: lambda self, dim: _count(self, dim),
     }
 )
 
 
-def _count(x, dim):
-    return jnp.sum(x != 0, axes_of(x, dim), dtype=default_int())
+@lowers(aten.count_nonzero)
+def count_nonzero(self, dim):
+    return jnp.sum(self != 0, axes_of(self, dim), dtype=default_int())
 
 
 @lowers(aten.var_mean.correction)
@@ -133,7 +113,7 @@ def var_mean(self, dim, correction, keepdim):
     count = length(x, axes) - (1 if correction is None else correction)
     centred = x - mean
     squares = squared_size(centred)
-    var = jnp.sum(squares, axes, keepdims=keepdim) / _like(squares, max(count, 0))
+    var = jnp.sum(squares, axes, keepdims=keepdim) / like(squares, max(count, 0))
     mean = mean if keepdim else lax.squeeze(mean, axes)
     return cast(var, None if x.dtype.kind == "c" else self.dtype), cast(mean, self.dtype)
 
@@ -148,7 +128,7 @@ def squared_size(x):
 def safe_sqrt(x):
     """A square root whose gradient at 0 is 0, as for torch's norms and standard deviations."""
     zero = x == 0
-    return select(zero, _like(x, 0), lax.sqrt(select(zero, _like(x, 1), x)))
+    return select(zero, like(x, 0), lax.sqrt(select(zero, like(x, 1), x)))
 
 
 @lowers(aten.std_mean.correction)
@@ -177,7 +157,7 @@ def logsumexp(self, dim, keepdim):
     if not x.size:
         return jnp.log(jnp.sum(x, axes, keepdims=keepdim))
     high = lax.stop_gradient(jnp.max(x.real, axes, keepdims=True))
-    high = select(abs(high) == np.inf, _like(high, 0), high)
+    high = select(abs(high) == np.inf, like(high, 0), high)
     out = jnp.log(jnp.sum(lax.exp(x - high), axes, keepdims=True)) + high
     return cast(out if keepdim else lax.squeeze(out, axes), floating(self).dtype)
 
@@ -202,25 +182,23 @@ def _other_norm(size, ord, axes, keepdim):
     if ord == 1:
         return jnp.sum(size, axes, keepdims=keepdim)
     zero = size == 0
-    powers = lax.pow(select(zero, _like(size, 1), size), _like(size, ord))
+    powers = lax.pow(select(zero, like(size, 1), size), like(size, ord))
     total = jnp.sum(select(zero, 0.0 if ord > 0 else math.inf, powers), axes, keepdims=keepdim)
     zero = total == 0
-    root = lax.pow(select(zero, _like(size, 1), total), _like(size, 1 / ord))
+    root = lax.pow(select(zero, like(size, 1), total), like(size, 1 / ord))
     return select(zero, 0.0 if ord > 0 else math.inf, root)
 
 
-def _norm(self, p, dim=None, keepdim=False, dtype=None):
+def _norm(self, p, dim=None, keepdim=False, dtype=None, /):
     return vector_norm(self, 2 if p is None else p, dim, keepdim, dtype)
 
 
 table.update(
     {
-        aten.norm.Scalar: lambda self, p: _norm(self, p),
-        aten.norm.ScalarOpt_dtype: lambda self, p, dtype: _norm(self, p, dtype=dtype),
-        aten.norm.ScalarOpt_dim: lambda self, p, dim, keepdim: _norm(self, p, dim, keepdim),
-        aten.norm.ScalarOpt_dim_dtype: lambda self, p, dim, keepdim, dtype: _norm(
-            self, p, dim, keepdim, dtype
-        ),
+        aten.norm.Scalar: _norm,
+        aten.norm.ScalarOpt_dtype: lambda self, p, dtype: _norm(self, p, None, False, dtype),
+        aten.norm.ScalarOpt_dim: _norm,
+        aten.norm.ScalarOpt_dim_dtype: _norm,
         aten.dist: lambda self, other, p: _norm(self - other, p),
     }
 )

@@ -12,10 +12,8 @@ import numpy as np
 import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import wide
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
 def step_of(size, out, align_corners, factor) -> float:
@@ -133,44 +131,26 @@ def lanczos(x):
 def with_corners(taps):
     """The rows of an interpolation that may align corners, and of its .vec overloads."""
 
-    def run(x, sizes, align_corners, *factors):
+    def run(x, sizes, align_corners, /, *factors):
         return resize(x, sizes, taps, align_corners, factors)
 
     def vec(input, output_size, align_corners, scale_factors):
         sizes, factors = sizes_of(input, output_size, scale_factors)
         return resize(input, sizes, taps, align_corners, factors)
 
-    return {
-        1: lambda self, output_size, align_corners, scales: run(
-            self, output_size, align_corners, scales
-        ),
-        2: lambda self, output_size, align_corners, scales_h, scales_w: run(
-            self, output_size, align_corners, scales_h, scales_w
-        ),
-        3: lambda self, output_size, align_corners, scales_d, scales_h, scales_w: run(
-            self, output_size, align_corners, scales_d, scales_h, scales_w
-        ),
-        "vec": vec,
-    }
+    return run, vec
 
 
 def by_nearest(exact):
     """The rows of nearest-neighbour interpolation."""
 
-    def run(x, sizes, *factors):
+    def run(x, sizes, /, *factors):
         return nearest(x, sizes, factors, exact)
 
     def vec(input, output_size, scale_factors):
         return nearest(input, *sizes_of(input, output_size, scale_factors), exact)
 
-    return {
-        1: lambda self, output_size, scales: run(self, output_size, scales),
-        2: lambda self, output_size, scales_h, scales_w: run(self, output_size, scales_h, scales_w),
-        3: lambda self, output_size, scales_d, scales_h, scales_w: run(
-            self, output_size, scales_d, scales_h, scales_w
-        ),
-        "vec": vec,
-    }
+    return run, vec
 
 
 def sizes_of(input, output_size, scale_factors):
@@ -181,7 +161,7 @@ def sizes_of(input, output_size, scale_factors):
     return [int(n * f) for n, f in zip(spatial, scale_factors, strict=True)], scale_factors
 
 
-for _name, _rows in {
+for _name, (_run, _vec) in {
     "upsample_nearest": by_nearest(exact=False),
     "_upsample_nearest_exact": by_nearest(exact=True),
     "upsample_linear": with_corners(linear_taps),
@@ -193,9 +173,9 @@ for _name, _rows in {
     "_upsample_lanczos2d_aa": with_corners(antialias_taps(lanczos, 3)),
 }.items():
     for _rank in (1, 2, 3):
-        _op = getattr(aten, _name if "2d" in _name else f"{_name}{_rank}d", None)
+        _op = getattr(torch.ops.aten, _name if "2d" in _name else f"{_name}{_rank}d", None)
         if _op is not None and (_rank == 2 or "2d" not in _name):
-            table.update({_op.default: _rows[_rank], _op.vec: _rows["vec"]})
+            table.update({_op.default: _run, _op.vec: _vec})
 
 
 def reflect(at, low, high):

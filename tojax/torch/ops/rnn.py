@@ -6,10 +6,8 @@ import numpy as np
 import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops.matmul import linear
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
 def lstm_step(given, hidden, state):

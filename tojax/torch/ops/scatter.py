@@ -6,17 +6,16 @@ several values are assigned to one place, which one stays is undefined in torch 
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import cast, exact, number
 from tojax.torch.ops.index import FAST, add, wrap
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
 def place(index, dim: int) -> tuple:
@@ -28,6 +27,7 @@ def place(index, dim: int) -> tuple:
 def write(function):
     """A lowering's body for arrays with axes: torch takes 0-d tensors for 1-d ones."""
 
+    @functools.wraps(function)
     def body(self, dim, index, src, *rest):
         if self.ndim == 0 or index.ndim == 0:
             flat = lambda x: lax.reshape(x, (x.size,)) if isinstance(x, jax.Array) else x
@@ -41,14 +41,19 @@ def write(function):
     return body
 
 
+@lowers(aten.scatter.src, aten.scatter.value)
 @write
-def assign(self, dim, index, src):
+def assign(self, dim, index, src, /):
     return self.at[place(index, dim)].set(src, mode=FAST)
 
 
+HOW = {"add": "sum", "mul": "prod", "multiply": "prod"}
+
+
+@lowers(aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add, aten.scatter_reduce.two)
 @write
-def combine(self, dim, index, src, how, include_self):
-    at = place(index, dim)
+def combine(self, dim, index, src, how="sum", include_self=True, /):
+    at, how = place(index, dim), HOW.get(how, how)
     start = self if include_self else self.at[at].set(neutral(how, self.dtype), mode=FAST)
     if how in ("amax", "amin"):
         return extreme(start, src, at, how == "amax")
@@ -120,25 +125,6 @@ def _extreme(name: str):
 
 highest, lowest = _extreme("max"), _extreme("min")
 
-HOW = {"add": "sum", "multiply": "prod"}
-
-table.update(
-    {
-        aten.scatter.src: lambda self, dim, index, src: assign(self, dim, index, src),
-        aten.scatter.value: lambda self, dim, index, value: assign(self, dim, index, value),
-        aten.scatter.reduce: lambda self, dim, index, src, reduce: combine(
-            self, dim, index, src, HOW[reduce], True
-        ),
-        aten.scatter.value_reduce: lambda self, dim, index, value, reduce: combine(
-            self, dim, index, value, HOW[reduce], True
-        ),
-        aten.scatter_add: lambda self, dim, index, src: combine(self, dim, index, src, "sum", True),
-        aten.scatter_reduce.two: lambda self, dim, index, src, reduce, include_self: combine(
-            self, dim, index, src, reduce, include_self
-        ),
-    }
-)
-
 
 @lowers(aten.index_reduce)
 def index_reduce(self, dim, index, source, reduce, include_self):
@@ -146,7 +132,6 @@ def index_reduce(self, dim, index, source, reduce, include_self):
     dim = dim % self.ndim if self.ndim else 0
     shape = source.shape or (1,)
     index = lax.broadcast_in_dim(lax.reshape(index, (index.size,)), shape, (dim,))
-    reduce = {"add": "sum", "mul": "prod"}.get(reduce, reduce)
     return combine(self, dim, index, lax.reshape(source, shape), reduce, include_self)
 
 

@@ -10,7 +10,7 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.schema import lowers
+from tojax.torch.core.schema import lowers
 
 START = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 
 import jax.numpy as jnp
-import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.ops._operands import broadcast, cast, common
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
+from tojax.torch.core.schema import aten, lowers, table
+from tojax.torch.ops._operands import broadcast, cast, common, same
 
 
 def reshape(self, size):
@@ -34,7 +31,7 @@ def expand(self, size, implicit):
     return broadcast(self, tuple(o if n == -1 else n for n, o in zip(size, old)))
 
 
-def squeeze(self, dims):
+def squeeze(self, dims, /):
     """Axes whose length is not 1 stay."""
     axes = {d % self.ndim for d in dims} if self.ndim else ()
     return lax.squeeze(self, [d for d in axes if self.shape[d] == 1])
@@ -66,7 +63,7 @@ def unbind(self, dim):
     return [lax.index_in_dim(self, i, dim, keepdims=False) for i in range(self.shape[dim])]
 
 
-def split(self, sizes, dim):
+def split(self, sizes, dim, /):
     return list(lax.split(self, sizes, dim % self.ndim))
 
 
@@ -109,18 +106,18 @@ def view_dtype(self, dtype):
 
 
 VIEWS = {
-    "alias": lambda self: self,
+    "alias": same,
     "detach": lax.stop_gradient,
-    "diagonal": lambda self, offset, dim1, dim2: jnp.diagonal(self, offset, dim1, dim2),
+    "diagonal": jnp.diagonal,
     "expand": expand,
     "permute": lambda self, dims: lax.transpose(self, [d % self.ndim for d in dims]),
     "select.int": lambda self, dim, index: lax.index_in_dim(self, index, dim, keepdims=False),
-    "slice.Tensor": lambda self, dim, start, end, step: slice_(self, dim, start, end, step),
-    "split.Tensor": lambda self, split_size, dim: split_evenly(self, split_size, dim),
-    "split_with_sizes": lambda self, split_sizes, dim: split(self, split_sizes, dim),
+    "slice.Tensor": slice_,
+    "split.Tensor": split_evenly,
+    "split_with_sizes": split,
     "squeeze.default": lambda self: squeeze(self, range(self.ndim)),
     "squeeze.dim": lambda self, dim: squeeze(self, [dim]),
-    "squeeze.dims": lambda self, dim: squeeze(self, dim),
+    "squeeze.dims": squeeze,
     "t": lambda self: transpose(self, 0, -1),
     "transpose.int": transpose,
     "unbind.int": unbind,
@@ -180,23 +177,23 @@ def stack(tensors, dim):
 table.update(
     {
         aten.cat: cat,
-        aten.clone: lambda self: self,
+        aten.clone: same,
         aten.copy.default: lambda self, src: broadcast(cast(src, self.dtype), self.shape),
         aten.flip: flip,
-        aten.lift: lambda self: self,
-        aten.lift_fresh: lambda self: self,
-        aten.lift_fresh_copy: lambda self: self,
+        aten.lift: same,
+        aten.lift_fresh: same,
+        aten.lift_fresh_copy: same,
         aten.repeat: repeat,
         aten.roll: roll,
         aten.rot90: lambda self, k, dims: jnp.rot90(self, k, tuple(dims)),
         aten.unsafe_split.Tensor: VIEWS["split.Tensor"],
         aten.unsafe_split_with_sizes: VIEWS["split_with_sizes"],
         aten._conj_physical: VIEWS["_conj"],
-        aten._lazy_clone: lambda self: self,
+        aten._lazy_clone: same,
         aten._reshape_alias: lambda self, size, stride: reshape(self, size),
         aten._reshape_alias_copy: lambda self, size, stride: reshape(self, size),
         aten._reshape_copy: reshape,
-        aten._to_copy: lambda self, dtype: cast(self, dtype),
+        aten._to_copy: cast,
         aten._unsafe_view: reshape,
     }
 )

@@ -7,14 +7,11 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import along, cast, common, default_int, number, select
 from tojax.torch.ops.reduce import pick
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
 def sort(self, dim, descending):

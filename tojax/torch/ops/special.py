@@ -7,13 +7,10 @@ import math
 import jax
 import jax.numpy as jnp
 import jax.scipy.special as jsp
-import torch
 from jax import lax
 
+from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import cast, floating, number, operands, select, wide, widened
-from tojax.torch.schema import lowers, table
-
-aten = torch.ops.aten
 
 
 def _unary(function):

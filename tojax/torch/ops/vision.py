@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.torch.core.schema import lowers
 from tojax.torch.ops._operands import default_int, wide
 from tojax.torch.ops.sort import sort
-from tojax.torch.schema import lowers
 
 
 @lowers("torchvision.nms")

@@ -6,14 +6,12 @@ import math
 
 import jax
 import jax.numpy as jnp
-import torch
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import broadcast, cast
-from tojax.torch.schema import lowers
 
-aten = torch.ops.aten
 FEW = 32  # so many slices are faster than one gather, and their gradient is no scatter
 
 
@@ -51,10 +49,6 @@ def unfold(self, dimension, size, step):
 
 
 @lowers(aten.unfold_backward)
-def unfold_backward(grad_in, input_sizes, dim, size, step):
-    return fold(grad_in, input_sizes, dim, size, step)
-
-
 def fold(grad_in, input_sizes, dim, size, step):
     """Each element summed over its places in the windows."""
     full = jax.ShapeDtypeStruct(tuple(input_sizes), grad_in.dtype)

@@ -1,0 +1,113 @@
+"""Private names of torch and transformers: each is looked up, and one that is gone is told."""
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import tojax.torch  # noqa: F401  (the table of names is whole)
+from tojax.errors import IncompatibleVersion
+from tojax.torch.core import private
+from tojax.torch.core.schema import aten, table
+
+transformers = pytest.importorskip("transformers")
+import tojax.hf.generation.private as generation  # noqa: E402
+import tojax.hf.private as loading  # noqa: E402
+
+every = [*private.TORCH, *private.TRANSFORMERS, loading.LOADER, generation.GROUPED]
+TARGETS = [x for x in every if not x.made_later]
+
+
+def parent(name: str) -> object:
+    """What has the last part of a name."""
+    module, colon, inside = name.partition(":")
+    if not colon:
+        return private.found(name.rpartition(".")[0])
+    return private.found(f"{module}:{inside.rpartition('.')[0]}")
+
+
+def without(name: str) -> dict:
+    """``getattr`` and ``hasattr`` that do not find it."""
+    place, last = parent(name), name.replace(":", ".").rpartition(".")[2]
+    names = {last, private.OLDER.get(name, last)}
+    gone = lambda value, attribute: value is place and attribute in names
+
+    def lookup(value, attribute, *default):
+        return getattr(value, "no such name" if gone(value, attribute) else attribute, *default)
+
+    has = lambda value, attribute: not gone(value, attribute) and hasattr(value, attribute)
+    return {"getattr": lookup, "hasattr": has}
+
+
+@pytest.mark.parametrize("name", [x for x in private.NAMES if x.startswith("torch.")])
+def test_a_name_of_torch_that_is_gone(name):
+    with pytest.raises(IncompatibleVersion) as caught:
+        runpy.run_path(private.__file__, init_globals=without(name))
+    told(caught.value, name, "torch", torch.__version__)
+
+
+NAMES = [x for x in private.NAMES if x.startswith("transformers")]
+
+
+@pytest.mark.parametrize("name", [x for x in NAMES if parent(x) is not None])
+def test_a_name_of_transformers_that_is_gone(name, monkeypatch):
+    for key, value in without(name).items():
+        monkeypatch.setattr(private, key, value, raising=False)
+    with pytest.raises(IncompatibleVersion) as caught:
+        for file in (loading.__file__, generation.__file__):
+            runpy.run_path(file)
+        private.all_masks()
+        for target in private.TRANSFORMERS:
+            replace(target).place  # looked up anew
+    told(caught.value, name, "transformers", transformers.__version__)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda x: x.path)
+def test_a_target_that_is_gone(target, monkeypatch):
+    for key, value in without(f"{target.owner}.{target.name}").items():
+        monkeypatch.setattr(private, key, value, raising=False)
+    with pytest.raises(IncompatibleVersion) as caught:
+        replace(target).place  # looked up anew
+    package = target.package
+    version = torch.__version__ if package == "torch" else transformers.__version__
+    told(caught.value, target.path, package, version)
+    assert target.feature in str(caught.value)
+
+
+def told(error: Exception, name: str, package: str, version: str) -> None:
+    """Whether the error says what is gone and which version is installed."""
+    lines = str(error).splitlines()
+    assert len(lines) == 4
+    assert name.replace(":", ".") in lines[0] and "needs it for" in lines[0]
+    assert f"{package} {version.partition('+')[0]}" in lines[1]
+
+
+def test_the_names_of_the_list_are_found():
+    assert len(private.NAMES) > 60
+    with pytest.raises(IncompatibleVersion, match=r"torch\.no_such_name is gone"):
+        private.need("torch.no_such_name", "nothing")
+    del private.NAMES["torch.no_such_name"]
+    with pytest.raises(IncompatibleVersion, match=r"torch\.no\.such\.module\.name is gone"):
+        private.need("torch.no.such.module:name", "nothing")
+    del private.NAMES["torch.no.such.module:name"]
+
+
+def test_rows_of_operators_that_this_torch_lacks_are_left_out():
+    asked = {"_mock_name"}  # by Python's inspection of namespaces
+    assert aten.absent - asked <= {"cholesky", "linalg__powsum"}  # until 2.14, and since 2.11
+    before = len(table)
+
+    @table.lowers(aten.no_such_operator.default)
+    def lowering(anything):
+        return anything
+
+    aten.absent.discard("no_such_operator")
+    assert len(table) == before
+
+
+def test_the_readme_names_the_tested_versions():
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    for versions in private.TESTED.values():
+        assert all(version in text for version in versions.split(" to "))

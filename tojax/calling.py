@@ -1,0 +1,175 @@
+"""Calls of a model: ``model(...)``, which is jitted and makes static what decides shapes, and
+``model.apply``, which is pure.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import jax
+
+from tojax import trees
+from tojax.errors import DataDependent, StateDropped, StaticArgument
+from tojax.program import program
+from tojax.trees import Static
+
+
+class Source(Protocol):
+    """What a frontend gives: a hashable callable that JAX can trace."""
+
+    @property
+    def framework(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def positional(self) -> list[str]: ...
+    @property
+    def signature(self) -> Any: ...
+    @property
+    def training(self) -> Any: ...
+    @property
+    def module(self) -> Any: ...
+    @property
+    def kept(self) -> dict[Any, Any]: ...
+    def __call__(
+        self, params, state, args, kwargs, rng=None
+    ) -> tuple[Any, dict[str, jax.Array]]: ...
+    def in_mode(self, training: bool) -> Source: ...
+    def as_array(self, leaf: Any) -> Any: ...
+    def write_back(self, params, state) -> Any: ...
+
+
+def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None) -> Any:
+    """``model(*args, rng=rng, **kwargs)``."""
+    trees.register((args, kwargs))
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    leaves = [model.source.as_array(x) for x in leaves]
+    names = trees.names(args, kwargs, model.source.positional)
+    pinned = model.source.kept.setdefault(("pinned", model.source, structure), set())
+    while True:
+        static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
+        arrays = [x for x, s in zip(leaves, static) if s is None]
+        known, state = _settings(model.state, trees.STATE in pinned)
+        try:
+            _remember(model.source, structure, static, leaves, rng)
+            bare = replace(model, state=state)
+            out, holds = _run(bare, structure, static, known, arrays, rng)
+            if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
+                model.apply(model.params, *args, rng=rng, **kwargs)  # raises, with the values
+            return jax.tree.map(_unwrap, out, is_leaf=lambda x: isinstance(x, Static))
+        except DataDependent as error:
+            asked = set(error.arguments) - pinned
+            if trees.STATE in asked and not _settings(model.state, True)[0].value:
+                raise
+            if not (new := _static_by_value(asked, names, leaves)):
+                raise
+            pinned |= new
+
+
+def apply(
+    source: Source, params: Any, state: Any, args: tuple, kwargs: dict[str, Any], rng: Any
+) -> tuple[Any, dict[str, jax.Array]]:
+    """The output and what the forward pass wrote."""
+    known: set[str] = set()
+    while True:
+        try:
+            return source(params, state, args, kwargs, rng)
+        except DataDependent as error:
+            leaves, structure = jax.tree.flatten((args, kwargs))
+            names = trees.names(args, kwargs, source.positional)
+            leaves = [source.as_array(x) for x in leaves]
+            new = set(error.arguments) - known
+            if not new or not _decidable(new, names, leaves):
+                raise
+            known |= new
+            leaves = [trees.Constant(x) if n in new else x for n, x in zip(names, leaves)]
+            args, kwargs = jax.tree.unflatten(structure, leaves)
+
+
+def calls(source: Source) -> list[tuple]:
+    """An example of every kind of call so far: (args, kwargs, rng)."""
+    return [*_calls(source).values()]
+
+
+def _calls(source: Source) -> dict[Any, tuple]:
+    return source.kept.setdefault(("calls", source), {})
+
+
+def _remember(source, structure, static, leaves, rng) -> None:
+    """Keeps the shapes of a kind of call, for ``save``."""
+    kept = [
+        jax.ShapeDtypeStruct(x.shape, x.dtype) if s is None else _unwrap(s)
+        for x, s in zip(leaves, static)
+    ]
+    key = (structure, tuple(map(str, kept)), rng is None)
+    _calls(source).setdefault(key, (*jax.tree.unflatten(structure, kept), rng))
+
+
+@program(static_argnames=("structure", "static", "known"))
+def _run(model, structure, static, known, arrays, rng):
+    state = model.state | {name: constant.array for name, constant in known.value.items()}
+    rest = iter(arrays)
+    leaves = [next(rest) if s is None else _unwrap(s) for s in static]
+    args, kwargs = jax.tree.unflatten(structure, leaves)
+    out, written = model.source(model.params, state, args, kwargs, rng)
+    warn_dropped(written, state)
+    holds = getattr(written, "holds", None)
+    return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out), holds
+
+
+def _pin(leaf: Any, by_value: bool) -> Static | None:
+    """How a leaf is static, None where it is traced."""
+    if not trees.is_array(leaf):
+        return Static(leaf)
+    return Static(trees.Constant(leaf)) if by_value else None
+
+
+def _settings(state, by_value: bool) -> tuple[Static, dict[str, Any]]:
+    """(the entries of the state that are static, the others)."""
+    names = [k for k, v in state.items() if by_value and trees.is_setting(v)]
+    known = {k: trees.Constant(state[k]) for k in names}
+    return Static(known), {k: v for k, v in state.items() if k not in known}
+
+
+def _unwrap(leaf: Any) -> Any:
+    return leaf.value if isinstance(leaf, Static) else leaf
+
+
+def _static_by_value(asked: set[str], names, leaves) -> set[str]:
+    """What to make static by value: all that decided, if that is possible, or the state, of which
+    that is only said of a few entries.
+    """
+    new = asked - {trees.STATE}
+    if not _decidable(new, names, leaves):
+        return set()
+    if new:
+        warnings.warn(
+            f"{', '.join(sorted(new))}: the values decide what is computed, so they are static in "
+            "model(...): the program is compiled once for each of them",
+            StaticArgument,
+            stacklevel=4,
+        )
+    return asked
+
+
+def _decidable(asked: set[str], names, leaves) -> bool:
+    """Whether all of these are arrays of integers or bools whose values are known."""
+    by_name = {n: x for n, x in zip(names, leaves) if not isinstance(x, jax.core.Tracer)}
+    return all(n in by_name and by_name[n].dtype.kind in "iub" for n in asked)
+
+
+def warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Says which entries of the state the next call would miss."""
+    missed = getattr(written, "missed", state)
+    if lost := [name for name in written if name in missed]:
+        shown = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        warnings.warn(
+            f"the forward pass wrote to {shown}, and the new values are dropped: "
+            "call model.apply(params, ..., mutable=True) to get them, or use model.eval() if only "
+            "training writes there",
+            StateDropped,
+            stacklevel=3,
+        )

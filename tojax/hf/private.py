@@ -1,0 +1,22 @@
+"""Every private name of transformers that loading uses; generation/private.py has the others.
+
+A name is looked up when this file is loaded; one that is gone is an error that says which feature
+needs it, see ``tojax.torch.core.private``.
+"""
+
+from __future__ import annotations
+
+from tojax.torch.core.private import Target, need
+
+# Gets the tensors by name, renames and merges them.
+LOADER = Target("transformers.modeling_utils:PreTrainedModel", "_load_pretrained_model", "loading")
+_ = LOADER.place
+need("transformers.modeling_utils:PreTrainedModel._from_config", "models without weights")
+need("transformers.modeling_utils:PreTrainedModel._can_compile_fullgraph", "generation")
+
+# Attributes of objects and of classes that are found by name.
+ATTRIBUTES = {
+    "_from_config": "models without weights",
+    "_model_mapping": "pipelines",
+    "_load_feature_extractor": "pipelines",
+}

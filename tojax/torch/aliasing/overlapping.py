@@ -1,0 +1,58 @@
+"""Writes to tensors whose elements share memory, as ``expand`` makes them, are refused.
+
+torch refuses most of them itself. Functionalization would add up what is written to the elements of
+one place: where infinity or NaN is overwritten, NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tojax.errors import Unsupported
+from tojax.torch.aliasing.no_grad_views import OWN, functional, of_one_memory
+from tojax.torch.core import diagnostics
+
+ONE = {"expand", "expand_as", "broadcast_to"}
+MAKERS = ONE | {"broadcast_tensors", "meshgrid"}
+
+
+class Expanded:
+    """The expanded tensors of a trace, and views of them."""
+
+    def __init__(self):
+        self.known: dict[int, torch.Tensor] = {}
+
+    def plain(self, func, args, kwargs) -> tuple[Any, tuple, dict]:
+        """The call, or one of ``view`` where no element is repeated: that may be written to."""
+        if getattr(func, "__name__", "") in ONE and functional(args[0]):
+            out = func(*args, **kwargs)
+            if not overlaps(out):
+                return torch.Tensor.view, (args[0], out.shape), {}
+        return func, args, kwargs
+
+    def note(self, func, args, out) -> None:
+        """Keeps what ``func`` made, if elements of it share memory."""
+        known = bool(args) and id(args[0]) in self.known
+        if not known and getattr(func, "__name__", "") not in MAKERS:
+            return
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if functional(x) and (overlaps(x) or (known and of_one_memory(x, args[0]))):
+                self.known[id(x)] = x
+
+    def check(self, func, tensor: Any) -> None:
+        """Raises Unsupported where ``func``, a write, would write to one of them."""
+        if self.known and id(tensor) in self.known and func.__name__ not in OWN:
+            raise Unsupported(
+                f"{func.__name__} of an expanded tensor, or of a view of one",
+                where=diagnostics.where(),
+                why="several of its elements are one in memory",
+                do="write to the tensor itself before it is expanded, or to a clone: "
+                "x.expand(...).clone()",
+            )
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Whether an axis of more than one element has one place in memory."""
+    return any(n > 1 and not step for n, step in zip(tensor.shape, tensor.stride()))

@@ -1,0 +1,1 @@
+"""Functions of torch and transformers that are replaced while a thread traces."""

@@ -1,0 +1,109 @@
+"""The few functions of transformers that are replaced during a trace, where they are loaded."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+
+import torch
+
+from tojax.errors import DataDependent
+from tojax.torch.compat.patches import mentions, replaces
+from tojax.torch.control_flow.branches import undivided
+from tojax.torch.core import private
+from tojax.torch.core.lifting import inner
+from tojax.torch.core.tensor import JaxTensor
+
+
+def _called(target: private.Target) -> Callable[[], bool]:
+    """The probe of a function that its own module calls."""
+    return lambda: mentions(target.module, target.name)
+
+
+def _asked() -> bool:
+    """Whether models ask for their attention as they used to."""
+    start, name = "transformers.models.", private.ATTENTION.name
+    models = [k for k, m in [*sys.modules.items()] if k.startswith(start) and "modeling_" in k]
+    own = [k for k in models if hasattr(sys.modules[k], "ALL_ATTENTION_FUNCTIONS")]
+    return not own or any(mentions(k, name) for k in own)
+
+
+@replaces(private.EXPERTS, probe=_called(private.EXPERTS))
+def get_interface(original, self, implementation, default):
+    """The loop over the experts that are hit, or the same as grouped products over all of them."""
+    chosen = original(self, implementation, default)
+    if chosen is not default:
+        return chosen
+
+    def forward(module, *args, **kwargs):
+        try:
+            with undivided():
+                return default(module, *args, **kwargs)
+        except DataDependent:
+            return self["grouped_mm"](module, *args, **kwargs)
+
+    return forward
+
+
+def is_torchdynamo_compiling(original):
+    """Told so, a model inside another one ends the recording of the outer one's hidden states, and
+    LongT5 and UDOP make no mask where they need one.
+    """
+    return False
+
+
+for _target in (private.HIDDEN_STATES, private.LONGT5, private.UDOP):
+    replaces(_target, probe=_called(_target))(is_torchdynamo_compiling)
+
+
+@replaces(private.IS_TRACING, probe=_called(private.IS_TRACING))
+def is_tracing(original, *tensor):
+    """Asked by ``torch_compilable_check``, which raises without its message and class if so."""
+    return False
+
+
+@replaces(private.PACKED, probe=_called(private.PACKED))
+def find_packed_sequence_indices(original, position_ids):
+    """Which text each position belongs to; None where positions are known to be of one text."""
+    packed = original(position_ids)
+    if packed is None or isinstance(inner(packed), JaxTensor) or bool(packed[:, -1].any()):
+        return packed
+    return None
+
+
+@replaces(private.MASK_FUNCTION, probe=lambda: private.all_masks()["sdpa"])
+def mask_function(original, self, key):
+    """Masks that know what they show where a prompt has no padding: transformers makes none then,
+    and a layer that is not causal by itself sees all of the prompt.
+    """
+    make = original(self, key)
+    if key != "sdpa":
+        return make
+
+    def masked(*, q_length, kv_length, **given):
+        mask = make(q_length=q_length, kv_length=kv_length, **given)
+        padding, window = given.get("attention_mask"), given.get("local_size") or math.inf
+        may_skip = given.get("allow_is_causal_skip", True) and q_length > 1 and kv_length < window
+        if mask is not None and padding is not None and may_skip:
+            whole = padding[:, :q_length].bool().all() & (given.get("q_offset", 0) == 0)
+            mask.shown = whole & (torch.arange(kv_length) < q_length)
+        return mask
+
+    return masked
+
+
+@replaces(private.ATTENTION, probe=lambda: _asked())
+def attention_function(original, self, implementation, default):
+    """Attention that shows a layer which is not causal what ``mask_function`` says."""
+    attend = original(self, implementation, default)
+
+    def forward(module, query, key, value, attention_mask=None, **kwargs):
+        causal = kwargs.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        shown = getattr(attention_mask, "shown", None)
+        if shown is not None and not causal:
+            attention_mask = attention_mask | shown
+        return attend(module, query, key, value, attention_mask, **kwargs)
+
+    return attend if attend is default else forward

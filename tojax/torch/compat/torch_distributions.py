@@ -1,0 +1,51 @@
+"""``torch.distributions`` while it is traced: the checks of its arguments look at values."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributions import Dirichlet, Normal
+
+from tojax.errors import DataDependent
+from tojax.torch.compat.patches import replaces
+from tojax.torch.core import diagnostics, private
+from tojax.torch.core.lifting import is_traced
+
+NONE = torch.Size()
+
+
+@replaces(private.DISTRIBUTION, probe=lambda: Normal(0.0, 1.0))
+def init(original, self, batch_shape=NONE, event_shape=NONE, validate_args=None):
+    """Traced parameters are checked only if that was asked for, and then it is an error."""
+    unknown = not validate_args and any(map(is_traced, vars(self).values()))
+    try:
+        original(self, batch_shape, event_shape, False if unknown else validate_args)
+    except DataDependent as error:
+        if validate_args:
+            raise DataDependent(
+                f"{type(self).__name__}(validate_args=True) needs values while they are traced",
+                arguments=error.arguments,
+                where=diagnostics.where(),
+                why="the program is compiled for all values at once, so none is known yet",
+                do="leave validate_args out, or say validate_args=False",
+            ) from error
+        original(self, batch_shape, event_shape, False)
+
+
+@replaces(
+    private.SAMPLE_CHECK,
+    probe=lambda: Normal(0.0, 1.0, validate_args=True).log_prob(torch.zeros(())),
+)
+def validate_sample(original, self, value):
+    """Type and shape are checked, the values where they are known."""
+    try:
+        original(self, value)
+    except DataDependent:
+        if not is_traced(value):
+            raise
+
+
+@replaces(private.DIRICHLET, probe=lambda: Dirichlet(torch.ones(2)).sample())
+def rsample(original, self, sample_shape=()):
+    """Differentiable by itself; torch has a backward function of its own for it."""
+    shape = self._extended_shape(sample_shape)
+    return private.sample_dirichlet(self.concentration.expand(shape))

@@ -1,0 +1,155 @@
+"""Python functions of torch's own that read a tensor's values, or that only Dynamo may call."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tojax.errors import DataDependent
+from tojax.torch.aliasing import in_place
+from tojax.torch.compat.patches import replaces
+from tojax.torch.control_flow import autograd_function
+from tojax.torch.control_flow.higher_order import checkpoint
+from tojax.torch.core import private
+from tojax.torch.core.lifting import inner
+from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.data_dependent import assertions
+
+ONE = torch.ones(1, 1)
+
+
+@replaces(private.CAUSAL_HINT, probe=lambda: encoder()(ONE[None]))
+def detect_is_causal_mask(original, mask, is_causal=None, size=None):
+    """The hint that a mask is causal: the mask itself says it, too."""
+    return is_causal is True
+
+
+@replaces(private.BATCH_NORM, probe=lambda: nn.BatchNorm1d(1)(ONE))
+def batch_norm(original, self, input):
+    """A cumulative average (momentum=None): torch makes a Python float of the batch count."""
+    if not (self.training and self.track_running_stats and self.momentum is None):
+        return original(self, input)
+    before = self.running_mean.clone(), self.running_var.clone()
+    self.momentum = 1.0
+    try:
+        out = original(self, input)
+    finally:
+        self.momentum = None
+    for buffer, old in zip((self.running_mean, self.running_var), before):
+        buffer.copy_(old + (buffer - old) / self.num_batches_tracked)
+    return out
+
+
+@replaces(private.GAUSSIAN_NLL, probe=lambda: nn.GaussianNLLLoss()(ONE, ONE, ONE))
+def gaussian_nll_loss(original, input, target, var, full=False, eps=1e-6, reduction="mean"):
+    """torch first checks that no variance is negative."""
+    if not isinstance(var, torch.Tensor):
+        return original(input, target, var, full, eps, reduction)
+    if var.size() != input.size() and input.size()[:-1] == var.size():
+        var = var.unsqueeze(-1)
+    var = var + (var.clamp(min=eps) - var).detach()
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
+    return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
+
+
+@replaces(
+    private.DYNAMO_COMPILING, probe=lambda: torch.cond(ONE.sum() > 0, torch.sin, torch.cos, (ONE,))
+)
+def is_dynamo_compiling(original):
+    """torch's control flow calls Dynamo unless Dynamo calls it; then it goes to its operator."""
+    asking = sys._getframe(2).f_globals.get("__name__", "")
+    return original() or asking.startswith(("torch._higher_order_ops", "torch.nn.attention"))
+
+
+@replaces(private.CHECK_ALL, probe=lambda: private.check_tensor_all(ONE > 0))
+def check_tensor_all_with(original, error_type, cond, message=None):
+    """torch reads the condition; where it is traced, the program does."""
+    try:
+        original(error_type, cond, message)
+    except DataDependent:
+        assertions.note(cond)
+
+
+@replaces(private.ASSERT_ASYNC)
+def assert_async(original, input, *message):
+    """It raises where the condition is known."""
+    original(input, *message)
+    if isinstance(inner(input), JaxTensor):
+        assertions.note(input)
+
+
+@replaces(private.UNIQUE, private.UNIQUE_RUNS)
+def unique(original, input, *args, **kwargs):
+    """One value where a check asks whether there are more (assertions.py)."""
+    try:
+        return original(input, *args, **kwargs)
+    except DataDependent:
+        if args or kwargs or not assertions.alike_at(sys._getframe(2)):
+            raise
+        assertions.left_out(3)
+        return input.reshape(-1)[:1]
+
+
+@replaces(private.FILL_DIAGONAL)
+def fill_diagonal_(original, self, fill_value, wrap=False):
+    """The one in-place operator that functionalization does not know."""
+    if self.dim() > 1 and len(set(self.shape)) > 1 and self.dim() != 2:
+        return original(self, fill_value, wrap)  # raises
+    row, *others = torch.meshgrid(*map(torch.arange, self.shape), indexing="ij")
+    row = row % (self.shape[-1] + 1) if wrap else row
+    return self.masked_fill_(torch.stack([row == i for i in others]).all(0), fill_value)
+
+
+def encoder() -> nn.Module:
+    """The smallest of its kind."""
+    layer = nn.TransformerEncoderLayer(1, 1, 1, batch_first=True)
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+
+replaces(
+    private.CHECKPOINT,
+    probe=lambda: torch.utils.checkpoint.checkpoint(torch.sin, ONE, use_reentrant=False),
+)(checkpoint)
+
+
+class Twice(torch.autograd.Function):
+    """For the probes of ``apply``."""
+
+    @staticmethod
+    def forward(x):
+        return 2 * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+
+for _target, _replacement in (
+    (private.APPLIED, autograd_function.backward_class),
+    (private.FORWARD, autograd_function.forward),
+    (private.SETUP, autograd_function.setup_context),
+):
+    replaces(_target, probe=lambda: Twice.apply(ONE), of_classes=True)(_replacement)
+
+IN_PLACE: dict[str, Callable] = {
+    "dropout_": F.dropout,
+    "alpha_dropout_": F.alpha_dropout,
+    "feature_dropout_": F.dropout2d,
+    "feature_alpha_dropout_": F.feature_alpha_dropout,
+    "rrelu_": F.rrelu,
+    "selu_": F.selu,
+    "relu6_": F.relu6,
+}
+
+
+for _target in private.IN_PLACE:
+    _probe = partial(IN_PLACE[_target.name], ONE[None, None], inplace=True)
+    replaces(_target, probe=_probe)(in_place.computed)
+replaces(*private.IN_PLACE_BY_NAME)(in_place.computed)

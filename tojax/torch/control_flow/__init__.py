@@ -1,0 +1,1 @@
+"""Branches, loops and custom gradients as JAX's own."""

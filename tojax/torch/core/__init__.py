@@ -1,0 +1,1 @@
+"""What every other room uses: the wrapper tensor, schemas, one operator's call, dtypes, strides."""

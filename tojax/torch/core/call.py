@@ -1,0 +1,163 @@
+"""One operator's call: schema arguments in, JAX arrays to the lowering, tensors with torch's dtypes
+out.
+
+All of it follows from the schema and is worked out once per operator.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from tojax.dtypes import x64
+from tojax.errors import Unsupported
+from tojax.table import REQUIRED, Row
+from tojax.torch.core import autocast, diagnostics, dtypes, result_dtypes, strides
+from tojax.torch.core.lifting import array_of
+from tojax.torch.core.schema import HIDDEN_WRITES, read, table
+from tojax.torch.core.tensor import JaxTensor
+
+KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
+KEEPS_DTYPE = {"masked_fill", "where", "copy", "_to_copy", "fill"}
+
+
+class Call:
+    """How one operator is served."""
+
+    def __init__(self, op, row: Row | None):
+        self.op, self.row, self.signature = op, row, read(op)
+        self.params = self.signature.params
+        self.random = self.signature.random
+        self.kind = strides.order_of(op)
+        self.view = self.kind == "view"
+        self.factory = (
+            not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
+        )
+        self.casts_inside = autocast.casts_inside(op)
+        name = op._schema.name.split("::")[1]
+        self.dtype_at = next((i for i, p in enumerate(self.params) if p.kind == "dtype"), None)
+        self.writes = HIDDEN_WRITES.get(op, ())
+        self.pointwise = torch.Tag.pointwise in op.tags and name not in KEEPS_DTYPE
+        self.keeps_scalars = name in KEEPS_SCALARS
+        kept = self.signature.kept[1:] if self.random else self.signature.kept
+        self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
+        self._rates = [
+            i
+            for i, n in enumerate(kept)
+            if n in ("dropout_p", "dropout") or (n == "p" and self._switches)
+        ]
+
+    def bind(self, args, kwargs) -> tuple[list[Any], list[torch.Tensor]]:
+        """The lowering's arguments, and the tensors among the call's own."""
+        values: list[Any] = []
+        operands: list[torch.Tensor] = []
+        given = len(args)
+        for i, p in enumerate(self.params):
+            kind = p.kind
+            if kind == "dropped":
+                continue
+            value = args[i] if i < given else kwargs.get(p.name, p.default)
+            if value is REQUIRED:
+                raise TypeError(f"{self.op} misses its argument {p.name!r}")
+            if kind == "dtype":
+                value = dtypes.to_jax(value)
+            elif kind == "array":
+                if isinstance(value, torch.Tensor):
+                    operands.append(value)
+                    value = array_of(value)
+            elif kind == "arrays":
+                operands.extend(v for v in value if v is not None)
+                value = [None if v is None else array_of(v) for v in value]
+            values.append(value)
+        if self.pointwise:
+            self._promote(values, operands)
+        return values, operands
+
+    def _promote(self, values: list[Any], operands: list[torch.Tensor]) -> None:
+        """Casts mixed operands to torch's common dtype, in place."""
+        first = operands[0].dtype
+        mixed = any(t.dtype is not first for t in operands)
+        if not mixed:
+            return
+        result = self.common(operands, values)
+        common = dtypes.to_jax(result)
+        for i, value in enumerate(values):
+            if isinstance(value, jax.Array) and value.dtype != common:
+                if self.keeps_scalars and result.itemsize == 2 and value.dtype == jnp.float32:
+                    continue
+                values[i] = value.astype(common)
+
+    def common(self, operands, values=()) -> torch.dtype:
+        """torch's common dtype of tensors and numbers."""
+        kinds = [(t.dtype, 2 if t.dim() else 1) for t in operands]
+        numbers = [
+            v
+            for p, v in zip((p for p in self.params if p.kind != "dropped"), values)
+            if p.kind == "array"
+        ]
+        kinds += [
+            (dtypes.scalar_dtype(v), 0)
+            for v in numbers
+            if isinstance(v, (bool, int, float, complex))
+        ]
+        return dtypes.promote(kinds)
+
+    def inert(self, values) -> bool:
+        """Whether a random operator's own arguments say that nothing is drawn."""
+        return any(not values[i] for i in self._switches) or any(not values[i] for i in self._rates)
+
+    def write(self, out, args, kwargs):
+        """Stores what a hidden write computed; the lowering returns (result, *written values)."""
+        result, *written = out
+        bound = dict(zip((p.name for p in self.params), args)) | kwargs
+        for name, array in zip(self.writes, written):
+            target = bound.get(name)
+            if array is None or target is None:
+                continue
+            if not isinstance(target, JaxTensor) or target.made_by is not None:
+                raise Unsupported(
+                    f"{self.op} would write to {name}, a constant or a view",
+                    where=diagnostics.where(),
+                    why="its new value would be lost",
+                    do=f"register {name} as a buffer of a module, or pass it as an argument",
+                )
+            target.array, target.parts = array.astype(target.array.dtype), None
+        return result
+
+    def wrap(self, out, operands, origins, args, kwargs, place=0):
+        """JAX arrays in the result become tensors; anything else passes."""
+        if isinstance(out, (tuple, list)):
+            items = [self.wrap(x, operands, origins, args, kwargs, i) for i, x in enumerate(out)]
+            return items if isinstance(out, list) else tuple(items)
+        if not isinstance(out, jax.Array):
+            return out
+        dtype = dtypes.TO_TORCH[out.dtype]
+        if dtype is torch.int32 or (dtype in result_dtypes.NARROW and not x64()):
+            dtype = result_dtypes.dtype_of(self, dtype, operands, args, kwargs, place)
+            out = out if not x64() else out.astype(dtypes.TO_JAX[dtype])  # counted in int32
+        layout = self.kind and strides.layout_of(
+            self.kind, self.op, out.shape, operands, args, kwargs, place
+        )
+        result = JaxTensor(out, dtype, origins, layout)
+        if self.view:
+            result.made_by = (self.op, args, kwargs)
+        return result
+
+    def size(self, args) -> int:
+        """How many elements a factory makes, 0 if its first argument is no shape."""
+        shape = args[0] if args and isinstance(args[0], (list, tuple)) else None
+        return torch.Size(shape).numel() if shape is not None else 0
+
+
+@lru_cache(None)
+def _call_of(op, row: Row | None) -> Call:
+    return Call(op, row)
+
+
+def call_of(op) -> Call:
+    """The (cached) way in which an operator is served now."""
+    return _call_of(op, table.find(op))

@@ -1,0 +1,103 @@
+"""Weights between torch and JAX."""
+
+from __future__ import annotations
+
+import ctypes
+
+import jax
+import numpy as np
+import torch
+
+from tojax.dtypes import fitting, x64
+from tojax.errors import Unsupported
+from tojax.torch.core import private
+from tojax.torch.core.dtypes import TO_JAX, TO_TORCH, WIDE
+
+SHARE = 1 << 20  # bytes; below, a copy costs less than the bookkeeping
+ALIGNED = 64  # bytes, what XLA asks of memory from outside
+_FUNCTIONALIZE = private.DispatchKeySet(private.FUNCTIONALIZE)
+
+
+def to_jax(tensor: torch.Tensor) -> jax.Array:
+    """A torch tensor as a JAX array of its own; 64-bit types are narrowed while x64 is off.
+
+    Large tensors share their memory until torch writes to it (copy on write).
+
+    Raises:
+      Unsupported: a 64-bit integer does not fit 32 bits, or the tensor is sparse, quantized or on
+        "meta".
+
+    Example:
+      >>> to_jax(torch.arange(3))
+      Array([0, 1, 2], dtype=int32)
+    """
+    # A trace may be going on: its modes must not see this, functional memory would not outlive it.
+    with private.ExcludeKeys(_FUNCTIONALIZE), private.DisableTorchFunction():
+        return _to_jax(tensor.detach())
+
+
+def _to_jax(tensor: torch.Tensor) -> jax.Array:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        raise Unsupported(
+            f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} has no JAX array",
+            do="give a dense tensor with values: tensor.to_dense(), tensor.dequantize()",
+        )
+    if tensor.dtype in WIDE and not x64():
+        tensor = _narrow(tensor)
+    if (shared := _shared(tensor)) is not None:
+        return shared
+    copy = tensor.cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    dtype = np.dtype(TO_JAX[copy.dtype])
+    if dtype.kind == "V" or (dtype.itemsize < 4 and copy.dtype.is_floating_point):
+        copy = copy.view(getattr(torch, f"uint{8 * dtype.itemsize}"))
+    return _taken(copy.numpy().view(dtype))
+
+
+def _taken(values: np.ndarray) -> jax.Array:
+    """An array in the memory of ``values``, which belong to nobody else.
+
+    JAX frees what comes from numpy where Python runs. What comes by DLPack it frees in a thread of
+    XLA's; torch asks for Python's lock there, and the process aborts if that is on its way out.
+    """
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(values)
+
+
+def _shared(tensor: torch.Tensor) -> jax.Array | None:
+    """The tensor's own memory as an array where that is safe: large, on the CPU, copied on write.
+
+    torch gives the writer, whoever it is, a copy of its own; JAX never writes to memory from
+    outside.
+    """
+    size = tensor.numel() * tensor.element_size()
+    fits = tensor.device.type == "cpu" and tensor.is_contiguous() and size >= SHARE
+    if not fits or tensor.is_conj() or tensor.is_neg() or private.data_address(tensor) % ALIGNED:
+        return None
+    try:
+        clone = private.lazy_clone(tensor)
+    except RuntimeError:  # memory that is not torch's: mapped files, other processes
+        return None
+    memory = (ctypes.c_char * size).from_address(private.data_address(clone))
+    memory.owner = clone
+    return _taken(np.frombuffer(memory, TO_JAX[tensor.dtype]).reshape(tensor.shape))
+
+
+def _narrow(tensor: torch.Tensor) -> torch.Tensor:
+    if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        tensor = torch.from_numpy(fitting(tensor.cpu().numpy()))
+    return tensor.to(WIDE[tensor.dtype])
+
+
+def to_torch(array: jax.Array) -> torch.Tensor:
+    """A copy of a JAX array as a torch tensor on the CPU.
+
+    Example:
+      >>> to_torch(jax.numpy.ones(2, "bfloat16"))
+      tensor([1., 1.], dtype=torch.bfloat16)
+    """
+    values = np.array(jax.device_get(array), order="C")
+    dtype = TO_TORCH[values.dtype]
+    if values.dtype.kind == "V" or (dtype.itemsize < 4 and dtype.is_floating_point):
+        bits = torch.from_numpy(values.view(f"u{values.dtype.itemsize}"))
+        return bits.view(dtype)
+    return torch.from_numpy(values)

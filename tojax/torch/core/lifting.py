@@ -1,0 +1,61 @@
+"""Functional tensors around the tensors of a trace, and the arrays inside of both.
+
+Torch code holds functional tensors, so that torch's functionalization sees its writes; operators
+are lowered on what these hold: a ``JaxTensor``, or a constant, which is a tensor of torch's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import torch
+from torch.utils._pytree import tree_map_only
+
+from tojax.torch.core import interop, private
+from tojax.torch.core.tensor import JaxTensor
+
+CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that goes on
+
+
+def lift(tree: Any) -> Any:
+    """Tensors of the trace into functional tensors, which torch code may write to."""
+    return tree_map_only(
+        torch.Tensor,
+        lambda t: t if private.is_functional(t) else private.to_functional(t),
+        tree,
+    )
+
+
+def lowered(tree: Any) -> Any:
+    """Functional tensors back into what they hold, pending writes applied."""
+    return tree_map_only(torch.Tensor, inner, tree)
+
+
+def inner(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor inside a functional tensor, pending writes applied."""
+    if not private.is_functional(tensor):
+        return tensor
+    with private.DisableTorchFunction():  # constants that torch makes again are none from outside
+        private.sync(tensor)
+    return private.from_functional(tensor)
+
+
+def array_of(tensor: torch.Tensor) -> jax.Array:
+    """The array inside a tensor of the trace; of a constant the same one for all its uses."""
+    if isinstance(tensor, JaxTensor):
+        return tensor.array
+    tensor = inner(tensor)
+    if isinstance(tensor, JaxTensor):
+        return tensor.array
+    if id(tensor) not in CONSTANTS:
+        CONSTANTS[id(tensor)] = tensor, interop.to_jax(tensor)
+    return CONSTANTS[id(tensor)][1]
+
+
+def is_traced(value: Any) -> bool:
+    """Whether this is a tensor whose values only the compiled program knows."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    held = inner(value)
+    return isinstance(held, JaxTensor) and isinstance(held.array, jax.core.Tracer)

@@ -1,0 +1,285 @@
+"""Every private name of torch, and of transformers where it is patched, that this frontend uses.
+
+A name is looked up when this file is loaded; one that is gone is an error that says which feature
+needs it. What is patched during a trace is a ``Target``, looked up when its module is there.
+Nowhere else in ``tojax/torch`` does a private name of theirs occur (``tests/torch/core`` holds it),
+but for operators (``torch.ops``), ``torch.utils._pytree`` and the dicts of ``nn.Module``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from tojax.errors import IncompatibleVersion
+
+# What these names were tested with: `make compat`.
+TESTED = {"torch": "2.10.0 to 2.15.0", "transformers": "5.15.0 to 5.23.0"}
+NAMES: dict[str, str] = {}  # name -> the feature that needs it
+OLDER: dict[str, str] = {}  # name -> the last part of what older versions call it
+
+VIEWS = "views and in-place writes (functionalization)"
+DISPATCH = "lowering operators as they are dispatched"
+DECOMPOSE = "torch's own decompositions"
+FUNC = "torch.func inside a model"
+CONTROL = "torch.cond and the other higher-order operators"
+CUSTOM = "torch.autograd.Function"
+WEIGHTS = "weights that share memory with torch"
+MODULES = "TorchScript and compiled modules"
+
+
+def gone(name: str | Target, problem: str = "is gone", feature: str = "") -> IncompatibleVersion:
+    """The error for a name that the installed version does not have, or does not use."""
+    path, feature = (name, feature) if isinstance(name, str) else (name.path, name.feature)
+    package = path.partition(".")[0].partition(":")[0]
+    return IncompatibleVersion(
+        f"{path.replace(':', '.')} {problem}: tojax needs it for {feature}",
+        where=f"{package} {metadata.version(package)}",
+        why=f"it is private to {package}; tojax was tested with {TESTED[package]}",
+        do=f"install one of these versions of {package}, or a newer tojax",
+    )
+
+
+def found(name: str) -> Any:
+    """What a dotted name stands for; where a package hides a module, ``module:name``.
+
+    Raises:
+      AttributeError: there is none.
+    """
+    module, colon, inside = name.partition(":")
+    if colon:
+        value: Any = sys.modules.get(module) or importlib.import_module(module)
+        return functools.reduce(lambda x, n: getattr(x, n), filter(None, inside.split(".")), value)
+    path, *rest = module.split(".")
+    value = importlib.import_module(path)
+    for part in rest:
+        path += f".{part}"
+        if not hasattr(value, part) and path not in sys.modules:
+            try:
+                importlib.import_module(path)
+            except ImportError:
+                raise AttributeError(path) from None
+        value = getattr(value, part)
+    return value
+
+
+def need(name: str, feature: str, older: str = "") -> Any:
+    """What a private name stands for, which older versions called ``older``.
+
+    Raises:
+      IncompatibleVersion: the installed version does not have it.
+    """
+    NAMES[name] = feature
+    OLDER.update({name: older} if older else {})
+    for known in (name, f"{name.rpartition('.')[0]}.{older}") if older else (name,):
+        with contextlib.suppress(AttributeError, ImportError):
+            return found(known)
+    raise gone(name, feature=feature)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is replaced while a thread traces: ``name`` of what ``owner`` stands for."""
+
+    owner: str
+    name: str
+    feature: str
+    made_later: bool = False  # torch sets it when it is first needed
+
+    @functools.cached_property
+    def path(self) -> str:
+        """The whole name."""
+        return f"{self.owner}.{self.name}".replace(":", ".")
+
+    @functools.cached_property
+    def place(self) -> Any:
+        """The module or class that has it.
+
+        Raises:
+          IncompatibleVersion: there is none, or it does not have it.
+        """
+        owner = need(self.owner, self.feature)
+        if not self.made_later and not hasattr(owner, self.name):
+            raise gone(self)
+        return owner
+
+    @functools.cached_property
+    def package(self) -> str:
+        """torch or transformers."""
+        return self.owner.partition(".")[0].partition(":")[0]
+
+    @functools.cached_property
+    def module(self) -> str:
+        """The module that has it, or whose class does."""
+        return self.owner.partition(":")[0]
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the module was imported."""
+        return self.module in sys.modules
+
+
+# The engine: tensors, dispatch, functionalization.
+DispatchKey = need("torch._C.DispatchKey", DISPATCH)
+FUNCTIONALIZE = need("torch._C.DispatchKey.Functionalize", VIEWS)
+AUTOCAST_CPU = need("torch._C.DispatchKey.AutocastCPU", "torch.autocast inside forward")
+COMPOSITE = need("torch._C.DispatchKey.CompositeImplicitAutograd", DECOMPOSE)
+DENSE = need("torch._C.DispatchKey.CompositeExplicitAutograd", CONTROL)
+TorchDispatchMode = need("torch.utils._python_dispatch.TorchDispatchMode", DISPATCH)
+make_wrapper = need("torch.Tensor._make_wrapper_subclass", "tensors around JAX arrays")
+no_torch_function = need("torch._C._disabled_torch_function_impl", "tensors around JAX arrays")
+DisableTorchFunction = need("torch._C.DisableTorchFunction", DISPATCH)
+function_modes = need("torch.overrides._get_current_function_mode_stack", DISPATCH)
+BelowAutograd = need("torch._C._AutoDispatchBelowAutograd", "composite operators as a whole")
+is_excluded = need("torch._C._dispatch_tls_is_dispatch_key_excluded", DECOMPOSE)
+set_excluded = need("torch._C._dispatch_tls_set_dispatch_key_excluded", DECOMPOSE)
+OpOverload = need("torch._ops.OpOverload", DISPATCH)
+OpOverloadPacket = need("torch._ops.OpOverloadPacket", DISPATCH)
+enable_functionalization = need("torch._enable_functionalization", VIEWS)
+disable_functionalization = need("torch._disable_functionalization", VIEWS)
+is_functional = need("torch._is_functional_tensor", VIEWS)
+to_functional = need("torch._to_functional_tensor", VIEWS)
+from_functional = need("torch._from_functional_tensor", VIEWS)
+sync = need("torch._sync", VIEWS)
+replace = need("torch._functionalize_replace", VIEWS)
+commit_update = need("torch._functionalize_commit_update", VIEWS)
+sync_views = need("torch._functionalize_sync", VIEWS)
+writes_so_far = need("torch._functionalize_mutation_counter", VIEWS)
+functionalized = need("torch._C._dispatch_get_registrations_for_dispatch_key", VIEWS)
+graph_task = need("torch._C._current_graph_task_id", "writes through unfold")
+output_strides = need("torch._prims_common.compute_elementwise_output_strides", "strides")
+get_mkldnn = need("torch._C._get_mkldnn_enabled", "LSTMs and convolutions as whole operators")
+set_mkldnn = need("torch._C._set_mkldnn_enabled", "LSTMs and convolutions as whole operators")
+
+# What torch itself computes operators by.
+decompositions = need("torch._decomp.decomposition_table", DECOMPOSE)
+CUSTOM_OPS = need("torch._library.custom_ops.OPDEFS", "operators of torch.library.custom_op")
+check_tensor_all = need("torch._check_tensor_all", "checks of values (torch._check_tensor_all)")
+grouped_mm = need("torch._grouped_mm", "mixtures of experts")
+sample_dirichlet = need("torch._sample_dirichlet", "torch.distributions.Dirichlet")
+
+# torch.func, torch.autograd and control flow.
+level_of = need("torch._C._functorch.maybe_get_level", FUNC)
+transforms = need("torch._C._functorch.get_interpreter_stack", FUNC)
+VMAP = need("torch._C._functorch.TransformType.Vmap", FUNC)
+custom_function_call = need("torch._functorch.autograd_function:custom_function_call", FUNC)
+_forward_ad = need("torch.autograd:forward_ad", FUNC)
+need("torch.autograd.forward_ad._current_level", FUNC)
+SingleLevelFunction = need("torch.autograd.function._SingleLevelFunction", CUSTOM)
+HigherOrderOperator = need("torch._ops.HigherOrderOperator", CONTROL)
+cond_op = need("torch._higher_order_ops.cond:cond_op", CONTROL)
+map_op = need("torch._higher_order_ops.map:map_impl", CONTROL)
+scan_op = need("torch._higher_order_ops.scan:scan_op", CONTROL)
+while_loop_op = need("torch._higher_order_ops.while_loop:while_loop_op", CONTROL)
+flex_attention_op = need("torch._higher_order_ops.flex_attention:flex_attention", CONTROL)
+
+
+def forward_level() -> int:
+    """How deep in ``torch.func.jvp`` the call is, -1 outside."""
+    return _forward_ad._current_level
+
+
+# Weights.
+DispatchKeySet = need("torch._C.DispatchKeySet", WEIGHTS)
+ExcludeKeys = need("torch._C._ExcludeDispatchKeyGuard", WEIGHTS)
+data_address = need("torch._C._data_address", WEIGHTS)
+lazy_clone = need("torch._lazy_clone", WEIGHTS)
+
+# Attributes of objects: nothing to look up before there is one.
+ATTRIBUTES = {
+    "_schema": DISPATCH,
+    "_cdata": VIEWS,
+    "_init_fn": "operators of torch.library.custom_op",
+    "_parameters": "weights",
+    "_buffers": "weights",
+    "_modules": "weights",
+    "_c": MODULES,
+    "_concrete_type": MODULES,
+    "_orig_mod": MODULES,
+    "_torchdynamo_orig_callable": MODULES,
+    "_extended_shape": "torch.distributions:Dirichlet",
+}
+
+# A flag that engine/ sets during a trace, and functions that compat/ patches.
+COMPILING = Target("torch.compiler", "_is_compiling_flag", "models that ask whether they compile")
+CAUSAL_HINT = Target(
+    "torch.nn.modules.transformer", "_detect_is_causal_mask", "masks of nn.TransformerEncoder"
+)
+BATCH_NORM = Target(
+    "torch.nn.modules.batchnorm:_BatchNorm", "forward", "BatchNorm with momentum=None"
+)
+GAUSSIAN_NLL = Target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
+DYNAMO_COMPILING = Target("torch.compiler", "is_dynamo_compiling", CONTROL)
+CHECK_ALL = Target("torch", "_check_tensor_all_with", "checks of values (torch._check_tensor_all)")
+ASSERT_ASYNC = Target("torch", "_assert_async", "checks of values (torch._assert_async)")
+UNIQUE = Target("torch", "unique", "checks that values are alike")
+UNIQUE_RUNS = Target("torch", "unique_consecutive", "checks that values are alike")
+# Whoever imported torch's checkpoint by name gets to this attribute of it, too.
+CHECKPOINT = Target(
+    "torch.utils.checkpoint:checkpoint.__wrapped__", "__dynamo_disable",
+    "torch.utils.checkpoint", made_later=True,
+)  # fmt: skip
+FILL_DIAGONAL = Target("torch:Tensor", "fill_diagonal_", "fill_diagonal_")
+DISTRIBUTION = Target("torch.distributions:Distribution", "__init__", "torch.distributions")
+SAMPLE_CHECK = Target("torch.distributions:Distribution", "_validate_sample", "torch.distributions")
+DIRICHLET = Target("torch.distributions:Dirichlet", "rsample", "torch.distributions.Dirichlet")
+APPLIED, FORWARD, SETUP = (
+    Target("torch.autograd.function:FunctionMeta", name, CUSTOM, made_later=True)
+    for name in ("_backward_cls", "forward", "setup_context")
+)
+_DROPOUTS = ("dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dropout_")
+# What torch's own Python calls where no mode sees it, and what code calls by these names.
+IN_PLACE = [
+    *(Target("torch._VF", name, f"in-place {name}") for name in _DROPOUTS),
+    *(Target("torch", name, f"in-place {name}") for name in ("rrelu_", "selu_")),
+    Target("torch._C._nn", "relu6_", "in-place relu6_"),
+]
+IN_PLACE_BY_NAME = [
+    *(Target("torch", name, f"in-place {name}") for name in _DROPOUTS),
+    *(Target("torch.nn.functional", name, f"in-place {name}") for name in ("rrelu_", "selu_")),
+]
+EXPERTS = Target(
+    "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts"
+)
+MASK_FUNCTION = Target(
+    "transformers.masking_utils:AttentionMaskInterface", "__getitem__", "masks of unpadded prompts"
+)
+PACKED = Target(
+    "transformers.masking_utils", "find_packed_sequence_indices", "masks of packed sequences"
+)
+ATTENTION = Target(
+    "transformers.modeling_utils:AttentionInterface", "get_interface", "masks of unpadded prompts"
+)
+IS_TRACING = Target(
+    "transformers.utils.import_utils", "is_tracing", "checks of values (torch_compilable_check)"
+)
+HIDDEN_STATES, LONGT5, UDOP = (
+    Target(f"transformers.{module}", "is_torchdynamo_compiling", feature)
+    for module, feature in (
+        ("utils.output_capturing", "recorded hidden states"),
+        ("models.longt5.modeling_longt5", "masks of LongT5"),
+        ("models.udop.modeling_udop", "masks of UDOP"),
+    )
+)
+
+
+def all_masks() -> Any:
+    """transformers' mask functions by the name of the attention."""
+    return need("transformers.masking_utils:ALL_MASK_ATTENTION_FUNCTIONS", MASK_FUNCTION.feature)
+
+
+TORCH = [
+    COMPILING, CAUSAL_HINT, BATCH_NORM, GAUSSIAN_NLL, DYNAMO_COMPILING, CHECK_ALL, ASSERT_ASYNC,
+    UNIQUE, UNIQUE_RUNS, CHECKPOINT, FILL_DIAGONAL, DISTRIBUTION, SAMPLE_CHECK, DIRICHLET,
+    APPLIED, FORWARD, SETUP, *IN_PLACE, *IN_PLACE_BY_NAME,
+]  # fmt: skip
+TRANSFORMERS = [
+    EXPERTS, MASK_FUNCTION, PACKED, ATTENTION, IS_TRACING, HIDDEN_STATES, LONGT5, UDOP,
+]  # fmt: skip
+for _target in TORCH:
+    _ = _target.place

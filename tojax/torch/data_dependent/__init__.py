@@ -1,0 +1,1 @@
+"""What only the compiled program knows: conditions, numbers of rows, indices."""

@@ -1,0 +1,37 @@
+"""The statement that asks for a condition, read from its source."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from functools import lru_cache
+from types import CodeType
+
+CHECKS = {"torch_compilable_check"}  # transformers' name for an assertion
+
+
+@lru_cache(None)
+def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
+    """The innermost statement whose test is on this line; none inside a ``try``, whose handlers
+    would see what is raised.
+    """
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError):
+        return None
+    line -= max(first, 1) - 1
+    caught = [y for x in ast.walk(tree) if isinstance(x, ast.Try) for y in ast.walk(x)]
+    every = (_assertion(x) for x in ast.walk(tree) if x not in caught)
+    tests = [x for x in every if isinstance(x, (ast.If, ast.Assert))]
+    found = [x for x in tests if x.lineno <= line <= (x.test.end_lineno or x.lineno)]
+    return found[-1] if found else None
+
+
+def _assertion(node: ast.AST) -> ast.AST:
+    """A call that checks what it is given, as the ``assert`` that it stands for."""
+    match node:
+        case ast.Expr(ast.Call(func=ast.Name(id=name), args=[test, *_])) if name in CHECKS:
+            return ast.copy_location(ast.Assert(test), node)
+    return node

@@ -1,0 +1,147 @@
+"""Checks of values that only raise, which a compiled program cannot make:
+
+    assert (x >= 0).all(), "negative"
+
+    if torch.isnan(x).any():
+        raise ValueError("NaN")
+
+Their condition is answered so that nothing is raised; ``len(torch.unique_consecutive(x)) > 1``
+finds one value.
+
+Conditions that torch raises without, in its own code or transformers', become part of the program:
+
+    torch_compilable_check(image_tokens == features.shape[0], "do not match")
+
+A program cannot raise: where one fails, it gives NaN for floats, and ``model(...)`` raises.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import warnings
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from tojax.errors import UncheckedValues
+from tojax.torch.core import private
+from tojax.torch.core.lifting import inner
+from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.data_dependent.asking_line import test_at
+
+LEFT_OUT = (
+    "this check of values is not in the compiled program, which knows none; "
+    "model.apply outside jax.jit makes it"
+)
+# They may ask for other conditions than the one that is written; what they return is compared.
+FUNCTIONS = {"bool", "int", "float", "max", "min", "sorted"}
+COMPARISONS = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def left_out(stacklevel: int) -> None:
+    """Says that a check is not made."""
+    warnings.warn(LEFT_OUT, UncheckedValues, stacklevel=stacklevel + 1)
+
+
+def passing_at(frame: FrameType | None) -> bool | None:
+    """What the condition asked for here is where the check passes; None if this is no check."""
+    check = _check_at(frame)
+    if check is None or any(_hides(node) for node in ast.walk(check.test)):
+        return None
+    answers = {wanted for _, wanted in _conditions(check.test, isinstance(check, ast.Assert))}
+    return answers.pop() if len(answers) == 1 else None
+
+
+def alike_at(frame: FrameType | None) -> bool:
+    """Whether this is a check that passes where a ``unique`` finds one value, by its length."""
+    check = _check_at(frame)
+    conditions = _conditions(check.test, isinstance(check, ast.Assert)) if check else ()
+    return any(_of_one(x) is wanted for x, wanted in conditions)
+
+
+def _of_one(condition: ast.expr) -> bool | None:
+    """What a comparison of a length is for a length of one; None for other conditions."""
+    match condition:
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="len"), args=[ast.Call()])
+            | ast.Call(func=ast.Attribute(value=ast.Call(), attr="numel")),
+            ops=[comparison],
+            comparators=[ast.Constant(value=int(number))],
+        ) if type(comparison) in COMPARISONS:
+            return COMPARISONS[type(comparison)](1, number)
+    return None
+
+
+def _check_at(frame: FrameType | None) -> ast.If | ast.Assert | None:
+    if frame is None or frame.f_globals.get("__name__", "").startswith("torch."):
+        return None  # torch's own: the patches of compat serve them
+    found = test_at(frame.f_code, frame.f_lineno)
+    return found if isinstance(found, ast.Assert) or (found and _only_raises(found.body)) else None
+
+
+def _only_raises(body: list[ast.stmt]) -> bool:
+    *before, last = body
+    return isinstance(last, ast.Raise) and all(isinstance(x, ast.Assign) for x in before)
+
+
+def _hides(node: ast.AST) -> bool:
+    """Whether the condition asked for may be another one than the statement's."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
+    if isinstance(node, ast.Compare):
+        return any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops)
+    return isinstance(node, (ast.IfExp, ast.NamedExpr, ast.Lambda))
+
+
+def _conditions(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """Each condition in ``test``, and what it has to be for ``test`` to be ``wanted``."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from _conditions(part, wanted)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _conditions(test.operand, not wanted)
+    else:
+        yield test, wanted
+
+
+def current_trace() -> Any:
+    """The trace that runs the code which asks; None in code that torch keeps to itself."""
+    modes = private.function_modes()
+    return next((mode.trace for mode in reversed(modes) if hasattr(mode, "trace")), None)
+
+
+def note(condition: torch.Tensor) -> None:
+    """The program gives numbers only where all of the condition holds, unless the code that asks
+    is traced on its own, as a loop's body is.
+    """
+    trace = current_trace()
+    held = None if trace is None or trace.conditions is None else inner(condition.all())
+    if not isinstance(held, JaxTensor):
+        left_out(5)
+    elif isinstance(held.array, jax.core.Tracer):
+        trace.conditions.append(held.array)
+
+
+def enforced(out: Any, conditions: list[jax.Array] | None) -> tuple[Any, jax.Array | None]:
+    """(the output, its floats NaN unless the conditions hold, whether they do).
+
+    Gradients are NaN, too, so this is a product and no selection.
+    """
+    if not conditions:
+        return out, None
+    holds = jnp.stack(conditions).all()
+    factor = jnp.where(holds, 1, jnp.nan)
+    floats = lambda x: isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
+    return jax.tree.map(lambda x: x * factor.astype(x.dtype) if floats(x) else x, out), holds

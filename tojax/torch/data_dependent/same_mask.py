@@ -1,0 +1,46 @@
+"""Equal comparisons of the same arrays are one array: a mask that is written twice is one mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import torch
+from jax.extend.core import get_opaque_trace_state
+
+aten = torch.ops.aten
+
+
+COMPARES = {aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.isnan, aten.isfinite}
+COMPARES |= {aten.logical_not, aten.logical_and, aten.logical_or, aten.logical_xor}
+COMPARES |= {aten.bitwise_not, aten.bitwise_and, aten.bitwise_or}
+COMPARES |= {aten.select, aten.slice}  # what is compared is often a column
+
+
+class SameMasks:
+    """What the lowerings of comparisons gave in the program that JAX traces at the moment: a branch
+    or a rematerialised part is one of its own.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[tuple, tuple[Any, list[Any]]] = {}
+        self.program: Any = None
+
+    def __call__(self, op: Any, lowering: Callable, values: list[Any]) -> Any:
+        """``lowering(*values)``."""
+        if op.overloadpacket not in COMPARES:
+            return lowering(*values)
+        if (program := get_opaque_trace_state()) != self.program:
+            self.found, self.program = {}, program
+        key = (op, *map(_identity, values))
+        if key not in self.found:
+            out = lowering(*values)
+            if not isinstance(out, jax.core.Tracer):
+                return out
+            self.found[key] = out, values  # kept, so that nothing else gets their ids
+        return self.found[key][0]
+
+
+def _identity(value: Any) -> Any:
+    return id(value) if hasattr(value, "shape") else (type(value), value)

@@ -1,0 +1,1 @@
+"""One trace of torch code: session, function mode, dispatch, fallback."""

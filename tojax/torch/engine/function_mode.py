@@ -1,0 +1,158 @@
+"""Calls of ``torch.*`` and of tensors' methods, before torch takes them apart.
+
+Most go to torch as they are. What the dispatcher could not serve has a handler, and the handlers
+stand in the order in which they are asked: first what code asks of values, with the tensors as they
+were given; then, with tensors from outside of the trace as constants that may be written to, what
+is served as a whole. What is left may write to memory that tensors share: aliasing/writes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tojax.torch.aliasing import in_place, writes
+from tojax.torch.aliasing.no_grad_views import Detached
+from tojax.torch.aliasing.overlapping import Expanded
+from tojax.torch.control_flow import higher_order
+from tojax.torch.core import autocast, private
+from tojax.torch.core.lifting import lift
+from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.data_dependent import answers
+from tojax.torch.data_dependent.traced_index import GET, SET, Picked
+from tojax.torch.engine import tensor_lists
+
+Serve = Callable[["FunctionMode", Any, tuple, dict[str, Any]], Any]
+
+
+class Handler(NamedTuple):
+    """``serve(mode, func, args, kwargs)`` gives a result, or NotImplemented to let the call pass;
+    it is asked about these ``functions``, None for all while something is ``pending``.
+    """
+
+    serve: Serve
+    functions: Container[Any] | None
+    why: str
+
+
+def dropout(mode, func, args, kwargs) -> Any:
+    """The input itself where nothing is dropped, which later writes reach."""
+    training = args[2] if len(args) > 2 else kwargs.get("training", True)
+    return NotImplemented if training else args[0]
+
+
+def listed(mode, func, args, kwargs) -> Any:
+    """``torch.tensor`` of lists that hold tensors."""
+    if not args or not tensor_lists.holds_tensors(args[0]):
+        return NotImplemented
+    with mode:
+        return tensor_lists.stacked(*args, **kwargs)
+
+
+def index(mode, func, args, kwargs) -> Any:
+    """``x[...]`` and ``x[...] = y``."""
+    with mode:
+        args = (args[0], tensor_lists.index_of(args[1]), *args[2:])
+    some = answers.select(mode, func, args, kwargs)
+    if some is not NotImplemented:
+        return some
+    some = answers.pick(mode, func, args, kwargs)
+    return mode.call(func, args, kwargs) if some is NotImplemented else some
+
+
+QUESTIONS = (
+    Handler(
+        answers.sizes,
+        {torch.Tensor.tolist},
+        "sizes of groups may stay in the program: asked before other reads, which need values",
+    ),
+    Handler(answers.values, answers.READS, "no memory to read: only constants have values"),
+    Handler(answers.ask, answers.ASKS, "the line that asks may tell what a condition is taken for"),
+    Handler(answers.repair, None, "what follows an answered condition is the body of its if"),
+    Handler(answers.unsized, None, "rows of an unknown number are no tensors: no others see them"),
+    Handler(answers.show, answers.SHOWS, "a traced value has no digits to print"),
+    Handler(
+        higher_order.serve,
+        higher_order.HigherOrder(),
+        "branches and loops, before torch starts its own compiler for them",
+    ),
+    Handler(dropout, {torch.nn.functional.dropout}, "an identity: writes reach the input"),
+    Handler(answers.split, answers.TENSOR_SPLIT, "torch reads the places to split at from memory"),
+    Handler(listed, tensor_lists.MAKERS, "torch reads the tensors in a list from memory"),
+)
+SERVED = (
+    Handler(index, {GET, SET}, "a mask or a traced integer as an index has a static form"),
+    Handler(answers.select, answers.SELECTS, "masks select rows whose number is unknown"),
+)
+
+
+@lru_cache(4096)
+def handlers(
+    func: Callable, pending: bool
+) -> tuple[Callable, tuple[Serve, ...], tuple[Serve, ...]]:
+    """(a form of the function that functionalization knows, what is asked about it)."""
+    func = in_place.known(func)
+    asks = lambda h: pending if h.functions is None else func in h.functions
+    asked = lambda all: tuple(h.serve for h in all if asks(h))
+    return func, asked(QUESTIONS), asked(SERVED)
+
+
+class FunctionMode(TorchFunctionMode):
+    """Sees the calls of one trace.
+
+    Attributes:
+      trace: the trace.
+      picked: what was read at traced indices.
+      detached, expanded: views that writes have to know of.
+      guard: a condition that was answered, whose body comes next.
+      outside: tensors from outside of the trace, by id, with the constants that they became.
+    """
+
+    def __init__(self, trace):
+        super().__init__()
+        self.trace = trace
+        self.picked, self.detached, self.expanded = Picked(), Detached(), Expanded()
+        self.guard: Any = None
+        self.outside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        pending = self.guard is not None or bool(self.trace.unknown)
+        func, questions, served = handlers(func, pending)
+        self.trace.autocast = autocast.is_on()
+        if not torch.is_grad_enabled():
+            self.detached.renew((*args, *kwargs.values()))
+        for serve in questions:
+            out = serve(self, func, args, kwargs)
+            if out is not NotImplemented:
+                return out
+        for value in args:
+            if isinstance(value, torch.Tensor) and not private.is_functional(value):
+                args = tuple(self.constant(a) if isinstance(a, torch.Tensor) else a for a in args)
+                break
+        for serve in served:
+            out = serve(self, func, args, kwargs)
+            if out is not NotImplemented:
+                return out
+        return self.call(func, args, kwargs)
+
+    def call(self, func, args, kwargs) -> Any:
+        """The function itself."""
+        out = writes.call(self, func, args, kwargs)
+        if self.picked.found:
+            with self:
+                self.picked.sync()
+        return out
+
+    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor from outside, the same functional one each time it is met."""
+        ours = isinstance(tensor, JaxTensor) or private.is_functional(tensor)
+        if ours or private.level_of(tensor) != -1:
+            return tensor
+        if id(tensor) not in self.outside:
+            self.outside[id(tensor)] = tensor, lift(tensor.detach())
+        return self.outside[id(tensor)][1]

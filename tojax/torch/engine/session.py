@@ -1,0 +1,94 @@
+"""Everything that is switched on around one trace of torch code, and off again after it.
+
+torch's C++ functionalization turns views and in-place writes into functional operators; a function
+mode (function_mode.py) sees calls of ``torch.*`` above it, a dispatch mode (trace.py) the operators
+below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import torch
+
+from tojax.errors import MissingOps
+from tojax.torch.compat import hf_transformers, host_rng, torch_distributions, torch_functions
+from tojax.torch.compat.patches import checked, patched, uncompiled
+from tojax.torch.core import autocast, current, private
+from tojax.torch.core.lifting import CONSTANTS
+from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.engine.function_mode import FunctionMode
+from tojax.torch.engine.trace import Trace
+
+REGISTERED = (hf_transformers, torch_distributions, torch_functions)  # their patches, by importing
+LOCK = threading.RLock()  # torch's switches and a module's attributes are process-wide
+
+
+@contextlib.contextmanager
+def tracing(
+    rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False
+) -> Iterator[Trace]:
+    """A trace of the torch code in here; one thread at a time.
+
+    Args:
+      rng: the key that random operators draw from, None if there is none.
+      inputs: names of the inputs, for errors.
+      callback: whether operators that nothing serves run in torch.
+
+    Raises:
+      MissingOps: on leaving, with all operators that nothing serves.
+    """
+    autocast.refuse_around()
+    trace = Trace(rng, inputs, callback)
+    trace.again = lambda key: tracing(key, inputs, callback)
+    with LOCK, contextlib.ExitStack() as stack:
+        checked()
+        for switch in (current.entered(trace), uncompiled(), host_rng.noticed(), patched()):
+            stack.enter_context(switch)
+        stack.callback(CONSTANTS.clear)
+        JaxTensor.runs += 1
+        for switch in switches():
+            stack.enter_context(switch)
+        private.enable_functionalization(reapply_views=True)
+        stack.callback(private.disable_functionalization)
+        stack.enter_context(torch.enable_grad())  # so that a no_grad region inside forward shows
+        stack.enter_context(private.BelowAutograd())
+        stack.enter_context(FunctionMode(trace))
+        stack.enter_context(trace)
+        try:
+            yield trace
+        except Exception as error:
+            if trace.fallback.missing and not isinstance(error, MissingOps):
+                raise trace.fallback.missing_ops() from error
+            raise
+    if trace.fallback.missing:
+        raise trace.fallback.missing_ops()
+
+
+def switches() -> Iterator[contextlib.AbstractContextManager]:
+    """torch's own: code is told that it is compiled, and what only chooses kernels is off."""
+    flag, mha = private.COMPILING, torch.backends.mha
+    compiler = flag.place
+    yield switched(
+        lambda: getattr(compiler, flag.name),
+        lambda value: setattr(compiler, flag.name, value),
+        current.Active(),
+    )
+    yield switched(private.get_mkldnn, private.set_mkldnn, False)
+    yield switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
+    yield torch.jit.optimized_execution(False)  # of TorchScript: no fused kernels
+
+
+@contextlib.contextmanager
+def switched(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> Iterator[None]:
+    """A switch at ``value`` for a while."""
+    was = get()
+    put(value)
+    try:
+        yield
+    finally:
+        put(was)

@@ -1,0 +1,202 @@
+"""Dispatch and lowering: every operator that torch dispatches while a trace is active comes here.
+
+Autograd's dispatch keys are switched off, so that composite operators (``linear``, ``layer_norm``,
+``scaled_dot_product_attention``) arrive whole. Operators that touch a traced value are lowered,
+those on torch tensors alone stay torch (partial evaluation), and whatever is random takes a key.
+What has no lowering goes to fallback.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import torch
+from torch.utils._pytree import tree_map_only
+
+from tojax.errors import DataDependent, TojaxError
+from tojax.torch.aliasing.no_grad import cut
+from tojax.torch.core import autocast, diagnostics, private, strides
+from tojax.torch.core.call import Call, call_of
+from tojax.torch.core.keys import Keys
+from tojax.torch.core.lifting import CONSTANTS
+from tojax.torch.core.tensor import JaxTensor, value_of
+from tojax.torch.data_dependent.packed_constants import CUTS, PackedConstants, note
+from tojax.torch.data_dependent.same_mask import SameMasks
+from tojax.torch.engine.fallback import Fallback
+
+aten = torch.ops.aten
+
+WATCHERS: list[Counter] = []
+LARGE = 1 << 16  # elements; larger results of factories are computed in the program, not stored
+UNINITIALIZED = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted}
+UNINITIALIZED |= {aten.new_empty, aten.new_empty_strided}  # as constants, zeros: not old memory
+OVERWRITES = {aten.copy.default, aten.fill.Scalar, aten.fill.Tensor, aten.zero.default}
+LIKE = {aten.zeros_like, aten.ones_like, aten.full_like}
+LIKE |= {aten.new_zeros, aten.new_ones, aten.new_full}  # take only shape and dtype of a tensor
+CONCRETIZATION = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
+
+class Trace(private.TorchDispatchMode):
+    """One run of torch code over wrapper tensors; see session.py for what is switched on around it.
+
+    Attributes:
+      keys: what random operators draw from.
+      inputs: names of the inputs, bit ``i`` of ``JaxTensor.origins`` is ``inputs[i]``.
+      fallback: what serves operators without a lowering.
+      state: what the traced code may write to, by name.
+      unread: ids of the state's arrays that nothing was computed from.
+      writing: whether an in-place call under no_grad goes on.
+      unknown: what stands for sizes, or rows of a number, that only the program knows.
+      path: the answers to conditions that only the program knows, None where there are none.
+      conditions: those that have to hold, None where they mean nothing.
+      raised: the last error of ours; TorchScript hands on nothing but its text.
+      autocast: whether the torch function that goes on was called under autocast.
+      again: makes a trace like this one, with another key, once this one is over.
+    """
+
+    again: Callable[[jax.Array | None], contextlib.AbstractContextManager]
+
+    def __init__(self, rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False):
+        super().__init__()
+        self.keys, self.inputs = Keys(rng), inputs
+        self.fallback = Fallback(self, callback)
+        self.same_masks, self.packed = SameMasks(), PackedConstants()
+        self.state: dict[str, torch.Tensor] = {}
+        self.unread: set[int] = set()
+        self.writing = False
+        self.unknown: list[Any] = []
+        self.path: Any = None
+        self.conditions: list[jax.Array] | None = []
+        self.raised: TojaxError | None = None
+        self.autocast = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the wrapper that says so imports all of Dynamo
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        call = call_of(op)
+        for watcher in WATCHERS:
+            watcher[op] += 1
+        if op is aten.unfold_backward.default:
+            strides.check_write_through_unfold(*args[1:])
+        traced = JaxTensor in types
+        if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
+            if self.packed.handed and op in strides.STRIDED:
+                self.packed.check(args[0])
+            return constant(op, call, args, kwargs)
+        if str(kwargs.get("device")) == "meta" and private.forward_level() >= 0:
+            return op(*tree_map_only(torch.Tensor, strides.to_meta, args), **kwargs)  # only shapes
+        if op.overloadpacket in LIKE and size_like(args) <= LARGE:  # a constant, like torch.zeros
+            return op(strides.to_meta(args[0]), *args[1:], **{**kwargs, "device": "cpu"})
+        if call.row is None:
+            return self.fallback(op, args, kwargs)
+        if self.autocast and call.casts_inside:
+            with autocast.switched_on(op):
+                return self.fallback(op, args, kwargs)
+        try:
+            return self.lower(call, call.row.lowering, args, kwargs)
+        except TojaxError as error:
+            self.raised = error
+            raise
+
+    def lower(self, call: Call, lowering, args, kwargs):
+        """Calls the lowering with JAX arrays, wraps what it returns."""
+        given = (args, kwargs)
+        if call.op in strides.STRIDED:
+            given = strides.rebase(call.op, args, kwargs)
+        values, operands = call.bind(*given)
+        if self.unread:
+            read = operands[1:] if call.op in OVERWRITES else operands
+            self.unread.difference_update(id(value_of(x)) for x in read)
+        if call.random:
+            values.insert(0, None if call.inert(values) else self.keys.draw(call.op))
+        if self.path is not None:
+            lowering = self.path.once(call.op, lowering, operands)
+        try:
+            out = self.same_masks(call.op, lowering, values)
+        except CONCRETIZATION as error:
+            deciding = diagnostics.deciding(call.op, operands)
+            raise self.data_dependent(str(call.op), deciding) from error
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, TojaxError):
+                raise
+            raise diagnostics.failed(call.op, operands, error) from error
+        if not torch.is_grad_enabled():
+            out = cut(call, out, operands, self.writing)
+        if call.writes:
+            out = call.write(out, args, kwargs)
+        out = call.wrap(out, operands, origins_of(operands), args, kwargs)
+        if call.op is aten.cat.default:
+            note(out, *args, **kwargs)
+        elif call.op in CUTS and args[0].parts and not self.writing:
+            out = self.packed.taken_apart(call.op, args, kwargs, out)
+        return out
+
+    def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
+        """The error for a value that Python code or a shape needs while it is traced."""
+        origins = origins_of(operands)
+        names = tuple(name for i, name in enumerate(self.inputs) if origins >> i & 1)
+        return diagnostics.data_dependent(what, names, place or diagnostics.where(error))
+
+    @contextlib.contextmanager
+    def drawing(self, rng: jax.Array | None) -> Iterator[None]:
+        """In code that JAX traces on its own, which draws from a key of its own."""
+        with self.keys.of(rng), self.inside():
+            yield
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """In code that JAX traces on its own, whose conditions mean nothing outside of it."""
+        path, self.path = self.path, None
+        conditions, self.conditions = self.conditions, None
+        try:
+            yield
+        finally:
+            self.path, self.conditions = path, conditions
+
+
+def constant(op, call: Call, args, kwargs):
+    """torch's own result, of constants."""
+    if call.signature.writes:  # by a decomposition, to a constant that may be known already
+        CONSTANTS.clear()
+    if op is aten.view.default and not args[0].is_contiguous():
+        op = aten.reshape.default  # a write, undone through a view: any order
+    with private.DisableTorchFunction():  # dispatched from C++, as vmap does
+        out = op(*args, **kwargs)
+    return out.zero_() if op.overloadpacket in UNINITIALIZED else out
+
+
+def size_like(args) -> int:
+    """How many elements a factory makes that takes its dtype, or its shape too, from a tensor."""
+    own = len(args) > 1 and isinstance(args[1], (list, tuple))
+    return torch.Size(args[1] if own else args[0].shape).numel()
+
+
+def origins_of(operands: Iterable[Any]) -> int:
+    """Which inputs these were computed from, as bits."""
+    origins = 0
+    for operand in operands:
+        origins |= getattr(operand, "origins", 0)
+    return origins
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Counter]:
+    """Counts the operators that are dispatched by traces in here."""
+    seen: Counter = Counter()
+    WATCHERS.append(seen)
+    try:
+        yield seen
+    finally:
+        WATCHERS.remove(seen)

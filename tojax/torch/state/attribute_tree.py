@@ -1,0 +1,128 @@
+"""Lists, tuples, dicts and objects as trees of names: ``statistics.history.3``."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tojax.torch.state.closures import Function
+
+NUMBERS = (int, float)  # bool is one
+MANY = 4096  # what is longer is data, such as a vocabulary
+LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "jax", "jaxlib"} - {"__main__"}
+
+
+@dataclass
+class Walk:
+    """Goes through everything once, but not into the objects of libraries.
+
+    ``leaf`` gives for (name, value) what shall be in the place of a tensor, a number or None;
+    ``visit`` is called with (name, list or dict, loose) before. Variables, lists and dicts around a
+    function are ``loose``: their numbers are left alone.
+    """
+
+    leaf: Callable[[str, Any], Any]
+    visit: Callable[[str, Any, bool], None]
+    seen: set[int] = field(default_factory=set)
+
+    def __call__(self, name: str, value: Any, loose: bool = False) -> Any:
+        """What shall be in the place of the value."""
+        if isinstance(value, NUMBERS):
+            return value if loose else self.leaf(name, value)
+        if value is None or isinstance(value, torch.Tensor):
+            return self.leaf(name, value)
+        if isinstance(value, tuple) and len(value) <= MANY:
+            new = [self(f"{name}.{i}", x, loose) for i, x in enumerate(value)]
+            if all(x is y for x, y in zip(value, new)):
+                return value
+            return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+        holder = inside(value)
+        if holder is not None and id(value) not in self.seen:
+            self.seen.add(id(value))
+            loose = loose and holder is value
+            self.visit(name, holder, loose)
+            for key, x in [*items(holder)]:
+                new = self(f"{name}.{key}", x, loose)
+                if new is not x:
+                    holder[key] = new
+        return value
+
+
+def inside(value: Any) -> Any:
+    """The list or dict that holds what ``value`` holds; None where nothing is looked for."""
+    if isinstance(value, torch.nn.Module):
+        return vars(value)
+    if isinstance(value, (list, deque, dict)):
+        return value if len(value) <= MANY else None
+    library = type(value).__module__.partition(".")[0] in LIBRARIES
+    return None if library or isinstance(value, type) else getattr(value, "__dict__", None)
+
+
+def items(holder: Any) -> Any:
+    """(key, value) of a list or dict."""
+    return holder.items() if isinstance(holder, dict) else enumerate(holder)
+
+
+def tree(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Dicts in dicts by the parts of the names.
+
+    Example:
+      >>> tree({"a.b": 1, "a.0.c": 2, "d": 3})
+      {'a': {'b': 1, '0': {'c': 2}}, 'd': 3}
+    """
+    found: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        *path, last = name.split(".")
+        branch = found
+        for part in path:
+            branch = branch.setdefault(part, {})
+        branch[last] = tensor
+    return found
+
+
+def grown(value: Any, branches: Any) -> Any:
+    """``value`` with the tensors of such a tree in it: new tuples and dicts where there is nothing
+    that could hold them.
+
+    Example:
+      >>> grown([], {"0": 1, "1": {"0": 2, "1": 3}}), grown({"a": None}, {"a": {"b": 4}})
+      ([1, (2, 3)], {'a': {'b': 4}})
+    """
+    if not isinstance(branches, dict):
+        return branches
+    holder = None if value is None or isinstance(value, (tuple, *NUMBERS)) else inside(value)
+    if holder is None:
+        found = {str(i): x for i, x in enumerate(value if isinstance(value, tuple) else ())}
+        found |= {key: grown(None, branch) for key, branch in branches.items()}
+        numbered = [str(i) for i in range(len(found))]
+        return tuple(map(found.get, numbered)) if {*numbered} == {*found} else found
+    places = {str(key): (holder, key) for key, _ in items(holder)}
+    if isinstance(value, torch.nn.Module):
+        places |= {key: (value._modules, key) for key, _ in value._modules.items()}
+    if isinstance(value, Function):
+        places |= value.captured
+    for name, branch in sorted(branches.items(), key=lambda x: (len(x[0]), x[0])):
+        if name in places:
+            held, key = places[name]
+            now = grown(held[key], branch)
+            if now is not held[key]:
+                held[key] = now
+        elif isinstance(holder, dict):
+            holder[name] = grown(None, branch)
+        else:
+            holder.append(grown(None, branch))
+    return value
+
+
+def restore(holder: Any, before: Any) -> None:
+    """Gives a list or dict its former content."""
+    pairs = zip(items(holder), items(before))
+    if len(holder) == len(before) and all(i == k and a is b for (i, a), (k, b) in pairs):
+        return
+    holder.clear()
+    holder.update(before) if isinstance(holder, dict) else holder.extend(before)

@@ -1,0 +1,191 @@
+"""What modules keep besides parameters and buffers: tensors and numbers in plain attributes, also
+inside of lists, tuples, dicts and objects of classes that are not a library's own.
+
+    self.hidden = None                            # state["hidden.0"], state["hidden.1"]
+    out, self.hidden = self.lstm(x, self.hidden)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from tojax import trees
+from tojax.errors import Unsupported
+from tojax.torch.core import private
+from tojax.torch.core.dtypes import to_jax
+from tojax.torch.core.lifting import array_of, inner, lift
+from tojax.torch.core.tensor import JaxTensor, value_of
+from tojax.torch.state.attribute_tree import NUMBERS, Walk, grown, items, restore, tree
+from tojax.torch.state.closures import Function
+
+OWN = {*vars(torch.nn.Module())}  # what torch itself keeps in every module
+
+
+class Held:
+    """What one module keeps, by name: its path and the keys that lead there, with dots; not at the
+    ``places`` (id of what holds them, key) of parameters and buffers.
+    """
+
+    def __init__(self, module: torch.nn.Module, places: set[tuple[int, str]]):
+        self.module, self.places = module, places
+
+    def leaves(self) -> dict[str, Any]:
+        """Everything as it is now."""
+        return self._read()[0]
+
+    @contextlib.contextmanager
+    def filled(
+        self, tensors: Mapping[str, torch.Tensor], weights: Mapping[int, torch.Tensor]
+    ) -> Iterator[Callable[[], trees.Written]]:
+        """Tensors of this name in place of what is kept, the trace's weights, given by the ``id``
+        of the module's, and constants that may be written to. Yields what tells what was written.
+
+        On leaving, lists, dicts and objects are what they were; the modules are the caller's, and
+        around a function what is no tensor stays: code may count how often it is traced.
+        """
+        holders: list[tuple[Any, Any, bool]] = []
+        roots = [(holder, key, holder[key]) for _, holder, key, loose in self._roots() if loose]
+        lifted: dict[int, torch.Tensor] = {}
+        start: dict[str, Any] = {}
+
+        def fill(name: str, value: Any) -> Any:
+            if name in tensors:
+                now = tensors[name]
+                if isinstance(value, NUMBERS) and not isinstance(value_of(inner(now)), jax.Array):
+                    now = type(value)(inner(now).item())  # known: a number as it was
+            elif id(value) in weights:
+                now = weights[id(value)]
+            elif _plain(value):
+                now = lifted.setdefault(id(value), lift(value.detach()))
+            else:
+                now = value
+            start[name] = now, inner(now) if isinstance(now, torch.Tensor) else None
+            return now
+
+        try:
+            self._map(fill, lambda _, holder, loose: holders.append((holder, holder.copy(), loose)))
+            made = {k: t for k, t in tensors.items() if k not in start}
+            grown(self.module, tree(made))
+            start |= {k: (t, inner(t)) for k, t in made.items()}
+            yield lambda: self._written(start, {*map(id, weights.values())}, {*tensors})
+        finally:
+            for holder, key, value in roots:
+                if holder[key] is not value and _traced(holder[key]):
+                    holder[key] = value
+            for holder, before, loose in holders:
+                if not loose or any(_traced(x) for _, x in items(holder)):
+                    restore(holder, before)
+
+    def _written(self, start, weights: set[int], given: set[str]) -> trees.Written:
+        """``missed`` are those that took the place of something, or came to a list."""
+        written: dict[str, jax.Array] = {}
+        missed = set()
+        places: dict[int, str] = {}  # of tensors that were written to
+        now, lists = self._read()
+        for name, value in now.items():
+            was, before = start.get(name, (None, None))
+            longer = name not in start and name.rpartition(".")[0] in lists
+            if isinstance(value, torch.Tensor):
+                tensor, weight = inner(value), id(value) in weights and value is was
+                # a constant where nothing was is computed anew by every call
+                kept = name in start or longer or isinstance(tensor, JaxTensor)
+                if not kept or weight or _equal(tensor, before):
+                    continue
+                written[name] = array_of(tensor)
+                if value is was and places.setdefault(id(value), name) != name:
+                    raise Unsupported(
+                        f"forward writes to a tensor that is {places[id(value)]} and {name}",
+                        why="from then on they would be two arrays of the state",
+                        do="keep it in one place, or register it as a buffer",
+                    )
+                if before is not None or longer:
+                    missed.add(name)
+            elif value is None:
+                continue
+            elif before is not None:
+                written[name] = _array(name, value, jax_dtype(value_of(before)))
+                missed.add(name)
+            elif name in start and value is not was and value != was:
+                written[name] = _array(name, value)
+                if was is not None:
+                    missed.add(name)
+        for name in given:
+            if now.get(name) is None:
+                raise Unsupported(
+                    f"forward puts None in the place of the tensor {name}, or takes it away",
+                    why="the state's entries are arrays before and after",
+                    do="keep a tensor or a number there, such as one that says whether it is set",
+                )
+        return trees.Written(written, missed)
+
+    def _read(self) -> tuple[dict[str, Any], set[str]]:
+        """(everything as it is now, the names of lists)."""
+        found: dict[str, Any] = {}
+        lists: set[str] = set()
+
+        def visit(name: str, holder: Any, _: bool) -> None:
+            if not isinstance(holder, dict):
+                lists.add(name)
+
+        self._map(lambda name, value: found.setdefault(name, value), visit)
+        return found, lists
+
+    def _roots(self) -> Iterator[tuple[str, Any, Any, bool]]:
+        """(name, what holds it, key, whether a function refers to it) of all that is kept."""
+        for path, child in self.module.named_modules():
+            inside = f"{path}." if path else ""
+            if isinstance(child, Function):
+                yield from ((inside + k, *place, True) for k, place in child.captured.items())
+                continue
+            holder = vars(child)
+            yield from ((inside + k, holder, k, False) for k in holder if k not in OWN)
+            for held in (child._parameters, child._buffers):
+                for key in held.keys():  # noqa: SIM118  TorchScript's have no __iter__
+                    if (id(held), key) not in self.places:
+                        yield inside + key, held, key, False
+
+    def _map(self, leaf: Callable[[str, Any], Any], visit: Callable[[str, Any, bool], None]):
+        walk = Walk(leaf, visit, {id(m) for m in self.module.modules()})
+        for name, holder, key, loose in [*self._roots()]:
+            value = holder[key]
+            now = walk(name, value, loose)
+            if now is not value:
+                holder[key] = now
+
+
+def _traced(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_traced, value))
+    return isinstance(value, torch.Tensor) and private.is_functional(value)
+
+
+def _array(name: str, number: float, dtype: Any = None) -> jax.Array:
+    try:
+        return jnp.asarray(number, dtype)
+    except OverflowError:
+        raise Unsupported(
+            f"forward keeps the number {number} in {name}",
+            why="JAX's integers have 32 bits",
+            do='keep a smaller one, or call jax.config.update("jax_enable_x64", True) first',
+        ) from None
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is a tensor that may become a constant of the trace."""
+    own = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return own and not private.is_functional(value)
+
+
+def _equal(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:
+    return before is not None and value_of(tensor) is value_of(before)
+
+
+def jax_dtype(value: torch.Tensor | jax.Array) -> Any:
+    """The JAX dtype of what a state holds: an array, or a tensor whose values are known."""
+    return to_jax(value.dtype) if isinstance(value, torch.Tensor) else value.dtype
