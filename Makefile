@@ -60,7 +60,7 @@ TRANSFORMERS ?= $(shell sed -n 's/^transformers==//p' constraints.txt)
 OTHER := .compat/torch-$(TORCH)-transformers-$(TRANSFORMERS)
 FREE  := torch|transformers|huggingface_hub|tokenizers|peft|accelerate|diffusers|setuptools|hf-xet|fsspec|regex|typer|click
 
-compat: $(OTHER)/.ready  ## the tests with other versions: make compat TORCH=2.15.0 TRANSFORMERS=5.15.0
+compat: $(OTHER)/.ready  ## the tests with other versions: make compat TORCH=2.15.0
 	$(MAKE) --no-print-directory tested VENV=$(OTHER)
 
 .PHONY: tested

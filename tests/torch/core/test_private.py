@@ -31,8 +31,7 @@ def parent(name: str) -> object:
 def without(name: str) -> dict:
     """``getattr`` and ``hasattr`` that do not find it."""
     place, last = parent(name), name.replace(":", ".").rpartition(".")[2]
-    names = {last, private.OLDER.get(name, last)}
-    gone = lambda value, attribute: value is place and attribute in names
+    gone = lambda value, attribute: value is place and attribute == last
 
     def lookup(value, attribute, *default):
         return getattr(value, "no such name" if gone(value, attribute) else attribute, *default)

@@ -112,10 +112,12 @@ def _of_repetition(p, batch):
 
 
 def _of_bias(p, batch):
-    vocabulary = max(max(s) for s in p.sequence_bias) + 1
-    p._prepare_bias_variables(torch.zeros(1, vocabulary))
     single = {s[0]: b for s, b in p.sequence_bias.items() if len(s) == 1}
-    groups = [tuple(as_numpy(t) for t in group) for group in p.multi_token_biases]
+    groups = []  # of one length each: (all but the last token, the last, the bias)
+    for size in sorted({len(s) for s in p.sequence_bias} - {1}):
+        bias = {s: b for s, b in p.sequence_bias.items() if len(s) == size}
+        tokens = np.array([*bias], np.int32)
+        groups.append((tokens[:, :-1], tokens[:, -1], np.array([*bias.values()], np.float32)))
     one = np.array([[s] for s in single], np.int32).reshape(-1, 1)
     return Partial(_biased, one[:, 0], np.array([*single.values()], np.float32), groups)
 

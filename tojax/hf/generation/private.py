@@ -9,23 +9,14 @@ METHODS = """_prepare_generation_config _validate_model_kwargs _prepare_model_in
 _prepare_special_tokens _prepare_decoder_input_ids_for_generation _prepare_generated_length
 _validate_generated_length _get_logits_processor _prepare_attention_mask_for_generation
 _prepare_position_ids_for_generation _prepare_cache_for_generation
-_update_model_kwargs_for_generation"""
+_update_model_kwargs_for_generation _maybe_prepare_encoder_kwargs_for_generation"""
 for _name in METHODS.split():
     need(f"transformers.generation.utils:GenerationMixin.{_name}", GENERATE)
-ENCODE = need(
-    "transformers.generation.utils:GenerationMixin._maybe_prepare_encoder_kwargs_for_generation",
-    GENERATE,
-    older="_prepare_encoder_decoder_kwargs_for_generation",
-).__name__
 CACHES = need("transformers.generation.utils:ALL_CACHE_NAMES", GENERATE)
 PROMPT_ONLY = need(
     "transformers.generation.utils:MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL", "pictures and sounds"
 )
 MASKS = need("transformers.masking_utils:LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING", "sliding windows")
-need(
-    "transformers.generation.logits_process:SequenceBiasLogitsProcessor._prepare_bias_variables",
-    "sequence_bias and bad_words_ids",
-)
 GROUPED = Target("transformers.integrations.sdpa_attention", "use_gqa_in_sdpa", "grouped heads")
 _ = GROUPED.place
 
@@ -36,6 +27,5 @@ ATTRIBUTES = {
     "_decoder_start_token_tensor": GENERATE,
     "_eos_token_tensor": GENERATE,
     "_pad_token_tensor": GENERATE,
-    "_prepare_bias_variables": "sequence_bias and bad_words_ids",
     "_reorder_cache": "beam search",
 }

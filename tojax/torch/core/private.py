@@ -8,7 +8,6 @@ but for operators (``torch.ops``), ``torch.utils._pytree`` and the dicts of ``nn
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import sys
@@ -19,9 +18,8 @@ from typing import Any
 from tojax.errors import IncompatibleVersion
 
 # What these names were tested with: `make compat`.
-TESTED = {"torch": "2.10.0 to 2.15.0", "transformers": "5.15.0 to 5.23.0"}
+TESTED = {"torch": "2.10.0 to 2.15.0", "transformers": "5.23.0"}
 NAMES: dict[str, str] = {}  # name -> the feature that needs it
-OLDER: dict[str, str] = {}  # name -> the last part of what older versions call it
 
 VIEWS = "views and in-place writes (functionalization)"
 DISPATCH = "lowering operators as they are dispatched"
@@ -68,18 +66,17 @@ def found(name: str) -> Any:
     return value
 
 
-def need(name: str, feature: str, older: str = "") -> Any:
-    """What a private name stands for, which older versions called ``older``.
+def need(name: str, feature: str) -> Any:
+    """What a private name stands for.
 
     Raises:
       IncompatibleVersion: the installed version does not have it.
     """
     NAMES[name] = feature
-    OLDER.update({name: older} if older else {})
-    for known in (name, f"{name.rpartition('.')[0]}.{older}") if older else (name,):
-        with contextlib.suppress(AttributeError, ImportError):
-            return found(known)
-    raise gone(name, feature=feature)
+    try:
+        return found(name)
+    except (AttributeError, ImportError):
+        raise gone(name, feature=feature) from None
 
 
 @dataclass(frozen=True)
