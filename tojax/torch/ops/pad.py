@@ -65,3 +65,17 @@ for _n in (1, 2, 3):
 @lowers(*(getattr(aten, f"replication_pad{n}d_backward") for n in (1, 2, 3)))
 def replication_pad_backward(grad_output, self, padding):
     return jax.linear_transpose(lambda x: replicate(x, padding), self)(grad_output)[0]
+
+
+@lowers(aten.pad_sequence)
+def pad_sequence(sequences, batch_first, padding_value, padding_side):
+    """A row, since torch 2.10's own decomposition does not know padding_side."""
+    length = max(x.shape[0] for x in sequences)
+
+    def padded(x):
+        more = length - x.shape[0]
+        ends = (more, 0) if padding_side == "left" else (0, more)
+        value = number(padding_value, x.dtype)
+        return lax.pad(x, value, [(*ends, 0)] + [(0, 0, 0)] * (x.ndim - 1))
+
+    return jnp.stack([padded(x) for x in sequences], 0 if batch_first else 1)
