@@ -28,7 +28,7 @@ from tojax.torch.core.private import Target
 ABSENT = object()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashed at every trace
 class Patch:
     """``replacement(original, *args, **kwargs)`` in place of ``target``.
 

@@ -79,7 +79,7 @@ def need(name: str, feature: str) -> Any:
         raise gone(name, feature=feature) from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
     """What is replaced while a thread traces: ``name`` of what ``owner`` stands for."""
 
