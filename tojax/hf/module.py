@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import PreTrainedModel
 
 from tojax.errors import BadCheckpoint, NewWeights, TojaxError
 from tojax.hf import deferred
 from tojax.hf.checkpoint import Checkpoint, stored_in
 from tojax.hf.classes import config_of, model_class
 from tojax.hf.private import LOADER
+from tojax.torch.compat.patches import Patch, applied
 
 LOCK = threading.Lock()
 
@@ -93,23 +93,16 @@ def _deferring(reader: deferred.Reader | None) -> Iterator[None]:
     if reader is None:
         yield
         return
-    with LOCK:
-        original = getattr(PreTrainedModel, LOADER.name)
     thread = threading.get_ident()
 
-    def load(model, state_dict, files, *args, **kwargs):
-        ours = threading.get_ident() == thread and state_dict is None
-        if ours and files and all(str(f).endswith(".safetensors") for f in files):
+    def load(original, model, state_dict, files, *args, **kwargs):
+        if state_dict is None and files and all(str(f).endswith(".safetensors") for f in files):
             stored = {k: v for f in files for k, v in stored_in(f).items()}
             state_dict = {k: deferred.from_file(v, reader) for k, v in stored.items()}
         return original(model, state_dict, files, *args, **kwargs)
 
-    with LOCK:
-        setattr(PreTrainedModel, LOADER.name, staticmethod(load))
-        try:
-            yield
-        finally:
-            setattr(PreTrainedModel, LOADER.name, staticmethod(original))
+    with LOCK, applied([Patch(LOADER, load)], lambda: threading.get_ident() == thread):
+        yield
 
 
 def _check(found: Checkpoint, told: dict[str, Any], module, chosen: bool) -> None:

@@ -6,13 +6,12 @@ needs it, see ``tojax.torch.core.private``.
 
 from __future__ import annotations
 
-from tojax.torch.core.private import Target, need
+from tojax.torch.core.private import need, target
 
 # Gets the tensors by name, renames and merges them.
-LOADER = Target("transformers.modeling_utils:PreTrainedModel", "_load_pretrained_model", "loading")
+LOADER = target("transformers.modeling_utils:PreTrainedModel", "_load_pretrained_model", "loading")
 _ = LOADER.place
 need("transformers.modeling_utils:PreTrainedModel._from_config", "models without weights")
-need("transformers.modeling_utils:PreTrainedModel._can_compile_fullgraph", "generation")
 
 # Attributes of objects and of classes that are found by name.
 ATTRIBUTES = {

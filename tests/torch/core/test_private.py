@@ -16,8 +16,7 @@ transformers = pytest.importorskip("transformers")
 import tojax.hf.generation.private as generation  # noqa: E402
 import tojax.hf.private as loading  # noqa: E402
 
-every = [*private.TORCH, *private.TRANSFORMERS, loading.LOADER, generation.GROUPED]
-TARGETS = [x for x in every if not x.made_later]
+TARGETS = [x for x in private.TARGETS if not x.made_later]
 
 
 def parent(name: str) -> object:
@@ -58,7 +57,7 @@ def test_a_name_of_transformers_that_is_gone(name, monkeypatch):
         for file in (loading.__file__, generation.__file__):
             runpy.run_path(file)
         private.all_masks()
-        for target in private.TRANSFORMERS:
+        for target in private.TARGETS:
             replace(target).place  # looked up anew
     told(caught.value, name, "transformers", transformers.__version__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tojax.torch.core.private import Target, need
+from tojax.torch.core.private import need, target
 
 GENERATE = "tojax.generate"
 METHODS = """_prepare_generation_config _validate_model_kwargs _prepare_model_inputs
@@ -12,12 +12,13 @@ _prepare_position_ids_for_generation _prepare_cache_for_generation
 _update_model_kwargs_for_generation _maybe_prepare_encoder_kwargs_for_generation"""
 for _name in METHODS.split():
     need(f"transformers.generation.utils:GenerationMixin.{_name}", GENERATE)
+need("transformers.modeling_utils:PreTrainedModel._can_compile_fullgraph", GENERATE)
 CACHES = need("transformers.generation.utils:ALL_CACHE_NAMES", GENERATE)
 PROMPT_ONLY = need(
     "transformers.generation.utils:MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL", "pictures and sounds"
 )
 MASKS = need("transformers.masking_utils:LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING", "sliding windows")
-GROUPED = Target("transformers.integrations.sdpa_attention", "use_gqa_in_sdpa", "grouped heads")
+GROUPED = target("transformers.integrations.sdpa_attention", "use_gqa_in_sdpa", "grouped heads")
 _ = GROUPED.place
 
 # Attributes of objects.

@@ -2,8 +2,8 @@
 
 A name is looked up when this file is loaded; one that is gone is an error that says which feature
 needs it. What is patched during a trace is a ``Target``, looked up when its module is there.
-Nowhere else in ``tojax/torch`` does a private name of theirs occur (``tests/torch/core`` holds it),
-but for operators (``torch.ops``), ``torch.utils._pytree`` and the dicts of ``nn.Module``.
+Nowhere else in ``tojax/torch`` does a private name of theirs occur (``tests/test_house.py`` holds
+it), but for operators (``torch.ops``) and ``torch.utils._pytree``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tojax.errors import IncompatibleVersion
 # What these names were tested with: `make compat`.
 TESTED = {"torch": "2.10.0 to 2.15.0", "transformers": "5.23.0"}
 NAMES: dict[str, str] = {}  # name -> the feature that needs it
+TARGETS: list[Target] = []  # what is patched, those of generation too once that is loaded
 
 VIEWS = "views and in-place writes (functionalization)"
 DISPATCH = "lowering operators as they are dispatched"
@@ -121,8 +122,13 @@ class Target:
         return self.module in sys.modules
 
 
+def target(owner: str, name: str, feature: str, made_later: bool = False) -> Target:
+    """A target, in the list of them."""
+    TARGETS.append(Target(owner, name, feature, made_later))
+    return TARGETS[-1]
+
+
 # The engine: tensors, dispatch, functionalization.
-DispatchKey = need("torch._C.DispatchKey", DISPATCH)
 FUNCTIONALIZE = need("torch._C.DispatchKey.Functionalize", VIEWS)
 AUTOCAST_CPU = need("torch._C.DispatchKey.AutocastCPU", "torch.autocast inside forward")
 COMPOSITE = need("torch._C.DispatchKey.CompositeImplicitAutograd", DECOMPOSE)
@@ -199,64 +205,64 @@ ATTRIBUTES = {
     "_concrete_type": MODULES,
     "_orig_mod": MODULES,
     "_torchdynamo_orig_callable": MODULES,
-    "_extended_shape": "torch.distributions:Dirichlet",
+    "_extended_shape": "torch.distributions.Dirichlet",
 }
 
 # A flag that engine/ sets during a trace, and functions that compat/ patches.
-COMPILING = Target("torch.compiler", "_is_compiling_flag", "models that ask whether they compile")
-CAUSAL_HINT = Target(
+COMPILING = target("torch.compiler", "_is_compiling_flag", "models that ask whether they compile")
+CAUSAL_HINT = target(
     "torch.nn.modules.transformer", "_detect_is_causal_mask", "masks of nn.TransformerEncoder"
 )
-BATCH_NORM = Target(
+BATCH_NORM = target(
     "torch.nn.modules.batchnorm:_BatchNorm", "forward", "BatchNorm with momentum=None"
 )
-GAUSSIAN_NLL = Target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
-DYNAMO_COMPILING = Target("torch.compiler", "is_dynamo_compiling", CONTROL)
-CHECK_ALL = Target("torch", "_check_tensor_all_with", "checks of values (torch._check_tensor_all)")
-ASSERT_ASYNC = Target("torch", "_assert_async", "checks of values (torch._assert_async)")
-UNIQUE = Target("torch", "unique", "checks that values are alike")
-UNIQUE_RUNS = Target("torch", "unique_consecutive", "checks that values are alike")
+GAUSSIAN_NLL = target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
+DYNAMO_COMPILING = target("torch.compiler", "is_dynamo_compiling", CONTROL)
+CHECK_ALL = target("torch", "_check_tensor_all_with", "checks of values (torch._check_tensor_all)")
+ASSERT_ASYNC = target("torch", "_assert_async", "checks of values (torch._assert_async)")
+UNIQUE = target("torch", "unique", "checks that values are alike")
+UNIQUE_RUNS = target("torch", "unique_consecutive", "checks that values are alike")
 # Whoever imported torch's checkpoint by name gets to this attribute of it, too.
-CHECKPOINT = Target(
+CHECKPOINT = target(
     "torch.utils.checkpoint:checkpoint.__wrapped__", "__dynamo_disable",
     "torch.utils.checkpoint", made_later=True,
 )  # fmt: skip
-FILL_DIAGONAL = Target("torch:Tensor", "fill_diagonal_", "fill_diagonal_")
-DISTRIBUTION = Target("torch.distributions:Distribution", "__init__", "torch.distributions")
-SAMPLE_CHECK = Target("torch.distributions:Distribution", "_validate_sample", "torch.distributions")
-DIRICHLET = Target("torch.distributions:Dirichlet", "rsample", "torch.distributions.Dirichlet")
+FILL_DIAGONAL = target("torch:Tensor", "fill_diagonal_", "fill_diagonal_")
+DISTRIBUTION = target("torch.distributions:Distribution", "__init__", "torch.distributions")
+SAMPLE_CHECK = target("torch.distributions:Distribution", "_validate_sample", "torch.distributions")
+DIRICHLET = target("torch.distributions:Dirichlet", "rsample", "torch.distributions.Dirichlet")
 APPLIED, FORWARD, SETUP = (
-    Target("torch.autograd.function:FunctionMeta", name, CUSTOM, made_later=True)
+    target("torch.autograd.function:FunctionMeta", name, CUSTOM, made_later=True)
     for name in ("_backward_cls", "forward", "setup_context")
 )
 _DROPOUTS = ("dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dropout_")
 # What torch's own Python calls where no mode sees it, and what code calls by these names.
 IN_PLACE = [
-    *(Target("torch._VF", name, f"in-place {name}") for name in _DROPOUTS),
-    *(Target("torch", name, f"in-place {name}") for name in ("rrelu_", "selu_")),
-    Target("torch._C._nn", "relu6_", "in-place relu6_"),
+    *(target("torch._VF", name, f"in-place {name}") for name in _DROPOUTS),
+    *(target("torch", name, f"in-place {name}") for name in ("rrelu_", "selu_")),
+    target("torch._C._nn", "relu6_", "in-place relu6_"),
 ]
 IN_PLACE_BY_NAME = [
-    *(Target("torch", name, f"in-place {name}") for name in _DROPOUTS),
-    *(Target("torch.nn.functional", name, f"in-place {name}") for name in ("rrelu_", "selu_")),
+    *(target("torch", name, f"in-place {name}") for name in _DROPOUTS),
+    *(target("torch.nn.functional", name, f"in-place {name}") for name in ("rrelu_", "selu_")),
 ]
-EXPERTS = Target(
+EXPERTS = target(
     "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts"
 )
-MASK_FUNCTION = Target(
+MASK_FUNCTION = target(
     "transformers.masking_utils:AttentionMaskInterface", "__getitem__", "masks of unpadded prompts"
 )
-PACKED = Target(
+PACKED = target(
     "transformers.masking_utils", "find_packed_sequence_indices", "masks of packed sequences"
 )
-ATTENTION = Target(
+ATTENTION = target(
     "transformers.modeling_utils:AttentionInterface", "get_interface", "masks of unpadded prompts"
 )
-IS_TRACING = Target(
+IS_TRACING = target(
     "transformers.utils.import_utils", "is_tracing", "checks of values (torch_compilable_check)"
 )
 HIDDEN_STATES, LONGT5, UDOP = (
-    Target(f"transformers.{module}", "is_torchdynamo_compiling", feature)
+    target(f"transformers.{module}", "is_torchdynamo_compiling", feature)
     for module, feature in (
         ("utils.output_capturing", "recorded hidden states"),
         ("models.longt5.modeling_longt5", "masks of LongT5"),
@@ -270,13 +276,6 @@ def all_masks() -> Any:
     return need("transformers.masking_utils:ALL_MASK_ATTENTION_FUNCTIONS", MASK_FUNCTION.feature)
 
 
-TORCH = [
-    COMPILING, CAUSAL_HINT, BATCH_NORM, GAUSSIAN_NLL, DYNAMO_COMPILING, CHECK_ALL, ASSERT_ASYNC,
-    UNIQUE, UNIQUE_RUNS, CHECKPOINT, FILL_DIAGONAL, DISTRIBUTION, SAMPLE_CHECK, DIRICHLET,
-    APPLIED, FORWARD, SETUP, *IN_PLACE, *IN_PLACE_BY_NAME,
-]  # fmt: skip
-TRANSFORMERS = [
-    EXPERTS, MASK_FUNCTION, PACKED, ATTENTION, IS_TRACING, HIDDEN_STATES, LONGT5, UDOP,
-]  # fmt: skip
-for _target in TORCH:
-    _ = _target.place
+for _target in TARGETS:
+    if _target.package == "torch":
+        _ = _target.place

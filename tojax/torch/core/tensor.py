@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import jax
 import torch
 
@@ -63,3 +66,11 @@ class JaxTensor(torch.Tensor):
 def value_of(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
     """The array of a wrapper; a constant as it is."""
     return tensor.array if isinstance(tensor, JaxTensor) else tensor
+
+
+def origins_of(operands: Iterable[Any]) -> int:
+    """Which inputs these were computed from, as bits."""
+    origins = 0
+    for operand in operands:
+        origins |= getattr(operand, "origins", 0)
+    return origins

@@ -28,7 +28,7 @@ from tojax.torch.data_dependent import (
 )
 from tojax.torch.data_dependent.traced_index import GET, traced_index
 
-SELECTS = {torch.masked_select, torch.Tensor.masked_select} | padded_nonzero.MAKERS
+SELECTS = padded.CHOOSE - {GET} | padded_nonzero.MAKERS
 TENSOR_SPLIT = {torch.tensor_split, torch.Tensor.tensor_split}
 SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 ASKS = {torch.Tensor.__bool__, torch.Tensor.item}

@@ -17,7 +17,7 @@ from tojax.dtypes import is_float
 from tojax.errors import DataDependent, TorchCallback
 from tojax.torch.core import diagnostics, dtypes, interop, strides
 from tojax.torch.core.lifting import array_of
-from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.core.tensor import JaxTensor, origins_of
 
 # A thread without the modes of a trace, which may be going on in the one that asks.
 WORKER = ThreadPoolExecutor(1, "tojax-callback")
@@ -140,9 +140,7 @@ def call_torch(op, args, kwargs, key) -> Any:
 
     primal.defvjp(lambda seed, arrays: (primal(seed, arrays), (seed, arrays)), backward)
     results = iter(zip(primal(seed, call.arrays), outs))
-    origins = 0
-    for tensor in tree_flatten((args, kwargs))[0]:
-        origins |= getattr(tensor, "origins", 0)
+    origins = origins_of(tree_flatten((args, kwargs))[0])
 
     def wrap(_):
         array, tensor = next(results)

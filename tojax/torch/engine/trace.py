@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from tojax.torch.core import autocast, diagnostics, private, strides
 from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
 from tojax.torch.core.lifting import CONSTANTS
-from tojax.torch.core.tensor import JaxTensor, value_of
+from tojax.torch.core.tensor import JaxTensor, origins_of, value_of
 from tojax.torch.data_dependent.packed_constants import CUTS, PackedConstants, note
 from tojax.torch.data_dependent.same_mask import SameMasks
 from tojax.torch.engine.fallback import Fallback
@@ -181,14 +181,6 @@ def size_like(args) -> int:
     """How many elements a factory makes that takes its dtype, or its shape too, from a tensor."""
     own = len(args) > 1 and isinstance(args[1], (list, tuple))
     return torch.Size(args[1] if own else args[0].shape).numel()
-
-
-def origins_of(operands: Iterable[Any]) -> int:
-    """Which inputs these were computed from, as bits."""
-    origins = 0
-    for operand in operands:
-        origins |= getattr(operand, "origins", 0)
-    return origins
 
 
 @contextlib.contextmanager

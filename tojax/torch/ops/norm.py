@@ -110,7 +110,7 @@ def _moved(input, running_mean, running_var, mean, variance, momentum):
 def batch_norm(
     input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
 ):
-    """A hidden write: the running statistics come back, too (see core/call.py)."""
+    """A hidden write: the running statistics come back, too (see core/schema.py)."""
     out, _, _, *moved = batch_norm_of(
         input, weight, bias, running_mean, running_var, training, momentum, eps
     )
