@@ -26,6 +26,7 @@ setup: $(READY)  ## make .venv with the tested versions
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install -e ".[$(EXTRAS)]" -c constraints.txt
+	.venv/bin/pip install --no-deps tf2jax==0.3.8  # its metadata asks for the CUDA TensorFlow
 	touch $@
 
 demo: $(READY)  ## run a tiny language model: JAX beside torch, then text
@@ -74,6 +75,7 @@ tested:
 	grep -vE '^($(FREE))==' constraints.txt > $(@D)/constraints.txt
 	printf 'torch==%s\ntransformers==%s\n' $(TORCH) $(TRANSFORMERS) >> $(@D)/constraints.txt
 	$(@D)/bin/pip install -e ".[$(EXTRAS)]" -c $(@D)/constraints.txt
+	$(@D)/bin/pip install --no-deps tf2jax==0.3.8
 	touch $@
 
 bench: $(READY)  ## timings on this machine

@@ -17,7 +17,7 @@ PACKAGE = "tojax"
 
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "dtypes", "trees"),
+    ("errors", "dtypes", "trees", "private_names"),
     ("table", "model", "calling", "program", "saved"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
@@ -36,6 +36,15 @@ TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
     ("source",),
     ("torchax", ""),
 )
+TENSORFLOW_FLOORS: tuple[tuple[str, ...], ...] = (
+    ("core",),
+    ("ops", "state"),
+    ("control_flow",),
+    ("engine", "savedmodel"),
+    ("source",),
+    ("compat", ""),
+)
+ROOMS = {"tojax.torch": TORCH_FLOORS, "tojax.tensorflow": TENSORFLOW_FLOORS}
 FRONTENDS = FLOORS[2]  # they do not know each other, but for:
 NEIGHBOURS = {("tensorflow", "stablehlo")}
 

@@ -115,8 +115,8 @@ def test_imports_go_down():
     none(house.floors(product()))
 
 
-def test_imports_go_down_inside_of_torch():
-    none(house.rooms(product(), "tojax.torch", house.TORCH_FLOORS))
+def test_imports_go_down_inside_of_the_frontends():
+    none([f for part, order in house.ROOMS.items() for f in house.rooms(product(), part, order)])
 
 
 def test_private_names_of_others_are_in_one_place():

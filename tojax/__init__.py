@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tojax.hf.generation.public_cache import Cache
     from tojax.hf.load import from_pretrained
     from tojax.model import Model, load
+    from tojax.tensorflow import from_tensorflow
     from tojax.torch import from_torch, lowers
     from tojax.torch.torchax import extract_jax
 
@@ -27,6 +28,7 @@ _HOME = {
     "convert": "tojax.frontends",
     "extract_jax": "tojax.torch.torchax",
     "from_pretrained": "tojax.hf.load",
+    "from_tensorflow": "tojax.tensorflow",
     "from_torch": "tojax.torch",
     "generate": "tojax.hf.generation._generate",
     "load": "tojax.model",
@@ -39,6 +41,7 @@ __all__ = [
     "convert",
     "extract_jax",
     "from_pretrained",
+    "from_tensorflow",
     "from_torch",
     "generate",
     "load",

@@ -1,12 +1,12 @@
 """Every private name of transformers that loading uses; generation/private.py has the others.
 
 A name is looked up when this file is loaded; one that is gone is an error that says which feature
-needs it, see ``tojax.torch.core.private``.
+needs it, see ``tojax.private_names``.
 """
 
 from __future__ import annotations
 
-from tojax.torch.core.private import need, target
+from tojax.private_names import need, target
 
 # Gets the tensors by name, renames and merges them.
 LOADER = target("transformers.modeling_utils:PreTrainedModel", "_load_pretrained_model", "loading")

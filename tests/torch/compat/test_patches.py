@@ -8,9 +8,10 @@ import torch
 from torch.nn import functional as F
 
 import tojax
+from tojax import private_names
 from tojax.errors import IncompatibleVersion
+from tojax.private_names import Target
 from tojax.torch.compat import patches
-from tojax.torch.core import private
 from tojax.torch.engine import session  # noqa: F401  (registers them)
 
 PATCHES = [p for t, p in patches.PATCHES.items() if t.loaded and p.probe is not None]
@@ -49,7 +50,9 @@ def seen():
         "unique": torch.unique(torch.tensor([1, 1, 2])).tolist(),
         "in place": F.selu(torch.ones(2), inplace=True).tolist(),
         "diagonal": torch.zeros(2, 2).fill_diagonal_(1).tolist(),
-        "names": [type(vars(private.found("torch"))[n]).__name__ for n in ("unique", "selu_")],
+        "names": [
+            type(vars(private_names.found("torch"))[n]).__name__ for n in ("unique", "selu_")
+        ],
     }
 
 
@@ -100,7 +103,7 @@ def test_every_target_is_called(patch):
 
 
 def test_a_target_that_is_not_called_any_more_is_told(monkeypatch):
-    target = private.Target("torch", "unique", "checks that values are alike")
+    target = Target("torch", "unique", "checks that values are alike")
     dead = patches.Patch(target, lambda original: original, lambda: torch.ones(1))
     monkeypatch.setattr(patches, "PATCHES", {target: dead})
     monkeypatch.setattr(patches, "CHECKED", set())
@@ -109,7 +112,7 @@ def test_a_target_that_is_not_called_any_more_is_told(monkeypatch):
 
 
 def test_a_probe_that_fails_is_told(monkeypatch):
-    target = private.Target("torch", "unique", "checks that values are alike")
+    target = Target("torch", "unique", "checks that values are alike")
     broken = patches.Patch(target, lambda original: original, lambda: torch.ones(-1))
     monkeypatch.setattr(patches, "PATCHES", {target: broken})
     monkeypatch.setattr(patches, "CHECKED", set())
@@ -119,7 +122,7 @@ def test_a_probe_that_fails_is_told(monkeypatch):
 
 def test_a_module_of_transformers_that_is_gone_is_told(monkeypatch):
     pytest.importorskip("transformers")
-    target = private.Target("transformers.no_such_module", "function", "nothing")
+    target = Target("transformers.no_such_module", "function", "nothing")
     monkeypatch.setattr(patches, "PATCHES", {target: patches.Patch(target, lambda x: x)})
     with pytest.raises(
         IncompatibleVersion, match=r"transformers\.no_such_module\.function is gone"

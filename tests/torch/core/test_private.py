@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tojax.torch  # noqa: F401  (the table of names is whole)
+from tojax import private_names
 from tojax.errors import IncompatibleVersion
 from tojax.torch.core import private
 from tojax.torch.core.schema import aten, table
@@ -16,15 +17,15 @@ transformers = pytest.importorskip("transformers")
 import tojax.hf.generation.private as generation  # noqa: E402
 import tojax.hf.private as loading  # noqa: E402
 
-TARGETS = [x for x in private.TARGETS if not x.made_later]
+TARGETS = [x for x in private_names.TARGETS if not x.made_later]
 
 
 def parent(name: str) -> object:
     """What has the last part of a name."""
     module, colon, inside = name.partition(":")
     if not colon:
-        return private.found(name.rpartition(".")[0])
-    return private.found(f"{module}:{inside.rpartition('.')[0]}")
+        return private_names.found(name.rpartition(".")[0])
+    return private_names.found(f"{module}:{inside.rpartition('.')[0]}")
 
 
 def without(name: str) -> dict:
@@ -39,25 +40,28 @@ def without(name: str) -> dict:
     return {"getattr": lookup, "hasattr": has}
 
 
-@pytest.mark.parametrize("name", [x for x in private.NAMES if x.startswith("torch.")])
-def test_a_name_of_torch_that_is_gone(name):
+@pytest.mark.parametrize("name", [x for x in private_names.NAMES if x.startswith("torch.")])
+def test_a_name_of_torch_that_is_gone(name, monkeypatch):
+    monkeypatch.setattr(private_names, "TARGETS", [])  # the run below adds them once more
+    for key, value in without(name).items():
+        monkeypatch.setattr(private_names, key, value, raising=False)
     with pytest.raises(IncompatibleVersion) as caught:
-        runpy.run_path(private.__file__, init_globals=without(name))
+        runpy.run_path(private.__file__)
     told(caught.value, name, "torch", torch.__version__)
 
 
-NAMES = [x for x in private.NAMES if x.startswith("transformers")]
+NAMES = [x for x in private_names.NAMES if x.startswith("transformers")]
 
 
 @pytest.mark.parametrize("name", [x for x in NAMES if parent(x) is not None])
 def test_a_name_of_transformers_that_is_gone(name, monkeypatch):
     for key, value in without(name).items():
-        monkeypatch.setattr(private, key, value, raising=False)
+        monkeypatch.setattr(private_names, key, value, raising=False)
     with pytest.raises(IncompatibleVersion) as caught:
         for file in (loading.__file__, generation.__file__):
             runpy.run_path(file)
         private.all_masks()
-        for target in private.TARGETS:
+        for target in private_names.TARGETS:
             replace(target).place  # looked up anew
     told(caught.value, name, "transformers", transformers.__version__)
 
@@ -65,7 +69,7 @@ def test_a_name_of_transformers_that_is_gone(name, monkeypatch):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda x: x.path)
 def test_a_target_that_is_gone(target, monkeypatch):
     for key, value in without(f"{target.owner}.{target.name}").items():
-        monkeypatch.setattr(private, key, value, raising=False)
+        monkeypatch.setattr(private_names, key, value, raising=False)
     with pytest.raises(IncompatibleVersion) as caught:
         replace(target).place  # looked up anew
     package = target.package
@@ -83,13 +87,13 @@ def told(error: Exception, name: str, package: str, version: str) -> None:
 
 
 def test_the_names_of_the_list_are_found():
-    assert len(private.NAMES) > 60
+    assert len(private_names.NAMES) > 60
     with pytest.raises(IncompatibleVersion, match=r"torch\.no_such_name is gone"):
-        private.need("torch.no_such_name", "nothing")
-    del private.NAMES["torch.no_such_name"]
+        private_names.need("torch.no_such_name", "nothing")
+    del private_names.NAMES["torch.no_such_name"]
     with pytest.raises(IncompatibleVersion, match=r"torch\.no\.such\.module\.name is gone"):
-        private.need("torch.no.such.module:name", "nothing")
-    del private.NAMES["torch.no.such.module:name"]
+        private_names.need("torch.no.such.module:name", "nothing")
+    del private_names.NAMES["torch.no.such.module:name"]
 
 
 def test_rows_of_operators_that_this_torch_lacks_are_left_out():
@@ -107,5 +111,5 @@ def test_rows_of_operators_that_this_torch_lacks_are_left_out():
 
 def test_the_readme_names_the_tested_versions():
     text = (Path(__file__).parents[3] / "README.md").read_text()
-    for versions in private.TESTED.values():
+    for versions in private_names.TESTED.values():
         assert all(version in text for version in versions.split(" to "))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tojax.torch.core.private import need, target
+from tojax.private_names import need, target
 
 GENERATE = "tojax.generate"
 METHODS = """_prepare_generation_config _validate_model_kwargs _prepare_model_inputs

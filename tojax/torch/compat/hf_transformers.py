@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 
 from tojax.errors import DataDependent
+from tojax.private_names import Target
 from tojax.torch.compat.patches import mentions, replaces
 from tojax.torch.control_flow.branches import undivided
 from tojax.torch.core import private
@@ -16,7 +17,7 @@ from tojax.torch.core.lifting import inner
 from tojax.torch.core.tensor import JaxTensor
 
 
-def _called(target: private.Target) -> Callable[[], bool]:
+def _called(target: Target) -> Callable[[], bool]:
     """The probe of a function that its own module calls."""
     return lambda: mentions(target.module, target.name)
 

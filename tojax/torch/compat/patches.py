@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from tojax.torch.core import current, private
-from tojax.torch.core.private import Target
+from tojax.private_names import Target, gone
+from tojax.torch.core import current
 
 ABSENT = object()
 
@@ -162,12 +162,12 @@ def checked() -> None:
             try:
                 found = patch.probe is None or reaches(patch, patch.probe)
             except Exception as error:
-                raise private.gone(target, "cannot be reached") from error
+                raise gone(target, "cannot be reached") from error
             if not found:
-                raise private.gone(target, "is not called any more")
+                raise gone(target, "is not called any more")
             CHECKED.add(target)
         elif target.package in sys.modules and not exists(target.module):
-            raise private.gone(target)
+            raise gone(target)
 
 
 @functools.cache

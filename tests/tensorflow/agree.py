@@ -1,0 +1,84 @@
+"""Whether a TensorFlow function and its conversion agree: values, gradients and vmap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tensorflow as tf
+
+import tojax
+from tests.tolerance import assert_close
+
+
+def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64, **options) -> Any:
+    """Compares ``function`` with its conversion on numpy arrays, and returns the Model.
+
+    ``grad``: gradients of all floating-point arguments, for the same random cotangents.
+    ``vmap``: over a new leading axis of every argument, against one call for each. ``depth`` is how
+    many terms the longest sum has, for the tolerance.
+    """
+    args = tuple(np.asarray(x) for x in args)
+    model = tojax.from_tensorflow(function, *args, **options)
+    want = _leaves(tf.function(function)(*map(tf.constant, args)))
+    got = jax.tree.leaves(model(*args))
+    _close(got, want, depth, "value")
+    _close(jax.tree.leaves(model.apply(model.params, *args)), want, depth, "value outside jit")
+    if grad and any(x.dtype.kind in "fc" for x in args):
+        _gradients(function, model, args, want, depth)
+    if vmap:
+        _mapped(model, args, depth)
+    return model
+
+
+def _gradients(function, model, args, want, depth) -> None:
+    rng = np.random.default_rng(0)
+    floats = [i for i, x in enumerate(args) if x.dtype.kind in "fc"]
+    weights = [rng.standard_normal(x.shape).astype(x.dtype) for x in want]
+    smooth = [i for i, x in enumerate(want) if x.dtype.kind in "fc"]
+    inputs = [tf.constant(x) for x in args]
+    with tf.GradientTape() as tape:
+        tape.watch([inputs[i] for i in floats])
+        out = tf.nest.flatten(tf.function(function)(*inputs), expand_composites=True)
+        total = sum(tf.reduce_sum(tf.math.real(out[i] * weights[i])) for i in smooth)
+    theirs = tape.gradient(total, [inputs[i] for i in floats])
+
+    def loss(some):
+        given = list(args)
+        for i, x in zip(floats, some):
+            given[i] = x
+        out = jax.tree.leaves(model.apply(model.params, *given))
+        return sum(jnp.sum(jnp.real(out[i] * weights[i])) for i in smooth)
+
+    ours = jax.jit(jax.grad(loss))([jnp.asarray(args[i]) for i in floats])
+    for i, mine, other in zip(floats, ours, theirs):
+        mine = np.conj(mine) if mine.dtype.kind == "c" else mine  # JAX's convention
+        other = np.zeros_like(args[i]) if other is None else tf.convert_to_tensor(other).numpy()
+        _close([mine], [other], depth, f"gradient of argument {i}")
+
+
+def _mapped(model, args, depth) -> None:
+    """Three copies that differ: floats are scaled a little, others stay."""
+    factor = lambda x, k: np.asarray(1 + k / 8 if x.dtype.kind in "fc" else 1, x.dtype)
+    scaled = [np.stack([x * factor(x, k) for k in range(3)]) for x in args]
+    call = lambda *xs: jax.tree.leaves(model.apply(model.params, *xs))
+    got = jax.jit(jax.vmap(call))(*scaled)
+    each = [call(*(x[k] for x in scaled)) for k in range(3)]
+    _close(got, [np.stack(x) for x in zip(*each)], depth, "vmap")
+
+
+def _leaves(out) -> list[np.ndarray]:
+    return [x.numpy() for x in tf.nest.flatten(out, expand_composites=True)]
+
+
+def _close(got, want, depth, what) -> None:
+    """Shapes, dtypes (as narrow as JAX's) and values."""
+    for mine, other in zip(got, want):
+        assert mine.dtype == jax.dtypes.canonicalize_dtype(other.dtype), (what, mine.dtype)
+    try:
+        assert_close([*got], [*want], reduction=depth)
+    except AssertionError as error:
+        error.add_note(what)
+        raise

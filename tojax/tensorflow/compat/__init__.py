@@ -1,0 +1,1 @@
+"""Names that users of tf2jax have in their code."""

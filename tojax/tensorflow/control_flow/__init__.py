@@ -1,0 +1,1 @@
+"""Functions, branches, loops and gradients inside of a graph."""

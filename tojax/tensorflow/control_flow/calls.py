@@ -1,0 +1,10 @@
+"""Calls of functions: computed in place, so that what is known stays known."""
+
+from __future__ import annotations
+
+from tojax.tensorflow.core.running import handles
+
+
+@handles("PartitionedCall", "StatefulPartitionedCall")
+def call(run, node, inputs):
+    return run.call(node.attr("f"), inputs)

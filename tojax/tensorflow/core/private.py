@@ -1,0 +1,13 @@
+"""Every private name of TensorFlow that this frontend uses; see ``tojax.private_names``."""
+
+from __future__ import annotations
+
+from tojax.private_names import need
+
+SCHEMAS = "the schemas of operators"
+GRADIENTS = "tf.custom_gradient"
+
+op_def_of = need("tensorflow.python.framework.op_def_registry:get", SCHEMAS)
+gradient_registry = need("tensorflow.python.framework.ops:gradient_registry", GRADIENTS)
+execute = need("tensorflow.python.pywrap_tfe:TFE_Py_FastPathExecute", "values known while tracing")
+eager_context = need("tensorflow.python.eager.context:context", "values known while tracing")

@@ -1,0 +1,36 @@
+"""What the engine offers to operators that need more than their inputs, and where they register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+
+
+class Running(Protocol):
+    """One evaluation of a graph and of the functions that it calls."""
+
+    variables: dict[Any, Any]  # a variable -> its value now
+    written: set[Any]
+    library: Mapping[str, Any]
+
+    def call(self, name: str, inputs: Sequence[Any]) -> tuple: ...
+    def key(self, node: Any) -> jax.Array: ...
+    def inside(self, rng: jax.Array | None) -> Any: ...
+
+
+Handler = Callable[[Any, Any, Sequence[Any]], tuple]
+HANDLERS: dict[str, Handler] = {}
+
+
+def handles(*ops: str) -> Callable[[Handler], Handler]:
+    """Decorator: ``function(run, node, inputs) -> outputs`` serves operators that no table of
+    lowerings can: they call functions, keep state or have a gradient of their own.
+    """
+
+    def add(function: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(ops, function))
+        return function
+
+    return add

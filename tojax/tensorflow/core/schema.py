@@ -1,0 +1,120 @@
+"""TensorFlow's op definitions as the registry: how an ``OpDef`` becomes a row's signature.
+
+A lowering sees the inputs in their order, then the attributes that the inputs' types and lengths do
+not already tell.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+
+from tojax.table import REQUIRED, Param, Signature, Table
+from tojax.tensorflow.core import attributes
+from tojax.tensorflow.core.private import op_def_of
+
+# What only TensorFlow's own kernels ask for.
+DROPPED = {
+    "use_cudnn_on_gpu", "validate_indices", "validate_shape", "use_locking", "container",
+    "shared_name", "parallel_iterations", "allow_uninitialized", "propagate_nans", "debug_name",
+}  # fmt: skip
+
+# They draw from a state that TensorFlow keeps; their lowerings take a key instead.
+RANDOM = {
+    "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal",
+    "ParameterizedTruncatedNormal", "RandomShuffle", "RandomGamma", "RandomPoisson",
+    "RandomPoissonV2", "Multinomial",
+}  # fmt: skip
+Static, Known = "Static", "Known"  # annotations of a lowering's parameters
+
+
+@lru_cache(None)
+def read(op: str) -> Signature:
+    """The signature that the ``OpDef`` of an operator describes."""
+    definition = op_def_of(op)
+    told = {
+        name
+        for arg in definition.input_arg
+        for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+        if name
+    }
+    params = [
+        Param(arg.name, "arrays" if arg.number_attr or arg.type_list_attr else "array")
+        for arg in definition.input_arg
+    ]
+    for attr in definition.attr:
+        if attr.name in told:
+            continue
+        dropped = attr.name in DROPPED
+        kind = "dropped" if dropped else "dtype" if attr.type == "type" else "value"
+        has = attr.HasField("default_value")
+        default = attributes.value_of(attr.default_value) if has else REQUIRED
+        params.append(Param(attr.name, kind, default))
+    inside = ", ".join(
+        p.name if p.default is REQUIRED else f"{p.name}={p.default!r}" for p in params
+    )
+    return Signature(op, tuple(params), f"{op}({inside})", op in RANDOM)
+
+
+def overloads(op: str) -> list[str]:
+    """The operator itself, if this TensorFlow has it."""
+    return [op] if op_def_of(op) is not None else []
+
+
+table = Table("tensorflow", read, overloads)
+
+
+def lowers(*ops: str) -> Callable[[Callable], Callable]:
+    """Decorator: this function is the lowering of these TensorFlow operators from now on.
+
+    Its parameters have the names and the order of the operator's inputs and attributes (as in
+    ``tf.raw_ops``), without attributes that the inputs tell (``T``, ``N``) and those that only
+    TensorFlow's kernels read. An operator that draws random numbers gets ``rng``, a key, first.
+    A parameter annotated ``Static`` comes as a numpy array, and values that are traced are an
+    error; one annotated ``Known`` comes as a numpy array where its values are known. Several
+    outputs are a tuple.
+
+    Args:
+      *ops: names such as ``"AddV2"``.
+
+    Raises:
+      TableError: the parameters are not the schema's.
+
+    Example:
+      >>> import numpy as np, tensorflow as tf
+      >>> @tojax.tensorflow.lowers("Softsign")
+      ... def softsign(features):
+      ...     return features / (1 + abs(features))
+      >>> tojax.from_tensorflow(tf.nn.softsign)(np.ones(2, np.float32)).tolist()
+      [0.5, 0.5]
+    """
+    return table.lowers(*ops)
+
+
+def modes(function: Callable) -> list[str]:
+    """What the annotation of each parameter says: "Static", "Known" or nothing."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    found = getattr(function, "__annotations__", {})
+    said = [found.get(name, "") for name in code.co_varnames[: code.co_argcount]] if code else []
+    return [str(x) if x in (Static, Known) else "" for x in said]
+
+
+@lru_cache(None)
+def stateful(op: str) -> bool:
+    """Whether an operator does more than to compute its outputs from its inputs."""
+    return bool(op_def_of(op).is_stateful)
+
+
+def sizes(op: str, attr, outputs: bool = True) -> list[int | None]:
+    """How many tensors each output (or input) argument stands for; None for a single one."""
+    definition = op_def_of(op)
+    found: list[int | None] = []
+    for arg in definition.output_arg if outputs else definition.input_arg:
+        if arg.number_attr:
+            found.append(int(attr[arg.number_attr].i))
+        elif arg.type_list_attr:
+            found.append(len(attr[arg.type_list_attr].list.type))
+        else:
+            found.append(None)
+    return found

@@ -1,0 +1,1 @@
+"""A graph, node by node, as JAX."""

@@ -1,0 +1,113 @@
+"""A function that TensorFlow has traced: its graph, and what goes in and comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tojax import trees
+from tojax.dtypes import canonical
+from tojax.errors import Unsupported, WrongArguments
+from tojax.tensorflow.engine.graph import Graph, Library, of_graph
+from tojax.tensorflow.state.variables import Handle
+
+
+@dataclass(eq=False)
+class Concrete:
+    """A graph whose first inputs are the call's tensors and the others what it captured."""
+
+    graph: Graph
+    library: Library
+    specs: list[tf.TensorSpec]  # of the call's tensors
+    captured: list[Any]  # a Handle, a numpy array or a table
+    outputs: Any  # the structure, with a spec for every tensor
+    type: Any  # TensorFlow's FunctionType
+    live: Any = None  # TensorFlow's own graph, for the lines of Python
+
+    def arrange(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+        """The call's tensors in the order of the graph's inputs.
+
+        Raises:
+          WrongArguments: they are not what the function was traced for.
+        """
+        if args and not any(p.kind != p.KEYWORD_ONLY for p in self.type.parameters.values()):
+            args, kwargs = (), {**dict(zip(self.type.parameters, args)), **kwargs}
+        try:
+            bound = self.type.bind_partial(*args, **kwargs).arguments
+        except TypeError as error:
+            raise self._wrong(str(error)) from None
+        leaves = tf.nest.flatten([bound[name] for name in self.type.parameters if name in bound])
+        numbers = [x for x in leaves if trees.is_array(x) or isinstance(x, trees.Constant)]
+        tensors = numbers if len(numbers) == len(self.specs) else leaves
+        if len(tensors) != len(self.specs):
+            raise self._wrong(f"{len(numbers)} arrays are given, {len(self.specs)} wanted")
+        return [self._checked(x, spec) for x, spec in zip(tensors, self.specs)]
+
+    def _checked(self, value: Any, spec: tf.TensorSpec) -> Any:
+        if isinstance(value, trees.Constant):
+            value = value.array
+        elif not trees.is_array(value):
+            value = np.asarray(value, spec.dtype.as_numpy_dtype)
+        fixed = [n if isinstance(n, int) else None for n in value.shape]
+        if not spec.shape.is_compatible_with(fixed):
+            raise self._wrong(f"{spec.name} has the shape {tuple(value.shape)}, not {spec.shape}")
+        if canonical(value.dtype) != canonical(spec.dtype.as_numpy_dtype):
+            raise self._wrong(f"{spec.name} has the dtype {value.dtype}, not {spec.dtype.name}")
+        return value
+
+    def _wrong(self, what: str) -> WrongArguments:
+        wanted = ", ".join(f"{x.name}: {x.dtype.name}{list(x.shape)}" for x in self.specs)
+        return WrongArguments(
+            what, why=f"the function takes ({wanted})", do="give arguments of these shapes"
+        )
+
+    def pack(self, flat: Sequence[Any]) -> Any:
+        """The outputs in their structure."""
+        leaves = tf.nest.flatten(self.outputs, expand_composites=True)
+        rest = iter(flat)
+        filled = [next(rest) if isinstance(x, tf.TensorSpec | tf.Tensor) else x for x in leaves]
+        return pack_like(self.outputs, filled)
+
+
+def concrete_of(function: Any, name_of: Callable[[Any], str]) -> Concrete:
+    """What a ``ConcreteFunction`` computes; ``name_of`` tells the name of a variable."""
+    proto = function.graph.as_graph_def()
+    captures = list(function.captured_inputs)
+    known = {id(v.handle): v for v in function.variables}
+    inputs = [x.name for x in function.inputs]
+    ends = [op.name for op in function.graph.control_outputs]
+    graph = of_graph(proto, inputs, [x.name for x in function.outputs], ends)
+    count = len(inputs) - len(captures)
+    return Concrete(
+        graph=graph,
+        library=Library(proto.library),
+        specs=[tf.TensorSpec(x.shape, x.dtype, x.op.name) for x in function.inputs[:count]],
+        captured=[_captured(x, known, name_of) for x in captures],
+        outputs=function.structured_outputs,
+        type=function.function_type,
+        live=function.graph,
+    )
+
+
+def _captured(tensor: Any, variables: Mapping[int, Any], name_of: Callable[[Any], str]) -> Any:
+    if (variable := variables.get(id(tensor))) is not None:
+        return Handle(name_of(variable))
+    if tensor.dtype in (tf.resource, tf.variant):
+        return tensor  # a table
+    if not hasattr(tensor, "numpy"):
+        raise Unsupported(
+            f"the function captured {tensor.name!r}, a tensor of another graph",
+            why="its value exists only while that graph is built",
+            do="pass it as an argument",
+        )
+    value = tensor.numpy()
+    return value if isinstance(value, np.ndarray) else np.asarray(value)
+
+
+def pack_like(structure: Any, flat: list[Any]) -> Any:
+    """``flat`` in the structure of ``structure``."""
+    return tf.nest.pack_sequence_as(structure, flat, expand_composites=True)

@@ -1,0 +1,113 @@
+"""One evaluation of a graph: every node by a handler, a known value, its row, or TensorFlow's
+bridge to XLA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from tojax.errors import MissingRng
+from tojax.tensorflow.core.known import as_jax, known
+from tojax.tensorflow.core.running import HANDLERS
+from tojax.tensorflow.core.schema import Known, Static, modes, table
+from tojax.tensorflow.engine import bridge, diagnostics
+from tojax.tensorflow.engine.folding import fold
+from tojax.tensorflow.engine.graph import Graph, Library, Node
+
+
+class Run:
+    """The values of variables as they change, the keys that are left, the functions to call."""
+
+    def __init__(self, library: Library, variables: dict[Any, Any], rng: jax.Array | None):
+        self.library, self.variables, self.rng = library, variables, rng
+        self.written: set[Any] = set()
+        self.drawn = 0
+        self.stack: list[str] = []
+
+    def graph(self, graph: Graph, inputs: Sequence[Any]) -> tuple:
+        """The outputs for these inputs."""
+        values: dict[str, tuple] = {name: (x,) for name, x in zip(graph.inputs, inputs)}
+        for node in graph.nodes:
+            given = [values[edge.node][edge.output] for edge in node.inputs]
+            try:
+                values[node.name] = self.node(node, given)
+            except Exception as error:
+                diagnostics.locate(error, node, self.stack)
+                raise
+            for name in node.last_use:
+                del values[name]
+        return tuple(values[edge.node][edge.output] for edge in graph.outputs)
+
+    def node(self, node: Node, inputs: Sequence[Any]) -> tuple:
+        """The outputs of one node."""
+        if (handler := HANDLERS.get(node.op)) is not None:
+            return handler(self, node, inputs)
+        if (values := fold(node, inputs)) is not None:
+            return values
+        if (row := table.find(node.op)) is not None:
+            out = self.lower(node, row, inputs)
+            return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        return bridge.through(node, inputs)
+
+    def lower(self, node: Node, row: Any, inputs: Sequence[Any]) -> Any:
+        """What the row's lowering returns."""
+        if (plan := node.kept.get("plan")) is None or plan[0] is not row:
+            plan = node.kept["plan"] = (row, _plan(node, row))
+        arguments: list[Any] = [self.key(node)] if row.signature.random else []
+        for kind, what in plan[1]:
+            if kind == "value":
+                arguments.append(what)
+            elif kind == "arrays":
+                arguments.append([as_jax(x) for x in inputs[what]])
+            elif kind == "array":
+                arguments.append(as_jax(inputs[what]))
+            elif kind == Known:
+                arguments.append(inputs[what])
+            else:
+                arguments.append(known(inputs[what], kind))
+        return row.lowering(*arguments)
+
+    def call(self, name: str, inputs: Sequence[Any]) -> tuple:
+        """The outputs of a function of the library."""
+        self.stack.append(name)
+        out = self.graph(self.library[name], inputs)
+        self.stack.pop()
+        return out
+
+    def key(self, node: Node) -> jax.Array:
+        """A key of its own for every node that draws.
+
+        Raises:
+          MissingRng: the caller gave none.
+        """
+        if self.rng is None:
+            raise MissingRng(
+                f"{node.op} draws random numbers",
+                why="no key was given",
+                do="pass rng=jax.random.key(0)",
+            )
+        self.drawn += 1
+        return jax.random.fold_in(self.rng, self.drawn)
+
+
+def _plan(node: Node, row: Any) -> list[tuple[str, Any]]:
+    """Where each argument of a lowering comes from: what of the inputs, or which value."""
+    wanted = modes(row.lowering)[row.signature.random :]
+    wanted += [""] * len(row.signature.params)
+    plan: list[tuple[str, Any]] = []
+    at = 0
+    groups = node.groups()
+    for param, mode, size in zip(row.signature.params, wanted, groups):
+        if size is None:
+            plan.append((f"{param.name} of {node.op}" if mode == Static else mode or "array", at))
+        else:
+            plan.append(("arrays", slice(at, at + size)))
+        at += 1 if size is None else size
+    for param in row.signature.params[len(groups) :]:
+        if param.kind != "dropped":
+            value = node.attr(param.name)
+            plan.append(("value", param.default if value is None else value))
+    return plan

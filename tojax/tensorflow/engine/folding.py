@@ -1,0 +1,138 @@
+"""Operators whose inputs are all known are computed while tracing: shapes must stay known.
+
+TensorFlow's own kernels do it, strings and tables included; the few operators that shapes are made
+of have a faster way through numpy, which also serves symbolic sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tojax.errors import Unsupported
+from tojax.tensorflow.core import dtypes
+from tojax.tensorflow.core.known import is_known
+from tojax.tensorflow.core.private import eager_context, execute
+from tojax.tensorflow.core.schema import read, stateful
+
+LARGE = 1 << 16  # elements; larger ones are computed by the program, not stored in it
+SMALL = 64
+NUMPY: dict[str, Callable] = {
+    "Identity": lambda node, x: x,
+    "StopGradient": lambda node, x: x,
+    "Pack": lambda node, *xs: np.stack(xs, node.attr("axis") or 0),
+    "ConcatV2": lambda node, *xs: np.concatenate(xs[:-1], int(xs[-1])),
+    "Add": lambda node, x, y: np.add(x, y),
+    "AddV2": lambda node, x, y: np.add(x, y),
+    "Sub": lambda node, x, y: np.subtract(x, y),
+    "Mul": lambda node, x, y: np.multiply(x, y),
+    "Neg": lambda node, x: np.negative(x),
+    "FloorDiv": lambda node, x, y: np.floor_divide(x, y),
+    "FloorMod": lambda node, x, y: np.mod(x, y),
+    "Maximum": lambda node, x, y: np.maximum(x, y),
+    "Minimum": lambda node, x, y: np.minimum(x, y),
+    "Prod": lambda node, x, axes: np.prod(x, _axes(axes), keepdims=node.attr("keep_dims") or False),
+    "ExpandDims": lambda node, x, axis: np.expand_dims(x, int(axis)),
+    "Squeeze": lambda node, x: np.squeeze(x, tuple(node.attr("squeeze_dims") or ()) or None),
+    "Reshape": lambda node, x, shape: np.reshape(x, [int(n) for n in shape]),
+    "GatherV2": lambda node, x, at, axis: np.take(x, at, int(axis)),
+    "Cast": lambda node, x: x if x.dtype == object else x.astype(_wide(node, "DstT")),
+    "StridedSlice": lambda node, x, *ends: strided_slice(node, x, *ends),
+    "Range": lambda node, start, stop, step: np.arange(start, stop, step, dtype=start.dtype),
+    "Equal": lambda node, x, y: np.equal(x, y),
+    "Less": lambda node, x, y: np.less(x, y),
+    "Greater": lambda node, x, y: np.greater(x, y),
+    "LogicalAnd": lambda node, x, y: np.logical_and(x, y),
+}
+
+
+def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
+    """The outputs of a node whose inputs are known, None if the program has to compute them."""
+    if not all(map(is_known, inputs)) or not _pure(node):
+        return None
+    symbolic = [x for x in inputs if x.dtype == object and not _strings(x)]
+    quick = NUMPY.get(node.op)
+    few = all(x.dtype.kind in "iub" and x.size <= SMALL for x in inputs)
+    if quick is not None and (symbolic or few):
+        return (np.asarray(quick(node, *inputs)),)
+    if symbolic:
+        raise Unsupported(
+            f"{node.op} of symbolic sizes",
+            why="its result cannot be told before the sizes are known",
+            do="give this dimension a fixed size",
+        )
+    found = _kernel(node, inputs)
+    return None if sum(x.size for x in found if is_known(x)) > LARGE else found
+
+
+def _pure(node: Any) -> bool:
+    return not stateful(node.op) and not node.op.startswith("Stateless") and bool(node.inputs)
+
+
+def _kernel(node: Any, inputs: Sequence[Any]) -> tuple:
+    """TensorFlow's own result."""
+    given: list[Any] = []
+    rest = iter(inputs)
+    groups = node.groups()
+    for size in groups:
+        these = [tf.constant(next(rest)) for _ in range(1 if size is None else size)]
+        given.append(these[0] if size is None else these)
+    for param in read(node.op).params[len(groups) :]:
+        if param.name in node.proto.attr:
+            given += [param.name, _attr(node, param)]
+    with tf.init_scope(), tf.device("CPU"):
+        out = execute(eager_context(), node.op, None, *given)
+    flat = tf.nest.flatten(out)
+    return tuple(np.asarray(x.numpy(), object if x.dtype == tf.string else None) for x in flat)
+
+
+def _attr(node: Any, param: Any) -> Any:
+    """An attribute as TensorFlow takes it: dtypes as wide as the node has them."""
+    attr = node.proto.attr[param.name]
+    if param.kind == "dtype":
+        return attr.type
+    if attr.list.type:
+        return list(attr.list.type)
+    return node.attr(param.name)
+
+
+def _strings(value: np.ndarray) -> bool:
+    return all(isinstance(x, (bytes, str)) for x in value.flat)
+
+
+def _wide(node: Any, name: str) -> np.dtype:
+    return dtypes.to_numpy(node.proto.attr[name].type)
+
+
+def _axes(axes: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(a) for a in np.ravel(axes))
+
+
+def strided_slice(node: Any, x: Any, begin, end, strides) -> Any:
+    """``x[...]`` as numpy would write it."""
+    return x[slices(node, begin, end, strides)]
+
+
+def slices(node: Any, begin, end, strides) -> tuple:
+    """The index that a StridedSlice stands for."""
+    masks = {
+        name: node.attr(f"{name}_mask") or 0
+        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
+    index: list[Any] = []
+    for i in range(len(begin)):
+        on = lambda name, bit=1 << i: bool(masks[name] & bit)
+        if on("ellipsis"):
+            index.append(Ellipsis)
+        elif on("new_axis"):
+            index.append(None)
+        elif on("shrink_axis"):
+            index.append(int(begin[i]))
+        else:
+            first = None if on("begin") else int(begin[i])
+            last = None if on("end") else int(end[i])
+            index.append(slice(first, last, int(strides[i])))
+    return tuple(index)

@@ -1,0 +1,172 @@
+"""A TensorFlow function as the source of a Model."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tensorflow as tf
+
+from tojax import trees
+from tojax.dtypes import fitting
+from tojax.errors import Unsupported, WrongArguments
+from tojax.model import Model
+from tojax.program import Kept
+from tojax.tensorflow import savedmodel
+from tojax.tensorflow.engine import functions
+from tojax.tensorflow.engine.evaluate import Run
+from tojax.tensorflow.engine.functions import Function
+from tojax.tensorflow.state.variables import Handle
+
+
+@dataclass(frozen=True, eq=False)
+class TensorFlowSource:
+    """Calls a TensorFlow function with JAX arrays for variables; hashable by function and mode."""
+
+    function: Function
+    training: bool = False
+    kept: Kept = field(default_factory=Kept, repr=False)
+    framework = "tensorflow"
+
+    def __eq__(self, other):
+        same = isinstance(other, TensorFlowSource) and self.function is other.function
+        return same and self.training == other.training
+
+    def __hash__(self):
+        return hash((id(self.function), self.training))
+
+    @property
+    def name(self) -> str:
+        """The class of a model, or the name of a function."""
+        return self.function.name
+
+    @property
+    def module(self) -> Any:
+        """What was converted."""
+        return self.function.owner
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """How the function is called."""
+        return self.function.signature
+
+    @property
+    def positional(self) -> list[str]:
+        """Names of the arguments that may be given by position."""
+        kinds = self.signature.parameters.items()
+        return [n for n, p in kinds if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+    def in_mode(self, training: bool) -> TensorFlowSource:
+        """The same function with ``training`` set.
+
+        Raises:
+          Unsupported: it does not take ``training``.
+        """
+        if training and not self.function.moded:
+            raise Unsupported(
+                f"{self.name} has no training mode",
+                why="the function does not take an argument `training`",
+                do="convert a Keras model, or a function that takes it",
+            )
+        return replace(self, training=training)
+
+    def as_array(self, leaf: Any) -> Any:
+        """An input leaf as JAX takes it."""
+        if isinstance(leaf, (tf.Tensor, tf.Variable)):
+            leaf = leaf.numpy()
+        return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
+
+    def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
+        """Evaluates the graph; returns its outputs and the variables that it assigned."""
+        self._check(params, state)
+        args, kwargs = jax.tree.map(self.as_array, (args, kwargs))
+        if self.function.moded:
+            kwargs = {"training": self.training, **kwargs}
+        concrete = self.function.concrete(args, kwargs)
+        inputs = concrete.arrange(args, kwargs)
+        variables = {Handle(k): jnp.asarray(v) for k, v in {**params, **state}.items()}
+        run = Run(concrete.library, variables, rng)
+        flat = run.graph(concrete.graph, [*inputs, *concrete.captured])
+        written = {h.name: run.variables[h] for h in run.written}
+        return concrete.pack([jnp.asarray(x) for x in flat]), trees.Written(written, set(written))
+
+    def _check(self, params, state) -> None:
+        known = self.function.variables
+        given = {*params, *state}
+        if wrong := sorted(given ^ set(known)):
+            what = "unknown" if wrong[0] in given else "missing"
+            raise WrongArguments(
+                f"{what} variable {wrong[0]!r}",
+                why=f"{self.name} has {len(known)} variables",
+                do="pass params and state with the names of model.params and model.state",
+            )
+
+    def write_back(self, params, state) -> Any:
+        """Assigns params and state to TensorFlow's own variables; returns what was converted."""
+        self._check(params, state)
+        for name, array in {**params, **state}.items():
+            self.function.variables[name].assign(np.asarray(array))
+        return self.module
+
+
+def from_tensorflow(source: Any, *args: Any, signature: str | None = None, **kwargs: Any) -> Model:
+    """A TensorFlow function or model as a pure JAX function plus a params pytree.
+
+    Args:
+      source: a Keras model or layer, a ``tf.function``, a Python function of tensors, a
+        ``tf.Module`` with ``__call__``, a restored SavedModel, or the folder or file of one
+        (SavedModel, ``.keras``).
+      *args, **kwargs: example arguments, arrays or ``tf.TensorSpec``; needed where the variables
+        that a function uses are not known before it is traced.
+      signature: which signature of a SavedModel.
+
+    Returns:
+      A Model: ``params`` holds the trainable variables, ``state`` the others, under their own
+      names.
+
+    Raises:
+      Unsupported: ``source`` is nothing of that.
+      BadCheckpoint: a folder or file that cannot be read.
+      WrongArguments: there is no such signature.
+
+    Example:
+      >>> import numpy as np, tensorflow as tf
+      >>> w = tf.Variable([2.0, 3.0], name="w")
+      >>> model = tojax.from_tensorflow(lambda x: w * x, np.ones(2, np.float32))
+      >>> model.params["w"].tolist(), model(np.ones(2, np.float32)).tolist()
+      ([2.0, 3.0], [2.0, 3.0])
+    """
+    if isinstance(source, (str, os.PathLike)):
+        source = savedmodel.load(source)
+    function = function_of(source, signature)
+    function.remember(args, kwargs)
+    if args or kwargs:
+        found = function.find(*function.specs(args, kwargs)[0])
+        function.own(found.variables, functions.plain_name)
+    params: dict[str, jax.Array] = {}
+    state: dict[str, jax.Array] = {}
+    for name, variable in function.variables.items():
+        (params if variable.trainable else state)[name] = jnp.asarray(fitting(variable.numpy()))
+    return Model(params, state, TensorFlowSource(function))
+
+
+def function_of(source: Any, signature: str | None) -> Function:
+    """What of a source is to be traced."""
+    if hasattr(source, "signatures"):
+        source = savedmodel.choose(source, signature)
+    if hasattr(source, "structured_input_signature"):
+        return functions.of_concrete(source)
+    if hasattr(source, "trainable_variables") and hasattr(source, "call"):
+        return functions.of_keras(source)
+    if callable(source) and not isinstance(source, type):
+        return functions.of_callable(source)
+    raise Unsupported(
+        f"from_tensorflow takes a model, a function or a folder, not {source!r}",
+        why="it cannot be called",
+        do="pass a Keras model, a tf.function or the folder of a SavedModel",
+    )

@@ -1,0 +1,1 @@
+"""What a graph keeps between calls: variables and tables."""

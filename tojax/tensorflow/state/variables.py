@@ -1,0 +1,85 @@
+"""Resource variables: a handle stands for a variable, the run holds its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tojax.errors import Unsupported
+from tojax.tensorflow.core import dtypes
+from tojax.tensorflow.core.running import handles
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A variable by the name that the params or the state have for it."""
+
+    name: str
+
+
+@handles("VarHandleOp")
+def var_handle(run, node, inputs):
+    return (Handle(node.attr("shared_name") or node.name),)
+
+
+@handles("ReadVariableOp")
+def read(run, node, inputs):
+    return (value_of(run, inputs[0]),)
+
+
+def value_of(run: Any, handle: Handle) -> Any:
+    """The value of a variable now."""
+    if run.variables.get(handle) is None:
+        raise Unsupported(
+            f"the variable {handle.name!r} is read before it has a value",
+            why="nothing assigned one, and the model holds none",
+            do="initialise the variable before converting",
+        )
+    return run.variables[handle]
+
+
+def store(run: Any, handle: Handle, value: Any) -> tuple:
+    """Gives a variable a new value."""
+    run.variables[handle] = value
+    run.written.add(handle)
+    return ()
+
+
+@handles("AssignVariableOp")
+def assign(run, node, inputs):
+    handle, value = inputs
+    return store(run, handle, jnp.asarray(value))
+
+
+@handles("AssignAddVariableOp")
+def assign_add(run, node, inputs):
+    return store(run, inputs[0], value_of(run, inputs[0]) + inputs[1])
+
+
+@handles("AssignSubVariableOp")
+def assign_sub(run, node, inputs):
+    return store(run, inputs[0], value_of(run, inputs[0]) - inputs[1])
+
+
+@handles("VarIsInitializedOp")
+def initialized(run, node, inputs):
+    return (np.asarray(run.variables.get(inputs[0]) is not None),)
+
+
+@handles("VariableShape")
+def shape(run, node, inputs):
+    dtype = (
+        dtypes.to_numpy(node.proto.attr["out_type"].type)
+        if "out_type" in node.proto.attr
+        else np.int32
+    )
+    return (np.asarray(value_of(run, inputs[0]).shape, dtype),)
+
+
+@handles("DestroyResourceOp")
+def destroy(run, node, inputs):
+    run.variables.pop(inputs[0], None)
+    return ()
