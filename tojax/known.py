@@ -72,11 +72,11 @@ def modes(function: Callable) -> list[str]:
     (they come as numpy's if they are) or nothing.
 
     Example:
-      >>> def reshape(x, shape: "Static"): ...
+      >>> def reshape(x, shape: Static): ...
       >>> modes(reshape)
       ['', 'Static']
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
     found = getattr(function, "__annotations__", {})
     said = [found.get(name, "") for name in code.co_varnames[: code.co_argcount]] if code else []
-    return [str(x) if x in (Static, Known) else "" for x in said]
+    return [x if x in (Static, Known) else "" for x in (str(x).strip("'\"") for x in said)]

@@ -29,7 +29,9 @@ def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64
         assert_close(ours, theirs, reduction=depth)
     if vmap:
         several = [jnp.stack([x, x // 2 if x.dtype.kind in "iu" else x]) for x in args]
-        assert_close(jax.jit(jax.vmap(call))(*several), jax.vmap(function)(*several), reduction=depth)
+        assert_close(
+            jax.jit(jax.vmap(call))(*several), jax.vmap(function)(*several), reduction=depth
+        )
     return model
 
 

@@ -11,7 +11,7 @@ from jax.interpreters.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from tojax.errors import BadCheckpoint
-from tojax.stablehlo.core.types import Type, type_of
+from tojax.stablehlo.core.types import type_of
 
 PLAIN = (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr, ir.StringAttr, ir.FlatSymbolRefAttr)
 WORDS = (
@@ -39,15 +39,15 @@ def value_of(attribute: Any) -> Any:
     if isinstance(attribute, ir.ArrayAttr):
         return [value_of(x) for x in attribute]
     if isinstance(attribute, ir.DictAttr):
-        return {x.name: value_of(x.attr) for x in attribute}
+        return {attribute[i].name: value_of(attribute[i].attr) for i in range(len(attribute))}
     if isinstance(attribute, ir.UnitAttr):
         return True
     for kind in WORDS:
         if kind.isinstance(attribute):
             return kind(attribute).value
-    for kind in RECORDS:
-        if kind.isinstance(attribute):
-            return _record(kind(attribute))
+    for record in RECORDS:
+        if record.isinstance(attribute):
+            return _record(record(attribute))
     return str(attribute)
 
 
@@ -66,7 +66,7 @@ def constant(op: Any) -> np.ndarray:
     return dense(None, attribute, type_of(op.results[0].type))
 
 
-def dense(text: str | None, attribute: Any, kind: Type | None = None) -> np.ndarray:
+def dense(text: str | None, attribute: Any, kind: Any = None) -> np.ndarray:
     """A ``dense<...>`` as a numpy array."""
     kind = kind or type_of(attribute.type)
     try:
@@ -75,7 +75,7 @@ def dense(text: str | None, attribute: Any, kind: Type | None = None) -> np.ndar
         return _parsed(text or str(attribute), kind)
 
 
-def _parsed(text: str, kind: Type) -> np.ndarray:
+def _parsed(text: str, kind: Any) -> np.ndarray:
     """From the text: one number for all, a list, or the bytes in hexadecimal digits."""
     found = re.search(r'dense<("0x[0-9A-Fa-f]*"|[^>]*)>', text)
     if found is None:
