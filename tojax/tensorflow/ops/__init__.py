@@ -2,11 +2,18 @@
 
 from tojax.tensorflow.ops import (  # noqa: F401
     array,
+    bessel,
+    bitwise,
+    compare,
+    complex,
     conv,
+    cumulative,
+    elementwise_grad,
     graph,
     math,
     matmul,
     nn,
     pool,
     reduce,
+    special,
 )
