@@ -1,12 +1,14 @@
 """The lowerings: importing this folder fills the table."""
 
 from tojax.tensorflow.ops import (  # noqa: F401
+    activation,
     array,
+    bias,
     conv,
+    dilation,
     graph,
     math,
     matmul,
-    nn,
     pool,
     reduce,
 )
