@@ -41,9 +41,10 @@ class Node:
 
     def groups(self) -> list[int | None]:
         """How many inputs each input argument of the operator stands for; None for a single one."""
-        if "groups" not in self.kept:
-            self.kept["groups"] = sizes(self.op, self.proto.attr, outputs=False)
-        return self.kept["groups"]
+        key = "groups of inputs"  # no attribute's name
+        if key not in self.kept:
+            self.kept[key] = sizes(self.op, self.proto.attr, outputs=False)
+        return self.kept[key]
 
 
 Extra = Callable[[Node], list[Edge]]
