@@ -26,7 +26,7 @@ RANDOM = {
     "ParameterizedTruncatedNormal", "RandomShuffle", "RandomGamma", "RandomPoisson",
     "RandomPoissonV2", "Multinomial",
 }  # fmt: skip
-Static, Known = "Static", "Known"  # annotations of a lowering's parameters
+Static, Known, Entries = "Static", "Known", "Entries"  # annotations of parameters
 
 
 @lru_cache(None)
@@ -72,8 +72,8 @@ def lowers(*ops: str) -> Callable[[Callable], Callable]:
     ``tf.raw_ops``), without attributes that the inputs tell (``T``, ``N``) and those that only
     TensorFlow's kernels read. An operator that draws random numbers gets ``rng``, a key, first.
     A parameter annotated ``Static`` comes as a numpy array, and values that are traced are an
-    error; one annotated ``Known`` comes as a numpy array where its values are known. Several
-    outputs are a tuple.
+    error; one annotated ``Known`` comes as a numpy array where its values are known, a vector
+    annotated ``Entries`` as a sequence of which some may be known. Several outputs are a tuple.
 
     Args:
       *ops: names such as ``"AddV2"``.
@@ -93,11 +93,11 @@ def lowers(*ops: str) -> Callable[[Callable], Callable]:
 
 
 def modes(function: Callable) -> list[str]:
-    """What the annotation of each parameter says: "Static", "Known" or nothing."""
+    """What the annotation of each parameter says: "Static", "Known", "Entries" or nothing."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     found = getattr(function, "__annotations__", {})
     said = [found.get(name, "") for name in code.co_varnames[: code.co_argcount]] if code else []
-    return [str(x) if x in (Static, Known) else "" for x in said]
+    return [str(x) if x in (Static, Known, Entries) else "" for x in said]
 
 
 @lru_cache(None)
