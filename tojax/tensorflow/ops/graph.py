@@ -15,8 +15,3 @@ def const(run, node, inputs):
 @handles("NoOp", "ControlTrigger", "Assert")
 def nothing(run, node, inputs):
     return ()
-
-
-@handles("Identity", "Snapshot", "EnsureShape", "PlaceholderWithDefault")
-def identity(run, node, inputs):
-    return tuple(inputs[:1])
