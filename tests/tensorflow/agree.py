@@ -26,8 +26,7 @@ def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64
     got = jax.tree.leaves(model(*args))
     _close(got, want, depth, "value")
     _close(jax.tree.leaves(model.apply(model.params, *args)), want, depth, "value outside jit")
-    smooth = lambda arrays: any(jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays)
-    if grad and smooth(args) and smooth(want):
+    if grad and any(map(_smooth, args)) and any(map(_smooth, want)):
         _gradients(function, model, args, want, depth)
     if vmap:
         _mapped(model, args, depth)
@@ -36,9 +35,9 @@ def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64
 
 def _gradients(function, model, args, want, depth) -> None:
     rng = np.random.default_rng(0)
-    floats = [i for i, x in enumerate(args) if x.dtype.kind in "fc"]
+    floats = [i for i, x in enumerate(args) if _smooth(x)]
     weights = [rng.standard_normal(x.shape).astype(x.dtype) for x in want]
-    smooth = [i for i, x in enumerate(want) if x.dtype.kind in "fc"]
+    smooth = [i for i, x in enumerate(want) if _smooth(x)]
     inputs = [tf.constant(x) for x in args]
     with tf.GradientTape() as tape:
         tape.watch([inputs[i] for i in floats])
@@ -62,12 +61,16 @@ def _gradients(function, model, args, want, depth) -> None:
 
 def _mapped(model, args, depth) -> None:
     """Three copies that differ: floats are scaled a little, others stay."""
-    factor = lambda x, k: np.asarray(1 + k / 8 if x.dtype.kind in "fc" else 1, x.dtype)
+    factor = lambda x, k: np.asarray(1 + k / 8 if _smooth(x) else 1, x.dtype)
     scaled = [np.stack([x * factor(x, k) for k in range(3)]) for x in args]
     call = lambda *xs: jax.tree.leaves(model.apply(model.params, *xs))
     got = jax.jit(jax.vmap(call))(*scaled)
     each = [call(*(x[k] for x in scaled)) for k in range(3)]
     _close(got, [np.stack(x) for x in zip(*each)], depth, "vmap")
+
+
+def _smooth(x) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)  # bfloat16 too
 
 
 def _leaves(out) -> list[np.ndarray]:

@@ -8,6 +8,7 @@ from tojax.tensorflow.control_flow import calls as _calls  # noqa: F401
 from tojax.tensorflow.control_flow import tensor_list as _tensor_list  # noqa: F401
 from tojax.tensorflow.core.schema import lowers
 from tojax.tensorflow.source import from_tensorflow
+from tojax.tensorflow.state import parts as _parts  # noqa: F401
 from tojax.tensorflow.state import variables as _variables  # noqa: F401
 
 __all__ = ["from_tensorflow", "lowers"]

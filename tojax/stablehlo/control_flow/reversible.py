@@ -184,7 +184,7 @@ def _transpose(cotangents, *both, count, **params):
     sent = [
         jnp.zeros_like(x) if type(ct) is ad.Zero else ct for ct, x in zip(cotangents, results)
     ]
-    return [None] * count + _pulled(loop, operands, sent)
+    return [*[None] * count, *_pulled(loop, operands, sent)]
 
 
 def _pushed_jvp(primals, tangents, **params):
