@@ -59,7 +59,9 @@ def seeded(seed) -> tuple[Any, Any]:
         return Words(mixed[None, :2]), Words(jnp.concatenate([zero, mixed[None, 2:]]))
     with jax.ensure_compile_time_eval():
         mixed = np.asarray(_block(SCRAMBLING_KEY, counter, (np.zeros((), U32),) * 2))
-    return mixed[:2].view(np.uint64), np.concatenate([[0, 0], mixed[2:]]).astype(U32).view(np.uint64)
+    return mixed[:2].view(np.uint64), np.concatenate([[0, 0], mixed[2:]]).astype(U32).view(
+        np.uint64
+    )
 
 
 def words(stream: Stream, count: int) -> jax.Array:
