@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from tojax.tensorflow.core.schema import Static, lowers, table
+from tojax.tensorflow.core.schema import Static, table
 
 
 def inner(function, rank):
@@ -15,7 +15,7 @@ def inner(function, rank):
 def real(function, rank):
     """One that cuts or pads the axes to ``fft_length``."""
 
-    def lowering(input, fft_length: Static, /, _dtype):
+    def lowering(input, fft_length: Static, dtype, /):
         return function(input, [int(n) for n in fft_length], axes=range(-rank, 0))
 
     return lowering
@@ -37,20 +37,17 @@ for rank, suffix in enumerate(("", "2D", "3D"), 1):
 def named(function):
     """One of the axes that are named."""
 
-    def lowering(input, fft_length: Static, axes: Static):
+    def lowering(input, fft_length: Static, axes: Static, dtype=None, /):
         return function(input, [int(n) for n in fft_length], axes=[int(a) for a in axes])
 
     return lowering
 
 
-table.update({"FFTND": named(jnp.fft.fftn), "IFFTND": named(jnp.fft.ifftn)})
-
-
-@lowers("RFFTND")
-def rfftnd(input, fft_length: Static, axes: Static, Tcomplex):
-    return named(jnp.fft.rfftn)(input, fft_length, axes)
-
-
-@lowers("IRFFTND")
-def irfftnd(input, fft_length: Static, axes: Static, Treal):
-    return named(jnp.fft.irfftn)(input, fft_length, axes)
+table.update(
+    {
+        "FFTND": named(jnp.fft.fftn),
+        "IFFTND": named(jnp.fft.ifftn),
+        "IRFFTND": named(jnp.fft.irfftn),
+        "RFFTND": named(jnp.fft.rfftn),
+    }
+)
