@@ -1,15 +1,173 @@
-"""Pooling."""
+"""Pooling: ``reduce_window`` in TensorFlow's layout."""
 
 from __future__ import annotations
 
+import math
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.tensorflow.core.schema import lowers
+from tojax.tensorflow.core.known import shape as sizes
+from tojax.tensorflow.core.schema import Static, lowers
+from tojax.tensorflow.ops.conv import NO_PADS, spatial
+
+
+def lowest(dtype):
+    """What every maximum starts from."""
+    inexact = jnp.issubdtype(dtype, jnp.inexact)
+    return np.array(-np.inf if inexact else jnp.iinfo(dtype).min, dtype)
+
+
+def numbers(values) -> tuple[int, ...]:
+    return tuple(int(x) for x in values)
+
+
+def max_windows(ksize, strides, padding, explicit, layout):
+    """``input -> output``; of equal elements the first has the gradient.
+
+    TensorFlow's kernel for three dimensions on CPUs gives each of them the whole gradient.
+    """
+    spatial(layout)
+    if padding == "EXPLICIT":
+        padding = list(zip(explicit[::2], explicit[1::2]))
+
+    def run(input):
+        window = numbers(ksize), numbers(strides), padding
+        return lax.reduce_window(input, lowest(input.dtype), lax.max, *window)
+
+    return run
+
+
+def counted(shape, ksize, strides, pads, out):
+    """How many elements each window has, one number if all have as many: padding is left out."""
+    counts = []
+    for n, k, s, (low, _), m in zip(shape, ksize, strides, pads, out):
+        start = np.arange(m) * s - low
+        counts.append(np.minimum(start + k, n) - np.maximum(start, 0))
+    whole = math.prod(np.ix_(*counts)).astype(np.float32)
+    return whole.flat[0] if (whole == whole.flat[:1]).all() else whole
+
+
+def mean_windows(ksize, strides, padding, layout):
+    spatial(layout)
+
+    def run(value):
+        wide = value.astype(jnp.promote_types(value.dtype, np.float32))
+        pads = lax.padtype_to_pads(value.shape, ksize, strides, padding)
+        total = lax.reduce_window(wide, np.array(0, wide.dtype), lax.add, ksize, strides, pads)
+        count = counted(value.shape, ksize, strides, pads, total.shape)
+        return (total / count).astype(value.dtype)
+
+    return run
+
+
+def back(run, input, grad):
+    """The gradient of the input."""
+    return jax.vjp(run, input)[1](grad)[0]
 
 
 @lowers("MaxPool")
 def max_pool(input, ksize, strides, padding, explicit_paddings, data_format):
-    lowest = -np.inf if jnp.issubdtype(input.dtype, jnp.floating) else jnp.iinfo(input.dtype).min
-    return lax.reduce_window(input, np.array(lowest, input.dtype), lax.max, ksize, strides, padding)
+    return max_windows(ksize, strides, padding, explicit_paddings, data_format)(input)
+
+
+@lowers("MaxPoolV2")
+def max_pool_v2(input, ksize: Static, strides: Static, padding, data_format):
+    return max_windows(ksize, strides, padding, NO_PADS, data_format)(input)
+
+
+@lowers("MaxPool3D")
+def max_pool_3d(input, ksize, strides, padding, data_format):
+    return max_windows(ksize, strides, padding, NO_PADS, data_format)(input)
+
+
+@lowers("MaxPoolGrad")
+def max_pool_grad(
+    orig_input, orig_output, grad, ksize, strides, padding, explicit_paddings, data_format
+):
+    run = max_windows(ksize, strides, padding, explicit_paddings, data_format)
+    return back(run, orig_input, grad)
+
+
+@lowers("MaxPoolGradV2")
+def max_pool_grad_v2(
+    orig_input, orig_output, grad, ksize: Static, strides: Static, padding, data_format
+):
+    return back(max_windows(ksize, strides, padding, NO_PADS, data_format), orig_input, grad)
+
+
+@lowers("MaxPool3DGrad")
+def max_pool_3d_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format):
+    return back(max_windows(ksize, strides, padding, NO_PADS, data_format), orig_input, grad)
+
+
+@lowers("MaxPoolGradGrad", "MaxPool3DGradGrad")
+def max_pool_grad_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format):
+    """The elements of ``grad`` where the input has its maxima."""
+    run = max_windows(ksize, strides, padding, NO_PADS, data_format)
+    return jax.jvp(run, (orig_input,), (grad,))[1]
+
+
+@lowers("MaxPoolGradGradV2")
+def max_pool_grad_grad_v2(
+    orig_input, orig_output, grad, ksize: Static, strides: Static, padding, data_format
+):
+    return max_pool_grad_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format)
+
+
+@lowers("AvgPool")
+def avg_pool(value, ksize, strides, padding, data_format):
+    return mean_windows(ksize, strides, padding, data_format)(value)
+
+
+@lowers("AvgPool3D")
+def avg_pool_3d(input, ksize, strides, padding, data_format):
+    return mean_windows(ksize, strides, padding, data_format)(input)
+
+
+@lowers("AvgPoolGrad", "AvgPool3DGrad")
+def avg_pool_grad(orig_input_shape: Static, grad, ksize, strides, padding, data_format):
+    like = jax.ShapeDtypeStruct(sizes(orig_input_shape), grad.dtype)
+    run = mean_windows(ksize, strides, padding, data_format)
+    return jax.linear_transpose(run, like)(grad)[0]
+
+
+def max_places(x, *window):
+    """Each window's maximum as an index into the flat (height, width, channels); the first of
+    equal ones.
+    """
+    places = lax.iota(jnp.int32, math.prod(x.shape[1:])).reshape(1, *x.shape[1:])
+
+    def larger(a, b):
+        (u, i), (v, j) = a, b
+        second = (v > u) | ((v == u) & (j < i))
+        return lax.select(second, v, u), lax.select(second, j, i)
+
+    pair = lax.stop_gradient(x), jnp.broadcast_to(places, x.shape)
+    start = lowest(x.dtype), np.int32(np.iinfo(np.int32).max)
+    return lax.reduce_window(pair, start, larger, *window)[1]
+
+
+def with_batch(places, shape):
+    """The places in the flat array, the batch included."""
+    start = lax.iota(places.dtype, shape[0]) * math.prod(shape[1:])
+    return places + start[:, None, None, None]
+
+
+@lowers("MaxPoolWithArgmax")
+def max_pool_with_argmax(input, ksize, strides, Targmax, padding, include_batch_in_index):
+    places = max_places(input, ksize, strides, padding).astype(Targmax)
+    places = with_batch(places, input.shape) if include_batch_in_index else places
+    return max_windows(ksize, strides, padding, NO_PADS, "NHWC")(input), places
+
+
+@lowers("MaxPoolGradWithArgmax")
+def max_pool_grad_with_argmax(
+    input, grad, argmax, ksize, strides, padding, include_batch_in_index
+):
+    """Every element of ``grad`` where its maximum came from."""
+    argmax = argmax if include_batch_in_index else with_batch(argmax, input.shape)
+    flat = jnp.zeros(input.size, grad.dtype).at[argmax.ravel()].add(grad.ravel())
+    return flat.reshape(input.shape)

@@ -1,0 +1,137 @@
+"""Normalization: by the statistics of a batch or of a population, and by neighbours."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tojax.tensorflow.core.schema import lowers, table
+
+
+def moments(x, axes):
+    """Mean and variance, their axes kept."""
+    mean = jnp.mean(x, axes, keepdims=True)
+    return mean, jnp.mean(jnp.square(x - mean), axes, keepdims=True)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def standardized(x, epsilon, axes):
+    """(x with mean 0 and variance 1, mean, variance)."""
+    mean, variance = moments(x, axes)
+    return (x - mean) * lax.rsqrt(variance + epsilon), mean, variance
+
+
+@standardized.defjvp
+def _standardized_jvp(epsilon, axes, primals, tangents):
+    """Two sums in either direction; differentiating the steps makes it twice as many."""
+    (x,), (dx,) = primals, tangents
+    out, mean, variance = standardized(x, epsilon, axes)
+    d_mean = jnp.mean(dx, axes, keepdims=True)
+    along = jnp.mean(out * dx, axes, keepdims=True)
+    scale = lax.rsqrt(variance + epsilon)
+    d_variance = 2 * along / scale
+    return (out, mean, variance), (scale * (dx - d_mean - out * along), d_mean, d_variance)
+
+
+def others(x, data_format) -> tuple[int, ...]:
+    """All dimensions but the channels."""
+    return tuple(i for i in range(x.ndim) if i != data_format.index("C"))
+
+
+def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_training, rest):
+    """TensorFlow's outputs; ``rest`` is how many reserve spaces come after the two of version 1.
+
+    The gradient is that of the first output alone. Statistics are the sums of float32 at least.
+    """
+    axes = others(x, data_format)
+    wide = x.astype(scale.dtype)
+    along = lambda v: lax.expand_dims(v, axes)
+    if is_training:
+        y, *found = standardized(wide, epsilon, axes)
+        saved = [lax.stop_gradient(v.reshape(scale.shape)) for v in found]
+        count = x.size // max(x.shape[data_format.index("C")], 1)
+        now = saved[0], saved[1] * (count / max(count - 1, 1))
+        old = mean, variance
+        out = now if factor == 1 else [(1 - factor) * o + factor * n for o, n in zip(old, now)]
+    else:
+        saved = out = [lax.stop_gradient(v) for v in (mean, variance)]
+        y = (wide - along(saved[0])) * lax.rsqrt(along(saved[1]) + epsilon)
+    y = (y * along(scale) + along(offset)).astype(x.dtype)
+    return y, *out, *saved, *[jnp.zeros((), scale.dtype)] * rest
+
+
+@lowers("FusedBatchNorm", "FusedBatchNormV2")
+def fused_batch_norm(
+    x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
+):
+    how = epsilon, exponential_avg_factor, data_format, is_training
+    return fused(x, scale, offset, mean, variance, *how, rest=0)
+
+
+@lowers("FusedBatchNormV3")
+def fused_batch_norm_v3(
+    x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
+):
+    how = epsilon, exponential_avg_factor, data_format, is_training
+    return fused(x, scale, offset, mean, variance, *how, rest=1)
+
+
+@lowers("FusedBatchNormGrad", "FusedBatchNormGradV2")
+def fused_batch_norm_grad(
+    y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training
+):
+    """In training the statistics are those of ``x``, so that second derivatives see them."""
+
+    def run(x, scale, offset):
+        how = epsilon, 1.0, data_format, is_training
+        return fused(x, scale, offset, reserve_space_1, reserve_space_2, *how, rest=0)[0]
+
+    grads = jax.vjp(run, x, scale, jnp.zeros_like(scale))[1](y_backprop)
+    return *grads, *[jnp.zeros(0, scale.dtype)] * 2
+
+
+@lowers("FusedBatchNormGradV3")
+def fused_batch_norm_grad_v3(
+    y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3, epsilon, data_format,
+    is_training,
+):  # fmt: skip
+    reserved = reserve_space_1, reserve_space_2
+    return fused_batch_norm_grad(
+        y_backprop, x, scale, *reserved, epsilon, data_format, is_training
+    )
+
+
+@lowers("BatchNormWithGlobalNormalization")
+def batch_norm(t, m, v, beta, gamma, variance_epsilon, scale_after_normalization):
+    scale = lax.rsqrt(v + np.asarray(variance_epsilon, v.dtype))
+    return (t - m) * (scale * gamma if scale_after_normalization else scale) + beta
+
+
+@lowers("BatchNormWithGlobalNormalizationGrad")
+def batch_norm_grad(t, m, v, gamma, backprop, variance_epsilon, scale_after_normalization):
+    run = lambda *xs: batch_norm(*xs, variance_epsilon, scale_after_normalization)
+    return jax.vjp(run, t, m, v, jnp.zeros_like(m), gamma)[1](backprop)
+
+
+@lowers("LRN")
+def local_response(input, depth_radius, bias, alpha, beta):
+    """Divided by a power of the sum of the squares of neighbouring channels."""
+    wide = input.astype(jnp.promote_types(input.dtype, np.float32))
+    window = [1] * (input.ndim - 1) + [2 * depth_radius + 1]
+    around = lax.reduce_window(
+        lax.square(wide), np.array(0, wide.dtype), lax.add, window, [1] * input.ndim, "SAME"
+    )
+    return (wide * (bias + alpha * around) ** -beta).astype(input.dtype)
+
+
+@lowers("LRNGrad")
+def local_response_grad(input_grads, input_image, output_image, depth_radius, bias, alpha, beta):
+    run = lambda x: local_response(x, depth_radius, bias, alpha, beta)
+    return jax.vjp(run, input_image)[1](input_grads)[0]
+
+
+table.update({"L2Loss": lambda t: jnp.sum(lax.square(t)) / 2})
