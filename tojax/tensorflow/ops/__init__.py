@@ -17,6 +17,7 @@ from tojax.tensorflow.ops import (  # noqa: F401
     elementwise_grad,
     fill,
     gather,
+    fft,
     graph,
     identity,
     loss,
@@ -26,6 +27,7 @@ from tojax.tensorflow.ops import (  # noqa: F401
     pad,
     patches,
     pool,
+    random,
     reduce,
     reverse,
     scatter,
@@ -37,4 +39,5 @@ from tojax.tensorflow.ops import (  # noqa: F401
     special,
     stitch,
     unique,
+    stateless,
 )
