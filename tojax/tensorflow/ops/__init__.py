@@ -7,8 +7,10 @@ from tojax.tensorflow.ops import (  # noqa: F401
     conv,
     dilation,
     graph,
+    loss,
     math,
     matmul,
+    norm,
     pool,
     reduce,
 )
