@@ -17,7 +17,8 @@ PACKAGE = "tojax"
 
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "dtypes", "trees", "private_names"),
+    ("errors", "dtypes"),
+    ("trees", "private_names", "known", "bessel"),
     ("table", "model", "calling", "program", "saved"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
@@ -44,8 +45,21 @@ TENSORFLOW_FLOORS: tuple[tuple[str, ...], ...] = (
     ("source",),
     ("compat", ""),
 )
-ROOMS = {"tojax.torch": TORCH_FLOORS, "tojax.tensorflow": TENSORFLOW_FLOORS}
-FRONTENDS = FLOORS[2]  # they do not know each other, but for:
+STABLEHLO_FLOORS: tuple[tuple[str, ...], ...] = (
+    ("core",),
+    ("ops",),
+    ("control_flow",),
+    ("custom_calls",),
+    ("engine",),
+    ("source",),
+    ("",),
+)
+ROOMS = {
+    "tojax.torch": TORCH_FLOORS,
+    "tojax.tensorflow": TENSORFLOW_FLOORS,
+    "tojax.stablehlo": STABLEHLO_FLOORS,
+}
+FRONTENDS = FLOORS[3]  # they do not know each other, but for:
 NEIGHBOURS = {("tensorflow", "stablehlo")}
 
 MAX_LINES, HARD_LINES, MAX_FUNCTION, MAX_LOWERING, MAX_WIDTH = 400, 600, 50, 20, 100

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tojax.hf.generation.public_cache import Cache
     from tojax.hf.load import from_pretrained
     from tojax.model import Model, load
+    from tojax.stablehlo import from_stablehlo
     from tojax.tensorflow import from_tensorflow
     from tojax.torch import from_torch, lowers
     from tojax.torch.torchax import extract_jax
@@ -28,6 +29,7 @@ _HOME = {
     "convert": "tojax.frontends",
     "extract_jax": "tojax.torch.torchax",
     "from_pretrained": "tojax.hf.load",
+    "from_stablehlo": "tojax.stablehlo",
     "from_tensorflow": "tojax.tensorflow",
     "from_torch": "tojax.torch",
     "generate": "tojax.hf.generation._generate",
@@ -41,6 +43,7 @@ __all__ = [
     "convert",
     "extract_jax",
     "from_pretrained",
+    "from_stablehlo",
     "from_tensorflow",
     "from_torch",
     "generate",

@@ -100,6 +100,10 @@ class StaticArgument(UserWarning):
     """An array argument decides shapes, so the program is compiled anew for each of its values."""
 
 
+class LostGradient(UserWarning):
+    """A SavedModel lacks a custom gradient, so that its operations are differentiated."""
+
+
 class TorchCallback(UserWarning):
     """An operator without a lowering runs in torch, because ``on_missing="callback"`` allows it."""
 

@@ -1,14 +1,209 @@
 """Elementwise arithmetic."""
 
+import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tojax
 from tests.tensorflow.agree import agree
 
-X = np.array([[-2.0, -0.5, 0.0], [0.25, 1.0, 3.0]], np.float32)
+R = tf.raw_ops
+X = np.array([[-2.0, -0.5, 0.0, -0.0], [0.25, 1.0, 3.0, 2.5]], np.float32)
+ODD = np.array([-np.inf, np.inf, np.nan, -1.0, 2.0], np.float32)
+POSITIVE = np.array([0.0, 0.1, 1.0, 2.5, np.inf], np.float32)
+INSIDE = np.array([-1.0, -0.5, 0.0, 0.75, 1.0], np.float32)
+ABOVE = np.array([1.0, 1.5, 20.0], np.float32)
+COMPLEX = np.array([1 + 2j, -0.5 + 0.25j, 2 - 1j], np.complex64)
+INTEGERS = np.array([-7, -3, 0, 4, 9], np.int32)
+EMPTY = np.zeros((0, 3), np.float32)
+ANY = [
+    "Abs",
+    "Asinh",
+    "Atan",
+    "Ceil",
+    "Cos",
+    "Cosh",
+    "Exp",
+    "Expm1",
+    "Floor",
+    "Neg",
+    "Rint",
+    "Round",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Square",
+    "Tan",
+    "Tanh",
+]
+HOLOMORPHIC = [
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "Cos",
+    "Cosh",
+    "Exp",
+    "Expm1",
+    "Inv",
+    "Log",
+    "Log1p",
+    "Neg",
+    "Reciprocal",
+    "Rsqrt",
+    "Sigmoid",
+    "Sin",
+    "Sinh",
+    "Sqrt",
+    "Square",
+    "Tan",
+    "Tanh",
+]
+SOME = [
+    *((name, POSITIVE) for name in ("Log", "Log1p", "Sqrt")),
+    *((name, POSITIVE[1:]) for name in ("Inv", "Reciprocal", "Rsqrt")),
+    *((name, INSIDE) for name in ("Acos", "Asin", "Atanh")),
+    ("Acosh", ABOVE),
+    *((name, ODD) for name in ("Abs", "Floor", "Round", "Sigmoid", "Tanh", "Exp")),
+    *((name, EMPTY) for name in ("Abs", "Exp")),
+    *((name, np.float32(0.5)) for name in ("Abs", "Exp")),
+    *((name, INTEGERS) for name in ("Abs", "Neg", "Sign", "Square")),
+]
 
 
-@pytest.mark.parametrize("function", [tf.sin, tf.exp, tf.tanh, tf.sigmoid, tf.square, tf.negative])
-def test_unary(function):
-    agree(function, X)
+@pytest.mark.parametrize("name", ANY)
+def test_of_any_number(name):
+    agree(lambda x: getattr(R, name)(x=x), X)
+
+
+@pytest.mark.parametrize(("name", "x"), SOME)
+def test_of_some_numbers(name, x):
+    agree(lambda x: getattr(R, name)(x=x), x, vmap=x.size > 0)
+
+
+@pytest.mark.parametrize("name", HOLOMORPHIC)
+def test_of_complex_numbers(name):
+    agree(lambda x: getattr(R, name)(x=x), COMPLEX)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", ["Exp", "Tanh", "Sigmoid", "Rsqrt"])
+def test_of_short_floats(name, dtype):
+    agree(lambda x: getattr(R, name)(x=x), np.array([0.3, 1.0, 2.0], dtype))
+
+
+ROW = np.array([2.0, -1.0, 0.0, 3.0], np.float32)
+PAIRS = {
+    "Add": (X, ROW), "AddV2": (X, np.float32(2)), "Sub": (ROW, X), "Mul": (X, ROW[None]),
+    "RealDiv": (X, ROW + 0.5), "Div": (X, ROW + 0.5), "DivNoNan": (X, ROW), "MulNoNan": (X, ROW),
+    "Maximum": (X, np.array([0.0, -0.5, 0.0, 1.0], np.float32)), "FloorMod": (X, ROW + 0.3),
+    "Minimum": (X, np.array([0.0, -0.5, 0.0, 1.0], np.float32)), "Atan2": (X, ROW + 0.5),
+    "SquaredDifference": (X, ROW), "Xdivy": (X, ROW + 0.5), "Xlogy": (X, abs(ROW)),
+    "Xlog1py": (X, abs(ROW)), "FloorDiv": (X, ROW + 0.3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_of_two(name):
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), *PAIRS[name])
+
+
+@pytest.mark.parametrize("name", ["Mod", "TruncateMod"])
+def test_remainders_without_gradient(name):
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), X, ROW + 0.3, grad=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "FloorDiv",
+        "FloorMod",
+        "TruncateDiv",
+        "TruncateMod",
+        "Mod",
+        "Maximum",
+        "Minimum",
+    ],
+)
+def test_of_two_integers(name):
+    divisors = np.array([3, -2, 4, -3, 2], np.int32)
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), INTEGERS, divisors)
+
+
+@pytest.mark.parametrize("name", ["AddV2", "Sub", "Mul", "RealDiv", "DivNoNan", "Pow"])
+def test_of_two_complex_numbers(name):
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), COMPLEX, COMPLEX[::-1].copy())
+
+
+@pytest.mark.parametrize("name", ["Xdivy", "Xlogy", "Xlog1py", "SquaredDifference"])
+def test_values_of_two_complex_numbers(name):
+    """TensorFlow does not conjugate these gradients."""
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), COMPLEX, COMPLEX[::-1].copy(), grad=False)
+
+
+NUMBERS = np.array([np.inf, np.nan, 0.0, 1.0], np.float32)
+
+
+@pytest.mark.parametrize("name", ["DivNoNan", "MulNoNan", "Xdivy", "Xlogy", "Maximum", "Minimum"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_odd_numbers(name, turned):
+    pair = (NUMBERS, np.zeros(4, np.float32))
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), *pair[:: -1 if turned else 1], grad=False)
+
+
+BASES = np.array([-2.0, -0.5, 0.0, 0.5, 3.0], np.float32)
+
+
+def test_powers():
+    agree(tf.pow, BASES[2:], np.array([2.0, 1.5, -0.5], np.float32))
+    agree(tf.pow, BASES, np.array([2.0, -3.0, 2.0, 1.5, 0.5], np.float32))
+    agree(tf.pow, INTEGERS, np.array([2, 3, 4, 0, 1], np.int32))
+
+
+@pytest.mark.parametrize("exponent", [-2.0, -1.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+def test_known_powers(exponent):
+    agree(lambda x: x**exponent, BASES if exponent > 0 else BASES[3:])
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.0])
+def test_roots(exponent):
+    agree(lambda x: x**exponent, BASES[3:])
+
+
+def test_next_after():
+    agree(tf.math.nextafter, X, X[::-1].copy())
+
+
+def test_bounds():
+    low, high = np.float32(-0.5), np.float32(1.0)
+    agree(
+        lambda *xs: R.ClipByValue(t=xs[0], clip_value_min=xs[1], clip_value_max=xs[2]), X, low, high
+    )
+    agree(lambda x: tf.clip_by_value(x, -0.5, 1.0), X)
+    agree(lambda x: tf.clip_by_value(x, -3, 4), INTEGERS)
+
+
+def test_of_several():
+    agree(lambda *xs: tf.add_n(xs), X, X + 1, X * 2)
+    agree(tf.linalg.cross, X[:, :3], X[:, 1:])
+
+
+def test_what_tensorflow_only_computes_where_it_rewrites_graphs():
+    """AccumulateNV2 has no kernel; Round of integers gives 0."""
+    total = tojax.from_tensorflow(lambda *xs: R.AccumulateNV2(inputs=xs, shape=[2, 4]), X, X)
+    assert (total(X, X) == 2 * X).all()
+    assert (tojax.from_tensorflow(lambda x: R.Round(x=x), INTEGERS)(INTEGERS) == INTEGERS).all()
+
+
+def test_a_known_small_power_is_a_product():
+    model = tojax.from_tensorflow(lambda x: x**2.0, X)
+    assert "integer_pow[y=2]" in str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))

@@ -1,51 +1,14 @@
-"""Known values: numpy arrays whose content decides shapes, beside JAX arrays that are computed.
-
-Sizes of a shape-polymorphic program are symbols; arrays of them have the dtype object.
-"""
+"""Known vectors as shapes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
-from tojax.dtypes import canonical, fitting
-from tojax.errors import DataDependent
+from tojax.known import as_jax, is_known, known
 
-
-def is_known(value: Any) -> bool:
-    """Whether a value is there while tracing."""
-    return isinstance(value, (np.ndarray, np.generic))
-
-
-def known(value: Any, what: str) -> np.ndarray:
-    """The values themselves.
-
-    Raises:
-      DataDependent: they are traced.
-    """
-    if is_known(value):
-        return np.asarray(value)
-    if isinstance(value, jax.core.Tracer):
-        raise DataDependent(
-            f"{what} has to be known when the program is traced, and is computed from its inputs",
-            why="JAX compiles a program for fixed shapes",
-            do="pass what decides it as a numpy array that no transformation traces, or fix it in "
-            "the model",
-        )
-    return np.asarray(value)
-
-
-def as_jax(value: Any) -> Any:
-    """What a lowering gets for a known value: a scalar stays numpy's, so that it is a literal."""
-    if not is_known(value):
-        return value
-    values = np.asarray(value)
-    if values.dtype == object:
-        return values
-    narrowed = fitting(values).astype(canonical(values.dtype))
-    return narrowed if not narrowed.ndim else jax.numpy.asarray(narrowed)
+__all__ = ["as_jax", "is_known", "known", "shape"]
 
 
 def shape(values: Any) -> tuple:

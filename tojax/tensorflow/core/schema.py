@@ -6,10 +6,10 @@ not already tell.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import lru_cache
 
+from tojax.known import Known, Static, modes
 from tojax.table import REQUIRED, Param, Signature, Table
 from tojax.tensorflow.core import attributes
 from tojax.tensorflow.core.private import op_def_of
@@ -26,7 +26,6 @@ RANDOM = {
     "ParameterizedTruncatedNormal", "RandomShuffle", "RandomGamma", "RandomPoisson",
     "RandomPoissonV2", "Multinomial",
 }  # fmt: skip
-Static, Known = "Static", "Known"  # annotations of a lowering's parameters
 
 
 @lru_cache(None)
@@ -92,14 +91,6 @@ def lowers(*ops: str) -> Callable[[Callable], Callable]:
     return table.lowers(*ops)
 
 
-def modes(function: Callable) -> list[str]:
-    """What the annotation of each parameter says: "Static", "Known" or nothing."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    found = getattr(function, "__annotations__", {})
-    said = [found.get(name, "") for name in code.co_varnames[: code.co_argcount]] if code else []
-    return [str(x) if x in (Static, Known) else "" for x in said]
-
-
 @lru_cache(None)
 def stateful(op: str) -> bool:
     """Whether an operator does more than to compute its outputs from its inputs."""
@@ -118,3 +109,6 @@ def sizes(op: str, attr, outputs: bool = True) -> list[int | None]:
         else:
             found.append(None)
     return found
+
+
+__all__ = ["Known", "Static", "lowers", "modes", "read", "sizes", "stateful", "table"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 from tojax import trees
 from tojax.dtypes import canonical
 from tojax.errors import Unsupported, WrongArguments
+from tojax.tensorflow.engine import gradients
 from tojax.tensorflow.engine.graph import Graph, Library, of_graph
 from tojax.tensorflow.state.variables import Handle
 
@@ -80,13 +82,17 @@ def concrete_of(function: Any, name_of: Callable[[Any], str]) -> Concrete:
     known = {id(v.handle): v for v in function.variables}
     inputs = [x.name for x in function.inputs]
     ends = [op.name for op in function.graph.control_outputs]
-    graph = of_graph(proto, inputs, [x.name for x in function.outputs], ends)
+    captured_of = lambda tensor: _captured(tensor, known, name_of)
+    read = partial(gradients.reader, captured_of)
+    given = tuple(x.op.name for x in function.inputs)
+    extra = read(function.graph, given)
+    graph = of_graph(proto, inputs, [x.name for x in function.outputs], ends, extra)
     count = len(inputs) - len(captures)
     return Concrete(
         graph=graph,
-        library=Library(proto.library),
+        library=Library(proto.library, function.graph, read),
         specs=[tf.TensorSpec(x.shape, x.dtype, x.op.name) for x in function.inputs[:count]],
-        captured=[_captured(x, known, name_of) for x in captures],
+        captured=[captured_of(x) for x in captures],
         outputs=function.structured_outputs,
         type=function.function_type,
         live=function.graph,

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from tojax.errors import MissingRng
+from tojax.tensorflow.control_flow.custom_gradient import with_gradient
 from tojax.tensorflow.core.known import as_jax, known
 from tojax.tensorflow.core.running import HANDLERS
 from tojax.tensorflow.core.schema import Known, Static, modes, table
@@ -42,6 +43,12 @@ class Run:
         return tuple(values[edge.node][edge.output] for edge in graph.outputs)
 
     def node(self, node: Node, inputs: Sequence[Any]) -> tuple:
+        """The outputs of one node, with its custom gradient if it has one."""
+        if (gradient := node.kept.get("gradient")) is not None:
+            return with_gradient(self, gradient, inputs, lambda *xs: self.compute(node, xs))
+        return self.compute(node, inputs)
+
+    def compute(self, node: Node, inputs: Sequence[Any]) -> tuple:
         """The outputs of one node."""
         if (handler := HANDLERS.get(node.op)) is not None:
             return handler(self, node, inputs)
@@ -76,6 +83,12 @@ class Run:
         out = self.graph(self.library[name], inputs)
         self.stack.pop()
         return out
+
+    def inside(self, rng: jax.Array | None, library: Library | None = None) -> Run:
+        """A run inside of a branch, a loop or a gradient: it starts with the values of now."""
+        made = Run(self.library if library is None else library, dict(self.variables), rng)
+        made.stack = list(self.stack)
+        return made
 
     def key(self, node: Node) -> jax.Array:
         """A key of its own for every node that draws.

@@ -34,7 +34,9 @@ NUMPY: dict[str, Callable] = {
     "FloorMod": lambda node, x, y: np.mod(x, y),
     "Maximum": lambda node, x, y: np.maximum(x, y),
     "Minimum": lambda node, x, y: np.minimum(x, y),
-    "Prod": lambda node, x, axes: np.prod(x, _axes(axes), keepdims=node.attr("keep_dims") or False),
+    "Prod": lambda node, x, axes: np.prod(
+        x, _axes(axes), dtype=x.dtype, keepdims=node.attr("keep_dims") or False
+    ),
     "ExpandDims": lambda node, x, axis: np.expand_dims(x, int(axis)),
     "Squeeze": lambda node, x: np.squeeze(x, tuple(node.attr("squeeze_dims") or ()) or None),
     "Reshape": lambda node, x, shape: np.reshape(x, [int(n) for n in shape]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,6 +47,9 @@ class Node:
         return self.kept[key]
 
 
+Extra = Callable[[Node], list[Edge]]
+
+
 @dataclass(eq=False)
 class Graph:
     """Nodes in an order that respects data and control edges, and what goes in and out."""
@@ -65,7 +68,8 @@ class Graph:
 class Library(Mapping[str, Graph]):
     """The functions of a graph by name, parsed when they are first called."""
 
-    def __init__(self, proto: Any):
+    def __init__(self, proto: Any, live: Any = None, read: Callable | None = None):
+        self.live, self.read = live, read
         self.protos = {f.signature.name: f for f in proto.function}
         self.gradients = {g.function_name: g.gradient_func for g in proto.gradient}
         self.registered = {
@@ -75,8 +79,16 @@ class Library(Mapping[str, Graph]):
 
     def __getitem__(self, name: str) -> Graph:
         if name not in self._graphs:
-            self._graphs[name] = of_function(self.protos[name])
+            self._graphs[name] = of_function(self.protos[name], self._extra(name))
         return self._graphs[name]
+
+    def _extra(self, name: str) -> Extra | None:
+        """What reads the custom gradients of a function."""
+        functions = getattr(self.live, "_functions", {})
+        if name not in functions or self.read is None:
+            return None
+        inputs = tuple(arg.name for arg in self.protos[name].signature.input_arg)
+        return self.read(functions[name].graph, inputs)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.protos)
@@ -85,23 +97,31 @@ class Library(Mapping[str, Graph]):
         return len(self.protos)
 
 
-def of_graph(proto: Any, inputs: Iterable[str], outputs: Iterable[str], ends: Iterable[str] = ()):
-    """A ``GraphDef`` between these tensors; ``ends`` are operations that run for their effects."""
+def of_graph(
+    proto: Any,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    ends: Iterable[str] = (),
+    extra: Extra | None = None,
+) -> Graph:
+    """A ``GraphDef`` between these tensors; ``ends`` are operations that run for their effects, and
+    ``extra`` tells what a node needs beside its inputs.
+    """
     protos = {node.name: node for node in proto.node}
     given = tuple(x.partition(":")[0] for x in inputs)
-    return _sorted(protos, given, tuple(_edge(protos, x) for x in outputs), ends)
+    return _sorted(protos, given, tuple(_edge(protos, x) for x in outputs), ends, extra)
 
 
-def of_function(proto: Any) -> Graph:
+def of_function(proto: Any, extra: Extra | None = None) -> Graph:
     """A ``FunctionDef``."""
     protos = {node.name: node for node in proto.node_def}
     given = tuple(arg.name for arg in proto.signature.input_arg)
     outputs = tuple(_edge(protos, proto.ret[arg.name]) for arg in proto.signature.output_arg)
     ends = dict.fromkeys(proto.control_ret.values())
-    return _sorted(protos, given, outputs, ends, proto.signature.name)
+    return _sorted(protos, given, outputs, ends, extra, proto.signature.name)
 
 
-def _sorted(protos, inputs, outputs, ends, name="") -> Graph:
+def _sorted(protos, inputs, outputs, ends, extra, name="") -> Graph:
     """The nodes that the ends need, each after all that it needs itself."""
     done: dict[str, Node] = {}
     begun: dict[str, Node] = {}
@@ -113,6 +133,8 @@ def _sorted(protos, inputs, outputs, ends, name="") -> Graph:
             done[current] = begun[current]
         elif current not in given and current not in begun:
             begun[current] = node = _node(protos, current)
+            if extra is not None and "_gradient_op_type" in node.proto.attr:
+                node.inputs += tuple(extra(node))
             stack.append((current, True))
             needs = (*node.controls, *(e.node for e in node.inputs))
             stack.extend((x, False) for x in reversed(needs) if x not in done)

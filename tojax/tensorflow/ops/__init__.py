@@ -3,9 +3,15 @@
 from tojax.tensorflow.ops import (  # noqa: F401
     activation,
     array,
+    bessel,
     bias,
+    bitwise,
+    compare,
+    complex,
     conv,
+    cumulative,
     dilation,
+    elementwise_grad,
     graph,
     loss,
     math,
@@ -13,4 +19,5 @@ from tojax.tensorflow.ops import (  # noqa: F401
     norm,
     pool,
     reduce,
+    special,
 )

@@ -20,3 +20,8 @@ def nothing(run, node, inputs):
 @handles("Identity", "Snapshot", "EnsureShape", "PlaceholderWithDefault")
 def identity(run, node, inputs):
     return tuple(inputs[:1])
+
+
+@handles("IdentityN")
+def identity_n(run, node, inputs):
+    return tuple(inputs)

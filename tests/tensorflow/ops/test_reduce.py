@@ -1,0 +1,91 @@
+"""Sums and the like over axes."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tojax
+from tests.tensorflow.agree import agree
+from tojax.errors import DataDependent
+
+X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+FLOATS = {
+    "Sum": tf.reduce_sum, "Mean": tf.reduce_mean, "Max": tf.reduce_max, "Min": tf.reduce_min,
+    "Prod": tf.reduce_prod, "EuclideanNorm": tf.math.reduce_euclidean_norm,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1, [0, 2], [-1, 1], []])
+@pytest.mark.parametrize("name", FLOATS)
+def test_axes(name, axis):
+    agree(lambda x: FLOATS[name](x, axis), X)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_kept_axes(name):
+    agree(lambda x: FLOATS[name](x, [0, -1], keepdims=True), X)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_of_a_scalar(name):
+    agree(FLOATS[name], np.float32(1.5))
+
+
+@pytest.mark.parametrize("name", ["Max", "Min"])
+def test_ties_share_the_gradient(name):
+    agree(lambda x: FLOATS[name](x, 1), np.array([[1, 2, 2, 1], [3, 3, 3, 3]], np.float32))
+
+
+def test_a_product_with_zeros():
+    agree(lambda x: tf.reduce_prod(x, 1), np.array([[1, 0, 2], [0, 0, 3]], np.float32))
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.uint8])
+def test_of_integers(name, dtype):
+    x = np.array([[-7, 2, 1], [4, 5, -6]]).astype(dtype)
+    if name == "EuclideanNorm":
+        x = x.astype(np.int32)
+    agree(lambda x: FLOATS[name](x, 1), x)
+
+
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Prod", "EuclideanNorm"])
+def test_of_complex_numbers(name):
+    z = (X[0] + 1j * X[1]).astype(np.complex64)
+    agree(lambda x: FLOATS[name](x, 1), z, grad=name != "EuclideanNorm")
+
+
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Max"])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_of_short_floats(name, dtype):
+    agree(lambda x: FLOATS[name](x, 1), X.astype(dtype))
+
+
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Prod"])
+def test_of_nothing(name):
+    agree(lambda x: FLOATS[name](x, 0), np.zeros((0, 3), np.float32), vmap=False)
+    agree(lambda x: FLOATS[name](x, 1), np.zeros((0, 3), np.float32), vmap=False)
+
+
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Prod"])
+def test_of_odd_numbers(name):
+    x = np.array([[np.nan, 1, 2], [np.inf, 1, 0], [-np.inf, np.inf, 3]], np.float32)
+    agree(lambda x: FLOATS[name](x, 1), x, grad=False)
+
+
+@pytest.mark.parametrize("function", [tf.reduce_all, tf.reduce_any])
+@pytest.mark.parametrize("axis", [None, 0, [], -1])
+def test_logic(function, axis):
+    agree(lambda x: function(x, axis), np.array([[True, False], [True, True]]))
+
+
+@pytest.mark.parametrize("function", [tf.math.reduce_std, tf.math.reduce_variance])
+def test_made_of_these(function):
+    agree(function, X)
+
+
+def test_a_traced_axis():
+    model = tojax.from_tensorflow(tf.reduce_sum, X, np.int32(1))
+    with pytest.raises(DataDependent):
+        model(X, np.int32(1))

@@ -1,0 +1,59 @@
+"""Special functions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tensorflow.agree import agree
+
+R = tf.raw_ops
+POSITIVE = np.array([0.05, 0.5, 1.0, 1.5, 2.0, 7.0, 30.0], np.float32)
+BOTH = np.array([-7.5, -2.0, -0.5, 0.0, 0.1, 1.0, 3.0, 9.5], np.float32)
+UNIT = np.array([0.01, 0.3, 0.5, 0.9], np.float32)
+UNARY = {
+    "Erf": BOTH, "Erfc": BOTH, "Erfinv": UNIT - 0.4, "Ndtri": UNIT * 0.7, "Lgamma": POSITIVE,
+    "Digamma": POSITIVE, "Dawsn": BOTH, "Expint": POSITIVE, "FresnelCos": BOTH,
+    "FresnelSin": BOTH, "Spence": POSITIVE,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_of_one(name):
+    agree(lambda x: getattr(R, name)(x=x), UNARY[name], depth=256)
+
+
+@pytest.mark.parametrize("name", ["Lgamma", "Digamma", "Erf"])
+def test_of_short_floats(name):
+    grad = name != "Digamma"
+    agree(lambda x: getattr(R, name)(x=x), POSITIVE.astype(np.float16), grad=grad)
+
+
+@pytest.mark.parametrize("name", ["Lgamma", "Digamma"])
+def test_below_0(name):
+    agree(lambda x: getattr(R, name)(x=x), np.array([-2.3, -1.5, -0.25], np.float32))
+
+
+def test_poles():
+    agree(tf.math.lgamma, np.array([0.0, -1.0, np.inf], np.float32), grad=False)
+    agree(tf.math.digamma, np.array([0.0, -1.0], np.float32), grad=False)
+
+
+A = np.array([0.5, 1.0, 3.0, 9.0], np.float32)
+BINARY = {
+    "Igamma": (A, A[::-1].copy()), "Igammac": (A, A[::-1].copy()),
+    "Zeta": (np.array([1.5, 2.0, 4.0, 8.0], np.float32), A),
+    "Polygamma": (np.array([0.0, 1.0, 2.0, 3.0], np.float32), A),
+    "IgammaGradA": (A, A[::-1].copy()), "RandomGammaGrad": (A, A[::-1].copy()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_of_two(name):
+    names = [x for x in tf.raw_ops.__dict__[name].__signature__.parameters if x != "name"]
+    grad = name not in ("IgammaGradA", "RandomGammaGrad")
+    agree(lambda *xs: getattr(R, name)(**dict(zip(names, xs))), *BINARY[name], grad=grad)
+
+
+def test_the_beta_function():
+    agree(tf.math.betainc, A, A[::-1].copy(), UNIT)
+    agree(lambda x: tf.math.betainc(2.0, 0.5, x), UNIT)

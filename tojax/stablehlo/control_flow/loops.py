@@ -1,0 +1,107 @@
+"""Loops that JAX can differentiate in reverse, where it can be seen how often they run.
+
+Source of the idea: ``lax.fori_loop`` with known bounds is a scan. Here the bounds are found in the
+condition and the step in the body, both as jaxprs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+
+from tojax.known import as_jax, is_known
+
+
+def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]:
+    """``body`` as long as ``cond``; known initial values are numpy's.
+
+    Where the condition compares a counter that the body moves by a constant with a known number,
+    the loop is a scan, which has a reverse derivative.
+    """
+    start = [as_jax(x) for x in init]
+    test = jax.make_jaxpr(cond)(*start)
+    step = jax.make_jaxpr(body)(*start)
+    run = jaxpr_as_fun(step)
+    count = trips(test, step, init)
+    if count is None:
+        check = jaxpr_as_fun(test)
+        return list(lax.while_loop(lambda c: check(*c)[0], lambda c: tuple(run(*c)), tuple(start)))
+    return list(lax.fori_loop(0, count, lambda _, c: tuple(run(*c)), tuple(start)))
+
+
+def trips(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | None:
+    """How often a loop runs, None if its jaxprs and known initial values do not tell."""
+    made = {v: e for e in test.jaxpr.eqns for v in e.outvars}
+    consts = dict(zip(test.jaxpr.constvars, test.consts))
+    counts: list[int] = []
+    pending = [test.jaxpr.outvars[0]]
+    while pending:
+        eqn = made.get(pending.pop())
+        if eqn is None:
+            return None
+        if eqn.primitive.name == "and":
+            pending += eqn.invars
+        elif (count := _trips(eqn, test, step, init, consts)) is None:
+            return None
+        else:
+            counts.append(count)
+    return min(counts)
+
+
+FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
+
+
+def _trips(eqn, test, step, init, consts) -> int | None:
+    """How often one comparison of a counter and a known number holds."""
+    name = eqn.primitive.name
+    left, right = eqn.invars if len(eqn.invars) == 2 else (None, None)
+    if name not in FLIPPED:
+        return None
+    if left not in test.jaxpr.invars:
+        left, right, name = right, left, FLIPPED[name]
+    bound = right.val if isinstance(right, Literal) else consts.get(right)
+    if left not in test.jaxpr.invars or bound is None or isinstance(bound, jax.core.Tracer):
+        return None
+    place = test.jaxpr.invars.index(left)
+    move = _move(step, place)
+    first = init[place]
+    if move is None or not is_known(first) or np.ndim(bound) or first.dtype.kind not in "iu":
+        return None
+    return _count(name, int(first), int(bound), move)
+
+
+def _move(step: ClosedJaxpr, place: int) -> int | None:
+    """By which constant the body moves a carried number."""
+    counter, out = step.jaxpr.invars[place], step.jaxpr.outvars[place]
+    consts = dict(zip(step.jaxpr.constvars, step.consts))
+    eqn = next((e for e in step.jaxpr.eqns if out in e.outvars), None)
+    if eqn is None or eqn.primitive.name not in ("add", "sub"):
+        return None
+    left, right = eqn.invars
+    if right is counter and eqn.primitive.name == "add":
+        left, right = right, left
+    amount = right.val if isinstance(right, Literal) else consts.get(right)
+    if left is not counter or amount is None or isinstance(amount, jax.core.Tracer):
+        return None
+    return int(amount) if eqn.primitive.name == "add" else -int(amount)
+
+
+def _count(name: str, first: int, bound: int, move: int) -> int | None:
+    """How many steps from ``first`` until the comparison fails; None if it would never."""
+    if name in ("le", "ge"):
+        bound, name = (bound + 1, "lt") if name == "le" else (bound - 1, "gt")
+    if name == "ne":
+        name = "lt" if move > 0 else "gt"
+        if move == 0 or (bound - first) % move or (bound - first) * move < 0:
+            return None
+    ahead = bound - first if name == "lt" else first - bound
+    pace = move if name == "lt" else -move
+    if ahead <= 0:
+        return 0
+    return math.ceil(ahead / pace) if pace > 0 else None

@@ -1,0 +1,1 @@
+"""What every part of the frontend builds on: schemas, types, attributes, known values."""

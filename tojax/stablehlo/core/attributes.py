@@ -1,0 +1,109 @@
+"""MLIR's attributes as Python values."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from jax.interpreters.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from tojax.errors import BadCheckpoint
+from tojax.stablehlo.core.types import type_of
+
+PLAIN = (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr, ir.StringAttr, ir.FlatSymbolRefAttr)
+WORDS = (
+    stablehlo.ComparisonDirectionAttr, stablehlo.ComparisonTypeAttr, stablehlo.RngAlgorithmAttr,
+    stablehlo.RngDistributionAttr, stablehlo.TransposeAttr, stablehlo.FftTypeAttr,
+    stablehlo.PrecisionAttr,
+)  # fmt: skip
+RECORDS = (
+    stablehlo.ConvDimensionNumbers, stablehlo.DotDimensionNumbers,
+    stablehlo.GatherDimensionNumbers, stablehlo.ScatterDimensionNumbers,
+)  # fmt: skip
+LISTS = (ir.DenseI64ArrayAttr, ir.DenseI32ArrayAttr, ir.DenseBoolArrayAttr)
+
+
+def value_of(attribute: Any) -> Any:
+    """A number, a word, a list, a dict, a numpy array, or a record with its fields."""
+    if attribute is None:
+        return None
+    if isinstance(attribute, PLAIN):
+        return attribute.value
+    if isinstance(attribute, LISTS):
+        return list(attribute)
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return dense(str(attribute), attribute)
+    if isinstance(attribute, ir.ArrayAttr):
+        return [value_of(x) for x in attribute]
+    if isinstance(attribute, ir.DictAttr):
+        return {attribute[i].name: value_of(attribute[i].attr) for i in range(len(attribute))}
+    if isinstance(attribute, ir.UnitAttr):
+        return True
+    for kind in WORDS:
+        if kind.isinstance(attribute):
+            return kind(attribute).value
+    for record in RECORDS:
+        if record.isinstance(attribute):
+            return _record(record(attribute))
+    return str(attribute)
+
+
+def _record(attribute: Any) -> SimpleNamespace:
+    fields = [k for k, v in vars(type(attribute)).items() if isinstance(v, property)]
+    read = {k: getattr(attribute, k) for k in fields}
+    return SimpleNamespace(**{k: v if isinstance(v, int) else [*v] for k, v in read.items()})
+
+
+def constant(op: Any) -> np.ndarray:
+    """The value of a constant; its text tells what Python's bindings cannot (complex numbers)."""
+    try:
+        attribute = op.attributes["value"]
+    except TypeError:
+        return dense(op.get_asm(), None, type_of(op.results[0].type))
+    return dense(None, attribute, type_of(op.results[0].type))
+
+
+def dense(text: str | None, attribute: Any, kind: Any = None) -> np.ndarray:
+    """A ``dense<...>`` as a numpy array."""
+    kind = kind or type_of(attribute.type)
+    try:
+        return np.array(attribute).astype(kind.wide, copy=False).reshape(kind.shape)
+    except (TypeError, ValueError):
+        return _parsed(text or str(attribute), kind)
+
+
+def _parsed(text: str, kind: Any) -> np.ndarray:
+    """From the text: one number for all, a list, or the bytes in hexadecimal digits."""
+    found = re.search(r'dense<("0x[0-9A-Fa-f]*"|[^>]*)>', text)
+    if found is None:
+        raise BadCheckpoint(
+            "a constant has no values",
+            why="the text of the module leaves large constants out (__elided__)",
+            do="write the module as bytecode, or without an elements limit",
+        )
+    inside = found[1]
+    if inside.startswith('"'):
+        return np.frombuffer(bytes.fromhex(inside[3:-1]), kind.wide).reshape(kind.shape).copy()
+    parts = re.findall(r"0x[0-9A-Fa-f]+|-?[\w.+-]+", inside)
+    if kind.wide.kind == "c":
+        real = kind.wide.type(0).real.dtype
+        numbers = np.array([_number(x, real) for x in parts], real).view(kind.wide)
+    else:
+        numbers = np.array([_number(x, kind.wide) for x in parts], kind.wide)
+    return (
+        np.broadcast_to(numbers, kind.shape).copy()
+        if numbers.size == 1
+        else numbers.reshape(kind.shape)
+    )
+
+
+def _number(text: str, dtype: np.dtype) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if text.startswith("0x"):
+        bits = np.array(int(text, 16), f"u{dtype.itemsize}")
+        return bits.view(dtype)[()]
+    return float(text) if "." in text or "e" in text else int(text)

@@ -1,0 +1,68 @@
+"""StableHLO's op classes as the registry: how an operation's builder becomes a row's signature.
+
+A lowering sees the type of the result where the builder asks for it, then the operands and
+attributes in the builder's order, then the regions as functions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from typing import Any
+
+from jax.interpreters.mlir import ir
+from jaxlib.mlir.dialects import chlo, stablehlo
+
+from tojax.table import Param, Signature, Table
+
+DIALECTS = {"stablehlo": stablehlo, "chlo": chlo}
+DROPPED = {
+    "loc",
+    "ip",
+    "results",
+    "num_branches",
+    "result_accuracy",
+    "indices_are_sorted",
+    "unique_indices",
+}
+REGIONS = {
+    "computation", "body", "cond", "comparator", "update_computation", "select", "scatter",
+    "true_branch", "false_branch", "branches", "composite_regions",
+}  # fmt: skip
+
+
+def builder(name: str) -> Any:
+    """The function that makes the operation ``stablehlo.add``; None if there is none."""
+    dialect, _, op = name.partition(".")
+    module, op = DIALECTS.get(dialect), op.replace("-", "_")
+    return getattr(module, op, None) or getattr(module, f"{op}_", None)
+
+
+@lru_cache(None)
+def read(name: str) -> Signature:
+    """The signature that the builder and the class of an operation describe."""
+    names = [n for n in inspect.signature(builder(name)).parameters if n not in DROPPED]
+    regions = [n for n in _properties(name) if n in REGIONS and n not in names]
+    params = [Param(n, "value") for n in [*names, *regions]]
+    return Signature(name, tuple(params), f"{name}({', '.join(p.name for p in params)})")
+
+
+def _properties(name: str) -> list[str]:
+    found = _classes()[name]
+    return [k for k, v in vars(found).items() if isinstance(v, property)]
+
+
+@lru_cache(None)
+def _classes() -> dict[str, type]:
+    every = [x for module in DIALECTS.values() for x in vars(module).values()]
+    views = [x for x in every if isinstance(x, type) and issubclass(x, ir.OpView)]
+    return {x.OPERATION_NAME: x for x in views if hasattr(x, "OPERATION_NAME")}
+
+
+def overloads(name: str) -> list[str]:
+    """The operation itself, if this jaxlib has it."""
+    return [name] if builder(name) is not None else []
+
+
+table = Table("stablehlo", read, overloads)
+lowers = table.lowers

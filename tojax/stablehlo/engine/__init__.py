@@ -1,0 +1,1 @@
+"""A module, operation by operation, as JAX."""

@@ -1,0 +1,118 @@
+"""One evaluation of a module: every operation by its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tojax.errors import TojaxError
+from tojax.known import Known, Static, as_jax, known, modes
+from tojax.stablehlo import custom_calls
+from tojax.stablehlo.core.region import Module, Operation, Region
+from tojax.stablehlo.core.schema import overloads, table
+from tojax.stablehlo.engine.folding import fold
+
+
+@dataclass(eq=False)
+class Body:
+    """A region as a function of arrays."""
+
+    region: Region
+    run: Callable[..., list[Any]]
+
+    def __call__(self, *args: Any) -> list[Any]:
+        return self.run(*args)
+
+
+class Run:
+    """Evaluates the functions of a module."""
+
+    def __init__(self, module: Module):
+        self.module = module
+
+    def function(self, name: str, args: Sequence[Any]) -> list[Any]:
+        """The outputs of a function."""
+        return self.region(self.module.functions[name], args, {})
+
+    def region(self, region: Region, args: Sequence[Any], outer: Mapping[int, Any]) -> list[Any]:
+        """The outputs of a region; ``outer`` has the values around it."""
+        values = {number: outer[number] for number in region.outer}
+        values.update(zip(region.inputs, args))
+        for operation in region.operations:
+            try:
+                out = self.operation(operation, values)
+            except Exception as error:
+                _locate(error, operation)
+                raise
+            values.update(zip(operation.outputs, out))
+            for number in operation.last_use:
+                del values[number]
+        return [values[number] for number in region.outputs]
+
+    def operation(self, op: Operation, values: Mapping[int, Any]) -> Sequence[Any]:
+        """The outputs of one operation."""
+        if op.name == "stablehlo.constant":
+            return [op.arguments[0][1]]
+        if op.name == "func.call":
+            (_, name), (_, operands), _ = op.arguments
+            return self.call(name, [values[x] for x in operands])
+        arguments = [self.argument(kind, what, values) for kind, what in op.arguments]
+        if (folded := fold(op, arguments)) is not None:
+            return [folded]
+        if op.name == "stablehlo.custom_call":
+            return custom_calls.call(op, *arguments)
+        if op.name == "stablehlo.composite":
+            return self.composite(op, *arguments)
+        row = table.find(op.name)
+        assert row is not None  # the parser has looked
+        wanted = modes(row.lowering) or [""] * len(arguments)
+        kinds = [kind for kind, _ in op.arguments]
+        ready = [_ready(op, *triple) for triple in zip(kinds, wanted, arguments)]
+        out = row.lowering(*ready)
+        return out if isinstance(out, (list, tuple)) else [out]
+
+    def composite(self, op: Operation, result, inputs, name, attributes, decomposition, *_) -> Any:
+        """By the row of its name (CHLO's functions), else by its decomposition."""
+        row = table.find(name) if name.startswith("chlo.") and overloads(name) else None
+        if row is None:
+            return self.function(decomposition, inputs)
+        out = row.lowering(*map(as_jax, inputs), *(attributes or {}).values())
+        return out if isinstance(out, (list, tuple)) else [out]
+
+    def argument(self, kind: str, what: Any, values: Mapping[int, Any]) -> Any:
+        """An argument of a lowering, known values still as numpy's."""
+        if kind == "value":
+            return values[what]
+        if kind == "values":
+            return [values[x] for x in what]
+        if kind == "region":
+            return Body(what, lambda *args: self.region(what, args, values))
+        if kind == "regions":
+            return [self.argument("region", x, values) for x in what]
+        return what
+
+    def call(self, name: str, operands: list[Any]) -> list[Any]:
+        """A call of another function; ``relu`` keeps the gradient that JAX gives it."""
+        return self.function(name, operands)
+
+
+def _ready(op: Operation, kind: str, mode: str, value: Any) -> Any:
+    """An argument as its lowering wants it."""
+    if kind == "value":
+        if mode == Static:
+            return known(value, f"an operand of {op.name}")
+        return value if mode == Known else as_jax(value)
+    return [as_jax(x) for x in value] if kind == "values" else value
+
+
+def _locate(error: Exception, op: Operation) -> None:
+    """Says once in which operation an error happened."""
+    if getattr(error, "stablehlo_operation", None) is not None:
+        return
+    error.stablehlo_operation = op.name  # type: ignore[attr-defined]
+    where = f"{op.name} at {op.where}"
+    if isinstance(error, TojaxError) and not error.where:
+        TojaxError.__init__(error, error.what, where=where, why=error.why, do=error.do)
+    elif not isinstance(error, TojaxError):
+        error.add_note(f"in {where}")

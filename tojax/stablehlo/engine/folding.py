@@ -1,0 +1,78 @@
+"""Small integer arithmetic on known values is done while tracing: shapes of a polymorphic module
+are computed by it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tojax.known import is_known
+from tojax.stablehlo.core.region import Operation
+
+SMALL = 64
+COMPARE = {
+    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le,
+    "GT": operator.gt, "GE": operator.ge,
+}  # fmt: skip
+
+
+def _truncated(x, y):
+    """Division towards zero."""
+    quotient = np.floor_divide(np.abs(x), np.abs(y))
+    return quotient * np.sign(x) * np.sign(y)
+
+
+FOLDS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": lambda x, y: x // y if x.dtype == object else _truncated(x, y),
+    "remainder": lambda x, y: x % y if x.dtype == object else np.fmod(x, y),
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "negate": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "not": lambda x: ~x,
+    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "compare": lambda x, y, direction, kind: np.asarray(COMPARE[direction](x, y)),
+    "select": np.where,
+    "convert": lambda result, x: x if x.dtype == object else x.astype(result.wide),
+    "reshape": lambda result, x: x.reshape(result.shape),
+    "concatenate": lambda xs, axis: np.concatenate(xs, axis),
+    "slice": lambda x, start, stop, step: x[tuple(map(slice, start, stop, step))],
+    "broadcast_in_dim": lambda result, x, at: _broadcast(result, x, at),
+}
+
+
+def _broadcast(result, x, at):
+    shape = [1] * len(result.shape)
+    for axis, size in zip(at, x.shape):
+        shape[axis] = size
+    return np.broadcast_to(x.reshape(shape), result.shape)
+
+
+def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
+    """The value of an operation whose operands are known and few, None for all others."""
+    rule = FOLDS.get(op.name.removeprefix("stablehlo."))
+    if rule is None or not all(
+        _few(x) for (kind, _), x in zip(op.arguments, arguments) if kind in ("value", "values")
+    ):
+        return None
+    (result,) = op.types
+    if None in result.shape or np.prod(result.shape, dtype=int) > SMALL:
+        return None
+    found = np.asarray(rule(*arguments))
+    return found if found.dtype == object else found.astype(result.wide)
+
+
+def _few(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_few, value))
+    return is_known(value) and value.dtype.kind in "iubO" and value.size <= SMALL

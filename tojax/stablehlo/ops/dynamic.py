@@ -1,0 +1,70 @@
+"""Operations whose sizes are operands, as modules with unknown sizes have them."""
+
+from __future__ import annotations
+
+from jax import lax
+
+from tojax.errors import Unsupported
+from tojax.known import Static
+from tojax.stablehlo.core.schema import lowers
+from tojax.stablehlo.ops.convolution import convolution
+from tojax.stablehlo.ops.gather import gather
+
+
+def sizes(values) -> tuple:
+    """A known vector as a shape; symbolic sizes stay symbols."""
+    return tuple(
+        int(x) if hasattr(x, "__index__") and not hasattr(x, "_to_var") else x for x in values
+    )
+
+
+@lowers("stablehlo.dynamic_reshape")
+def dynamic_reshape(result, operand, output_shape: Static):
+    return lax.reshape(operand, sizes(output_shape))
+
+
+@lowers("stablehlo.dynamic_broadcast_in_dim")
+def dynamic_broadcast_in_dim(result, operand, shape: Static, at, expanding, nonexpanding, /):
+    return lax.broadcast_in_dim(operand, sizes(shape), at)
+
+
+@lowers("stablehlo.dynamic_iota")
+def dynamic_iota(result, output_shape: Static, iota_dimension):
+    return lax.broadcasted_iota(result.dtype, sizes(output_shape), iota_dimension)
+
+
+@lowers("stablehlo.dynamic_pad")
+def dynamic_pad(result, operand, value, low: Static, high: Static, interior: Static, /):
+    return lax.pad(operand, value, list(zip(sizes(low), sizes(high), sizes(interior))))
+
+
+@lowers("stablehlo.real_dynamic_slice")
+def real_dynamic_slice(result, operand, start: Static, limit: Static, strides: Static, /):
+    return lax.slice(operand, sizes(start), sizes(limit), sizes(strides))
+
+
+@lowers("stablehlo.dynamic_gather")
+def dynamic_gather(operand, indices, slice_sizes: Static, numbers, /):
+    return gather(operand, indices, numbers, sizes(slice_sizes))
+
+
+@lowers("stablehlo.dynamic_conv")
+def dynamic_conv(
+    result, lhs, rhs, padding: Static, numbers, groups, batch_groups, strides, lhs_dilation,
+    rhs_dilation, reversal, precision, /,
+):  # fmt: skip
+    return convolution(
+        result, lhs, rhs, numbers, groups, batch_groups, strides, padding, lhs_dilation,
+        rhs_dilation, reversal, precision,
+    )  # fmt: skip
+
+
+@lowers("stablehlo.set_dimension_size")
+def set_dimension_size(operand, size: Static, dimension):
+    if int(size) != operand.shape[dimension]:
+        raise Unsupported(
+            "set_dimension_size to another size",
+            why="JAX's arrays have no part that does not count",
+            do="export the module with this size as it is",
+        )
+    return operand

@@ -1,0 +1,112 @@
+"""Operations element by element."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tojax.stablehlo.core.schema import lowers, table
+
+COMPARE = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
+
+table.update(
+    {
+        "stablehlo.abs": lax.abs,
+        "stablehlo.add": lax.add,
+        "stablehlo.and": lax.bitwise_and,
+        "stablehlo.atan2": lax.atan2,
+        "stablehlo.cbrt": lax.cbrt,
+        "stablehlo.ceil": lax.ceil,
+        "stablehlo.clamp": lambda low, operand, high, /: lax.clamp(low, operand, high),
+        "stablehlo.complex": lax.complex,
+        "stablehlo.cosine": lax.cos,
+        "stablehlo.count_leading_zeros": lax.clz,
+        "stablehlo.divide": lax.div,
+        "stablehlo.exponential": lax.exp,
+        "stablehlo.exponential_minus_one": lax.expm1,
+        "stablehlo.floor": lax.floor,
+        "stablehlo.imag": lambda x, /: lax.imag(x) if jnp.iscomplexobj(x) else jnp.zeros_like(x),
+        "stablehlo.is_finite": lax.is_finite,
+        "stablehlo.log": lax.log,
+        "stablehlo.log_plus_one": lax.log1p,
+        "stablehlo.logistic": lax.logistic,
+        "stablehlo.maximum": lax.max,
+        "stablehlo.minimum": lax.min,
+        "stablehlo.multiply": lax.mul,
+        "stablehlo.negate": lax.neg,
+        "stablehlo.not": lax.bitwise_not,
+        "stablehlo.or": lax.bitwise_or,
+        "stablehlo.popcnt": lax.population_count,
+        "stablehlo.power": lax.pow,
+        "stablehlo.real": lambda x, /: lax.real(x) if jnp.iscomplexobj(x) else x,
+        "stablehlo.remainder": lax.rem,
+        "stablehlo.round_nearest_afz": lambda x, /: lax.round(x),
+        "stablehlo.round_nearest_even": lambda x, /: lax.round(
+            x, lax.RoundingMethod.TO_NEAREST_EVEN
+        ),
+        "stablehlo.rsqrt": lax.rsqrt,
+        "stablehlo.shift_left": lax.shift_left,
+        "stablehlo.shift_right_arithmetic": lax.shift_right_arithmetic,
+        "stablehlo.shift_right_logical": lax.shift_right_logical,
+        "stablehlo.sign": lax.sign,
+        "stablehlo.sine": lax.sin,
+        "stablehlo.sqrt": lax.sqrt,
+        "stablehlo.subtract": lax.sub,
+        "stablehlo.tan": lax.tan,
+        "stablehlo.tanh": lax.tanh,
+        "stablehlo.xor": lax.bitwise_xor,
+    }
+)
+
+
+@lowers("stablehlo.select")
+def select(pred, on_true, on_false):
+    return lax.select(pred, jnp.asarray(on_true), jnp.asarray(on_false))
+
+
+@lowers("stablehlo.compare")
+def compare(lhs, rhs, direction, kind, /):
+    """TOTALORDER sorts -NaN, -inf, ..., -0, 0, ..., inf, NaN by their bits."""
+    if kind == "TOTALORDER":
+        lhs, rhs = ordered(lhs), ordered(rhs)
+    return COMPARE[direction](lhs, rhs)
+
+
+def ordered(x):
+    """Integers in the total order of floats; integers as they are."""
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x
+    bits = lax.bitcast_convert_type(x, jnp.dtype(f"int{8 * x.dtype.itemsize}"))
+    return jnp.where(bits < 0, jnp.iinfo(bits.dtype).max ^ bits, bits)
+
+
+@lowers("stablehlo.convert")
+def convert(result, operand):
+    """A float becomes a bool where it is not 0."""
+    if jnp.iscomplexobj(operand) and not jnp.issubdtype(result.dtype, jnp.complexfloating):
+        operand = lax.real(operand)
+    return lax.convert_element_type(operand, result.dtype)
+
+
+@lowers("stablehlo.bitcast_convert")
+def bitcast_convert(result, operand):
+    return lax.bitcast_convert_type(operand, result.dtype)
+
+
+@lowers("stablehlo.reduce_precision")
+def reduce_precision(operand, exponent_bits, mantissa_bits):
+    return lax.reduce_precision(operand, exponent_bits, mantissa_bits)
+
+
+@lowers("stablehlo.map")
+def map_(result, inputs, dimensions, computation):
+    """The computation of scalars, mapped over every axis."""
+    for _ in dimensions:
+        computation = jax.vmap(computation)
+    return computation(*inputs)
+
+
+@lowers("stablehlo.optimization_barrier")
+def optimization_barrier(operand):
+    return lax.optimization_barrier(tuple(operand))

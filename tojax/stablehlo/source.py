@@ -1,0 +1,207 @@
+"""A StableHLO module as the source of a Model."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from tojax import trees
+from tojax.dtypes import canonical, fitting
+from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
+from tojax.model import Model
+from tojax.program import Kept
+from tojax.stablehlo.core.types import Type
+from tojax.stablehlo.engine.evaluate import Run
+from tojax.stablehlo.engine.parse import parse
+
+
+@dataclass(frozen=True, eq=False)
+class StableHLOSource:
+    """Evaluates a module; ``unpack`` and ``pack`` go between a call and its flat arrays."""
+
+    run: Run
+    unpack: Callable[[tuple, dict], list[Any]]
+    pack: Callable[[list[Any]], Any]
+    signature: inspect.Signature
+    kept: Kept = field(default_factory=Kept, repr=False)
+    framework = "stablehlo"
+    training = False
+    module = None
+
+    def __eq__(self, other):
+        return isinstance(other, StableHLOSource) and self.run is other.run
+
+    def __hash__(self):
+        return id(self.run)
+
+    @property
+    def name(self) -> str:
+        """The name of the module."""
+        return self.run.module.name
+
+    @property
+    def positional(self) -> list[str]:
+        """Names of the arguments that may be given by position."""
+        kinds = self.signature.parameters.items()
+        return [n for n, p in kinds if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+    def in_mode(self, training: bool) -> StableHLOSource:
+        """The same module.
+
+        Raises:
+          Unsupported: a module has no training mode.
+        """
+        if training:
+            raise Unsupported(
+                f"{self.name} has no training mode",
+                why="a StableHLO module is one program",
+                do="export the model in training mode",
+            )
+        return self
+
+    def as_array(self, leaf: Any) -> Any:
+        """An input leaf as JAX takes it."""
+        return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
+
+    def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
+        """Evaluates the module's main function."""
+        main = self.run.module.functions["main"]
+        flat = self.unpack(args, kwargs)
+        values = [_checked(i, x, kind) for i, (x, kind) in enumerate(zip(flat, main.types))]
+        if len(flat) != len(main.types):
+            raise WrongArguments(
+                f"{len(flat)} arrays are given, {len(main.types)} wanted",
+                why=f"the module is {self.name}{self.signature}",
+                do="give its arguments",
+            )
+        out = self.run.function("main", [*values])
+        return self.pack([jnp.asarray(x) for x in out]), trees.Written({}, set())
+
+    def write_back(self, params, state) -> Any:
+        """There is nothing to write to."""
+        raise Unsupported(
+            "a StableHLO module cannot be written back",
+            why="it is a program",
+            do="keep model.params, or save the model: model.save(folder)",
+        )
+
+
+def _checked(i: int, value: Any, kind: Type) -> Any:
+    """One argument, of the shape and dtype that the module wants."""
+    if isinstance(value, trees.Constant):
+        value = value.array
+    value = value if trees.is_array(value) else np.asarray(value, kind.dtype)
+    fits = len(value.shape) == len(kind.shape) and all(
+        n is None or n == m for n, m in zip(kind.shape, value.shape)
+    )
+    if not fits or canonical(value.dtype) != kind.dtype:
+        raise WrongArguments(
+            f"argument {i} is {value.dtype}{list(value.shape)}",
+            why=f"the module takes {kind.dtype}{[n or '?' for n in kind.shape]}",
+            do="give an array of that shape and dtype",
+        )
+    return jnp.asarray(value)
+
+
+def from_stablehlo(source: Any) -> Model:
+    """A StableHLO module as a pure JAX function, differentiable and without MLIR in it.
+
+    Args:
+      source: a ``jax.export.Exported``, its serialization, a portable artifact, MLIR bytecode or
+        text, an HLO proto, or a file of one of these.
+
+    Returns:
+      A Model without params or state; called with the arguments that were exported, or, for a bare
+      module, with its arrays by position.
+
+    Raises:
+      BadCheckpoint: it is none of these, or damaged.
+      MissingOps: it has operations or custom calls that nothing serves.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, numpy as np
+      >>> exported = jax.export.export(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((), np.float32))
+      >>> model = tojax.from_stablehlo(exported.serialize())
+      >>> jax.grad(lambda x: model.apply({}, x))(0.0).item()
+      1.0
+    """
+    if isinstance(source, (str, os.PathLike)) and not _is_text(source):
+        source = _read(Path(source))
+    if isinstance(source, (bytes, bytearray)) and (found := _exported(bytes(source))) is not None:
+        source = found
+    if isinstance(source, export.Exported):
+        return _of_exported(source)
+    run = Run(parse(source))
+    main = _main(run)
+    names = [f"x{i}" for i in range(len(main.types))]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
+    unpack = lambda args, kwargs: [*signature.bind_partial(*args, **kwargs).arguments.values()]
+    pack = lambda out: out[0] if len(out) == 1 else tuple(out)
+    return Model({}, {}, StableHLOSource(run, unpack, pack, signature))
+
+
+def _of_exported(exported: Any) -> Model:
+    """What ``jax.export`` made, called as the exported function was."""
+    run = Run(parse(exported.mlir_module_serialized))
+    _main(run)
+    kept = exported.module_kept_var_idx
+    signature = inspect.signature(lambda *args, **kwargs: None)
+
+    def unpack(args, kwargs):
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        if structure != exported.in_tree:
+            raise WrongArguments(
+                "the arguments have another structure than the exported function's",
+                why=f"it takes {exported.in_tree}",
+                do="give them as the function was exported",
+            )
+        return [leaves[i] for i in kept]
+
+    pack = lambda out: jax.tree.unflatten(exported.out_tree, out)
+    return Model({}, {}, StableHLOSource(run, unpack, pack, signature))
+
+
+def _main(run: Run) -> Any:
+    functions = run.module.functions
+    if "main" not in functions:
+        if len(functions) != 1:
+            raise BadCheckpoint(
+                "the module has no main function",
+                why=f"its functions are {', '.join(functions) or 'none'}",
+                do="name the one to call main",
+            )
+        functions["main"] = next(iter(functions.values()))
+    return functions["main"]
+
+
+def _is_text(source: str | os.PathLike) -> bool:
+    return isinstance(source, str) and ("module" in source or "func.func" in source)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadCheckpoint(
+            f"{path} cannot be read", why=str(error), do="pass the path of a module"
+        ) from error
+
+
+def _exported(data: bytes) -> Any:
+    """The ``Exported`` that was serialized to these bytes, None if they are something else."""
+    if data[:4] == b"ML\xefR":
+        return None
+    try:
+        return export.deserialize(bytearray(data))
+    except Exception:  # flatbuffers raises whatever it stumbles over
+        return None

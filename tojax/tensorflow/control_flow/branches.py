@@ -1,0 +1,252 @@
+"""``If``, ``Case`` and ``While``: functions of a graph as branches and bodies of lax.
+
+What a body hands on unchanged is no part of its loop, so that what is known stays known in it.
+Variables that a function assigns, lists that it fills and keys that it draws with are carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tojax.errors import Unsupported
+from tojax.known import as_jax, is_known
+from tojax.stablehlo.control_flow import loops
+from tojax.tensorflow.control_flow.tensor_list import TensorList
+from tojax.tensorflow.core.running import handles
+from tojax.tensorflow.state.variables import Handle
+
+
+@handles("If", "StatelessIf")
+def if_(run, node, inputs):
+    pred, *operands = inputs
+    names = [node.attr("then_branch"), node.attr("else_branch")]
+    if is_known(pred):
+        return run.call(names[0 if _true(pred) else 1], operands)
+    if pred.ndim or pred.dtype != bool:
+        pred = pred != 0 if not pred.ndim else jnp.asarray(pred.size > 0)
+    return _choose(run, node, jnp.where(pred, 0, 1), names, operands)
+
+
+def _true(pred: Any) -> bool:
+    return bool(pred) if not pred.ndim else pred.size > 0
+
+
+@handles("Case", "StatelessCase")
+def case(run, node, inputs):
+    """An index that no branch has is the last one's."""
+    index, *operands = inputs
+    names = node.attr("branches")
+    last = len(names) - 1
+    if is_known(index):
+        return run.call(names[int(index) if 0 <= index <= last else last], operands)
+    index = jnp.where((index < 0) | (index > last), last, index)
+    return _choose(run, node, index, names, operands)
+
+
+def _choose(run, node, index, names: Sequence[str], operands: Sequence[Any]) -> tuple:
+    """The outputs of one of the functions, chosen by a traced index."""
+    written = {h for name in names for h in _effects(run, name, operands)[0]}
+    handles_ = sorted(written, key=lambda h: h.name)
+    kept: list[Any] = []
+
+    def branch(name):
+        def function(rng):
+            inner = run.inside(rng)
+            out = inner.call(name, operands)
+            kept[:] = [x if isinstance(x, Handle) else None for x in out]
+            arrays = [0 if isinstance(x, Handle) else jax.tree.map(_array, x) for x in out]
+            return arrays, [_array(inner.variables[h]) for h in handles_]
+
+        return function
+
+    rng = None if run.rng is None else run.key(node)
+    out, values = lax.switch(index, [branch(name) for name in names], rng)
+    for handle, value in zip(handles_, values):
+        run.variables[handle] = value
+        run.written.add(handle)
+    return tuple(k if k is not None else x for k, x in zip(kept, out))
+
+
+def _array(value: Any) -> Any:
+    return jnp.asarray(as_jax(value))
+
+
+def _effects(run, name: str, operands: Sequence[Any]) -> tuple[set[Handle], list[Any]]:
+    """Which variables a function assigns, and its outputs as shapes."""
+    found: list[Any] = []
+
+    def probe(rng):
+        inner = run.inside(rng)
+        out = inner.call(name, operands)
+        found[:] = [set(inner.written), out]
+        return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array)]
+
+    jax.eval_shape(probe, None if run.rng is None else jax.random.key(0))
+    return found[0], found[1]
+
+
+@handles("While", "StatelessWhile", "_While")
+def while_(run, node, inputs):
+    cond, body = node.attr("cond"), node.attr("body")
+    moving = [i for i, source in enumerate(passed_on(run.library, body)) if source != i]
+    loop = _Loop(run, node, cond, body, list(inputs), moving)
+    return loop.run()
+
+
+def passed_on(library, name: str) -> list[int | None]:
+    """For every output of a function, which of its inputs it is, None if it is computed."""
+    graph = library[name]
+    places = {x: i for i, x in enumerate(graph.inputs)}
+    found = []
+    for edge in graph.outputs:
+        while edge.node not in places and graph.by_name[edge.node].op == "Identity":
+            (edge,) = graph.by_name[edge.node].inputs
+        found.append(places.get(edge.node))
+    return found
+
+
+class _Loop:
+    """One loop: its carry is what moves, the variables it assigns, and a key if it draws."""
+
+    def __init__(self, run, node, cond, body, inputs, moving):
+        self.outer, self.node, self.cond, self.body = run, node, cond, body
+        self.inputs, self.moving = inputs, moving
+        self.variables: list[Handle] = []
+        self.grown: dict[int, int] = {}  # lists that the loop lengthens: how long they are after it
+        self.draws = False
+
+    def run(self) -> tuple:
+        """The outputs."""
+        self._prepare()
+        carry = [self.inputs[i] for i in self.moving]
+        carry += [self.outer.variables[h] for h in self.variables]
+        carry += [self.outer.key(self.node)] if self.draws else []
+        flat, structure = jax.tree.flatten(carry)
+        unflatten = lambda xs: jax.tree.unflatten(structure, xs)
+        out = loops.while_loop(
+            lambda *xs: self._test(unflatten(xs)),
+            lambda *xs: self._flat(self._step(unflatten(xs)), structure),
+            flat,
+        )
+        return self._finish(unflatten(out))
+
+    def _inside(self, carry: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """A run inside of the loop, and the operands of its functions."""
+        count = len(self.moving)
+        key = None
+        if self.draws:
+            key = jax.random.fold_in(carry[-1], 1)
+        inner = self.outer.inside(key)
+        for handle, value in zip(self.variables, carry[count:]):
+            inner.variables[handle] = value
+        operands = list(self.inputs)
+        for i, value in zip(self.moving, carry):
+            operands[i] = value
+        return inner, operands
+
+    def _test(self, carry: Sequence[Any]) -> Any:
+        inner, operands = self._inside(carry)
+        (out,) = inner.call(self.cond, operands)
+        return _array(out).reshape(())
+
+    def _step(self, carry: Sequence[Any]) -> list[Any]:
+        inner, operands = self._inside(carry)
+        out = inner.call(self.body, operands)
+        after = [out[i] for i in self.moving]
+        after += [inner.variables[h] for h in self.variables]
+        return after + ([jax.random.fold_in(carry[-1], 2)] if self.draws else [])
+
+    def _flat(self, after: list[Any], structure: Any) -> list[Any]:
+        flat, found = jax.tree.flatten(after)
+        if found != structure:
+            raise Unsupported(
+                "a loop changes the structure of what it carries",
+                why=f"it starts with {structure} and goes on with {found}",
+                do="give TensorArrays a size and an element shape",
+            )
+        return [_array(x) for x in flat]
+
+    def _prepare(self) -> None:
+        """Makes room in lists, and finds which variables and keys belong to the carry."""
+        written: set[Handle] = set()
+        drawn: list[bool] = []
+        shapes: list[Any] = []
+
+        def probe(rng):
+            inner = self.outer.inside(rng)
+            out = inner.call(self.body, self.inputs)
+            written.update(inner.written)
+            drawn.append(inner.drawn > 0)
+            shapes[:] = [out[i] for i in self.moving]
+            return 0
+
+        jax.eval_shape(probe, None if self.outer.rng is None else jax.random.key(0))
+        self.variables = sorted(written, key=lambda h: h.name)
+        self.draws = any(drawn)
+        for i, after in zip(self.moving, shapes):
+            before = self.inputs[i]
+            if isinstance(before, TensorList):
+                self.inputs[i] = self._roomy(i, before, after)
+
+    def _roomy(self, place: int, before: TensorList, after: TensorList) -> TensorList:
+        """A list with the room that the loop's turns need."""
+        if after.buffer is None:
+            return before
+        shape = after.buffer.shape[1:]
+        if isinstance(after.length, int) and after.length == before.length:
+            return before.room(before.length, shape)
+        grown = after.length - before.length if isinstance(after.length, int) else 1
+        self.grown[place] = before.length + grown * self._trips()
+        capacity = max(before.capacity, after.capacity, self.grown[place])
+        return replace(before.room(capacity, shape), length=jnp.asarray(before.length, jnp.int32))
+
+    def _trips(self) -> int:
+        """How often the loop runs.
+
+        Raises:
+          Unsupported: that depends on values.
+        """
+        arrays = [i for i in self.moving if not isinstance(self.inputs[i], TensorList)]
+        start = [self.inputs[i] for i in arrays]
+
+        def of(name, wanted):
+            def function(*carry):
+                operands = list(self.inputs)
+                for i, value in zip(arrays, carry):
+                    operands[i] = value
+                out = self.outer.inside(None).call(name, operands)
+                return [_array(out[i]) for i in wanted]
+
+            return jax.make_jaxpr(function)(*map(as_jax, start))
+
+        count = loops.trips(of(self.cond, [0]), of(self.body, arrays), start)
+        if count is None:
+            raise Unsupported(
+                "a TensorArray grows in a loop whose length depends on values",
+                why="an array of JAX has a fixed size",
+                do="give the TensorArray a size, or the loop maximum_iterations=",
+            )
+        return count
+
+    def _finish(self, carry: Sequence[Any]) -> tuple:
+        out = list(self.inputs)
+        for i, value in zip(self.moving, carry):
+            out[i] = _full(value, self.grown[i]) if i in self.grown else value
+        for handle, value in zip(self.variables, carry[len(self.moving) :]):
+            self.outer.variables[handle] = value
+            self.outer.written.add(handle)
+        return tuple(out)
+
+
+def _full(items: TensorList, length: int) -> TensorList:
+    """A list that was lengthened once a turn; NaN if the turns did something else."""
+    if not jnp.issubdtype(items.dtype, jnp.inexact):
+        return replace(items, length=length)
+    buffer = jnp.where(items.length == length, items.buffer, jnp.nan)
+    return replace(items, buffer=buffer.astype(items.dtype), length=length)

@@ -1,0 +1,91 @@
+"""``tf.custom_gradient``, ``tf.recompute_grad`` and overridden gradients as ``jax.custom_vjp``.
+
+TensorFlow passes results and arguments of such a function through one IdentityN, whose registered
+gradient computes what the arguments get, and nothing for the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tojax.known import as_jax, is_known
+from tojax.tensorflow.state.variables import Handle
+
+
+@dataclass(eq=False)
+class Gradient:
+    """A registered gradient: its graph takes the cotangents and then what it captured.
+
+    ``places`` tells for each of its outputs which input of the node it belongs to. ``captured`` has
+    pairs: ("constant", value or Handle), ("edge", which of the node's further inputs), ("own
+    output", which). ``own`` is how many inputs the node itself has.
+    """
+
+    places: list[int]
+    own: int
+    captured: list[tuple[str, Any]] = field(default_factory=list)
+    graph: Any = None
+    library: Any = None
+
+
+def with_gradient(
+    run: Any, gradient: Gradient, inputs: Sequence[Any], compute: Callable[..., tuple]
+) -> tuple:
+    """The outputs of a node by ``compute``, differentiated by its own gradient."""
+    own, further = inputs[: gradient.own], inputs[gradient.own :]
+    values = [x if isinstance(x, Handle) else jnp.asarray(as_jax(x)) for x in own]
+    fixed = [_fixed(kind, what, further) for kind, what in gradient.captured]
+    handles = [x for x in fixed if isinstance(x, Handle)]
+    held = [run.variables[h] for h in handles]
+
+    @jax.custom_vjp
+    def through(values, further, held):
+        return list(compute(*values))
+
+    def forward(values, further, held):
+        out = list(compute(*values))
+        return out, (values, further, held, out)
+
+    def backward(kept, cotangents):
+        values, further, held, out = kept
+        inner = run.inside(None, gradient.library)
+        inner.variables.update(zip(handles, held))
+        given = [
+            further[what] if kind == "edge" else out[what] if kind == "own output" else what
+            for kind, what in gradient.captured
+        ]
+        given = [f if f is not None else x for f, x in zip(fixed, given)]
+        sent = [c if _smooth(x) else jnp.zeros_like(x) for c, x in zip(cotangents, out)]
+        found = inner.graph(gradient.graph, [*sent, *given])
+        grads = [_zero(x) for x in values]
+        for place, value in zip(gradient.places, found):
+            if _smooth(values[place]):
+                grads[place] = jnp.asarray(as_jax(value)).astype(values[place].dtype)
+        return grads, jax.tree.map(_zero, further), jax.tree.map(_zero, held)
+
+    through.defvjp(forward, backward)
+    arrays = [None if isinstance(x, Handle) or is_known(x) else x for x in further]
+    return tuple(through(values, arrays, held))
+
+
+def _fixed(kind: str, what: Any, further: Sequence[Any]) -> Any:
+    """A captured value that is there while tracing: a variable's handle or a known array."""
+    value = what if kind == "constant" else further[what] if kind == "edge" else None
+    return value if isinstance(value, Handle) or is_known(value) else None
+
+
+def _smooth(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _zero(value: Any) -> Any:
+    """No gradient."""
+    if _smooth(value):
+        return jnp.zeros_like(value)
+    return np.zeros(value.shape, jax.dtypes.float0)

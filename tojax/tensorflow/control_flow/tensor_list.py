@@ -1,0 +1,259 @@
+"""TensorLists (and TensorArrays, which are made of them) as a buffer and a length.
+
+TensorFlow's lists may grow and may not know the shape of their elements. Here the buffer has a
+fixed capacity: where a list is written in a loop, the loop makes room first (``branches.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tojax.errors import Unsupported
+from tojax.known import as_jax, is_known, known
+from tojax.tensorflow.core import dtypes
+from tojax.tensorflow.core.known import shape as sizes
+from tojax.tensorflow.core.running import handles
+
+
+@dataclass(frozen=True)
+class TensorList:
+    """``buffer`` is (capacity, *element); None before the first element tells its shape.
+
+    ``length`` is an int where it is known, else an array; ``element`` the shape that the list was
+    made with, None for unknown sizes or an unknown rank.
+    """
+
+    buffer: Any
+    length: Any
+    element: tuple | None
+    dtype: Any
+
+    @property
+    def capacity(self) -> int:
+        """How many elements there is room for."""
+        return 0 if self.buffer is None else self.buffer.shape[0]
+
+    def like(self, shape: tuple) -> TensorList:
+        """With a buffer for elements of this shape, if there is none yet."""
+        if self.buffer is not None:
+            return self
+        return replace(self, buffer=jnp.zeros((self.length, *shape), self.dtype))
+
+    def room(self, capacity: int, shape: tuple) -> TensorList:
+        """With room for so many elements."""
+        have = jnp.zeros((0, *shape), self.dtype) if self.buffer is None else self.buffer
+        missing = capacity - have.shape[0]
+        if missing <= 0:
+            return replace(self, buffer=have)
+        pad = [(0, missing)] + [(0, 0)] * (have.ndim - 1)
+        return replace(self, buffer=jnp.pad(have, pad))
+
+
+def _flatten(x: TensorList):
+    moving = not isinstance(x.length, int)
+    children = (x.buffer, x.length) if moving else (x.buffer,)
+    return children, (None if moving else x.length, x.element, np.dtype(x.dtype))
+
+
+def _unflatten(aux, children):
+    length, element, dtype = aux
+    return TensorList(children[0], children[1] if length is None else length, element, dtype)
+
+
+jax.tree_util.register_pytree_node(TensorList, _flatten, _unflatten)
+
+
+def _element(value: Any) -> tuple | None:
+    """A shape given as a tensor: -1 for an unknown size, a scalar -1 for an unknown rank."""
+    if not is_known(value) or not np.ndim(value):
+        return None
+    return tuple(None if isinstance(n, (int, np.integer)) and n < 0 else n for n in sizes(value))
+
+
+def _fixed(shape: tuple | None) -> bool:
+    return shape is not None and None not in shape
+
+
+def _of(node, name="element_dtype"):
+    return dtypes.to_jax(node.proto.attr[name].type)
+
+
+def _count(value: Any, what: str) -> int:
+    return int(known(value, what))
+
+
+@handles("EmptyTensorList")
+def empty(run, node, inputs):
+    return (TensorList(None, 0, _element(inputs[0]), _of(node)),)
+
+
+@handles("TensorListReserve")
+def reserve(run, node, inputs):
+    element, count = _element(inputs[0]), _count(inputs[1], "the length of a TensorArray")
+    made = TensorList(None, count, element, _of(node))
+    return (made.like(element) if _fixed(element) else made,)
+
+
+@handles("TensorListFromTensor")
+def from_tensor(run, node, inputs):
+    values = as_jax(inputs[0])
+    return (TensorList(jnp.asarray(values), values.shape[0], values.shape[1:], values.dtype),)
+
+
+@handles("TensorListStack")
+def stack(run, node, inputs):
+    return (_whole(inputs[0], _element(inputs[1])),)
+
+
+def _whole(items: TensorList, element: tuple | None):
+    """All elements; a length that is not known is the capacity only if the list is full."""
+    if items.buffer is None:
+        shape = items.element if _fixed(items.element) else element
+        if not _fixed(shape):
+            raise Unsupported(
+                "a TensorArray is read whose elements have no known shape",
+                why="nothing was written to it",
+                do="give it element_shape=",
+            )
+        return items.like(shape).buffer
+    if not isinstance(items.length, int):
+        length = _count(items.length, "the number of elements of a TensorArray")
+        return items.buffer[:length]
+    return items.buffer[: items.length] if items.length < items.capacity else items.buffer
+
+
+@handles("TensorListGetItem")
+def get_item(run, node, inputs):
+    items, index = inputs[0], inputs[1]
+    if items.buffer is None:
+        shape = items.element if _fixed(items.element) else _element(inputs[2])
+        return (jnp.zeros(shape, items.dtype),)
+    if is_known(index):
+        return (items.buffer[int(index)],)
+    return (jax.lax.dynamic_index_in_dim(items.buffer, index, 0, keepdims=False),)
+
+
+@handles("TensorListSetItem")
+def set_item(run, node, inputs):
+    """Beyond the end a list grows where TensorFlow's would."""
+    items, index, value = inputs[0], inputs[1], jnp.asarray(as_jax(inputs[2]))
+    items = items.like(value.shape)
+    grows = node.attr("resize_if_index_out_of_bounds")
+    if grows and is_known(index):
+        items = items.room(int(index) + 1, value.shape)
+        items = replace(items, length=max(items.length, int(index) + 1))
+    elif grows:
+        longer = jnp.maximum(jnp.asarray(items.length, jnp.int32), index + 1)
+        items = replace(items, length=longer) if items.capacity != items.length else items
+    at = int(index) if is_known(index) else index
+    return (replace(items, buffer=items.buffer.at[at].set(value)),)
+
+
+@handles("TensorListLength")
+def length(run, node, inputs):
+    return (
+        np.asarray(inputs[0].length, np.int32)
+        if isinstance(inputs[0].length, int)
+        else inputs[0].length,
+    )
+
+
+@handles("TensorListElementShape")
+def element_shape(run, node, inputs):
+    items = inputs[0]
+    shape = items.buffer.shape[1:] if items.buffer is not None else items.element
+    dtype = dtypes.to_numpy(node.proto.attr["shape_type"].type)
+    if shape is None:
+        return (np.asarray(-1, dtype),)
+    return (np.array([-1 if n is None else n for n in shape], dtype),)
+
+
+@handles("TensorListPushBack")
+def push_back(run, node, inputs):
+    items, value = inputs[0], jnp.asarray(as_jax(inputs[1]))
+    if isinstance(items.length, int):
+        items = items.room(items.length + 1, value.shape)
+    buffer = items.buffer.at[items.length].set(value)
+    return (replace(items, buffer=buffer, length=items.length + 1),)
+
+
+@handles("TensorListPopBack")
+def pop_back(run, node, inputs):
+    items = inputs[0]
+    last = items.length - 1
+    if items.buffer is None:
+        shape = items.element if _fixed(items.element) else _element(inputs[1])
+        return replace(items, length=last), jnp.zeros(shape, items.dtype)
+    value = jax.lax.dynamic_index_in_dim(items.buffer, last, 0, keepdims=False)
+    return replace(items, length=last), value
+
+
+@handles("TensorListResize")
+def resize(run, node, inputs):
+    items, count = inputs[0], _count(inputs[1], "the new length of a TensorArray")
+    if items.buffer is None:
+        return (replace(items, length=count),)
+    return (replace(items.room(count, items.buffer.shape[1:]), length=count),)
+
+
+@handles("TensorListGather")
+def gather(run, node, inputs):
+    items, at = inputs[0], inputs[1]
+    return (jnp.take(_whole(items, _element(inputs[2])), as_jax(at), axis=0, mode="clip"),)
+
+
+@handles("TensorListScatter", "TensorListScatterV2")
+def scatter(run, node, inputs):
+    values, at = jnp.asarray(as_jax(inputs[0])), inputs[1]
+    asked = int(inputs[3]) if len(inputs) > 3 and is_known(inputs[3]) else -1
+    count = (
+        asked if asked >= 0 else int(known(at, "the places of a TensorArray").max(initial=-1)) + 1
+    )
+    buffer = jnp.zeros((count, *values.shape[1:]), values.dtype).at[as_jax(at)].set(values)
+    return (TensorList(buffer, count, values.shape[1:], values.dtype),)
+
+
+@handles("TensorListScatterIntoExistingList")
+def scatter_into(run, node, inputs):
+    items, values, at = inputs[0], jnp.asarray(as_jax(inputs[1])), inputs[2]
+    items = items.like(values.shape[1:])
+    if is_known(at) and isinstance(items.length, int):
+        count = max(items.length, int(at.max(initial=-1)) + 1)
+        items = replace(items.room(count, values.shape[1:]), length=count)
+    return (replace(items, buffer=items.buffer.at[as_jax(at)].set(values)),)
+
+
+@handles("TensorListConcatV2", "TensorListConcat")
+def concat(run, node, inputs):
+    """The elements one after the other along their first axis, and how long each is."""
+    element = _element(inputs[1]) if len(inputs) > 1 else node.attr("element_shape")
+    values = _whole(inputs[0], element)
+    lengths = np.full(values.shape[0], values.shape[1], np.int64)
+    return values.reshape(-1, *values.shape[2:]), lengths
+
+
+@handles("TensorListSplit")
+def split(run, node, inputs):
+    values, lengths = as_jax(inputs[0]), known(inputs[2], "the lengths of a split TensorArray")
+    if len({*lengths.tolist()}) > 1:
+        raise Unsupported(
+            "a TensorArray of elements of different lengths",
+            why="its elements share one buffer",
+            do="pad them to the same length",
+        )
+    width = int(lengths[0]) if len(lengths) else 0
+    buffer = values.reshape(len(lengths), width, *values.shape[1:])
+    return (TensorList(buffer, len(lengths), buffer.shape[1:], buffer.dtype),)
+
+
+@handles("TensorListConcatLists")
+def concat_lists(run, node, inputs):
+    first, second = inputs
+    whole = [x.buffer[: x.length] for x in (first, second) if x.buffer is not None]
+    count = first.length + second.length
+    return (replace(first, buffer=jnp.concatenate(whole) if whole else None, length=count),)
