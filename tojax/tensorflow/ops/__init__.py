@@ -18,6 +18,8 @@ from tojax.tensorflow.ops import (  # noqa: F401
     matmul,
     norm,
     pool,
+    quantize,
     reduce,
+    rnn,
     special,
 )
