@@ -138,9 +138,9 @@ def _pulled(loop: Loop, operands: Sequence[Any], cotangents: Sequence[Any]) -> l
         return [k + one, *turn(*carry), *map(keep, slots, carry)]
 
     empty = [jnp.zeros((SLOTS, *x.shape), x.dtype) for x in start]
-    slots = while_loop(
-        lambda k, *_: k < count, remember, [jnp.int32(0), *start, *empty]
-    )[1 + size :]
+    slots = while_loop(lambda k, *_: k < count, remember, [jnp.int32(0), *start, *empty])[
+        1 + size :
+    ]
 
     def state(i):
         first = i // stride
@@ -181,9 +181,7 @@ def _transpose(cotangents, *both, count, **params):
     operands = both[:count]
     loop = Loop(**params)
     results = [x for x in loop.split(operands)[2] if _smooth(x)]
-    sent = [
-        jnp.zeros_like(x) if type(ct) is ad.Zero else ct for ct, x in zip(cotangents, results)
-    ]
+    sent = [jnp.zeros_like(x) if type(ct) is ad.Zero else ct for ct, x in zip(cotangents, results)]
     return [*[None] * count, *_pulled(loop, operands, sent)]
 
 
