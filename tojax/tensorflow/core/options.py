@@ -1,4 +1,4 @@
-"""Choices that some lowerings ask for: these are ``from_tensorflow``'s, tf2jax's users set others."""
+"""Choices that some lowerings ask for; ``from_tensorflow`` takes these defaults."""
 
 from __future__ import annotations
 
