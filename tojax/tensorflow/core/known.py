@@ -48,6 +48,11 @@ def as_jax(value: Any) -> Any:
     return narrowed if not narrowed.ndim else jax.numpy.asarray(narrowed)
 
 
+def fixed(value: Any) -> Any:
+    """A value that nothing is differentiated by."""
+    return value if is_known(value) else jax.lax.stop_gradient(value)
+
+
 def shape(values: Any) -> tuple:
     """A known vector as a shape."""
     return tuple(x if not isinstance(x, (int, np.integer)) else int(x) for x in values)
