@@ -66,6 +66,10 @@ class WrongValue(TojaxError, ValueError):
     """A value, or a switch's name, that is none of those that are possible."""
 
 
+class NoGradient(TojaxError, LookupError):
+    """The model forbids to differentiate what is differentiated."""
+
+
 class MissingInputError(WrongArguments):
     """An argument that a function of ``tojax.tensorflow.convert`` was traced with is not given."""
 

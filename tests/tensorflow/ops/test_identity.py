@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tojax
 from tests.tensorflow.agree import agree
-from tojax.errors import Unsupported, WrongArguments
+from tojax.errors import NoGradient, WrongValue
 
 raw = tf.raw_ops
 X = np.array([[1.0, -2.0]], np.float32)
@@ -29,7 +29,7 @@ def test_ensure_shape():
     agree(lambda x: tf.ensure_shape(x, [None, 2]), X)
     spec = tf.function(lambda x: tf.ensure_shape(x, [None, 2]), [tf.TensorSpec(None)])
     assert tojax.from_tensorflow(spec)(X).shape == (1, 2)
-    with pytest.raises(WrongArguments, match=r"\(1, 2, 1\)"):
+    with pytest.raises(WrongValue, match=r"\(1, 2, 1\)"):
         tojax.from_tensorflow(spec)(X[..., None])
 
 
@@ -43,7 +43,7 @@ def test_prevent_gradient():
         jax.grad(lambda x: model.apply({}, x, X).sum()),
         jax.jacfwd(lambda x: model.apply({}, x, X)),
     ):
-        with pytest.raises(Unsupported, match="why:   not here"):
+        with pytest.raises(NoGradient, match="why:   not here"):
             transform(X)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental import checkify
 
-from tojax.errors import Unsupported, WrongArguments
+from tojax.errors import NoGradient, WrongValue
 from tojax.tensorflow.core.known import is_known
+from tojax.tensorflow.core.options import option
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.core.schema import lowers
 
@@ -30,9 +32,9 @@ def ensure_shape(run, node, inputs):
     wanted, found = node.attr("shape"), inputs[0].shape
     fits = lambda n, m: n is None or not isinstance(m, int) or n == m
     if wanted is not None and not (len(wanted) == len(found) and all(map(fits, wanted, found))):
-        raise WrongArguments(
-            f"an array has the shape {tuple(found)}",
-            why=f"the model ensures the shape {wanted}",
+        raise WrongValue(
+            f"Expected shape={wanted}, found {tuple(found)}",
+            why="the model ensures the shape of an array",
             do="give arguments of shapes that lead to this one",
         )
     return tuple(inputs)
@@ -40,15 +42,18 @@ def ensure_shape(run, node, inputs):
 
 @lowers("PreventGradient")
 def prevent_gradient(input, message):
+    if not option("raise_on_prevent_gradient"):
+        return input
+
     @jax.custom_jvp
     def passed(x):
         return x
 
     @passed.defjvp
     def refuse(primals, tangents):
-        raise Unsupported(
-            "PreventGradient has no derivative",
-            why=message or "the model says that nothing may be differentiated here",
+        raise NoGradient(
+            message or "PreventGradient has no derivative",
+            why="the model says that nothing may be differentiated here",
             do="stop the gradient before it, or differentiate by something else",
         )
 
@@ -58,4 +63,8 @@ def prevent_gradient(input, message):
 @lowers("CheckNumerics", "CheckNumericsV2")
 def check_numerics(tensor, message):
     """TensorFlow raises for NaN and infinity, a program cannot: all values are NaN then."""
+    if option("enable_checkify_for_asserts"):
+        checkify.check(~jnp.any(jnp.isnan(tensor)), f"{message} : Found NaN values")
+        checkify.check(~jnp.any(jnp.isinf(tensor)), f"{message} : Found Inf values")
+        return tensor
     return jnp.where(jnp.all(jnp.isfinite(tensor)), tensor, jnp.nan)

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tojax.errors import Unsupported
+from tojax.errors import Unsupported, WrongValue
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.running import handles
 
@@ -22,7 +22,14 @@ class Handle:
 
 @handles("VarHandleOp")
 def var_handle(run, node, inputs):
-    return (Handle(node.attr("shared_name") or node.name),)
+    handle = Handle(node.attr("shared_name") or node.name)
+    if handle not in run.variables:
+        raise WrongValue(
+            f"VarHandleOp `{handle.name}` cannot be evaluated",
+            why="the model has no variable of that name",
+            do="convert a function that captures the variable",
+        )
+    return (handle,)
 
 
 @handles("ReadVariableOp")
