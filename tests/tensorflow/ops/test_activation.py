@@ -42,7 +42,7 @@ def test_whole_numbers():
 @pytest.mark.parametrize("rows", [(0, 3), (3, 0), (2, 3, 4)])
 @pytest.mark.parametrize("function", [tf.nn.softmax, tf.nn.log_softmax])
 def test_softmax(function, rows):
-    agree(function, np.random.default_rng(0).standard_normal(rows).astype(np.float32))
+    agree(function, np.random.default_rng(1).standard_normal(rows).astype(np.float32))
     agree(lambda x: function(x, axis=0), np.ones((2, 3), np.float32))
 
 

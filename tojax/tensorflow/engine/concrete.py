@@ -75,14 +75,16 @@ class Concrete:
         return pack_like(self.outputs, filled)
 
 
-def concrete_of(function: Any, name_of: Callable[[Any], str]) -> Concrete:
-    """What a ``ConcreteFunction`` computes; ``name_of`` tells the name of a variable."""
+def concrete_of(function: Any, name_of: Callable[[Any], str], names: Mapping[int, str]) -> Concrete:
+    """What a ``ConcreteFunction`` computes; ``name_of`` tells the name of a variable, ``names`` of
+    a handle.
+    """
     proto = function.graph.as_graph_def()
     captures = list(function.captured_inputs)
     known = {id(v.handle): v for v in function.variables}
     inputs = [x.name for x in function.inputs]
     ends = [op.name for op in function.graph.control_outputs]
-    captured_of = lambda tensor: _captured(tensor, known, name_of)
+    captured_of = lambda tensor: _captured(tensor, known, name_of, names)
     read = partial(gradients.reader, captured_of)
     given = tuple(x.op.name for x in function.inputs)
     extra = read(function.graph, given)
@@ -99,9 +101,16 @@ def concrete_of(function: Any, name_of: Callable[[Any], str]) -> Concrete:
     )
 
 
-def _captured(tensor: Any, variables: Mapping[int, Any], name_of: Callable[[Any], str]) -> Any:
+def _captured(
+    tensor: Any,
+    variables: Mapping[int, Any],
+    name_of: Callable[[Any], str],
+    names: Mapping[int, str],
+) -> Any:
     if (variable := variables.get(id(tensor))) is not None:
         return Handle(name_of(variable))
+    if id(tensor) in names:  # only its handle was used, as optimizers use their slots
+        return Handle(names[id(tensor)])
     if tensor.dtype in (tf.resource, tf.variant):
         return tensor  # a table
     if not hasattr(tensor, "numpy"):

@@ -39,7 +39,7 @@ class Function:
         """The function traced for arguments of these shapes, dtypes and Python values."""
         (given, named), key = self.specs(args, kwargs)
         if key not in self.traced:
-            self.traced[key] = concrete_of(self.find(given, named), self.name_of)
+            self.traced[key] = concrete_of(self.find(given, named), self.name_of, self.names)
         return self.traced[key]
 
     def specs(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

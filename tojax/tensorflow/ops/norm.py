@@ -45,11 +45,12 @@ def others(x, data_format) -> tuple[int, ...]:
 def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_training, rest):
     """TensorFlow's outputs; ``rest`` is how many reserve spaces come after the two of version 1.
 
-    The gradient is that of the first output alone. Statistics are the sums of float32 at least.
+    The gradient is that of the first output alone. Statistics are as wide as ``scale``.
     """
     axes = others(x, data_format)
     wide = x.astype(scale.dtype)
     along = lambda v: lax.expand_dims(v, axes)
+    mean, variance = lax.stop_gradient((mean, variance))
     if is_training:
         y, *found = standardized(wide, epsilon, axes)
         saved = [lax.stop_gradient(v.reshape(scale.shape)) for v in found]
@@ -58,10 +59,10 @@ def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_tra
         old = mean, variance
         out = now if factor == 1 else [(1 - factor) * o + factor * n for o, n in zip(old, now)]
     else:
-        saved = out = [lax.stop_gradient(v) for v in (mean, variance)]
-        y = (wide - along(saved[0])) * lax.rsqrt(along(saved[1]) + epsilon)
+        saved = out = mean, variance
+        y = (wide - along(mean)) * lax.rsqrt(along(variance) + epsilon)
     y = (y * along(scale) + along(offset)).astype(x.dtype)
-    return y, *out, *saved, *[jnp.zeros((), scale.dtype)] * rest
+    return y, *out, *saved, *[jnp.zeros(0, scale.dtype)] * rest
 
 
 @lowers("FusedBatchNorm", "FusedBatchNormV2")
@@ -91,7 +92,7 @@ def fused_batch_norm_grad(
         return fused(x, scale, offset, reserve_space_1, reserve_space_2, *how, rest=0)[0]
 
     grads = jax.vjp(run, x, scale, jnp.zeros_like(scale))[1](y_backprop)
-    return *grads, *[jnp.zeros(0, scale.dtype)] * 2
+    return *grads, *[jnp.zeros((), scale.dtype)] * 2
 
 
 @lowers("FusedBatchNormGradV3")
@@ -100,21 +101,7 @@ def fused_batch_norm_grad_v3(
     is_training,
 ):  # fmt: skip
     reserved = reserve_space_1, reserve_space_2
-    return fused_batch_norm_grad(
-        y_backprop, x, scale, *reserved, epsilon, data_format, is_training
-    )
-
-
-@lowers("BatchNormWithGlobalNormalization")
-def batch_norm(t, m, v, beta, gamma, variance_epsilon, scale_after_normalization):
-    scale = lax.rsqrt(v + np.asarray(variance_epsilon, v.dtype))
-    return (t - m) * (scale * gamma if scale_after_normalization else scale) + beta
-
-
-@lowers("BatchNormWithGlobalNormalizationGrad")
-def batch_norm_grad(t, m, v, gamma, backprop, variance_epsilon, scale_after_normalization):
-    run = lambda *xs: batch_norm(*xs, variance_epsilon, scale_after_normalization)
-    return jax.vjp(run, t, m, v, jnp.zeros_like(m), gamma)[1](backprop)
+    return fused_batch_norm_grad(y_backprop, x, scale, *reserved, epsilon, data_format, is_training)
 
 
 @lowers("LRN")

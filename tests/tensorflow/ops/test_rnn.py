@@ -1,0 +1,46 @@
+"""Fused cells: peepholes, clipping, biases of the forget gate, sequences that end early."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tensorflow.agree import agree
+
+RNG = np.random.default_rng(1)
+raw = tf.raw_ops
+
+
+def random(*shape):
+    return RNG.standard_normal(shape).astype(np.float32) / 2
+
+
+X, CS, H = random(4, 2, 3), random(2, 5), random(2, 5)
+W, B, PEEPS = random(8, 20), random(20), [random(5) for _ in range(3)]
+NAMES = "x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b"
+GIVEN = CS, H, W, *PEEPS, B
+
+
+@pytest.mark.parametrize("peephole, clip", [(False, -1.0), (True, 0.3)])
+def test_lstm(peephole, clip):
+    how = {"use_peephole": peephole, "cell_clip": clip}
+    run = lambda *xs: raw.LSTMBlockCell(**dict(zip(NAMES, xs)), forget_bias=0.7, **how)
+    agree(run, X[0], *GIVEN, grad=False)
+    run = lambda *xs: raw.BlockLSTM(seq_len_max=4, **dict(zip(NAMES, xs)), **how)
+    agree(run, X, *GIVEN, grad=False, vmap=False)
+    agree(lambda *xs: (run(*xs).cs, run(*xs).h), X, *GIVEN)
+
+
+@pytest.mark.parametrize("op", [raw.BlockLSTM, raw.BlockLSTMV2])
+def test_lstm_that_ends_early(op):
+    """TensorFlow leaves the other outputs undefined beyond the length; its gradient of the second
+    version takes the gates for those of the first.
+    """
+    how = {"use_peephole": True, "cell_clip": 0.4}
+    run = lambda *xs: op(seq_len_max=2, **dict(zip(NAMES, xs)), **how)
+    agree(lambda *xs: (run(*xs).cs, run(*xs).h), X, *GIVEN, grad=False, vmap=False)
+
+
+def test_gru():
+    names = "x", "h_prev", "w_ru", "w_c", "b_ru", "b_c"
+    given = X[0], H, random(8, 10), random(8, 5), random(10), random(5)
+    agree(lambda *xs: raw.GRUBlockCell(**dict(zip(names, xs))), *given, grad=False)

@@ -1,0 +1,173 @@
+"""Resizing: along one axis after the other, each a product with a matrix of weights.
+
+The weights follow TensorFlow's kernels in float32: a row for each element of the result.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tojax.tensorflow.core.schema import Static, lowers
+
+F = np.float32
+TABLE = 1024  # steps that a place between two pixels is rounded to for cubic weights
+
+
+def step_of(size, out, align_corners) -> np.float32:
+    """Elements of the input for one of the result."""
+    if align_corners and out > 1:
+        return F(size - 1) / F(out - 1)
+    return F(size) / F(out)
+
+
+def places(size, out, align_corners, half_pixel_centers):
+    """Where on the input each element of the result lies."""
+    step = step_of(size, out, align_corners)
+    at = np.arange(out, dtype=F)
+    return (at + F(0.5)) * step - F(0.5) if half_pixel_centers else at * step
+
+
+def dense(at, weights, size):
+    """Taps [out, taps] as a matrix [out, size]."""
+    matrix = np.zeros((len(at), size), F)
+    np.add.at(matrix, (np.arange(len(at))[:, None], at), weights)
+    return matrix
+
+
+def linear(size, out, *how):
+    at = places(size, out, *how)
+    low = np.floor(at)
+    part = (at - low)[:, None]
+    taps = np.stack([np.maximum(low, 0), np.minimum(np.ceil(at), size - 1)], 1).astype(int)
+    return dense(taps, np.concatenate([1 - part, part], 1), size)
+
+
+def cubic(size, out, align_corners, half_pixel_centers):
+    """With half pixels what lies outside has no weight, else the pixels at the ends have more."""
+    at = places(size, out, align_corners, half_pixel_centers)
+    low = np.floor(at)
+    part = np.rint((at - low) * TABLE)[:, None] / TABLE
+    x = abs(part - np.arange(-1, 3, dtype=F))
+    a = F(-0.5 if half_pixel_centers else -0.75)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    weights = np.where(x <= 1, near, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a)
+    taps = low[:, None].astype(int) + np.arange(-1, 3)
+    if half_pixel_centers:
+        weights = np.where((taps >= 0) & (taps < size), weights, 0)
+        weights = weights / weights.sum(1, keepdims=True)
+    return dense(np.clip(taps, 0, size - 1), weights, size)
+
+
+def area(size, out, align_corners, half_pixel_centers):
+    """The part of each input element that an element of the result covers."""
+    step = step_of(size, out, align_corners)
+    first = (np.arange(out, dtype=F) * step)[:, None]
+    last = (np.arange(1, out + 1, dtype=F) * step)[:, None]
+    reach = int(np.ceil(last - np.floor(first)).max(initial=1))
+    at = np.floor(first) + np.arange(reach)
+    cover = np.maximum(np.minimum(at + 1, last) - np.maximum(at, first), 0)
+    return dense(np.clip(at, 0, size - 1).astype(int), cover / step, size)
+
+
+def apply(images, height, width):
+    """The two products; the axis that shrinks more goes first."""
+    ways = [(1, height), (2, width)]
+    if height.shape[0] * width.shape[1] > height.shape[1] * width.shape[0]:
+        ways.reverse()
+    for axis, matrix in ways:
+        if matrix.shape[0] != matrix.shape[1] or not is_identity(matrix):
+            images = lax.dot_general(
+                images, jnp.asarray(matrix, images.dtype), (((axis,), (1,)), ((), ())),
+                precision=lax.Precision.HIGHEST,
+            )  # fmt: skip
+            images = jnp.moveaxis(images, -1, axis)
+    return images
+
+
+def is_identity(matrix) -> bool:
+    return isinstance(matrix, np.ndarray) and bool((matrix == np.eye(len(matrix))).all())
+
+
+def resizing(weights, size, *how):
+    """``images -> images``; the result is float32, whatever the images are, but for float64."""
+
+    def run(images):
+        wide = images.astype(jnp.promote_types(F, images.dtype) if is_wide(images) else F)
+        matrices = [weights(n, int(m), *how) for n, m in zip(images.shape[1:3], size)]
+        return apply(wide, *matrices)
+
+    return run
+
+
+def is_wide(images) -> bool:
+    return images.dtype == np.float64
+
+
+@lowers("ResizeBilinear")
+def resize_bilinear(images, size: Static, align_corners, half_pixel_centers):
+    return resizing(linear, size, align_corners, half_pixel_centers)(images).astype(F)
+
+
+@lowers("ResizeBicubic")
+def resize_bicubic(images, size: Static, align_corners, half_pixel_centers):
+    return resizing(cubic, size, align_corners, half_pixel_centers)(images).astype(F)
+
+
+@lowers("ResizeArea")
+def resize_area(images, size: Static, align_corners):
+    return resizing(area, size, align_corners, False)(images).astype(F)
+
+
+def back(weights, grads, original_image, *how):
+    """The gradient of the image."""
+    run = resizing(weights, grads.shape[1:3], *how)
+    like = jax.ShapeDtypeStruct(original_image.shape, original_image.dtype)
+    return jax.linear_transpose(lambda x: run(x).astype(grads.dtype), like)(grads)[0]
+
+
+@lowers("ResizeBilinearGrad")
+def resize_bilinear_grad(grads, original_image, align_corners, half_pixel_centers):
+    return back(linear, grads, original_image, align_corners, half_pixel_centers)
+
+
+@lowers("ResizeBicubicGrad")
+def resize_bicubic_grad(grads, original_image, align_corners, half_pixel_centers):
+    return back(cubic, grads, original_image, align_corners, half_pixel_centers)
+
+
+def nearest_places(size, out, align_corners, half_pixel_centers):
+    step, at = step_of(size, out, align_corners), np.arange(out, dtype=F)
+    at = (at + F(0.5)) * step if half_pixel_centers else at * step
+    at = np.floor(at + F(0.5)) if align_corners else np.floor(at)
+    return np.clip(at.astype(int), 0, max(size - 1, 0))
+
+
+def nearest(size, *how):
+    """A whole factor is a repetition."""
+
+    def run(images):
+        for axis, out in zip((1, 2), map(int, size)):
+            n = images.shape[axis]
+            at = nearest_places(n, out, *how)
+            if out % max(n, 1) == 0 and np.array_equal(at, np.arange(out) * n // out):
+                images = images if out == n else jnp.repeat(images, out // n, axis)
+            else:
+                images = jnp.take(images, at, axis, mode="clip")
+        return images
+
+    return run
+
+
+@lowers("ResizeNearestNeighbor")
+def resize_nearest(images, size: Static, align_corners, half_pixel_centers):
+    return nearest(size, align_corners, half_pixel_centers)(images)
+
+
+@lowers("ResizeNearestNeighborGrad")
+def resize_nearest_grad(grads, size: Static, align_corners, half_pixel_centers):
+    shape = (grads.shape[0], *map(int, size), grads.shape[3])
+    run = nearest(grads.shape[1:3], align_corners, half_pixel_centers)
+    return jax.linear_transpose(run, jax.ShapeDtypeStruct(shape, grads.dtype))(grads)[0]
