@@ -92,8 +92,7 @@ def test_remainders_of_64_bits():
         assert np.array_equal(got, wide % np.uint64(span))
 
 
-@pytest.mark.parametrize("shape", [[], [0], [0, 3], [1], [2, 3]])
-def test_shapes(shape):
-    for draw in (tf.random.stateless_normal, tf.random.stateless_truncated_normal):
-        got, want = both(lambda s: draw(shape, s))
-        assert_close(got, want)
+@pytest.mark.parametrize("shape", [[], [0, 3], [5]])
+@pytest.mark.parametrize("draw", [tf.random.stateless_normal, tf.random.stateless_truncated_normal])
+def test_shapes(shape, draw):
+    assert_close(*both(lambda s: draw(shape, s)))
