@@ -46,7 +46,7 @@ def take(stream: Stream, supply: Supply, next_block, make, when):
     value = jnp.where(supply.has_spare, supply.spare, pair[..., 1])
     spare = jnp.where(fresh, pair[..., 0], supply.spare)
     left = jnp.where(when, ~supply.has_spare, supply.has_spare)
-    return value, supply._replace(spare=spare, has_spare=left), next_block + fresh.astype(U32)
+    return value, Supply(supply.low, supply.high, spare, left), next_block + fresh.astype(U32)
 
 
 def uniforms(words):
@@ -81,32 +81,32 @@ def gammas(stream, index, alpha):
     return jnp.where(alpha == 1, -lax.log1p(-u), shrunk)
 
 
+def hoermann(rate, u, v):
+    """Hörmann's number for a pair of uniform ones, and whether it is accepted."""
+    b = 0.931 + 2.53 * lax.sqrt(rate)
+    a = -0.059 + 0.02483 * b
+    u = u - 0.5
+    shift = 0.5 - abs(u)
+    k = lax.floor((2 * a / shift + b) * u + rate + 0.43)
+    inner = (shift >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
+    outer = (k < 0) | ((shift < 0.013) & (v > shift))
+    s = lax.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (shift * shift) + b))
+    return k, inner | (~outer & (s <= -rate + k * lax.log(rate) - lax.lgamma(k + 1)))
+
+
 def poissons(stream, index, rate):
     """Knuth's method below 10, Hörmann's transformed rejection from there on."""
-    low = rate < 10
-    safe = jnp.where(low, 10, rate)
-    b = 0.931 + 2.53 * lax.sqrt(safe)
-    a = -0.059 + 0.02483 * b
-
-    def accepted(u, v):
-        u = u - 0.5
-        shift = 0.5 - abs(u)
-        k = lax.floor((2 * a / shift + b) * u + safe + 0.43)
-        inner = (shift >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
-        outer = (k < 0) | ((shift < 0.013) & (v > shift))
-        s = lax.log(v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (shift * shift) + b))
-        return k, inner | (~outer & (s <= -safe + k * lax.log(safe) - lax.lgamma(k + 1)))
+    low, end = rate < 10, lax.exp(-rate)
+    large = jnp.where(low, 10, rate)
 
     def step(state):
         at, done, product, out = state
         pair = uniforms(block(stream, base.low + at, base.high))
         first, second = product * pair[..., 1], product * pair[..., 1] * pair[..., 0]
-        end = lax.exp(-rate)
-        k, good = accepted(pair[..., 1], pair[..., 0])
+        k, good = hoermann(large, pair[..., 1], pair[..., 0])
         good = jnp.where(low, second <= end, good)
-        k = jnp.where(low, out + jnp.where(first <= end, 0, 1), k)
-        going = jnp.where(low & ~good, out + 2, out)
-        return at + U32(1), done | good, second, jnp.where(done, out, jnp.where(good, k, going))
+        k = jnp.where(low, out + jnp.where(good & (first <= end), 0, jnp.where(good, 1, 2)), k)
+        return at + U32(1), done | good, second, jnp.where(done, out, k)
 
     base = supplies(index)
     state = (jnp.zeros((), U32), jnp.zeros(index.shape, bool), jnp.ones_like(rate), 0 * rate)
