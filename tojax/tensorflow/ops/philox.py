@@ -84,7 +84,7 @@ def _block(key, counter, offset):
             state = _round(*state)
         return state
 
-    start = _plus(counter, offset), jnp.asarray(key)
+    start = plus(counter, offset), jnp.asarray(key)
     return jnp.stack(lax.fori_loop(0, 5, two_rounds, start)[0], -1)
 
 
@@ -93,7 +93,7 @@ def _round(c, key):
     return [high1 ^ c[1] ^ key[0], low1, high0 ^ c[3] ^ key[1], low0], key + STEPS
 
 
-def _plus(counter, offset):
+def plus(counter, offset):
     """A number of 128 bits plus one of 64."""
     out, carry = [], jnp.zeros((), U32)
     for i in range(4):
