@@ -62,6 +62,14 @@ class WrongArguments(TojaxError, TypeError):
     """The arguments do not fit the model: names, shapes, or the params and state given."""
 
 
+class WrongValue(TojaxError, ValueError):
+    """A value, or a switch's name, that is none of those that are possible."""
+
+
+class MissingInputError(WrongArguments):
+    """An argument that a function of ``tojax.tensorflow.convert`` was traced with is not given."""
+
+
 class ForwardFailed(TojaxError, RuntimeError):
     """The source model's own forward raised; its error is the cause."""
 

@@ -40,7 +40,8 @@ def known(value: Any, what: str) -> np.ndarray:
     if isinstance(value, jax.core.Tracer):
         raise DataDependent(
             f"{what} has to be known when the program is traced, and is computed from its inputs",
-            why="JAX compiles a program for fixed shapes",
+            why="Shapes must be 1D sequences of concrete values of integer type: JAX compiles a "
+            "program for fixed ones",
             do="pass what decides it as a numpy array that no transformation traces, or fix it in "
             "the model",
         )

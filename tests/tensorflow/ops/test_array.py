@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax import export
 
 import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import DataDependent
-from tojax.tensorflow.ops.array import broadcast_gradient_args
+from tojax.tensorflow.ops.array import broadcast_gradient_args, concat_offset
 
 raw = tf.raw_ops
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 5
@@ -75,6 +76,44 @@ def test_broadcast_gradient_args_is_tensorflows():
         want = raw.BroadcastGradientArgs(s0=one, s1=other)
         got = broadcast_gradient_args(one, other)
         assert [x.tolist() for x in got] == [x.numpy().tolist() for x in want], given
+
+
+@pytest.mark.parametrize("formats", [("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NHWC", "HWNC")])
+def test_data_formats(formats):
+    how = dict(zip(("src_format", "dst_format"), formats))
+    agree(lambda x: raw.DataFormatDimMap(x=x, **how), np.array([0, -1, 2, 1], np.int32))
+    for x in (np.arange(4), np.arange(8).reshape(4, 2)):
+        agree(lambda x: raw.DataFormatVecPermute(x=x, **how), x.astype(np.int32))
+    if formats[1] != "HWNC":
+        agree(lambda x: raw.DataFormatVecPermute(x=x, **how), np.array([5, 6], np.int32))
+
+
+def test_concat_offset():
+    agree(lambda x: tf.concat([x[:1], x, x[:0]], 0) * 2, X)
+    parts = np.array([[2, 3], [2, 5], [2, 1]], np.int32)
+    want = raw.ConcatOffset(concat_dim=1, shape=list(parts))
+    for mine, other in zip(concat_offset(np.array(1), list(parts)), want):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.zeros(tf.shape(x)),
+        lambda x: tf.range(tf.shape(x)[1]),
+        lambda x: tf.reshape(x, [tf.shape(x)[0] * tf.shape(x)[1]]),
+        lambda x: tf.slice(x, [0, 1], [tf.shape(x)[0], tf.shape(x)[1] - 1]),
+        lambda x: tf.one_hot(tf.cast(x, tf.int32), tf.shape(x)[1]),
+        lambda x: tf.pad(tf.gather(x, 1, axis=1), [[0, tf.shape(x)[1]]]),
+        lambda x: tf.tile(tf.linalg.band_part(x, -1, 0), [1, tf.shape(x)[0]]),
+    ],
+)
+def test_symbolic_sizes(function):
+    spec = tf.TensorSpec([None, None], tf.float32)
+    model = tojax.from_tensorflow(tf.function(function, [spec]))
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("b, n"), np.float32)
+    program = export.export(jax.jit(lambda x: model.apply({}, x)))(shape)
+    np.testing.assert_array_equal(program.call(X[0]), function(X[0]))
 
 
 def test_a_traced_shape_is_an_error():

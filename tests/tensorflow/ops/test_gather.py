@@ -74,12 +74,3 @@ def test_permutations():
     agree(tf.math.invert_permutation, order)
     agree(lambda i: tf.unravel_index(i, [3, 4]), np.array([5, 11, 0], np.int32))
     agree(lambda i: tf.unravel_index(i, [3, 4]), np.int32(7))
-
-
-@pytest.mark.parametrize("k", [1, 2])
-@pytest.mark.parametrize("target", [[2, 1, 0, 3], [0, 0, 3, 9], [3, -1, 1, 2]])
-def test_in_top_k(k, target):
-    p = [[0.1, 0.5, 0.5, 0.2], [np.inf, 1, 0, 2], [3, 2, 1, np.nan], [1, 2, 3, 4]]
-    p, target = np.array(p, np.float32), np.array(target, np.int32)
-    agree(lambda x, t: tf.math.in_top_k(t, x, k), p, target)
-    agree(lambda x, t: raw.InTopK(predictions=x, targets=t, k=k), p, target)

@@ -56,3 +56,12 @@ def test_search(side):
 def test_bucketize():
     for array in (X, X.astype(np.int32)):
         agree(lambda x: raw.Bucketize(input=x, boundaries=[-1, 0, 2.5, 3]), array)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("target", [[2, 1, 0, 3], [0, 0, 3, 9], [3, -1, 1, 2]])
+def test_in_top_k(k, target):
+    p = [[0.1, 0.5, 0.5, 0.2], [np.inf, 1, 0, 2], [3, 2, 1, np.nan], [1, 2, 3, 4]]
+    p, target = np.array(p, np.float32), np.array(target, np.int32)
+    agree(lambda x, t: tf.math.in_top_k(t, x, k), p, target)
+    agree(lambda x, t: raw.InTopK(predictions=x, targets=t, k=k), p, target)

@@ -1,3 +1,8 @@
 """Functions, branches, loops and gradients inside of a graph; importing it registers handlers."""
 
-from tojax.tensorflow.control_flow import branches, calls, tensor_list  # noqa: F401
+from tojax.tensorflow.control_flow import (  # noqa: F401
+    branches,
+    calls,
+    tensor_list,
+    xla_call_module,
+)

@@ -148,6 +148,7 @@ def set_item(run, node, inputs):
         items = items.room(int(index) + 1, value.shape)
         items = replace(items, length=max(items.length, int(index) + 1))
     elif grows:
+        items = items.room(1, value.shape)  # of a loop that is looked at, before it makes room
         longer = jnp.maximum(jnp.asarray(items.length, jnp.int32), index + 1)
         items = replace(items, length=longer) if items.capacity != items.length else items
     at = int(index) if is_known(index) else index

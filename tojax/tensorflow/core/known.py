@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from tojax.known import as_jax, is_known, known
 
 __all__ = ["as_jax", "is_known", "known", "shape"]
+
+
+def fixed(value: Any) -> Any:
+    """A value that nothing is differentiated by."""
+    return value if is_known(value) else jax.lax.stop_gradient(value)
 
 
 def shape(values: Any) -> tuple:

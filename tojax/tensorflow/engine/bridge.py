@@ -5,9 +5,90 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from tojax.errors import MissingOps
+from tojax.known import is_known
+from tojax.stablehlo.engine.evaluate import Run
+from tojax.stablehlo.engine.parse import parse
+from tojax.tensorflow.core.private import op_def_of
+from tojax.tensorflow.core.schema import read, sizes, stateful
 
 
 def through(node: Any, inputs: Sequence[Any]) -> tuple:
-    """The outputs of one node, computed by the StableHLO that TensorFlow's bridge gives for it."""
-    raise MissingOps(f"{node.op} has no lowering", ops=(node.op,))
+    """The outputs of one node, computed by the StableHLO that TensorFlow's bridge gives for it.
+
+    Raises:
+      MissingOps: the bridge does not know the operator either.
+    """
+    if stateful(node.op):
+        raise missing(node, "it keeps a state that XLA does not have")
+    traced = [x for x in inputs if not is_known(x)]
+    shapes = tuple((tuple(x.shape), str(x.dtype)) for x in traced)
+    known = tuple((i, x.tobytes(), x.shape) for i, x in enumerate(inputs) if is_known(x))
+    key = ("bridge", shapes, known)
+    if key not in node.kept:
+        node.kept[key] = Run(parse(stablehlo(node, inputs)))
+    return tuple(node.kept[key].function("main", traced))
+
+
+def stablehlo(node: Any, inputs: Sequence[Any]) -> str:
+    """The node alone as a module whose arguments are the inputs that are not known."""
+    graph = tf.compat.v1.GraphDef()
+    copy = graph.node.add()
+    copy.CopyFrom(node.proto)
+    copy.name = "node"
+    copy.ClearField("input")
+    copy.attr.pop("_class", None)
+    specs = []
+    for i, (value, kind) in enumerate(zip(inputs, _types(node))):
+        copy.input.append(f"x{i}")
+        if is_known(value):
+            made = graph.node.add(name=f"x{i}", op="Const")
+            made.attr["dtype"].type = kind
+            constant = tf.make_tensor_proto(value, dtype=tf.as_dtype(kind))
+            made.attr["value"].tensor.CopyFrom(constant)
+        else:
+            specs.append((f"x{i}:0", tf.TensorSpec(value.shape, tf.as_dtype(kind))))
+    outputs = [f"node:{i}" for i in range(_count(node))]
+
+    @tf.function(jit_compile=True, autograph=False)
+    def alone(*given):
+        named = dict(zip((name for name, _ in specs), given))
+        return tf.graph_util.import_graph_def(graph, named, outputs, name="")
+
+    try:
+        with tf.init_scope():
+            text = alone.experimental_get_compiler_ir(*(spec for _, spec in specs))
+            return text(stage="stablehlo")
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        raise missing(node, " ".join(str(error).split())[:300]) from error
+
+
+def missing(node: Any, why: str) -> MissingOps:
+    """The error for an operator that nothing serves, with a stub for a lowering."""
+    row = read(node.op)
+    return MissingOps(
+        f"{node.op} has no lowering",
+        ops=(node.op,),
+        why=why,
+        do=f"add one: @tojax.tensorflow.lowers({node.op!r}) def lowering({', '.join(row.kept)})",
+    )
+
+
+def _types(node: Any) -> list[int]:
+    """The ``DataType`` of every input."""
+    found: list[int] = []
+    attr = node.proto.attr
+    for arg in op_def_of(node.op).input_arg:
+        if arg.type_list_attr:
+            found += attr[arg.type_list_attr].list.type
+            continue
+        kind = attr[arg.type_attr].type if arg.type_attr else arg.type
+        found += [kind] * (attr[arg.number_attr].i if arg.number_attr else 1)
+    return found
+
+
+def _count(node: Any) -> int:
+    """How many outputs a node has."""
+    return sum(1 if n is None else n for n in sizes(node.op, node.proto.attr))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
 from tojax import trees
 from tojax.dtypes import canonical
 from tojax.errors import Unsupported, WrongArguments
-from tojax.tensorflow.engine import gradients
+from tojax.tensorflow.engine.gradients import reader
 from tojax.tensorflow.engine.graph import Graph, Library, of_graph
 from tojax.tensorflow.state.variables import Handle
 
@@ -50,7 +51,8 @@ class Concrete:
         return [self._checked(x, spec) for x, spec in zip(tensors, self.specs)]
 
     def _checked(self, value: Any, spec: tf.TensorSpec) -> Any:
-        if isinstance(value, trees.Constant):
+        known = isinstance(value, trees.Constant)
+        if known:
             value = value.array
         elif not trees.is_array(value):
             value = np.asarray(value, spec.dtype.as_numpy_dtype)
@@ -59,7 +61,7 @@ class Concrete:
             raise self._wrong(f"{spec.name} has the shape {tuple(value.shape)}, not {spec.shape}")
         if canonical(value.dtype) != canonical(spec.dtype.as_numpy_dtype):
             raise self._wrong(f"{spec.name} has the dtype {value.dtype}, not {spec.dtype.name}")
-        return value
+        return value if known else jnp.asarray(value)
 
     def _wrong(self, what: str) -> WrongArguments:
         wanted = ", ".join(f"{x.name}: {x.dtype.name}{list(x.shape)}" for x in self.specs)
@@ -75,19 +77,18 @@ class Concrete:
         return pack_like(self.outputs, filled)
 
 
-def concrete_of(function: Any, name_of: Callable[[Any], str], names: Mapping[int, str]) -> Concrete:
-    """What a ``ConcreteFunction`` computes; ``name_of`` tells the name of a variable, ``names`` of
-    a handle.
+def concrete_of(function: Any, names: Mapping[int, str], gradients: bool = True) -> Concrete:
+    """What a ``ConcreteFunction`` computes; ``names`` tells the names of variables by the ids of
+    their handles, ``gradients`` whether custom ones count.
     """
     proto = function.graph.as_graph_def()
     captures = list(function.captured_inputs)
-    known = {id(v.handle): v for v in function.variables}
+    variables = {id(v.handle): v for v in function.variables}
     inputs = [x.name for x in function.inputs]
     ends = [op.name for op in function.graph.control_outputs]
-    captured_of = lambda tensor: _captured(tensor, known, name_of, names)
-    read = partial(gradients.reader, captured_of)
-    given = tuple(x.op.name for x in function.inputs)
-    extra = read(function.graph, given)
+    captured_of = lambda tensor: _captured(tensor, variables, names)
+    read = partial(reader, captured_of) if gradients else None
+    extra = read(function.graph, tuple(x.op.name for x in function.inputs)) if read else None
     graph = of_graph(proto, inputs, [x.name for x in function.outputs], ends, extra)
     count = len(inputs) - len(captures)
     return Concrete(
@@ -101,16 +102,15 @@ def concrete_of(function: Any, name_of: Callable[[Any], str], names: Mapping[int
     )
 
 
-def _captured(
-    tensor: Any,
-    variables: Mapping[int, Any],
-    name_of: Callable[[Any], str],
-    names: Mapping[int, str],
-) -> Any:
-    if (variable := variables.get(id(tensor))) is not None:
-        return Handle(name_of(variable))
-    if id(tensor) in names:  # only its handle was used, as optimizers use their slots
+def _captured(tensor: Any, variables: Mapping[int, Any], names: Mapping[int, str]) -> Any:
+    if id(tensor) in names:
         return Handle(names[id(tensor)])
+    if (variable := variables.get(id(tensor))) is not None:
+        raise WrongArguments(
+            f"the function uses the variable {variable.name!r}, which the model does not have",
+            why="it was not used with the example arguments",
+            do="convert with example arguments that use every variable",
+        )
     if tensor.dtype in (tf.resource, tf.variant):
         return tensor  # a table
     if not hasattr(tensor, "numpy"):

@@ -12,6 +12,7 @@ import jax
 from tojax.errors import MissingRng
 from tojax.tensorflow.control_flow.custom_gradient import with_gradient
 from tojax.tensorflow.core.known import as_jax, known
+from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import HANDLERS
 from tojax.tensorflow.core.schema import Entries, Known, Static, modes, table
 from tojax.tensorflow.engine import bridge, diagnostics
@@ -133,3 +134,8 @@ def _plan(node: Node, row: Any) -> list[tuple[str, Any]]:
             value = node.attr(param.name)
             plan.append(("value", param.default if value is None else value))
     return plan
+
+
+def served(op: str) -> bool:
+    """Whether the engine or a lowering serves an operator."""
+    return op in HANDLERS or (op_def_of(op) is not None and table.find(op) is not None)

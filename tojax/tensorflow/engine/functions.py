@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tojax import trees
 from tojax.dtypes import canonical
-from tojax.errors import WrongArguments
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.engine.concrete import Concrete, concrete_of
 
@@ -39,7 +38,7 @@ class Function:
         """The function traced for arguments of these shapes, dtypes and Python values."""
         (given, named), key = self.specs(args, kwargs)
         if key not in self.traced:
-            self.traced[key] = concrete_of(self.find(given, named), self.name_of, self.names)
+            self.traced[key] = concrete_of(self.find(given, named), self.names)
         return self.traced[key]
 
     def specs(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -47,17 +46,6 @@ class Function:
         leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=lambda x: x is None)
         specs = [self._spec(i, x) for i, x in enumerate(leaves)]
         return jax.tree.unflatten(structure, specs), (structure, tuple(repr(x) for x in specs))
-
-    def name_of(self, variable: Any) -> str:
-        """The name of a variable in params or state."""
-        name = self.names.get(id(variable.handle))
-        if name is None:
-            raise WrongArguments(
-                f"the function uses the variable {variable.name!r}, which the model does not have",
-                why="it was not used with the example arguments",
-                do="convert with example arguments that use every variable",
-            )
-        return name
 
     def own(self, variables: Iterable[Any], name_of: Callable[[Any], str]) -> None:
         """Adds variables under names of their own."""

@@ -9,7 +9,7 @@ from jax import lax
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.known import shape as sizes
 from tojax.tensorflow.core.running import handles
-from tojax.tensorflow.core.schema import Static, lowers, table
+from tojax.tensorflow.core.schema import Known, Static, lowers, table
 
 
 def _out_type(node) -> np.dtype:
@@ -55,6 +55,14 @@ def broadcast_gradient_args(s0: Static, s1: Static):
     one, other = ([1] * (rank - len(s)) + list(s) for s in (s0, s1))
     pick = lambda a: np.array([i for i in range(rank) if a[i] == 1], np.int32)
     return pick(one), pick(other)
+
+
+@lowers("ConcatOffset")
+def concat_offset(axis: Static, shapes: Known, /):
+    """Where each part begins."""
+    begins = np.zeros((len(shapes), len(shapes[0])), np.result_type(*shapes))
+    begins[1:, axis.item()] = np.cumsum([s[axis.item()] for s in shapes[:-1]])
+    return list(begins)
 
 
 @lowers("Reshape")
@@ -120,6 +128,22 @@ def split_v(value, size_splits: Static, axis: Static, num_split, /):
     axis = axis.item() % value.ndim
     rest = value.shape[axis] - sum(n for n in size_splits if n >= 0)
     return lax.split(value, [n if n >= 0 else rest for n in sizes(size_splits)], axis)
+
+
+@lowers("DataFormatDimMap")
+def data_format_dim_map(x, src_format, dst_format):
+    """Which axis an axis becomes."""
+    return jnp.array([dst_format.index(name) for name in src_format], x.dtype)[x]
+
+
+@lowers("DataFormatVecPermute")
+def data_format_vec_permute(x, src_format, dst_format):
+    """Sizes, strides or pads in the other order; two of them are those of height and width."""
+    if len(x) == len(src_format) - 2:
+        src_format, dst_format = (
+            f.replace("N", "").replace("C", "") for f in (src_format, dst_format)
+        )
+    return x[np.array([src_format.index(name) for name in dst_format])]
 
 
 table.update(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.tensorflow.core.known import fixed, is_known
 from tojax.tensorflow.core.known import shape as sizes
 from tojax.tensorflow.core.schema import Static, lowers
 
@@ -44,9 +45,10 @@ def embed(diagonal, rest, k, align):
     d = column - row
     if low == high:  # no gather: the diagonal lies along the rows or the columns
         axis, length = (-1, rows) if low >= 0 else (-2, columns)
-        widths = [(0, 0, 0)] * (diagonal.ndim - 1) + [(0, length - diagonal.shape[-1], 0)]
-        spread = lax.pad(diagonal, np.zeros((), diagonal.dtype), widths)
-        return jnp.where(d == low, jnp.expand_dims(spread, axis), rest)
+        if (more := length - diagonal.shape[-1]) != 0:
+            widths = [(0, 0, 0)] * (diagonal.ndim - 1) + [(0, more, 0)]
+            diagonal = lax.pad(diagonal, np.zeros((), diagonal.dtype), widths)
+        return jnp.where(d == low, jnp.expand_dims(diagonal, axis), rest)
     which = jnp.clip(high - d, 0, high - low)
     along = jnp.minimum(row, column) + _offset(d, rows, columns, diagonal.shape[-1], align)
     along = jnp.clip(along, 0, diagonal.shape[-1] - 1)
@@ -64,9 +66,7 @@ def matrix_diag_v3(diagonal, k: Static, rows: Static, columns: Static, padding, 
         rows = columns = max(least)
     rows, columns = (least[i] if n == -1 else n for i, n in enumerate((rows, columns)))
     batch = diagonal.shape[: -1 if low == high else -2]
-    return embed(
-        diagonal, jnp.full((*batch, rows, columns), lax.stop_gradient(padding)), (low, high), align
-    )
+    return embed(diagonal, jnp.full((*batch, rows, columns), fixed(padding)), (low, high), align)
 
 
 @lowers("MatrixDiagV2")
@@ -110,7 +110,7 @@ def matrix_diag_part_v3(input, k: Static, padding_value, align):
     inside = (along >= 0) & (row < rows) & (column < columns)
     row, column = (jnp.where(inside, x, 0) for x in (row, column))
     found = input.at[..., row, column].get(mode="promise_in_bounds")
-    return jnp.where(inside, found, lax.stop_gradient(padding_value))
+    return jnp.where(inside, found, fixed(padding_value))
 
 
 @lowers("MatrixDiagPartV2")
@@ -138,7 +138,10 @@ def diag_part(input):
 def band_part(input, num_lower, num_upper):
     """A negative number keeps that whole triangle."""
     row, column = _places(*input.shape[-2:])
-    keep = ((num_lower < 0) | (row - column <= num_lower)) & (
-        (num_upper < 0) | (column - row <= num_upper)
-    )
-    return jnp.where(keep, input, np.zeros((), input.dtype))
+    zero = np.zeros((), input.dtype)
+    for count, distance in ((num_lower, row - column), (num_upper, column - row)):
+        if not is_known(count):
+            input = jnp.where((count < 0) | (distance <= count), input, zero)
+        elif count >= 0:
+            input = jnp.where(distance <= count, input, zero)
+    return input

@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 
 from tojax.dtypes import canonical
+from tojax.tensorflow.core.known import fixed
 from tojax.tensorflow.core.known import shape as sizes
 from tojax.tensorflow.core.schema import Static, lowers
 
@@ -35,7 +36,7 @@ def range_(start: Static, limit: Static, delta: Static, /):
 @lowers("LinSpace")
 def linspace(start, stop, num: Static):
     """TensorFlow has no gradient for it."""
-    start, stop, num = lax.stop_gradient(start), lax.stop_gradient(stop), int(num)
+    start, stop, num = fixed(start), fixed(stop), int(num)
     if num == 1:
         return jnp.reshape(start, (1,))
     place = lax.iota(start.dtype, num)
@@ -46,8 +47,9 @@ def linspace(start, stop, num: Static):
 @lowers("OneHot")
 def one_hot(indices, depth: Static, on_value, off_value, axis):
     """What lies outside of the depth is nowhere on; TensorFlow has no gradient for the values."""
-    indices = jnp.expand_dims(lax.convert_element_type(indices, "int32"), axis)
+    wide = np.promote_types(indices.dtype, np.int32)
+    indices = jnp.expand_dims(lax.convert_element_type(indices, wide), axis)
     axis %= indices.ndim
     shape = [depth.item() if n == axis else 1 for n in range(indices.ndim)]
-    here = indices == lax.broadcasted_iota("int32", shape, axis)
-    return jnp.where(here, lax.stop_gradient(on_value), lax.stop_gradient(off_value))
+    here = indices == lax.broadcasted_iota(wide, shape, axis)
+    return jnp.where(here, fixed(on_value), fixed(off_value))

@@ -28,10 +28,8 @@ def stop_gradient(run, node, inputs):
 @handles("EnsureShape")
 def ensure_shape(run, node, inputs):
     wanted, found = node.attr("shape"), inputs[0].shape
-    fits = wanted is None or (
-        len(wanted) == len(found) and all(n is None or n == m for n, m in zip(wanted, found))
-    )
-    if not fits:
+    fits = lambda n, m: n is None or not isinstance(m, int) or n == m
+    if wanted is not None and not (len(wanted) == len(found) and all(map(fits, wanted, found))):
         raise WrongArguments(
             f"an array has the shape {tuple(found)}",
             why=f"the model ensures the shape {wanted}",

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.tensorflow.core.known import fixed
 from tojax.tensorflow.core.known import shape as sizes
 from tojax.tensorflow.core.schema import Static, lowers
 
@@ -22,7 +23,7 @@ def pad(input, paddings: Static):
 def pad_v2(input, paddings: Static, constant_values):
     """TensorFlow has no gradient for the constant."""
     widths = [(*sizes(pair), 0) for pair in paddings]
-    return lax.pad(input, lax.stop_gradient(constant_values), widths)
+    return lax.pad(input, fixed(constant_values), widths)
 
 
 @lowers("MirrorPad")

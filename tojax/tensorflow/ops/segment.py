@@ -1,7 +1,8 @@
 """Reductions of the rows that have the same number.
 
 A segment without rows is 0, of a product 1. Of the unsorted ones' maximum it is the lowest finite
-number, of their minimum the highest. Negative numbers are passed over.
+number, of their minimum the highest. Rows with a negative number are passed over. NaN stays NaN:
+TensorFlow's kernels lose it where a number follows.
 """
 
 from __future__ import annotations

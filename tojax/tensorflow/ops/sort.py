@@ -84,3 +84,18 @@ def bucketize(input, boundaries):
     """Integers are compared as floats."""
     ends = np.array(boundaries, np.float32)
     return jnp.searchsorted(ends, input.astype(ends.dtype), "right").astype("int32")
+
+
+@lowers("InTopK")
+def in_top_k(predictions, targets, k):
+    """No where a prediction of the row is not finite, or the target is none of its classes."""
+    count = predictions.shape[-1]
+    safe = jnp.clip(targets, 0, count - 1)[:, None]
+    mine = jnp.take_along_axis(predictions, safe, -1, mode="promise_in_bounds")
+    sure = jnp.all(jnp.isfinite(predictions), -1) & (targets >= 0) & (targets < count)
+    return sure & (jnp.sum(predictions > mine, -1, dtype="int32") < k)
+
+
+@lowers("InTopKV2")
+def in_top_k_v2(predictions, targets, k):
+    return in_top_k(predictions, targets, k)

@@ -65,7 +65,7 @@ HANDLERS.update(
 @handles("ResourceStridedSliceAssign")
 def assign_slice(run, node, inputs):
     handle, *ends, value = inputs
-    entries = map(run.entries, ends)
+    begin, end, strides = map(run.entries, ends)
     names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-    index = index_of(*entries, [node.attr(f"{x}_mask") or 0 for x in names])
+    index = index_of(begin, end, strides, [node.attr(f"{x}_mask") or 0 for x in names])
     return store(run, handle, value_of(run, handle).at[index].set(as_jax(value)))

@@ -1,0 +1,75 @@
+"""tf2jax's switches, for all of this process; ``from_tensorflow`` does not look at them.
+
+Source: the documentation of tf2jax 0.3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tojax.errors import WrongValue
+from tojax.tensorflow.core.options import DEFAULTS
+
+_config: dict[str, Any] = {
+    **DEFAULTS,
+    "strict_shape_check": True,
+    "strict_dtype_check": False,
+    "infer_relu_from_jax2tf": True,
+    "skip_variables_evaluation_inside_tf_tracing": False,
+}
+
+
+def get_config(name: str) -> Any:
+    """The value of a switch.
+
+    Example:
+      >>> tojax.tensorflow.get_config("strict_shape_check")
+      True
+    """
+    return _config[_known(name)]
+
+
+def update_config(name: str, value: Any) -> None:
+    """Sets a switch.
+
+    Raises:
+      WrongValue: there is no such switch.
+
+    Example:
+      >>> tojax.tensorflow.update_config("strict_shape_check", True)
+    """
+    _config[_known(name)] = value
+
+
+@contextlib.contextmanager
+def override_config(name: str, value: Any) -> Iterator[None]:
+    """Sets a switch inside of a ``with`` block.
+
+    Example:
+      >>> with tojax.tensorflow.override_config("convert_custom_gradient", False):
+      ...     tojax.tensorflow.get_config("convert_custom_gradient")
+      False
+    """
+    before = get_config(name)
+    update_config(name, value)
+    try:
+        yield
+    finally:
+        update_config(name, before)
+
+
+def snapshot() -> dict[str, Any]:
+    """All switches as they are now."""
+    return dict(_config)
+
+
+def _known(name: str) -> str:
+    if name not in _config:
+        raise WrongValue(
+            f"there is no switch {name!r}",
+            why=f"there are {', '.join(sorted(_config))}",
+            do="use one of these names",
+        )
+    return name

@@ -1,0 +1,36 @@
+"""tf2jax's way to call a StableHLO module; here it can be differentiated and mapped."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from tojax.stablehlo.engine.evaluate import Run
+from tojax.stablehlo.engine.parse import parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class MhloModule:
+    """A module as text; the two switches of tf2jax are not needed here."""
+
+    module: str
+    fun_name: str
+    assume_grad_fn: bool = False
+    require_platform_index: bool = False
+
+    def __str__(self) -> str:
+        return f"MhloModule(fun_name={self.fun_name}, ...)"
+
+
+def mhlo_apply(*args: Any, module: MhloModule) -> Any:
+    """The output of the module's main function, or a tuple of several."""
+    out = _run(module.module).function("main", [jnp.asarray(x) for x in args])
+    return jnp.asarray(out[0]) if len(out) == 1 else tuple(jnp.asarray(x) for x in out)
+
+
+@functools.lru_cache(64)
+def _run(text: str) -> Run:
+    return Run(parse(text))

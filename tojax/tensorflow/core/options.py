@@ -1,0 +1,39 @@
+"""Choices that some lowerings ask for; ``from_tensorflow`` takes these defaults."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+DEFAULTS: dict[str, Any] = {
+    "force_const_float32_to_bfloat16": False,
+    "force_const_float64_to_bfloat16": False,
+    "convert_custom_gradient": True,
+    "infer_relu_from_jax2tf": False,
+    "infer_cumulative_reduction_from_jax2tf": True,
+    "raise_on_prevent_gradient": True,
+    "resize_bilinear_precision": "highest",
+    "enable_checkify_for_asserts": False,
+    "xlacallmodule_strict_checks": True,
+    "disable_assert_in_tensor_list_get_item": False,
+}
+_current: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+    "options", default=DEFAULTS
+)
+
+
+def option(name: str) -> Any:
+    """What is chosen for the graph that is being evaluated."""
+    return _current.get()[name]
+
+
+@contextlib.contextmanager
+def using(options: Mapping[str, Any]) -> Iterator[None]:
+    """These choices in here."""
+    token = _current.set(options)
+    try:
+        yield
+    finally:
+        _current.reset(token)
