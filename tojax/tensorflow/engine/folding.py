@@ -15,7 +15,7 @@ import tensorflow as tf
 from tojax.errors import Unsupported
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.known import is_known
-from tojax.tensorflow.core.private import eager_context, execute
+from tojax.tensorflow.core.private import NotOk, eager_context, execute
 from tojax.tensorflow.core.schema import read, stateful, table
 
 LARGE = 1 << 16  # elements; larger ones are computed by the program, not stored in it
@@ -67,7 +67,12 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
             why="its result cannot be told before the sizes are known",
             do="give this dimension a fixed size",
         )
-    found = _kernel(node, inputs)
+    try:
+        found = _kernel(node, inputs)
+    except NotOk as error:
+        if error.code == tf.errors.NOT_FOUND:  # it has no kernel on a CPU
+            return None
+        raise
     return None if sum(x.size for x in found if is_known(x)) > LARGE else found
 
 

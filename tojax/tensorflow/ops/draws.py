@@ -105,8 +105,7 @@ def truncated_normal(stream, count, dtype):
     """Numbers beyond 2 are drawn again: every group of 4 (doubles: 2) has 256 words for each."""
     size = 2 if is_double(dtype) else 4
     groups = lax.iota(U32, -(-count // size))
-    reserved = U32(256 * size // 4)
-    low, high = groups * reserved, groups >> U32(32 - int(reserved).bit_length() + 1)
+    low, high = groups * U32(64 * size), groups >> U32(24 if size == 4 else 25)
     kind = normals_of(jnp.zeros((0, 4), U32), dtype).dtype
 
     def step(state):

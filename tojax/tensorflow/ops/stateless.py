@@ -119,12 +119,13 @@ def shuffle(run, node, inputs):
     """Each row in turn changes places with one of those from it on."""
     value, *stream = inputs
     value = as_jax(value)
-    count = value.shape[0]
+    if (count := value.shape[0]) < 2:
+        return (value,)
     word = draws.flat(stream_of(node, *stream), count)
 
     def swap(i, order):
         other = i + lax.rem(word[i], (count - i).astype(np.uint32)).astype(np.int32)
         return order.at[jnp.stack([i, other])].set(order[jnp.stack([other, i])])
 
-    order = lax.fori_loop(0, max(count - 1, 0), swap, lax.iota(np.int32, count))
+    order = lax.fori_loop(0, count - 1, swap, lax.iota(np.int32, count))
     return (jnp.take(value, order, 0),)

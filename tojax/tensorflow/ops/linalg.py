@@ -1,0 +1,136 @@
+"""Linear systems: factors, solutions, inverses, determinants.
+
+Where TensorFlow raises for a singular matrix, or for one that is not positive definite, the result
+is infinite or NaN: a compiled program cannot raise.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tojax.tensorflow.core.schema import lowers, table
+
+
+def dagger(x):
+    """The conjugate transpose of the last two axes."""
+    return jnp.conj(jnp.swapaxes(x, -1, -2))
+
+
+def batched(*matrices):
+    """Matrices with their leading axes broadcast."""
+    batch = np.broadcast_shapes(*(m.shape[:-2] for m in matrices))
+    return [jnp.broadcast_to(m, (*batch, *m.shape[-2:])) for m in matrices]
+
+
+def from_lower(x):
+    """The Hermitian matrix of which only the lower triangle is read."""
+    return jnp.tril(x) + dagger(jnp.tril(x, -1))
+
+
+@lowers("Cholesky")
+def cholesky(input):
+    """Reads the lower triangle; the gradient is that of a Hermitian matrix."""
+    half = (input + dagger(input)) / 2
+    matrix = half + lax.stop_gradient(from_lower(input) - half)
+    return lax.linalg.cholesky(matrix, symmetrize_input=False)
+
+
+@lowers("CholeskyGrad")
+def cholesky_grad(l, grad):
+    """The gradient by the matrix, of its factor and of the gradient by that."""
+    middle = jnp.tril(jnp.swapaxes(l, -1, -2) @ grad)
+    middle = middle - jnp.eye(l.shape[-1], dtype=l.dtype) * middle / 2
+    left = triangular(l, middle, True, True)
+    whole = dagger(triangular(l, dagger(left), True, True))
+    return (whole + dagger(whole)) / 2
+
+
+def triangular(a, b, lower, adjoint):
+    a, b = batched(a, b)
+    return lax.linalg.triangular_solve(
+        a, b, left_side=True, lower=lower, transpose_a=adjoint, conjugate_a=adjoint
+    )
+
+
+def solve(matrix, rhs, adjoint):
+    return jnp.linalg.solve(*batched(dagger(matrix) if adjoint else matrix, rhs))
+
+
+def inverse(input, adjoint):
+    return jnp.linalg.inv(dagger(input) if adjoint else input)
+
+
+@lowers("BandedTriangularSolve")
+def banded_triangular_solve(matrix, rhs, lower, adjoint):
+    """The rows of ``matrix`` are diagonals: the main one first if lower, else last."""
+    bands, size = matrix.shape[-2:]
+    row, column = np.indices((size, size))
+    band = row - column if lower else bands - 1 - (column - row)
+    inside = (band >= 0) & (band < bands) & ((row >= column) if lower else (row <= column))
+    full = matrix[..., np.where(inside, band, 0), row]
+    return triangular(jnp.where(inside, full, 0), rhs, lower, adjoint)
+
+
+table.update(
+    {
+        "MatrixTriangularSolve": lambda matrix, rhs, lower, adjoint: triangular(
+            matrix, rhs, lower, adjoint
+        ),
+        "MatrixSolve": solve,
+        "MatrixInverse": inverse,
+    }
+)
+
+
+@lowers("LogMatrixDeterminant")
+def log_determinant(input):
+    sign, size = jnp.linalg.slogdet(input)
+    return sign, size.astype(input.dtype)
+
+
+@lowers("MatrixDeterminant")
+def determinant(input):
+    return jnp.linalg.det(input) if input.shape[-1] else jnp.ones(input.shape[:-2], input.dtype)
+
+
+@lowers("MatrixSolveLs")
+def solve_least_squares(matrix, rhs, l2_regularizer, fast):
+    """By the normal equations if ``fast``; else the shortest solution, by the singular values."""
+    if not fast:
+        return jnp.linalg.pinv(matrix) @ rhs
+    rows, columns = matrix.shape[-2:]
+    adjoint = dagger(matrix)
+    regular = l2_regularizer.astype(matrix.dtype) * jnp.eye(min(rows, columns), dtype=matrix.dtype)
+    if rows >= columns:
+        return jnp.linalg.solve(adjoint @ matrix + regular, adjoint @ rhs)
+    return adjoint @ jnp.linalg.solve(matrix @ adjoint + regular, rhs)
+
+
+@lowers("Lu")
+def lu(input, output_idx_type):
+    factors, _, permutation = lax.linalg.lu(input)
+    return factors, permutation.astype(output_idx_type)
+
+
+@lowers("Qr")
+def qr(input, full_matrices):
+    return tuple(lax.linalg.qr(input, full_matrices=full_matrices))
+
+
+@lowers("TridiagonalSolve")
+def tridiagonal_solve(diagonals, rhs, partial_pivoting, perturb_singular):
+    """Diagonals above, on and below the main one; what stands outside of the matrix is not read."""
+    above, main, below = (diagonals[..., i, :] for i in range(3))
+    above, below = above.at[..., -1].set(0), below.at[..., 0].set(0)
+    return lax.linalg.tridiagonal_solve(below, main, above, rhs)
+
+
+@lowers("TridiagonalMatMul")
+def tridiagonal_matmul(superdiag, maindiag, subdiag, rhs):
+    above, main, below = (jnp.swapaxes(x, -1, -2) for x in (superdiag, maindiag, subdiag))
+    edge = [(0, 0)] * (rhs.ndim - 2)
+    after = jnp.pad(rhs[..., 1:, :], [*edge, (0, 1), (0, 0)])
+    before = jnp.pad(rhs[..., :-1, :], [*edge, (1, 0), (0, 0)])
+    return above * after + main * rhs + below * before
