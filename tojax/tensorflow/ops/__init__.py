@@ -20,6 +20,8 @@ from tojax.tensorflow.ops import (  # noqa: F401
     pool,
     quantize,
     reduce,
+    resize,
     rnn,
+    scale_and_translate,
     special,
 )
