@@ -64,12 +64,12 @@ def as_jax(value: Any) -> Any:
     return narrowed if not narrowed.ndim else jax.numpy.asarray(narrowed)
 
 
-Static, Known = "Static", "Known"  # annotations of a lowering's parameters
+Static, Known, Entries = "Static", "Known", "Entries"  # annotations of a lowering's parameters
 
 
 def modes(function: Callable) -> list[str]:
     """What the annotation of each parameter says: "Static" (its values have to be known), "Known"
-    (they come as numpy's if they are) or nothing.
+    (they come as numpy's if they are), "Entries" (a vector, of which some may be) or nothing.
 
     Example:
       >>> def reshape(x, shape: Static): ...
@@ -79,4 +79,4 @@ def modes(function: Callable) -> list[str]:
     code = getattr(inspect.unwrap(function), "__code__", None)
     found = getattr(function, "__annotations__", {})
     said = [found.get(name, "") for name in code.co_varnames[: code.co_argcount]] if code else []
-    return [x if x in (Static, Known) else "" for x in (str(x).strip("'\"") for x in said)]
+    return [x if x in (Static, Known, Entries) else "" for x in (str(x).strip("'\"") for x in said)]

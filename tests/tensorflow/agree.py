@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import tojax
 from tests.tolerance import assert_close
+from tojax import dtypes
 
 
 def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64, **options) -> Any:
@@ -26,19 +27,23 @@ def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64
     got = jax.tree.leaves(model(*args))
     _close(got, want, depth, "value")
     _close(jax.tree.leaves(model.apply(model.params, *args)), want, depth, "value outside jit")
-    smooth = lambda arrays: any(jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays)
-    if grad and smooth(args) and smooth(want):
+    if grad and any(map(is_float, args)) and any(map(is_float, want)):
         _gradients(function, model, args, want, depth)
     if vmap:
         _mapped(model, args, depth)
     return model
 
 
+def is_float(x) -> bool:
+    """Whether an array can carry a gradient; bfloat16 can."""
+    return dtypes.is_float(x.dtype)
+
+
 def _gradients(function, model, args, want, depth) -> None:
     rng = np.random.default_rng(0)
-    floats = [i for i, x in enumerate(args) if x.dtype.kind in "fc"]
+    floats = [i for i, x in enumerate(args) if is_float(x)]
     weights = [rng.standard_normal(x.shape).astype(x.dtype) for x in want]
-    smooth = [i for i, x in enumerate(want) if x.dtype.kind in "fc"]
+    smooth = [i for i, x in enumerate(want) if is_float(x)]
     inputs = [tf.constant(x) for x in args]
     with tf.GradientTape() as tape:
         tape.watch([inputs[i] for i in floats])
@@ -62,7 +67,7 @@ def _gradients(function, model, args, want, depth) -> None:
 
 def _mapped(model, args, depth) -> None:
     """Three copies that differ: floats are scaled a little, others stay."""
-    factor = lambda x, k: np.asarray(1 + k / 8 if x.dtype.kind in "fc" else 1, x.dtype)
+    factor = lambda x, k: np.asarray(1 + k / 8 if is_float(x) else 1, x.dtype)
     scaled = [np.stack([x * factor(x, k) for k in range(3)]) for x in args]
     call = lambda *xs: jax.tree.leaves(model.apply(model.params, *xs))
     got = jax.jit(jax.vmap(call))(*scaled)

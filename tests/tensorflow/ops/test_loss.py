@@ -32,7 +32,11 @@ def test_sparse():
     run = lambda x: raw.SparseSoftmaxCrossEntropyWithLogits(features=x, labels=LABELS)
     agree(run, X)
     agree(lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), X, LABELS)
-    agree(lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), X, LABELS.astype(np.int64))
+    agree(
+        lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x),
+        X,
+        LABELS.astype(np.int64),
+    )
     half = X.astype(np.float16)
     agree(lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), half, LABELS)
 
@@ -40,7 +44,9 @@ def test_sparse():
 def test_infinite_logits():
     odd = X.copy()
     odd[:, 1] = -np.inf
-    agree(lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), odd, LABELS, vmap=False)
+    agree(
+        lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), odd, LABELS, vmap=False
+    )
     one_hot = np.eye(5, dtype=np.float32)[LABELS]
     agree(lambda x: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=one_hot), odd, grad=False)
 

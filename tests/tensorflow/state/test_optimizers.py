@@ -73,7 +73,9 @@ def test_dense(name):
         step(op, GRAD, flags=flags)
 
 
-@pytest.mark.parametrize("name", ["ProximalGradientDescent", "ProximalAdagrad", "AdagradDA", "Ftrl"])
+@pytest.mark.parametrize(
+    "name", ["ProximalGradientDescent", "ProximalAdagrad", "AdagradDA", "Ftrl"]
+)
 def test_without_the_first_penalty(name):
     step(f"ResourceApply{name}", GRAD, numbers={"l1": 0.0})
     step(f"ResourceApply{name}", GRAD, numbers={"l1": 2.0})

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 from tojax.known import as_jax, is_known
+from tojax.stablehlo.control_flow import reversible
 
 
 def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]:
@@ -31,7 +33,7 @@ def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]
     count = trips(test, step, init)
     if count is None:
         check = jaxpr_as_fun(test)
-        return list(lax.while_loop(lambda c: check(*c)[0], lambda c: tuple(run(*c)), tuple(start)))
+        return reversible.while_loop(lambda *c: check(*c)[0], run, [jnp.asarray(x) for x in start])
     return list(lax.fori_loop(0, count, lambda _, c: tuple(run(*c)), tuple(start)))
 
 
@@ -45,7 +47,7 @@ def trips(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | No
         eqn = made.get(pending.pop())
         if eqn is None:
             return None
-        if eqn.primitive.name == "and":
+        if eqn.primitive.name in ("and", *SAME):
             pending += eqn.invars
         elif (count := _trips(eqn, test, step, init, consts)) is None:
             return None
@@ -54,6 +56,7 @@ def trips(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | No
     return min(counts)
 
 
+SAME = ("reshape", "squeeze", "copy")  # of a scalar
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 

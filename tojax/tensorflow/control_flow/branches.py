@@ -153,7 +153,8 @@ class _Loop:
     def _test(self, carry: Sequence[Any]) -> Any:
         inner, operands = self._inside(carry)
         (out,) = inner.call(self.cond, operands)
-        return _array(out).reshape(())
+        out = _array(out)
+        return out.reshape(()) if out.ndim else out
 
     def _step(self, carry: Sequence[Any]) -> list[Any]:
         inner, operands = self._inside(carry)

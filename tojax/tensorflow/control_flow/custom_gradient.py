@@ -32,6 +32,7 @@ class Gradient:
     captured: list[tuple[str, Any]] = field(default_factory=list)
     graph: Any = None
     library: Any = None
+    error: Exception | None = None  # why TensorFlow has none after all
 
 
 def with_gradient(
@@ -53,6 +54,8 @@ def with_gradient(
         return out, (values, further, held, out)
 
     def backward(kept, cotangents):
+        if gradient.error is not None:
+            raise gradient.error
         values, further, held, out = kept
         inner = run.inside(None, gradient.library)
         inner.variables.update(zip(handles, held))

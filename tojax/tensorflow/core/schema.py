@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from tojax.known import Known, Static, modes
+from tojax.known import Entries, Known, Static, modes
 from tojax.table import REQUIRED, Param, Signature, Table
 from tojax.tensorflow.core import attributes
 from tojax.tensorflow.core.private import op_def_of
@@ -71,8 +71,8 @@ def lowers(*ops: str) -> Callable[[Callable], Callable]:
     ``tf.raw_ops``), without attributes that the inputs tell (``T``, ``N``) and those that only
     TensorFlow's kernels read. An operator that draws random numbers gets ``rng``, a key, first.
     A parameter annotated ``Static`` comes as a numpy array, and values that are traced are an
-    error; one annotated ``Known`` comes as a numpy array where its values are known. Several
-    outputs are a tuple.
+    error; one annotated ``Known`` comes as a numpy array where its values are known, a vector
+    annotated ``Entries`` as a sequence of which some may be known. Several outputs are a tuple.
 
     Args:
       *ops: names such as ``"AddV2"``.
@@ -111,4 +111,4 @@ def sizes(op: str, attr, outputs: bool = True) -> list[int | None]:
     return found
 
 
-__all__ = ["Known", "Static", "lowers", "modes", "read", "sizes", "stateful", "table"]
+__all__ = ["Entries", "Known", "Static", "lowers", "modes", "read", "sizes", "stateful", "table"]

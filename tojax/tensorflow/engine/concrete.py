@@ -75,9 +75,7 @@ class Concrete:
         return pack_like(self.outputs, filled)
 
 
-def concrete_of(
-    function: Any, name_of: Callable[[Any], str], names: Mapping[int, str]
-) -> Concrete:
+def concrete_of(function: Any, name_of: Callable[[Any], str], names: Mapping[int, str]) -> Concrete:
     """What a ``ConcreteFunction`` computes; ``name_of`` tells the name of a variable, ``names`` of
     a handle.
     """

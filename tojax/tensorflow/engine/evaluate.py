@@ -13,7 +13,7 @@ from tojax.errors import MissingRng
 from tojax.tensorflow.control_flow.custom_gradient import with_gradient
 from tojax.tensorflow.core.known import as_jax, known
 from tojax.tensorflow.core.running import HANDLERS
-from tojax.tensorflow.core.schema import Known, Static, modes, table
+from tojax.tensorflow.core.schema import Entries, Known, Static, modes, table
 from tojax.tensorflow.engine import bridge, diagnostics
 from tojax.tensorflow.engine.folding import fold
 from tojax.tensorflow.engine.graph import Graph, Library, Node
@@ -26,6 +26,7 @@ class Run:
         self.library, self.variables, self.rng = library, variables, rng
         self.written: set[Any] = set()
         self.drawn = 0
+        self.packed: dict[int, tuple] = {}  # id of a vector -> itself and its entries
         self.stack: list[str] = []
 
     def graph(self, graph: Graph, inputs: Sequence[Any]) -> tuple:
@@ -56,6 +57,8 @@ class Run:
             return values
         if (row := table.find(node.op)) is not None:
             out = self.lower(node, row, inputs)
+            if node.op == "Pack" and out.ndim == 1 and out.dtype.kind == "i":
+                self.packed[id(out)] = (out, inputs)
             return tuple(out) if isinstance(out, (tuple, list)) else (out,)
         return bridge.through(node, inputs)
 
@@ -73,6 +76,8 @@ class Run:
                 arguments.append(as_jax(inputs[what]))
             elif kind == Known:
                 arguments.append(inputs[what])
+            elif kind == Entries:
+                arguments.append(self.entries(inputs[what]))
             else:
                 arguments.append(known(inputs[what], kind))
         return row.lowering(*arguments)
@@ -89,6 +94,10 @@ class Run:
         made = Run(self.library if library is None else library, dict(self.variables), rng)
         made.stack = list(self.stack)
         return made
+
+    def entries(self, vector: Any) -> Any:
+        """A vector as a sequence; what was known when it was packed is numpy's."""
+        return self.packed.get(id(vector), (None, vector))[1]
 
     def key(self, node: Node) -> jax.Array:
         """A key of its own for every node that draws.
@@ -117,7 +126,7 @@ def _plan(node: Node, row: Any) -> list[tuple[str, Any]]:
         if size is None:
             plan.append((f"{param.name} of {node.op}" if mode == Static else mode or "array", at))
         else:
-            plan.append(("arrays", slice(at, at + size)))
+            plan.append((Known if mode == Known else "arrays", slice(at, at + size)))
         at += 1 if size is None else size
     for param in row.signature.params[len(groups) :]:
         if param.kind != "dropped":

@@ -16,7 +16,7 @@ from tojax.errors import Unsupported
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.known import is_known
 from tojax.tensorflow.core.private import eager_context, execute
-from tojax.tensorflow.core.schema import read, stateful
+from tojax.tensorflow.core.schema import read, stateful, table
 
 LARGE = 1 << 16  # elements; larger ones are computed by the program, not stored in it
 SMALL = 64
@@ -43,7 +43,6 @@ NUMPY: dict[str, Callable] = {
     "GatherV2": lambda node, x, at, axis: np.take(x, at, int(axis)),
     "Cast": lambda node, x: x if x.dtype == object else x.astype(_wide(node, "DstT")),
     "StridedSlice": lambda node, x, *ends: strided_slice(node, x, *ends),
-    "Range": lambda node, start, stop, step: np.arange(start, stop, step, dtype=start.dtype),
     "Equal": lambda node, x, y: np.equal(x, y),
     "Less": lambda node, x, y: np.less(x, y),
     "Greater": lambda node, x, y: np.greater(x, y),
@@ -60,6 +59,8 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
     few = all(x.dtype.kind in "iub" and x.size <= SMALL for x in inputs)
     if quick is not None and (symbolic or few):
         return (np.asarray(quick(node, *inputs)),)
+    if symbolic and table.find(node.op) is not None:
+        return None
     if symbolic:
         raise Unsupported(
             f"{node.op} of symbolic sizes",

@@ -17,9 +17,14 @@ def _through(out, x, at_0):
     return jnp.where(x == 0, at_0, out / jnp.where(x == 0, 1, x))
 
 
-i1, i1e, j1, k1, y1 = jsp.i1, jsp.i1e, bessel_j(1), bessel_k(1, False), bessel_y(1)
-i0, j0, k0, y0 = jsp.i0, bessel_j(0), bessel_k(0, False), bessel_y(0)
-k0e, k1e = bessel_k(0, True), bessel_k(1, True)
+def below_0(at, function):
+    """What TensorFlow has for negative arguments, where the function is not defined."""
+    return lambda x: jnp.where(x < 0, at, function(x))
+
+
+i0, i1, i1e, j0, j1 = jsp.i0, jsp.i1, jsp.i1e, bessel_j(0), bessel_j(1)
+k0, k1, k0e, k1e = (below_0(jnp.inf, bessel_k(n, e)) for e in (False, True) for n in (0, 1))
+y0, y1 = (below_0(-jnp.inf, bessel_y(n)) for n in (0, 1))
 
 FUNCTIONS = {  # the function and its derivative, of the result and the argument
     "BesselI0": (i0, lambda out, x: i1(x)),

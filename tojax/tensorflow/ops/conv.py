@@ -123,7 +123,9 @@ def conv2d_of_input(
     dilations,
 ):  # fmt: skip
     run = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return of_input(run, whole(input_sizes, filter, out_backprop, data_format), filter, out_backprop)
+    return of_input(
+        run, whole(input_sizes, filter, out_backprop, data_format), filter, out_backprop
+    )
 
 
 @lowers("Conv2DBackpropInputV2")
@@ -156,7 +158,9 @@ def conv3d_of_input(
     input_sizes: Static, filter, out_backprop, strides, padding, data_format, dilations
 ):
     run = convolution(strides, padding, NO_PADS, data_format, dilations)
-    return of_input(run, whole(input_sizes, filter, out_backprop, data_format), filter, out_backprop)
+    return of_input(
+        run, whole(input_sizes, filter, out_backprop, data_format), filter, out_backprop
+    )
 
 
 @lowers("Conv3DBackpropFilterV2")

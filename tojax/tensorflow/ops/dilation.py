@@ -29,9 +29,7 @@ def dilation2d(input, filter, strides, rates, padding):
     found = None
     for y, x in itertools.product(range(height), range(width)):
         at = y * rates[0], x * rates[1]
-        taken = input[
-            :, at[0] : at[0] + ends[0] : strides[0], at[1] : at[1] + ends[1] : strides[1]
-        ]
+        taken = input[:, at[0] : at[0] + ends[0] : strides[0], at[1] : at[1] + ends[1] : strides[1]]
         # what is padding stays the least there is, whatever the filter says
         taken = jnp.where(taken == least, least, taken + filter[y, x])
         found = taken if found is None else jnp.where(taken > found, taken, found)

@@ -17,11 +17,6 @@ def nothing(run, node, inputs):
     return ()
 
 
-@handles("Identity", "Snapshot", "EnsureShape", "PlaceholderWithDefault")
-def identity(run, node, inputs):
-    return tuple(inputs[:1])
-
-
 @handles("IdentityN")
 def identity_n(run, node, inputs):
     return tuple(inputs)

@@ -101,9 +101,7 @@ def fused_batch_norm_grad_v3(
     is_training,
 ):  # fmt: skip
     reserved = reserve_space_1, reserve_space_2
-    return fused_batch_norm_grad(
-        y_backprop, x, scale, *reserved, epsilon, data_format, is_training
-    )
+    return fused_batch_norm_grad(y_backprop, x, scale, *reserved, epsilon, data_format, is_training)
 
 
 @lowers("LRN")

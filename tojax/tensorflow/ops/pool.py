@@ -164,9 +164,7 @@ def max_pool_with_argmax(input, ksize, strides, Targmax, padding, include_batch_
 
 
 @lowers("MaxPoolGradWithArgmax")
-def max_pool_grad_with_argmax(
-    input, grad, argmax, ksize, strides, padding, include_batch_in_index
-):
+def max_pool_grad_with_argmax(input, grad, argmax, ksize, strides, padding, include_batch_in_index):
     """Every element of ``grad`` where its maximum came from."""
     argmax = argmax if include_batch_in_index else with_batch(argmax, input.shape)
     flat = jnp.zeros(input.size, grad.dtype).at[argmax.ravel()].add(grad.ravel())

@@ -31,9 +31,7 @@ def lstm_cell(xw, cs_prev, h_prev, wh, peepholes, forget_bias, cell_clip, order)
 
 
 @lowers("LSTMBlockCell")
-def lstm_block_cell(
-    x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, cell_clip, use_peephole
-):
+def lstm_block_cell(x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, cell_clip, use_peephole):
     wx, wh = w[: x.shape[1]], w[x.shape[1] :]
     peepholes = (wci, wcf, wco) if use_peephole else None
     how = np.array(forget_bias, x.dtype), cell_clip, "icfo"
@@ -65,9 +63,7 @@ def block_lstm(
 
 
 @lowers("BlockLSTMV2")
-def block_lstm_v2(
-    seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, cell_clip, use_peephole
-):
+def block_lstm_v2(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, cell_clip, use_peephole):
     """Its gates lie in another order, and none is biased."""
     weights = w, wci, wcf, wco, b
     return block(seq_len_max, x, cs_prev, h_prev, *weights, 0, cell_clip, use_peephole, "ifco")

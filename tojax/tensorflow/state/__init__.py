@@ -1,1 +1,3 @@
-"""What a graph keeps between calls: variables and tables."""
+"""What a graph keeps between calls: variables and tables. Importing it registers their handlers."""
+
+from tojax.tensorflow.state import optimizers, parts, variables  # noqa: F401

@@ -48,9 +48,7 @@ def adam(var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad, u
     return var - rate * ahead / (jnp.sqrt(v) + epsilon), m, v
 
 
-def adam_with_amsgrad(
-    var, m, v, vhat, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
-):
+def adam_with_amsgrad(var, m, v, vhat, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad):
     rate = lr * jnp.sqrt(1 - beta2_power) / (1 - beta1_power)
     m, v = _moments(m, v, beta1, beta2, grad)
     vhat = jnp.maximum(vhat, v)

@@ -1,0 +1,85 @@
+"""Reading at positions."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tojax
+from tests.tensorflow.agree import agree
+
+raw = tf.raw_ops
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+IDS = np.array([[0, 1], [1, 1]], np.int32)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("ids", [IDS, IDS[0], np.int32(1), IDS[:0]])
+def test_gather(axis, ids):
+    agree(lambda x, i: tf.gather(x, i, axis=axis), X, ids)
+    agree(lambda x: tf.gather(x, ids, axis=axis), X)
+
+
+@pytest.mark.parametrize("axis, batch_dims", [(1, 1), (2, 1), (-1, 2), (2, -1)])
+def test_batches(axis, batch_dims):
+    ids = np.array([[0, 1, 1], [1, 1, 0]], np.int32)
+    agree(lambda x, i: tf.gather(x, i, axis=axis, batch_dims=batch_dims), X, ids)
+
+
+@pytest.mark.parametrize("array", [X.astype(np.int32), X > 4, X * (1 + 2j), X.astype(np.float16)])
+def test_other_dtypes(array):
+    agree(lambda x, i: tf.gather(x, i), array, IDS.astype(np.int64))
+    agree(lambda x, i: tf.gather_nd(x, i), array, IDS)
+
+
+def test_gather_v1():
+    agree(lambda x, i: raw.Gather(params=x, indices=i), X, IDS)
+
+
+@pytest.mark.parametrize("ids", [IDS, IDS[..., None], np.array([1, 2, 3])])
+def test_gather_nd(ids):
+    agree(lambda x, i: tf.gather_nd(x, i), X, ids, grad=ids.ndim > 1)  # TensorFlow's fails
+    agree(lambda x: tf.gather_nd(x, ids), X, grad=ids.ndim > 1)
+
+
+def test_gather_nd_modes():
+    agree(lambda x: tf.gather_nd(x, IDS[:, :0]), X, grad=False)  # TensorFlow's fails
+    agree(lambda x, i: tf.gather_nd(x, i, batch_dims=1), X, np.array([[[0], [2]], [[1], [1]]]))
+    ids = np.array([[0, 5], [1, 1], [-1, 0]], np.int32)
+    agree(lambda x, i: raw.GatherNd(params=x, indices=i, bad_indices_policy="IGNORE"), X, ids)
+
+
+def test_outside():
+    """TensorFlow raises."""
+    ids = np.array([1, 2, -1], np.int32)
+    for function in (tf.gather, lambda x, i: tf.gather_nd(x, i[:, None])):
+        model = tojax.from_tensorflow(function, X, ids)
+        np.testing.assert_array_equal(np.isnan(model(X, ids))[:, 0, 0], [False, True, True])
+        whole = X.astype(np.int32)
+        got = tojax.from_tensorflow(function, whole, ids)(whole, ids)
+        np.testing.assert_array_equal(got, whole[[1, 1, 0]])
+    slope = jax.grad(lambda x: model.apply({}, x, ids).sum())(X)
+    np.testing.assert_array_equal(slope[:, 0, 0], [0, 1])
+
+
+def test_known_positions_need_no_check():
+    model = tojax.from_tensorflow(lambda x: tf.gather(x, [1, 0]), X)
+    assert "PROMISE" in str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
+    model = tojax.from_tensorflow(lambda x: tf.gather(x, 1, axis=1), X)
+    assert "gather" not in str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
+
+
+def test_permutations():
+    order = np.array([2, 0, 3, 1], np.int32)
+    agree(tf.math.invert_permutation, order)
+    agree(lambda i: tf.unravel_index(i, [3, 4]), np.array([5, 11, 0], np.int32))
+    agree(lambda i: tf.unravel_index(i, [3, 4]), np.int32(7))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("target", [[2, 1, 0, 3], [0, 0, 3, 9], [3, -1, 1, 2]])
+def test_in_top_k(k, target):
+    p = [[0.1, 0.5, 0.5, 0.2], [np.inf, 1, 0, 2], [3, 2, 1, np.nan], [1, 2, 3, 4]]
+    p, target = np.array(p, np.float32), np.array(target, np.int32)
+    agree(lambda x, t: tf.math.in_top_k(t, x, k), p, target)
+    agree(lambda x, t: raw.InTopK(predictions=x, targets=t, k=k), p, target)

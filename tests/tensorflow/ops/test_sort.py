@@ -1,0 +1,58 @@
+"""Order."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tojax
+from tests.tensorflow.agree import agree
+
+raw = tf.raw_ops
+X = np.array([[3.0, 1.0, 3.0, -0.0], [0.0, -7.0, 2.0, 2.0]], np.float32)
+ODD = np.array([[np.nan, 1, np.inf], [-np.inf, np.nan, -np.inf], [np.nan] * 3], np.float32)
+
+
+@pytest.mark.parametrize("array", [X, X.astype(np.int32), X.astype(np.float16)])
+def test_top_k(array):
+    agree(lambda x: tf.math.top_k(x, 3), array)
+    agree(lambda x: tf.math.top_k(x, 0), array)
+    agree(lambda x: tf.math.top_k(x, 2, index_type=tf.int64), array, grad=False)
+
+
+def test_approx_top_k():
+    """Exact on a CPU."""
+    agree(lambda x: tf.math.approx_max_k(x, 2), X)
+    low = tojax.from_tensorflow(lambda x: tf.math.approx_min_k(x, 2), X)
+    assert [x.tolist() for x in low(X)] == [[[0, 1], [-7, 0]], [[3, 1], [1, 0]]]  # not on its CPU
+
+
+def test_sorted():
+    agree(lambda x: tf.sort(x, axis=0), X)
+    agree(lambda x: tf.sort(x, direction="DESCENDING"), X)
+    agree(lambda x: tf.argsort(x), X)
+
+
+@pytest.mark.parametrize("function", [tf.argmax, tf.argmin])
+@pytest.mark.parametrize("array", [X, X.astype(np.int32), ODD, X > 1], ids="fiob")
+def test_extremes(function, array):
+    agree(lambda x: (function(x, 0), function(x, -1, tf.int32)), array)
+
+
+@pytest.mark.parametrize("n, reverse", [(0, False), (3, False), (1, True), (2, True)])
+def test_nth_element(n, reverse):
+    agree(lambda x: raw.NthElement(input=x, n=n, reverse=reverse), X)
+    agree(lambda x, n: raw.NthElement(input=x, n=n, reverse=reverse), X, np.int32(n))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_search(side):
+    rows = np.array([[0, 1, 1, 4], [-2, 0, 0, 0]], np.float32)
+    values = np.array([[1, 9, -1], [0, -2, -0.0]], np.float32)
+    agree(lambda a, v: tf.searchsorted(a, v, side), rows, values)
+    agree(lambda a, v: tf.searchsorted(a, v, side, tf.int64), rows[0], values[0])
+    agree(lambda a, v: tf.searchsorted(a, v, side), rows.astype(np.int32), values.astype(np.int32))
+
+
+def test_bucketize():
+    for array in (X, X.astype(np.int32)):
+        agree(lambda x: raw.Bucketize(input=x, boundaries=[-1, 0, 2.5, 3]), array)

@@ -1,0 +1,71 @@
+"""Parts of a variable: reading rows and writing them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from tojax.tensorflow.core.known import as_jax
+from tojax.tensorflow.core.running import HANDLERS, handles
+from tojax.tensorflow.ops import scatter
+from tojax.tensorflow.ops.gather import batched, gather_nd
+from tojax.tensorflow.ops.slice import index_of
+from tojax.tensorflow.state.variables import store, value_of
+
+
+@handles("ResourceGather")
+def gather(run, node, inputs):
+    handle, indices = inputs
+    return (batched(value_of(run, handle), indices, 0, node.attr("batch_dims") or 0),)
+
+
+@handles("ResourceGatherNd")
+def gather_of_positions(run, node, inputs):
+    handle, indices = inputs
+    return (gather_nd(value_of(run, handle), indices, ""),)
+
+
+def rows(write: Any) -> Any:
+    """A handler that writes to rows; a scalar goes to each of them."""
+
+    def handler(run, node, inputs):
+        held, indices, updates = value_of(run, inputs[0]), *map(as_jax, inputs[1:])
+        updates = jnp.broadcast_to(updates, (*indices.shape, *held.shape[1:]))
+        return store(run, inputs[0], write(held, (indices,), updates))
+
+    return handler
+
+
+def positions(write: Any) -> Any:
+    """A handler that writes where the last axis of the indices says."""
+
+    def handler(run, node, inputs):
+        held, indices, updates = value_of(run, inputs[0]), *map(as_jax, inputs[1:])
+        return store(run, inputs[0], scatter.nd(write)(held, indices, updates, ""))
+
+    return handler
+
+
+WRITES = {
+    "Update": scatter.assign,
+    "Add": scatter.add,
+    "Sub": scatter.subtract,
+    "Mul": scatter.multiply,
+    "Div": scatter.divide,
+    "Min": scatter.lowest,
+    "Max": scatter.highest,
+}
+HANDLERS.update({f"ResourceScatter{name}": rows(write) for name, write in WRITES.items()})
+HANDLERS.update(
+    {f"ResourceScatterNd{x}": positions(WRITES[x]) for x in ("Update", "Add", "Sub", "Min", "Max")}
+)
+
+
+@handles("ResourceStridedSliceAssign")
+def assign_slice(run, node, inputs):
+    handle, *ends, value = inputs
+    entries = map(run.entries, ends)
+    names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    index = index_of(*entries, [node.attr(f"{x}_mask") or 0 for x in names])
+    return store(run, handle, value_of(run, handle).at[index].set(as_jax(value)))
