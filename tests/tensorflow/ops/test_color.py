@@ -9,7 +9,15 @@ from tests.tensorflow.agree import agree
 RNG = np.random.default_rng(1)
 X = RNG.random((2, 3, 4, 3)).astype(np.float32)
 EDGES = np.array(
-    [[0, 0, 0], [1, 1, 1], [0.5, 0.5, 0.2], [0.2, 0.5, 0.5], [0.5, 0.2, 0.5], [0, 0.3, 0], [1, 0, 0]],
+    [
+        [0, 0, 0],
+        [1, 1, 1],
+        [0.5, 0.5, 0.2],
+        [0.2, 0.5, 0.5],
+        [0.5, 0.2, 0.5],
+        [0, 0.3, 0],
+        [1, 0, 0],
+    ],
     np.float32,
 )
 

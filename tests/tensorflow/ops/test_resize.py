@@ -50,7 +50,7 @@ def test_other_dtypes(name):
         agree(lambda x: op(images=x, size=(7, 4)), x, grad=False, vmap=False)
 
 
-METHODS = "bilinear nearest bicubic area lanczos3 lanczos5 gaussian mitchellcubic".split()
+METHODS = ["bilinear", "nearest", "bicubic", "area", "lanczos3", "gaussian", "mitchellcubic"]
 
 
 @pytest.mark.parametrize("method", METHODS)

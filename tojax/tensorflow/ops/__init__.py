@@ -13,6 +13,7 @@ from tojax.tensorflow.ops import (  # noqa: F401
     conv,
     count,
     crop,
+    ctc,
     cumulative,
     diag,
     dilation,

@@ -41,9 +41,7 @@ def saturation_of(width, most):
 def shares(hue):
     """How much of each color a hue has."""
     at = hue * 6
-    return [
-        jnp.clip(x, 0, 1) for x in (abs(at - 3) - 1, 2 - abs(at - 2), 2 - abs(at - 4))
-    ]
+    return [jnp.clip(x, 0, 1) for x in (abs(at - 3) - 1, 2 - abs(at - 2), 2 - abs(at - 4))]
 
 
 @lowers("RGBToHSV")

@@ -14,7 +14,7 @@ from tojax.tensorflow.core.known import known
 from tojax.tensorflow.core.schema import Static, lowers
 
 F = np.float32
-LEAST = F(-np.inf)
+LEAST, NONE = F(-np.inf), F(0)
 
 
 def overlaps(boxes, i):
@@ -27,7 +27,7 @@ def overlaps(boxes, i):
     return jnp.where(real, both / jnp.where(real, union, 1), 0)
 
 
-def suppress(similar, scores, count, most, least, sigma=F(0)):
+def suppress(similar, scores, count, most, least, sigma=NONE):
     """(indices, scores, how many are valid), zeros behind the valid ones.
 
     ``similar(i)`` tells how similar all are to one. Those above ``most`` go; with ``sigma`` nothing
@@ -84,15 +84,13 @@ def non_max_suppression_v5(
 def non_max_suppression_v4(
     boxes, scores, max_output_size: Static, iou_threshold, score_threshold, pad_to_max_output_size
 ):
-    how = iou_threshold, score_threshold, F(0), pad_to_max_output_size
+    how = iou_threshold, score_threshold, NONE, pad_to_max_output_size
     indices, _, count = non_max_suppression_v5(boxes, scores, max_output_size, *how)
     return indices, count
 
 
 @lowers("NonMaxSuppressionV3")
-def non_max_suppression_v3(
-    boxes, scores, max_output_size: Static, iou_threshold, score_threshold
-):
+def non_max_suppression_v3(boxes, scores, max_output_size: Static, iou_threshold, score_threshold):
     how = iou_threshold, score_threshold, False
     return non_max_suppression_v4(boxes, scores, max_output_size, *how)[0]
 
@@ -108,11 +106,9 @@ def non_max_suppression(boxes, scores, max_output_size: Static, iou_threshold):
 
 
 @lowers("NonMaxSuppressionWithOverlaps")
-def with_overlaps(
-    overlaps, scores, max_output_size: Static, overlap_threshold, score_threshold
-):
+def with_overlaps(overlaps, scores, max_output_size: Static, overlap_threshold, score_threshold):
     how = overlap_threshold, score_threshold
-    indices, _, count = found_by(lambda i: overlaps[i], scores, max_output_size, *how)
+    indices, _, count = found_by(lambda i: overlaps[:, i], scores, max_output_size, *how)
     return trimmed(count, indices)[0]
 
 
@@ -123,26 +119,23 @@ def combined(
 ):  # fmt: skip
     """The best of all classes, each suppressed by itself; the shapes are always known."""
     each, total = int(max_output_size_per_class), int(max_total_size)
-    classes = scores.shape[2]
-    total = min(total, each * classes) if pad_per_class else total
+    total = min(total, each * scores.shape[2]) if pad_per_class else total
+    of_all = lambda *given: best_of_classes(*given, each, total, iou_threshold, score_threshold)
+    found, *rest = jax.vmap(of_all)(boxes, scores)
+    return jnp.clip(found, 0, 1) if clip_boxes else found, *rest
+
+
+def best_of_classes(boxes, scores, each, total, *how):
+    """(boxes, scores, classes, how many are valid) of one image."""
 
     def of_class(boxes, scores):
-        how = iou_threshold, score_threshold
         indices, best, count = suppress(lambda i: overlaps(boxes, i), scores, each, *how)
         return boxes[indices], jnp.where(np.arange(each) < count, best, LEAST)
 
-    def of_image(boxes, scores):
-        per_class = 1 if boxes.shape[1] == classes and classes > 1 else None
-        boxes = boxes if per_class else boxes[:, 0]
-        found, best = jax.vmap(of_class, (per_class, 1))(boxes, scores)
-        flat = best.reshape(-1)
-        top, at = lax.top_k(flat, min(total, len(flat)))
-        valid = top > LEAST
-        out = found.reshape(-1, 4)[at], top, (at // each).astype(F)
-        out = [jnp.where(valid.reshape(-1, *[1] * (x.ndim - 1)), x, 0) for x in out]
-        behind = total - len(at)
-        out = [jnp.pad(x, [(0, behind)] + [(0, 0)] * (x.ndim - 1)) for x in out]
-        return *out, valid.sum(dtype=np.int32)
-
-    found, *rest = jax.vmap(of_image)(boxes, scores)
-    return jnp.clip(found, 0, 1) if clip_boxes else found, *rest
+    own = boxes.shape[1] > 1  # every class has boxes of its own
+    found, best = jax.vmap(of_class, (1 if own else None, 1))(boxes if own else boxes[:, 0], scores)
+    top, at = lax.top_k(best.ravel(), min(total, best.size))
+    out = found.reshape(-1, 4)[at].T, top, (at // each).astype(F)
+    padded = lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, total - len(at))])
+    boxes, scores, classes = (padded(jnp.where(top > LEAST, x, 0)) for x in out)
+    return boxes.T, scores, classes, (top > LEAST).sum(dtype=np.int32)

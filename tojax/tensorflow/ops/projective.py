@@ -29,15 +29,20 @@ def folded(at, size, fill_mode):
 
 
 def project(images, transforms, shape, interpolation, fill_mode, fill_value):
-    height, width = images.shape[1:3]
     t = [transforms[:, i, None, None] for i in range(8)]
     y, x = np.arange(shape[0], dtype=F)[:, None], np.arange(shape[1], dtype=F)[None, :]
     depth = t[6] * x + t[7] * y + 1
     over = jnp.where(depth == 0, 1, depth)
-    from_x = folded((t[0] * x + t[1] * y + t[2]) / over, width, fill_mode)
-    from_y = folded((t[3] * x + t[4] * y + t[5]) / over, height, fill_mode)
-    which = np.arange(images.shape[0])[:, None, None]
+    x, y = (t[0] * x + t[1] * y + t[2]) / over, (t[3] * x + t[4] * y + t[5]) / over
+    y, x = (folded(v, n, fill_mode) for v, n in zip((y, x), images.shape[1:3]))
     fill = jnp.asarray(fill_value, images.dtype)
+    return jnp.where((depth == 0)[..., None], fill, sample(images, y, x, interpolation, fill))
+
+
+def sample(images, y, x, interpolation, fill):
+    """Images at places between their pixels; those outside are ``fill``."""
+    height, width = images.shape[1:3]
+    which = np.arange(images.shape[0])[:, None, None]
 
     def at(y, x):
         inside = ((y >= 0) & (y < height) & (x >= 0) & (x < width))[..., None]
@@ -45,13 +50,11 @@ def project(images, transforms, shape, interpolation, fill_mode, fill_value):
         return jnp.where(inside, images[which, *place], fill)
 
     if interpolation == "NEAREST":
-        out = at(*[jnp.trunc(v + jnp.copysign(F(0.5), v)) for v in (from_y, from_x)])
-    else:
-        top, left = jnp.floor(from_y), jnp.floor(from_x)
-        down, along = (from_y - top)[..., None], (from_x - left)[..., None]
-        row = lambda y: at(y, left) * (1 - along) + at(y, left + 1) * along
-        out = (row(top) * (1 - down) + row(top + 1) * down).astype(images.dtype)
-    return jnp.where((depth == 0)[..., None], fill, out)
+        return at(*[jnp.trunc(v + jnp.copysign(F(0.5), v)) for v in (y, x)])
+    top, left = jnp.floor(y), jnp.floor(x)
+    down, along = (y - top)[..., None], (x - left)[..., None]
+    row = lambda y: at(y, left) * (1 - along) + at(y, left + 1) * along
+    return (row(top) * (1 - down) + row(top + 1) * down).astype(images.dtype)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
@@ -62,7 +65,7 @@ def projected(images, transforms, fill_value, shape, interpolation, fill_mode):
 @projected.defjvp
 def _projected_jvp(shape, interpolation, fill_mode, primals, tangents):
     """TensorFlow takes the inverse transformation for the transposed one."""
-    images, transforms, fill_value = primals
+    images, transforms, _ = primals
     out = projected(*primals, shape, interpolation, fill_mode)
     matrices = jnp.pad(transforms, [(0, 0), (0, 1)], constant_values=1).reshape(-1, 3, 3)
     inverse = jnp.linalg.inv(matrices).reshape(-1, 9)
@@ -72,9 +75,7 @@ def _projected_jvp(shape, interpolation, fill_mode, primals, tangents):
 
 
 @lowers("ImageProjectiveTransformV2")
-def image_projective_transform(
-    images, transforms, output_shape: Static, interpolation, fill_mode
-):
+def image_projective_transform(images, transforms, output_shape: Static, interpolation, fill_mode):
     shape = tuple(map(int, output_shape))
     return projected(images, transforms, 0.0, shape, interpolation, fill_mode)
 
