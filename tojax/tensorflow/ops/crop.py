@@ -77,7 +77,7 @@ def glimpse(input, size, offsets, normalized, uniform_noise, noise, start):
     y, x = (corner[:, i, None] + np.arange(size[i]) for i in (0, 1))
     y, x = y[:, :, None], x[:, None, :]
     inside = (y >= 0) & (y < shape[0]) & (x >= 0) & (x < shape[1])
-    which = np.arange(input.shape[0])[:, None, None]
+    which = jnp.arange(input.shape[0])[:, None, None]
     taken = input[which, jnp.clip(y, 0, shape[0] - 1), jnp.clip(x, 0, shape[1] - 1)]
     return jnp.where(inside[..., None], taken, F(0))
 

@@ -50,7 +50,7 @@ def losses(inputs, labels, lengths, times, blank):
 
 
 def ctc(inputs, indices, values, times, blank, collapse, merge, ignore):
-    """(losses, their gradient); the loss of a text that is too long is infinite, or ignored."""
+    """(losses, their gradient); that of a text that is too long is infinite, or left out."""
     if collapse or not merge:
         raise Unsupported(
             "CTC with preprocess_collapse_repeated, or without ctc_merge_repeated",
@@ -62,8 +62,9 @@ def ctc(inputs, indices, values, times, blank, collapse, merge, ignore):
 
     def loss(inputs):
         found = losses(inputs, labels, lengths, times, blank)
-        never = (found > beyond) | (lengths > labels.shape[1])
-        return jnp.where(never, 0 if ignore else np.inf, found).astype(inputs.dtype)
+        found = jnp.where((found > beyond) | (lengths > times), np.inf, found)
+        found = jnp.where(lengths > times, 0, found) if ignore else found
+        return found.astype(inputs.dtype)
 
     slope = jax.grad(lambda x: loss(x).sum())(lax.stop_gradient(inputs))
     return loss(inputs), slope

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import jax
@@ -54,8 +55,8 @@ def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_tra
     if is_training:
         y, *found = standardized(wide, epsilon, axes)
         saved = [lax.stop_gradient(v.reshape(scale.shape)) for v in found]
-        count = x.size // max(x.shape[data_format.index("C")], 1)
-        now = saved[0], saved[1] * (count / max(count - 1, 1))
+        count = jnp.asarray(math.prod(x.shape[i] for i in axes), scale.dtype)
+        now = saved[0], saved[1] * (count / jnp.maximum(count - 1, 1))
         old = mean, variance
         out = now if factor == 1 else [(1 - factor) * o + factor * n for o, n in zip(old, now)]
     else:

@@ -42,7 +42,7 @@ def project(images, transforms, shape, interpolation, fill_mode, fill_value):
 def sample(images, y, x, interpolation, fill):
     """Images at places between their pixels; those outside are ``fill``."""
     height, width = images.shape[1:3]
-    which = np.arange(images.shape[0])[:, None, None]
+    which = jnp.arange(images.shape[0])[:, None, None]
 
     def at(y, x):
         inside = ((y >= 0) & (y < height) & (x >= 0) & (x < width))[..., None]

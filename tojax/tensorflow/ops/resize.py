@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.errors import Unsupported
 from tojax.tensorflow.core.schema import Static, lowers
 
 F = np.float32
@@ -18,7 +19,17 @@ TABLE = 1024  # steps that a place between two pixels is rounded to for cubic we
 
 
 def step_of(size, out, align_corners) -> np.float32:
-    """Elements of the input for one of the result."""
+    """Elements of the input for one of the result.
+
+    Raises:
+      Unsupported: the input's size is a symbol.
+    """
+    if not isinstance(size, int):
+        raise Unsupported(
+            f"resizing of {size} lines, a symbolic size",
+            why="the weights of its lines are worked out while tracing",
+            do="give the image a fixed height and width; the batch may stay symbolic",
+        )
     if align_corners and out > 1:
         return F(size - 1) / F(out - 1)
     return F(size) / F(out)
