@@ -54,6 +54,7 @@ def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_tra
     mean, variance = lax.stop_gradient((mean, variance))
     if is_training:
         y, *found = standardized(wide, epsilon, axes)
+        y = y * along(scale)
         saved = [lax.stop_gradient(v.reshape(scale.shape)) for v in found]
         count = jnp.asarray(math.prod(x.shape[i] for i in axes), scale.dtype)
         now = saved[0], saved[1] * (count / jnp.maximum(count - 1, 1))
@@ -61,8 +62,8 @@ def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_tra
         out = now if factor == 1 else [(1 - factor) * o + factor * n for o, n in zip(old, now)]
     else:
         saved = out = mean, variance
-        y = (wide - along(mean)) * lax.rsqrt(along(variance) + epsilon)
-    y = (y * along(scale) + along(offset)).astype(x.dtype)
+        y = (wide - along(mean)) * along(scale * lax.rsqrt(variance + epsilon))
+    y = (y + along(offset)).astype(x.dtype)
     return y, *out, *saved, *[jnp.zeros(0, scale.dtype)] * rest
 
 
