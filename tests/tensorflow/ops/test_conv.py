@@ -13,6 +13,7 @@ from tojax.errors import Unsupported
 
 RNG = np.random.default_rng(1)
 EXPLICIT = [[0, 0], [1, 2], [0, 3], [0, 0]]
+FLAT = [0, 0, 1, 2, 0, 3, 0, 0]
 
 
 def random(*shape):
@@ -57,7 +58,7 @@ def test_conv1d_and_conv(padding):
     if padding in ("SAME", "VALID"):
         agree(lambda x, w: tf.nn.conv1d(x, w, 2, padding), random(2, 9, 3), random(4, 3, 5))
         agree(lambda x, w: tf.nn.convolution(x, w, padding=padding), X, W)
-    how = {"padding": "EXPLICIT", "explicit_paddings": sum(EXPLICIT, [])}
+    how = {"padding": "EXPLICIT", "explicit_paddings": FLAT}
     how = {"padding": padding} if isinstance(padding, str) else how
     run = lambda x, w: tf.raw_ops.Conv(input=x, filter=w, strides=[1, 2, 1, 1], **how)
     agree(run, X, W, grad=False)
@@ -146,7 +147,7 @@ def test_channels_first(op, layouts, x, w):
     last, first = layouts
     at = [first.index(c) for c in last]  # of each dimension of the last
     turned = np.transpose(x, [last.index(c) for c in first])
-    strides = dict(zip(last, [1, 2, 2, 2, 1][: x.ndim - 1] + [1]))
+    strides = dict(zip(last, [*[1, 2, 2, 2, 1][: x.ndim - 1], 1]))
     want = op(x, w, [strides[c] for c in last], "SAME", data_format=last).numpy()
     run = lambda x, w: op(x, w, [strides[c] for c in first], "SAME", data_format=first)
     model = tojax.from_tensorflow(run, turned, w)

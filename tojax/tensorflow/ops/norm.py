@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import jax
@@ -53,15 +54,16 @@ def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_tra
     mean, variance = lax.stop_gradient((mean, variance))
     if is_training:
         y, *found = standardized(wide, epsilon, axes)
+        y = y * along(scale)
         saved = [lax.stop_gradient(v.reshape(scale.shape)) for v in found]
-        count = x.size // max(x.shape[data_format.index("C")], 1)
-        now = saved[0], saved[1] * (count / max(count - 1, 1))
+        count = jnp.asarray(math.prod(x.shape[i] for i in axes), scale.dtype)
+        now = saved[0], saved[1] * (count / jnp.maximum(count - 1, 1))
         old = mean, variance
         out = now if factor == 1 else [(1 - factor) * o + factor * n for o, n in zip(old, now)]
     else:
         saved = out = mean, variance
-        y = (wide - along(mean)) * lax.rsqrt(along(variance) + epsilon)
-    y = (y * along(scale) + along(offset)).astype(x.dtype)
+        y = (wide - along(mean)) * along(scale * lax.rsqrt(variance + epsilon))
+    y = (y + along(offset)).astype(x.dtype)
     return y, *out, *saved, *[jnp.zeros(0, scale.dtype)] * rest
 
 

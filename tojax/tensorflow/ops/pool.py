@@ -43,21 +43,31 @@ def max_windows(ksize, strides, padding, explicit, layout):
 def counted(shape, ksize, strides, pads, out):
     """How many elements each window has, one number if all have as many: padding is left out."""
     counts = []
-    for n, k, s, (low, _), m in zip(shape, ksize, strides, pads, out):
-        start = np.arange(m) * s - low
-        counts.append(np.minimum(start + k, n) - np.maximum(start, 0))
+    for n, k, s, pad, m in zip(shape, ksize, strides, pads, out):
+        start = np.arange(m) * s - pad[0] if any(pad) else np.zeros(1)
+        high = n if any(pad) else k
+        counts.append(np.minimum(start + k, high) - np.maximum(start, 0))
     whole = math.prod(np.ix_(*counts)).astype(np.float32)
     return whole.flat[0] if (whole == whole.flat[:1]).all() else whole
 
 
 def mean_windows(ksize, strides, padding, layout):
     spatial(layout)
+    where = [i for i, k in enumerate(ksize) if k > 1 or strides[i] > 1]
+    of = lambda xs: [xs[i] for i in where]
 
     def run(value):
         wide = value.astype(jnp.promote_types(value.dtype, np.float32))
-        pads = lax.padtype_to_pads(value.shape, ksize, strides, padding)
-        total = lax.reduce_window(wide, np.array(0, wide.dtype), lax.add, ksize, strides, pads)
-        count = counted(value.shape, ksize, strides, pads, total.shape)
+        pads = [(0, 0)] * value.ndim
+        found = lax.padtype_to_pads(of(value.shape), of(ksize), of(strides), padding)
+        for i, pad in zip(where, found):
+            pads[i] = pad
+        add = lambda x: lax.reduce_window(x, np.array(0, x.dtype), lax.add, ksize, strides, pads)
+        total = add(wide)
+        if padding == "VALID" or all(isinstance(n, int) for n in of(value.shape)):
+            count = counted(value.shape, ksize, strides, pads, total.shape)
+        else:  # sizes are symbols
+            count = add(jnp.ones([n if i in where else 1 for i, n in enumerate(value.shape)]))
         return (total / count).astype(value.dtype)
 
     return run

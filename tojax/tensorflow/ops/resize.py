@@ -10,14 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.errors import Unsupported
 from tojax.tensorflow.core.schema import Static, lowers
 
 F = np.float32
+LARGE = 1 << 16  # elements of a matrix
 TABLE = 1024  # steps that a place between two pixels is rounded to for cubic weights
 
 
 def step_of(size, out, align_corners) -> np.float32:
-    """Elements of the input for one of the result."""
+    """Elements of the input for one of the result.
+
+    Raises:
+      Unsupported: the input's size is a symbol.
+    """
+    if not isinstance(size, int):
+        raise Unsupported(
+            f"resizing of {size} lines, a symbolic size",
+            why="the weights of its lines are worked out while tracing",
+            do="give the image a fixed height and width; the batch may stay symbolic",
+        )
     if align_corners and out > 1:
         return F(size - 1) / F(out - 1)
     return F(size) / F(out)
@@ -31,7 +43,11 @@ def places(size, out, align_corners, half_pixel_centers):
 
 
 def dense(at, weights, size):
-    """Taps [out, taps] as a matrix [out, size]."""
+    """Taps [out, taps] as a matrix [out, size]; the program makes large ones itself."""
+    if len(at) * size > LARGE:
+        columns = np.arange(size)
+        taps = zip(at.T.astype(np.int32), weights.T.astype(F))
+        return sum(jnp.where(a[:, None] == columns, w[:, None], F(0)) for a, w in taps)
     matrix = np.zeros((len(at), size), F)
     np.add.at(matrix, (np.arange(len(at))[:, None], at), weights)
     return matrix
@@ -78,47 +94,36 @@ def apply(images, height, width):
     if height.shape[0] * width.shape[1] > height.shape[1] * width.shape[0]:
         ways.reverse()
     for axis, matrix in ways:
-        if matrix.shape[0] != matrix.shape[1] or not is_identity(matrix):
-            images = lax.dot_general(
-                images, jnp.asarray(matrix, images.dtype), (((axis,), (1,)), ((), ())),
-                precision=lax.Precision.HIGHEST,
-            )  # fmt: skip
-            images = jnp.moveaxis(images, -1, axis)
+        if isinstance(matrix, np.ndarray) and np.array_equal(matrix, np.eye(len(matrix))):
+            continue
+        spec = "bhwc,oh->bowc" if axis == 1 else "bhwc,ow->bhoc"
+        images = jnp.einsum(spec, images, matrix, precision=lax.Precision.HIGHEST)
     return images
 
 
-def is_identity(matrix) -> bool:
-    return isinstance(matrix, np.ndarray) and bool((matrix == np.eye(len(matrix))).all())
-
-
 def resizing(weights, size, *how):
-    """``images -> images``; the result is float32, whatever the images are, but for float64."""
+    """``images -> images``; whatever they are, the result is float32."""
 
     def run(images):
-        wide = images.astype(jnp.promote_types(F, images.dtype) if is_wide(images) else F)
         matrices = [weights(n, int(m), *how) for n, m in zip(images.shape[1:3], size)]
-        return apply(wide, *matrices)
+        return apply(images.astype(F), *matrices)
 
     return run
 
 
-def is_wide(images) -> bool:
-    return images.dtype == np.float64
-
-
 @lowers("ResizeBilinear")
 def resize_bilinear(images, size: Static, align_corners, half_pixel_centers):
-    return resizing(linear, size, align_corners, half_pixel_centers)(images).astype(F)
+    return resizing(linear, size, align_corners, half_pixel_centers)(images)
 
 
 @lowers("ResizeBicubic")
 def resize_bicubic(images, size: Static, align_corners, half_pixel_centers):
-    return resizing(cubic, size, align_corners, half_pixel_centers)(images).astype(F)
+    return resizing(cubic, size, align_corners, half_pixel_centers)(images)
 
 
 @lowers("ResizeArea")
 def resize_area(images, size: Static, align_corners):
-    return resizing(area, size, align_corners, False)(images).astype(F)
+    return resizing(area, size, align_corners, False)(images)
 
 
 def back(weights, grads, original_image, *how):

@@ -1,0 +1,74 @@
+"""Resizing, larger and smaller, with every way to place the corners, and back."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tojax
+from tests.tensorflow.agree import agree
+from tests.tolerance import assert_close
+
+RNG = np.random.default_rng(1)
+X = RNG.standard_normal((2, 5, 6, 3)).astype(np.float32)
+SIZES = [(8, 11), (3, 4), (5, 3), (10, 12), (1, 1), (5, 6)]
+WAYS = [(False, False), (True, False), (False, True)]
+raw = tf.raw_ops
+
+
+@pytest.mark.parametrize("corners, centers", WAYS)
+@pytest.mark.parametrize("name", ["Bilinear", "Bicubic", "NearestNeighbor"])
+def test_resize(name, corners, centers):
+    how = {"align_corners": corners, "half_pixel_centers": centers}
+    op = getattr(raw, f"Resize{name}")
+    for i, size in enumerate(SIZES):
+        agree(lambda x, size=size: op(images=x, size=size, **how), X, vmap=not i)
+
+
+@pytest.mark.parametrize("corners, centers", WAYS)
+@pytest.mark.parametrize("name", ["Bilinear", "Bicubic", "NearestNeighbor"])
+def test_operators_of_gradients(name, corners, centers):
+    how = {"align_corners": corners, "half_pixel_centers": centers}
+    op = getattr(raw, f"Resize{name}Grad")
+    last = {"size": X.shape[1:3]} if name == "NearestNeighbor" else {"original_image": X}
+    for shape in SIZES[:2]:
+        g = RNG.standard_normal((2, *shape, 3)).astype(np.float32)
+        agree(lambda g: op(grads=g, **last, **how), g, grad=False, vmap=False)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+def test_area(corners):
+    for size in SIZES:
+        run = lambda x, size=size: raw.ResizeArea(images=x, size=size, align_corners=corners)
+        agree(run, X, grad=False, vmap=False)
+
+
+@pytest.mark.parametrize("name", ["Bilinear", "Bicubic", "NearestNeighbor", "Area"])
+def test_other_dtypes(name):
+    op = getattr(raw, f"Resize{name}")
+    for dtype in (np.uint8, np.int32, np.float16):
+        x = (np.abs(X) * 50).astype(dtype)
+        agree(lambda x: op(images=x, size=(7, 4)), x, grad=False, vmap=False)
+
+
+METHODS = ["bilinear", "nearest", "bicubic", "area", "lanczos3", "gaussian", "mitchellcubic"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_of_tf_image(method):
+    for size, antialias in ((SIZES[0], False), (SIZES[1], True), (SIZES[1], False)):
+        run = lambda x, s=size, a=antialias: tf.image.resize(x, s, method, antialias=a)
+        agree(run, X, grad=method != "area", vmap=False)
+
+
+def test_of_tf_image_keeping_the_ratio():
+    agree(lambda x: tf.image.resize(x, (9, 7), preserve_aspect_ratio=True), X)
+    agree(lambda x: tf.image.resize_with_pad(x, 9, 7), X)
+    agree(lambda x: tf.image.resize_with_crop_or_pad(x, 4, 9), X)
+
+
+def test_a_large_matrix_is_made_by_the_program():
+    x = RNG.standard_normal((1, 260, 2, 1)).astype(np.float32)
+    for name in ("Bilinear", "Bicubic"):
+        op = getattr(raw, f"Resize{name}")
+        run = lambda x, op=op: op(images=x, size=(300, 2), half_pixel_centers=True)
+        assert_close(tojax.from_tensorflow(run, x)(x), run(x).numpy(), reduction=64)

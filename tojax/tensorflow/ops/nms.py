@@ -1,0 +1,141 @@
+"""Non-maximum suppression: the best box, then the best of those that overlap it little, and so on.
+
+A loop of as many steps as boxes are wanted; how many are found is known only where scores are.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tojax.tensorflow.core.known import known
+from tojax.tensorflow.core.schema import Static, lowers
+
+F = np.float32
+LEAST, NONE = F(-np.inf), F(0)
+
+
+def overlaps(boxes, i):
+    """Intersection over union of one box with all; corners lie in any order."""
+    low, high = jnp.minimum(boxes[:, :2], boxes[:, 2:]), jnp.maximum(boxes[:, :2], boxes[:, 2:])
+    area = jnp.prod(high - low, -1)
+    both = jnp.maximum(jnp.minimum(high, high[i]) - jnp.maximum(low, low[i]), 0).prod(-1)
+    union = area + area[i] - both
+    real = (area > 0) & (area[i] > 0)
+    return jnp.where(real, both / jnp.where(real, union, 1), 0)
+
+
+def suppress(similar, scores, count, most, least, sigma=NONE):
+    """(indices, scores, how many are valid), zeros behind the valid ones.
+
+    ``similar(i)`` tells how similar all are to one. Those above ``most`` go; with ``sigma`` nothing
+    goes, and scores fall the more the more similar they are.
+    """
+    soft = sigma > 0
+    scale = jnp.where(soft, -0.5 / jnp.where(soft, sigma, 1), 0)
+
+    def step(left, _):
+        i = jnp.argmax(left)
+        best = left[i]
+        near = similar(i)
+        kept = jnp.where(soft | (near <= most), left * jnp.exp(scale * near * near), LEAST)
+        kept = jnp.where(left == LEAST, LEAST, kept).at[i].set(LEAST)
+        return jnp.where(kept > least, kept, LEAST), (i.astype(np.int32), best)
+
+    start = jnp.where(scores > least, scores, LEAST)
+    _, (indices, found) = lax.scan(step, start, length=min(count, len(scores)))
+    valid = found > LEAST
+    out = [jnp.where(valid, x, np.zeros((), x.dtype)) for x in (indices, found)]
+    behind = count - len(indices)
+    return *[jnp.pad(x, (0, behind)) for x in out], valid.sum(dtype=np.int32)
+
+
+def found_by(similar, scores, max_output_size, *how):
+    if not scores.size:
+        return jnp.zeros(0, np.int32), jnp.zeros(0, scores.dtype), jnp.zeros((), np.int32)
+    wide = scores.astype(F)
+    indices, best, count = suppress(similar, wide, int(max_output_size), *how)
+    return indices, best.astype(scores.dtype), count
+
+
+def trimmed(count, *arrays):
+    number = int(known(count, "how many boxes are left"))
+    return [x[:number] for x in arrays]
+
+
+@lowers("NonMaxSuppressionV5")
+def non_max_suppression_v5(
+    boxes, scores, max_output_size: Static, iou_threshold, score_threshold, soft_nms_sigma,
+    pad_to_max_output_size,
+):  # fmt: skip
+    how = iou_threshold, score_threshold, soft_nms_sigma
+    similar = lambda i: overlaps(boxes.astype(F), i)
+    indices, best, count = found_by(similar, scores, max_output_size, *how)
+    if not pad_to_max_output_size:
+        indices, best = trimmed(count, indices, best)
+    elif not scores.size:
+        indices, best = (jnp.zeros(int(max_output_size), x.dtype) for x in (indices, best))
+    return indices, best, count
+
+
+@lowers("NonMaxSuppressionV4")
+def non_max_suppression_v4(
+    boxes, scores, max_output_size: Static, iou_threshold, score_threshold, pad_to_max_output_size
+):
+    how = iou_threshold, score_threshold, NONE, pad_to_max_output_size
+    indices, _, count = non_max_suppression_v5(boxes, scores, max_output_size, *how)
+    return indices, count
+
+
+@lowers("NonMaxSuppressionV3")
+def non_max_suppression_v3(boxes, scores, max_output_size: Static, iou_threshold, score_threshold):
+    how = iou_threshold, score_threshold, False
+    return non_max_suppression_v4(boxes, scores, max_output_size, *how)[0]
+
+
+@lowers("NonMaxSuppressionV2")
+def non_max_suppression_v2(boxes, scores, max_output_size: Static, iou_threshold):
+    return non_max_suppression_v3(boxes, scores, max_output_size, iou_threshold, LEAST)
+
+
+@lowers("NonMaxSuppression")
+def non_max_suppression(boxes, scores, max_output_size: Static, iou_threshold):
+    return non_max_suppression_v3(boxes, scores, max_output_size, F(iou_threshold), LEAST)
+
+
+@lowers("NonMaxSuppressionWithOverlaps")
+def with_overlaps(overlaps, scores, max_output_size: Static, overlap_threshold, score_threshold):
+    how = overlap_threshold, score_threshold
+    indices, _, count = found_by(lambda i: overlaps[:, i], scores, max_output_size, *how)
+    return trimmed(count, indices)[0]
+
+
+@lowers("CombinedNonMaxSuppression")
+def combined(
+    boxes, scores, max_output_size_per_class: Static, max_total_size: Static, iou_threshold,
+    score_threshold, pad_per_class, clip_boxes,
+):  # fmt: skip
+    """The best of all classes, each suppressed by itself; the shapes are always known."""
+    each, total = int(max_output_size_per_class), int(max_total_size)
+    total = min(total, each * scores.shape[2]) if pad_per_class else total
+    of_all = lambda *given: best_of_classes(*given, each, total, iou_threshold, score_threshold)
+    found, *rest = jax.vmap(of_all)(boxes, scores)
+    return jnp.clip(found, 0, 1) if clip_boxes else found, *rest
+
+
+def best_of_classes(boxes, scores, each, total, *how):
+    """(boxes, scores, classes, how many are valid) of one image."""
+
+    def of_class(boxes, scores):
+        indices, best, count = suppress(lambda i: overlaps(boxes, i), scores, each, *how)
+        return boxes[indices], jnp.where(np.arange(each) < count, best, LEAST)
+
+    own = boxes.shape[1] > 1  # every class has boxes of its own
+    found, best = jax.vmap(of_class, (1 if own else None, 1))(boxes if own else boxes[:, 0], scores)
+    top, at = lax.top_k(best.ravel(), min(total, best.size))
+    out = found.reshape(-1, 4)[at].T, top, (at // each).astype(F)
+    padded = lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, total - len(at))])
+    boxes, scores, classes = (padded(jnp.where(top > LEAST, x, 0)) for x in out)
+    return boxes.T, scores, classes, (top > LEAST).sum(dtype=np.int32)
