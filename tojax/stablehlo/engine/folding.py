@@ -49,6 +49,8 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "slice": lambda x, start, stop, step: x[tuple(map(slice, start, stop, step))],
     "broadcast_in_dim": lambda result, x, at: _broadcast(result, x, at),
 }
+# These only move values: floats are known after them as well, such as the 0 that a sum starts from.
+MOVES = {"reshape", "broadcast_in_dim", "slice", "concatenate"}
 
 
 def _broadcast(result, x, at):
@@ -60,9 +62,10 @@ def _broadcast(result, x, at):
 
 def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
     """The value of an operation whose operands are known and few, None for all others."""
-    rule = FOLDS.get(op.name.removeprefix("stablehlo."))
+    name = op.name.removeprefix("stablehlo.")
+    rule, kinds = FOLDS.get(name), "iubOfcV" if name in MOVES else "iubO"
     if rule is None or not all(
-        _few(x) for (kind, _), x in zip(op.arguments, arguments) if kind in ("value", "values")
+        _few(x, kinds) for (kind, _), x in zip(op.arguments, arguments) if kind in ("value", "values")
     ):
         return None
     (result,) = op.types
@@ -72,7 +75,7 @@ def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
     return found if found.dtype == object else found.astype(result.wide)
 
 
-def _few(value: Any) -> bool:
+def _few(value: Any, kinds: str) -> bool:
     if isinstance(value, list):
-        return all(map(_few, value))
-    return is_known(value) and value.dtype.kind in "iubO" and value.size <= SMALL
+        return all(_few(x, kinds) for x in value)
+    return is_known(value) and value.dtype.kind in kinds and value.size <= SMALL

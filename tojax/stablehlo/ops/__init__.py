@@ -2,16 +2,19 @@
 
 from tojax.stablehlo.ops import (  # noqa: F401
     chlo,
+    collective,
     convolution,
     dot,
     dynamic,
     elementwise,
     gather,
     linalg,
+    normalization,
     random,
     reduce,
     scatter,
     shape,
+    sharding,
     sort,
     window,
 )
