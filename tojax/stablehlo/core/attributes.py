@@ -86,7 +86,8 @@ def _parsed(text: str, kind: Any) -> np.ndarray:
     if found is None:
         raise BadCheckpoint(
             "a constant has no values",
-            why="the text of the module leaves large constants out (__elided__)",
+            why="the text of the module leaves large constants out (__elided__) or keeps them apart "
+            "(dense_resource)",
             do="write the module as bytecode, or without an elements limit",
         )
     inside = found[1]

@@ -48,7 +48,11 @@ def reduce_window(
 
 def pairs(padding, rank):
     """(low, high) for each axis."""
-    return [(0, 0)] * rank if padding is None else [tuple(map(int, p)) for p in np.asarray(padding)]
+    return [(0, 0)] * rank if padding is None else [tuple(map(plain, p)) for p in padding]
+
+
+def plain(size):
+    return int(size) if isinstance(size, np.integer) else size
 
 
 def running(shape, size, strides, padding, base, dilations):
@@ -58,7 +62,7 @@ def running(shape, size, strides, padding, base, dilations):
         return None
     (axis,) = moving
     n = shape[axis]
-    if size[axis] != n or n < 2 or padding[axis] not in ((n - 1, 0), (0, n - 1)):
+    if size[axis] != n or padding[axis] not in ((n - 1, 0), (0, n - 1)):
         return None
     return axis, padding[axis][0] == 0
 
