@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tojax.errors import MissingOps
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import random
+
+from tojax.errors import MissingOps, Unsupported, WrongArguments
+from tojax.known import known
 from tojax.stablehlo.core.region import Operation
+from tojax.stablehlo.core.schema import table
+from tojax.stablehlo.core.values import as_jax
+from tojax.stablehlo.ops.dynamic import sizes
+from tojax.stablehlo.ops.lapack import ROUTINES
+from tojax.stablehlo.ops.random import generated
+from tojax.stablehlo.ops.window import reduce_window
 
 CALLS: dict[str, Callable] = {}
 
 
 def serves(*targets: str) -> Callable[[Callable], Callable]:
-    """Decorator: ``function(operands, attributes, types) -> outputs`` serves these targets."""
+    """Decorator: ``function(operands, attributes, types) -> outputs`` serves these targets.
+
+    Functions that the call names are in ``attributes["called_computations"]``.
+    """
 
     def add(function: Callable) -> Callable:
         CALLS.update(dict.fromkeys(targets, function))
@@ -27,12 +43,167 @@ def call(op: Operation, target: str, operands: list, attributes: dict[str, Any])
     Raises:
       MissingOps: nothing serves its target.
     """
-    if target not in CALLS:
-        raise MissingOps(
-            f"the custom call {target!r} is unknown",
-            ops=(target,),
-            why="what it computes stands in the program that made the module, not in the module",
-            do=f"serve it: @tojax.stablehlo.serves({target!r}), a function of (operands, "
-            "attributes, types)",
+    at = attributes.get("indices_of_shape_operands")  # they repeat the shapes of the outputs
+    operands = [x for i, x in enumerate(operands) if at is None or i not in at]
+    if target in CALLS:
+        out = CALLS[target](operands, attributes, op.types)
+        return out if isinstance(out, (list, tuple)) else [out]
+    if target in ROUTINES:
+        return ROUTINES[target]([as_jax(x) for x in operands], options_of(attributes), op.types)
+    raise MissingOps(
+        f"the custom call {target!r} is unknown",
+        ops=(target,),
+        why="what it computes stands in the program that made the module, not in the module",
+        do=f"serve it: @tojax.stablehlo.serves({target!r}), a function of (operands, "
+        "attributes, types)",
+    )
+
+
+def options_of(attributes: dict[str, Any]) -> Any:
+    """What the maker of a call says to it, wherever this release of XLA keeps it."""
+    for name in ("mhlo.backend_config", "mhlo.attributes", "backend_config"):
+        if attributes.get(name):
+            return attributes[name]
+    return {}
+
+
+@serves(
+    "Sharding", "xla.sdy.FuncResultSharding", "LayoutConstraint", "annotate_device_placement",
+    "MoveToHost", "MoveToDevice", "xla.sdy.PropagationBarrier",
+)  # fmt: skip
+def identity(operands, attributes, types):
+    """Where and how an array lies."""
+    return operands
+
+
+@serves(
+    "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.GlobalToLocalShape",
+    "xla.sdy.LocalToGlobalShape",
+)  # fmt: skip
+def part(operands, attributes, types):
+    """A device's part of an array, which is all of it where there is one device."""
+    for x, kind in zip(operands, types):
+        if any(n is not None and n != m for n, m in zip(kind.shape, np.shape(x))):
+            raise Unsupported(
+                f"a part of an array: {kind.shape} of {np.shape(x)}",
+                why="the module is written for several devices",
+                do="export the function for one device",
+            )
+    return operands
+
+
+@serves("xla.sdy.ShardingGroup", "dce_sink")
+def nothing(operands, attributes, types):
+    return []
+
+
+@serves("AllocateBuffer")
+def allocated(operands, attributes, types):
+    return [jnp.zeros(kind.shape, kind.dtype) for kind in types]
+
+
+@serves("shape_assertion")
+def shape_assertion(operands, attributes, types):
+    """A condition on the sizes of the arguments; one on symbolic sizes may not be decidable."""
+    truth, *inputs = operands
+    try:
+        holds = bool(known(truth, "a condition on shapes"))
+    except jax.errors.InconclusiveDimensionOperation:
+        return []
+    if not holds:
+        raise WrongArguments(
+            attributes["error_message"].format(*map(str, inputs)),
+            why="the module asserts it of the shapes of its arguments",
+            do="give arguments of other sizes",
         )
-    return CALLS[target](operands, attributes, op.types)
+    return []
+
+
+@serves("cu_threefry2x32", "cu_threefry2x32_ffi", "hip_threefry2x32", "hip_threefry2x32_ffi")
+def threefry(operands, attributes, types):
+    return random.threefry2x32_p.bind(*map(jnp.asarray, operands[:4]))
+
+
+@serves("ApproxTopK", "stablehlo.dynamic_approx_top_k")
+def approx_top_k(operands, attributes, types):
+    """Exactly; what the call compares with says whether it wants the largest."""
+    options = options_of(attributes)
+    axis = options["reduction_dim"]
+    count = types[0].shape[axis]
+    if count is None:
+        count = sizes([known(operands[4], "k")[()]])[0] if len(operands) > 4 else options["top_k"]
+    largest = known(operands[2], "the first value of a reduction") < 0
+    return top(as_jax(operands[0]), count, axis, largest)
+
+
+def top(x, count, axis, largest):
+    ordered = x if largest else -x if jnp.issubdtype(x.dtype, jnp.floating) else ~x
+    moved = jnp.moveaxis(ordered, axis, -1)
+    _, places = lax.top_k(lax.stop_gradient(moved), count)
+    values = jnp.take_along_axis(jnp.moveaxis(x, axis, -1), places, -1)
+    return [jnp.moveaxis(found, -1, axis) for found in (values, places)]
+
+
+@serves("mhlo.topk")
+def topk(operands, attributes, types):
+    options = options_of(attributes)
+    return top(as_jax(operands[0]), options["k"], -1, options.get("largest", True))
+
+
+@serves("stablehlo.dynamic_top_k")
+def dynamic_top_k(operands, attributes, types):
+    (count,) = sizes([known(operands[1], "k")[()]])
+    return lax.top_k(as_jax(operands[0]), count)
+
+
+@serves("stablehlo.dynamic_rng_bit_generator")
+def dynamic_rng_bit_generator(operands, attributes, types):
+    shape = sizes(known(operands[1], "a shape"))
+    bits = types[1]._replace(shape=shape)
+    return generated(bits, attributes["rng_algorithm"], as_jax(operands[0]))
+
+
+@serves("stablehlo.dynamic_reduce_window")
+def dynamic_reduce_window(operands, attributes, types):
+    *arrays, size, strides, base, dilations, padding = operands
+    half = len(arrays) // 2
+    lists = [sizes(known(x, "a window")) for x in (size, strides, base, dilations)]
+    edges = [sizes(x) for x in known(padding, "a padding")]
+    arrays = [as_jax(x) for x in arrays]
+    (body,) = attributes["called_computations"]
+    return reduce_window(types, arrays[:half], arrays[half:], *lists, edges, body)
+
+
+FUNCTIONS = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bessel_i1e",
+    "cosh",
+    "digamma",
+    "erf",
+    "erfc",
+    "erf_inv",
+    "is_inf",
+    "is_neg_inf",
+    "is_pos_inf",
+    "lgamma",
+    "sinh",
+    "square",
+    "tan",
+    "next_after",
+    "polygamma",
+    "zeta",
+]
+
+
+def function(name: str) -> Callable:
+    """A function that StableHLO has no operation for, by its name in MHLO."""
+    row = table[f"chlo.{name}"]
+    return lambda operands, attributes, types: [row.lowering(*map(as_jax, operands))]
+
+
+CALLS.update({f"mhlo.{name}": function(name) for name in FUNCTIONS})

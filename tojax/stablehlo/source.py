@@ -32,6 +32,7 @@ class StableHLOSource:
     unpack: Callable[[tuple, dict], list[Any]]
     pack: Callable[[list[Any]], Any]
     signature: inspect.Signature
+    platforms: tuple[str, ...] = ()
     kept: Kept = field(default_factory=Kept, repr=False)
     framework = "stablehlo"
     training = False
@@ -75,16 +76,28 @@ class StableHLOSource:
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
         """Evaluates the module's main function."""
         main = self.run.module.functions["main"]
+        places = self.run.module.globals.get("main", {})
+        kinds = [kind for i, kind in enumerate(main.types) if i not in places]
         flat = self.unpack(args, kwargs)
-        values = [_checked(i, x, kind) for i, (x, kind) in enumerate(zip(flat, main.types))]
-        if len(flat) != len(main.types):
+        values = [_checked(i, x, kind) for i, (x, kind) in enumerate(zip(flat, kinds))]
+        if len(flat) != len(kinds):
             raise WrongArguments(
-                f"{len(flat)} arrays are given, {len(main.types)} wanted",
+                f"{len(flat)} arrays are given, {len(kinds)} wanted",
                 why=f"the module is {self.name}{self.signature}",
                 do="give its arguments",
             )
-        out = self.run.function("main", [*values])
-        return self.pack([jnp.asarray(x) for x in out]), trees.Written({}, set())
+        for i, name in sorted(places.items()):
+            values.insert(i, self._global(name))
+        out = self.run.function("main", values)
+        return self.pack([jax.tree.map(jnp.asarray, x) for x in out]), trees.Written({}, set())
+
+    def _global(self, name: str) -> np.ndarray:
+        """What no caller gives: the place of this platform among those of the module."""
+        if name != "_platform_index":
+            raise Unsupported(f"a module that asks for {name}", do="export it again")
+        here = {"gpu": ("cuda", "rocm")}.get(jax.default_backend(), (jax.default_backend(),))
+        found = [i for i, platform in enumerate(self.platforms) if platform in here]
+        return np.array(found[0] if found else 0, np.int32)
 
     def write_back(self, params, state) -> Any:
         """There is nothing to write to."""
@@ -97,6 +110,8 @@ class StableHLOSource:
 
 def _checked(i: int, value: Any, kind: Type) -> Any:
     """One argument, of the shape and dtype that the module wants."""
+    if isinstance(kind, tuple) and not isinstance(kind, Type):
+        return _tuple(i, value, kind)
     if isinstance(value, trees.Constant):
         value = value.array
     value = value if trees.is_array(value) else np.asarray(value, kind.dtype)
@@ -110,6 +125,16 @@ def _checked(i: int, value: Any, kind: Type) -> Any:
             do="give an array of that shape and dtype",
         )
     return jnp.asarray(value)
+
+
+def _tuple(i: int, value: Any, kinds: tuple) -> tuple:
+    if not isinstance(value, (tuple, list)) or len(value) != len(kinds):
+        raise WrongArguments(
+            f"argument {i} is no tuple of {len(kinds)}",
+            why="the module takes one",
+            do="give a tuple of arrays",
+        )
+    return tuple(_checked(i, x, kind) for x, kind in zip(value, kinds))
 
 
 def from_stablehlo(source: Any) -> Model:
@@ -142,10 +167,18 @@ def from_stablehlo(source: Any) -> Model:
         return _of_exported(source)
     run = Run(parse(source))
     main = _main(run)
-    names = [f"x{i}" for i in range(len(main.types))]
+    names = [f"x{i}" for i in range(len(main.types) - len(run.module.globals.get("main", {})))]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
-    unpack = lambda args, kwargs: [*signature.bind_partial(*args, **kwargs).arguments.values()]
+
+    def unpack(args, kwargs):
+        try:
+            return [*signature.bind_partial(*args, **kwargs).arguments.values()]
+        except TypeError as error:
+            raise WrongArguments(
+                str(error), why=f"the module is called as {signature}", do="give its arguments"
+            ) from error
+
     pack = lambda out: out[0] if len(out) == 1 else tuple(out)
     return Model({}, {}, StableHLOSource(run, unpack, pack, signature))
 
@@ -168,7 +201,8 @@ def _of_exported(exported: Any) -> Model:
         return [leaves[i] for i in kept]
 
     pack = lambda out: jax.tree.unflatten(exported.out_tree, out)
-    return Model({}, {}, StableHLOSource(run, unpack, pack, signature))
+    source = StableHLOSource(run, unpack, pack, signature, tuple(exported.platforms))
+    return Model({}, {}, source)
 
 
 def _main(run: Run) -> Any:
@@ -181,6 +215,7 @@ def _main(run: Run) -> Any:
                 do="name the one to call main",
             )
         functions["main"] = next(iter(functions.values()))
+        run.module.globals["main"] = next(iter(run.module.globals.values()), {})
     return functions["main"]
 
 

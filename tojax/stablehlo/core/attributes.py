@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from jax.interpreters.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.dialects import chlo, stablehlo
 
 from tojax.errors import BadCheckpoint
 from tojax.stablehlo.core.types import type_of
@@ -17,11 +17,13 @@ PLAIN = (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr, ir.StringAttr, ir.FlatSymbol
 WORDS = (
     stablehlo.ComparisonDirectionAttr, stablehlo.ComparisonTypeAttr, stablehlo.RngAlgorithmAttr,
     stablehlo.RngDistributionAttr, stablehlo.TransposeAttr, stablehlo.FftTypeAttr,
-    stablehlo.PrecisionAttr,
+    stablehlo.PrecisionAttr, chlo.ComparisonDirectionAttr, chlo.ComparisonTypeAttr,
+    chlo.PrecisionAttr,
 )  # fmt: skip
 RECORDS = (
-    stablehlo.ConvDimensionNumbers, stablehlo.DotDimensionNumbers,
+    stablehlo.ConvDimensionNumbers, stablehlo.DotAlgorithm, stablehlo.DotDimensionNumbers,
     stablehlo.GatherDimensionNumbers, stablehlo.ScatterDimensionNumbers,
+    chlo.RaggedDotDimensionNumbers,
 )  # fmt: skip
 LISTS = (ir.DenseI64ArrayAttr, ir.DenseI32ArrayAttr, ir.DenseBoolArrayAttr)
 
@@ -54,7 +56,8 @@ def value_of(attribute: Any) -> Any:
 def _record(attribute: Any) -> SimpleNamespace:
     fields = [k for k, v in vars(type(attribute)).items() if isinstance(v, property)]
     read = {k: getattr(attribute, k) for k in fields}
-    return SimpleNamespace(**{k: v if isinstance(v, int) else [*v] for k, v in read.items()})
+    plain = lambda v: v if isinstance(v, int) else str(v) if isinstance(v, ir.Type) else [*v]
+    return SimpleNamespace(**{k: plain(v) for k, v in read.items()})
 
 
 def constant(op: Any) -> np.ndarray:
@@ -69,6 +72,8 @@ def constant(op: Any) -> np.ndarray:
 def dense(text: str | None, attribute: Any, kind: Any = None) -> np.ndarray:
     """A ``dense<...>`` as a numpy array."""
     kind = kind or type_of(attribute.type)
+    if kind.wide.kind == "c":  # numpy reads a single one as an object
+        return _parsed(text or str(attribute), kind)
     try:
         return np.array(attribute).astype(kind.wide, copy=False).reshape(kind.shape)
     except (TypeError, ValueError):
@@ -81,23 +86,27 @@ def _parsed(text: str, kind: Any) -> np.ndarray:
     if found is None:
         raise BadCheckpoint(
             "a constant has no values",
-            why="the text of the module leaves large constants out (__elided__)",
+            why="the text of the module leaves large constants out (__elided__) or keeps them apart "
+            "(dense_resource)",
             do="write the module as bytecode, or without an elements limit",
         )
     inside = found[1]
     if inside.startswith('"'):
-        return np.frombuffer(bytes.fromhex(inside[3:-1]), kind.wide).reshape(kind.shape).copy()
+        return _filled(np.frombuffer(bytes.fromhex(inside[3:-1]), kind.wide), kind)
     parts = re.findall(r"0x[0-9A-Fa-f]+|-?[\w.+-]+", inside)
     if kind.wide.kind == "c":
         real = kind.wide.type(0).real.dtype
         numbers = np.array([_number(x, real) for x in parts], real).view(kind.wide)
     else:
         numbers = np.array([_number(x, kind.wide) for x in parts], kind.wide)
-    return (
-        np.broadcast_to(numbers, kind.shape).copy()
-        if numbers.size == 1
-        else numbers.reshape(kind.shape)
-    )
+    return _filled(numbers, kind)
+
+
+def _filled(numbers: np.ndarray, kind: Any) -> np.ndarray:
+    """In its shape; one number stands for all."""
+    if numbers.size == 1:
+        return np.full(kind.shape, numbers[0])
+    return numbers.reshape(kind.shape).copy()
 
 
 def _number(text: str, dtype: np.dtype) -> Any:

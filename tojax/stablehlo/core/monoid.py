@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tojax.stablehlo.core.region import Region
@@ -20,6 +22,15 @@ OPERATIONS: dict[str, Callable] = {
 }
 
 
+# What they are for booleans, which JAX's arithmetic does not take.
+LOGICAL: dict[Callable, Callable] = {
+    lax.add: lax.bitwise_or,
+    lax.max: lax.bitwise_or,
+    lax.mul: lax.bitwise_and,
+    lax.min: lax.bitwise_and,
+}
+
+
 def monoid(region: Region) -> Callable | None:
     """The operation that a region applies to its two inputs, None if it does anything else."""
     if len(region.operations) != 1 or len(region.inputs) != 2:
@@ -28,7 +39,24 @@ def monoid(region: Region) -> Callable | None:
     operands = [x for kind, x in op.arguments if kind == "value"]
     if op.outputs != region.outputs or sorted(operands) != sorted(region.inputs):
         return None
-    return OPERATIONS.get(op.name)
+    found = OPERATIONS.get(op.name)
+    if found is not None and region.types[0].wide == bool:
+        return LOGICAL.get(found, found)
+    return found
+
+
+def identity(operation: Callable, dtype: Any) -> np.ndarray:
+    """What an operation leaves every number as it is with."""
+    if operation in (lax.max, lax.min):
+        limits = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype)
+        lowest, highest = limits.min, limits.max
+        if jnp.issubdtype(dtype, jnp.inexact) and np.isinf(np.array(np.inf, dtype)):
+            lowest, highest = -np.inf, np.inf
+        return np.array(lowest if operation is lax.max else highest, dtype)
+    ones = operation in (lax.mul, lax.bitwise_and)
+    if operation is lax.bitwise_and and dtype != bool:
+        return np.array(-1).astype(dtype)
+    return np.array(ones, dtype)
 
 
 def returned(region: Region) -> int | None:
@@ -36,8 +64,3 @@ def returned(region: Region) -> int | None:
     if region.operations or len(region.outputs) != 1 or region.outputs[0] not in region.inputs:
         return None
     return region.inputs.index(region.outputs[0])
-
-
-def value_region(body: Any) -> Region:
-    """The region behind a function that a lowering was given."""
-    return body.region

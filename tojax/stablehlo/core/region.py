@@ -61,7 +61,11 @@ class Region:
 
 @dataclass(eq=False)
 class Module:
-    """Functions by name; ``main`` is called."""
+    """Functions by name; ``main`` is called.
+
+    ``globals`` has, for each function, the arguments that no caller gives: place -> meaning.
+    """
 
     functions: dict[str, Region]
     name: str
+    globals: dict[str, dict[int, str]] = field(default_factory=dict)

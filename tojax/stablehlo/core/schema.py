@@ -11,19 +11,20 @@ from functools import lru_cache
 from typing import Any
 
 from jax.interpreters.mlir import ir
-from jaxlib.mlir.dialects import chlo, stablehlo
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
 from tojax.table import Param, Signature, Table
 
-DIALECTS = {"stablehlo": stablehlo, "chlo": chlo}
+DIALECTS = {"stablehlo": stablehlo, "chlo": chlo, "sdy": sdy}
 DROPPED = {
     "loc",
     "ip",
     "results",
+    "results_",
     "num_branches",
     "result_accuracy",
     "indices_are_sorted",
-    "unique_indices",
+    "carries",
 }
 REGIONS = {
     "computation", "body", "cond", "comparator", "update_computation", "select", "scatter",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tojax.errors import TojaxError
-from tojax.known import Known, Static, as_jax, known, modes
+from tojax.known import Known, Static, known, modes
 from tojax.stablehlo import custom_calls
 from tojax.stablehlo.core.region import Module, Operation, Region
 from tojax.stablehlo.core.schema import overloads, table
+from tojax.stablehlo.core.values import as_jax
 from tojax.stablehlo.engine.folding import fold
 
 
@@ -61,7 +63,7 @@ class Run:
         if (folded := fold(op, arguments)) is not None:
             return [folded]
         if op.name == "stablehlo.custom_call":
-            return custom_calls.call(op, *arguments)
+            return self.custom_call(op, *arguments)
         if op.name == "stablehlo.composite":
             return self.composite(op, *arguments)
         row = table.find(op.name)
@@ -71,6 +73,17 @@ class Run:
         ready = [_ready(op, *triple) for triple in zip(kinds, wanted, arguments)]
         out = row.lowering(*ready)
         return out if isinstance(out, (list, tuple)) else [out]
+
+    def custom_call(self, op: Operation, target: str, operands: list, attributes: dict) -> Any:
+        """By the function that serves its target; it may call functions of the module."""
+        names = attributes.get("called_computations") or []
+        bodies = [Body(self.module.functions[x], partial(self._outputs, x)) for x in names]
+        return custom_calls.call(
+            op, target, operands, {**attributes, "called_computations": bodies}
+        )
+
+    def _outputs(self, name: str, *args: Any) -> list[Any]:
+        return self.function(name, args)
 
     def composite(self, op: Operation, result, inputs, name, attributes, decomposition, *_) -> Any:
         """By the row of its name (CHLO's functions), else by its decomposition."""

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from tojax.known import is_known
@@ -26,21 +27,35 @@ def _truncated(x, y):
     return quotient * np.sign(x) * np.sign(y)
 
 
+def _either(plain: Callable, symbolic: Callable) -> Callable:
+    """For numbers, and for symbolic sizes where there are some."""
+
+    def rule(x, y):
+        if object not in (x.dtype, y.dtype):
+            return plain(x, y)
+        return np.asarray(np.frompyfunc(symbolic, 2, 1)(x, y), object)
+
+    return rule
+
+
+_larger = _either(np.maximum, jax.core.max_dim)
+_smaller = _either(np.minimum, jax.core.min_dim)
+
 FOLDS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
-    "divide": lambda x, y: x // y if x.dtype == object else _truncated(x, y),
-    "remainder": lambda x, y: x % y if x.dtype == object else np.fmod(x, y),
-    "maximum": np.maximum,
-    "minimum": np.minimum,
+    "divide": _either(_truncated, operator.floordiv),
+    "remainder": _either(np.fmod, operator.mod),
+    "maximum": _larger,
+    "minimum": _smaller,
     "negate": np.negative,
-    "abs": np.abs,
+    "abs": lambda x: _larger(x, -x),
     "sign": np.sign,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "not": lambda x: ~x,
-    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "clamp": lambda low, x, high: _smaller(_larger(x, low), high),
     "compare": lambda x, y, direction, kind: np.asarray(COMPARE[direction](x, y)),
     "select": np.where,
     "convert": lambda result, x: x if x.dtype == object else x.astype(result.wide),
@@ -49,6 +64,8 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "slice": lambda x, start, stop, step: x[tuple(map(slice, start, stop, step))],
     "broadcast_in_dim": lambda result, x, at: _broadcast(result, x, at),
 }
+# These only move values: floats are known after them as well, such as the 0 that a sum starts from.
+MOVES = {"reshape", "broadcast_in_dim", "slice", "concatenate"}
 
 
 def _broadcast(result, x, at):
@@ -60,19 +77,29 @@ def _broadcast(result, x, at):
 
 def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
     """The value of an operation whose operands are known and few, None for all others."""
-    rule = FOLDS.get(op.name.removeprefix("stablehlo."))
+    name = op.name.removeprefix("stablehlo.")
+    rule, kinds = FOLDS.get(name), "iubOfcV" if name in MOVES else "iubO"
     if rule is None or not all(
-        _few(x) for (kind, _), x in zip(op.arguments, arguments) if kind in ("value", "values")
+        _few(x, kinds)
+        for (kind, _), x in zip(op.arguments, arguments)
+        if kind in ("value", "values")
     ):
         return None
     (result,) = op.types
     if None in result.shape or np.prod(result.shape, dtype=int) > SMALL:
         return None
-    found = np.asarray(rule(*arguments))
-    return found if found.dtype == object else found.astype(result.wide)
+    try:
+        found = np.asarray(rule(*arguments))
+    except (
+        jax.errors.InconclusiveDimensionOperation
+    ):  # it depends on the sizes: the program decides
+        return None
+    if found.dtype == object:
+        return found if result.wide.kind in "iu" else None
+    return found.astype(result.wide)
 
 
-def _few(value: Any) -> bool:
+def _few(value: Any, kinds: str) -> bool:
     if isinstance(value, list):
-        return all(map(_few, value))
-    return is_known(value) and value.dtype.kind in "iubO" and value.size <= SMALL
+        return all(_few(x, kinds) for x in value)
+    return is_known(value) and value.dtype.kind in kinds and value.size <= SMALL

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jax.interpreters import mlir
 from jax.interpreters.mlir import ir
+from jaxlib import _jax
 from jaxlib.mlir.dialects import stablehlo
 
 from tojax.errors import BadCheckpoint, MissingOps
@@ -17,11 +18,11 @@ from tojax.stablehlo.core.types import type_of
 
 RETURNS = {"func.return", "stablehlo.return", "sdy.return"}
 RESULTS = {"result", "output", "output_state", "outputs"}
-PORTABLE = b"StableHLO_v"
+PORTABLE, BYTECODE = b"StableHLO_v", b"ML\xefR"
 
 
 def parse(source: str | bytes) -> Module:
-    """A module from its text, its bytecode, or a portable artifact.
+    """A module from its text, its bytecode, a portable artifact, or an HLO proto.
 
     Raises:
       BadCheckpoint: it is none of these.
@@ -31,11 +32,8 @@ def parse(source: str | bytes) -> Module:
     context.allow_unregistered_dialects = True
     with context, ir.Location.unknown(context):
         try:
-            if isinstance(source, bytes) and PORTABLE in source[:64]:
-                module = stablehlo.deserialize_portable_artifact(context, source)
-            else:
-                module = ir.Module.parse(source)
-        except (ir.MLIRError, ValueError, RuntimeError) as error:
+            module = _module(source, context)
+        except (ir.MLIRError, TypeError, ValueError, RuntimeError) as error:
             raise BadCheckpoint(
                 "this is no StableHLO module",
                 why=" ".join(str(error).split())[:300],
@@ -44,13 +42,44 @@ def parse(source: str | bytes) -> Module:
         return read_module(module)
 
 
+def _module(source: str | bytes, context: Any) -> Any:
+    binary = isinstance(source, bytes)
+    if binary and PORTABLE in source[:64]:  # type: ignore[operator]
+        return stablehlo.deserialize_portable_artifact(context, source)
+    if binary and source[:4] != BYTECODE and not _is_text(source):  # type: ignore[arg-type]
+        source = _jax.mlir.hlo_to_stablehlo(source)
+    module = ir.Module.parse(source)
+    found = [op for op in _every(module.operation) if op.name.startswith("mhlo.")]
+    return ir.Module.parse(_jax.mlir.mhlo_to_stablehlo(source)) if found else module
+
+
+def _is_text(source: bytes) -> bool:
+    """A proto is no text: it has lengths among its names."""
+    try:
+        return source.decode().replace("\n", " ").replace("\t", " ").isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def _every(operation: Any) -> Iterator[Any]:
+    """The operations inside of one."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield op.operation
+                yield from _every(op.operation)
+
+
 def read_module(module: Any) -> Module:
     """An MLIR module of the bindings."""
     reader = _Reader()
     functions: dict[str, Region] = {}
+    given: dict[str, dict[int, str]] = {}
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
-            functions[attributes.value_of(op.attributes["sym_name"])] = reader.region(op.regions[0])
+            function = attributes.value_of(op.attributes["sym_name"])
+            functions[function] = reader.region(op.regions[0])
+            given[function] = _globals(op)
     if reader.missing:
         names = tuple(sorted(reader.missing))
         raise MissingOps(
@@ -62,7 +91,16 @@ def read_module(module: Any) -> Module:
         )
     held = module.operation.attributes
     name = attributes.value_of(held["sym_name"]) if "sym_name" in held else "module"
-    return Module(functions, name)
+    return Module(functions, name, given)
+
+
+def _globals(function: Any) -> dict[int, str]:
+    """Arguments that no caller gives, by their place: which platform the module runs on."""
+    if "arg_attrs" not in function.attributes:
+        return {}
+    every = attributes.value_of(function.attributes["arg_attrs"])
+    named = {i: x.get("jax.global_constant") for i, x in enumerate(every)}
+    return {i: name for i, name in named.items() if name is not None}
 
 
 class _Reader:
@@ -118,7 +156,16 @@ class _Reader:
             self.missing.setdefault(name, made.where)
         else:
             made.arguments = [self.argument(op, made, p.name) for p in read(name).params]
+            if name == "stablehlo.real_dynamic_slice":
+                made.arguments += self.sizes(op)
         return made
+
+    def sizes(self, op: Any) -> list[tuple[str, Any]]:
+        """What is added to the start of a slice for its limit: known, even where it moves."""
+        owner = op.limit_indices.owner
+        added = [*owner.operands] if getattr(owner, "name", "") == "stablehlo.add" else []
+        others = [x for x in added if x != op.start_indices]
+        return [("value", self.number(others[0]))] if len(added) == len(others) + 1 else []
 
     def argument(self, op: Any, made: Operation, name: str) -> tuple[str, Any]:
         """What one parameter of a lowering stands for."""

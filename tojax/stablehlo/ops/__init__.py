@@ -2,16 +2,21 @@
 
 from tojax.stablehlo.ops import (  # noqa: F401
     chlo,
+    collective,
     convolution,
     dot,
     dynamic,
     elementwise,
     gather,
+    lapack,
     linalg,
+    normalization,
     random,
     reduce,
+    reflectors,
     scatter,
     shape,
+    sharding,
     sort,
     window,
 )

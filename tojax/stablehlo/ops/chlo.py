@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from tojax.stablehlo.core.schema import table
+from tojax.stablehlo.core.schema import lowers, table
+from tojax.stablehlo.ops.elementwise import compare, logical
 
 table.update(
     {
@@ -26,6 +27,7 @@ table.update(
         "chlo.is_neg_inf": jnp.isneginf,
         "chlo.is_pos_inf": jnp.isposinf,
         "chlo.lgamma": lax.lgamma,
+        "chlo.mulhi": lax.mulhi,
         "chlo.next_after": lax.nextafter,
         "chlo.polygamma": lax.polygamma,
         "chlo.sinh": lax.sinh,
@@ -35,3 +37,78 @@ table.update(
         "chlo.zeta": lax.zeta,
     }
 )
+
+BROADCAST = {
+    "add": logical(lax.add, lax.bitwise_or),
+    "and": lax.bitwise_and,
+    "atan2": lax.atan2,
+    "complex": lax.complex,
+    "divide": lax.div,
+    "maximum": logical(lax.max, lax.bitwise_or),
+    "minimum": logical(lax.min, lax.bitwise_and),
+    "multiply": logical(lax.mul, lax.bitwise_and),
+    "next_after": lax.nextafter,
+    "or": lax.bitwise_or,
+    "polygamma": lax.polygamma,
+    "power": lax.pow,
+    "remainder": lax.rem,
+    "shift_left": lax.shift_left,
+    "shift_right_arithmetic": lax.shift_right_arithmetic,
+    "shift_right_logical": lax.shift_right_logical,
+    "subtract": lax.sub,
+    "xor": lax.bitwise_xor,
+    "zeta": lax.zeta,
+}
+
+
+def broadcast(lhs, rhs, dimensions):
+    """Both in one shape; ``dimensions`` says where the axes of the smaller one belong."""
+    rank = max(lhs.ndim, rhs.ndim)
+
+    def raised(x):
+        if dimensions is None or x.ndim == rank:
+            return x
+        return lax.expand_dims(x, [i for i in range(rank) if i not in dimensions])
+
+    return jnp.broadcast_arrays(raised(lhs), raised(rhs))
+
+
+def broadcasting(operation):
+    return lambda lhs, rhs, dimensions, /: operation(*broadcast(lhs, rhs, dimensions))
+
+
+table.update({f"chlo.broadcast_{name}": broadcasting(f) for name, f in BROADCAST.items()})
+
+
+@lowers("chlo.broadcast_compare")
+def broadcast_compare(lhs, rhs, direction, dimensions, kind, /):
+    return compare(*broadcast(lhs, rhs, dimensions), direction, kind)
+
+
+@lowers("chlo.broadcast_select")
+def broadcast_select(pred, on_true, on_false):
+    return lax.select(*jnp.broadcast_arrays(pred, on_true, on_false))
+
+
+@lowers("chlo.constant")
+def constant(value):
+    return value
+
+
+@lowers("chlo.constant_like")
+def constant_like(value, operand):
+    return jnp.full_like(operand, value)
+
+
+@lowers("chlo.scan")
+def scan(outputs, inputs, inits, dimension, size, reverse, associative, body, /):
+    """The body goes from (a slice of each input, carries) to (a slice of each output, carries)."""
+    rows = [jnp.moveaxis(x, dimension, 0) for x in inputs]
+    count = len(body.region.outputs) - len(inits)
+
+    def step(carry, row):
+        out = [jnp.asarray(x) for x in body(*row, *carry)]
+        return out[count:], out[:count]
+
+    last, stacked = lax.scan(step, list(inits), rows, size, reverse=bool(reverse))
+    return [*(jnp.moveaxis(x, 0, dimension) for x in stacked), *last]

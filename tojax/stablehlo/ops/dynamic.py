@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.known import Static
+from tojax.known import Known, Static, is_known, known
 from tojax.stablehlo.core.schema import lowers
 from tojax.stablehlo.ops.convolution import convolution
 from tojax.stablehlo.ops.gather import gather
@@ -39,7 +39,13 @@ def dynamic_pad(result, operand, value, low: Static, high: Static, interior: Sta
 
 
 @lowers("stablehlo.real_dynamic_slice")
-def real_dynamic_slice(result, operand, start: Static, limit: Static, strides: Static, /):
+def real_dynamic_slice(
+    result, operand, start: Known, limit: Known, strides: Static, added: Known = None, /
+):
+    """Between two moving bounds lies a part of a known size: what is added to the first one."""
+    if is_known(added) and not is_known(start) and all(x == 1 for x in strides):
+        return lax.dynamic_slice(operand, list(start), sizes(added))
+    start, limit = known(start, "where a slice starts"), known(limit, "where a slice ends")
     return lax.slice(operand, sizes(start), sizes(limit), sizes(strides))
 
 

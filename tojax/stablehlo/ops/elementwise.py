@@ -8,12 +8,18 @@ from jax import lax
 
 from tojax.stablehlo.core.schema import lowers, table
 
+
+def logical(arithmetic, of_booleans):
+    """JAX's arithmetic does not take booleans, StableHLO's does."""
+    return lambda x, y, /: (of_booleans if x.dtype == bool else arithmetic)(x, y)
+
+
 COMPARE = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
 
 table.update(
     {
         "stablehlo.abs": lax.abs,
-        "stablehlo.add": lax.add,
+        "stablehlo.add": logical(lax.add, lax.bitwise_or),
         "stablehlo.and": lax.bitwise_and,
         "stablehlo.atan2": lax.atan2,
         "stablehlo.cbrt": lax.cbrt,
@@ -31,9 +37,9 @@ table.update(
         "stablehlo.log": lax.log,
         "stablehlo.log_plus_one": lax.log1p,
         "stablehlo.logistic": lax.logistic,
-        "stablehlo.maximum": lax.max,
-        "stablehlo.minimum": lax.min,
-        "stablehlo.multiply": lax.mul,
+        "stablehlo.maximum": logical(lax.max, lax.bitwise_or),
+        "stablehlo.minimum": logical(lax.min, lax.bitwise_and),
+        "stablehlo.multiply": logical(lax.mul, lax.bitwise_and),
         "stablehlo.negate": lax.neg,
         "stablehlo.not": lax.bitwise_not,
         "stablehlo.or": lax.bitwise_or,
@@ -91,6 +97,10 @@ def convert(result, operand):
 
 @lowers("stablehlo.bitcast_convert")
 def bitcast_convert(result, operand):
+    """Without x64 a 64-bit integer made of two 32-bit ones stays these two: a random state."""
+    halves = result.wide.itemsize == 2 * result.dtype.itemsize == 2 * operand.dtype.itemsize
+    if halves and operand.ndim == len(result.shape) + 1:
+        return operand
     return lax.bitcast_convert_type(operand, result.dtype)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 from jax import lax
 
 from tojax.stablehlo.core.schema import lowers
@@ -30,3 +32,11 @@ def last_axis(indices, axis):
         return lax.expand_dims(indices, [axis])
     order = [i for i in range(indices.ndim) if i != axis]
     return indices if axis == indices.ndim - 1 else lax.transpose(indices, [*order, axis])
+
+
+@lowers("stablehlo.torch_index_select")
+def torch_index_select(result, operand, index, dim, batch_dims, /):
+    take = lambda x, i: jnp.take(x, i, dim - batch_dims, mode="clip")
+    for _ in range(batch_dims):
+        take = jax.vmap(take)
+    return take(operand, index)

@@ -16,11 +16,26 @@ ALGORITHMS = {
 
 @lowers("stablehlo.rng_bit_generator")
 def rng_bit_generator(results, output, algorithm, state, /):
-    wide, bits = results
-    if wide.dtype != wide.wide or bits.dtype != bits.wide:
+    return generated(results[1], algorithm, state)
+
+
+def generated(bits, algorithm, state):
+    """(the next state, the bits); without x64 the state is pairs of 32-bit integers."""
+    if bits.dtype != bits.wide:
         raise Unsupported(
             "rng_bit_generator of 64-bit integers",
             why="JAX keeps 32-bit integers unless x64 is on, and the bits would be others",
             do='call jax.config.update("jax_enable_x64", True) first',
         )
-    return lax.rng_bit_generator(state, bits.shape, bits.dtype, ALGORITHMS[algorithm])
+    flat = state.reshape(-1) if state.dtype.itemsize == 4 else state
+    after, drawn = lax.rng_bit_generator(flat, bits.shape, bits.dtype, ALGORITHMS[algorithm])
+    return after.reshape(state.shape), drawn
+
+
+@lowers("stablehlo.rng")
+def rng(a, b, shape, distribution, /):
+    raise Unsupported(
+        f"stablehlo.rng ({distribution})",
+        why="it draws from the device's own state, and JAX has none",
+        do="export the model with numbers drawn from a key, or pass them as an argument",
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 from jax import lax
 
-from tojax.errors import Unsupported
 from tojax.stablehlo.core.monoid import monoid, returned
 from tojax.stablehlo.core.schema import lowers
 from tojax.stablehlo.ops.gather import last_axis
+from tojax.stablehlo.ops.reduce import elementwise
 
 KINDS = {
     lax.add: lax.scatter_add,
@@ -18,15 +19,13 @@ KINDS = {
 
 
 @lowers("stablehlo.scatter")
-def scatter(result, inputs, indices, updates, numbers, computation, /):
-    region = computation.region
-    kind = lax.scatter if returned(region) == 1 else KINDS.get(monoid(region))
-    if kind is None or len(inputs) != 1:
-        raise Unsupported(
-            "a scatter with a computation of its own",
-            why="JAX scatters by replacing, adding, multiplying, or the smaller or larger value",
-            do="write it as one of these",
-        )
+def scatter(result, inputs, indices, updates, numbers, unique, computation, /):
+    where = last_axis(indices, numbers.index_vector_dim)
+    kind = kind_of(computation.region)
+    if kind is None:
+        at = places(inputs[0].shape, where, numbers, updates[0].shape)
+        rows = [window_last(x, numbers) for x in updates]
+        return applied(computation, inputs, window_last(at, numbers), rows, unique)
     placed = lax.ScatterDimensionNumbers(
         tuple(numbers.update_window_dims),
         tuple(numbers.inserted_window_dims),
@@ -34,5 +33,63 @@ def scatter(result, inputs, indices, updates, numbers, computation, /):
         tuple(numbers.input_batching_dims),
         tuple(numbers.scatter_indices_batching_dims),
     )
-    where = last_axis(indices, numbers.index_vector_dim)
-    return kind(inputs[0], where, updates[0], placed, mode="drop")
+    return kind(inputs[0], where, updates[0], placed, unique_indices=bool(unique), mode="drop")
+
+
+def kind_of(region):
+    """JAX's scatter that does what a computation says, None if there is none."""
+    if len(region.inputs) != 2:
+        return None
+    if returned(region) == 1:
+        return lax.scatter
+    (op,) = region.operations if len(region.operations) == 1 else (None,)
+    if op is not None and op.name == "stablehlo.subtract":
+        in_order = [x for _, x in op.arguments] == region.inputs and op.outputs == region.outputs
+        return lax.scatter_sub if in_order else None
+    return KINDS.get(monoid(region))
+
+
+def places(shape, indices, numbers, updates_shape):
+    """For each element of the updates its place in the flat operand, -1 where it has none: a
+    gather of the places.
+    """
+    window = iter([updates_shape[i] for i in numbers.update_window_dims])
+    outside = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
+    sizes = [1 if i in outside else next(window) for i in range(len(shape))]
+    mirrored = lax.GatherDimensionNumbers(
+        tuple(numbers.update_window_dims),
+        tuple(numbers.inserted_window_dims),
+        tuple(numbers.scattered_dims_to_operand_dims),
+        tuple(numbers.input_batching_dims),
+        tuple(numbers.scatter_indices_batching_dims),
+    )
+    flat = jnp.arange(jnp.size(jnp.empty(shape))).reshape(shape)
+    return lax.gather(flat, indices, mirrored, tuple(sizes), mode="fill", fill_value=-1)
+
+
+def window_last(x, numbers):
+    """(number of windows, elements of a window)"""
+    inside = list(numbers.update_window_dims)
+    outside = [i for i in range(x.ndim) if i not in inside]
+    count = 1
+    for i in outside:
+        count *= x.shape[i]
+    return lax.transpose(x, [*outside, *inside]).reshape(count, -1)
+
+
+def applied(computation, inputs, at, updates, unique):
+    """The computation, window after window; all at once where no two of them meet."""
+    combine = elementwise(computation)
+    shape, size = inputs[0].shape, inputs[0].size
+    if not size or not at.size:
+        return list(inputs)
+
+    def put(flat, row):
+        place, *new = row
+        out = combine(*(x[place] for x in flat), *new)
+        beyond = jnp.where(place < 0, size, place)
+        return [x.at[beyond].set(y, mode="drop") for x, y in zip(flat, out)], None
+
+    flat = [x.reshape(-1) for x in inputs]
+    flat = (put if unique else lambda *both: lax.scan(put, *both))(flat, (at, *updates))[0]
+    return [x.reshape(shape) for x in flat]

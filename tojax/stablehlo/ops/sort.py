@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.errors import Unsupported
 from tojax.stablehlo.core.schema import lowers
 from tojax.stablehlo.ops.elementwise import ordered
 
@@ -16,53 +16,66 @@ from tojax.stablehlo.ops.elementwise import ordered
 @lowers("stablehlo.sort")
 def sort(result, inputs, dimension, is_stable, comparator):
     axis = dimension if dimension >= 0 else dimension + inputs[0].ndim
-    keys, descending = order_of(comparator, [x.dtype for x in inputs])
-    if descending:
-        keyed = [~ordered(inputs[k]) for k in keys]
-        return lax.sort((*keyed, *inputs), axis, is_stable, len(keyed))[len(keyed) :]
-    others = [i for i in range(len(inputs)) if i not in keys]
-    placed = [*keys, *others]
-    out = lax.sort([inputs[i] for i in placed], axis, is_stable, len(keys))
-    return [out[placed.index(i)] for i in range(len(inputs))]
+    order = order_of(comparator, [x.dtype for x in inputs])
+    if order is None:
+        return by_rank(comparator, inputs, axis)
+    if not any(descending for _, descending in order):
+        keys = [k for k, _ in order]
+        placed = [*keys, *(i for i in range(len(inputs)) if i not in keys)]
+        out = lax.sort([inputs[i] for i in placed], axis, is_stable, len(keys))
+        return [out[placed.index(i)] for i in range(len(inputs))]
+    keyed = [~ordered(inputs[k]) if descending else inputs[k] for k, descending in order]
+    return lax.sort([*keyed, *inputs], axis, is_stable, len(keyed))[len(keyed) :]
 
 
-def order_of(comparator, dtypes) -> tuple[tuple[int, ...], bool]:
-    """(the operands that are compared, from the first to the last; whether largest first).
-
-    Raises:
-      Unsupported: the comparator sorts in no such order.
+def order_of(comparator, dtypes):
+    """The operands that are compared, from the first to the last, each with whether its largest
+    comes first; None if it is no such order.
     """
     rng = np.random.default_rng(0)
     samples = [_samples(dtype, rng) for dtype in dtypes]
     arguments = [side for pair in samples for side in pair]
     with jax.ensure_compile_time_eval():
         (said,) = jax.vmap(comparator)(*arguments)
-    for count in range(1, len(dtypes) + 1):
-        for keys in itertools.permutations(range(len(dtypes)), count):
-            before = _before([samples[k] for k in keys])
-            for descending, expected in ((False, before[0]), (True, before[1])):
-                if np.array_equal(said, expected):
-                    return keys, descending
-        if count == 2:
-            break
-    raise Unsupported(
-        "a sort with a comparator of its own",
-        why="it is not the order of some operands, smallest or largest first",
-        do="sort by a key",
-    )
+    places = range(len(dtypes))
+    for count in range(1, min(len(dtypes), 3) + 1):
+        for keys in itertools.permutations(places, count):
+            for signs in itertools.product((False, True), repeat=count):
+                if np.array_equal(said, _before([samples[k] for k in keys], signs)):
+                    order = list(zip(keys, signs))
+                    complexes = any(s and dtypes[k].kind == "c" for k, s in order)
+                    return None if complexes else order
+    return None
 
 
 def _samples(dtype, rng):
     """Pairs of numbers, a third of them equal."""
-    left, right = rng.integers(0, 3, (2, 200))
+    left, right = rng.integers(0, 2 if dtype == bool else 3, (2, 400))
     return left.astype(dtype), right.astype(dtype)
 
 
-def _before(pairs):
-    """Whether the left side comes first, smallest and largest first."""
-    up = np.zeros(200, bool)
-    down = np.zeros(200, bool)
-    for left, right in reversed(pairs):
-        up = (left < right) | ((left == right) & up)
-        down = (left > right) | ((left == right) & down)
-    return up, down
+def _before(pairs, descending):
+    """Whether the left side comes first."""
+    out = np.zeros(400, bool)
+    for (left, right), down in reversed([*zip(pairs, descending)]):
+        out = ((left > right) if down else (left < right)) | ((left == right) & out)
+    return out
+
+
+def by_rank(comparator, inputs, axis):
+    """By a comparator of its own: before an element come all that it puts there, and equals that
+    stood there. As many comparisons as there are pairs, a row of them at a time.
+    """
+    rows = [jnp.moveaxis(x, axis, -1) for x in inputs]
+    n = rows[0].shape[-1]
+    flat = [lax.stop_gradient(x.reshape(-1, n)) for x in rows]
+    ask = lambda xs, ys: comparator(*(side for pair in zip(xs, ys) for side in pair))[0]
+    pairwise = jax.vmap(jax.vmap(ask, (0, None)), (None, 0))  # [i, j]: j before i
+
+    def ranks(row):
+        before = pairwise(row, row)
+        equal = ~before & ~before.T & jnp.tril(jnp.ones((n, n), bool), -1)
+        return jnp.sum(before | equal, 1)
+
+    places = jnp.argsort(lax.map(ranks, tuple(flat)), -1).reshape(rows[0].shape)
+    return [jnp.moveaxis(jnp.take_along_axis(x, places, -1), -1, axis) for x in rows]

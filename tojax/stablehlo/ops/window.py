@@ -2,65 +2,114 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.errors import Unsupported
-from tojax.stablehlo.core.monoid import monoid
+from tojax.stablehlo.core.monoid import identity, monoid
 from tojax.stablehlo.core.schema import lowers
+from tojax.stablehlo.ops.reduce import differentiable, elementwise, joined, pairwise, promoted
+from tojax.stablehlo.ops.scatter import applied
+
+CUMULATIVE = {
+    lax.add: lax.cumsum, lax.mul: lax.cumprod, lax.max: lax.cummax, lax.min: lax.cummin
+}  # fmt: skip
 
 
 @lowers("stablehlo.reduce_window")
 def reduce_window(
     result, inputs, init_values, size, strides, base_dilations, window_dilations, padding, body, /
 ):
+    inputs, init_values = promoted(body, inputs, init_values)
+    rank = inputs[0].ndim
+    ones = [1] * rank
+    moves = (
+        tuple(size), tuple(strides or ones), pairs(padding, rank), tuple(base_dilations or ones),
+        tuple(window_dilations or ones),
+    )  # fmt: skip
     single = monoid(body.region) if len(inputs) == 1 else None
-    function = single or (lambda xs, ys: tuple(body(*xs, *ys)))
-    ones = [1] * inputs[0].ndim
-    return lax.reduce_window(
-        inputs[0] if single else tuple(inputs),
-        init_values[0] if single else tuple(init_values),
-        function,
-        size,
-        strides or ones,
-        pairs(padding, inputs[0].ndim),
-        base_dilations or ones,
-        window_dilations or ones,
-    )
+    if (axis := running(inputs[0].shape, *moves)) is not None:
+        return cumulative(single, body, inputs, init_values, *axis)
+    if single is not None:
+        start = identity(single, inputs[0].dtype)
+        whole = lambda xs: [lax.reduce_window(xs[0], start, single, *moves)]
+    else:
+        whole = lambda xs: lax.reduce_window(tuple(xs), tuple(init_values), pairwise(body), *moves)
+    if single in (lax.add, lax.max, lax.min):
+        return joined(single, *whole(inputs), init_values[0], start)
+    if single is not None:
+        init_values = [start]
+    slow = lambda xs: shifted(body, xs, init_values, *moves)
+    return differentiable(whole, slow, inputs)
 
 
 def pairs(padding, rank):
     """(low, high) for each axis."""
-    return [(0, 0)] * rank if padding is None else [tuple(map(int, p)) for p in np.asarray(padding)]
+    return [(0, 0)] * rank if padding is None else [tuple(map(plain, p)) for p in padding]
+
+
+def plain(size):
+    return int(size) if isinstance(size, np.integer) else size
+
+
+def running(shape, size, strides, padding, base, dilations):
+    """(the axis, whether from its end) where each window is all that came before."""
+    moving = [i for i, n in enumerate(size) if n != 1 or padding[i] != (0, 0)]
+    if len(moving) != 1 or {*strides, *base, *dilations} != {1}:
+        return None
+    (axis,) = moving
+    n = shape[axis]
+    if size[axis] != n or padding[axis] not in ((n - 1, 0), (0, n - 1)):
+        return None
+    return axis, padding[axis][0] == 0
+
+
+def cumulative(single, body, inputs, init_values, axis, reverse):
+    if single in CUMULATIVE:
+        out = CUMULATIVE[single](inputs[0], axis, reverse)
+        return joined(single, out, init_values[0], identity(single, out.dtype))
+    combine = elementwise(body)
+    function = lambda xs, ys: tuple(combine(*xs, *ys))
+    out = lax.associative_scan(function, tuple(inputs), reverse=reverse, axis=axis)
+    return combine(*(jnp.full(x.shape, init) for x, init in zip(out, init_values)), *out)
+
+
+def shifted(body, inputs, init_values, size, strides, padding, base, dilations):
+    """Window by window element: each is a strided part of the padded arrays."""
+    combine = elementwise(body)
+    config = [(*low_high, inside - 1) for low_high, inside in zip(padding, base)]
+    wide = [lax.pad(x, jnp.asarray(init), config) for x, init in zip(inputs, init_values)]
+    reach = [(n - 1) * d + 1 for n, d in zip(size, dilations)]
+    counts = [(n - r) // s + 1 for n, r, s in zip(wide[0].shape, reach, strides)]
+    out = [jnp.full(counts, init) for init in init_values]
+    for place in itertools.product(*map(range, size)):
+        first = [p * d for p, d in zip(place, dilations)]
+        last = [f + (c - 1) * s + 1 for f, c, s in zip(first, counts, strides)]
+        out = combine(*out, *(lax.slice(x, first, last, strides) for x in wide))
+    return out
 
 
 @lowers("stablehlo.select_and_scatter")
 def select_and_scatter(
     result, operand, source, init_value, size, strides, padding, select, scatter, /
 ):
-    """The gradient of a maximum (or minimum) over windows: that is how JAX has it, too."""
-    kind = PICKS.get(direction(select.region))
-    if kind is None or monoid(scatter.region) is not lax.add:
-        raise Unsupported(
-            "a select_and_scatter with computations of its own",
-            why="JAX has the sum of what the largest or the smallest values of windows get",
-            do="write it as one of these",
-        )
-    function, lowest = kind
-    start = np.array(lowest(operand.dtype), operand.dtype)
+    """The gradient of a maximum (or minimum) over windows is JAX's own; others are looked for."""
+    function = PICKS.get(direction(select.region))
     sizes, steps = size or [1] * operand.ndim, strides or [1] * operand.ndim
-    pool = lambda x: lax.reduce_window(x, start, function, sizes, steps, pairs(padding, x.ndim))
+    edges = pairs(padding, operand.ndim)
+    floats = jnp.issubdtype(operand.dtype, jnp.floating)
+    if function is None or monoid(scatter.region) is not lax.add or not floats:
+        return picked(operand, source, init_value, sizes, steps, edges, select, scatter)
+    start = identity(function, operand.dtype)
+    pool = lambda x: lax.reduce_window(x, start, function, sizes, steps, edges)
     (found,) = jax.vjp(pool, operand)[1](source)
-    return found + init_value
+    return joined(lax.add, found, init_value, identity(lax.add, found.dtype))
 
 
-PICKS = {
-    "GE": (lax.max, lambda dtype: -np.inf),
-    "GT": (lax.max, lambda dtype: -np.inf),
-    "LE": (lax.min, lambda dtype: np.inf),
-    "LT": (lax.min, lambda dtype: np.inf),
-}
+PICKS = {"GE": lax.max, "LE": lax.min}  # of equal values the first, as JAX has it
 
 
 def direction(region):
@@ -69,3 +118,20 @@ def direction(region):
     if op is None or op.name != "stablehlo.compare":
         return None
     return op.arguments[2][1] if [x for _, x in op.arguments[:2]] == region.inputs else None
+
+
+def picked(operand, source, init_value, sizes, strides, padding, select, scatter):
+    """Each window's choice, by its place in the operand; then a scatter to these places."""
+    prefer = elementwise(select)
+    config = [(*edge, 0) for edge in padding]
+    places = lax.iota(np.int32, operand.size).reshape(operand.shape)
+    values, places = lax.pad(operand, operand.dtype.type(0), config), lax.pad(places, -1, config)
+    best, at = None, jnp.full(source.shape, -1)
+    for first in itertools.product(*map(range, sizes)):
+        last = [f + (c - 1) * s + 1 for f, c, s in zip(first, source.shape, strides)]
+        here, place = (lax.slice(x, first, last, strides) for x in (values, places))
+        best = here if best is None else best
+        keep = (at >= 0) & (prefer(best, here)[0] | (place < 0))
+        best, at = jnp.where(keep, best, here), jnp.where(keep, at, place)
+    start = jnp.full(operand.shape, init_value)
+    return applied(scatter, [start], at.reshape(-1, 1), [source.reshape(-1, 1)], unique=False)[0]

@@ -1,0 +1,24 @@
+"""Values that are known while tracing, symbolic sizes among them, as JAX takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import lax
+
+from tojax import known
+from tojax.dtypes import canonical
+
+
+def as_jax(value: Any) -> Any:
+    """A known value as an array or a literal; symbolic sizes become integers of the program.
+
+    Example:
+      >>> import numpy as np
+      >>> as_jax(np.ones(2)).shape, as_jax(np.array([2, 3], object)).tolist()
+      ((2,), [2, 3])
+    """
+    if not known.is_known(value) or value.dtype != object:
+        return known.as_jax(value)
+    sizes = lax.shape_as_value(tuple(value.ravel()))
+    return lax.convert_element_type(sizes, canonical("int64")).reshape(value.shape)

@@ -1,0 +1,64 @@
+"""Operations among devices, in a program for one: each device is alone in its group."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from tojax.errors import Unsupported
+from tojax.stablehlo.core.schema import lowers
+
+
+def alone(groups, name):
+    """Raises Unsupported where a group has several devices."""
+    if isinstance(groups, np.ndarray) and (groups.size == 0 or groups.shape[-1] == 1):
+        return
+    raise Unsupported(
+        f"{name} among several devices",
+        why=f"its groups are {np.asarray(groups).tolist()}, and the module is run as one device's",
+        do="export the program for one device",
+    )
+
+
+@lowers("stablehlo.all_reduce")
+def all_reduce(result, operands, groups, channel, ids, computation, /):
+    alone(groups, "all_reduce")
+    return operands
+
+
+@lowers("stablehlo.all_gather")
+def all_gather(result, operands, axis, groups, channel, ids, /):
+    alone(groups, "all_gather")
+    return operands
+
+
+@lowers("stablehlo.all_to_all")
+def all_to_all(operands, split, concat, count, groups, channel, /):
+    alone(groups, "all_to_all")
+    return operands
+
+
+@lowers("stablehlo.reduce_scatter")
+def reduce_scatter(result, operand, axis, groups, channel, ids, computation, /):
+    alone(groups, "reduce_scatter")
+    return operand
+
+
+@lowers("stablehlo.collective_broadcast")
+def collective_broadcast(operand, groups, channel, /):
+    alone(groups, "collective_broadcast")
+    return operand
+
+
+@lowers("stablehlo.cross-replica-sum")
+def cross_replica_sum(operand, groups, /):
+    alone(groups, "cross-replica-sum")
+    return operand
+
+
+@lowers("stablehlo.collective_permute")
+def collective_permute(operand, source_target_pairs, channel, /):
+    """Who gets nothing has zeros."""
+    pairs = np.asarray(source_target_pairs)
+    alone(pairs[pairs.any(-1)], "collective_permute")  # all but from 0 to 0
+    return operand if pairs.size else jnp.zeros_like(operand)
