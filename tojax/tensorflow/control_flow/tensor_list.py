@@ -150,7 +150,7 @@ def set_item(run, node, inputs):
     elif grows:
         items = items.room(1, value.shape)  # of a loop that is looked at, before it makes room
         longer = jnp.maximum(jnp.asarray(items.length, jnp.int32), index + 1)
-        items = replace(items, length=longer) if items.capacity != items.length else items
+        items = replace(items, length=longer)
     at = int(index) if is_known(index) else index
     return (replace(items, buffer=items.buffer.at[at].set(value)),)
 

@@ -1,0 +1,85 @@
+"""tf.custom_gradient and its relatives."""
+
+import jax
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tojax
+from tests.tensorflow.agree import agree
+from tojax.errors import LostGradient
+
+X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+@tf.custom_gradient
+def odd(x):
+    """A gradient that is none, and needs a value of the function's inside."""
+    e = tf.exp(x)
+    return tf.reduce_sum(e), lambda dy: dy * tf.sin(x) + e
+
+
+@tf.custom_gradient
+def twice(x, y):
+    return (x * y, x + y), lambda dx, dy: (dx * 3, dy * y)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: odd(x) + odd(x * 2),
+        lambda x: twice(x, tf.sin(x)),
+        lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: odd(x), lambda: odd(-x)),
+        lambda x: tf.map_fn(odd, x),
+        lambda x: tf.recompute_grad(lambda y: tf.sin(y) * tf.exp(y))(x),
+        lambda x: tf.grad_pass_through(tf.round)(x),
+        lambda x: keras.activations.silu(x),
+    ],
+)
+def test_custom_gradient(function):
+    agree(function, X)
+
+
+class Scaled(tf.Module):
+    def __init__(self):
+        self.w = tf.Variable(2.0, name="w")
+
+    def __call__(self, x):
+        @tf.custom_gradient
+        def run(x):
+            def grad(dy, variables=None):
+                return dy * self.w * 5, [tf.reduce_sum(dy * x) * 7]
+
+            return x * self.w, grad
+
+        return run(x)
+
+
+def test_captured_variables():
+    module = Scaled()
+    model = tojax.from_tensorflow(module)
+    inputs = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        out = tf.reduce_sum(module(inputs) ** 2)
+    want = tape.gradient(out, [inputs, module.w])
+    loss = lambda params, x: (model.apply(params, x) ** 2).sum()
+    grads, dx = jax.grad(loss, (0, 1))(model.params, X)
+    np.testing.assert_allclose(dx, want[0], rtol=1e-5)
+    np.testing.assert_allclose(grads["w"], want[1], rtol=1e-5)
+
+
+def test_saved_with_and_without(tmp_path):
+    module = tf.Module()
+    module.f = tf.function(odd, input_signature=[tf.TensorSpec([3, 4])])
+    loss = lambda model: jax.grad(lambda x: model.apply({}, x))(X)
+    want = loss(tojax.from_tensorflow(odd, X))
+    kept = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+    tf.saved_model.save(module, str(tmp_path / "kept"), options=kept)
+    restored = tf.saved_model.load(str(tmp_path / "kept"))
+    np.testing.assert_allclose(loss(tojax.from_tensorflow(restored.f, X)), want, rtol=1e-6)
+    lost = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, str(tmp_path / "lost"), options=lost)
+    # Registered in this process by the first load: another process would not find it.
+    assert issubclass(LostGradient, UserWarning)
