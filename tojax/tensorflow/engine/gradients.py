@@ -51,7 +51,7 @@ def reader(captured_of: Callable[[Any], Any], live: Any, inputs: tuple[str, ...]
             else:
                 gradient.captured.append(("edge", len(edges)))
                 edges.append(edge)
-        _read_graph(gradient, found, captured_of)
+        gradient.read = partial(_graph_of, found, captured_of)
         node.kept["gradient"] = gradient
         return edges
 
@@ -99,10 +99,13 @@ def _edge(tensor: Any, live: Any, names: dict[str, str]) -> Edge:
     return Edge(names.get(tensor.op.name, tensor.op.name), tensor.value_index)
 
 
-def _read_graph(gradient: Gradient, found: Any, captured_of: Callable[[Any], Any]) -> None:
+def _graph_of(found: Any, captured_of: Callable[[Any], Any]) -> tuple[Any, Library]:
+    """The gradient's own graph: read when it is first needed, because its operations may have
+    gradients in turn, and those too, without an end.
+    """
     proto = found.graph.as_graph_def()
     inputs = tuple(x.op.name for x in found.inputs)
     read = partial(reader, captured_of)
     outputs = [x.name for x in found.outputs]
-    gradient.graph = of_graph(proto, inputs, outputs, extra=read(found.graph, inputs))
-    gradient.library = Library(proto.library, found.graph, read)
+    graph = of_graph(proto, inputs, outputs, extra=read(found.graph, inputs))
+    return graph, Library(proto.library, found.graph, read)
