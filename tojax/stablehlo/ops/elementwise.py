@@ -43,7 +43,7 @@ table.update(
         "stablehlo.not": lax.bitwise_not,
         "stablehlo.or": lax.bitwise_or,
         "stablehlo.popcnt": lax.population_count,
-        "stablehlo.power": lax.pow,
+        "stablehlo.power": lambda x, y, /: power(x, y),
         "stablehlo.real": lambda x, /: lax.real(x) if jnp.iscomplexobj(x) else x,
         "stablehlo.remainder": lax.rem,
         "stablehlo.round_nearest_afz": lambda x, /: lax.round(x),
@@ -63,6 +63,14 @@ table.update(
         "stablehlo.xor": lax.bitwise_xor,
     }
 )
+
+
+def power(x, y):
+    """Of integers, too: a negative exponent leaves 1 and -1 and makes 0 of all others."""
+    if not (jnp.issubdtype(x.dtype, jnp.integer) and jnp.issubdtype(y.dtype, jnp.integer)):
+        return lax.pow(x, y)
+    signs = jnp.where(abs(x) == 1, jnp.where(y % 2 == 0, x * x, x), 0)
+    return jnp.where(y < 0, signs, jnp.power(x, jnp.maximum(y, 0)))
 
 
 @lowers("stablehlo.select")
