@@ -93,8 +93,9 @@ def compared(got: Any, want: Any, depth: int) -> str:
 def drawn(seed: int, like: Any) -> Any:
     """Random numbers of the shapes and dtypes of a tree of arrays."""
     rng = np.random.default_rng(seed)
-    one = lambda x: rng.standard_normal(x.shape) + (
-        1j * rng.standard_normal(x.shape) if jnp.iscomplexobj(x) else 0
+    one = lambda x: (
+        rng.standard_normal(x.shape)
+        + (1j * rng.standard_normal(x.shape) if jnp.iscomplexobj(x) else 0)
     )
     return jax.tree.map(lambda x: jnp.asarray(one(x), x.dtype), like)
 

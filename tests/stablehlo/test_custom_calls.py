@@ -67,7 +67,8 @@ def test_shape_assertion():
 
 
 def test_threefry():
-    body = """%out:2 = stablehlo.custom_call @cu_threefry2x32_ffi(%0, %0, %1, %1) {api_version = 4 : i32}
+    body = """%out:2 = stablehlo.custom_call @cu_threefry2x32_ffi(%0, %0, %1, %1)
+      {api_version = 4 : i32}
       : (tensor<3xui32>, tensor<3xui32>, tensor<3xui32>, tensor<3xui32>)
       -> (tensor<3xui32>, tensor<3xui32>)"""
     key, count = np.zeros(3, np.uint32), np.arange(3, dtype=np.uint32)

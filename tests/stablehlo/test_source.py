@@ -39,7 +39,11 @@ def test_bare_modules(form, tmp_path):
     found = exported()
     path = tmp_path / "module.mlir"
     path.write_bytes(found.mlir_module_serialized)
-    forms = {"text": str(found.mlir_module()), "artifact": found.mlir_module_serialized, "file": path}
+    forms = {
+        "text": str(found.mlir_module()),
+        "artifact": found.mlir_module_serialized,
+        "file": path,
+    }
     one, other = tojax.from_stablehlo(forms[form]).apply({}, X, Y)
     assert_close((one, other), (np.sin(X), Y * 2))
 

@@ -16,8 +16,7 @@ from tojax.known import known
 from tojax.stablehlo.core.region import Operation
 from tojax.stablehlo.core.schema import table
 from tojax.stablehlo.core.types import Type
-from tojax.stablehlo.core.values import as_jax
-from tojax.stablehlo.ops.dynamic import sizes
+from tojax.stablehlo.core.values import as_jax, sizes
 from tojax.stablehlo.ops.lapack import ROUTINES
 from tojax.stablehlo.ops.random import generated
 from tojax.stablehlo.ops.window import reduce_window
@@ -171,7 +170,7 @@ def dynamic_top_k(operands, attributes, types):
 @serves("stablehlo.dynamic_rng_bit_generator")
 def dynamic_rng_bit_generator(operands, attributes, types):
     shape = sizes(known(operands[1], "a shape"))
-    bits = types[1]._replace(shape=shape)
+    bits = Type(shape, types[1].wide)
     return generated(bits, attributes["rng_algorithm"], as_jax(operands[0]))
 
 
@@ -186,10 +185,13 @@ def dynamic_reduce_window(operands, attributes, types):
     return reduce_window(types, arrays[:half], arrays[half:], *lists, edges, body)
 
 
-FUNCTIONS = (
-    "acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erfc erf_inv is_inf is_neg_inf "
-    "is_pos_inf lgamma sinh square tan next_after polygamma zeta"
-).split()
+# fmt: off
+FUNCTIONS = [
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh", "digamma", "erf",
+    "erfc", "erf_inv", "is_inf", "is_neg_inf", "is_pos_inf", "lgamma", "sinh", "square", "tan",
+    "next_after", "polygamma", "zeta",
+]
+# fmt: on
 
 
 def function(name: str) -> Callable:

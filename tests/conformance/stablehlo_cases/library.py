@@ -96,7 +96,8 @@ SPECIAL = {
     "erfinv": "u4",
     "logit ndtri": "q4",
     "expi": "p4",
-    "beta betaln gammainc gammaincc kl_div rel_entr xlog1py xlogy boxcox boxcox1p poch comb": "p4 p4",
+    "beta betaln gammainc gammaincc kl_div rel_entr xlog1py xlogy boxcox boxcox1p poch comb": "p4 "
+    "p4",
     "betainc": "p4 p4 q4",
     "zeta": "g4 p4",
     "sici": "p4",
@@ -220,12 +221,24 @@ LINALG = [
     ("lu_solve", "f3,3 f3", lambda a, b: jsp.linalg.lu_solve(jsp.linalg.lu_factor(a), b), 10**5),
     ("cho_solve", "m3,3 f3", lambda a, b: jsp.linalg.cho_solve(jsp.linalg.cho_factor(a), b), 10**5),
     ("solve_triangular", "m3,3 f3,2", jsp.linalg.solve_triangular, 10**4),
-    ("solve_triangular_lower", "m3,3 f3",
-     lambda a, b: jsp.linalg.solve_triangular(a, b, trans=1, lower=True, unit_diagonal=True), 10**4),
-    ("solve_triangular_complex", "M3,3 c3,2",
-     lambda a, b: jsp.linalg.solve_triangular(a, b, trans=2), 10**4),
-    ("triangular_right", "m3,3 f2,3",
-     lambda a, b: L.triangular_solve(a, b, lower=True, left_side=False, transpose_a=True), 10**4),
+    (
+        "solve_triangular_lower",
+        "m3,3 f3",
+        lambda a, b: jsp.linalg.solve_triangular(a, b, trans=1, lower=True, unit_diagonal=True),
+        10**4,
+    ),
+    (
+        "solve_triangular_complex",
+        "M3,3 c3,2",
+        lambda a, b: jsp.linalg.solve_triangular(a, b, trans=2),
+        10**4,
+    ),
+    (
+        "triangular_right",
+        "m3,3 f2,3",
+        lambda a, b: L.triangular_solve(a, b, lower=True, left_side=False, transpose_a=True),
+        10**4,
+    ),
     ("sqrtm", "m3,3", jsp.linalg.sqrtm, 10**5),
     ("schur", "f4,4", jsp.linalg.schur, 10**5),
     ("schur_complex", "c3,3", jsp.linalg.schur, 10**5),
@@ -235,11 +248,18 @@ LINALG = [
     ("toeplitz", "f4 f4", jsp.linalg.toeplitz),
     ("tridiagonal", "m4,4", L.tridiagonal, 10**4),
     ("tridiagonal_solve", "u4 g4 u4 f4,2", L.tridiagonal_solve, 10**4),
-    ("eigh_tridiagonal", "f4 f3",
-     lambda d, e: jsp.linalg.eigh_tridiagonal(d, e, eigvals_only=True), 10**5),
+    (
+        "eigh_tridiagonal",
+        "f4 f3",
+        lambda d, e: jsp.linalg.eigh_tridiagonal(d, e, eigvals_only=True),
+        10**5,
+    ),
     ("householder_product", "f4,3 p3", L.householder_product, 1024),
-    ("symmetric_product", "f3,4 f3,3",
-     lambda a, c: L.symmetric_product(a, c, symmetrize_output=True)),
+    (
+        "symmetric_product",
+        "f3,4 f3,3",
+        lambda a, c: L.symmetric_product(a, c, symmetrize_output=True),
+    ),
     ("qdwh", "f4,3", lambda x: L.qdwh(x)[0], 10**6),
     ("solve_sylvester", "m3,3 m3,3 f3,3", jsp.linalg.solve_sylvester, 10**6),
     ("funm", "m3,3", lambda x: jsp.linalg.funm(x, jnp.sin), 10**6),
@@ -272,7 +292,9 @@ def statistics():
         for name in names.split():
             family, _, function = name.partition(".")
             if hasattr(getattr(jsp.stats, family), function):
-                found |= lines("stats", [(name, spec, getattr(getattr(jsp.stats, family), function))])
+                found |= lines(
+                    "stats", [(name, spec, getattr(getattr(jsp.stats, family), function))]
+                )
     return found
 
 

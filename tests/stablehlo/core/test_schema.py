@@ -3,7 +3,8 @@
 from tojax.stablehlo.core.schema import _classes, read, table
 
 ENGINE = {"stablehlo.composite", "stablehlo.constant", "stablehlo.custom_call", "stablehlo.return"}
-HOST = {f"stablehlo.{x}" for x in "infeed outfeed send recv async_start async_done".split()}
+HOSTS = ("infeed", "outfeed", "send", "recv", "async_start", "async_done")
+HOST = {f"stablehlo.{x}" for x in HOSTS}
 QUANTIZED = {"stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"}
 
 

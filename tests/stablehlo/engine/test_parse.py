@@ -40,7 +40,11 @@ def test_missing_operations_are_named():
 def sources():
     exported = jax.export.export(jax.jit(jnp.sin))(X)
     proto = lowered("hlo").as_serialized_hlo_module_proto()
-    return {"artifact": exported.mlir_module_serialized, "proto": proto, "file": exported.serialize()}
+    return {
+        "artifact": exported.mlir_module_serialized,
+        "proto": proto,
+        "file": exported.serialize(),
+    }
 
 
 @pytest.mark.parametrize("name", ["artifact", "proto", "file"])

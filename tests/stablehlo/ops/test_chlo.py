@@ -40,7 +40,8 @@ def test_compare_and_select():
 
 
 def test_constants():
-    body = """%c = "chlo.constant"() {value = dense<[1.0, 2.0, 3.0]> : tensor<3xf32>} : () -> tensor<3xf32>
+    body = """%c = "chlo.constant"() {value = dense<[1.0, 2.0, 3.0]> : tensor<3xf32>}
+        : () -> tensor<3xf32>
       %l = "chlo.constant_like"(%0) {value = 2.5 : f32} : (tensor<3xf32>) -> tensor<3xf32>
       %s = stablehlo.add %c, %l : tensor<3xf32>
       %out = stablehlo.multiply %s, %0 : tensor<3xf32>"""
@@ -55,6 +56,9 @@ def test_ragged_dot():
       : (tensor<3x2xf32>, tensor<2x2x2xf32>, tensor<2xi32>) -> tensor<3x2xf32>"""
     left, right = X.T.copy(), np.arange(8, dtype=np.float32).reshape(2, 2, 2)
     got = called(
-        function("3x2xf32 2x2x2xf32 2xi32", "3x2xf32", body), left, right, np.array([1, 2], np.int32)
+        function("3x2xf32 2x2x2xf32 2xi32", "3x2xf32", body),
+        left,
+        right,
+        np.array([1, 2], np.int32),
     )
     assert_close(got, np.concatenate([left[:1] @ right[0], left[1:] @ right[1]]), reduction=4)

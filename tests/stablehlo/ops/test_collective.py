@@ -20,10 +20,10 @@ def reduce(groups):
 
 OPERATIONS = {
     "all_reduce": reduce(ALONE),
-    "all_gather": f'"stablehlo.all_gather"(%0) {{all_gather_dim = 0 : i64, replica_groups = {ALONE}}}'
-    f" : ({T}) -> {T}",
-    "all_to_all": '"stablehlo.all_to_all"(%0) {split_dimension = 0 : i64, concat_dimension = 1 : i64,'
-    f" split_count = 1 : i64, replica_groups = {ALONE}}} : ({T}) -> {T}",
+    "all_gather": '"stablehlo.all_gather"(%0) {all_gather_dim = 0 : i64, '
+    f"replica_groups = {ALONE}}} : ({T}) -> {T}",
+    "all_to_all": '"stablehlo.all_to_all"(%0) {split_dimension = 0 : i64, '
+    f"concat_dimension = 1 : i64, split_count = 1 : i64, replica_groups = {ALONE}}} : ({T}) -> {T}",
     "reduce_scatter": f'"stablehlo.reduce_scatter"(%0) {SUM} {{scatter_dimension = 0 : i64, '
     f"replica_groups = {ALONE}}} : ({T}) -> {T}",
     "collective_broadcast": f'"stablehlo.collective_broadcast"(%0) {{replica_groups = {ALONE}}} : '

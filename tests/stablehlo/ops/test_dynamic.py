@@ -37,9 +37,13 @@ def test_moving_slice():
 
 
 def test_unknown_size():
-    body = "%out = stablehlo.dynamic_reshape %0, %1 : (tensor<6xf32>, tensor<1xi32>) -> tensor<?xf32>"
+    body = (
+        "%out = stablehlo.dynamic_reshape %0, %1 : (tensor<6xf32>, tensor<1xi32>) -> tensor<?xf32>"
+    )
     with pytest.raises(DataDependent, match="dynamic_reshape has to be known"):
-        jax.jit(lambda n: called(function("6xf32 1xi32", "?xf32", body), X, n))(np.array([6], np.int32))
+        jax.jit(lambda n: called(function("6xf32 1xi32", "?xf32", body), X, n))(
+            np.array([6], np.int32)
+        )
 
 
 def test_other_size():

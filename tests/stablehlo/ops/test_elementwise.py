@@ -25,7 +25,9 @@ ODD = np.array([5, -3, 7, 0], np.int32)
 @pytest.mark.parametrize("kind", ["i1", "i8", "ui32"])
 def test_integers(name, kind):
     dtype = {"i1": bool, "i8": np.int8, "ui32": np.uint32}[kind]
-    text = function(f"4x{kind} 4x{kind}", f"4x{kind}", f"%out = stablehlo.{name} %0, %1 : tensor<4x{kind}>")
+    text = function(
+        f"4x{kind} 4x{kind}", f"4x{kind}", f"%out = stablehlo.{name} %0, %1 : tensor<4x{kind}>"
+    )
     same(text, ODD.astype(dtype), ODD[::-1].astype(dtype))
 
 
@@ -60,3 +62,8 @@ def test_map():
         stablehlo.return %s : tensor<f32> }) {dimensions = array<i64: 0, 1>}
       : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>"""
     same(function("2x3xf32 2x3xf32", "2x3xf32", body), X, X * 2)
+
+
+def test_products_with_infinity():
+    """One that is not taken leaves the others' gradient alone."""
+    agree(lambda x: jax.lax.erf_inv(x / 4), X)

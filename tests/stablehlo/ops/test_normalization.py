@@ -53,4 +53,6 @@ def test_gradient():
     )
     back = np.cos(X)
     want = jax.vjp(lambda *a: by_hand(*a)[0], X, S, O)[1](back)
-    assert_close(called(text, X, S, np.asarray(mean), np.asarray(variance), back), want, reduction=256)
+    assert_close(
+        called(text, X, S, np.asarray(mean), np.asarray(variance), back), want, reduction=256
+    )

@@ -43,7 +43,8 @@ def test_pairs_have_gradients():
         %zero = stablehlo.constant dense<0> : tensor<i32>
         %at = stablehlo.iota dim = 1 : tensor<3x7xi32>
         %out:2 = stablehlo.reduce(%0 init: %low), (%at init: %zero) across dimensions = [1]
-          : (tensor<3x7xf32>, tensor<3x7xi32>, tensor<f32>, tensor<i32>) -> (tensor<3xf32>, tensor<3xi32>)
+          : (tensor<3x7xf32>, tensor<3x7xi32>, tensor<f32>, tensor<i32>)
+          -> (tensor<3xf32>, tensor<3xi32>)
         reducer(%a: tensor<f32>, %b: tensor<f32>) (%i: tensor<i32>, %j: tensor<i32>) {
           %p = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
           %v = stablehlo.select %p, %a, %b : tensor<i1>, tensor<f32>

@@ -67,6 +67,14 @@ def test_windows():
     def place(x, u):
         numbers = lax.ScatterDimensionNumbers((1, 2), (), (0, 1))
         at, shape = np.array([[0, 1], [2, 0]]), (2, 2, 2)
-        return lax.scatter_apply(x, at, lax.square, numbers, update_shape=shape, unique_indices=True) + u
+        return (
+            lax.scatter_apply(x, at, lax.square, numbers, update_shape=shape, unique_indices=True)
+            + u
+        )
 
-    agree(place, np.arange(16, dtype=np.float32).reshape(4, 4), np.ones((4, 4), np.float32), grad=False)
+    agree(
+        place,
+        np.arange(16, dtype=np.float32).reshape(4, 4),
+        np.ones((4, 4), np.float32),
+        grad=False,
+    )

@@ -33,7 +33,8 @@ ORDERS = {
     "second": by("GT", "%i", "%j", "i32"),
     "total": by("LT", how=", TOTALORDER"),
     "total_down": by("GT", how=", TOTALORDER"),
-    "up_then_down": by("LT", name="%l") + by("EQ", name="%e") + by("GT", "%i", "%j", "i32", name="%g")
+    "up_then_down": by("LT", name="%l") + by("EQ", name="%e")
+    + by("GT", "%i", "%j", "i32", name="%g")
     + "%t = stablehlo.and %e, %g : tensor<i1>\n%p = stablehlo.or %l, %t : tensor<i1>",
     "magnitude": "%x = stablehlo.abs %a : tensor<f32>\n%y = stablehlo.abs %b : tensor<f32>\n"
     + by("GT", "%x", "%y"),

@@ -15,7 +15,8 @@ def text(operation, size="2, 3", shape="4x4", padding="", kind="f32", init="1.0"
         f"5x6x{kind}",
         f"{shape}x{kind}",
         f"""%init = stablehlo.constant dense<{init}> : tensor<{kind}>
-        %out = "stablehlo.reduce_window"(%0, %init) ({{ ^bb0(%a: tensor<{kind}>, %b: tensor<{kind}>):
+        %out = "stablehlo.reduce_window"(%0, %init) ({{
+          ^bb0(%a: tensor<{kind}>, %b: tensor<{kind}>):
           %r = {operation} : tensor<{kind}>
           stablehlo.return %r : tensor<{kind}> }})
         {{window_dimensions = array<i64: {size}>{padding}}} :

@@ -88,8 +88,7 @@ def _parsed(text: str, kind: Any) -> np.ndarray:
     if found is None:
         raise BadCheckpoint(
             "a constant has no values",
-            why="the text of the module leaves large constants out (__elided__) or keeps them apart "
-            "(dense_resource)",
+            why="its text leaves large constants out (__elided__) or keeps them apart (resources)",
             do="write the module as bytecode, or without an elements limit",
         )
     inside = found[1]

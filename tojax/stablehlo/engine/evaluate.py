@@ -78,7 +78,9 @@ class Run:
         """By the function that serves its target; it may call functions of the module."""
         names = attributes.get("called_computations") or []
         bodies = [Body(self.module.functions[x], partial(self._outputs, x)) for x in names]
-        return custom_calls.call(op, target, operands, {**attributes, "called_computations": bodies})
+        return custom_calls.call(
+            op, target, operands, {**attributes, "called_computations": bodies}
+        )
 
     def _outputs(self, name: str, *args: Any) -> list[Any]:
         return self.function(name, args)

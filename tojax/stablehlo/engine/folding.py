@@ -80,7 +80,9 @@ def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
     name = op.name.removeprefix("stablehlo.")
     rule, kinds = FOLDS.get(name), "iubOfcV" if name in MOVES else "iubO"
     if rule is None or not all(
-        _few(x, kinds) for (kind, _), x in zip(op.arguments, arguments) if kind in ("value", "values")
+        _few(x, kinds)
+        for (kind, _), x in zip(op.arguments, arguments)
+        if kind in ("value", "values")
     ):
         return None
     (result,) = op.types
@@ -88,7 +90,9 @@ def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
         return None
     try:
         found = np.asarray(rule(*arguments))
-    except jax.errors.InconclusiveDimensionOperation:  # it depends on the sizes: the program decides
+    except (
+        jax.errors.InconclusiveDimensionOperation
+    ):  # it depends on the sizes: the program decides
         return None
     if found.dtype == object:
         return found if result.wide.kind in "iu" else None

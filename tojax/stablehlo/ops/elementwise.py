@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from tojax.known import Known, is_known
 from tojax.stablehlo.core.schema import lowers, table
+from tojax.stablehlo.core.values import as_jax
+
 
 def logical(arithmetic, of_booleans):
     """JAX's arithmetic does not take booleans, StableHLO's does."""
@@ -38,7 +42,6 @@ table.update(
         "stablehlo.logistic": lax.logistic,
         "stablehlo.maximum": logical(lax.max, lax.bitwise_or),
         "stablehlo.minimum": logical(lax.min, lax.bitwise_and),
-        "stablehlo.multiply": logical(lax.mul, lax.bitwise_and),
         "stablehlo.negate": lax.neg,
         "stablehlo.not": lax.bitwise_not,
         "stablehlo.or": lax.bitwise_or,
@@ -63,6 +66,18 @@ table.update(
         "stablehlo.xor": lax.bitwise_xor,
     }
 )
+
+
+@lowers("stablehlo.multiply")
+def multiply(lhs: Known, rhs: Known):
+    """A product with infinity stands where a select seldom takes it (erf_inv has one for -1 and
+    1); its derivative would make NaN of the zero that comes back from the others.
+    """
+    endless = [is_known(x) and x.dtype.kind == "f" and np.isinf(x).all() for x in (lhs, rhs)]
+    lhs, rhs = as_jax(lhs), as_jax(rhs)
+    if any(endless):
+        lhs, rhs = lax.stop_gradient(lhs), lax.stop_gradient(rhs)
+    return (lax.bitwise_and if lhs.dtype == bool else lax.mul)(lhs, rhs)
 
 
 def power(x, y):

@@ -27,7 +27,8 @@ def promoted(body, inputs, init_values):
     """In the dtypes that the body computes in, which may be wider ones."""
     dtypes = [kind.dtype for kind in body.region.types[: len(inputs)]]
     wide = lambda xs: [
-        x if x.dtype == dtype else lax.convert_element_type(x, dtype) for x, dtype in zip(xs, dtypes)
+        x if x.dtype == dtype else lax.convert_element_type(x, dtype)
+        for x, dtype in zip(xs, dtypes)
     ]
     return wide(inputs), wide(init_values)
 
@@ -54,7 +55,9 @@ def differentiable(fast, slow, inputs):
     if not any(jnp.issubdtype(x.dtype, jnp.inexact) for x in inputs):
         return fast(inputs)
     function = jax.custom_jvp(lambda *xs: tuple(fast(xs)))
-    function.defjvp(lambda primals, tangents: jax.jvp(lambda *xs: tuple(slow(xs)), primals, tangents))
+    function.defjvp(
+        lambda primals, tangents: jax.jvp(lambda *xs: tuple(slow(xs)), primals, tangents)
+    )
     return function(*inputs)
 
 

@@ -33,7 +33,9 @@ def key_of(x, descending, total):
     unless their bits count.
     """
     if not total and jnp.issubdtype(x.dtype, jnp.floating):
-        x = jnp.where(x == 0, jnp.zeros_like(x), jnp.where(jnp.isnan(x), jnp.full_like(x, jnp.nan), x))
+        x = jnp.where(
+            x == 0, jnp.zeros_like(x), jnp.where(jnp.isnan(x), jnp.full_like(x, jnp.nan), x)
+        )
     return ~ordered(x) if descending else ordered(x)
 
 
@@ -73,7 +75,9 @@ def _by_bits(comparator, dtypes, key, descending):
     odd = np.array([-np.nan, -0.0, 0.0, np.nan]).astype(dtypes[key])
     left, right = np.repeat(odd, 4), np.tile(odd, 4)
     same = lambda dtype: (np.zeros(16, dtype),) * 2
-    said = _asked(comparator, [(left, right) if i == key else same(d) for i, d in enumerate(dtypes)])
+    said = _asked(
+        comparator, [(left, right) if i == key else same(d) for i, d in enumerate(dtypes)]
+    )
     with jax.ensure_compile_time_eval():
         sides = (right, left) if descending else (left, right)
         return np.array_equal(said, np.asarray(ordered(sides[0]) < ordered(sides[1])))
