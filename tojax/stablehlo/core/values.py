@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from jax import lax
 
 from tojax import known
@@ -14,7 +16,6 @@ def as_jax(value: Any) -> Any:
     """A known value as an array or a literal; symbolic sizes become integers of the program.
 
     Example:
-      >>> import numpy as np
       >>> as_jax(np.ones(2)).shape, as_jax(np.array([2, 3], object)).tolist()
       ((2,), [2, 3])
     """
@@ -22,3 +23,13 @@ def as_jax(value: Any) -> Any:
         return known.as_jax(value)
     sizes = lax.shape_as_value(tuple(value.ravel()))
     return lax.convert_element_type(sizes, canonical("int64")).reshape(value.shape)
+
+
+def sizes(values: Iterable[Any]) -> tuple:
+    """A known vector as a shape; symbolic sizes stay symbols.
+
+    Example:
+      >>> sizes(np.array([2, 3]))
+      (2, 3)
+    """
+    return tuple(int(x) if isinstance(x, (int, np.integer)) else x for x in values)
