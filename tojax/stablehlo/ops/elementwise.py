@@ -12,7 +12,6 @@ from tojax.stablehlo.core.schema import lowers, table
 from tojax.stablehlo.core.values import as_jax
 
 
-
 def logical(arithmetic, of_booleans):
     """JAX's arithmetic does not take booleans, StableHLO's does."""
     return lambda x, y, /: (of_booleans if x.dtype == bool else arithmetic)(x, y)
