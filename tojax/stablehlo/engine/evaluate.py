@@ -17,7 +17,6 @@ from tojax.stablehlo.core.region import Module, Operation, Region
 from tojax.stablehlo.core.schema import overloads, table
 from tojax.stablehlo.engine.folding import fold
 
-
 RELU = re.compile(r"relu(_\d+)?")
 
 
