@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,6 +80,12 @@ class TensorFlowSource:
         """An input leaf as JAX takes it."""
         if isinstance(leaf, (tf.Tensor, tf.Variable)):
             leaf = leaf.numpy()
+        if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "OUS":
+            raise Unsupported(
+                "an argument is an array of strings",
+                why="JAX has numbers only",
+                do="look the strings up before, and convert what comes after",
+            )
         return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
@@ -89,13 +96,30 @@ class TensorFlowSource:
             kwargs = {"training": self.training, **kwargs}
         concrete = self.function.concrete(args, kwargs)
         inputs = concrete.arrange(args, kwargs)
-        variables = {Handle(k): jnp.asarray(v) for k, v in {**params, **state}.items()}
+        seeds = self._seeds(state, rng)
+        held = {**params, **state, **seeds}
+        variables = {Handle(k): jnp.asarray(v) for k, v in held.items()}
         run = Run(concrete.library, variables, rng)
         flat = run.graph(concrete.graph, [*inputs, *concrete.captured])
-        written = {h.name: run.variables[h] for h in run.written}
+        written = {h.name: run.variables[h] for h in run.written if h.name not in seeds}
         return concrete.pack([jnp.asarray(x) for x in flat]), trees.Written(written, set(written))
 
+    def _seeds(self, state, rng) -> dict[str, jax.Array]:
+        """With a key, the seeds of Keras's generators come from it, and do not go on as state."""
+        if rng is None:
+            return {}
+        high = np.iinfo(np.int32).max
+        keys = {n: jax.random.fold_in(rng, i) for i, n in enumerate(self.function.seeds)}
+        draw = lambda n: jax.random.randint(keys[n], state[n].shape, 0, high, state[n].dtype)
+        return {n: draw(n) for n in keys}
+
     def _check(self, params, state) -> None:
+        if twice := sorted({*params} & {*state}):
+            raise WrongArguments(
+                f"{twice[0]!r} is in params and in state",
+                why="the forward pass wrote to it, and one of the two would be lost",
+                do="move it: params = {**params, name: state.pop(name)}",
+            )
         known = self.function.variables
         given = {*params, *state}
         if wrong := sorted(given ^ set(known)):
@@ -143,7 +167,7 @@ def from_tensorflow(source: Any, *args: Any, signature: str | None = None, **kwa
     """
     if isinstance(source, (str, os.PathLike)):
         source = savedmodel.load(source)
-    function = function_of(source, signature)
+    function = function_of(source, signature, args, kwargs)
     function.remember(args, kwargs)
     if args or kwargs:
         found = function.find(*function.specs(args, kwargs)[0])
@@ -151,18 +175,21 @@ def from_tensorflow(source: Any, *args: Any, signature: str | None = None, **kwa
     params: dict[str, jax.Array] = {}
     state: dict[str, jax.Array] = {}
     for name, variable in function.variables.items():
-        (params if variable.trainable else state)[name] = jnp.asarray(fitting(variable.numpy()))
+        trained = variable.trainable and name not in function.frozen
+        (params if trained else state)[name] = jnp.asarray(fitting(variable.numpy()))
     return Model(params, state, TensorFlowSource(function))
 
 
-def function_of(source: Any, signature: str | None) -> Function:
+def function_of(
+    source: Any, signature: str | None, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+) -> Function:
     """What of a source is to be traced."""
     if hasattr(source, "signatures"):
         source = savedmodel.choose(source, signature)
     if hasattr(source, "structured_input_signature"):
         return functions.of_concrete(source)
     if hasattr(source, "trainable_variables") and hasattr(source, "call"):
-        return functions.of_keras(source)
+        return functions.of_keras(source, args, kwargs)
     if callable(source) and not isinstance(source, type):
         return functions.of_callable(source)
     raise Unsupported(

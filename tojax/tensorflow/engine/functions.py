@@ -31,6 +31,8 @@ class Function:
     moded: bool = False
     names: dict[int, str] = field(default_factory=dict)  # id of a variable's handle -> its name
     variables: dict[str, Any] = field(default_factory=dict)
+    frozen: set[str] = field(default_factory=set)  # variables that the source does not train
+    seeds: list[str] = field(default_factory=list)  # variables that seed what a call draws
     wide: dict[int, tf.DType] = field(default_factory=dict)  # 64-bit dtypes of the example
     traced: dict[Any, Concrete] = field(default_factory=dict)
 
@@ -86,20 +88,26 @@ def plain_name(variable: Any) -> str:
     return variable.name.partition(":")[0]
 
 
-def of_keras(model: Any) -> Function:
-    """A Keras model or layer."""
+def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Function:
+    """A Keras model or layer; one that is not built yet is built for the example arguments.
+
+    Keras passes ``training`` on to the layers inside of one that does not take it itself.
+    """
     taken = inspect.signature(model.call).parameters
-    moded = "training" in taken or hasattr(model, "layers")
     run = tf.function(lambda *args, **kwargs: model(*args, **kwargs), autograph=False)
     signature = inspect.signature(model.call)
     if "inputs" not in taken and hasattr(model, "inputs"):
         signature = inspect.Signature(
             [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         )
-    made = Function(_get(run), type(model).__name__, signature, model, moded)
-    paths = {id(v.value.handle): v.path for v in model.variables}
-    tensors = [v.value for v in model.variables]
-    made.own(tensors, lambda v: paths[id(v.handle)])
+    made = Function(_get(run), type(model).__name__, signature, model, moded=True)
+    if args or kwargs:
+        made.remember(args, kwargs or {})
+        made.find(*made.specs(args, kwargs or {})[0])
+    for variable in model.variables:
+        made.own([variable.value], lambda _, path=variable.path: path)
+    made.frozen = {v.path for v in model.variables if not v.trainable}
+    made.seeds = [v.path for v in model.variables if v.path.endswith("seed_generator_state")]
     return made
 
 
