@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from tojax.errors import Unsupported
@@ -12,12 +13,13 @@ from tojax.model import Model
 
 
 def convert(source: Any, *example_args: Any) -> Model:
-    """Anything that a frontend knows as a Model: a torch module or function, or a checkpoint
-    folder.
+    """Anything that a frontend knows as a Model.
 
     Args:
-      source: what to convert.
-      *example_args: for frontends that need them; torch does not.
+      source: a torch module or function; a Keras model, a ``tf.function`` or ``tf.Module``; a
+        ``jax.export.Exported`` or a StableHLO module; the folder of a checkpoint or a SavedModel,
+        or a file of any of these.
+      *example_args: for frontends that need them; TensorFlow functions do.
 
     Raises:
       Unsupported: no frontend takes an object of this type.
@@ -27,21 +29,63 @@ def convert(source: Any, *example_args: Any) -> Model:
       >>> tojax.convert(torch.nn.ReLU()).source.name
       'ReLU'
     """
+    import tojax
+
     for frontend in entry_points(group="tojax.frontends"):
         takes, make = frontend.load()
         if takes(source):
             return make(source, *example_args)
-    if isinstance(source, (str, os.PathLike)):
-        import tojax
-
+    kind = frontend_of(source)
+    if kind == "tensorflow":
+        return tojax.from_tensorflow(source, *example_args)
+    if kind == "stablehlo":
+        return tojax.from_stablehlo(source)
+    if kind == "hf":
         return tojax.from_pretrained(source)
-    torch = sys.modules.get("torch")
-    if torch is not None and (isinstance(source, torch.nn.Module) or callable(source)):
-        from tojax.torch import from_torch
-
-        return from_torch(source)
+    if kind == "torch":
+        return tojax.from_torch(source)
     raise Unsupported(
         f"no frontend takes a {type(source).__name__}",
-        why="known are torch modules and functions, checkpoint folders and hub ids",
+        why="known are models and functions of torch and TensorFlow, StableHLO modules, folders "
+        "and hub ids",
         do="declare a frontend of your own as an entry point in the group tojax.frontends",
     )
+
+
+def frontend_of(source: Any) -> str | None:
+    """Which frontend takes an object or a path, None if none does.
+
+    Example:
+      >>> frontend_of(b"ML"), frontend_of("model.keras"), frontend_of("owner/name"), frontend_of(3)
+      ('stablehlo', 'tensorflow', 'hf', None)
+    """
+    if isinstance(source, (bytes, bytearray)) or type(source).__name__ == "Exported":
+        return "stablehlo"
+    if isinstance(source, (str, os.PathLike)):
+        return _of_path(source)
+    torch, tensorflow = sys.modules.get("torch"), sys.modules.get("tensorflow")
+    if torch is not None and isinstance(source, torch.nn.Module):
+        return "torch"
+    if tensorflow is not None and _is_tensorflow(source, tensorflow):
+        return "tensorflow"
+    return "torch" if torch is not None and callable(source) else None
+
+
+def _of_path(source: str | os.PathLike) -> str:
+    """By what lies there; a hub id where nothing does."""
+    if isinstance(source, str) and ("func.func" in source or source.lstrip().startswith("module")):
+        return "stablehlo"
+    path = Path(source)
+    if path.suffix in (".keras", ".h5", ".pb", ".pbtxt"):
+        return "tensorflow"
+    if path.suffix in (".mlir", ".mlirbc", ".stablehlo", ".jax_export"):
+        return "stablehlo"
+    saved = ("saved_model.pb", "saved_model.pbtxt")
+    return "tensorflow" if any((path / name).exists() for name in saved) else "hf"
+
+
+def _is_tensorflow(source: Any, tensorflow: Any) -> bool:
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(source, keras.layers.Layer):
+        return True
+    return isinstance(source, tensorflow.Module) or hasattr(source, "get_concrete_function")

@@ -1,4 +1,4 @@
-"""Modules written as text: beside StableHLO's reference interpreter."""
+"""Modules written as text, beside StableHLO's reference interpreter."""
 
 from __future__ import annotations
 
@@ -10,39 +10,31 @@ from jaxlib.mlir.dialects import stablehlo
 
 import tojax
 from tests.tolerance import assert_close
+from tojax.stablehlo.core.attributes import dense
 
 
-def called(text: str, *args):
-    """The outputs of a module, or of the body of its main function."""
-    return tojax.from_stablehlo(text).apply({}, *args)
-
-
-def function(kinds: str, result: str, body: str) -> str:
-    """``main`` with arguments %0, %1, ... of these types; the body ends with a value %out."""
+def function(kinds: str, results: str, body: str) -> str:
+    """A module: ``main`` takes %0, %1, ... of these types; its body ends with %out."""
     arguments = ", ".join(f"%{i}: tensor<{kind}>" for i, kind in enumerate(kinds.split()))
-    results = ", ".join(f"tensor<{kind}>" for kind in result.split())
-    outs = ", ".join(f"%out#{i}" for i in range(len(result.split()))) if " " in result else "%out"
-    return f"""module {{ func.func @main({arguments}) -> ({results}) {{
+    types = [f"tensor<{kind}>" for kind in results.split()]
+    outs = [f"%out#{i}" for i in range(len(types))] if len(types) > 1 else ["%out"]
+    return f"""module {{ func.func @main({arguments}) -> ({", ".join(types)}) {{
       {body}
-      return {outs} : {results}
+      return {", ".join(outs)} : {", ".join(types)}
     }} }}"""
 
 
-def reference(text: str, *args):
+def reference(text: str, *args) -> list[np.ndarray]:
     """What the reference interpreter says."""
     with mlir.make_ir_context() as context, ir.Location.unknown(context):
         module = ir.Module.parse(text)
+        main = next(op for op in module.body.operations if op.name.value == "main")
+        kinds = main.arguments
         given = [
-            ir.DenseElementsAttr.get(np.asarray(x), type=kind)
-            for x, kind in zip(
-                args,
-                ir.FunctionType(module.body.operations[0].type).inputs
-                if hasattr(module.body.operations[0], "type")
-                else (),
-            )
+            ir.DenseElementsAttr.get(np.asarray(x), type=kind.type.element_type)
+            for x, kind in zip(args, kinds)
         ]
-        found = stablehlo.eval_module(module, given)
-        return [np.array(ir.DenseElementsAttr(x)) for x in found]
+        return [dense(None, ir.DenseElementsAttr(x)) for x in stablehlo.eval_module(module, given)]
 
 
 def same(text: str, *args, reduction: int = 1):
@@ -50,6 +42,11 @@ def same(text: str, *args, reduction: int = 1):
     want = reference(text, *args)
     model = tojax.from_stablehlo(text)
     for run in (model.apply, jax.jit(model.apply)):
-        got = jax.tree.leaves(run({}, *args))
-        assert_close([np.asarray(x) for x in got], want, reduction=reduction)
+        got = [np.asarray(x) for x in jax.tree.leaves(run({}, *args))]
+        assert_close(got, want, reduction=reduction)
     return model
+
+
+def called(text: str, *args):
+    """The outputs of a module."""
+    return tojax.from_stablehlo(text).apply({}, *args)

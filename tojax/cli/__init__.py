@@ -11,7 +11,7 @@ import typer
 START = time.time()
 app = typer.Typer(
     name="tojax",
-    help="Run PyTorch and Hugging Face models in JAX.",
+    help="Run PyTorch, Hugging Face and TensorFlow models in JAX.",
     epilog="Start with: tojax run examples/tiny-llama --prompt 'def main('",
     no_args_is_help=True,
     add_completion=False,
@@ -35,6 +35,10 @@ Task = Annotated[
 Pickle = Annotated[
     bool, typer.Option("--allow-pickle", help="also load pickled weights (they can run any code)")
 ]
+Signature = Annotated[
+    str | None, typer.Option(help="signature of a SavedModel; the one that it serves by default")
+]
+Batch = Annotated[int, typer.Option(min=1, help="size of unknown dimensions (TensorFlow models)")]
 
 
 @app.command()
@@ -45,15 +49,24 @@ def run(
     dtype: Dtype = None,
     task: Task = None,
     allow_pickle: Pickle = False,
+    signature: Signature = None,
+    batch: Batch = 1,
 ):
-    """Load a checkpoint, convert it, compare it with PyTorch, time both, and write text.
+    """Load a model, convert it, compare it with its own framework, time both, and write text.
 
-    The difference is the largest one of any output, relative to that output's largest value. Exit
-    code 1: the checkpoint or the model cannot be served; 3: JAX and PyTorch disagree.
+    FOLDER_OR_ID is a Hugging Face checkpoint, or a SavedModel's folder or a .keras file, which is
+    compared with TensorFlow. The difference is the largest one of any output, relative to that
+    output's largest value. Exit code 1: the model cannot be served; 3: the two disagree.
     """
+    from tojax.frontends import frontend_of
+
+    if frontend_of(source) == "tensorflow":
+        from tojax.cli._run_tensorflow import run as tensorflow
+
+        return tensorflow(source, signature, batch, START)
     from tojax.cli._run import run as verb
 
-    verb(source, prompt, max_new_tokens, dtype, task, allow_pickle, START)
+    return verb(source, prompt, max_new_tokens, dtype, task, allow_pickle, START)
 
 
 @app.command()

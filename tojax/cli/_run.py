@@ -137,11 +137,11 @@ def _size(model) -> str:
     return f"{count / 1e6:.2f} M parameters, {size / 1e6:.1f} MB"
 
 
-def _table(ours: tuple[float, ...], theirs: tuple[float, float]) -> Table:
+def _table(ours: tuple[float, ...], theirs: tuple[float, float], peer: str = "PyTorch") -> Table:
     """``ours`` is imports, load, convert, trace, compile, first, following; ``theirs`` the last."""
     table = Table(title="time in milliseconds", title_justify="left")
     table.add_column("step")
-    for name in ("JAX", "PyTorch", "JAX / PyTorch"):
+    for name in ("JAX", peer, f"JAX / {peer}"):
         table.add_column(name, justify="right")
     for name, seconds in zip(("imports", "load", "convert", "trace", "compile"), ours):
         table.add_row(name, f"{1e3 * seconds:.1f}")

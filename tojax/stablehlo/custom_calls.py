@@ -12,11 +12,10 @@ from jax import lax
 from jax.extend import random
 
 from tojax.errors import MissingOps, Unsupported, WrongArguments
-from tojax.known import known
+from tojax.known import as_jax, known, sizes
 from tojax.stablehlo.core.region import Operation
 from tojax.stablehlo.core.schema import table
-from tojax.stablehlo.core.values import as_jax
-from tojax.stablehlo.ops.dynamic import sizes
+from tojax.stablehlo.core.types import Type
 from tojax.stablehlo.ops.lapack import ROUTINES
 from tojax.stablehlo.ops.random import generated
 from tojax.stablehlo.ops.window import reduce_window
@@ -45,12 +44,21 @@ def call(op: Operation, target: str, operands: list, attributes: dict[str, Any])
     """
     at = attributes.get("indices_of_shape_operands")  # they repeat the shapes of the outputs
     operands = [x for i, x in enumerate(operands) if at is None or i not in at]
+    whole = len(op.types) == 1 and not isinstance(op.types[0], (Type, str))  # a tuple of them
+    types = op.types[0] if whole else op.types
     if target in CALLS:
-        out = CALLS[target](operands, attributes, op.types)
-        return out if isinstance(out, (list, tuple)) else [out]
-    if target in ROUTINES:
-        return ROUTINES[target]([as_jax(x) for x in operands], options_of(attributes), op.types)
-    raise MissingOps(
+        out = CALLS[target](operands, attributes, types)
+    elif target in ROUTINES:
+        out = ROUTINES[target]([as_jax(x) for x in operands], options_of(attributes), types)
+    else:
+        raise unknown(target)
+    out = out if isinstance(out, (list, tuple)) else [out]
+    return [tuple(out)] if whole else out
+
+
+def unknown(target: str) -> MissingOps:
+    """Nothing serves a target."""
+    return MissingOps(
         f"the custom call {target!r} is unknown",
         ops=(target,),
         why="what it computes stands in the program that made the module, not in the module",
@@ -132,7 +140,9 @@ def approx_top_k(operands, attributes, types):
     count = types[0].shape[axis]
     if count is None:
         count = sizes([known(operands[4], "k")[()]])[0] if len(operands) > 4 else options["top_k"]
-    largest = known(operands[2], "the first value of a reduction") < 0
+    (body,) = attributes["called_computations"]
+    (compare,) = [op for op in body.region.operations if op.name == "stablehlo.compare"][-1:]
+    largest = compare.arguments[2][1] in ("GT", "GE")
     return top(as_jax(operands[0]), count, axis, largest)
 
 
@@ -159,7 +169,7 @@ def dynamic_top_k(operands, attributes, types):
 @serves("stablehlo.dynamic_rng_bit_generator")
 def dynamic_rng_bit_generator(operands, attributes, types):
     shape = sizes(known(operands[1], "a shape"))
-    bits = types[1]._replace(shape=shape)
+    bits = Type(shape, types[1].wide)
     return generated(bits, attributes["rng_algorithm"], as_jax(operands[0]))
 
 
@@ -174,30 +184,13 @@ def dynamic_reduce_window(operands, attributes, types):
     return reduce_window(types, arrays[:half], arrays[half:], *lists, edges, body)
 
 
+# fmt: off
 FUNCTIONS = [
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bessel_i1e",
-    "cosh",
-    "digamma",
-    "erf",
-    "erfc",
-    "erf_inv",
-    "is_inf",
-    "is_neg_inf",
-    "is_pos_inf",
-    "lgamma",
-    "sinh",
-    "square",
-    "tan",
-    "next_after",
-    "polygamma",
-    "zeta",
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh", "digamma", "erf",
+    "erfc", "erf_inv", "is_inf", "is_neg_inf", "is_pos_inf", "lgamma", "sinh", "square", "tan",
+    "next_after", "polygamma", "zeta",
 ]
+# fmt: on
 
 
 def function(name: str) -> Callable:

@@ -108,7 +108,7 @@ class StableHLOSource:
         )
 
 
-def _checked(i: int, value: Any, kind: Type) -> Any:
+def _checked(i: int, value: Any, kind: Any) -> Any:
     """One argument, of the shape and dtype that the module wants."""
     if isinstance(kind, tuple) and not isinstance(kind, Type):
         return _tuple(i, value, kind)

@@ -64,3 +64,25 @@ def choose(restored: Any, name: str | None) -> Any:
         why="it was saved without one, and cannot be called itself",
         do="pass one of its functions: tojax.from_tensorflow(tf.saved_model.load(folder).function)",
     )
+
+
+def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:
+    """Specs for the arguments of a call of a Keras model or of a restored function.
+
+    Raises:
+      WrongArguments: nothing tells what it is called with.
+    """
+    if (inputs := getattr(function, "input", None)) is not None:
+        spec = lambda x: tf.TensorSpec(x.shape, x.dtype)
+        return (tf.nest.map_structure(spec, inputs),), {}
+    if hasattr(function, "structured_input_signature"):
+        return function.structured_input_signature
+    restored = vars(type(function)).get("__call__", function)  # of a restored object
+    traced = getattr(restored, "concrete_functions", ())
+    if traced:
+        return traced[0].structured_input_signature
+    raise WrongArguments(
+        "it is not known what the model is called with",
+        why="it was saved without a traced function",
+        do="export it with a signature: model.export(folder)",
+    )

@@ -10,7 +10,7 @@ from tests.conformance.stablehlo_cases.arguments import lines, named
 SHORT = {
     "abs asinh atan bessel_i0e bessel_i1e cbrt ceil cos cosh erf erfc exp exp2 expm1 floor "
     "is_finite logistic neg reciprocal round sign sin sinh square tan tanh stop_gradient "
-    "cumsum cumprod cummax cummin cumlogsumexp optimization_barrier real imag": "f3,4",
+    "cumsum cumprod cummax cummin cumlogsumexp optimization_barrier": "f3,4",
     "acos asin atanh erf_inv": "u3,4",
     "acosh": "g3,4",
     "log log1p sqrt rsqrt lgamma digamma": "p3,4",
@@ -25,7 +25,7 @@ SHORT = {
     "dot batch_matmul_": "f3,4 f4,2",
     "batch_matmul": "f2,3,4 f2,4,2",
     "clamp": "u f5 g",
-    "conj": "c4",
+    "conj real imag": "c4",
 }
 
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -89,7 +89,8 @@ ROWS = [
     ("window_max_grad", "f6,6", jax.grad(lambda x: jnp.sum(jnp.sin(window(x, -jnp.inf, lax.max))))),
     ("window_min_grad", "f6,6", jax.grad(lambda x: jnp.sum(jnp.cos(window(x, jnp.inf, lax.min))))),
     ("cumulative_reverse", "f3,4", lambda x: (lax.cumsum(x, 1, True), lax.cummax(x, 0, True))),
-    ("dot_general", "f2,3,4 f4,2,5", lambda a, b: lax.dot_general(a, b, (((2,), (0,)), ((0,), (1,))))),
+    ("dot_general", "f2,3,4 f4,2,5",
+     lambda a, b: lax.dot_general(a, b, (((2,), (0,)), ((0,), (1,))))),
     ("dot_precision", "f3,4 f4,2", lambda a, b: lax.dot(a, b, precision="highest")),
     ("dot_preferred", "h3,4 h4,2", lambda a, b: lax.dot(a, b, preferred_element_type=jnp.float32)),
     ("dot_algorithm", "f3,4 f4,2", lambda a, b: lax.dot(a, b, precision="F32_F32_F32")),
@@ -124,10 +125,10 @@ ROWS = [
     ("conv_groups_grad", "f2,4,7 f6,2,3", jax.grad(
         lambda x, k: jnp.sum(jnp.sin(conv(x, k, (1,), "SAME", feature_group_count=2))), (0, 1))),
     ("fft_kinds", "f3,8", lambda x: (jnp.fft.rfft(x), jnp.fft.fft(x), jnp.abs(jnp.fft.fft2(x)))),
-    ("gather_rows", "f6,5 i3", lambda x, i: x[i]),
-    ("gather_pairs", "f6,5 i3 j3", lambda x, i, j: x[i, j]),
-    ("gather_outer", "f6,5 i3 j4", lambda x, i, j: x[i[:, None], j]),
-    ("gather_slice", "f6,5,4 i3", lambda x, i: x[:, 1:3, i % 4]),
+    ("gather_rows", "f8,5 i3", lambda x, i: x[i]),
+    ("gather_pairs", "f8,5 i3 j3", lambda x, i, j: x[i, j]),
+    ("gather_outer", "f8,5 i3 j4", lambda x, i, j: x[i[:, None], j]),
+    ("gather_slice", "f6,5,4 j3", lambda x, i: x[:, 1:3, i % 4]),
     ("gather_negative", "f6 s4", lambda x, i: x.at[i].get(mode="fill", fill_value=-1)),
     ("gather_clip", "f6 s4", lambda x, i: x.at[i].get(mode="clip")),
     ("gather_promised", "f6 j4", lambda x, i: x.at[i].get(mode="promise_in_bounds")),
@@ -162,7 +163,8 @@ ROWS = [
     ("platform_dependent", "f4", lambda x: lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos)),
     ("associative_scan", "f8,2", lambda x: lax.associative_scan(lambda a, b: a * b + b, x)),
     ("custom_root", "p", lambda a: lax.custom_root(
-        lambda x: x**2 - a, a, lambda f, x: lax.fori_loop(0, 20, lambda _, y: y - f(y) / (2 * y), x),
+        lambda x: x**2 - a, a,
+        lambda f, x: lax.fori_loop(0, 20, lambda _, y: y - f(y) / (2 * y), x),
         lambda g, y: y / g(1.0))),
     ("custom_linear_solve", "m3,3 f3", lambda a, b: lax.custom_linear_solve(
         lambda x: a @ x, b, lambda _, y: jnp.linalg.solve(a, y), symmetric=True), 4096),

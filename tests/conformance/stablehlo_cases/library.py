@@ -21,7 +21,7 @@ NN_ROWS = [
     ("attention", "f2,5,3,4 f2,6,3,4 f2,6,3,4", jax.nn.dot_product_attention),
     ("attention_causal", "f1,5,2,4 f1,5,2,4 f1,5,2,4",
      lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True)),
-    ("softmax_where", "f3,4 b3,4", lambda x, b: jax.nn.softmax(x, where=b | (x < 9), initial=-1.0)),
+    ("softmax_where", "f3,4 b3,4", lambda x, b: jax.nn.softmax(x, where=b | (x < 9))),
     ("cross_entropy", "f6,4 j6",
      lambda x, i: -jnp.take_along_axis(jax.nn.log_softmax(x), i[:, None], 1).mean()),
     ("huber", "f6 f6", lambda x, y: jnp.where(abs(x - y) < 1, (x - y) ** 2 / 2, abs(x - y) - 0.5)),
@@ -96,7 +96,8 @@ SPECIAL = {
     "erfinv": "u4",
     "logit ndtri": "q4",
     "expi": "p4",
-    "beta betaln gammainc gammaincc kl_div rel_entr xlog1py xlogy boxcox boxcox1p poch comb": "p4 p4",
+    "beta betaln gammainc gammaincc kl_div rel_entr xlog1py xlogy boxcox boxcox1p poch comb": "p4 "
+    "p4",
     "betainc": "p4 p4 q4",
     "zeta": "g4 p4",
     "sici": "p4",

@@ -43,7 +43,7 @@ def test_prevent_gradient():
         jax.grad(lambda x: model.apply({}, x, X).sum()),
         jax.jacfwd(lambda x: model.apply({}, x, X)),
     ):
-        with pytest.raises(NoGradient, match="^not here"):
+        with pytest.raises(NoGradient, match=r"^not here"):
             transform(X)
 
 

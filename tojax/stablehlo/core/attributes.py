@@ -13,7 +13,7 @@ from jaxlib.mlir.dialects import chlo, stablehlo
 from tojax.errors import BadCheckpoint
 from tojax.stablehlo.core.types import type_of
 
-PLAIN = (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr, ir.StringAttr, ir.FlatSymbolRefAttr)
+PLAIN = (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr, ir.FlatSymbolRefAttr)
 WORDS = (
     stablehlo.ComparisonDirectionAttr, stablehlo.ComparisonTypeAttr, stablehlo.RngAlgorithmAttr,
     stablehlo.RngDistributionAttr, stablehlo.TransposeAttr, stablehlo.FftTypeAttr,
@@ -34,6 +34,8 @@ def value_of(attribute: Any) -> Any:
         return None
     if isinstance(attribute, PLAIN):
         return attribute.value
+    if isinstance(attribute, ir.StringAttr):
+        return attribute.value_bytes.decode(errors="surrogateescape")
     if isinstance(attribute, LISTS):
         return list(attribute)
     if isinstance(attribute, ir.DenseElementsAttr):
@@ -86,8 +88,7 @@ def _parsed(text: str, kind: Any) -> np.ndarray:
     if found is None:
         raise BadCheckpoint(
             "a constant has no values",
-            why="the text of the module leaves large constants out (__elided__) or keeps them apart "
-            "(dense_resource)",
+            why="its text leaves large constants out (__elided__) or keeps them apart (resources)",
             do="write the module as bytecode, or without an elements limit",
         )
     inside = found[1]

@@ -40,7 +40,7 @@ def monoid(region: Region) -> Callable | None:
     if op.outputs != region.outputs or sorted(operands) != sorted(region.inputs):
         return None
     found = OPERATIONS.get(op.name)
-    if found is not None and region.types[0].wide == bool:
+    if found is not None and region.types[0].wide.kind == "b":
         return LOGICAL.get(found, found)
     return found
 
@@ -48,13 +48,14 @@ def monoid(region: Region) -> Callable | None:
 def identity(operation: Callable, dtype: Any) -> np.ndarray:
     """What an operation leaves every number as it is with."""
     if operation in (lax.max, lax.min):
-        limits = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype)
+        floats = jnp.issubdtype(dtype, jnp.inexact)
+        limits: Any = jnp.finfo(dtype) if floats else jnp.iinfo(dtype)
         lowest, highest = limits.min, limits.max
-        if jnp.issubdtype(dtype, jnp.inexact) and np.isinf(np.array(np.inf, dtype)):
+        if floats and np.isinf(np.array(np.inf, dtype)):
             lowest, highest = -np.inf, np.inf
         return np.array(lowest if operation is lax.max else highest, dtype)
     ones = operation in (lax.mul, lax.bitwise_and)
-    if operation is lax.bitwise_and and dtype != bool:
+    if operation is lax.bitwise_and and np.dtype(dtype).kind != "b":
         return np.array(-1).astype(dtype)
     return np.array(ones, dtype)
 

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from tojax.errors import TojaxError
-from tojax.known import Known, Static, known, modes
+from tojax.known import Known, Static, as_jax, known, modes
 from tojax.stablehlo import custom_calls
 from tojax.stablehlo.core.region import Module, Operation, Region
 from tojax.stablehlo.core.schema import overloads, table
-from tojax.stablehlo.core.values import as_jax
 from tojax.stablehlo.engine.folding import fold
 
 

@@ -43,11 +43,11 @@ def parse(source: str | bytes) -> Module:
 
 
 def _module(source: str | bytes, context: Any) -> Any:
-    binary = isinstance(source, bytes)
-    if binary and PORTABLE in source[:64]:  # type: ignore[operator]
-        return stablehlo.deserialize_portable_artifact(context, source)
-    if binary and source[:4] != BYTECODE and not _is_text(source):  # type: ignore[arg-type]
-        source = _jax.mlir.hlo_to_stablehlo(source)
+    if isinstance(source, bytes):
+        if PORTABLE in source[:64] or b"vhlo" in source:
+            return stablehlo.deserialize_portable_artifact(context, source)
+        if source[:4] != BYTECODE and not _is_text(source):
+            source = _jax.mlir.hlo_to_stablehlo(source)
     module = ir.Module.parse(source)
     found = [op for op in _every(module.operation) if op.name.startswith("mhlo.")]
     return ir.Module.parse(_jax.mlir.mhlo_to_stablehlo(source)) if found else module
@@ -174,6 +174,8 @@ class _Reader:
         value = getattr(op, name)
         if value is None or isinstance(value, ir.Attribute):
             return ("known", attributes.value_of(value))
+        if isinstance(value, bool):  # of a unit attribute: whether it is there
+            return ("known", value)
         if isinstance(value, ir.Value):
             return ("value", self.number(value))
         if isinstance(value, ir.Region):

@@ -15,12 +15,10 @@ def convolution(
     reversal, precision, /,
 ):  # fmt: skip
     spatial = list(numbers.kernel_spatial_dimensions)
-    if reversal and any(reversal):
-        rhs = lax.rev(rhs, [axis for axis, on in zip(spatial, reversal) if on])
     ones = [1] * len(spatial)
     return lax.conv_general_dilated(
         lhs,
-        rhs,
+        lax.rev(rhs, [axis for axis, on in zip(spatial, reversal or ()) if on]),
         strides or ones,
         pairs(padding, len(spatial)),
         lhs_dilation or ones,

@@ -5,17 +5,10 @@ from __future__ import annotations
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.known import Known, Static, is_known, known
+from tojax.known import Known, Static, is_known, known, sizes
 from tojax.stablehlo.core.schema import lowers
 from tojax.stablehlo.ops.convolution import convolution
 from tojax.stablehlo.ops.gather import gather
-
-
-def sizes(values) -> tuple:
-    """A known vector as a shape; symbolic sizes stay symbols."""
-    return tuple(
-        int(x) if hasattr(x, "__index__") and not hasattr(x, "_to_var") else x for x in values
-    )
 
 
 @lowers("stablehlo.dynamic_reshape")

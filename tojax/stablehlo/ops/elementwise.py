@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from tojax.known import Known, as_jax, is_known
 from tojax.stablehlo.core.schema import lowers, table
 
 
@@ -39,12 +41,11 @@ table.update(
         "stablehlo.logistic": lax.logistic,
         "stablehlo.maximum": logical(lax.max, lax.bitwise_or),
         "stablehlo.minimum": logical(lax.min, lax.bitwise_and),
-        "stablehlo.multiply": logical(lax.mul, lax.bitwise_and),
         "stablehlo.negate": lax.neg,
         "stablehlo.not": lax.bitwise_not,
         "stablehlo.or": lax.bitwise_or,
         "stablehlo.popcnt": lax.population_count,
-        "stablehlo.power": lax.pow,
+        "stablehlo.power": lambda x, y, /: power(x, y),
         "stablehlo.real": lambda x, /: lax.real(x) if jnp.iscomplexobj(x) else x,
         "stablehlo.remainder": lax.rem,
         "stablehlo.round_nearest_afz": lambda x, /: lax.round(x),
@@ -64,6 +65,26 @@ table.update(
         "stablehlo.xor": lax.bitwise_xor,
     }
 )
+
+
+@lowers("stablehlo.multiply")
+def multiply(lhs: Known, rhs: Known):
+    """A product with infinity stands where a select seldom takes it (erf_inv has one for -1 and
+    1); its derivative would make NaN of the zero that comes back from the others.
+    """
+    endless = [is_known(x) and x.dtype.kind == "f" and np.isinf(x).all() for x in (lhs, rhs)]
+    lhs, rhs = as_jax(lhs), as_jax(rhs)
+    if any(endless):
+        lhs, rhs = lax.stop_gradient(lhs), lax.stop_gradient(rhs)
+    return (lax.bitwise_and if lhs.dtype == bool else lax.mul)(lhs, rhs)
+
+
+def power(x, y):
+    """Of integers, too: a negative exponent leaves 1 and -1 and makes 0 of all others."""
+    if not (jnp.issubdtype(x.dtype, jnp.integer) and jnp.issubdtype(y.dtype, jnp.integer)):
+        return lax.pow(x, y)
+    signs = jnp.where(abs(x) == 1, jnp.where(y % 2 == 0, x * x, x), 0)
+    return jnp.where(y < 0, signs, jnp.power(x, jnp.maximum(y, 0)))
 
 
 @lowers("stablehlo.select")

@@ -19,38 +19,73 @@ def sort(result, inputs, dimension, is_stable, comparator):
     order = order_of(comparator, [x.dtype for x in inputs])
     if order is None:
         return by_rank(comparator, inputs, axis)
-    if not any(descending for _, descending in order):
-        keys = [k for k, _ in order]
+    if not any(descending or total for _, descending, total in order):
+        keys = [k for k, *_ in order]
         placed = [*keys, *(i for i in range(len(inputs)) if i not in keys)]
         out = lax.sort([inputs[i] for i in placed], axis, is_stable, len(keys))
         return [out[placed.index(i)] for i in range(len(inputs))]
-    keyed = [~ordered(inputs[k]) if descending else inputs[k] for k, descending in order]
+    keyed = [key_of(inputs[k], *how) for k, *how in order]
     return lax.sort([*keyed, *inputs], axis, is_stable, len(keyed))[len(keyed) :]
+
+
+def key_of(x, descending, total):
+    """Integers in the order of some numbers; of floats all zeros are equal, and all that are none,
+    unless their bits count.
+    """
+    if not total and jnp.issubdtype(x.dtype, jnp.floating):
+        x = jnp.where(
+            x == 0, jnp.zeros_like(x), jnp.where(jnp.isnan(x), jnp.full_like(x, jnp.nan), x)
+        )
+    return ~ordered(x) if descending else ordered(x)
 
 
 def order_of(comparator, dtypes):
     """The operands that are compared, from the first to the last, each with whether its largest
-    comes first; None if it is no such order.
+    comes first and whether it is by the bits of floats; None if it is no such order.
     """
     rng = np.random.default_rng(0)
-    samples = [_samples(dtype, rng) for dtype in dtypes]
-    arguments = [side for pair in samples for side in pair]
+    said = _asked(comparator, [_samples(dtype, rng) for dtype in dtypes])
+    found = _keys(said, dtypes)
+    if found is None or any(down and dtypes[k].kind == "c" for k, down in found):
+        return None
+    return [(k, down, _by_bits(comparator, dtypes, k, down)) for k, down in found]
+
+
+def _asked(comparator, pairs):
     with jax.ensure_compile_time_eval():
-        (said,) = jax.vmap(comparator)(*arguments)
-    places = range(len(dtypes))
+        (said,) = jax.vmap(comparator)(*(side for pair in pairs for side in pair))
+        return np.asarray(said)
+
+
+def _keys(said, dtypes):
+    rng = np.random.default_rng(0)
+    samples = [_samples(dtype, rng) for dtype in dtypes]
     for count in range(1, min(len(dtypes), 3) + 1):
-        for keys in itertools.permutations(places, count):
+        for keys in itertools.permutations(range(len(dtypes)), count):
             for signs in itertools.product((False, True), repeat=count):
                 if np.array_equal(said, _before([samples[k] for k in keys], signs)):
-                    order = list(zip(keys, signs))
-                    complexes = any(s and dtypes[k].kind == "c" for k, s in order)
-                    return None if complexes else order
+                    return list(zip(keys, signs))
     return None
 
 
+def _by_bits(comparator, dtypes, key, descending):
+    """Whether 0 comes after -0 and what is no number at the ends."""
+    if not jnp.issubdtype(dtypes[key], jnp.floating):
+        return False
+    odd = np.array([-np.nan, -0.0, 0.0, np.nan]).astype(dtypes[key])
+    left, right = np.repeat(odd, 4), np.tile(odd, 4)
+    same = lambda dtype: (np.zeros(16, dtype),) * 2
+    said = _asked(
+        comparator, [(left, right) if i == key else same(d) for i, d in enumerate(dtypes)]
+    )
+    with jax.ensure_compile_time_eval():
+        sides = (right, left) if descending else (left, right)
+        return np.array_equal(said, np.asarray(ordered(sides[0]) < ordered(sides[1])))
+
+
 def _samples(dtype, rng):
-    """Pairs of numbers, a third of them equal."""
-    left, right = rng.integers(0, 2 if dtype == bool else 3, (2, 400))
+    """Pairs of numbers, a fifth of them equal."""
+    left, right = rng.integers(-2, 3, (2, 400))
     return left.astype(dtype), right.astype(dtype)
 
 

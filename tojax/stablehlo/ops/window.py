@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.known import sizes
 from tojax.stablehlo.core.monoid import identity, monoid
 from tojax.stablehlo.core.schema import lowers
 from tojax.stablehlo.ops.reduce import differentiable, elementwise, joined, pairwise, promoted
@@ -25,34 +26,32 @@ def reduce_window(
 ):
     inputs, init_values = promoted(body, inputs, init_values)
     rank = inputs[0].ndim
-    ones = [1] * rank
-    moves = (
-        tuple(size), tuple(strides or ones), pairs(padding, rank), tuple(base_dilations or ones),
-        tuple(window_dilations or ones),
-    )  # fmt: skip
+    lists = [tuple(x or [1] * rank) for x in (size, strides, base_dilations, window_dilations)]
+    moves = (*lists[:2], pairs(padding, rank), *lists[2:])
     single = monoid(body.region) if len(inputs) == 1 else None
     if (axis := running(inputs[0].shape, *moves)) is not None:
         return cumulative(single, body, inputs, init_values, *axis)
-    if single is not None:
-        start = identity(single, inputs[0].dtype)
-        whole = lambda xs: [lax.reduce_window(xs[0], start, single, *moves)]
-    else:
+    return windows(single, body, inputs, init_values, moves)
+
+
+def windows(single, body, inputs, init_values, moves):
+    """JAX's own sums, maxima and minima; for all others it has no derivative."""
+    if single is None:
         whole = lambda xs: lax.reduce_window(tuple(xs), tuple(init_values), pairwise(body), *moves)
+        starts = init_values
+    else:
+        starts = [identity(single, inputs[0].dtype)]
+        whole = lambda xs: [lax.reduce_window(xs[0], starts[0], single, *moves)]
     if single in (lax.add, lax.max, lax.min):
-        return joined(single, *whole(inputs), init_values[0], start)
-    if single is not None:
-        init_values = [start]
-    slow = lambda xs: shifted(body, xs, init_values, *moves)
-    return differentiable(whole, slow, inputs)
+        out = whole(inputs)
+    else:
+        out = differentiable(whole, lambda xs: shifted(body, xs, starts, *moves), inputs)
+    return out if single is None else joined(single, out[0], init_values[0], starts[0])
 
 
 def pairs(padding, rank):
     """(low, high) for each axis."""
-    return [(0, 0)] * rank if padding is None else [tuple(map(plain, p)) for p in padding]
-
-
-def plain(size):
-    return int(size) if isinstance(size, np.integer) else size
+    return [(0, 0)] * rank if padding is None else [sizes(p) for p in padding]
 
 
 def running(shape, size, strides, padding, base, dilations):

@@ -27,8 +27,8 @@ from tojax.tensorflow.state.variables import Handle
 class Variable(np.ndarray):
     """The value of a variable with its ``name`` and whether it is ``trainable``."""
 
-    name: str
-    trainable: bool
+    name: str | None
+    trainable: bool | None
 
     def __new__(cls, values: Any, trainable: bool, name: str) -> Variable:
         made = np.asarray(values).view(cls)
@@ -41,7 +41,7 @@ class Variable(np.ndarray):
 
     def assign(self, values: Any) -> Variable:
         """The same variable with another value."""
-        return Variable(values, self.trainable, self.name)
+        return Variable(values, bool(self.trainable), str(self.name))
 
     def __repr__(self) -> str:
         values = np.array_repr(np.asarray(self))
@@ -206,12 +206,12 @@ def convert(tf_func: Any, *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction,
     variables, names = _variables(traced)
     switches = config.snapshot()
     concrete = concrete_of(traced, names, switches["convert_custom_gradient"])
-    structured = _named(traced.structured_input_signature, concrete.specs)
+    structured: Any = _named(traced.structured_input_signature, concrete.specs)
     outputs = _named(traced.structured_outputs, [_spec(x) for x in traced.outputs])
     signature = _signature(tf_func, structured)
     specs = [*_leaves(structured).items()]
-    fn = _Converted(concrete, [*variables], signature, specs, switches)
-    fn.__name__ = getattr(tf_func, "__name__", "converted")  # type: ignore[attr-defined]
+    fn: Any = _Converted(concrete, [*variables], signature, specs, switches)
+    fn.__name__ = getattr(tf_func, "__name__", "converted")
     return AnnotatedFunction(fn, structured, outputs, signature), variables
 
 
@@ -248,7 +248,7 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict]:
     """
     if tf_func.input_signature is not None:
         return convert(tf_func, *tf_func.input_signature)
-    traced = getattr(tf_func, "concrete_functions", ())
+    traced: Any = getattr(tf_func, "concrete_functions", ())
     if len(traced) != 1:
         raise WrongValue(
             f"Found {len(traced)} concrete functions",

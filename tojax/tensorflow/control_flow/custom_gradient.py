@@ -6,6 +6,7 @@ gradient computes what the arguments get, and nothing for the results.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,9 +31,19 @@ class Gradient:
     places: list[int]
     own: int
     captured: list[tuple[str, Any]] = field(default_factory=list)
-    graph: Any = None
-    library: Any = None
+    read: Callable[[], tuple[Any, Any]] | None = None  # its graph and the functions that it calls
     error: Exception | None = None  # why TensorFlow has none after all
+
+    @functools.cached_property
+    def graph(self) -> tuple[Any, Any]:
+        """Its graph and the library of that.
+
+        Raises:
+          Exception: what TensorFlow raised when it was asked for this gradient.
+        """
+        if self.read is None:
+            raise self.error or AssertionError
+        return self.read()
 
 
 def with_gradient(
@@ -54,10 +65,9 @@ def with_gradient(
         return out, (values, further, held, out)
 
     def backward(kept, cotangents):
-        if gradient.error is not None:
-            raise gradient.error
         values, further, held, out = kept
-        inner = run.inside(None, gradient.library)
+        graph, library = gradient.graph
+        inner = run.inside(None, library)
         inner.variables.update(zip(handles, held))
         given = [
             further[what] if kind == "edge" else out[what] if kind == "own output" else what
@@ -65,7 +75,7 @@ def with_gradient(
         ]
         given = [f if f is not None else x for f, x in zip(fixed, given)]
         sent = [c if _smooth(x) else jnp.zeros_like(x) for c, x in zip(cotangents, out)]
-        found = inner.graph(gradient.graph, [*sent, *given])
+        found = inner.graph(graph, [*sent, *given])
         grads = [_zero(x) for x in values]
         for place, value in zip(gradient.places, found):
             if _smooth(values[place]):

@@ -7,7 +7,7 @@ fixed capacity: where a list is written in a loop, the loop makes room first (``
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +75,7 @@ def _element(value: Any) -> tuple | None:
     return tuple(None if isinstance(n, (int, np.integer)) and n < 0 else n for n in sizes(value))
 
 
-def _fixed(shape: tuple | None) -> bool:
+def _fixed(shape: tuple | None) -> TypeGuard[tuple]:
     return shape is not None and None not in shape
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +31,7 @@ def xla_call_module(run, node, inputs):
             why="the program was lowered for other platforms",
             do="export it for this one, or set xlacallmodule_strict_checks to False",
         )
-    values = [jnp.asarray(as_jax(x)) for x in inputs]
+    values: list[Any] = [jnp.asarray(as_jax(x)) for x in inputs]
     if len(platforms) > 1:
         values = [np.int32(platforms.index(own) if own in platforms else 0), *values]
     return tuple(module.function("main", values))

@@ -12,3 +12,6 @@ gradient_registry = need("tensorflow.python.framework.ops:gradient_registry", GR
 execute = need("tensorflow.python.pywrap_tfe:TFE_Py_FastPathExecute", "values known while tracing")
 eager_context = need("tensorflow.python.eager.context:context", "values known while tracing")
 NotOk = need("tensorflow.python.eager.core:_NotOkStatusException", "values known while tracing")
+
+# Attributes of objects.
+ATTRIBUTES = {"_functions": GRADIENTS}

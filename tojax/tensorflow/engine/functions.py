@@ -127,7 +127,9 @@ def of_concrete(function: Any) -> Function:
     kinds = inspect.Parameter
     parameters = [kinds(x.name or f"x{i}", kinds.POSITIONAL_OR_KEYWORD) for i, x in enumerate(args)]
     parameters += [kinds(name, kinds.KEYWORD_ONLY) for name in kwargs]
-    made = Function(lambda *_: function, function.name, inspect.Signature(parameters), function)
+    name = bytes(function.name).decode() if isinstance(function.name, bytes) else function.name
+    name = name.removeprefix("__inference_").rstrip("0123456789_")
+    made = Function(lambda *_: function, name, inspect.Signature(parameters), function)
     made.own(function.variables, plain_name)
     return made
 

@@ -1,0 +1,11 @@
+"""Types that JAX has no arrays of."""
+
+import pytest
+
+from tojax.errors import Unsupported
+from tojax.stablehlo.core.types import element
+
+
+def test_quantized():
+    with pytest.raises(Unsupported, match="dequantize before"):
+        element("!quant.uniform<i8:f32, 5.000000e-01>")

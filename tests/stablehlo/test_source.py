@@ -1,0 +1,78 @@
+"""From bytes to a model, and calls with the wrong arguments."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
+
+X, Y = np.ones((2, 3), np.float32), np.arange(4, dtype=np.float32)
+
+
+def exported(function=lambda x, y: {"a": jnp.sin(x), "b": y * 2}, **options):
+    return export.export(jax.jit(function), **options)(X, Y)
+
+
+def test_structure():
+    out = tojax.from_stablehlo(exported()).apply({}, X, Y)
+    assert_close(out, {"a": np.sin(X), "b": Y * 2})
+
+
+def test_keyword_arguments():
+    function = jax.jit(lambda x, *, scale: x * scale["s"])
+    model = tojax.from_stablehlo(export.export(function)(X, scale={"s": X}).serialize())
+    assert_close(model.apply({}, X, scale={"s": 2 * X}), 2 * X)
+
+
+def test_unused_arguments():
+    """What the function does not read is no argument of its module."""
+    model = tojax.from_stablehlo(exported(lambda x, y: y + 1).serialize())
+    assert_close(model.apply({}, X, Y), Y + 1)
+
+
+@pytest.mark.parametrize("form", ["text", "artifact", "file"])
+def test_bare_modules(form, tmp_path):
+    found = exported()
+    path = tmp_path / "module.mlir"
+    path.write_bytes(found.mlir_module_serialized)
+    forms = {
+        "text": str(found.mlir_module()),
+        "artifact": found.mlir_module_serialized,
+        "file": path,
+    }
+    one, other = tojax.from_stablehlo(forms[form]).apply({}, X, Y)
+    assert_close((one, other), (np.sin(X), Y * 2))
+
+
+def test_several_platforms():
+    """The one that runs is chosen."""
+    choose = lambda x, y: jax.lax.platform_dependent(y, cpu=jnp.sin, default=jnp.cos)
+    model = tojax.from_stablehlo(exported(choose, platforms=["tpu", "cpu"]).serialize())
+    want = np.sin(Y) if jax.default_backend() == "cpu" else np.cos(Y)
+    assert_close(model.apply({}, X, Y), want)
+
+
+WRONG = {"too few": (X,), "shape": (X, X), "dtype": (X, Y.astype(np.int32)), "too many": (X, Y, Y)}
+
+
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("bare", [False, True])
+def test_wrong_arguments(what, bare):
+    found = exported()
+    model = tojax.from_stablehlo(found.mlir_module_serialized if bare else found.serialize())
+    with pytest.raises(WrongArguments):
+        model.apply({}, *WRONG[what])
+
+
+def test_no_training_mode():
+    with pytest.raises(Unsupported, match="no training mode"):
+        tojax.from_stablehlo(exported()).source.in_mode(True)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(BadCheckpoint, match="cannot be read"):
+        tojax.from_stablehlo(tmp_path / "none.mlir")
