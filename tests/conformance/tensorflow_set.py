@@ -87,15 +87,11 @@ def is_float(x: Any) -> bool:
 def prepare(name: str) -> Prepared:
     """Traced by TensorFlow; each time anew, because a program keeps its state in variables."""
     case = CASES[name]
-    function, variables = (
-        case.function() if name in programs.MAKERS else (case.function, [])
-    )
+    function, variables = case.function() if name in programs.MAKERS else (case.function, [])
     by_source = getattr(function, "__name__", "<lambda>") != "<lambda>"
     own = inspect.getmodule(function)
     autograph = by_source and own is not None and own.__name__.startswith("tests.")
-    run = tf.function(
-        function, autograph=autograph, input_signature=shapes.SIGNATURES.get(name)
-    )
+    run = tf.function(function, autograph=autograph, input_signature=shapes.SIGNATURES.get(name))
     return Prepared(run, variables, case.arguments(name), [v.numpy() for v in variables])
 
 

@@ -372,7 +372,7 @@ def printing(x):
 
 @case("f4")
 def logical_python(x):
-    return x * 2 if x[0] > 0 and x[1] > 0 or not x[2] > 0 else x
+    return x * 2 if (x[0] > 0 and x[1] > 0) or not x[2] > 0 else x
 
 
 @case("f3,4")

@@ -27,9 +27,13 @@ def padded_attention(q, k, v, lengths):
 
 def rotary(x):
     half = x.shape[-1] // 2
-    angle = tf.range(tf.shape(x)[1], dtype=tf.float32)[:, None] / 10.0 ** tf.range(half, dtype=tf.float32)
+    angle = tf.range(tf.shape(x)[1], dtype=tf.float32)[:, None] / 10.0 ** tf.range(
+        half, dtype=tf.float32
+    )
     a, b = tf.split(x, 2, axis=-1)
-    return tf.concat([a * tf.cos(angle) - b * tf.sin(angle), a * tf.sin(angle) + b * tf.cos(angle)], -1)
+    return tf.concat(
+        [a * tf.cos(angle) - b * tf.sin(angle), a * tf.sin(angle) + b * tf.cos(angle)], -1
+    )
 
 
 def sinusoids(x):

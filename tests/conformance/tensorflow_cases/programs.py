@@ -69,8 +69,9 @@ def moving_average():
 @program("f6,3")
 def batch_norm_training():
     g, b = variable("g", 3), variable("b", 3)
-    mean, var = variable("mean", 3, trainable=False), tf.Variable(
-        tf.ones([3]), name="var", trainable=False
+    mean, var = (
+        variable("mean", 3, trainable=False),
+        tf.Variable(tf.ones([3]), name="var", trainable=False),
     )
 
     def function(x):

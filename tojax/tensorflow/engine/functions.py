@@ -40,7 +40,9 @@ class Function:
         """The function traced for arguments of these shapes, dtypes and Python values."""
         (given, named), key = self.specs(args, kwargs)
         if key not in self.traced:
-            self.traced[key] = concrete_of(self.find(given, named), self.names)
+            found = self.find(given, named)
+            done = isinstance(found, Concrete)
+            self.traced[key] = found if done else concrete_of(found, self.names)
         return self.traced[key]
 
     def specs(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

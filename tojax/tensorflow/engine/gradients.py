@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from tojax.errors import LostGradient, Unsupported
 from tojax.tensorflow.control_flow.custom_gradient import Gradient
+from tojax.tensorflow.core.nodes import Edge, Node
 from tojax.tensorflow.core.private import gradient_registry
-from tojax.tensorflow.engine.graph import Edge, Extra, Library, Node, of_graph
+from tojax.tensorflow.engine.graph import Extra, Library, of_graph
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # theirs are those of what they call
 
