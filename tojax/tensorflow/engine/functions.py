@@ -106,8 +106,8 @@ def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = No
     if args or kwargs:
         made.remember(args, kwargs or {})
         made.find(*made.specs(args, kwargs or {})[0])
-    for variable in model.variables:
-        made.own([variable.value], lambda _, path=variable.path: path)
+    paths = {id(v.value.handle): v.path for v in model.variables}
+    made.own([v.value for v in model.variables], lambda v: paths[id(v.handle)])
     made.frozen = {v.path for v in model.variables if not v.trainable}
     made.seeds = [v.path for v in model.variables if v.path.endswith("seed_generator_state")]
     return made
