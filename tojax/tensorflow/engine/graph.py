@@ -38,8 +38,9 @@ class Library(Mapping[Any, Graph]):
         functions = getattr(self.live, "_functions", {})
         if name not in functions or self.read is None:
             return None
+        graph = getattr(functions[name], "graph", None)  # a Defun of TF1 has none
         inputs = tuple(arg.name for arg in self.protos[name].signature.input_arg)
-        return self.read(functions[name].graph, inputs)
+        return None if graph is None else self.read(graph, inputs)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.protos)
