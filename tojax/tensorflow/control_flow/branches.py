@@ -131,7 +131,8 @@ class _Loop:
         self.outer, self.node, self.cond, self.body = run, node, cond, body
         self.inputs, self.moving = inputs, moving
         self.variables: list[Handle] = []
-        self.grown: dict[int, int] = {}  # lists that the loop lengthens: how long they are after it
+        self.grown: dict[int, int | None] = {}  # lists that it lengthens: how long they are then
+        self.start = list(inputs)
         self.draws = False
 
     def run(self) -> tuple:
@@ -194,7 +195,8 @@ class _Loop:
 
         def probe(rng):
             inner = self.outer.inside(rng)
-            out = inner.call(self.body, self.inputs, self.moving)
+            start = [replace(x, grown=0) if isinstance(x, TensorList) else x for x in self.inputs]
+            out = inner.call(self.body, start, self.moving)
             written.update(inner.written)
             drawn.append(inner.drawn > 0)
             shapes[:] = [out[i] for i in self.moving]
@@ -213,15 +215,19 @@ class _Loop:
         if after.buffer is None:
             return before
         shape = after.buffer.shape[1:]
-        if isinstance(after.length, int) and after.length == before.length:
+        known_length = isinstance(before.length, int)
+        if not after.grown and known_length:
             return before.room(before.length, shape)
-        grown = after.length - before.length if isinstance(after.length, int) else 1
-        self.grown[place] = before.length + grown * self._trips()
-        capacity = max(before.capacity, after.capacity, self.grown[place])
+        capacity = max(before.capacity, after.capacity)
+        if after.grown > 0:
+            count, exact = self._trips()
+            longest = (before.length if known_length else before.capacity) + after.grown * count
+            capacity = max(capacity, longest)
+            self.grown[place] = longest if exact and known_length else None
         return replace(before.room(capacity, shape), length=jnp.asarray(before.length, jnp.int32))
 
-    def _trips(self) -> int:
-        """How often the loop runs.
+    def _trips(self) -> tuple[int, bool]:
+        """How often the loop runs, or how often at most and False.
 
         Raises:
           Unsupported: that depends on values.
@@ -239,28 +245,37 @@ class _Loop:
 
             return jax.make_jaxpr(function)(*map(as_jax, start))
 
-        count = loops.trips(of(self.cond, [0]), of(self.body, arrays), start)
+        test, step = of(self.cond, [0]), of(self.body, arrays)
+        exact = loops.trips(test, step, start)
+        count = loops.bound(test, step, start) if exact is None else exact
         if count is None:
             raise Unsupported(
                 "a TensorArray grows in a loop whose length depends on values",
                 why="an array of JAX has a fixed size",
                 do="give the TensorArray a size, or the loop maximum_iterations=",
             )
-        return count
+        return count, exact is not None
 
     def _finish(self, carry: Sequence[Any]) -> tuple:
         out = list(self.inputs)
         for i, value in zip(self.moving, carry):
             out[i] = _full(value, self.grown[i]) if i in self.grown else value
+            if isinstance(value, TensorList):
+                more = max(0, value.capacity - self.start[i].capacity)
+                out[i] = replace(out[i], grown=self.start[i].grown + more)
         for handle, value in zip(self.variables, carry[len(self.moving) :]):
             self.outer.variables[handle] = value
             self.outer.written.add(handle)
         return tuple(out)
 
 
-def _full(items: TensorList, length: int) -> TensorList:
-    """A list that was lengthened once a turn; NaN if the turns did something else."""
+def _full(items: TensorList, length: int | None) -> TensorList:
+    """A list that the loop lengthened, to this length if it is known; NaN if its turns did
+    something else.
+    """
+    fits = items.length <= items.capacity if length is None else items.length == length
+    after = items.length if length is None else length
     if not jnp.issubdtype(items.dtype, jnp.inexact):
-        return replace(items, length=length)
-    buffer = jnp.where(items.length == length, items.buffer, jnp.nan)
-    return replace(items, buffer=buffer.astype(items.dtype), length=length)
+        return replace(items, length=after)
+    buffer = jnp.where(fits, items.buffer, jnp.nan)
+    return replace(items, buffer=buffer.astype(items.dtype), length=after)
