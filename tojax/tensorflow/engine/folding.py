@@ -15,6 +15,7 @@ import tensorflow as tf
 from tojax.errors import Unsupported
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.known import is_known
+from tojax.tensorflow.core.nodes import types_of
 from tojax.tensorflow.core.private import NotOk, eager_context, execute
 from tojax.tensorflow.core.schema import read, stateful, table
 
@@ -85,10 +86,11 @@ def _pure(node: Any) -> bool:
 def _kernel(node: Any, inputs: Sequence[Any]) -> tuple:
     """TensorFlow's own result."""
     given: list[Any] = []
-    rest = iter(inputs)
+    kinds = map(tf.as_dtype, types_of(node))
+    rest = (_tensor(x, kind) for x, kind in zip(inputs, kinds))
     groups = node.groups()
     for size in groups:
-        these = [tf.constant(next(rest)) for _ in range(1 if size is None else size)]
+        these = [next(rest) for _ in range(1 if size is None else size)]
         given.append(these[0] if size is None else these)
     for param in read(node.op).params[len(groups) :]:
         if param.name in node.proto.attr:
@@ -97,6 +99,12 @@ def _kernel(node: Any, inputs: Sequence[Any]) -> tuple:
         out = execute(eager_context(), node.op, None, *given)
     flat = tf.nest.flatten(out)
     return tuple(np.asarray(x.numpy(), object if x.dtype == tf.string else None) for x in flat)
+
+
+def _tensor(value: np.ndarray, kind: tf.DType) -> tf.Tensor:
+    """As wide as the node takes it: what JAX computed is narrower."""
+    number = value.dtype.kind in "iuf" and value.dtype.kind == np.dtype(kind.as_numpy_dtype).kind
+    return tf.constant(value, kind) if number else tf.constant(value)
 
 
 def _attr(node: Any, param: Any) -> Any:
