@@ -20,6 +20,8 @@ class Library(Mapping[Any, Graph]):
     def __init__(self, proto: Any, live: Any = None, read: Callable | None = None):
         self.live, self.read = live, read
         self.protos = {f.signature.name: f for f in proto.function}
+        for function in proto.function:
+            _call_by_name(function, self.protos)
         self.gradients = {g.function_name: g.gradient_func for g in proto.gradient}
         self.registered = {
             g.registered_op_type: g.gradient_func for g in proto.registered_gradients
@@ -83,6 +85,23 @@ def _sorted(protos, inputs, outputs, ends, extra, name="") -> Graph:
     ends = tuple(ends)
     graph = in_order(find, inputs, outputs, ends, name)
     return functionalized(graph, ends) if needed(graph) else graph
+
+
+def _call_by_name(function: Any, protos: Mapping[str, Any]) -> None:
+    """Nodes whose operator is a function, as a Defun of TF1 has it, become calls of it."""
+    places: dict[str, str] = {}
+    for node in function.node_def:
+        if node.op in protos:
+            signature = protos[node.op].signature
+            node.attr["f"].func.name, node.op = node.op, "PartitionedCall"
+            node.attr["Tin"].list.type[:] = [x.type for x in signature.input_arg]
+            node.attr["Tout"].list.type[:] = [x.type for x in signature.output_arg]
+            for i, x in enumerate(signature.output_arg):
+                places[f"{node.name}:{x.name}:0"] = f"{node.name}:output:{i}"
+    for node in function.node_def if places else ():
+        node.input[:] = [places.get(x, x) for x in node.input]
+    for name in [*function.ret] if places else ():
+        function.ret[name] = places.get(function.ret[name], function.ret[name])
 
 
 def _node(protos: Mapping[str, Any], name: str) -> Node:
