@@ -132,9 +132,7 @@ class Both:
 
     def _keys(self, call, want) -> None:
         """The same key gives the same result, another key another one."""
-        first, again, other = (
-            jax.tree.leaves(call(rng=jax.random.key(k))[0]) for k in (1, 1, 2)
-        )
+        first, again, other = (jax.tree.leaves(call(rng=jax.random.key(k))[0]) for k in (1, 1, 2))
         assert [x.shape for x in first] == [x.shape for x in want]
         close(again, first, 1, "the same key")
         assert any((np.asarray(a) != b).any() for a, b in zip(first, other)), "keys do not count"

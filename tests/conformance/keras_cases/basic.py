@@ -93,9 +93,38 @@ RESHAPING = {
     "ZeroPadding3D": case(lambda: L.ZeroPadding3D(1), (2, 2, 3, 2, 2)),
 }
 
-NAMES = """celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_tanh leaky_relu
-linear log_sigmoid log_softmax mish relu relu6 selu sigmoid silu soft_shrink softmax softplus
-softsign sparse_plus sparse_sigmoid sparsemax squareplus tanh tanh_shrink threshold""".split()
+NAMES = [
+    "celu",
+    "elu",
+    "exponential",
+    "gelu",
+    "glu",
+    "hard_shrink",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_tanh",
+    "leaky_relu",
+    "linear",
+    "log_sigmoid",
+    "log_softmax",
+    "mish",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "soft_shrink",
+    "softmax",
+    "softplus",
+    "softsign",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "sparsemax",
+    "squareplus",
+    "tanh",
+    "tanh_shrink",
+    "threshold",
+]
 ACTIVATION = {
     f"Activation.{name}": case(
         lambda n=name: L.Activation(

@@ -85,10 +85,11 @@ class Library(Mapping[str, Graph]):
     def _extra(self, name: str) -> Extra | None:
         """What reads the custom gradients of a function."""
         functions = getattr(self.live, "_functions", {})
-        if name not in functions or self.read is None:
+        live = getattr(functions.get(name), "graph", None)  # one made by Defun keeps none
+        if live is None or self.read is None:
             return None
         inputs = tuple(arg.name for arg in self.protos[name].signature.input_arg)
-        return self.read(functions[name].graph, inputs)
+        return self.read(live, inputs)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.protos)
