@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import layers as L
 
-from tests.conformance.keras_cases.arguments import case, floats, images, integers
+from tests.conformance.keras_cases.arguments import case, floats, images, integers, positive
 
 TOKENS = integers(6, 3, 4)
 STRINGS = np.array([["a", "b"], ["c", "a"]])
@@ -111,6 +111,14 @@ AUGMENTATION = {
     ),
     "MixUp": augmentation(
         lambda: L.MixUp(), {"images": PIXELS, "labels": floats(2, 3)}
+    ),
+    "MaxNumBoundingBoxes": case(
+        lambda: L.MaxNumBoundingBoxes(3, bounding_box_format="xyxy"),
+        {
+            "images": PIXELS,
+            "labels": floats(2, 3),
+            "bounding_boxes": {"boxes": positive(2, 2, 4), "labels": integers(5, 2, 2)},
+        },
     ),
     "RandomFlip.in_a_model": augmentation(
         lambda: keras.Sequential([L.RandomFlip("horizontal"), L.Conv2D(2, 3)]),
