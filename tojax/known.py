@@ -6,7 +6,7 @@ Sizes of a shape-polymorphic program are symbols; arrays of them have the dtype 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -49,7 +49,7 @@ def known(value: Any, what: str) -> np.ndarray:
 
 
 def as_jax(value: Any) -> Any:
-    """A known value as JAX takes it: a scalar stays numpy's, so that it is a literal.
+    """A known value as JAX takes it: a scalar stays numpy's, so that it is a literal; strings stay.
 
     Example:
       >>> import numpy as np
@@ -60,9 +60,30 @@ def as_jax(value: Any) -> Any:
         return value
     values = np.asarray(value)
     if values.dtype == object:
-        return values
+        return values if _strings(values) else _sizes(values)
     narrowed = fitting(values).astype(canonical(values.dtype))
     return narrowed if not narrowed.ndim else jax.numpy.asarray(narrowed)
+
+
+def sizes(values: Iterable[Any]) -> tuple:
+    """A known vector as a shape; symbolic sizes stay symbols.
+
+    Example:
+      >>> import numpy as np
+      >>> sizes(np.array([2, 3]))
+      (2, 3)
+    """
+    return tuple(int(x) if isinstance(x, (int, np.integer)) else x for x in values)
+
+
+def _strings(values: np.ndarray) -> bool:
+    return any(isinstance(x, (bytes, str)) for x in values.flat)
+
+
+def _sizes(values: np.ndarray) -> jax.Array:
+    """Symbolic sizes become integers of the program."""
+    vector = jax.lax.shape_as_value(tuple(values.ravel()))
+    return jax.lax.convert_element_type(vector, canonical("int64")).reshape(values.shape)
 
 
 Static, Known, Entries = "Static", "Known", "Entries"  # annotations of a lowering's parameters

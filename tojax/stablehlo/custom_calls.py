@@ -12,11 +12,10 @@ from jax import lax
 from jax.extend import random
 
 from tojax.errors import MissingOps, Unsupported, WrongArguments
-from tojax.known import known
+from tojax.known import as_jax, known, sizes
 from tojax.stablehlo.core.region import Operation
 from tojax.stablehlo.core.schema import table
 from tojax.stablehlo.core.types import Type
-from tojax.stablehlo.core.values import as_jax, sizes
 from tojax.stablehlo.ops.lapack import ROUTINES
 from tojax.stablehlo.ops.random import generated
 from tojax.stablehlo.ops.window import reduce_window

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tojax.errors import BadCheckpoint, WrongArguments
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike, signature: str | None = None) -> Any:
     """What a folder or file holds, restored by TensorFlow or Keras.
 
     Raises:

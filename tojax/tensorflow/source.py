@@ -19,7 +19,7 @@ from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.program import Kept
 from tojax.tensorflow import savedmodel
-from tojax.tensorflow.engine import functions
+from tojax.tensorflow.engine import frozen, functions
 from tojax.tensorflow.engine.evaluate import Run
 from tojax.tensorflow.engine.functions import Function
 from tojax.tensorflow.state.variables import Handle
@@ -138,16 +138,29 @@ class TensorFlowSource:
         return self.module
 
 
-def from_tensorflow(source: Any, *args: Any, signature: str | None = None, **kwargs: Any) -> Model:
+def from_tensorflow(
+    source: Any,
+    *args: Any,
+    signature: str | None = None,
+    inputs: Any = None,
+    outputs: Any = None,
+    weights: bool = True,
+    **kwargs: Any,
+) -> Model:
     """A TensorFlow function or model as a pure JAX function plus a params pytree.
 
     Args:
       source: a Keras model or layer, a ``tf.function``, a Python function of tensors, a
         ``tf.Module`` with ``__call__``, a restored SavedModel, or the folder or file of one
-        (SavedModel, ``.keras``).
+        (SavedModel, ``.keras``), a ``GraphDef`` or the file of one (``.pb``, ``.pbtxt``).
       *args, **kwargs: example arguments, arrays or ``tf.TensorSpec``; needed where the variables
         that a function uses are not known before it is traced.
       signature: which signature of a SavedModel.
+      inputs: of a GraphDef, the names of the nodes that are arguments; its placeholders if None.
+      outputs: the name of the tensor that is computed, or a list or a dict of names; what no
+        other node takes if None.
+      weights: whether the floating-point constants of a GraphDef with more than four elements
+        are params.
 
     Returns:
       A Model: ``params`` holds the trainable variables, ``state`` the others, under their own
@@ -166,8 +179,13 @@ def from_tensorflow(source: Any, *args: Any, signature: str | None = None, **kwa
       ([2.0, 3.0], [2.0, 3.0])
     """
     if isinstance(source, (str, os.PathLike)):
-        source = savedmodel.load(source)
-    function = function_of(source, signature, args, kwargs)
+        source = savedmodel.load(source, signature)
+    if isinstance(source, tf.compat.v1.GraphDef):
+        source = frozen.of_graph_def(source, inputs, outputs, weights)
+    if isinstance(source, Function):
+        function = source
+    else:
+        function = function_of(source, signature, args, kwargs)
     function.remember(args, kwargs)
     if args or kwargs:
         found = function.find(*function.specs(args, kwargs)[0])

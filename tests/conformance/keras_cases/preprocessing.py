@@ -119,6 +119,7 @@ AUGMENTATION = {
             "labels": floats(2, 3),
             "bounding_boxes": {"boxes": positive(2, 2, 4), "labels": integers(5, 2, 2)},
         },
+        compiled=True,
     ),
     "RandomFlip.in_a_model": augmentation(
         lambda: keras.Sequential([L.RandomFlip("horizontal"), L.Conv2D(2, 3)]),

@@ -16,9 +16,8 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
-from tojax.known import is_known
+from tojax.known import as_jax, is_known
 from tojax.stablehlo.control_flow import reversible
-from tojax.stablehlo.core.values import as_jax
 
 
 def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]:

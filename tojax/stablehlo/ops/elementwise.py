@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.known import Known, is_known
+from tojax.known import Known, as_jax, is_known
 from tojax.stablehlo.core.schema import lowers, table
-from tojax.stablehlo.core.values import as_jax
 
 
 def logical(arithmetic, of_booleans):

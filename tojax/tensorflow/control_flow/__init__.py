@@ -3,6 +3,8 @@
 from tojax.tensorflow.control_flow import (  # noqa: F401
     branches,
     calls,
+    functionalize,
+    tensor_array,
     tensor_list,
     xla_call_module,
 )

@@ -107,10 +107,10 @@ def from_tensor(run, node, inputs):
 
 @handles("TensorListStack")
 def stack(run, node, inputs):
-    return (_whole(inputs[0], _element(inputs[1])),)
+    return (whole(inputs[0], _element(inputs[1])),)
 
 
-def _whole(items: TensorList, element: tuple | None):
+def whole(items: TensorList, element: tuple | None):
     """All elements; a length that is not known is the capacity only if the list is full."""
     if items.buffer is None:
         shape = items.element if _fixed(items.element) else element
@@ -129,21 +129,29 @@ def _whole(items: TensorList, element: tuple | None):
 
 @handles("TensorListGetItem")
 def get_item(run, node, inputs):
-    items, index = inputs[0], inputs[1]
+    return (read(inputs[0], inputs[1], _element(inputs[2])),)
+
+
+def read(items: TensorList, index: Any, element: Any) -> Any:
+    """One element."""
     if items.buffer is None:
-        shape = items.element if _fixed(items.element) else _element(inputs[2])
-        return (jnp.zeros(shape, items.dtype),)
+        shape = items.element if _fixed(items.element) else element
+        return jnp.zeros(shape, items.dtype)
     if is_known(index):
-        return (items.buffer[int(index)],)
-    return (jax.lax.dynamic_index_in_dim(items.buffer, index, 0, keepdims=False),)
+        return items.buffer[int(index)]
+    return jax.lax.dynamic_index_in_dim(items.buffer, index, 0, keepdims=False)
 
 
 @handles("TensorListSetItem")
 def set_item(run, node, inputs):
-    """Beyond the end a list grows where TensorFlow's would."""
-    items, index, value = inputs[0], inputs[1], jnp.asarray(as_jax(inputs[2]))
+    items, index, value = inputs[:3]
+    return (written(items, index, value, node.attr("resize_if_index_out_of_bounds")),)
+
+
+def written(items: TensorList, index: Any, value: Any, grows: bool) -> TensorList:
+    """With one element set; beyond the end a list grows where TensorFlow's would."""
+    value = jnp.asarray(as_jax(value))
     items = items.like(value.shape)
-    grows = node.attr("resize_if_index_out_of_bounds")
     if grows and is_known(index):
         items = items.room(int(index) + 1, value.shape)
         items = replace(items, length=max(items.length, int(index) + 1))
@@ -152,16 +160,13 @@ def set_item(run, node, inputs):
         longer = jnp.maximum(jnp.asarray(items.length, jnp.int32), index + 1)
         items = replace(items, length=longer)
     at = int(index) if is_known(index) else index
-    return (replace(items, buffer=items.buffer.at[at].set(value)),)
+    return replace(items, buffer=items.buffer.at[at].set(value))
 
 
 @handles("TensorListLength")
 def length(run, node, inputs):
-    return (
-        np.asarray(inputs[0].length, np.int32)
-        if isinstance(inputs[0].length, int)
-        else inputs[0].length,
-    )
+    count = inputs[0].length
+    return (np.asarray(count, np.int32) if isinstance(count, int) else count,)
 
 
 @handles("TensorListElementShape")
@@ -205,7 +210,7 @@ def resize(run, node, inputs):
 @handles("TensorListGather")
 def gather(run, node, inputs):
     items, at = inputs[0], inputs[1]
-    return (jnp.take(_whole(items, _element(inputs[2])), as_jax(at), axis=0, mode="clip"),)
+    return (jnp.take(whole(items, _element(inputs[2])), as_jax(at), axis=0, mode="clip"),)
 
 
 @handles("TensorListScatter", "TensorListScatterV2")
@@ -221,26 +226,40 @@ def scatter(run, node, inputs):
 
 @handles("TensorListScatterIntoExistingList")
 def scatter_into(run, node, inputs):
-    items, values, at = inputs[0], jnp.asarray(as_jax(inputs[1])), inputs[2]
+    return (scattered(*inputs),)
+
+
+def scattered(items: TensorList, values: Any, at: Any) -> TensorList:
+    """With the elements at these places set."""
+    values = jnp.asarray(as_jax(values))
     items = items.like(values.shape[1:])
     if is_known(at) and isinstance(items.length, int):
         count = max(items.length, int(at.max(initial=-1)) + 1)
         items = replace(items.room(count, values.shape[1:]), length=count)
-    return (replace(items, buffer=items.buffer.at[as_jax(at)].set(values)),)
+    return replace(items, buffer=items.buffer.at[as_jax(at)].set(values))
 
 
 @handles("TensorListConcatV2", "TensorListConcat")
 def concat(run, node, inputs):
-    """The elements one after the other along their first axis, and how long each is."""
     element = _element(inputs[1]) if len(inputs) > 1 else node.attr("element_shape")
-    values = _whole(inputs[0], element)
+    return joined(inputs[0], element)
+
+
+def joined(items: TensorList, element: tuple | None) -> tuple:
+    """The elements one after the other, and how long each is."""
+    values = whole(items, element)
     lengths = np.full(values.shape[0], values.shape[1], np.int64)
     return values.reshape(-1, *values.shape[2:]), lengths
 
 
 @handles("TensorListSplit")
 def split(run, node, inputs):
-    values, lengths = as_jax(inputs[0]), known(inputs[2], "the lengths of a split TensorArray")
+    return (parts(inputs[0], inputs[2]),)
+
+
+def parts(values: Any, lengths: Any) -> TensorList:
+    """The pieces of an array along its first axis, which have to be of one length."""
+    values, lengths = as_jax(values), known(lengths, "the lengths of a split TensorArray")
     if len({*lengths.tolist()}) > 1:
         raise Unsupported(
             "a TensorArray of elements of different lengths",
@@ -249,7 +268,7 @@ def split(run, node, inputs):
         )
     width = int(lengths[0]) if len(lengths) else 0
     buffer = values.reshape(len(lengths), width, *values.shape[1:])
-    return (TensorList(buffer, len(lengths), buffer.shape[1:], buffer.dtype),)
+    return TensorList(buffer, len(lengths), buffer.shape[1:], buffer.dtype)
 
 
 @handles("TensorListConcatLists")

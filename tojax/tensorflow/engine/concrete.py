@@ -14,8 +14,9 @@ import tensorflow as tf
 from tojax import trees
 from tojax.dtypes import canonical
 from tojax.errors import Unsupported, WrongArguments
+from tojax.tensorflow.core.nodes import Graph
 from tojax.tensorflow.engine.gradients import reader
-from tojax.tensorflow.engine.graph import Graph, Library, of_graph
+from tojax.tensorflow.engine.graph import Library, of_graph
 from tojax.tensorflow.state.variables import Handle
 
 
@@ -28,8 +29,9 @@ class Concrete:
     specs: list[tf.TensorSpec]  # of the call's tensors
     captured: list[Any]  # a Handle, a numpy array or a table
     outputs: Any  # the structure, with a spec for every tensor
-    type: Any  # TensorFlow's FunctionType
+    type: Any  # TensorFlow's FunctionType, or a signature
     live: Any = None  # TensorFlow's own graph, for the lines of Python
+    variables: tuple = ()  # what TensorFlow's own functions list; these are known already
 
     def arrange(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
         """The call's tensors in the order of the graph's inputs.

@@ -12,12 +12,13 @@ import jax
 from tojax.errors import MissingRng
 from tojax.tensorflow.control_flow.custom_gradient import with_gradient
 from tojax.tensorflow.core.known import as_jax, is_known, known
+from tojax.tensorflow.core.nodes import Graph, Node
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import HANDLERS
 from tojax.tensorflow.core.schema import Entries, Known, Static, modes, table
 from tojax.tensorflow.engine import bridge, diagnostics
 from tojax.tensorflow.engine.folding import fold
-from tojax.tensorflow.engine.graph import Graph, Library, Node
+from tojax.tensorflow.engine.graph import Library
 
 
 class Run:
@@ -55,6 +56,8 @@ class Run:
         """The outputs of one node."""
         if (handler := HANDLERS.get(node.op)) is not None:
             return handler(self, node, inputs)
+        if op_def_of(node.op) is None and node.op in self.library:
+            return self.call(node.op, inputs)
         if (values := fold(node, inputs)) is not None:
             return values
         if node.op == "Minimum" and (bound := self._least_of(inputs)) is not None:
@@ -96,9 +99,9 @@ class Run:
                 arguments.append(known(inputs[what], kind))
         return row.lowering(*arguments)
 
-    def call(self, name: str, inputs: Sequence[Any]) -> tuple:
+    def call(self, name: Any, inputs: Sequence[Any]) -> tuple:
         """The outputs of a function of the library."""
-        self.stack.append(name)
+        self.stack.append(str(name))
         out = self.graph(self.library[name], inputs)
         self.stack.pop()
         return out

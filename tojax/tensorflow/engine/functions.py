@@ -40,7 +40,9 @@ class Function:
         """The function traced for arguments of these shapes, dtypes and Python values."""
         (given, named), key = self.specs(args, kwargs)
         if key not in self.traced:
-            self.traced[key] = concrete_of(self.find(given, named), self.names)
+            found = self.find(given, named)
+            done = isinstance(found, Concrete)
+            self.traced[key] = found if done else concrete_of(found, self.names)
         return self.traced[key]
 
     def specs(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -103,10 +105,11 @@ def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = No
             [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         )
     made = Function(_get(run), type(model).__name__, signature, model, moded=True)
-    for variable in model.variables:
-        made.own([variable.value], lambda _, path=variable.path: path)
-    made.frozen = {v.path for v in model.variables if not v.trainable}
-    made.seeds = [v.path for v in model.variables if v.path.endswith("seed_generator_state")]
+    paths = {id(v.value.handle): v.path for v in model.variables}
+    made.own([v.value for v in model.variables], lambda v: paths[id(v.handle)])
+    of = {made.names[id(v.value.handle)]: v for v in model.variables}
+    made.frozen = {name for name, v in of.items() if not v.trainable}
+    made.seeds = [name for name, v in of.items() if v.path.endswith("seed_generator_state")]
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,9 @@ import tensorflow as tf
 
 from tojax.errors import LostGradient, Unsupported
 from tojax.tensorflow.control_flow.custom_gradient import Gradient
+from tojax.tensorflow.core.nodes import Edge, Node
 from tojax.tensorflow.core.private import gradient_registry
-from tojax.tensorflow.engine.graph import Edge, Extra, Library, Node, of_graph
+from tojax.tensorflow.engine.graph import Extra, Library, of_graph
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # theirs are those of what they call
 
@@ -33,29 +35,34 @@ def reader(captured_of: Callable[[Any], Any], live: Any, inputs: tuple[str, ...]
         if function is None:
             return []
         try:
-            found = _traced(live, node, function)
-        except NotImplementedError as error:  # the gradient of recompute_grad's gradient
-            node.kept["gradient"] = Gradient([], len(node.inputs), error=error)
-            return []
-        leaves = tf.nest.flatten(found.structured_outputs)
-        places = [i for i, x in enumerate(leaves) if x is not None]
-        gradient = Gradient(places=places, own=len(node.inputs))
-        edges: list[Edge] = []
-        for tensor in found.captured_inputs:
-            if hasattr(tensor, "numpy"):
-                gradient.captured.append(("constant", captured_of(tensor)))
-                continue
-            edge = _edge(tensor, live, names)
-            if edge.node == node.name:
-                gradient.captured.append(("own output", edge.output))
-            else:
-                gradient.captured.append(("edge", len(edges)))
-                edges.append(edge)
-        gradient.read = partial(_graph_of, found, captured_of)
+            gradient, edges = _gradient(node, live, function, names, captured_of)
+        except (NotImplementedError, LookupError, ValueError) as error:  # raised if it is needed
+            gradient, edges = Gradient([], len(node.inputs), error=error), []
         node.kept["gradient"] = gradient
         return edges
 
     return read
+
+
+def _gradient(node, live, function, names, captured_of) -> tuple[Gradient, list[Edge]]:
+    """The gradient of a node, and which values of its graph it captured."""
+    found = _traced(live, node, function)
+    leaves = tf.nest.flatten(found.structured_outputs)
+    places = [i for i, x in enumerate(leaves) if x is not None]
+    gradient = Gradient(places=places, own=len(node.inputs))
+    edges: list[Edge] = []
+    for tensor in found.captured_inputs:
+        if hasattr(tensor, "numpy"):
+            gradient.captured.append(("constant", captured_of(tensor)))
+            continue
+        edge = _edge(tensor, live, names)
+        if edge.node == node.name:
+            gradient.captured.append(("own output", edge.output))
+        else:
+            gradient.captured.append(("edge", len(edges)))
+            edges.append(edge)
+    gradient.read = partial(_graph_of, found, captured_of)
+    return gradient, edges
 
 
 def _registered(kind: str, node: Node) -> Any:
@@ -73,7 +80,10 @@ def _registered(kind: str, node: Node) -> Any:
 
 
 def _traced(live: Any, node: Node, function: Callable) -> Any:
-    """The gradient as a function of the cotangents, traced inside of the node's own graph."""
+    """The gradient as a function of the cotangents, traced inside of the node's own graph.
+
+    In a thread of its own: a gradient that jax2tf made calls JAX, which refuses that in a trace.
+    """
     op = live.get_operation_by_name(node.name)
 
     def gradient(*sent):
@@ -81,9 +91,13 @@ def _traced(live: Any, node: Node, function: Callable) -> Any:
         found = found if isinstance(found, (list, tuple)) else [found]
         return [tf.convert_to_tensor(x) if isinstance(x, tf.IndexedSlices) else x for x in found]
 
-    with live.as_default():
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in op.outputs]
-        return tf.function(gradient, autograph=False).get_concrete_function(*specs)
+    def trace():
+        with live.as_default():
+            specs = [tf.TensorSpec(x.shape, x.dtype) for x in op.outputs]
+            return tf.function(gradient, autograph=False).get_concrete_function(*specs)
+
+    with ThreadPoolExecutor(1) as worker:
+        return worker.submit(trace).result()
 
 
 def _edge(tensor: Any, live: Any, names: dict[str, str]) -> Edge:

@@ -1,3 +1,10 @@
 """What a graph keeps between calls: variables and tables. Importing it registers their handlers."""
 
-from tojax.tensorflow.state import generator, optimizers, parts, tables, variables  # noqa: F401
+from tojax.tensorflow.state import (  # noqa: F401
+    generator,
+    optimizers,
+    parts,
+    references,
+    tables,
+    variables,
+)

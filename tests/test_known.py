@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jax import export
 
-from tojax.stablehlo.core.values import as_jax
+from tojax.known import as_jax
 
 
 def test_symbolic_sizes():

@@ -1,0 +1,188 @@
+"""A ``GraphDef`` between some of its tensors as a function; its weights are variables again."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tojax.errors import BadCheckpoint, WrongArguments
+from tojax.tensorflow.core.nodes import Graph, Node
+from tojax.tensorflow.engine.concrete import Concrete
+from tojax.tensorflow.engine.functions import Function
+from tojax.tensorflow.engine.gradients import reader
+from tojax.tensorflow.engine.graph import Library, of_graph
+from tojax.tensorflow.state.references import VARIABLES, dereferenced
+
+FEW = 4  # floating-point constants with more elements are weights
+FLOATS = {x.as_datatype_enum for x in (tf.float16, tf.bfloat16, tf.float32, tf.float64)}
+
+
+@dataclass(eq=False)
+class Weight:
+    """A variable's value where TensorFlow has no variable; ``written`` is told a new one."""
+
+    value: np.ndarray
+    trainable: bool = True
+    written: Callable[[np.ndarray], Any] = lambda value: None
+
+    def numpy(self) -> np.ndarray:
+        """The value."""
+        return self.value
+
+    def assign(self, value: Any) -> None:
+        """Sets the value."""
+        self.value = np.asarray(value, self.value.dtype)
+        self.written(self.value)
+
+
+def of_graph_def(
+    proto: Any,
+    inputs: Iterable[str] | str | None = None,
+    outputs: Any = None,
+    weights: bool = True,
+    name: str = "GraphDef",
+) -> Function:
+    """A frozen graph; see ``from_tensorflow``.
+
+    Raises:
+      BadCheckpoint: TensorFlow does not read the graph.
+      WrongArguments: it has no such input or output.
+    """
+    feeds = [inputs] if isinstance(inputs, str) else list(inputs or _placeholders(proto))
+    if outputs is None:
+        outputs = _sinks(proto)
+        outputs = outputs[0] if len(outputs) == 1 else outputs
+    fed = {x.partition(":")[0] for x in feeds}
+    held = {x.name: _weight(x) for x in proto.node if weights and _is_weight(x, fed)}
+    names = [re.sub(r"\W", "_", x.partition(":")[0]) for x in feeds]
+    names = [f"x{i}" if x[0].isdigit() or x in names[:i] else x for i, x in enumerate(names)]
+    return of_tensors(proto, dict(zip(names, feeds)), outputs, held, name)
+
+
+def of_tensors(
+    owner: Any, feeds: Mapping[str, str], fetches: Any, held: Mapping[str, Weight], name: str
+) -> Function:
+    """A graph from tensors, under the names of arguments, to a structure of tensors; ``held`` are
+    its variables, and constants that become some, by the names of their nodes.
+    """
+    proto = _read_weights(owner, held)
+    live = _imported(proto)
+    changed = dereferenced(proto)
+    inside = [_tensor(live, x) for x in feeds.values()]
+    outside = [_tensor(live, x) for x in tf.nest.flatten(fetches)]
+    live.inputs = inside
+    read = partial(reader, np.asarray)
+    given = tuple(x.op.name for x in inside)
+    graph = of_graph(changed, given, [x.name for x in outside], (), read(live, given))
+    keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(x, keyword) for x in feeds])
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in outside]
+    concrete = Concrete(
+        graph=graph,
+        library=Library(changed.library, live, read),
+        specs=[tf.TensorSpec(x.shape, x.dtype, key) for key, x in zip(feeds, inside)],
+        captured=[],
+        outputs=tf.nest.pack_sequence_as(fetches, specs),
+        type=signature,
+        live=live,
+    )
+    made = Function(lambda *_: concrete, name, signature, owner)
+    used = {x.attr("shared_name") or x.name for x in _nodes(graph) if x.op in VARIABLES}
+    made.variables.update({k: v for k, v in held.items() if k in used})
+    return made
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph, of its branches and of its bodies."""
+    for node in graph.nodes:
+        yield node
+        for inner in node.kept.values():
+            if isinstance(inner, Graph):
+                yield from _nodes(inner)
+
+
+def _is_weight(node: Any, fed: set[str]) -> bool:
+    if node.op != "Const" or node.attr["dtype"].type not in FLOATS or node.name in fed:
+        return False
+    shape = node.attr["value"].tensor.tensor_shape
+    return int(np.prod([d.size for d in shape.dim])) > FEW
+
+
+def _weight(node: Any) -> Weight:
+    def write(value):
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+
+    return Weight(tf.make_ndarray(node.attr["value"].tensor), written=write)
+
+
+def _read_weights(proto: Any, held: Mapping[str, Weight]) -> Any:
+    """The graph with constants read from variables of their names."""
+    made = type(proto)(library=proto.library, versions=proto.versions)
+    for node in proto.node:
+        if node.op != "Const" or node.name not in held:
+            made.node.add().CopyFrom(node)
+            continue
+        handle = made.node.add(name=f"{node.name}/resource", op="VarHandleOp")
+        handle.attr["dtype"].CopyFrom(node.attr["dtype"])
+        handle.attr["shape"].shape.CopyFrom(node.attr["value"].tensor.tensor_shape)
+        handle.attr["shared_name"].s = node.name.encode()
+        controls = [x for x in node.input if x.startswith("^")]
+        read = made.node.add(name=node.name, op="ReadVariableOp", input=[handle.name, *controls])
+        read.attr["dtype"].CopyFrom(node.attr["dtype"])
+    return made
+
+
+def _imported(proto: Any) -> Any:
+    """TensorFlow's own graph, which knows shapes and dtypes.
+
+    Raises:
+      BadCheckpoint: it does not take the proto.
+    """
+    live = tf.__internal__.FuncGraph("frozen")
+    try:
+        with live.as_default():
+            tf.graph_util.import_graph_def(proto, name="")
+    except (ValueError, TypeError, KeyError, tf.errors.OpError) as error:
+        raise BadCheckpoint(
+            "TensorFlow does not read the graph",
+            why=" ".join(str(error).split())[:300],
+            do="export it again, or load the library (tf.load_op_library) that has its operators",
+        ) from error
+    return live
+
+
+def _tensor(live: Any, name: str) -> Any:
+    """A tensor by its name, or the first one of a node.
+
+    Raises:
+      WrongArguments: there is none.
+    """
+    try:
+        return live.get_tensor_by_name(name if ":" in name else f"{name}:0")
+    except (KeyError, ValueError):
+        names = [x.name for x in live.get_operations()]
+        near = difflib.get_close_matches(name.partition(":")[0], names, 3) or names[-3:]
+        raise WrongArguments(
+            f"the graph has no tensor {name!r}",
+            why=f"of its {len(names)} nodes, these are near: {', '.join(near)}",
+            do='name a node, or an output of it as in "node:1"',
+        ) from None
+
+
+def _placeholders(proto: Any) -> list[str]:
+    return [x.name for x in proto.node if x.op in ("Placeholder", "PlaceholderV2")]
+
+
+def _sinks(proto: Any) -> list[str]:
+    """The nodes whose outputs no other node takes."""
+    used = {x.lstrip("^").partition(":")[0] for node in proto.node for x in node.input}
+    silent = {"NoOp", "Assert", "Const", "Placeholder", "SaveV2", *VARIABLES}
+    return [x.name for x in proto.node if x.name not in used and x.op not in silent]
