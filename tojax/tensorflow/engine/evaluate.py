@@ -56,6 +56,8 @@ class Run:
         """The outputs of one node."""
         if (handler := HANDLERS.get(node.op)) is not None:
             return handler(self, node, inputs)
+        if op_def_of(node.op) is None and node.op in self.library:
+            return self.call(node.op, inputs)
         if (values := fold(node, inputs)) is not None:
             return values
         if node.op == "Minimum" and (bound := self._least_of(inputs)) is not None:
