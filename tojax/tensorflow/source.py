@@ -91,9 +91,20 @@ class TensorFlowSource:
         inputs = concrete.arrange(args, kwargs)
         variables = {Handle(k): jnp.asarray(v) for k, v in {**params, **state}.items()}
         run = Run(concrete.library, variables, rng)
-        flat = run.graph(concrete.graph, [*inputs, *concrete.captured])
+        given = [*inputs, *concrete.captured]
+        flat = run.graph(concrete.graph, given, self._origins(args, kwargs, given, params))
         written = {h.name: run.variables[h] for h in run.written}
         return concrete.pack([jnp.asarray(x) for x in flat]), trees.Written(written, set(written))
+
+    def _origins(self, args, kwargs, given, params) -> list[frozenset[str]]:
+        """What errors call the inputs of the graph."""
+        names = trees.names(args, kwargs, self.positional)
+        called = {id(x): n for x, n in zip(jax.tree.leaves((args, kwargs)), names)}
+        told = lambda name: f"params[{name!r}]" if name in params else trees.STATE
+        for x in given:
+            if isinstance(x, Handle):
+                called[id(x)] = told(x.name)
+        return [frozenset([called[id(x)]] if id(x) in called else ()) for x in given]
 
     def _check(self, params, state) -> None:
         known = self.function.variables

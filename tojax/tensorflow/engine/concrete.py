@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
@@ -63,7 +64,7 @@ class Concrete:
             raise self._wrong(f"{spec.name} has the shape {tuple(value.shape)}, not {spec.shape}")
         if canonical(value.dtype) != canonical(spec.dtype.as_numpy_dtype):
             raise self._wrong(f"{spec.name} has the dtype {value.dtype}, not {spec.dtype.name}")
-        return value if known else jnp.asarray(value)
+        return value if known or isinstance(value, jax.Array) else jnp.asarray(value)
 
     def _wrong(self, what: str) -> WrongArguments:
         wanted = ", ".join(f"{x.name}: {x.dtype.name}{list(x.shape)}" for x in self.specs)

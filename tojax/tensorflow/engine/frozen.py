@@ -75,7 +75,7 @@ def of_tensors(
     """
     proto = _read_weights(owner, held)
     live = _imported(proto)
-    changed = dereferenced(proto)
+    changed = dereferenced(live.as_graph_def())  # which has the defaults of all attributes
     inside = [_tensor(live, x) for x in feeds.values()]
     outside = [_tensor(live, x) for x in tf.nest.flatten(fetches)]
     live.inputs = inside
