@@ -79,6 +79,9 @@ class TensorFlowSource:
         """An input leaf as JAX takes it."""
         if isinstance(leaf, (tf.Tensor, tf.Variable)):
             leaf = leaf.numpy()
+            leaf = np.asarray(leaf, object) if isinstance(leaf, bytes) else leaf
+        if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "SUO":
+            return trees.Constant(np.asarray(leaf, object))  # text, which JAX cannot trace
         return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
@@ -174,11 +177,16 @@ def from_tensorflow(
     if args or kwargs:
         found = function.find(*function.specs(args, kwargs)[0])
         function.own(found.variables, functions.plain_name)
+    return Model(*values_of(function), TensorFlowSource(function))
+
+
+def values_of(function: Function) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    """(params, state): the values of trainable variables, and of the others."""
     params: dict[str, jax.Array] = {}
     state: dict[str, jax.Array] = {}
     for name, variable in function.variables.items():
         (params if variable.trainable else state)[name] = jnp.asarray(fitting(variable.numpy()))
-    return Model(params, state, TensorFlowSource(function))
+    return params, state
 
 
 def function_of(source: Any, signature: str | None) -> Function:

@@ -20,13 +20,31 @@ def locate(error: Exception, node: Any, stack: Sequence[str], library: Any = Non
     if getattr(error, "tensorflow_node", None) is not None:
         return
     error.tensorflow_node = node.name  # type: ignore[attr-defined]
-    inside = "".join(f" in {name}" for name in reversed(stack))
-    line = line_of(getattr(library, "live", None), stack, node.name)
-    where = f"node {node.name!r} ({node.op}){inside}" + (f", {line}" if line else "")
+    where = place(node, stack, library)
     if isinstance(error, TojaxError) and not error.where:
         TojaxError.__init__(error, error.what, where=where, why=error.why, do=error.do)
     elif not isinstance(error, TojaxError):
         error.add_note(f"in {where} of the TensorFlow graph")
+
+
+def place(node: Any, stack: Sequence[str], library: Any = None) -> str:
+    """A node, the functions around it, and the line of Python that made it."""
+    inside = "".join(f" in {name}" for name in reversed(stack))
+    line = line_of(getattr(library, "live", None), stack, node.name)
+    return f"node {node.name!r} ({node.op}){inside}" + (f", {line}" if line else "")
+
+
+def consumer(graph: Any, library: Any, at: int) -> str:
+    """Where an input of a graph is used first."""
+    name, stack = graph.inputs[at], []
+    while True:
+        uses = ((n, e) for n in graph.nodes for e in n.inputs if e.node == name)
+        node, edge = next(uses, (None, None))
+        if node is None or (called := node.attr("f")) is None or called not in library:
+            return place(node, stack, library) if node is not None else ""
+        stack.append(called)
+        graph = library[called]
+        name = graph.inputs[node.inputs.index(edge)]
 
 
 def line_of(live: Any, stack: Sequence[str], name: str) -> str:

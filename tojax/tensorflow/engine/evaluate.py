@@ -16,7 +16,7 @@ from tojax.tensorflow.core.nodes import Graph, Node
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import HANDLERS
 from tojax.tensorflow.core.schema import Entries, Known, Static, modes, table
-from tojax.tensorflow.engine import bridge, diagnostics
+from tojax.tensorflow.engine import bridge, diagnostics, tables  # noqa: F401
 from tojax.tensorflow.engine.folding import fold
 from tojax.tensorflow.engine.graph import Library
 from tojax.tensorflow.engine.origins import NONE, Origin, Origins

@@ -114,7 +114,7 @@ def _variables(folder: Path, meta: Any) -> Iterator[tuple[str, Weight]]:
     try:
         values = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
         shapes = values.get_variable_to_shape_map()
-    except (tf.errors.OpError, ValueError) as error:
+    except (tf.errors.OpError, ValueError, IndexError) as error:
         raise _lost(folder, error) from error
     nodes = {node.name: node for node in meta.graph_def.node if node.op in VARIABLES}
     said = dict(_described(meta))
@@ -130,7 +130,7 @@ def _variables(folder: Path, meta: Any) -> Iterator[tuple[str, Weight]]:
             continue
         try:
             value = np.asarray(values.get_tensor(key))[cut]
-        except (tf.errors.OpError, ValueError) as error:
+        except (tf.errors.OpError, ValueError, IndexError) as error:
             raise _lost(folder, error) from error
         learned = f"{name}:0" in trainable if said else value.dtype.kind == "f"
         yield node.attr["shared_name"].s.decode() or name, Weight(value, learned)
