@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tojax.errors import Unsupported
+from tojax.known import is_known
 from tojax.model import Model
 from tojax.tensorflow.core import text
 from tojax.tensorflow.core.nodes import Edge, Node, Part
@@ -68,11 +69,11 @@ class _Split:
         self.whole, self.live = whole, live
         self.graph = inlined(whole.graph, whole.library, self._textual)
         self.nodes = self.graph.by_name
-        self.neutral = {*_neutral(self.graph.nodes)}
-        self.first = {*self._first()}
         count = len(whole.specs)
         self.arguments, rest = self.graph.inputs[:count], self.graph.inputs[count:]
         self.held = dict(zip(rest, whole.captured))
+        self.neutral = _neutral(self.graph.nodes, {k for k, v in self.held.items() if is_known(v)})
+        self.first = {*self._first()}
         self._refuse_strings()
         ends = self._ends()
         part = Part(self.nodes, _Resolve(self))
@@ -140,20 +141,23 @@ class _Split:
 
     def preprocess(self) -> Callable:
         """The first part."""
-        needed: set[str] = {e.node for e in self.crossing}
+        fetched = [e for e in self.crossing if e.node in self.nodes]
+        needed = {e.node for e in fetched}
         made = self.live.graph.as_graph_def()
         del made.node[:]
         for node in reversed(self.graph.nodes):
             if node.name in needed:
                 needed |= {*(e.node for e in node.inputs), *node.controls}
                 _write(made, node)
-        fetched = [e for e in self.crossing if e.node in self.nodes]
         places = [self.arguments.index(e.node) for e in self.crossing if e not in fetched]
         held = dict(zip(self.held, self.live.captured_inputs))
 
         @tf.function(autograph=False)
         def compute(*tensors):
-            given = {k: x for k, x in (*zip(self.arguments, tensors), *held.items()) if k in needed}
+            capture = tf.compat.v1.get_default_graph().capture
+            inside = ((name, capture(x)) for name, x in held.items() if name in needed)
+            given = dict((*zip(self.arguments, tensors), *inside))
+            given = {name: x for name, x in given.items() if name in needed}
             names = [f"{e.node}:{e.output}" for e in fetched]
             found = tf.graph_util.import_graph_def(made, given, names, name="") if names else []
             return (*found, *(tensors[i] for i in places))
@@ -180,15 +184,14 @@ class _Resolve:
         return name not in self.split.nodes or name in self.split.first
 
 
-def _neutral(nodes: Iterable[Node]) -> Iterator[str]:
+def _neutral(nodes: Iterable[Node], found: set[str]) -> set[str]:
     """Constants, and what is computed of sizes: both parts may compute them."""
-    found: set[str] = set()
     for node in nodes:
         sizes = node.op in SIZES and not text.kind_of(node.proto)
         constant = not text.kind_of(node.proto) and all(e.node in found for e in node.inputs)
         if node.op == "Const" or sizes or (constant and node.inputs):
             found.add(node.name)
-            yield node.name
+    return found
 
 
 def _write(graph: Any, node: Node) -> None:
@@ -208,8 +211,10 @@ def _unique(names: Iterable[str]) -> list[str]:
     for name in names:
         plain = re.sub(r"\W", "_", name.rpartition("/")[2] or name)
         plain = f"x_{plain}" if plain[0].isdigit() else plain
-        count = sum(re.fullmatch(rf"{plain}(_\d+)?", x) is not None for x in found)
-        found.append(f"{plain}_{count}" if count else plain)
+        count, free = 0, plain
+        while free in found:
+            count, free = count + 1, f"{plain}_{count + 1}"
+        found.append(free)
     return found
 
 

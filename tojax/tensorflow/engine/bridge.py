@@ -60,8 +60,8 @@ def stablehlo(node: Any, inputs: Sequence[Any]) -> str:
 
     try:
         with tf.init_scope():
-            text = alone.experimental_get_compiler_ir(*(spec for _, spec in specs))
-            return text(stage="stablehlo")
+            module = alone.experimental_get_compiler_ir(*(spec for _, spec in specs))
+            return module(stage="stablehlo")
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise missing(node, " ".join(str(error).split())[:300]) from error
 

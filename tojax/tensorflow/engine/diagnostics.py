@@ -9,7 +9,7 @@ from typing import Any
 
 from tojax.errors import TojaxError
 
-FOUND = filter(None, map(find_spec, ("tensorflow", "keras", "tf_keras", "tojax")))
+FOUND = filter(None, map(find_spec, ("tensorflow", "keras", "tf_keras", "jax", "tojax")))
 PACKAGES = tuple(os.path.dirname(x.origin or "") + os.sep for x in FOUND)
 # Their nodes were made from a file: the stack tells who loaded it.
 LOADERS = ("importer.py", "function_def_to_graph.py", "function_deserialization.py")
