@@ -46,9 +46,10 @@ format: $(READY)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY)  ## write docs/ops.md, the table of covered ops
+docs: $(READY)  ## write docs/ops*.md, the tables of covered ops
 	@mkdir -p docs
 	$(PY) -m tojax ops --markdown > docs/ops.md
+	$(PY) -m tojax ops --tensorflow --markdown > docs/ops-tensorflow.md
 
 conformance: $(READY)  ## the suites that others wrote, in full, and all that make test samples
 	$(PY) -m pytest tests/conformance -m "conformance or not conformance"

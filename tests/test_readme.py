@@ -58,6 +58,8 @@ def test_python_examples(at_the_root):
     assert [m["role"] for m in names["chat"]] == ["user", "assistant"] * 2
     answer, next_answer = (m["content"] for m in names["chat"][1::2])
     assert answer and next_answer and answer != next_answer
+    assert set(names["weights"]) == set(names["dense"].params)
+    np.testing.assert_allclose(names["cosine"], np.cos(names["x"][0]), rtol=1e-5)
     assert names["prompt"]["input_ids"].shape[1] > 4
 
 

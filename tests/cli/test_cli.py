@@ -79,6 +79,16 @@ def test_ops_lists_what_serves_each_operator_and_how_well():
     assert "| `aten.nonzero.default` | `ops.index.nonzero` | outside jit |" in out
 
 
+def test_ops_lists_what_serves_each_operator_of_tensorflow():
+    code, out, _ = tojax("ops", "--tensorflow", "XlaDot")
+    assert code == 0
+    assert "TensorFlow's bridge to XLA" in out
+    code, out, _ = tojax("ops", "--tensorflow", "--markdown")
+    assert "| `MatMul` | numeric | `ops.matmul.matmul` |" in out
+    assert "| `While` | numeric | the engine |" in out
+    assert "| `PyFunc` | Python |  |" in out
+
+
 @pytest.mark.parametrize("verb", ["run", "generate", "inspect"])
 def test_mistakes_are_four_lines_and_exit_code_1(verb, tmp_path):
     code, out, err = tojax(verb, str(tmp_path))

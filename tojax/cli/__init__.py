@@ -98,9 +98,13 @@ def inspect(source: Source, task: Task = None):
 def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
+    tensorflow: Annotated[bool, typer.Option("--tensorflow", help="TensorFlow's instead")] = False,
 ):
     """List the torch operators: what serves each, and what torch's own suite says of it."""
-    from tojax.cli._ops import ops as verb
+    if tensorflow:
+        from tojax.cli._ops_tensorflow import ops as verb
+    else:
+        from tojax.cli._ops import ops as verb
 
     verb(name, markdown)
 

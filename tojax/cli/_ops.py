@@ -90,7 +90,8 @@ def home(function) -> str:
     """Where a lowering is written: its function, or the one that makes it."""
     module = str(getattr(function, "__module__", "") or "").removeprefix("tojax.torch.")
     module = module.replace("jax._src.", "jax.")
-    name = getattr(function, "__qualname__", str(function)).partition(".<locals>")[0]
+    name = getattr(function, "__qualname__", getattr(function, "__name__", str(function)))
+    name = name.partition(".<locals>")[0]
     if name == "<lambda>":
         return f"{module} line {inspect.getsourcelines(function)[1]}"
     return f"{module}.{name}"

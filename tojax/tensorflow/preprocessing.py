@@ -216,5 +216,3 @@ def _unique(names: Iterable[str]) -> list[str]:
             count, free = count + 1, f"{plain}_{count + 1}"
         found.append(free)
     return found
-
-

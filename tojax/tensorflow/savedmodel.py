@@ -13,8 +13,31 @@ from google.protobuf.message import DecodeError
 from tojax.errors import BadCheckpoint, WrongArguments
 from tojax.tensorflow.engine import metagraph
 
+FILES = ("saved_model.pb", "saved_model.pbtxt")
 
-def load(path: str | os.PathLike, signature: str | None = None) -> Any:
+
+def source_of(path: str | os.PathLike, signature: str | None) -> Any:
+    """A GraphDef, a signature of a SavedModel of TensorFlow 1, or what ``load`` gives.
+
+    Raises:
+      BadCheckpoint: it cannot be read.
+      WrongArguments: there is no such signature.
+    """
+    place = Path(path)
+    graph = place.suffix in (".pb", ".pbtxt") and place.stem != "saved_model"
+    if graph and place.is_file():
+        return read_graph(place)
+    folder = place.parent if place.is_file() and place.stem == "saved_model" else place
+    if os.fspath(path) and any((folder / x).exists() for x in FILES):
+        proto = metagraph.read(folder)
+        if metagraph.is_old(proto):
+            return metagraph.function_of(folder, proto, signature)
+        _check_variables(folder, proto)
+        path = folder
+    return load(path)
+
+
+def load(path: str | os.PathLike) -> Any:
     """What a folder or file holds, restored by TensorFlow or Keras.
 
     Raises:
@@ -22,20 +45,17 @@ def load(path: str | os.PathLike, signature: str | None = None) -> Any:
     """
     place = Path(path)
     if not os.fspath(path):
-        raise BadCheckpoint("the path is empty", do="pass the folder of a SavedModel")
-    if place.suffix in (".pb", ".pbtxt") and place.is_file() and place.stem != "saved_model":
-        return read_graph(place)
-    place = place.parent if place.is_file() and place.stem == "saved_model" else place
+        raise BadCheckpoint(
+            "the path is empty",
+            why="it names no folder and no file",
+            do="pass the folder of a SavedModel",
+        )
     if place.suffix in (".keras", ".h5"):
         import keras
 
         return _reading(lambda: keras.models.load_model(place, compile=False), place)
-    if not (place / "saved_model.pb").exists() and not (place / "saved_model.pbtxt").exists():
+    if not any((place / x).exists() for x in FILES):
         raise _none(place)
-    proto = metagraph.read(place)
-    if metagraph.is_old(proto):
-        return metagraph.function_of(place, proto, signature)
-    _check_variables(place, proto)
     return _reading(lambda: tf.saved_model.load(os.fspath(place)), place)
 
 
@@ -72,9 +92,12 @@ def _none(place: Path) -> BadCheckpoint:
             why="it has a config.json and no saved_model.pb",
             do="call tojax.from_pretrained(folder)",
         )
+    why = "it has no saved_model.pb" if place.is_dir() else "there is no such file or folder"
+    if place.is_file():
+        why = "it is a file that is none of .pb, .pbtxt, .keras and .h5"
     return BadCheckpoint(
         f"{place} is no SavedModel",
-        why="it has no saved_model.pb" if place.is_dir() else "there is no such file or folder",
+        why=why,
         do="pass the folder that tf.saved_model.save or model.export wrote, or a frozen graph",
     )
 

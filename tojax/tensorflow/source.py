@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,11 +93,13 @@ class TensorFlowSource:
             kwargs = {"training": self.training, **kwargs}
         concrete = self.function.concrete(args, kwargs)
         inputs = concrete.arrange(args, kwargs)
-        variables = {Handle(k): jnp.asarray(v) for k, v in {**params, **state}.items()}
+        seeds = self._seeds(state, rng)
+        held = {**params, **state, **seeds}
+        variables = {Handle(k): jnp.asarray(v) for k, v in held.items()}
         run = Run(concrete.library, variables, rng)
         given = [*inputs, *concrete.captured]
         flat = run.graph(concrete.graph, given, self._origins(args, kwargs, given, params))
-        written = {h.name: run.variables[h] for h in run.written}
+        written = {h.name: run.variables[h] for h in run.written if h.name not in seeds}
         return concrete.pack([jnp.asarray(x) for x in flat]), trees.Written(written, set(written))
 
     def _origins(self, args, kwargs, given, params) -> list[frozenset[str]]:
@@ -109,7 +112,22 @@ class TensorFlowSource:
                 called[id(x)] = told(x.name)
         return [frozenset([called[id(x)]] if id(x) in called else ()) for x in given]
 
+    def _seeds(self, state, rng) -> dict[str, jax.Array]:
+        """With a key, the seeds of Keras's generators come from it, and do not go on as state."""
+        if rng is None:
+            return {}
+        high = np.iinfo(np.int32).max
+        keys = {n: jax.random.fold_in(rng, i) for i, n in enumerate(self.function.seeds)}
+        draw = lambda n: jax.random.randint(keys[n], state[n].shape, 0, high, state[n].dtype)
+        return {n: draw(n) for n in keys}
+
     def _check(self, params, state) -> None:
+        if twice := sorted({*params} & {*state}):
+            raise WrongArguments(
+                f"{twice[0]!r} is in params and in state",
+                why="the forward pass wrote to it, and one of the two would be lost",
+                do="move it: params = {**params, name: state.pop(name)}",
+            )
         known = self.function.variables
         given = {*params, *state}
         if wrong := sorted(given ^ set(known)):
@@ -169,13 +187,22 @@ def from_tensorflow(
       ([2.0, 3.0], [2.0, 3.0])
     """
     if isinstance(source, (str, os.PathLike)):
-        source = savedmodel.load(source, signature)
+        source = savedmodel.source_of(source, signature)
     if isinstance(source, tf.compat.v1.GraphDef):
         source = frozen.of_graph_def(source, inputs, outputs, weights)
-    function = source if isinstance(source, Function) else function_of(source, signature)
+    elif inputs is not None or outputs is not None:
+        raise WrongArguments(
+            "inputs= and outputs= are for GraphDefs",
+            why=f"the source is a {type(source).__name__}, which has arguments and results",
+            do="pass the graph: function.graph.as_graph_def()",
+        )
+    if isinstance(source, Function):
+        function = source
+    else:
+        function = function_of(source, signature, args, kwargs)
     function.remember(args, kwargs)
     if args or kwargs:
-        found = function.find(*function.specs(args, kwargs)[0])
+        found = function.traced_for(*function.specs(args, kwargs)[0])
         function.own(found.variables, functions.plain_name)
     return Model(*values_of(function), TensorFlowSource(function))
 
@@ -185,18 +212,21 @@ def values_of(function: Function) -> tuple[dict[str, jax.Array], dict[str, jax.A
     params: dict[str, jax.Array] = {}
     state: dict[str, jax.Array] = {}
     for name, variable in function.variables.items():
-        (params if variable.trainable else state)[name] = jnp.asarray(fitting(variable.numpy()))
+        trained = variable.trainable and name not in function.frozen
+        (params if trained else state)[name] = jnp.asarray(fitting(variable.numpy()))
     return params, state
 
 
-def function_of(source: Any, signature: str | None) -> Function:
+def function_of(
+    source: Any, signature: str | None, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+) -> Function:
     """What of a source is to be traced."""
     if hasattr(source, "signatures"):
         source = savedmodel.choose(source, signature)
     if hasattr(source, "structured_input_signature"):
         return functions.of_concrete(source)
     if hasattr(source, "trainable_variables") and hasattr(source, "call"):
-        return functions.of_keras(source)
+        return functions.of_keras(source, args, kwargs)
     if callable(source) and not isinstance(source, type):
         return functions.of_callable(source)
     raise Unsupported(

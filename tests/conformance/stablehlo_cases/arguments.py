@@ -44,6 +44,8 @@ def _draw(rng: Any, word: str) -> np.ndarray:
         "j": lambda: rng.integers(0, 3, shape).astype(np.int32),
         "s": lambda: rng.integers(-9, 9, shape).astype(np.int32),
         "x": lambda: np.where(rng.uniform(size=shape) < 0.5, 1, -1) * rng.integers(1, 9, shape),
+        "l": lambda: rng.integers(0, 8, shape, np.int64),
+        "z": lambda: normal() + 1j * normal(),
         "w": lambda: rng.integers(0, 2**32, shape, np.uint32),
         "y": lambda: rng.integers(0, 256, shape).astype(np.uint8),
         "b": lambda: rng.uniform(size=shape) < 0.5,

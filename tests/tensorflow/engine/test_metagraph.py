@@ -46,7 +46,9 @@ def test_simple_save(tmp_path, resource):
         with session:
             tf1.saved_model.simple_save(session, folder, {"x": x}, {"out": out})
             want = session.run(out, {x: X})
-            after = session.run({"mean": "mean:0" if not resource else "mean/Read/ReadVariableOp:0"})
+            after = session.run(
+                {"mean": "mean:0" if not resource else "mean/Read/ReadVariableOp:0"}
+            )
             kernel = session.run(
                 "dense/kernel:0" if not resource else "dense/kernel/Read/ReadVariableOp:0"
             )
@@ -110,7 +112,9 @@ def test_references_that_are_scattered_to(tmp_path):
         x = tf1.placeholder(tf.float32, [2, 5], name="x")
         table = tf1.get_variable("table", [4, 5], trainable=False, use_resource=False)
         written = tf1.scatter_add(table, [1, 3], x)
-        out = tf.identity(written) * 2 + tf.identity(tf1.assign_sub(written, tf.ones([4, 5])))[:1] * 0
+        out = (
+            tf.identity(written) * 2 + tf.identity(tf1.assign_sub(written, tf.ones([4, 5])))[:1] * 0
+        )
         session.run(tf1.global_variables_initializer())
         tf1.saved_model.simple_save(session, folder, {"x": x}, {"out": out})
         before = session.run("table:0")

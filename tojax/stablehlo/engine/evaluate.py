@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import jax
 
 from tojax.errors import TojaxError
 from tojax.known import Known, Static, as_jax, known, modes
@@ -13,6 +16,8 @@ from tojax.stablehlo import custom_calls
 from tojax.stablehlo.core.region import Module, Operation, Region
 from tojax.stablehlo.core.schema import overloads, table
 from tojax.stablehlo.engine.folding import fold
+
+RELU = re.compile(r"relu(_\d+)?")
 
 
 @dataclass(eq=False)
@@ -105,7 +110,11 @@ class Run:
         return what
 
     def call(self, name: str, operands: list[Any]) -> list[Any]:
-        """A call of another function; ``relu`` keeps the gradient that JAX gives it."""
+        """A call of another function; jax.nn.relu keeps the gradient that it has at 0."""
+        if RELU.fullmatch(name) and len(operands) == 1:
+            names = {op.name for op in self.module.functions[name].operations}
+            if names <= {"stablehlo.constant", "stablehlo.broadcast_in_dim", "stablehlo.maximum"}:
+                return [jax.nn.relu(as_jax(operands[0]))]
         return self.function(name, operands)
 
 

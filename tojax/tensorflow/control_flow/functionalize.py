@@ -196,5 +196,3 @@ class _Resolve:
         if node.op == "Switch":
             return self._tests(node)
         return node.op == "Enter" and node.attr("frame_name") == self.frame
-
-

@@ -144,7 +144,8 @@ def read(items: TensorList, index: Any, element: Any) -> Any:
 
 @handles("TensorListSetItem")
 def set_item(run, node, inputs):
-    return (written(*inputs[:3], node.attr("resize_if_index_out_of_bounds")),)
+    items, index, value = inputs[:3]
+    return (written(items, index, value, node.attr("resize_if_index_out_of_bounds")),)
 
 
 def written(items: TensorList, index: Any, value: Any, grows: bool) -> TensorList:

@@ -55,6 +55,8 @@ class Concrete:
           WrongArguments: there are more or fewer of them.
         """
         if args and not any(p.kind != p.KEYWORD_ONLY for p in self.type.parameters.values()):
+            if len(args) > len(self.type.parameters):
+                raise self._wrong(f"{len(args)} arguments are given")
             args, kwargs = (), {**dict(zip(self.type.parameters, args)), **kwargs}
         try:
             bound = self.type.bind_partial(*args, **kwargs).arguments
@@ -72,7 +74,10 @@ class Concrete:
         if known:
             value = value.array
         elif not trees.is_array(value):
-            value = np.asarray(value, spec.dtype.as_numpy_dtype)
+            try:
+                value = np.asarray(value, spec.dtype.as_numpy_dtype)
+            except (TypeError, ValueError):
+                raise self._wrong(f"{spec.name} is {value!r}") from None
         fixed = [n if isinstance(n, int) else None for n in value.shape]
         if not spec.shape.is_compatible_with(fixed):
             raise self._wrong(f"{spec.name} has the shape {tuple(value.shape)}, not {spec.shape}")

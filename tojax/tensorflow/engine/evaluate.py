@@ -11,7 +11,7 @@ import jax
 
 from tojax.errors import MissingRng
 from tojax.tensorflow.control_flow.custom_gradient import with_gradient
-from tojax.tensorflow.core.known import as_jax, known
+from tojax.tensorflow.core.known import as_jax, is_known, known
 from tojax.tensorflow.core.nodes import Graph, Node
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import HANDLERS
@@ -30,6 +30,7 @@ class Run:
         self.written: set[Any] = set()
         self.drawn = 0
         self.packed: dict[int, tuple] = {}  # id of a vector -> itself and its entries
+        self.least: dict[int, tuple] = {}  # id of a size -> itself and what it is at least
         self.stack: list[str] = []
         self.origins = Origins()
 
@@ -69,12 +70,24 @@ class Run:
             return handler(self, node, inputs)
         if (values := fold(node, inputs)) is not None:
             return values
+        if node.op == "Minimum" and (bound := self._least_of(inputs)) is not None:
+            return (bound,)
         if (row := table.find(node.op)) is not None:
             out = self.lower(node, row, inputs)
+            if node.op == "Maximum" and (some := _sizes_of(inputs)):
+                self.least[id(out)] = (out, some[0])
             if node.op == "Pack" and out.ndim == 1 and out.dtype.kind == "i":
                 self.packed[id(out)] = (out, inputs)
             return tuple(out) if isinstance(out, (tuple, list)) else (out,)
         return bridge.through(node, inputs)
+
+    def _least_of(self, inputs: Sequence[Any]) -> Any:
+        """A known size that another one, which is at least that, is cut to: tf.math.bincount with
+        as many bins as values.
+        """
+        known_sizes = _sizes_of(inputs)
+        least = [self.least[id(x)][1] for x in inputs if id(x) in self.least]
+        return known_sizes[0] if known_sizes and least and least[0] >= known_sizes[0] else None
 
     def lower(self, node: Node, row: Any, inputs: Sequence[Any]) -> Any:
         """What the row's lowering returns."""
@@ -130,6 +143,11 @@ class Run:
             )
         self.drawn += 1
         return jax.random.fold_in(self.rng, self.drawn)
+
+
+def _sizes_of(inputs: Sequence[Any]) -> list[Any]:
+    """Those that are known integers."""
+    return [x for x in inputs if is_known(x) and not x.ndim and x.dtype.kind == "i"]
 
 
 def _plan(node: Node, row: Any) -> list[tuple[str, Any]]:

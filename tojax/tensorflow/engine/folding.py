@@ -30,6 +30,8 @@ NUMPY: dict[str, Callable] = {
     "Sub": lambda node, x, y: np.subtract(x, y),
     "Mul": lambda node, x, y: np.multiply(x, y),
     "Neg": lambda node, x: np.negative(x),
+    "Pow": lambda node, x, y: np.power(x, y),
+    "Sum": lambda node, x, axes: np.sum(x, _axes(axes), keepdims=node.attr("keep_dims") or False),
     "FloorDiv": lambda node, x, y: np.floor_divide(x, y),
     "FloorMod": lambda node, x, y: np.mod(x, y),
     "Maximum": lambda node, x, y: np.maximum(x, y),

@@ -12,8 +12,12 @@ import tensorflow as tf
 
 from tojax import trees
 from tojax.dtypes import canonical
+from tojax.errors import ForwardFailed, TojaxError, WrongArguments
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.engine.concrete import Concrete, concrete_of
+
+BINDING = "Binding inputs to tf.function failed due to "
+UNBOUND = (BINDING, "Could not find matching concrete function")
 
 
 @dataclass(eq=False)
@@ -31,6 +35,8 @@ class Function:
     moded: bool = False
     names: dict[int, str] = field(default_factory=dict)  # id of a variable's handle -> its name
     variables: dict[str, Any] = field(default_factory=dict)
+    frozen: set[str] = field(default_factory=set)  # variables that the source does not train
+    seeds: list[str] = field(default_factory=list)  # variables that seed what a call draws
     wide: dict[int, tf.DType] = field(default_factory=dict)  # 64-bit dtypes of the example
     traced: dict[Any, Concrete] = field(default_factory=dict)
 
@@ -38,10 +44,35 @@ class Function:
         """The function traced for arguments of these shapes, dtypes and Python values."""
         (given, named), key = self.specs(args, kwargs)
         if key not in self.traced:
-            found = self.find(given, named)
+            found = self.traced_for(given, named)
             done = isinstance(found, Concrete)
             self.traced[key] = found if done else concrete_of(found, self.names)
         return self.traced[key]
+
+    def traced_for(self, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+        """``find``, with its errors as ours.
+
+        Raises:
+          WrongArguments: the function does not take these arguments.
+          ForwardFailed: it raises itself.
+        """
+        try:
+            return self.find(args, kwargs)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, TojaxError):
+                raise
+            said = " ".join(str(error).split())
+            if any(x in said for x in UNBOUND):
+                raise WrongArguments(
+                    f"{self.name} does not take these arguments",
+                    why=said.partition(BINDING)[2][:400] or said[:400],
+                    do=f"call it as {self.name}{self.signature}",
+                ) from error
+            raise ForwardFailed(
+                f"{self.name} raises {type(error).__name__} while TensorFlow traces it",
+                why=said[-400:],
+                do="give arguments of the shapes and dtypes that it takes",
+            ) from error
 
     def specs(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
         """The arguments with specs in the place of arrays, and what tells them from others."""
@@ -88,20 +119,26 @@ def plain_name(variable: Any) -> str:
     return variable.name.partition(":")[0]
 
 
-def of_keras(model: Any) -> Function:
-    """A Keras model or layer."""
+def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None) -> Function:
+    """A Keras model or layer; one that is not built yet is built for the example arguments.
+
+    Keras passes ``training`` on to the layers inside of one that does not take it itself.
+    """
     taken = inspect.signature(model.call).parameters
-    moded = "training" in taken or hasattr(model, "layers")
     run = tf.function(lambda *args, **kwargs: model(*args, **kwargs), autograph=False)
     signature = inspect.signature(model.call)
     if "inputs" not in taken and hasattr(model, "inputs"):
         signature = inspect.Signature(
             [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         )
-    made = Function(_get(run), type(model).__name__, signature, model, moded)
+    made = Function(_get(run), type(model).__name__, signature, model, moded=True)
+    if args or kwargs:
+        made.remember(args, kwargs or {})
+        made.find(*made.specs(args, kwargs or {})[0])
     paths = {id(v.value.handle): v.path for v in model.variables}
-    tensors = [v.value for v in model.variables]
-    made.own(tensors, lambda v: paths[id(v.handle)])
+    made.own([v.value for v in model.variables], lambda v: paths[id(v.handle)])
+    made.frozen = {v.path for v in model.variables if not v.trainable}
+    made.seeds = [v.path for v in model.variables if v.path.endswith("seed_generator_state")]
     return made
 
 
@@ -118,6 +155,11 @@ def of_callable(function: Any) -> Function:
     owner = getattr(python, "__self__", python)
     if isinstance(owner, tf.Module):
         made.own(owner.variables, plain_name)
+    if getattr(function, "input_signature", None) is not None:
+        made.own(function.get_concrete_function().variables, plain_name)
+    restored = vars(type(function)).get("__call__", function)
+    for concrete in getattr(restored, "concrete_functions", ()):
+        made.own(concrete.variables, plain_name)
     return made
 
 

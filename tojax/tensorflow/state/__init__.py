@@ -5,5 +5,6 @@ from tojax.tensorflow.state import (  # noqa: F401
     optimizers,
     parts,
     references,
+    tables,
     variables,
 )

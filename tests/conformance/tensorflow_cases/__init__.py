@@ -1,0 +1,1 @@
+"""Functions as users of TensorFlow write them, by the part of its API that they use."""

@@ -1,0 +1,85 @@
+"""``tojax ops --tensorflow``: every operator of TensorFlow and what serves it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from importlib.resources import files
+
+from rich.console import Console
+from rich.table import Table
+
+from tojax.cli._ops import FEW, home
+
+BRIDGE, ENGINE, NOTHING = "TensorFlow's bridge to XLA", "the engine", ""
+LEGEND = (
+    "Served by a lowering of its own, by the engine (functions, loops, variables, lists), or by "
+    "the StableHLO that TensorFlow's bridge to XLA writes for it. What is not numeric "
+    "is computed by TensorFlow where all of its inputs are known while tracing."
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One operator of the table."""
+
+    op: str
+    kind: str
+    served: str
+    signature: str
+
+
+def ops(name: str, markdown: bool) -> None:
+    """See ``tojax ops --help``."""
+    lines = [line for line in coverage() if name in line.op]
+    counted = summary(lines)
+    if markdown:
+        print(
+            f"# TensorFlow operators\n\n{counted} Written by `tojax ops --tensorflow --markdown`."
+        )
+        print(f"\n{LEGEND}\n\n| operator | class | served by |\n| --- | --- | --- |")
+        for line in lines:
+            way = line.served in (BRIDGE, ENGINE, NOTHING)
+            served = line.served if way else f"`{line.served}`"
+            print(f"| `{line.op}` | {line.kind} | {served} |")
+        return
+    console = Console(highlight=False)
+    shown = Table("operator", "class", "served by")
+    for line in lines:
+        shown.add_row(line.op, line.kind, line.served)
+    console.print(shown, counted, LEGEND, sep="\n")
+    for line in lines if len(lines) <= FEW else ():
+        console.print(line.signature, soft_wrap=True)
+        if not line.served:
+            console.print(f'  @tojax.tensorflow.lowers("{line.op}")', soft_wrap=True)
+
+
+def summary(lines: list[Line]) -> str:
+    """How many operators there are, and how many of the numeric ones are served by what."""
+    numeric = [line for line in lines if line.kind == "numeric"]
+    others = (BRIDGE, ENGINE, NOTHING)
+    ways = Counter(x.served if x.served in others else "row" for x in numeric)
+    return (
+        f"{len(lines)} operators, {sum(bool(x.served) for x in lines)} served. Of "
+        f"{len(numeric)} numeric ones {ways['row']} have a lowering, {ways[ENGINE]} are the "
+        f"engine's, {ways[BRIDGE]} the bridge's, {ways[NOTHING]} are not served."
+    )
+
+
+def coverage() -> list[Line]:
+    """Every operator of ``tf.raw_ops``, and those that only XLA has."""
+    import tojax.tensorflow  # noqa: F401  (fills the table)
+    from tojax.tensorflow.core.running import HANDLERS
+    from tojax.tensorflow.core.schema import read, table
+
+    classes = json.loads((files("tojax.tensorflow") / "coverage.json").read_text())
+    bridge = {*classes.pop("bridge")}
+    kinds = {op: kind for kind, names in classes.items() for op in names}
+    lines = []
+    for op in sorted({*kinds, *HANDLERS, *(row.signature.name for row in table.values())}):
+        row = table.find(op)
+        served = home(row.lowering) if row else BRIDGE if op in bridge else NOTHING
+        served = ENGINE if op in HANDLERS else served.removeprefix("tojax.tensorflow.")
+        lines.append(Line(op, kinds.get(op, "numeric"), served, read(op).text))
+    return lines
