@@ -161,8 +161,9 @@ def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:
         return (tf.nest.map_structure(spec, inputs),), {}
     if hasattr(function, "structured_input_signature"):
         return function.structured_input_signature
-    restored = vars(type(function)).get("__call__", function)  # of a restored object
-    traced = getattr(restored, "concrete_functions", ())
+    traced = getattr(function, "concrete_functions", ())
+    # an object that is restored has a function of its own instead of a method
+    traced = traced or getattr(getattr(function, "__call__", None), "concrete_functions", ())  # noqa: B004
     if traced:
         return traced[0].structured_input_signature
     raise WrongArguments(

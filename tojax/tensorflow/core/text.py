@@ -13,6 +13,7 @@ from tojax.tensorflow.core.private import op_def_of
 PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 SILENT = {"Assert", "Print", "PrintV2"}  # they only say something
 TABLES = ("LookupTable", "InitializeTable", "HashTable", "MutableHashTable", "MutableDenseHash")
+SERVED = ("LookupTableFindV2", "LookupTableSizeV2")  # where keys and values are numbers
 SPLIT = "preprocess, model = tojax.tensorflow.split_preprocessing(fn, *specs)"
 
 
@@ -35,11 +36,11 @@ def kind_of(proto: Any) -> str:
         return "Python"
     if proto.op in SILENT:
         return ""
-    if proto.op.startswith(TABLES):
-        return "a lookup table"
     strings = tf.string.as_datatype_enum
-    both = (*types(proto, "input_arg"), *types(proto, "output_arg"))
-    return "strings" if strings in both else ""
+    texts = strings in (*types(proto, "input_arg"), *types(proto, "output_arg"))
+    if proto.op.startswith(TABLES):
+        return "a lookup table" if texts or proto.op not in SERVED else ""
+    return "strings" if texts else ""
 
 
 def functions(proto: Any) -> Iterable[str]:

@@ -157,7 +157,7 @@ def of_callable(function: Any) -> Function:
         made.own(owner.variables, plain_name)
     if getattr(function, "input_signature", None) is not None:
         made.own(function.get_concrete_function().variables, plain_name)
-    restored = vars(type(function)).get("__call__", function)
+    restored = getattr(function, "__call__", function)  # noqa: B004  (an object's own function)
     for concrete in getattr(restored, "concrete_functions", ()):
         made.own(concrete.variables, plain_name)
     return made

@@ -1,4 +1,4 @@
-"""Lookup tables: TensorFlow's own, asked while tracing where the keys are known."""
+"""Lookup tables: TensorFlow's own are asked while tracing where the keys are known."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from tojax.tensorflow.core import text
 from tojax.tensorflow.core.known import is_known
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.engine.folding import kernel
+from tojax.tensorflow.state import tables
 
 
-@handles("LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2")
-def look_up(run, node, inputs):
-    if not isinstance(inputs[0], tf.Tensor) or not all(map(is_known, inputs[1:])):
-        text.check(node)
-    return kernel(node, inputs)
+@handles("LookupTableFindV2")
+def find(run, node, inputs):
+    if isinstance(inputs[0], tf.Tensor) and all(map(is_known, inputs[1:])):
+        return kernel(node, inputs)
+    text.check(node)
+    return tables.find(run, node, inputs)
