@@ -70,7 +70,7 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
             do="give this dimension a fixed size",
         )
     try:
-        found = _kernel(node, inputs)
+        found = kernel(node, inputs)
     except NotOk as error:
         if error.code == tf.errors.NOT_FOUND:  # it has no kernel on a CPU
             return None
@@ -82,13 +82,13 @@ def _pure(node: Any) -> bool:
     return not stateful(node.op) and not node.op.startswith("Stateless") and bool(node.inputs)
 
 
-def _kernel(node: Any, inputs: Sequence[Any]) -> tuple:
+def kernel(node: Any, inputs: Sequence[Any]) -> tuple:
     """TensorFlow's own result."""
     given: list[Any] = []
     rest = iter(inputs)
     groups = node.groups()
     for size in groups:
-        these = [tf.constant(next(rest)) for _ in range(1 if size is None else size)]
+        these = [_eager(next(rest)) for _ in range(1 if size is None else size)]
         given.append(these[0] if size is None else these)
     for param in read(node.op).params[len(groups) :]:
         if param.name in node.proto.attr:
@@ -97,6 +97,10 @@ def _kernel(node: Any, inputs: Sequence[Any]) -> tuple:
         out = execute(eager_context(), node.op, None, *given)
     flat = tf.nest.flatten(out)
     return tuple(np.asarray(x.numpy(), object if x.dtype == tf.string else None) for x in flat)
+
+
+def _eager(value: Any) -> Any:
+    return value if isinstance(value, tf.Tensor) else tf.constant(value)
 
 
 def _attr(node: Any, param: Any) -> Any:

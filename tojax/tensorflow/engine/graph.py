@@ -8,7 +8,7 @@ from typing import Any
 from tojax.errors import BadCheckpoint
 from tojax.tensorflow.control_flow.functionalize import functionalized, needed
 from tojax.tensorflow.core.nodes import Edge, Graph, Node, in_order
-from tojax.tensorflow.core.private import op_def_of
+from tojax.tensorflow.core.private import graph_of_function, op_def_of
 from tojax.tensorflow.core.schema import sizes
 
 Extra = Callable[[Node], list[Edge]]
@@ -36,11 +36,18 @@ class Library(Mapping[Any, Graph]):
     def _extra(self, name: str) -> Extra | None:
         """What reads the custom gradients of a function."""
         functions = getattr(self.live, "_functions", {})
-        live = getattr(functions.get(name), "graph", None)  # one made by Defun keeps none
-        if live is None or self.read is None:
+        if name not in functions or self.read is None:
             return None
+        graph = getattr(functions[name], "graph", None)
+        if graph is None and self._has_gradients(name):  # a GraphDef was imported
+            with self.live.as_default():
+                graph = graph_of_function(self.protos[name])
         inputs = tuple(arg.name for arg in self.protos[name].signature.input_arg)
-        return self.read(live, inputs)
+        return None if graph is None else self.read(graph, inputs)
+
+    def _has_gradients(self, name: str) -> bool:
+        nodes = self.protos[name].node_def
+        return any("_gradient_op_type" in node.attr for node in nodes)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.protos)
