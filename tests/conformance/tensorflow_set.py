@@ -131,7 +131,7 @@ def tf2jax_call(case: Prepared) -> Callable:
 TOOLS = {"tojax": tojax_call, "tf2jax": tf2jax_call}
 
 
-def run(name: str, tool: str = "tojax") -> dict[str, str]:
+def run(name: str, tool: str = "tojax", eager: bool = True) -> dict[str, str]:
     """What is wrong, by mode: "" where nothing is; a mode that TensorFlow lacks is left out."""
     with warnings.catch_warnings(), jax.enable_x64(CASES[name].x64):
         warnings.simplefilter("ignore")
@@ -149,7 +149,12 @@ def run(name: str, tool: str = "tojax") -> dict[str, str]:
             each = [want, *(case.call(args) for args in other)]
         except Exception:
             each = [want]
-        modes = ["value", "eager"] + ["grad", "jvp"] * bool(slopes) + ["vmap"] * (len(each) > 1)
+        modes = (
+            ["value"]
+            + ["eager"] * eager
+            + ["grad", "jvp"] * bool(slopes)
+            + ["vmap"] * (len(each) > 1)
+        )
         try:
             call = TOOLS[tool](case)
         except Exception as error:
@@ -269,6 +274,7 @@ def main():
     parser.add_argument("--shard", default="0/1", metavar="I/N")
     parser.add_argument("--tool", choices=TOOLS, default="tojax")
     parser.add_argument("--compare", action="store_true", help="both tools, side by side")
+    parser.add_argument("--no-eager", action="store_true", help="only what is compiled")
     parser.add_argument("-v", action="store_true", help="print cases that are right, too")
     options = parser.parse_args()
     logging.disable(logging.ERROR)
@@ -278,7 +284,7 @@ def main():
     for i, name in enumerate([n for n in CASES if re.fullmatch(options.pattern, n)][first::step]):
         for tool in tools:
             try:
-                found = run(name, tool)
+                found = run(name, tool, not options.no_eager)
             except Exception as error:
                 print(f"{name}: TensorFlow itself: {said(error)}", flush=True)
                 continue

@@ -111,12 +111,16 @@ def for_with_continue(x):
 
 
 @case("f4")
-def for_with_return(x):
+def for_with_two_breaks(x):
+    found = -1
     for i in tf.range(10):
         x = x * 1.2
         if tf.reduce_sum(tf.abs(x)) > 6.0:
-            return x, i
-    return x * 2, -1
+            found = i
+            break
+        if x[0] > 5.0:
+            break
+    return x, found
 
 
 @case("f4,4")
@@ -150,7 +154,7 @@ def while_traced(x):
 @case("p4")
 def while_with_break(x):
     i = tf.constant(0)
-    while True:
+    while tf.constant(True):
         x = x * 1.1
         i += 1
         if i >= 5:

@@ -205,11 +205,11 @@ ROWS = [
      tf.nn.sparse_softmax_cross_entropy_with_logits),
     ("weighted_cross_entropy", "q3,4 f3,4",
      lambda t, x: tf.nn.weighted_cross_entropy_with_logits(t, x, 2.0)),
-    ("sufficient_statistics", "f3,4", lambda x: tf.nn.sufficient_statistics(x, [0])),
+    ("sufficient_statistics", "f3,4", lambda x: tf.nn.sufficient_statistics(x, [0])[:3]),
     ("normalize_moments", "f f3 p3", lambda c, a, b: tf.nn.normalize_moments(
         tf.abs(c) + 1, a, b, None)),
     ("with_space_to_batch", "f1,4,4,1", lambda x: tf.nn.with_space_to_batch(
-        x, [2, 2], "VALID", lambda y, **_: tf.nn.max_pool2d(y, 1, 1, "VALID"), [1, 1])),
+        x, [2, 2], "VALID", lambda y, *_: tf.nn.max_pool2d(y, 1, 1, "VALID"), [1, 1])),
     ("zero_fraction", "f3,4", lambda x: tf.nn.zero_fraction(tf.nn.relu(x))),
     ("isotonic_regression", "f6", lambda x: tf.nn.isotonic_regression(x)[0]),
     ("causal_attention", "f2,4,3 f2,4,3 f2,4,3", causal_attention, 256),
@@ -235,16 +235,16 @@ ROWS = [
     ("nucleus", "f2,8", nucleus),
     ("label_smoothing", "j4 f4,3", lambda t, x: tf.nn.softmax_cross_entropy_with_logits(
         tf.one_hot(t, 3) * 0.9 + 0.1 / 3, x)),
-    ("huber", "f6 f6", lambda a, b: tf.keras.losses.huber(a, b)),
-    ("kl", "q3,4 q3,4", lambda a, b: tf.keras.losses.kl_divergence(a, b)),
-    ("hinge", "f6 f6", lambda a, b: tf.keras.losses.hinge(tf.sign(a), b)),
-    ("cosine", "f3,4 f3,4", lambda a, b: tf.keras.losses.cosine_similarity(a, b)),
+    ("huber", "f6 f6", lambda a, b: tf.keras.losses.Huber()(a, b)),
+    ("kl", "q3,4 q3,4", lambda a, b: tf.keras.losses.KLDivergence()(a, b)),
+    ("hinge", "f6 f6", lambda a, b: tf.keras.losses.Hinge()(tf.sign(a), b)),
+    ("cosine", "f3,4 f3,4", lambda a, b: tf.keras.losses.CosineSimilarity()(a, b)),
     ("binary_crossentropy", "q3,4 q3,4", lambda a, b: tf.keras.losses.binary_crossentropy(a, b)),
     ("categorical_crossentropy", "q3,4 q3,4",
      lambda a, b: tf.keras.losses.categorical_crossentropy(a, b)),
-    ("log_cosh", "f6 f6", lambda a, b: tf.keras.losses.log_cosh(a, b)),
-    ("poisson", "p6 p6", lambda a, b: tf.keras.losses.poisson(a, b)),
-    ("mean_squared_log", "p6 p6", lambda a, b: tf.keras.losses.mean_squared_logarithmic_error(a, b)),
+    ("log_cosh", "f6 f6", lambda a, b: tf.keras.losses.LogCosh()(a, b)),
+    ("poisson", "p6 p6", lambda a, b: tf.keras.losses.Poisson()(a, b)),
+    ("mean_squared_log", "p6 p6", lambda a, b: tf.keras.losses.MeanSquaredLogarithmicError()(a, b)),
     ("top_k_accuracy", "j9 f9,6", lambda t, x: tf.keras.metrics.sparse_top_k_categorical_accuracy(
         t, x, 2)),
 ]  # fmt: skip

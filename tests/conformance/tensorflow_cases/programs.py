@@ -255,13 +255,13 @@ def keras_layer(spec, make, depth=256):
     def maker(make=make):
         layer = make()
         shapes = [tuple(int(n) for n in w[1:].split(",")) for w in spec.split()]
-        layer.build(shapes[0] if len(shapes) == 1 else shapes)
+        layer.build(*shapes)
         for i, v in enumerate(layer.trainable_variables):
             rng = np.random.default_rng(i)
             v.assign(rng.standard_normal(v.shape) * 0.3)
         if len(shapes) == 1:
             return lambda x: layer(x), [v.value for v in layer.variables]
-        return lambda *x: layer(list(x)), [v.value for v in layer.variables]
+        return lambda *x: layer(*x), [v.value for v in layer.variables]
 
     return maker, spec, depth
 

@@ -39,21 +39,30 @@ def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]
 
 def trips(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | None:
     """How often a loop runs, None if its jaxprs and known initial values do not tell."""
+    counts, all_known = _counts(test, step, init)
+    return min(counts) if all_known else None
+
+
+def bound(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | None:
+    """How often a loop runs at most."""
+    return min(_counts(test, step, init)[0], default=None)
+
+
+def _counts(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> tuple[list[int], bool]:
+    """For how many turns each condition holds, and whether that is known of all of them."""
     made = {v: e for e in test.jaxpr.eqns for v in e.outvars}
     consts = dict(zip(test.jaxpr.constvars, test.consts))
-    counts: list[int] = []
+    counts: list[int | None] = []
     pending = [test.jaxpr.outvars[0]]
     while pending:
-        eqn = made.get(pending.pop())
-        if eqn is None:
-            return None
-        if eqn.primitive.name in ("and", *SAME):
+        at = pending.pop()
+        eqn = None if isinstance(at, Literal) else made.get(at)
+        if eqn is not None and eqn.primitive.name in ("and", *SAME):
             pending += eqn.invars
-        elif (count := _trips(eqn, test, step, init, consts)) is None:
-            return None
         else:
-            counts.append(count)
-    return min(counts)
+            counts.append(None if eqn is None else _trips(eqn, test, step, init, consts))
+    known = [x for x in counts if x is not None]
+    return known, len(known) == len(counts)
 
 
 SAME = ("reshape", "squeeze", "copy")  # of a scalar

@@ -4,6 +4,7 @@ from tojax.tensorflow.control_flow import (  # noqa: F401
     branches,
     calls,
     functionalize,
+    optional,
     tensor_array,
     tensor_list,
     xla_call_module,

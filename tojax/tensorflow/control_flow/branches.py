@@ -17,6 +17,7 @@ from jax import lax
 from tojax.errors import Unsupported
 from tojax.known import as_jax, is_known
 from tojax.stablehlo.control_flow import loops
+from tojax.tensorflow.control_flow import optional
 from tojax.tensorflow.control_flow.tensor_list import TensorList
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.state.variables import Handle
@@ -27,7 +28,7 @@ def if_(run, node, inputs):
     pred, *operands = inputs
     names = [node.attr("then_branch"), node.attr("else_branch")]
     if is_known(pred):
-        return run.call(names[0 if _true(pred) else 1], operands)
+        return run.call(names[0 if _true(pred) else 1], operands, node.used)
     if pred.ndim or pred.dtype != bool:
         pred = pred != 0 if not pred.ndim else jnp.asarray(pred.size > 0)
     return _choose(run, node, jnp.where(pred, 0, 1), names, operands)
@@ -44,21 +45,25 @@ def case(run, node, inputs):
     names = node.attr("branches")
     last = len(names) - 1
     if is_known(index):
-        return run.call(names[int(index) if 0 <= index <= last else last], operands)
+        name = names[int(index) if 0 <= index <= last else last]
+        return run.call(name, operands, node.used)
     index = jnp.where((index < 0) | (index > last), last, index)
     return _choose(run, node, index, names, operands)
 
 
 def _choose(run, node, index, names: Sequence[str], operands: Sequence[Any]) -> tuple:
     """The outputs of one of the functions, chosen by a traced index."""
-    written = {h for name in names for h in _effects(run, name, operands)[0]}
+    probes = [_effects(run, name, operands, node.used) for name in names]
+    written = {h for handles_, _ in probes for h in handles_}
+    shapes = [optional.shape_of(made) for made in zip(*(out for _, out in probes))]
     handles_ = sorted(written, key=lambda h: h.name)
     kept: list[Any] = []
 
     def branch(name):
         def function(rng):
             inner = run.inside(rng)
-            out = inner.call(name, operands)
+            out = inner.call(name, operands, node.used)
+            out = [optional.filled(x, shape) for x, shape in zip(out, shapes)]
             kept[:] = [x if isinstance(x, Handle) else None for x in out]
             arrays = [0 if isinstance(x, Handle) else jax.tree.map(_array, x) for x in out]
             return arrays, [_array(inner.variables[h]) for h in handles_]
@@ -77,13 +82,13 @@ def _array(value: Any) -> Any:
     return jnp.asarray(as_jax(value))
 
 
-def _effects(run, name: str, operands: Sequence[Any]) -> tuple[set[Handle], list[Any]]:
+def _effects(run, name: str, operands: Sequence[Any], used) -> tuple[set[Handle], Sequence[Any]]:
     """Which variables a function assigns, and its outputs as shapes."""
     found: list[Any] = []
 
     def probe(rng):
         inner = run.inside(rng)
-        out = inner.call(name, operands)
+        out = inner.call(name, operands, used)
         found[:] = [set(inner.written), out]
         return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array)]
 
@@ -94,9 +99,17 @@ def _effects(run, name: str, operands: Sequence[Any]) -> tuple[set[Handle], list
 @handles("While", "StatelessWhile", "_While")
 def while_(run, node, inputs):
     cond, body = node.attr("cond"), node.attr("body")
-    moving = [i for i, source in enumerate(passed_on(run.library, body)) if source != i]
-    loop = _Loop(run, node, cond, body, list(inputs), moving)
-    return loop.run()
+    wanted = _needed(run.library[cond].needs | node.used, run.library[body])
+    passed = passed_on(run.library, body)
+    moving = [i for i in sorted(wanted) if passed[i] != i]
+    return _Loop(run, node, cond, body, list(inputs), moving).run()
+
+
+def _needed(wanted: set[int], body: Any) -> set[int]:
+    """Which of the carried values others are computed from."""
+    while more := body.part(wanted).needs - wanted:
+        wanted = wanted | more
+    return wanted
 
 
 def passed_on(library, name: str) -> list[int | None]:
@@ -118,7 +131,8 @@ class _Loop:
         self.outer, self.node, self.cond, self.body = run, node, cond, body
         self.inputs, self.moving = inputs, moving
         self.variables: list[Handle] = []
-        self.grown: dict[int, int] = {}  # lists that the loop lengthens: how long they are after it
+        self.grown: dict[int, int | None] = {}  # lists that it lengthens: how long they are then
+        self.start = list(inputs)
         self.draws = False
 
     def run(self) -> tuple:
@@ -158,7 +172,7 @@ class _Loop:
 
     def _step(self, carry: Sequence[Any]) -> list[Any]:
         inner, operands = self._inside(carry)
-        out = inner.call(self.body, operands)
+        out = inner.call(self.body, operands, self.moving)
         after = [out[i] for i in self.moving]
         after += [inner.variables[h] for h in self.variables]
         return after + ([jax.random.fold_in(carry[-1], 2)] if self.draws else [])
@@ -181,7 +195,8 @@ class _Loop:
 
         def probe(rng):
             inner = self.outer.inside(rng)
-            out = inner.call(self.body, self.inputs)
+            start = [replace(x, grown=0) if isinstance(x, TensorList) else x for x in self.inputs]
+            out = inner.call(self.body, start, self.moving)
             written.update(inner.written)
             drawn.append(inner.drawn > 0)
             shapes[:] = [out[i] for i in self.moving]
@@ -200,15 +215,19 @@ class _Loop:
         if after.buffer is None:
             return before
         shape = after.buffer.shape[1:]
-        if isinstance(after.length, int) and after.length == before.length:
+        known_length = isinstance(before.length, int)
+        if not after.grown and known_length:
             return before.room(before.length, shape)
-        grown = after.length - before.length if isinstance(after.length, int) else 1
-        self.grown[place] = before.length + grown * self._trips()
-        capacity = max(before.capacity, after.capacity, self.grown[place])
+        capacity = max(before.capacity, after.capacity)
+        if after.grown > 0:
+            count, exact = self._trips()
+            longest = (before.length if known_length else before.capacity) + after.grown * count
+            capacity = max(capacity, longest)
+            self.grown[place] = longest if exact and known_length else None
         return replace(before.room(capacity, shape), length=jnp.asarray(before.length, jnp.int32))
 
-    def _trips(self) -> int:
-        """How often the loop runs.
+    def _trips(self) -> tuple[int, bool]:
+        """How often the loop runs, or how often at most and False.
 
         Raises:
           Unsupported: that depends on values.
@@ -221,33 +240,42 @@ class _Loop:
                 operands = list(self.inputs)
                 for i, value in zip(arrays, carry):
                     operands[i] = value
-                out = self.outer.inside(None).call(name, operands)
+                out = self.outer.inside(None).call(name, operands, wanted)
                 return [_array(out[i]) for i in wanted]
 
             return jax.make_jaxpr(function)(*map(as_jax, start))
 
-        count = loops.trips(of(self.cond, [0]), of(self.body, arrays), start)
+        test, step = of(self.cond, [0]), of(self.body, arrays)
+        exact = loops.trips(test, step, start)
+        count = loops.bound(test, step, start) if exact is None else exact
         if count is None:
             raise Unsupported(
                 "a TensorArray grows in a loop whose length depends on values",
                 why="an array of JAX has a fixed size",
                 do="give the TensorArray a size, or the loop maximum_iterations=",
             )
-        return count
+        return count, exact is not None
 
     def _finish(self, carry: Sequence[Any]) -> tuple:
         out = list(self.inputs)
         for i, value in zip(self.moving, carry):
             out[i] = _full(value, self.grown[i]) if i in self.grown else value
+            if isinstance(value, TensorList):
+                more = max(0, value.capacity - self.start[i].capacity)
+                out[i] = replace(out[i], grown=self.start[i].grown + more)
         for handle, value in zip(self.variables, carry[len(self.moving) :]):
             self.outer.variables[handle] = value
             self.outer.written.add(handle)
         return tuple(out)
 
 
-def _full(items: TensorList, length: int) -> TensorList:
-    """A list that was lengthened once a turn; NaN if the turns did something else."""
+def _full(items: TensorList, length: int | None) -> TensorList:
+    """A list that the loop lengthened, to this length if it is known; NaN if its turns did
+    something else.
+    """
+    fits = items.length <= items.capacity if length is None else items.length == length
+    after = items.length if length is None else length
     if not jnp.issubdtype(items.dtype, jnp.inexact):
-        return replace(items, length=length)
-    buffer = jnp.where(items.length == length, items.buffer, jnp.nan)
-    return replace(items, buffer=buffer.astype(items.dtype), length=length)
+        return replace(items, length=after)
+    buffer = jnp.where(fits, items.buffer, jnp.nan)
+    return replace(items, buffer=buffer.astype(items.dtype), length=after)

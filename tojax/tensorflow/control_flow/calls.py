@@ -7,4 +7,4 @@ from tojax.tensorflow.core.running import handles
 
 @handles("PartitionedCall", "StatefulPartitionedCall")
 def call(run, node, inputs):
-    return run.call(node.attr("f"), inputs)
+    return run.call(node.attr("f"), inputs, node.used)

@@ -17,7 +17,7 @@ from tojax.errors import Unsupported
 from tojax.known import as_jax, is_known, known
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.known import shape as sizes
-from tojax.tensorflow.core.running import handles
+from tojax.tensorflow.core.running import OF_STRUCTURES, handles
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class TensorList:
     length: Any
     element: tuple | None
     dtype: Any
+    grown: int = 0  # by how many elements since a loop began to look at it
 
     @property
     def capacity(self) -> int:
@@ -153,12 +154,13 @@ def written(items: TensorList, index: Any, value: Any, grows: bool) -> TensorLis
     value = jnp.asarray(as_jax(value))
     items = items.like(value.shape)
     if grows and is_known(index):
-        items = items.room(int(index) + 1, value.shape)
-        items = replace(items, length=max(items.length, int(index) + 1))
+        count = max(items.length, int(index) + 1)
+        more = items.grown + count - items.length
+        items = replace(items.room(count, value.shape), length=count, grown=more)
     elif grows:
         items = items.room(1, value.shape)  # of a loop that is looked at, before it makes room
         longer = jnp.maximum(jnp.asarray(items.length, jnp.int32), index + 1)
-        items = replace(items, length=longer)
+        items = replace(items, length=longer, grown=items.grown + 1)
     at = int(index) if is_known(index) else index
     return replace(items, buffer=items.buffer.at[at].set(value))
 
@@ -185,18 +187,18 @@ def push_back(run, node, inputs):
     if isinstance(items.length, int):
         items = items.room(items.length + 1, value.shape)
     buffer = items.buffer.at[items.length].set(value)
-    return (replace(items, buffer=buffer, length=items.length + 1),)
+    return (replace(items, buffer=buffer, length=items.length + 1, grown=items.grown + 1),)
 
 
 @handles("TensorListPopBack")
 def pop_back(run, node, inputs):
     items = inputs[0]
-    last = items.length - 1
+    last, grown = items.length - 1, items.grown - 1
     if items.buffer is None:
         shape = items.element if _fixed(items.element) else _element(inputs[1])
-        return replace(items, length=last), jnp.zeros(shape, items.dtype)
+        return replace(items, length=last, grown=grown), jnp.zeros(shape, items.dtype)
     value = jax.lax.dynamic_index_in_dim(items.buffer, last, 0, keepdims=False)
-    return replace(items, length=last), value
+    return replace(items, length=last, grown=grown), value
 
 
 @handles("TensorListResize")
@@ -277,3 +279,17 @@ def concat_lists(run, node, inputs):
     whole = [x.buffer[: x.length] for x in (first, second) if x.buffer is not None]
     count = first.length + second.length
     return (replace(first, buffer=jnp.concatenate(whole) if whole else None, length=count),)
+
+
+def zeros_like(run, node, inputs):
+    items = inputs[0]
+    return (replace(items, buffer=None if items.buffer is None else jnp.zeros_like(items.buffer)),)
+
+
+def add(run, node, inputs):
+    """Element by element: gradients of a list that is read more than once."""
+    buffers = [x.buffer for x in inputs if x.buffer is not None]
+    return (replace(inputs[0], buffer=sum(buffers) if buffers else None),)
+
+
+OF_STRUCTURES.update(ZerosLike=zeros_like, AddN=add, AddV2=add)

@@ -31,6 +31,7 @@ class Node:
     proto: Any
     last_use: list[str] = field(default_factory=list)  # nodes whose values nothing needs after it
     kept: dict[Any, Any] = field(default_factory=dict)  # what was worked out about it
+    used: set[int] = field(default_factory=set)  # which of its outputs anything needs
 
     def attr(self, name: str) -> Any:
         """The value of an attribute, None if it has none of that name."""
@@ -55,6 +56,8 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[Edge, ...]
     name: str = ""
+    ends: tuple[str, ...] = ()  # nodes that run for their effects
+    parts: dict[frozenset[int], Graph] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         return self.name
@@ -63,6 +66,26 @@ class Graph:
     def by_name(self) -> dict[str, Node]:
         """The nodes by their names."""
         return {node.name: node for node in self.nodes}
+
+    @functools.cached_property
+    def needs(self) -> set[int]:
+        """Which of its inputs it uses."""
+        read = {edge.node for node in self.nodes for edge in node.inputs}
+        read |= {edge.node for edge in self.outputs}
+        return {i for i, name in enumerate(self.inputs) if name in read}
+
+    def part(self, wanted: Iterable[int]) -> Graph:
+        """What computes some of the outputs, and the effects: a loop that TensorFlow has
+        differentiated also collects values, for a gradient that may not be asked for.
+        """
+        key = frozenset(wanted)
+        if len(key) == len(self.outputs):
+            return self
+        if key not in self.parts:
+            outputs = tuple(self.outputs[i] for i in sorted(key))
+            find = lambda name: replace(self.by_name[name])
+            self.parts[key] = in_order(find, self.inputs, outputs, self.ends, self.name)
+        return self.parts[key]
 
 
 def in_order(
@@ -77,7 +100,7 @@ def in_order(
     """
     done: dict[str, Node] = {}
     begun: dict[str, Node] = {}
-    given = set(inputs)
+    given, ends = set(inputs), tuple(ends)
     stack = [(x, False) for x in (*ends, *(e.node for e in outputs))][::-1]
     while stack:
         current, ready = stack.pop()
@@ -89,15 +112,20 @@ def in_order(
             needs = (*node.controls, *(e.node for e in node.inputs))
             stack.extend((x, False) for x in reversed(needs) if x not in done)
     nodes = list(done.values())
-    _mark_last_uses(nodes, outputs)
-    return Graph(nodes, inputs, outputs, name)
+    _mark_uses(nodes, outputs)
+    return Graph(nodes, inputs, outputs, name, ends)
 
 
-def _mark_last_uses(nodes: list[Node], outputs: Iterable[Edge]) -> None:
-    """So that what an evaluation outside of ``jit`` holds is freed as early as it can be."""
+def _mark_uses(nodes: list[Node], outputs: Iterable[Edge]) -> None:
+    """Which outputs are used, and where last: what an evaluation outside of ``jit`` holds is freed
+    as early as it can be.
+    """
+    used: dict[str, set[int]] = {}
+    for edge in (*outputs, *(edge for node in nodes for edge in node.inputs)):
+        used.setdefault(edge.node, set()).add(edge.output)
     kept = {edge.node for edge in outputs}
     for node in reversed(nodes):
-        node.last_use = []
+        node.last_use, node.used = [], used.get(node.name, set())
         for edge in node.inputs:
             if edge.node not in kept:
                 kept.add(edge.node)

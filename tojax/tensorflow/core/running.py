@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -15,7 +15,9 @@ class Running(Protocol):
     written: set[Any]
     library: Mapping[str, Any]
 
-    def call(self, name: str, inputs: Sequence[Any]) -> tuple: ...
+    def call(
+        self, name: str, inputs: Sequence[Any], wanted: Iterable[int] | None = None
+    ) -> tuple: ...
     def entries(self, vector: Any) -> Any: ...
     def key(self, node: Any) -> jax.Array: ...
     def inside(self, rng: jax.Array | None, library: Any = None) -> Any: ...
@@ -23,6 +25,7 @@ class Running(Protocol):
 
 Handler = Callable[[Any, Any, Sequence[Any]], tuple]
 HANDLERS: dict[str, Handler] = {}
+OF_STRUCTURES: dict[str, Handler] = {}  # where the input of a lowering is a list
 
 
 def handles(*ops: str) -> Callable[[Handler], Handler]:

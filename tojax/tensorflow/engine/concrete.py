@@ -111,7 +111,9 @@ def concrete_of(function: Any, names: Mapping[int, str], gradients: bool = True)
     captured_of = lambda tensor: _captured(tensor, variables, names)
     read = partial(reader, captured_of) if gradients else None
     extra = read(function.graph, tuple(x.op.name for x in function.inputs)) if read else None
-    graph = of_graph(proto, inputs, [x.name for x in function.outputs], ends, extra)
+    # A gradient that TensorFlow took appends what it needs to the outputs.
+    own = len(_tensors(function.structured_outputs))
+    graph = of_graph(proto, inputs, [x.name for x in function.outputs[:own]], ends, extra)
     count = len(inputs) - len(captures)
     return Concrete(
         graph=graph,
@@ -122,6 +124,11 @@ def concrete_of(function: Any, names: Mapping[int, str], gradients: bool = True)
         type=function.function_type,
         live=function.graph,
     )
+
+
+def _tensors(structure: Any) -> list[Any]:
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    return [x for x in leaves if isinstance(x, tf.TensorSpec | tf.Tensor)]
 
 
 def _captured(tensor: Any, variables: Mapping[int, Any], names: Mapping[int, str]) -> Any:

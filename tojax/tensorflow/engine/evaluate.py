@@ -4,17 +4,18 @@ bridge to XLA.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 
+from tojax import trees
 from tojax.errors import MissingRng
 from tojax.tensorflow.control_flow.custom_gradient import with_gradient
 from tojax.tensorflow.core.known import as_jax, is_known, known
 from tojax.tensorflow.core.nodes import Graph, Node
 from tojax.tensorflow.core.private import op_def_of
-from tojax.tensorflow.core.running import HANDLERS
+from tojax.tensorflow.core.running import HANDLERS, OF_STRUCTURES
 from tojax.tensorflow.core.schema import Entries, Known, Static, modes, table
 from tojax.tensorflow.engine import bridge, diagnostics, tables  # noqa: F401
 from tojax.tensorflow.engine.folding import fold
@@ -68,6 +69,10 @@ class Run:
         """The outputs of one node."""
         if (handler := HANDLERS.get(node.op)) is not None:
             return handler(self, node, inputs)
+        if op_def_of(node.op) is None and node.op in self.library:
+            return self.call(node.op, inputs)
+        if node.op in OF_STRUCTURES and not trees.is_array(inputs[0]):
+            return OF_STRUCTURES[node.op](self, node, inputs)
         if (values := fold(node, inputs)) is not None:
             return values
         if node.op == "Minimum" and (bound := self._least_of(inputs)) is not None:
@@ -109,14 +114,17 @@ class Run:
                 arguments.append(known(inputs[what], kind))
         return row.lowering(*arguments)
 
-    def call(self, name: Any, inputs: Sequence[Any]) -> tuple:
-        """The outputs of a function of the library."""
+    def call(self, name: Any, inputs: Sequence[Any], wanted: Iterable[int] | None = None) -> tuple:
+        """The outputs of a function of the library, None for those that are not wanted."""
+        whole = self.library[name]
+        places = range(len(whole.outputs)) if wanted is None else sorted(wanted)
         self.stack.append(str(name))
         outer, self.origins = self.origins, Origins()
-        out = self.graph(self.library[name], inputs, outer.of_operands(inputs))
+        out = self.graph(whole.part(places), inputs, outer.of_operands(inputs))
         outer.returned, self.origins = self.origins.returned, outer
         self.stack.pop()
-        return out
+        found = dict(zip(places, out))
+        return tuple(found.get(i) for i in range(len(whole.outputs)))
 
     def inside(self, rng: jax.Array | None, library: Library | None = None) -> Run:
         """A run inside of a branch, a loop or a gradient: it starts with the values of now."""

@@ -124,6 +124,8 @@ def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = No
 
     Keras passes ``training`` on to the layers inside of one that does not take it itself.
     """
+    if not model.built and (args or kwargs):
+        _build(model, args, kwargs or {})
     taken = inspect.signature(model.call).parameters
     run = tf.function(lambda *args, **kwargs: model(*args, **kwargs), autograph=False)
     signature = inspect.signature(model.call)
@@ -132,14 +134,25 @@ def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = No
             [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         )
     made = Function(_get(run), type(model).__name__, signature, model, moded=True)
-    if args or kwargs:
-        made.remember(args, kwargs or {})
-        made.find(*made.specs(args, kwargs or {})[0])
     paths = {id(v.value.handle): v.path for v in model.variables}
     made.own([v.value for v in model.variables], lambda v: paths[id(v.handle)])
-    made.frozen = {v.path for v in model.variables if not v.trainable}
-    made.seeds = [v.path for v in model.variables if v.path.endswith("seed_generator_state")]
+    of = {made.names[id(v.value.handle)]: v for v in model.variables}
+    made.frozen = {name for name, v in of.items() if not v.trainable}
+    made.seeds = [name for name, v in of.items() if v.path.endswith("seed_generator_state")]
     return made
+
+
+def _build(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> None:
+    """Makes the variables as Keras does for a symbolic call, outside of any graph."""
+    import keras
+
+    def symbol(x):
+        if not trees.is_array(x):
+            return x
+        return keras.KerasTensor(tuple(x.shape), tf.as_dtype(x.dtype).name)
+
+    args, kwargs = jax.tree.map(symbol, (args, dict(kwargs)))
+    model(*args, **kwargs)
 
 
 def of_callable(function: Any) -> Function:

@@ -1,0 +1,66 @@
+"""Optional values: how the gradient of a branch hands on what only one of the branches computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tojax.errors import Unsupported
+from tojax.known import as_jax, is_known
+from tojax.tensorflow.core.running import handles
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Optional:
+    """``values`` is None where no branch has any; where ``has`` is false they are zeros."""
+
+    values: list[Any] | None
+    has: Any
+
+
+def shape_of(made: Sequence[Any]) -> Optional | None:
+    """What an optional value looks like that one of the branches makes."""
+    found = [x for x in made if isinstance(x, Optional) and x.values is not None]
+    return found[0] if found else None
+
+
+def filled(value: Any, like: Optional | None) -> Any:
+    """No value in the shape of another branch's value."""
+    if like is None or value.values is not None:
+        return value
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like.values)
+    return Optional(zeros, value.has)
+
+
+@handles("OptionalFromValue")
+def from_value(run, node, inputs):
+    return (Optional([jax.tree.map(as_jax, x) for x in inputs], np.asarray(True)),)
+
+
+@handles("OptionalNone")
+def none(run, node, inputs):
+    return (Optional(None, np.asarray(False)),)
+
+
+@handles("OptionalHasValue")
+def has_value(run, node, inputs):
+    return (inputs[0].has,)
+
+
+@handles("OptionalGetValue")
+def get_value(run, node, inputs):
+    """TensorFlow raises where there is none; what computes a gradient never asks then."""
+    value = inputs[0]
+    if value.values is None or (is_known(value.has) and not value.has):
+        raise Unsupported(
+            "an optional value is read that is not there",
+            why="no branch computes it",
+            do="ask whether it has a value first",
+        )
+    return tuple(value.values)
