@@ -43,7 +43,7 @@ TENSORFLOW_FLOORS: tuple[tuple[str, ...], ...] = (
     ("control_flow",),
     ("engine", "savedmodel"),
     ("source",),
-    ("compat", ""),
+    ("compat", "preprocessing", ""),
 )
 STABLEHLO_FLOORS: tuple[tuple[str, ...], ...] = (
     ("core",),

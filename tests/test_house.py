@@ -20,7 +20,8 @@ from tests.expectations import complaints, expected_failures
 
 ROOT = Path(__file__).parent.parent
 TOPS = ("tojax", "tests", "examples", "benchmarks", "docs")
-NESTED = {"jaxlib": "jax", "ml-dtypes": "jax"}  # come with the package that is declared
+# They come with the package that is declared.
+NESTED = {"jaxlib": "jax", "ml-dtypes": "jax", "protobuf": "tensorflow"}
 
 
 @cache

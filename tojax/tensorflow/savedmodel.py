@@ -162,8 +162,9 @@ def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:
     if hasattr(function, "structured_input_signature"):
         return function.structured_input_signature
     traced = getattr(function, "concrete_functions", ())
-    # an object that is restored has a function of its own instead of a method
-    traced = traced or getattr(getattr(function, "__call__", None), "concrete_functions", ())  # noqa: B004
+    if not traced:  # an object that is restored has a function of its own instead of a method
+        own = getattr(function, "__call__", None)  # noqa: B004
+        traced = getattr(own, "concrete_functions", ())
     if traced:
         return traced[0].structured_input_signature
     raise WrongArguments(

@@ -36,7 +36,8 @@ def place(node: Any, stack: Sequence[str], library: Any = None) -> str:
 
 def consumer(graph: Any, library: Any, at: int) -> str:
     """Where an input of a graph is used first."""
-    name, stack = graph.inputs[at], []
+    name = graph.inputs[at]
+    stack: list[str] = []
     while True:
         uses = ((n, e) for n in graph.nodes for e in n.inputs if e.node == name)
         node, edge = next(uses, (None, None))

@@ -77,7 +77,7 @@ def _serving(proto: SavedModel) -> Any:
     """The graph that is for serving: of the tag "serve", else of none, as TF-Hub's modules."""
     by_tags = {frozenset(x.meta_info_def.tags): x for x in proto.meta_graphs}
     serving = [x for tags, x in by_tags.items() if "serve" in tags and "train" not in tags]
-    return (serving or [by_tags.get(frozenset())] or [None])[0] or proto.meta_graphs[0]
+    return (serving or [by_tags.get(frozenset(), proto.meta_graphs[0])])[0]
 
 
 def _signature(meta: Any, name: str | None) -> tuple[str, Any]:
@@ -85,7 +85,7 @@ def _signature(meta: Any, name: str | None) -> tuple[str, Any]:
     if name is None:
         usual = [x for x in USUAL if x in there] or sorted(there)
         name = usual[0] if usual else None
-    if name not in there:
+    if name is None or name not in there:
         raise WrongArguments(
             f"there is no signature {name!r}" if name else "the SavedModel has no signature",
             why=f"the model has {', '.join(sorted(there)) or 'none'}",
@@ -121,7 +121,8 @@ def _variables(folder: Path, meta: Any) -> Iterator[tuple[str, Weight]]:
     trainable = {d.variable_name for _, d in _described(meta, "trainable_variables")}
     for name, node in nodes.items():
         described = said.get(name)
-        key, cut = name, ...
+        key: str = name
+        cut: Any = ...
         if described is not None and described.save_slice_info_def.full_name:
             part = described.save_slice_info_def
             key = part.full_name
@@ -140,7 +141,7 @@ def _described(meta: Any, collection: str = "") -> Iterator[tuple[str, Any]]:
     """What collections of the graph say about variables, by the names of their nodes."""
     names = [collection] if collection else ["variables", "trainable_variables", "local_variables"]
     for name in names:
-        held = meta.collection_def[name] if name in meta.collection_def else None
+        held = meta.collection_def.get(name)
         for text in held.bytes_list.value if held is not None else ():
             found = VariableDef.FromString(text)
             yield found.variable_name.partition(":")[0], found
