@@ -3,8 +3,8 @@
 python benchmarks/tf_models.py                      # all cases
 python benchmarks/tf_models.py --cases mlp lstm --rounds 3
 
-Within a round the libraries take turns. ``convert`` is the call of ``convert`` on a function that
-TensorFlow has traced; ``trace`` and ``compile`` are JAX's; ``step`` is the median of repeated calls.
+Within a round the libraries take turns. ``convert`` is the call of that on a function that
+TensorFlow has traced; ``trace`` and ``compile`` are JAX's; ``step`` is the median of many calls.
 The outputs are compared with TensorFlow's first: a case that differs says so.
 """
 

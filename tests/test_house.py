@@ -20,8 +20,7 @@ from tests.expectations import complaints, expected_failures
 
 ROOT = Path(__file__).parent.parent
 TOPS = ("tojax", "tests", "examples", "benchmarks", "docs")
-# They come with the package that is declared.
-NESTED = {"jaxlib": "jax", "ml-dtypes": "jax", "protobuf": "tensorflow"}
+NESTED = {"jaxlib": "jax", "ml-dtypes": "jax", "protobuf": "tensorflow"}  # come with these
 
 
 @cache
@@ -76,7 +75,8 @@ def documentation():
 
 
 def untested():
-    files = [path for path in product() if path.startswith(("tojax/torch/", "tojax/hf/"))]
+    parts = tuple(f"tojax/{x}/" for x in (*house.FRONTENDS, "hf"))
+    files = [path for path in product() if path.startswith(parts)]
     return house.mirrored(files, [path for path in sources() if path.startswith("tests/")])
 
 
@@ -127,8 +127,7 @@ def test_private_names_of_others_are_in_one_place():
     from tojax.tensorflow.core import private as tensorflow
     from tojax.torch.core import private as torch
 
-    every = (torch, loading, generation, tensorflow)
-    known = {name for part in every for name in part.ATTRIBUTES}
+    known = {name for x in (torch, loading, generation, tensorflow) for name in x.ATTRIBUTES}
     files = {k: v for k, v in product().items() if not k.endswith("/private.py")}
     defined = set().union(*map(house.defined_names, files.values()))
     none([(k, name) for k, v in files.items() for name in house.foreign_private(v, known, defined)])

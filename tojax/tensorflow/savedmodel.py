@@ -161,10 +161,9 @@ def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:
         return (tf.nest.map_structure(spec, inputs),), {}
     if hasattr(function, "structured_input_signature"):
         return function.structured_input_signature
-    traced = getattr(function, "concrete_functions", ())
-    if not traced:  # an object that is restored has a function of its own instead of a method
-        own = getattr(function, "__call__", None)  # noqa: B004
-        traced = getattr(own, "concrete_functions", ())
+    # an object that is restored has a function of its own instead of a method
+    restored = getattr(function, "__call__", None)  # noqa: B004
+    traced = getattr(function, "concrete_functions", getattr(restored, "concrete_functions", ()))
     if traced:
         return traced[0].structured_input_signature
     raise WrongArguments(

@@ -77,7 +77,7 @@ def _serving(proto: SavedModel) -> Any:
     """The graph that is for serving: of the tag "serve", else of none, as TF-Hub's modules."""
     by_tags = {frozenset(x.meta_info_def.tags): x for x in proto.meta_graphs}
     serving = [x for tags, x in by_tags.items() if "serve" in tags and "train" not in tags]
-    return (serving or [by_tags.get(frozenset(), proto.meta_graphs[0])])[0]
+    return next(iter(serving), by_tags.get(frozenset(), proto.meta_graphs[0]))
 
 
 def _signature(meta: Any, name: str | None) -> tuple[str, Any]:
@@ -141,7 +141,7 @@ def _described(meta: Any, collection: str = "") -> Iterator[tuple[str, Any]]:
     """What collections of the graph say about variables, by the names of their nodes."""
     names = [collection] if collection else ["variables", "trainable_variables", "local_variables"]
     for name in names:
-        held = meta.collection_def.get(name)
+        held = meta.collection_def[name] if name in meta.collection_def else None
         for text in held.bytes_list.value if held is not None else ():
             found = VariableDef.FromString(text)
             yield found.variable_name.partition(":")[0], found
