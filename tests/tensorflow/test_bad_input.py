@@ -77,13 +77,13 @@ def test_variables_are_lost_or_cut_short(copy, pattern, size):
 
 def test_the_folder_of_variables_is_lost(copy):
     shutil.rmtree(copy / "variables")
-    with pytest.raises(BadCheckpoint, match="no variables/variables.index"):
+    with pytest.raises(BadCheckpoint, match=r"no variables/variables\.index"):
         tojax.from_tensorflow(copy)
 
 
 def test_no_graph(copy):
     (copy / "saved_model.pb").unlink()
-    with pytest.raises(BadCheckpoint, match="no saved_model.pb"):
+    with pytest.raises(BadCheckpoint, match=r"no saved_model\.pb"):
         tojax.from_tensorflow(copy)
 
 
@@ -98,7 +98,7 @@ def test_an_operator_that_tensorflow_does_not_know(copy):
 
 
 def test_folders_of_something_else(tmp_path):
-    with pytest.raises(BadCheckpoint, match="no saved_model.pb"):
+    with pytest.raises(BadCheckpoint, match=r"no saved_model\.pb"):
         tojax.from_tensorflow(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BadCheckpoint, match="a Hugging Face checkpoint") as caught:

@@ -95,10 +95,12 @@ class TensorFlowSource:
         inputs = concrete.arrange(args, kwargs)
         seeds = self._seeds(state, rng)
         held = {**params, **state, **seeds}
-        variables = {Handle(k): jnp.asarray(v) for k, v in held.items()}
+        known = lambda v: isinstance(v, np.ndarray) and trees.is_setting(v)
+        variables = {Handle(k): v if known(v) else jnp.asarray(v) for k, v in held.items()}
         run = Run(concrete.library, variables, rng)
         given = [*inputs, *concrete.captured]
-        flat = run.graph(concrete.graph, given, self._origins(args, kwargs, given, params))
+        raw = [*concrete.tensors(args, kwargs), *concrete.captured]
+        flat = run.graph(concrete.graph, given, self._origins(args, kwargs, raw, params))
         written = {h.name: run.variables[h] for h in run.written if h.name not in seeds}
         return concrete.pack([jnp.asarray(x) for x in flat]), trees.Written(written, set(written))
 
@@ -107,10 +109,8 @@ class TensorFlowSource:
         names = trees.names(args, kwargs, self.positional)
         called = {id(x): n for x, n in zip(jax.tree.leaves((args, kwargs)), names)}
         told = lambda name: f"params[{name!r}]" if name in params else trees.STATE
-        for x in given:
-            if isinstance(x, Handle):
-                called[id(x)] = told(x.name)
-        return [frozenset([called[id(x)]] if id(x) in called else ()) for x in given]
+        of = lambda x: told(x.name) if isinstance(x, Handle) else called.get(id(x))
+        return [frozenset(filter(None, [of(x)])) for x in given]
 
     def _seeds(self, state, rng) -> dict[str, jax.Array]:
         """With a key, the seeds of Keras's generators come from it, and do not go on as state."""

@@ -71,7 +71,7 @@ def test_files(tmp_path, name):
 
 
 def test_inner_tensors_as_inputs_and_outputs():
-    frozen, want = old_graph()
+    frozen, _ = old_graph()
     model = tojax.from_tensorflow(frozen, inputs="add", outputs=["out", "add:0"])
     out, same = model(X[:, :3])
     np.testing.assert_array_equal(out, np.maximum(X[:, :3], 0))

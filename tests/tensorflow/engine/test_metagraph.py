@@ -22,9 +22,9 @@ def build(resource):
     mean = tf1.get_variable("mean", initializer=M, trainable=False, use_resource=resource)
     step = tf1.get_variable("step", initializer=np.int32(7), trainable=False, use_resource=resource)
     hidden = x @ w - mean
-    with tf1.control_dependencies([tf1.assign(mean, tf.reduce_mean(hidden, 0))]):
-        with tf1.control_dependencies([tf1.assign_add(step, 1)]):
-            out = tf.tanh(hidden, name="out")
+    writes = [tf1.assign(mean, tf.reduce_mean(hidden, 0)), tf1.assign_add(step, 1)]
+    with tf1.control_dependencies(writes):
+        out = tf.tanh(hidden, name="out")
     tf1.get_variable("unused", [4], use_resource=resource)
     session = tf1.Session(graph=x.graph)
     session.run(tf1.global_variables_initializer())

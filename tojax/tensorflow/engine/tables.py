@@ -13,6 +13,7 @@ from tojax.tensorflow.state import tables
 
 @handles("LookupTableFindV2")
 def find(run, node, inputs):
+    """By TensorFlow's kernel, or by the program where keys and values are numbers."""
     if isinstance(inputs[0], tf.Tensor) and all(map(is_known, inputs[1:])):
         return kernel(node, inputs)
     text.check(node)
