@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tojax import trees
 from tojax.errors import Unsupported
 from tojax.known import as_jax, is_known
 from tojax.stablehlo.control_flow import loops
@@ -193,16 +194,20 @@ class _Loop:
         drawn: list[bool] = []
         shapes: list[Any] = []
 
-        def probe(rng):
+        def probe(rng, arrays):
             inner = self.outer.inside(rng)
             start = [replace(x, grown=0) if isinstance(x, TensorList) else x for x in self.inputs]
+            for i, x in arrays.items():
+                start[i] = x
             out = inner.call(self.body, start, self.moving)
             written.update(inner.written)
             drawn.append(inner.drawn > 0)
             shapes[:] = [out[i] for i in self.moving]
             return 0
 
-        jax.eval_shape(probe, None if self.outer.rng is None else jax.random.key(0))
+        changing = {i: x for i in self.moving if trees.is_array(x := self.inputs[i])}
+        key = None if self.outer.rng is None else jax.random.key(0)
+        jax.eval_shape(probe, key, jax.tree.map(_array, changing))
         self.variables = sorted(written, key=lambda h: h.name)
         self.draws = any(drawn)
         for i, after in zip(self.moving, shapes):
@@ -216,6 +221,7 @@ class _Loop:
             return before
         shape = after.buffer.shape[1:]
         known_length = isinstance(before.length, int)
+        before = replace(before, same=after.same)
         if not after.grown and known_length:
             return before.room(before.length, shape)
         capacity = max(before.capacity, after.capacity)

@@ -19,6 +19,8 @@ from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.known import shape as sizes
 from tojax.tensorflow.core.running import OF_STRUCTURES, handles
 
+FEW = 16
+
 
 @dataclass(frozen=True)
 class TensorList:
@@ -33,6 +35,7 @@ class TensorList:
     element: tuple | None
     dtype: Any
     grown: int = 0  # by how many elements since a loop began to look at it
+    same: Any = None  # the known value that all elements have been pushed with; () if they differ
 
     @property
     def capacity(self) -> int:
@@ -58,12 +61,13 @@ class TensorList:
 def _flatten(x: TensorList):
     moving = not isinstance(x.length, int)
     children = (x.buffer, x.length) if moving else (x.buffer,)
-    return children, (None if moving else x.length, x.element, np.dtype(x.dtype))
+    return children, (None if moving else x.length, x.element, np.dtype(x.dtype), x.same)
 
 
 def _unflatten(aux, children):
-    length, element, dtype = aux
-    return TensorList(children[0], children[1] if length is None else length, element, dtype)
+    length, element, dtype, same = aux
+    length = children[1] if length is None else length
+    return TensorList(children[0], length, element, dtype, same=same)
 
 
 jax.tree_util.register_pytree_node(TensorList, _flatten, _unflatten)
@@ -162,7 +166,7 @@ def written(items: TensorList, index: Any, value: Any, grows: bool) -> TensorLis
         longer = jnp.maximum(jnp.asarray(items.length, jnp.int32), index + 1)
         items = replace(items, length=longer, grown=items.grown + 1)
     at = int(index) if is_known(index) else index
-    return replace(items, buffer=items.buffer.at[at].set(value))
+    return replace(items, buffer=items.buffer.at[at].set(value), same=())
 
 
 @handles("TensorListLength")
@@ -184,16 +188,29 @@ def element_shape(run, node, inputs):
 @handles("TensorListPushBack")
 def push_back(run, node, inputs):
     items, value = inputs[0], jnp.asarray(as_jax(inputs[1]))
+    items = replace(items, same=_same(items, inputs[1]))
     if isinstance(items.length, int):
         items = items.room(items.length + 1, value.shape)
     buffer = items.buffer.at[items.length].set(value)
     return (replace(items, buffer=buffer, length=items.length + 1, grown=items.grown + 1),)
 
 
+def _same(items: TensorList, value: Any) -> tuple:
+    if not is_known(value) or value.size > FEW or value.dtype.hasobject:
+        return ()
+    this = (value.dtype.str, value.shape, value.tobytes())
+    begins = items.same is None and isinstance(items.length, int) and not items.length
+    return this if begins or items.same == this else ()
+
+
 @handles("TensorListPopBack")
 def pop_back(run, node, inputs):
     items = inputs[0]
     last, grown = items.length - 1, items.grown - 1
+    if items.same:  # sizes that a gradient asks for
+        kind, shape, content = items.same
+        value = np.frombuffer(content, kind).reshape(shape)
+        return replace(items, length=last, grown=grown), value
     if items.buffer is None:
         shape = items.element if _fixed(items.element) else _element(inputs[1])
         return replace(items, length=last, grown=grown), jnp.zeros(shape, items.dtype)
@@ -238,7 +255,7 @@ def scattered(items: TensorList, values: Any, at: Any) -> TensorList:
     if is_known(at) and isinstance(items.length, int):
         count = max(items.length, int(at.max(initial=-1)) + 1)
         items = replace(items.room(count, values.shape[1:]), length=count)
-    return replace(items, buffer=items.buffer.at[as_jax(at)].set(values))
+    return replace(items, buffer=items.buffer.at[as_jax(at)].set(values), same=())
 
 
 @handles("TensorListConcatV2", "TensorListConcat")
@@ -283,13 +300,14 @@ def concat_lists(run, node, inputs):
 
 def zeros_like(run, node, inputs):
     items = inputs[0]
-    return (replace(items, buffer=None if items.buffer is None else jnp.zeros_like(items.buffer)),)
+    buffer = None if items.buffer is None else jnp.zeros_like(items.buffer)
+    return (replace(items, buffer=buffer, same=()),)
 
 
 def add(run, node, inputs):
     """Element by element: gradients of a list that is read more than once."""
     buffers = [x.buffer for x in inputs if x.buffer is not None]
-    return (replace(inputs[0], buffer=sum(buffers) if buffers else None),)
+    return (replace(inputs[0], buffer=sum(buffers) if buffers else None, same=()),)
 
 
 OF_STRUCTURES.update(ZerosLike=zeros_like, AddN=add, AddV2=add)

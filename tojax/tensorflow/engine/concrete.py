@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -157,5 +157,32 @@ def _sizes(shape: tf.TensorShape) -> str:
 
 
 def pack_like(structure: Any, flat: list[Any]) -> Any:
-    """``flat`` in the structure of ``structure``."""
-    return tf.nest.pack_sequence_as(structure, flat, expand_composites=True)
+    """``flat`` in the structure of ``structure``; TensorFlow's ragged and sparse tensors take
+    nothing but its own tensors, so that ours come in their place.
+    """
+    rest = iter(flat)
+    made = []
+    for leaf in tf.nest.flatten(structure):
+        parts = [next(rest) for _ in tf.nest.flatten(leaf, expand_composites=True)]
+        if isinstance(leaf, tf.RaggedTensor | tf.RaggedTensorSpec):
+            made.append(Ragged(parts[0], tuple(parts[1:])))
+        elif isinstance(leaf, tf.SparseTensor | tf.SparseTensorSpec):
+            made.append(Sparse(*parts))
+        else:
+            made.append(tf.nest.pack_sequence_as(leaf, parts, expand_composites=True))
+    return tf.nest.pack_sequence_as(structure, made)
+
+
+class Ragged(NamedTuple):
+    """A ragged tensor that a function returns."""
+
+    flat_values: jax.Array
+    nested_row_splits: tuple[jax.Array, ...]
+
+
+class Sparse(NamedTuple):
+    """A sparse tensor that a function returns."""
+
+    indices: jax.Array
+    values: jax.Array
+    dense_shape: jax.Array

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tojax.errors import Unsupported
-from tojax.tensorflow.core import dtypes
+from tojax.tensorflow.core import dtypes, text
 from tojax.tensorflow.core.known import is_known
 from tojax.tensorflow.core.private import NotOk, eager_context, execute
 from tojax.tensorflow.core.schema import read, stateful, table
@@ -85,10 +85,11 @@ def _pure(node: Any) -> bool:
 def kernel(node: Any, inputs: Sequence[Any]) -> tuple:
     """TensorFlow's own result."""
     given: list[Any] = []
-    rest = iter(inputs)
+    kinds = map(tf.as_dtype, text.types(node.proto, "input_arg"))
+    rest = (_tensor(x, kind) for x, kind in zip(inputs, kinds))
     groups = node.groups()
     for size in groups:
-        these = [_eager(next(rest)) for _ in range(1 if size is None else size)]
+        these = [next(rest) for _ in range(1 if size is None else size)]
         given.append(these[0] if size is None else these)
     for param in read(node.op).params[len(groups) :]:
         if param.name in node.proto.attr:
@@ -99,8 +100,12 @@ def kernel(node: Any, inputs: Sequence[Any]) -> tuple:
     return tuple(np.asarray(x.numpy(), object if x.dtype == tf.string else None) for x in flat)
 
 
-def _eager(value: Any) -> Any:
-    return value if isinstance(value, tf.Tensor) else tf.constant(value)
+def _tensor(value: Any, kind: tf.DType) -> tf.Tensor:
+    """As wide as the node takes it: what JAX computed is narrower. A table stays."""
+    if isinstance(value, tf.Tensor):
+        return value
+    number = value.dtype.kind in "iuf" and value.dtype.kind == np.dtype(kind.as_numpy_dtype).kind
+    return tf.constant(value, kind) if number else tf.constant(value)
 
 
 def _attr(node: Any, param: Any) -> Any:
