@@ -141,7 +141,7 @@ def _described(meta: Any, collection: str = "") -> Iterator[tuple[str, Any]]:
     """What collections of the graph say about variables, by the names of their nodes."""
     names = [collection] if collection else ["variables", "trainable_variables", "local_variables"]
     for name in names:
-        held = meta.collection_def[name] if name in meta.collection_def else None
+        held = meta.collection_def.get(name)
         for text in held.bytes_list.value if held is not None else ():
             found = VariableDef.FromString(text)
             yield found.variable_name.partition(":")[0], found
