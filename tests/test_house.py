@@ -76,8 +76,8 @@ def documentation():
 
 def untested():
     parts = tuple(f"tojax/{x}/" for x in (*house.FRONTENDS, "hf"))
-    files = [path for path in product() if path.startswith(parts)]
-    return house.mirrored(files, [path for path in sources() if path.startswith("tests/")])
+    tests = [path for path in sources() if path.startswith("tests/")]
+    return house.mirrored((path for path in product() if path.startswith(parts)), tests)
 
 
 RULES = {
@@ -127,7 +127,7 @@ def test_private_names_of_others_are_in_one_place():
     from tojax.tensorflow.core import private as tensorflow
     from tojax.torch.core import private as torch
 
-    known = {name for x in (torch, loading, generation, tensorflow) for name in x.ATTRIBUTES}
+    known = {n for x in (torch, loading, generation, tensorflow) for n in x.ATTRIBUTES}
     files = {k: v for k, v in product().items() if not k.endswith("/private.py")}
     defined = set().union(*map(house.defined_names, files.values()))
     none([(k, name) for k, v in files.items() for name in house.foreign_private(v, known, defined)])
@@ -388,10 +388,7 @@ def test_undocumented_can_fail():
         """Says it."""
 
     def shown():
-        """Says it.
-
-        >>> shown()
-        """
+        """>>> shown()"""
 
     found = [bool(house.undocumented("f", f)) for f in (bare, told, shown)]
     assert found == [True, True, False]

@@ -19,8 +19,8 @@ def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64
 
     The value is looked at under ``jit``; outside of it, too, where nothing is transformed, which is
     where shapes may depend on values. ``grad``: gradients of all floating-point arguments, for the
-    same random cotangents. ``vmap``: over a new leading axis of every argument, against one call for each. ``depth`` is how
-    many terms the longest sum has, for the tolerance.
+    same random cotangents. ``vmap``: over a new leading axis of every argument, against one call
+    for each. ``depth`` is how many terms the longest sum has, for the tolerance.
     """
     args = tuple(np.asarray(x) for x in args)
     model = tojax.from_tensorflow(function, *args, **options)

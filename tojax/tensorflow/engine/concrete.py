@@ -161,7 +161,7 @@ def pack_like(structure: Any, flat: list[Any]) -> Any:
     nothing but its own tensors, so that ours come in their place.
     """
     rest = iter(flat)
-    made = []
+    made: list[Any] = []
     for leaf in tf.nest.flatten(structure):
         parts = [next(rest) for _ in tf.nest.flatten(leaf, expand_composites=True)]
         if isinstance(leaf, tf.RaggedTensor | tf.RaggedTensorSpec):
