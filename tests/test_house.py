@@ -388,7 +388,7 @@ def test_undocumented_can_fail():
         """Says it."""
 
     def shown():
-        """>>> shown()"""
+        """An example, >>> shown()."""
 
     found = [bool(house.undocumented("f", f)) for f in (bare, told, shown)]
     assert found == [True, True, False]
