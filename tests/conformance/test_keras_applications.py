@@ -3,7 +3,9 @@
 import jax
 import pytest
 
-keras = pytest.importorskip("keras")
+pytest.importorskip("tensorflow")
+
+import keras
 
 from tests.conformance.keras_applications import NAMES, run
 from tests.expectations import further

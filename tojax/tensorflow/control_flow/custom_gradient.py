@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tojax.known import as_jax, is_known
 from tojax.tensorflow.state.variables import Handle
