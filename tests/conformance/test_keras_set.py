@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-pytest.importorskip("keras")
+pytest.importorskip("tensorflow")
 
 from tests.conformance.keras_set import CASES, run
 from tests.expectations import expected_failures
