@@ -69,6 +69,8 @@ class Prepared:
             total = [tf.reduce_sum(tf.math.real(x * w)) for x, w in zip(out, weights)]
             loss = tf.add_n([tf.cast(x, tf.float64) for x in total])
         found = tape.gradient(loss, sources)
+        if all(g is None for g in found):
+            raise LookupError("TensorFlow calls it not differentiable")
         zero = lambda x: np.zeros(x.shape, x.dtype.as_numpy_dtype)
         return [
             zero(x) if g is None else tf.convert_to_tensor(g).numpy()

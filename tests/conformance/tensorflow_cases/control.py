@@ -578,7 +578,7 @@ ROWS = [
         lambda m: tf.linalg.matvec(m, y), x)),
     ("recompute_grad", "f4", lambda x: tf.recompute_grad(lambda y: tf.sin(y) * tf.exp(y))(x)),
     ("recompute_twice", "f4", lambda x: tf.recompute_grad(tf.sin)(
-        tf.recompute_grad(lambda y: y * tf.exp(y))(x))),
+        tf.recompute_grad(lambda y: y * tf.exp(y))(x)), 512),
     ("grad_pass_through", "f4", lambda x: tf.grad_pass_through(tf.sign)(x) * 2),
     ("straight_through", "f4", lambda x: straight_through(x * 3) * x),
     ("custom_gradient_pair", "f4 f4", lambda a, b: two_of_two(a, b)),

@@ -50,7 +50,7 @@ ROWS = [
     ("complex_abs", "c3,4", lambda a: tf.abs(a) + tf.math.angle(a)),
     ("complex_norm", "f3 f3", lambda a, b: tf.math.real(tf.sqrt(tf.complex(a, b)))),
     ("confusion_matrix", "i9 i9", lambda a, b: tf.math.confusion_matrix(a, b, num_classes=8)),
-    ("cumprod_options", "f3,4", lambda x: tf.cumprod(x, 1, exclusive=True, reverse=True)),
+    ("cumprod_options", "f3,4", lambda x: tf.math.cumprod(x, 1, exclusive=True, reverse=True)),
     ("cumsum_options", "f3,4", lambda x: tf.cumsum(x, axis=1, exclusive=True, reverse=True)),
     ("cross", "f5,3 f5,3", tf.linalg.cross),
     ("einsum_attention", "f2,3,4 f2,5,4", lambda q, k: tf.einsum("bqd,bkd->bqk", q, k)),
@@ -100,7 +100,7 @@ ROWS = [
     ("histogram_fixed_width", "f20", lambda x: tf.histogram_fixed_width(x, [-2.0, 2.0], nbins=5)),
     ("histogram_bins", "f20", lambda x: tf.histogram_fixed_width_bins(x, [-2.0, 2.0], nbins=5)),
     ("population_count", "w4", lambda x: tf.raw_ops.PopulationCount(x=tf.bitcast(x, tf.int32))),
-    ("igamma_by_a", "p4", lambda a: tf.math.igamma(a, a + 0.5)),
+    ("igamma_by_a", "p4", lambda a: tf.math.igamma(a, a + 0.5), 256),
     ("lerp", "f4 f4 q", lambda a, b, t: a + t * (b - a)),
 ]  # fmt: skip
 

@@ -146,7 +146,7 @@ class _Loop:
         unflatten = lambda xs: jax.tree.unflatten(structure, xs)
         out = loops.while_loop(
             lambda *xs: self._test(unflatten(xs)),
-            lambda *xs: self._flat(self._step(unflatten(xs)), structure),
+            lambda *xs: self._flat(self._step(unflatten(xs)), structure, flat),
             flat,
         )
         return self._finish(unflatten(out))
@@ -178,7 +178,7 @@ class _Loop:
         after += [inner.variables[h] for h in self.variables]
         return after + ([jax.random.fold_in(carry[-1], 2)] if self.draws else [])
 
-    def _flat(self, after: list[Any], structure: Any) -> list[Any]:
+    def _flat(self, after: list[Any], structure: Any, start: list[Any]) -> list[Any]:
         flat, found = jax.tree.flatten(after)
         if found != structure:
             raise Unsupported(
@@ -186,7 +186,15 @@ class _Loop:
                 why=f"it starts with {structure} and goes on with {found}",
                 do="give TensorArrays a size and an element shape",
             )
-        return [_array(x) for x in flat]
+        arrays = [_array(x) for x in flat]
+        for x, before in zip(arrays, start):
+            if x.shape != before.shape:
+                raise Unsupported(
+                    "a loop changes the shape of what it carries",
+                    why=f"it starts with {before.shape} and goes on with {x.shape}",
+                    do="write to an array of a fixed size",
+                )
+        return arrays
 
     def _prepare(self) -> None:
         """Makes room in lists, and finds which variables and keys belong to the carry."""
