@@ -43,7 +43,7 @@ TENSORFLOW_FLOORS: tuple[tuple[str, ...], ...] = (
     ("control_flow",),
     ("engine", "savedmodel"),
     ("source",),
-    ("compat", ""),
+    ("preprocessing", "compat", ""),
 )
 STABLEHLO_FLOORS: tuple[tuple[str, ...], ...] = (
     ("core",),

@@ -20,7 +20,7 @@ from tests.expectations import complaints, expected_failures
 
 ROOT = Path(__file__).parent.parent
 TOPS = ("tojax", "tests", "examples", "benchmarks", "docs")
-NESTED = {"jaxlib": "jax", "ml-dtypes": "jax"}  # come with the package that is declared
+NESTED = {"jaxlib": "jax", "ml-dtypes": "jax", "protobuf": "tensorflow"}  # come with these
 
 
 @cache
@@ -75,8 +75,9 @@ def documentation():
 
 
 def untested():
-    files = [path for path in product() if path.startswith(("tojax/torch/", "tojax/hf/"))]
-    return house.mirrored(files, [path for path in sources() if path.startswith("tests/")])
+    parts = tuple(f"tojax/{x}/" for x in (*house.FRONTENDS, "hf"))
+    tests = [path for path in sources() if path.startswith("tests/")]
+    return house.mirrored((path for path in product() if path.startswith(parts)), tests)
 
 
 RULES = {
@@ -126,8 +127,7 @@ def test_private_names_of_others_are_in_one_place():
     from tojax.tensorflow.core import private as tensorflow
     from tojax.torch.core import private as torch
 
-    every = (torch, loading, generation, tensorflow)
-    known = {name for part in every for name in part.ATTRIBUTES}
+    known = {n for x in (torch, loading, generation, tensorflow) for n in x.ATTRIBUTES}
     files = {k: v for k, v in product().items() if not k.endswith("/private.py")}
     defined = set().union(*map(house.defined_names, files.values()))
     none([(k, name) for k, v in files.items() for name in house.foreign_private(v, known, defined)])
@@ -387,12 +387,9 @@ def test_undocumented_can_fail():
     def told():
         """Says it."""
 
-    def shown():
-        """Says it.
+    def shown(): ...
 
-        >>> shown()
-        """
-
+    shown.__doc__ = ">>> shown()"
     found = [bool(house.undocumented("f", f)) for f in (bare, told, shown)]
     assert found == [True, True, False]
 

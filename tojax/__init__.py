@@ -1,4 +1,4 @@
-"""Any PyTorch or Hugging Face model as a pure JAX function plus a params pytree.
+"""Any PyTorch, Hugging Face, TensorFlow or StableHLO model as a pure JAX function plus params.
 
 The names below are loaded when they are first used: ``import tojax`` imports no framework.
 """
@@ -65,7 +65,12 @@ def _method(model: Model, name: str):
     return functools.partial(getattr(function, inside) if inside else function, model)
 
 
+_PARTS = ("hf", "stablehlo", "tensorflow", "torch")  # tojax.tensorflow.convert(...) and the like
+
+
 def __getattr__(name: str):
+    if name in _PARTS:
+        return importlib.import_module(f"tojax.{name}")
     if name not in _HOME:
         raise AttributeError(
             f"module 'tojax' has no attribute {name!r}; it has {', '.join(__all__)}"

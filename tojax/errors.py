@@ -46,8 +46,11 @@ class MissingOps(TojaxError, NotImplementedError):
 class DataDependent(TojaxError, TypeError):
     """Python code or a shape depends on values that are traced.
 
-    ``arguments`` names the model's inputs that the value was computed from.
+    ``arguments`` names the model's inputs that the value was computed from, ``value`` is the traced
+    one where it is known.
     """
+
+    value: object = None
 
     def __init__(self, what: str, *, arguments: tuple[str, ...] = (), **lines: str):
         super().__init__(what, **lines)

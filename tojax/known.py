@@ -38,13 +38,15 @@ def known(value: Any, what: str) -> np.ndarray:
       [0, 1, 2]
     """
     if isinstance(value, jax.core.Tracer):
-        raise DataDependent(
+        error = DataDependent(
             f"{what} has to be known when the program is traced, and is computed from its inputs",
             why="Shapes must be 1D sequences of concrete values of integer type: JAX compiles a "
             "program for fixed ones",
             do="pass what decides it as a numpy array that no transformation traces, or fix it in "
             "the model",
         )
+        error.value = value
+        raise error
     return np.asarray(value)
 
 

@@ -140,7 +140,8 @@ def save(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -
             told, program = _export(source, params, state, args, kwargs, rng)
             (scratch / f"call-{i}.jax").write_bytes(program)
             described.append(told)
-        training = list(source.training)
+        modes = source.training  # one for each submodule, or one
+        training = list(modes) if isinstance(modes, tuple) else [modes]
         about = {
             "format": 1,
             "name": source.name,

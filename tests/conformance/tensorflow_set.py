@@ -151,7 +151,12 @@ def run(name: str, tool: str = "tojax", eager: bool = True) -> dict[str, str]:
             each = [want, *(case.call(args) for args in other)]
         except Exception:
             each = [want]
-        modes = ["value"] + ["eager"] * eager + ["grad", "jvp"] * bool(slopes) + ["vmap"] * (len(each) > 1)
+        modes = (
+            ["value"]
+            + ["eager"] * eager
+            + ["grad", "jvp"] * bool(slopes)
+            + ["vmap"] * (len(each) > 1)
+        )
         try:
             call = TOOLS[tool](case)
         except Exception as error:

@@ -17,18 +17,21 @@ from tojax import dtypes
 def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64, **options) -> Any:
     """Compares ``function`` with its conversion on numpy arrays, and returns the Model.
 
-    ``grad``: gradients of all floating-point arguments, for the same random cotangents.
-    ``vmap``: over a new leading axis of every argument, against one call for each. ``depth`` is how
-    many terms the longest sum has, for the tolerance.
+    The value is looked at under ``jit``; outside of it, too, where nothing is transformed, which is
+    where shapes may depend on values. ``grad``: gradients of all floating-point arguments, for the
+    same random cotangents. ``vmap``: over a new leading axis of every argument, against one call
+    for each. ``depth`` is how many terms the longest sum has, for the tolerance.
     """
     args = tuple(np.asarray(x) for x in args)
     model = tojax.from_tensorflow(function, *args, **options)
-    want = _leaves(tf.function(function)(*map(tf.constant, args)))
-    got = jax.tree.leaves(model(*args))
-    _close(got, want, depth, "value")
-    _close(jax.tree.leaves(model.apply(model.params, *args)), want, depth, "value outside jit")
+    theirs = tf.function(function)
+    want = _leaves(theirs(*map(tf.constant, args)))
+    _close(jax.tree.leaves(model(*args)), want, depth, "value")
+    if not grad and not vmap:
+        eager = model.apply(model.params, *args)
+        _close(jax.tree.leaves(eager), want, depth, "value outside jit")
     if grad and any(map(is_float, args)) and any(map(is_float, want)):
-        _gradients(function, model, args, want, depth)
+        _gradients(theirs, model, args, want, depth)
     if vmap:
         _mapped(model, args, depth)
     return model
@@ -47,7 +50,7 @@ def _gradients(function, model, args, want, depth) -> None:
     inputs = [tf.constant(x) for x in args]
     with tf.GradientTape() as tape:
         tape.watch([inputs[i] for i in floats])
-        out = tf.nest.flatten(tf.function(function)(*inputs), expand_composites=True)
+        out = tf.nest.flatten(function(*inputs), expand_composites=True)
         total = sum(tf.reduce_sum(tf.math.real(out[i] * weights[i])) for i in smooth)
     theirs = tape.gradient(total, [inputs[i] for i in floats])
 
@@ -71,7 +74,7 @@ def _mapped(model, args, depth) -> None:
     scaled = [np.stack([x * factor(x, k) for k in range(3)]) for x in args]
     call = lambda *xs: jax.tree.leaves(model.apply(model.params, *xs))
     got = jax.jit(jax.vmap(call))(*scaled)
-    each = [call(*(x[k] for x in scaled)) for k in range(3)]
+    each = [jax.tree.leaves(model(*(x[k] for x in scaled))) for k in range(3)]
     _close(got, [np.stack(x) for x in zip(*each)], depth, "vmap")
 
 

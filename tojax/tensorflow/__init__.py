@@ -15,6 +15,7 @@ from tojax.tensorflow.compat.convert import (
     get_unsupported_operations,
 )
 from tojax.tensorflow.core.schema import lowers
+from tojax.tensorflow.preprocessing import split_preprocessing
 from tojax.tensorflow.source import from_tensorflow
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "get_unsupported_operations",
     "lowers",
     "override_config",
+    "split_preprocessing",
     "update_config",
 ]

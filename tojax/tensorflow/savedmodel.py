@@ -7,28 +7,112 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
 
 from tojax.errors import BadCheckpoint, WrongArguments
+from tojax.tensorflow.engine import metagraph
+
+FILES = ("saved_model.pb", "saved_model.pbtxt")
 
 
-def load(path: str | os.PathLike, signature: str | None = None) -> Any:
+def source_of(path: str | os.PathLike, signature: str | None) -> Any:
+    """A GraphDef, a signature of a SavedModel of TensorFlow 1, or what ``load`` gives.
+
+    Raises:
+      BadCheckpoint: it cannot be read.
+      WrongArguments: there is no such signature.
+    """
+    place = Path(path)
+    graph = place.suffix in (".pb", ".pbtxt") and place.stem != "saved_model"
+    if graph and place.is_file():
+        return read_graph(place)
+    folder = place.parent if place.is_file() and place.stem == "saved_model" else place
+    if os.fspath(path) and any((folder / x).exists() for x in FILES):
+        proto = metagraph.read(folder)
+        if metagraph.is_old(proto):
+            return metagraph.function_of(folder, proto, signature)
+        _check_variables(folder, proto)
+        path = folder
+    return load(path)
+
+
+def load(path: str | os.PathLike) -> Any:
     """What a folder or file holds, restored by TensorFlow or Keras.
 
     Raises:
       BadCheckpoint: it cannot be read.
     """
     place = Path(path)
+    if not os.fspath(path):
+        raise BadCheckpoint(
+            "the path is empty",
+            why="it names no folder and no file",
+            do="pass the folder of a SavedModel",
+        )
     if place.suffix in (".keras", ".h5"):
         import keras
 
         return _reading(lambda: keras.models.load_model(place, compile=False), place)
-    if not (place / "saved_model.pb").exists() and not (place / "saved_model.pbtxt").exists():
-        raise BadCheckpoint(
-            f"{place} is no SavedModel",
-            why="it has no saved_model.pb" if place.is_dir() else "there is no such folder",
-            do="pass the folder that tf.saved_model.save or model.export wrote",
-        )
+    if not any((place / x).exists() for x in FILES):
+        raise _none(place)
     return _reading(lambda: tf.saved_model.load(os.fspath(place)), place)
+
+
+def read_graph(place: Path) -> Any:
+    """A ``GraphDef`` from its file, in either form.
+
+    Raises:
+      BadCheckpoint: it is none.
+    """
+    graph = tf.compat.v1.GraphDef()
+    try:
+        if place.suffix == ".pb":
+            graph.ParseFromString(place.read_bytes())
+        else:
+            text_format.Parse(place.read_text("utf-8"), graph)
+    except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
+        raise BadCheckpoint(
+            f"{place} is no GraphDef",
+            why=" ".join(str(error).split())[:300],
+            do="pass a frozen graph, or the folder of a SavedModel",
+        ) from error
+    if not graph.node:
+        raise BadCheckpoint(
+            f"{place} is no GraphDef", why="it has no nodes", do="export the graph again"
+        )
+    return graph
+
+
+def _none(place: Path) -> BadCheckpoint:
+    """The error for a path that is no SavedModel."""
+    if (place / "config.json").exists():
+        return BadCheckpoint(
+            f"{place} is a Hugging Face checkpoint, no SavedModel",
+            why="it has a config.json and no saved_model.pb",
+            do="call tojax.from_pretrained(folder)",
+        )
+    why = "it has no saved_model.pb" if place.is_dir() else "there is no such file or folder"
+    if place.is_file():
+        why = "it is a file that is none of .pb, .pbtxt, .keras and .h5"
+    return BadCheckpoint(
+        f"{place} is no SavedModel",
+        why=why,
+        do="pass the folder that tf.saved_model.save or model.export wrote, or a frozen graph",
+    )
+
+
+def _check_variables(place: Path, proto: Any) -> None:
+    """Raises BadCheckpoint where a model has variables and no file of their values."""
+    graphs = (x.object_graph_def.nodes for x in proto.meta_graphs)
+    if not any(n.WhichOneof("kind") == "variable" for nodes in graphs for n in nodes):
+        return
+    if not (place / "variables" / "variables.index").exists():
+        raise BadCheckpoint(
+            f"{place} has no variables/variables.index",
+            why="the model has variables, and their values are not there",
+            do="copy the whole folder, with its folder `variables`",
+        )
 
 
 def _reading(read, place: Path) -> Any:
@@ -77,8 +161,9 @@ def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:
         return (tf.nest.map_structure(spec, inputs),), {}
     if hasattr(function, "structured_input_signature"):
         return function.structured_input_signature
-    restored = vars(type(function)).get("__call__", function)  # of a restored object
-    traced = getattr(restored, "concrete_functions", ())
+    # an object that is restored has a function of its own instead of a method
+    restored = getattr(function, "__call__", None)  # noqa: B004
+    traced = getattr(function, "concrete_functions", getattr(restored, "concrete_functions", ()))
     if traced:
         return traced[0].structured_input_signature
     raise WrongArguments(

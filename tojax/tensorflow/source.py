@@ -80,12 +80,9 @@ class TensorFlowSource:
         """An input leaf as JAX takes it."""
         if isinstance(leaf, (tf.Tensor, tf.Variable)):
             leaf = leaf.numpy()
-        if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "OUS":
-            raise Unsupported(
-                "an argument is an array of strings",
-                why="JAX has numbers only",
-                do="look the strings up before, and convert what comes after",
-            )
+            leaf = np.asarray(leaf, object) if isinstance(leaf, bytes) else leaf
+        if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "SUO":
+            return trees.Constant(np.asarray(leaf, object))  # text, which JAX cannot trace
         return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
@@ -98,11 +95,22 @@ class TensorFlowSource:
         inputs = concrete.arrange(args, kwargs)
         seeds = self._seeds(state, rng)
         held = {**params, **state, **seeds}
-        variables = {Handle(k): jnp.asarray(v) for k, v in held.items()}
+        known = lambda v: isinstance(v, np.ndarray) and trees.is_setting(v)
+        variables = {Handle(k): v if known(v) else jnp.asarray(v) for k, v in held.items()}
         run = Run(concrete.library, variables, rng)
-        flat = run.graph(concrete.graph, [*inputs, *concrete.captured])
+        given = [*inputs, *concrete.captured]
+        raw = [*concrete.tensors(args, kwargs), *concrete.captured]
+        flat = run.graph(concrete.graph, given, self._origins(args, kwargs, raw, params))
         written = {h.name: run.variables[h] for h in run.written if h.name not in seeds}
         return concrete.pack([jnp.asarray(x) for x in flat]), trees.Written(written, set(written))
+
+    def _origins(self, args, kwargs, given, params) -> list[frozenset[str]]:
+        """What errors call the inputs of the graph."""
+        names = trees.names(args, kwargs, self.positional)
+        called = {id(x): n for x, n in zip(jax.tree.leaves((args, kwargs)), names)}
+        told = lambda name: f"params[{name!r}]" if name in params else trees.STATE
+        of = lambda x: told(x.name) if isinstance(x, Handle) else called.get(id(x))
+        return [frozenset(filter(None, [of(x)])) for x in given]
 
     def _seeds(self, state, rng) -> dict[str, jax.Array]:
         """With a key, the seeds of Keras's generators come from it, and do not go on as state."""
@@ -179,23 +187,34 @@ def from_tensorflow(
       ([2.0, 3.0], [2.0, 3.0])
     """
     if isinstance(source, (str, os.PathLike)):
-        source = savedmodel.load(source, signature)
+        source = savedmodel.source_of(source, signature)
     if isinstance(source, tf.compat.v1.GraphDef):
         source = frozen.of_graph_def(source, inputs, outputs, weights)
+    elif inputs is not None or outputs is not None:
+        raise WrongArguments(
+            "inputs= and outputs= are for GraphDefs",
+            why=f"the source is a {type(source).__name__}, which has arguments and results",
+            do="pass the graph: function.graph.as_graph_def()",
+        )
     if isinstance(source, Function):
         function = source
     else:
         function = function_of(source, signature, args, kwargs)
     function.remember(args, kwargs)
     if args or kwargs:
-        found = function.find(*function.specs(args, kwargs)[0])
+        found = function.traced_for(*function.specs(args, kwargs)[0])
         function.own(found.variables, functions.plain_name)
+    return Model(*values_of(function), TensorFlowSource(function))
+
+
+def values_of(function: Function) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    """(params, state): the values of trainable variables, and of the others."""
     params: dict[str, jax.Array] = {}
     state: dict[str, jax.Array] = {}
     for name, variable in function.variables.items():
         trained = variable.trainable and name not in function.frozen
         (params if trained else state)[name] = jnp.asarray(fitting(variable.numpy()))
-    return Model(params, state, TensorFlowSource(function))
+    return params, state
 
 
 def function_of(

@@ -64,7 +64,7 @@ class Wrapped(L.Wrapper):
 
 
 MERGING = {
-    name: case(lambda c=getattr(L, name): c(), PAIR)
+    name: case(getattr(L, name), PAIR)
     for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")
 } | {
     "Concatenate.axis": case(lambda: L.Concatenate(axis=1), PAIR),

@@ -184,7 +184,8 @@ RANDOM = [
     ("threefry", "", lambda: tf.random.stateless_uniform([5], SEED, alg="auto_select")),
     ("philox", "", lambda: tf.random.stateless_normal([5], SEED, alg="philox")),
     ("shape_by_tensor", "f3,4", lambda x: x + tf.random.stateless_normal(tf.shape(x), SEED)),
-    ("reparameterized", "f4 f4", lambda m, s: m + tf.exp(s) * tf.random.stateless_normal([4], SEED)),
+    ("reparameterized", "f4 f4",
+     lambda m, s: m + tf.exp(s) * tf.random.stateless_normal([4], SEED)),
     ("gumbel_softmax", "f3,4", lambda x: tf.nn.softmax((x - tf.math.log(-tf.math.log(
         tf.random.stateless_uniform([3, 4], SEED, 0.1, 0.9)))) / 0.5)),
     ("rademacher", "", lambda: 2 * tf.random.stateless_uniform([6], SEED, 0, 2, tf.int32) - 1),

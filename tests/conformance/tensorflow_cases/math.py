@@ -5,8 +5,9 @@ import tensorflow as tf
 from tests.conformance.stablehlo_cases.arguments import lines, named
 
 WORDS = {
-    "abs acosh_ angle argmax argmin asinh atan ceil conj cos cosh cumprod cumsum cumulative_logsumexp "
-    "digamma_ erf erfc exp expm1 floor imag invert_permutation_ is_finite is_inf is_nan l2_normalize "
+    "abs acosh_ angle argmax argmin asinh atan ceil conj cos cosh cumprod cumsum "
+    "cumulative_logsumexp digamma_ erf erfc exp expm1 floor imag invert_permutation_ is_finite "
+    "is_inf is_nan l2_normalize "
     "log_sigmoid negative real reduce_all_ reduce_euclidean_norm reduce_logsumexp reduce_max "
     "reduce_mean reduce_min reduce_prod reduce_std reduce_sum reduce_variance rint round sigmoid "
     "sign sin sinh softplus softsign square tan tanh nextafter_ zero_fraction": "f3,4",

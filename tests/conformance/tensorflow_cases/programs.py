@@ -270,7 +270,7 @@ def keras_step(optimizer):
     """One training step of a two-layer model."""
 
     def maker():
-        w, b = keras.Variable(np.full((3, 1), 0.2, np.float32), name="w"), None
+        w = keras.Variable(np.full((3, 1), 0.2, np.float32), name="w")
         opt = optimizer()
         opt.build([w])
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tojax.known import as_jax, is_known
 from tojax.tensorflow.state.variables import Handle
@@ -76,11 +75,11 @@ def with_gradient(
         given = [f if f is not None else x for f, x in zip(fixed, given)]
         sent = [c if _smooth(x) else jnp.zeros_like(x) for c, x in zip(cotangents, out)]
         found = inner.graph(graph, [*sent, *given])
-        grads = [_zero(x) for x in values]
+        grads: list[Any] = [None] * len(values)  # not zeros: 0 times infinity is no number
         for place, value in zip(gradient.places, found):
             if _smooth(values[place]):
                 grads[place] = jnp.asarray(as_jax(value)).astype(values[place].dtype)
-        return grads, jax.tree.map(_zero, further), jax.tree.map(_zero, held)
+        return grads, None, None
 
     through.defvjp(forward, backward)
     # Where TensorFlow sends nothing back nothing may arrive: zero times infinity is NaN.
@@ -98,10 +97,3 @@ def _fixed(kind: str, what: Any, further: Sequence[Any]) -> Any:
 
 def _smooth(value: Any) -> bool:
     return jnp.issubdtype(value.dtype, jnp.inexact)
-
-
-def _zero(value: Any) -> Any:
-    """No gradient."""
-    if _smooth(value):
-        return jnp.zeros_like(value)
-    return np.zeros(value.shape, jax.dtypes.float0)

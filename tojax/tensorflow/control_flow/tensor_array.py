@@ -56,7 +56,7 @@ def gather(run, node, inputs):
 
 @handles("TensorArrayScatterV3")
 def scatter(run, node, inputs):
-    array, at, values, flow = inputs
+    _, at, values, flow = inputs
     return (tensor_list.scattered(flow, values, at),)
 
 
@@ -68,7 +68,7 @@ def size(run, node, inputs):
 
 @handles("TensorArraySplitV3")
 def split(run, node, inputs):
-    array, values, lengths, flow = inputs
+    _, values, lengths, _ = inputs
     return (tensor_list.parts(values, lengths),)
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tojax.tensorflow.core import attributes
-from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.schema import sizes
 
 
@@ -195,16 +194,3 @@ class Part:
 
 def _given(place: int) -> str:
     return f"(input {place})"  # no node's name
-
-
-def types_of(node: Any) -> list[int]:
-    """The ``DataType`` of every input."""
-    found: list[int] = []
-    attr = node.proto.attr
-    for arg in op_def_of(node.op).input_arg:
-        if arg.type_list_attr:
-            found += attr[arg.type_list_attr].list.type
-            continue
-        kind = attr[arg.type_attr].type if arg.type_attr else arg.type
-        found += [kind] * (attr[arg.number_attr].i if arg.number_attr else 1)
-    return found

@@ -11,7 +11,7 @@ from tojax.errors import MissingOps
 from tojax.known import is_known
 from tojax.stablehlo.engine.evaluate import Run
 from tojax.stablehlo.engine.parse import parse
-from tojax.tensorflow.core.nodes import types_of
+from tojax.tensorflow.core import text
 from tojax.tensorflow.core.schema import read, sizes, stateful
 
 
@@ -21,6 +21,7 @@ def through(node: Any, inputs: Sequence[Any]) -> tuple:
     Raises:
       MissingOps: the bridge does not know the operator either.
     """
+    text.check(node)
     if stateful(node.op):
         raise missing(node, "it keeps a state that XLA does not have")
     traced = [x for x in inputs if not is_known(x)]
@@ -41,7 +42,7 @@ def stablehlo(node: Any, inputs: Sequence[Any]) -> str:
     copy.ClearField("input")
     copy.attr.pop("_class", None)
     specs = []
-    for i, (value, kind) in enumerate(zip(inputs, types_of(node))):
+    for i, (value, kind) in enumerate(zip(inputs, text.types(node.proto, "input_arg"))):
         copy.input.append(f"x{i}")
         if is_known(value):
             made = graph.node.add(name=f"x{i}", op="Const")
@@ -59,8 +60,8 @@ def stablehlo(node: Any, inputs: Sequence[Any]) -> str:
 
     try:
         with tf.init_scope():
-            text = alone.experimental_get_compiler_ir(*(spec for _, spec in specs))
-            return text(stage="stablehlo")
+            module = alone.experimental_get_compiler_ir(*(spec for _, spec in specs))
+            return module(stage="stablehlo")
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise missing(node, " ".join(str(error).split())[:300]) from error
 

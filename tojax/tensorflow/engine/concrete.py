@@ -15,7 +15,9 @@ import tensorflow as tf
 from tojax import trees
 from tojax.dtypes import canonical
 from tojax.errors import Unsupported, WrongArguments
+from tojax.tensorflow.core import text
 from tojax.tensorflow.core.nodes import Graph
+from tojax.tensorflow.engine import diagnostics
 from tojax.tensorflow.engine.gradients import reader
 from tojax.tensorflow.engine.graph import Library, of_graph
 from tojax.tensorflow.state.variables import Handle
@@ -35,12 +37,26 @@ class Concrete:
     variables: tuple = ()  # what TensorFlow's own functions list; these are known already
 
     def arrange(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
-        """The call's tensors in the order of the graph's inputs.
+        """The call's tensors in the order of the graph's inputs, as JAX's.
 
         Raises:
           WrongArguments: they are not what the function was traced for.
         """
+        given = self.tensors(args, kwargs)
+        for i, spec in enumerate(self.specs):
+            if spec.dtype == tf.string:
+                raise text.refused(spec.name, diagnostics.consumer(self.graph, self.library, i))
+        return [self._checked(x, spec) for x, spec in zip(given, self.specs)]
+
+    def tensors(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+        """The call's tensors in the order of the graph's inputs.
+
+        Raises:
+          WrongArguments: there are more or fewer of them.
+        """
         if args and not any(p.kind != p.KEYWORD_ONLY for p in self.type.parameters.values()):
+            if len(args) > len(self.type.parameters):
+                raise self._wrong(f"{len(args)} arguments are given")
             args, kwargs = (), {**dict(zip(self.type.parameters, args)), **kwargs}
         try:
             bound = self.type.bind_partial(*args, **kwargs).arguments
@@ -51,23 +67,26 @@ class Concrete:
         tensors = numbers if len(numbers) == len(self.specs) else leaves
         if len(tensors) != len(self.specs):
             raise self._wrong(f"{len(numbers)} arrays are given, {len(self.specs)} wanted")
-        return [self._checked(x, spec) for x, spec in zip(tensors, self.specs)]
+        return tensors
 
     def _checked(self, value: Any, spec: tf.TensorSpec) -> Any:
         known = isinstance(value, trees.Constant)
         if known:
             value = value.array
         elif not trees.is_array(value):
-            value = np.asarray(value, spec.dtype.as_numpy_dtype)
+            try:
+                value = np.asarray(value, spec.dtype.as_numpy_dtype)
+            except (TypeError, ValueError):
+                raise self._wrong(f"{spec.name} is {value!r}") from None
         fixed = [n if isinstance(n, int) else None for n in value.shape]
         if not spec.shape.is_compatible_with(fixed):
             raise self._wrong(f"{spec.name} has the shape {tuple(value.shape)}, not {spec.shape}")
         if canonical(value.dtype) != canonical(spec.dtype.as_numpy_dtype):
             raise self._wrong(f"{spec.name} has the dtype {value.dtype}, not {spec.dtype.name}")
-        return value if known else jnp.asarray(value)
+        return value if known or isinstance(value, jax.Array) else jnp.asarray(value)
 
     def _wrong(self, what: str) -> WrongArguments:
-        wanted = ", ".join(f"{x.name}: {x.dtype.name}{list(x.shape)}" for x in self.specs)
+        wanted = ", ".join(f"{x.name}: {x.dtype.name}{_sizes(x.shape)}" for x in self.specs)
         return WrongArguments(
             what, why=f"the function takes ({wanted})", do="give arguments of these shapes"
         )
@@ -133,12 +152,16 @@ def _captured(tensor: Any, variables: Mapping[int, Any], names: Mapping[int, str
     return value if isinstance(value, np.ndarray) else np.asarray(value)
 
 
+def _sizes(shape: tf.TensorShape) -> str:
+    return str(list(shape)) if shape.rank is not None else "[...]"
+
+
 def pack_like(structure: Any, flat: list[Any]) -> Any:
     """``flat`` in the structure of ``structure``; TensorFlow's ragged and sparse tensors take
     nothing but its own tensors, so that ours come in their place.
     """
     rest = iter(flat)
-    made = []
+    made: list[Any] = []
     for leaf in tf.nest.flatten(structure):
         parts = [next(rest) for _ in tf.nest.flatten(leaf, expand_composites=True)]
         if isinstance(leaf, tf.RaggedTensor | tf.RaggedTensorSpec):

@@ -17,9 +17,10 @@ from tojax.tensorflow.core.nodes import Graph, Node
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import HANDLERS, OF_STRUCTURES
 from tojax.tensorflow.core.schema import Entries, Known, Static, modes, table
-from tojax.tensorflow.engine import bridge, diagnostics
+from tojax.tensorflow.engine import bridge, diagnostics, tables  # noqa: F401
 from tojax.tensorflow.engine.folding import fold
 from tojax.tensorflow.engine.graph import Library
+from tojax.tensorflow.engine.origins import NONE, Origin, Origins
 
 
 class Run:
@@ -32,19 +33,30 @@ class Run:
         self.packed: dict[int, tuple] = {}  # id of a vector -> itself and its entries
         self.least: dict[int, tuple] = {}  # id of a size -> itself and what it is at least
         self.stack: list[str] = []
+        self.origins = Origins()
 
-    def graph(self, graph: Graph, inputs: Sequence[Any]) -> tuple:
-        """The outputs for these inputs."""
+    def graph(
+        self, graph: Graph, inputs: Sequence[Any], origins: Sequence[Origin] | None = None
+    ) -> tuple:
+        """The outputs for these inputs; ``origins`` are the arguments that they come from."""
         values: dict[str, tuple] = {name: (x,) for name, x in zip(graph.inputs, inputs)}
+        origins = origins or [NONE] * len(inputs)
+        known = {name: [o] for name, o in zip(graph.inputs, origins)}
         for node in graph.nodes:
             given = [values[edge.node][edge.output] for edge in node.inputs]
+            self.origins.enter(given, [known[edge.node][edge.output] for edge in node.inputs])
             try:
-                values[node.name] = self.node(node, given)
+                values[node.name] = out = self.node(node, given)
             except Exception as error:
-                diagnostics.locate(error, node, self.stack)
-                raise
+                named = self.origins.name(error)
+                diagnostics.locate(named, node, self.stack, self.library)
+                if named is error:
+                    raise
+                raise named from error
+            known[node.name] = self.origins.of_outputs(node, out)
             for name in node.last_use:
                 del values[name]
+        self.origins.returned = [known[edge.node][edge.output] for edge in graph.outputs]
         return tuple(values[edge.node][edge.output] for edge in graph.outputs)
 
     def node(self, node: Node, inputs: Sequence[Any]) -> tuple:
@@ -57,6 +69,8 @@ class Run:
         """The outputs of one node."""
         if (handler := HANDLERS.get(node.op)) is not None:
             return handler(self, node, inputs)
+        if op_def_of(node.op) is None and node.op in self.library:
+            return self.call(node.op, inputs)
         if node.op in OF_STRUCTURES and not trees.is_array(inputs[0]):
             return OF_STRUCTURES[node.op](self, node, inputs)
         if (values := fold(node, inputs)) is not None:
@@ -105,7 +119,9 @@ class Run:
         whole = self.library[name]
         places = range(len(whole.outputs)) if wanted is None else sorted(wanted)
         self.stack.append(str(name))
-        out = self.graph(whole.part(places), inputs)
+        outer, self.origins = self.origins, Origins()
+        out = self.graph(whole.part(places), inputs, outer.of_operands(inputs))
+        outer.returned, self.origins = self.origins.returned, outer
         self.stack.pop()
         found = dict(zip(places, out))
         return tuple(found.get(i) for i in range(len(whole.outputs)))
@@ -114,6 +130,7 @@ class Run:
         """A run inside of a branch, a loop or a gradient: it starts with the values of now."""
         made = Run(self.library if library is None else library, dict(self.variables), rng)
         made.stack = list(self.stack)
+        made.origins = Origins(self.origins.values, self.origins.origins)
         return made
 
     def entries(self, vector: Any) -> Any:

@@ -13,9 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tojax.errors import Unsupported
-from tojax.tensorflow.core import dtypes
+from tojax.tensorflow.core import dtypes, text
 from tojax.tensorflow.core.known import is_known
-from tojax.tensorflow.core.nodes import types_of
 from tojax.tensorflow.core.private import NotOk, eager_context, execute
 from tojax.tensorflow.core.schema import read, stateful, table
 
@@ -71,7 +70,7 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
             do="give this dimension a fixed size",
         )
     try:
-        found = _kernel(node, inputs)
+        found = kernel(node, inputs)
     except NotOk as error:
         if error.code == tf.errors.NOT_FOUND:  # it has no kernel on a CPU
             return None
@@ -83,10 +82,10 @@ def _pure(node: Any) -> bool:
     return not stateful(node.op) and not node.op.startswith("Stateless") and bool(node.inputs)
 
 
-def _kernel(node: Any, inputs: Sequence[Any]) -> tuple:
+def kernel(node: Any, inputs: Sequence[Any]) -> tuple:
     """TensorFlow's own result."""
     given: list[Any] = []
-    kinds = map(tf.as_dtype, types_of(node))
+    kinds = map(tf.as_dtype, text.types(node.proto, "input_arg"))
     rest = (_tensor(x, kind) for x, kind in zip(inputs, kinds))
     groups = node.groups()
     for size in groups:
@@ -101,8 +100,10 @@ def _kernel(node: Any, inputs: Sequence[Any]) -> tuple:
     return tuple(np.asarray(x.numpy(), object if x.dtype == tf.string else None) for x in flat)
 
 
-def _tensor(value: np.ndarray, kind: tf.DType) -> tf.Tensor:
-    """As wide as the node takes it: what JAX computed is narrower."""
+def _tensor(value: Any, kind: tf.DType) -> tf.Tensor:
+    """As wide as the node takes it: what JAX computed is narrower. A table stays."""
+    if isinstance(value, tf.Tensor):
+        return value
     number = value.dtype.kind in "iuf" and value.dtype.kind == np.dtype(kind.as_numpy_dtype).kind
     return tf.constant(value, kind) if number else tf.constant(value)
 

@@ -56,10 +56,12 @@ def of_graph_def(
       BadCheckpoint: TensorFlow does not read the graph.
       WrongArguments: it has no such input or output.
     """
-    feeds = [inputs] if isinstance(inputs, str) else list(inputs or _placeholders(proto))
     if outputs is None:
         outputs = _sinks(proto)
         outputs = outputs[0] if len(outputs) == 1 else outputs
+    if inputs is None:
+        inputs = _placeholders(proto, tf.nest.flatten(outputs))
+    feeds = [inputs] if isinstance(inputs, str) else list(inputs)
     fed = {x.partition(":")[0] for x in feeds}
     held = {x.name: _weight(x) for x in proto.node if weights and _is_weight(x, fed)}
     names = [re.sub(r"\W", "_", x.partition(":")[0]) for x in feeds]
@@ -75,7 +77,7 @@ def of_tensors(
     """
     proto = _read_weights(owner, held)
     live = _imported(proto)
-    changed = dereferenced(proto)
+    changed = dereferenced(live.as_graph_def())  # which has the defaults of all attributes
     inside = [_tensor(live, x) for x in feeds.values()]
     outside = [_tensor(live, x) for x in tf.nest.flatten(fetches)]
     live.inputs = inside
@@ -177,8 +179,18 @@ def _tensor(live: Any, name: str) -> Any:
         ) from None
 
 
-def _placeholders(proto: Any) -> list[str]:
-    return [x.name for x in proto.node if x.op in ("Placeholder", "PlaceholderV2")]
+def _placeholders(proto: Any, outputs: list[str]) -> list[str]:
+    """The placeholders that the outputs need, in the graph's order."""
+    by_name = {node.name: node for node in proto.node}
+    pending = [x.partition(":")[0] for x in outputs]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in seen and name in by_name:
+            seen.add(name)
+            pending += [x.lstrip("^").partition(":")[0] for x in by_name[name].input]
+    kinds = ("Placeholder", "PlaceholderV2")
+    return [x.name for x in proto.node if x.name in seen and x.op in kinds]
 
 
 def _sinks(proto: Any) -> list[str]:

@@ -12,8 +12,12 @@ import tensorflow as tf
 
 from tojax import trees
 from tojax.dtypes import canonical
+from tojax.errors import ForwardFailed, TojaxError, WrongArguments
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.engine.concrete import Concrete, concrete_of
+
+BINDING = "Binding inputs to tf.function failed due to "
+UNBOUND = (BINDING, "Could not find matching concrete function")
 
 
 @dataclass(eq=False)
@@ -40,10 +44,35 @@ class Function:
         """The function traced for arguments of these shapes, dtypes and Python values."""
         (given, named), key = self.specs(args, kwargs)
         if key not in self.traced:
-            found = self.find(given, named)
+            found = self.traced_for(given, named)
             done = isinstance(found, Concrete)
             self.traced[key] = found if done else concrete_of(found, self.names)
         return self.traced[key]
+
+    def traced_for(self, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+        """``find``, with its errors as ours.
+
+        Raises:
+          WrongArguments: the function does not take these arguments.
+          ForwardFailed: it raises itself.
+        """
+        try:
+            return self.find(args, kwargs)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, TojaxError):
+                raise
+            said = " ".join(str(error).split())
+            if any(x in said for x in UNBOUND):
+                raise WrongArguments(
+                    f"{self.name} does not take these arguments",
+                    why=said.partition(BINDING)[2][:400] or said[:400],
+                    do=f"call it as {self.name}{self.signature}",
+                ) from error
+            raise ForwardFailed(
+                f"{self.name} raises {type(error).__name__} while TensorFlow traces it",
+                why=said[-400:],
+                do="give arguments of the shapes and dtypes that it takes",
+            ) from error
 
     def specs(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
         """The arguments with specs in the place of arrays, and what tells them from others."""
@@ -95,6 +124,8 @@ def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = No
 
     Keras passes ``training`` on to the layers inside of one that does not take it itself.
     """
+    if not model.built and (args or kwargs):
+        _build(model, args, kwargs or {})
     taken = inspect.signature(model.call).parameters
     run = tf.function(lambda *args, **kwargs: model(*args, **kwargs), autograph=False)
     signature = inspect.signature(model.call)
@@ -103,14 +134,25 @@ def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = No
             [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
         )
     made = Function(_get(run), type(model).__name__, signature, model, moded=True)
-    if args or kwargs:
-        made.remember(args, kwargs or {})
-        made.find(*made.specs(args, kwargs or {})[0])
     paths = {id(v.value.handle): v.path for v in model.variables}
     made.own([v.value for v in model.variables], lambda v: paths[id(v.handle)])
-    made.frozen = {v.path for v in model.variables if not v.trainable}
-    made.seeds = [v.path for v in model.variables if v.path.endswith("seed_generator_state")]
+    of = {made.names[id(v.value.handle)]: v for v in model.variables}
+    made.frozen = {name for name, v in of.items() if not v.trainable}
+    made.seeds = [name for name, v in of.items() if v.path.endswith("seed_generator_state")]
     return made
+
+
+def _build(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> None:
+    """Makes the variables as Keras does for a symbolic call, outside of any graph."""
+    import keras
+
+    def symbol(x):
+        if not trees.is_array(x):
+            return x
+        return keras.KerasTensor(tuple(x.shape), tf.as_dtype(x.dtype).name)
+
+    args, kwargs = jax.tree.map(symbol, (args, dict(kwargs)))
+    model(*args, **kwargs)
 
 
 def of_callable(function: Any) -> Function:
@@ -126,6 +168,11 @@ def of_callable(function: Any) -> Function:
     owner = getattr(python, "__self__", python)
     if isinstance(owner, tf.Module):
         made.own(owner.variables, plain_name)
+    if getattr(function, "input_signature", None) is not None:
+        made.own(function.get_concrete_function().variables, plain_name)
+    restored = getattr(function, "__call__", function)  # noqa: B004  (an object's own function)
+    for concrete in getattr(restored, "concrete_functions", ()):
+        made.own(concrete.variables, plain_name)
     return made
 
 

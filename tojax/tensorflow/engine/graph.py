@@ -8,7 +8,7 @@ from typing import Any
 from tojax.errors import BadCheckpoint
 from tojax.tensorflow.control_flow.functionalize import functionalized, needed
 from tojax.tensorflow.core.nodes import Edge, Graph, Node, in_order
-from tojax.tensorflow.core.private import op_def_of
+from tojax.tensorflow.core.private import graph_of_function, op_def_of
 from tojax.tensorflow.core.schema import sizes
 
 Extra = Callable[[Node], list[Edge]]
@@ -20,8 +20,6 @@ class Library(Mapping[Any, Graph]):
     def __init__(self, proto: Any, live: Any = None, read: Callable | None = None):
         self.live, self.read = live, read
         self.protos = {f.signature.name: f for f in proto.function}
-        for function in proto.function:
-            _call_by_name(function, self.protos)
         self.gradients = {g.function_name: g.gradient_func for g in proto.gradient}
         self.registered = {
             g.registered_op_type: g.gradient_func for g in proto.registered_gradients
@@ -32,7 +30,7 @@ class Library(Mapping[Any, Graph]):
         if isinstance(name, Graph):  # a branch or a body of a graph's own
             return name
         if name not in self._graphs:
-            self._graphs[name] = of_function(self.protos[name], self._extra(name))
+            self._graphs[name] = of_function(self.protos[name], self._extra(name), self.protos)
         return self._graphs[name]
 
     def _extra(self, name: str) -> Extra | None:
@@ -40,15 +38,35 @@ class Library(Mapping[Any, Graph]):
         functions = getattr(self.live, "_functions", {})
         if name not in functions or self.read is None:
             return None
-        graph = getattr(functions[name], "graph", None)  # a Defun of TF1 has none
+        graph = getattr(functions[name], "graph", None)
+        if graph is None and self._has_gradients(name):  # a GraphDef was imported
+            with self.live.as_default():
+                graph = graph_of_function(self.protos[name])
         inputs = tuple(arg.name for arg in self.protos[name].signature.input_arg)
         return None if graph is None else self.read(graph, inputs)
+
+    def _has_gradients(self, name: str) -> bool:
+        nodes = self.protos[name].node_def
+        return any("_gradient_op_type" in node.attr for node in nodes)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.protos)
 
     def __len__(self) -> int:
         return len(self.protos)
+
+
+class Nodes(dict[str, Any]):
+    """The nodes of a function by name, beside the functions that they may call."""
+
+    library: Mapping[str, Any] = {}
+
+    def outputs(self, node: Any) -> tuple[list[str], list[int | None]]:
+        """Names and sizes of a node's outputs."""
+        if (definition := op_def_of(node.op)) is not None:
+            return [arg.name for arg in definition.output_arg], sizes(node.op, node.attr)
+        names = [arg.name for arg in self.library[node.op].signature.output_arg]
+        return names, [None] * len(names)
 
 
 def of_graph(
@@ -61,14 +79,17 @@ def of_graph(
     """A ``GraphDef`` between these tensors; ``ends`` are operations that run for their effects, and
     ``extra`` tells what a node needs beside its inputs.
     """
-    protos = {node.name: node for node in proto.node}
+    protos = Nodes({node.name: node for node in proto.node})
     given = tuple(x.partition(":")[0] for x in inputs)
     return _sorted(protos, given, tuple(_edge(protos, x) for x in outputs), ends, extra)
 
 
-def of_function(proto: Any, extra: Extra | None = None) -> Graph:
-    """A ``FunctionDef``."""
-    protos = {node.name: node for node in proto.node_def}
+def of_function(
+    proto: Any, extra: Extra | None = None, library: Mapping[str, Any] | None = None
+) -> Graph:
+    """A ``FunctionDef``; the functions of ``library`` may be called by their names as operators."""
+    protos = Nodes({node.name: node for node in proto.node_def})
+    protos.library = library or {}
     given = tuple(arg.name for arg in proto.signature.input_arg)
     outputs = tuple(_edge(protos, proto.ret[arg.name]) for arg in proto.signature.output_arg)
     ends = dict.fromkeys(proto.control_ret.values())
@@ -87,24 +108,7 @@ def _sorted(protos, inputs, outputs, ends, extra, name="") -> Graph:
     return functionalized(graph, ends) if needed(graph) else graph
 
 
-def _call_by_name(function: Any, protos: Mapping[str, Any]) -> None:
-    """Nodes whose operator is a function, as a Defun of TF1 has it, become calls of it."""
-    places: dict[str, str] = {}
-    for node in function.node_def:
-        if node.op in protos:
-            signature = protos[node.op].signature
-            node.attr["f"].func.name, node.op = node.op, "PartitionedCall"
-            node.attr["Tin"].list.type[:] = [x.type for x in signature.input_arg]
-            node.attr["Tout"].list.type[:] = [x.type for x in signature.output_arg]
-            for i, x in enumerate(signature.output_arg):
-                places[f"{node.name}:{x.name}:0"] = f"{node.name}:output:{i}"
-    for node in function.node_def if places else ():
-        node.input[:] = [places.get(x, x) for x in node.input]
-    for name in [*function.ret] if places else ():
-        function.ret[name] = places.get(function.ret[name], function.ret[name])
-
-
-def _node(protos: Mapping[str, Any], name: str) -> Node:
+def _node(protos: Nodes, name: str) -> Node:
     if name not in protos:
         raise BadCheckpoint(
             f"the graph has no node {name!r}",
@@ -117,12 +121,11 @@ def _node(protos: Mapping[str, Any], name: str) -> Node:
     return Node(name, proto.op, inputs, controls, proto)
 
 
-def _edge(protos: Mapping[str, Any], text: str) -> Edge:
+def _edge(protos: Nodes, text: str) -> Edge:
     """``node``, ``node:0`` of a graph, or ``node:output:0`` of a function."""
     name, *rest = text.split(":")
     if len(rest) < 2:
         return Edge(name, int(rest[0]) if rest else 0)
-    proto = protos[name]
-    names = [arg.name for arg in op_def_of(proto.op).output_arg]
-    before = sizes(proto.op, proto.attr)[: names.index(rest[0])]
+    names, counts = protos.outputs(protos[name])
+    before = counts[: names.index(rest[0])]
     return Edge(name, sum(1 if n is None else n for n in before) + int(rest[1]))

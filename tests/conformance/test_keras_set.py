@@ -1,0 +1,41 @@
+"""A sample of keras_set.py in `make test`, all of it in `make conformance`."""
+
+import jax
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from tests.conformance.keras_set import CASES, run
+from tests.expectations import expected_failures
+
+SAMPLE = sorted(CASES)[::12]
+EXPECTED = expected_failures("keras_set.txt")
+
+
+def cases():
+    for name in CASES:
+        marks = [] if name in SAMPLE else [pytest.mark.conformance]
+        if name in EXPECTED:
+            marks.append(pytest.mark.xfail(reason=EXPECTED[name], strict=True))
+        yield pytest.param(name, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_as_keras_has_it(name):
+    wrong = {mode: said for mode, said in run(name).items() if said}
+    jax.clear_caches()
+    assert not wrong, wrong
+
+
+def test_expected_failures_are_cases():
+    assert {*EXPECTED} <= {*CASES}
+
+
+def test_every_layer_has_a_case():
+    """But for aliases and what needs another framework, a file or no layer at all."""
+    import keras
+
+    others = {"FlaxLayer", "JaxLayer", "TorchModuleWrapper", "TFSMLayer", "InputSpec", "Layer"}
+    layers = {n: c for n, c in vars(keras.layers).items() if isinstance(c, type)}
+    done = {layers.get(name.partition(".")[0]) for name in CASES}
+    assert not {n for n, c in layers.items() if c not in done} - others

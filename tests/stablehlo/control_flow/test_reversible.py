@@ -1,0 +1,84 @@
+"""Loops of unknown length: both derivatives, vmap, and each under the other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tojax.stablehlo.control_flow.reversible import SLOTS, while_loop
+
+X = jnp.array([1.0, 2.0])
+W = jnp.array([1.01, 1.02])
+
+
+def looped(x, w, bound=100.0):
+    """Grown until the sum is above the bound."""
+    return while_loop(
+        lambda k, y: jnp.sum(y) < bound, lambda k, y: [k + 1, step(y, w)], [jnp.int32(0), x]
+    )[1]
+
+
+def step(y, w):
+    return y * w + jnp.sin(y) ** 2 + 0.1
+
+
+def unrolled(x, w, bound=100.0):
+    y, count = x, 0
+    while float(jnp.sum(jax.lax.stop_gradient(y))) < bound:
+        y, count = step(y, w), count + 1
+    return y
+
+
+def turns(x, w, bound=100.0):
+    y, count = np.asarray(x), 0
+    while y.sum() < bound:
+        y, count = np.asarray(step(y, w)), count + 1
+    return count
+
+
+def fixed(count):
+    """The same number of turns, for derivatives of the reference."""
+
+    def function(x, w):
+        for _ in range(count):
+            x = step(x, w)
+        return x
+
+    return function
+
+
+@pytest.mark.parametrize("bound", [2.0, 9.0, 40.0, 1e4])
+def test_derivatives(bound):
+    count = turns(X, W, bound)
+    call = lambda x, w: looped(x, w, bound)
+    want = fixed(count)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3)
+    close(call(X, W), want(X, W))
+    close(jax.jvp(call, (X, W), (W, X))[1], jax.jvp(want, (X, W), (W, X))[1])
+    sums = lambda f: jax.jit(jax.grad(lambda x, w: f(x, w).sum(), (0, 1)))(X, W)
+    for mine, other in zip(sums(call), sums(want)):
+        close(mine, other)
+
+
+def test_more_turns_than_slots_were_taken():
+    assert turns(X, W, 1e4) > 2 * SLOTS
+
+
+def test_under_vmap():
+    xs = jnp.array([[1.0, 2.0], [0.1, 0.2], [3.0, 4.0]])
+    one = lambda x: looped(x, W, 20.0)
+    each = [fixed(turns(x, W, 20.0)) for x in xs]
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3)
+    close(jax.vmap(one)(xs), [f(x, W) for f, x in zip(each, xs)])
+    want = [jax.grad(lambda x, f=f: f(x, W).sum())(x) for f, x in zip(each, xs)]
+    close(jax.vmap(jax.grad(lambda x: one(x).sum()))(xs), want)
+    close(jax.grad(lambda xs: jax.vmap(one)(xs).sum())(xs), want)
+    close(jax.vmap(jax.jacfwd(one))(xs), jax.vmap(jax.jacrev(one))(xs))
+
+
+def test_second_derivatives():
+    loss = lambda f: lambda x: (f(x, W) ** 2).sum()
+    mine, other = loss(lambda x, w: looped(x, w, 20.0)), loss(fixed(turns(X, W, 20.0)))
+    want = jax.hessian(other)(X)
+    for found in (jax.hessian(mine)(X), jax.jacrev(jax.jacrev(mine))(X)):
+        np.testing.assert_allclose(found, want, rtol=2e-3, atol=1e-3)

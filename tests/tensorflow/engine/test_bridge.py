@@ -1,0 +1,34 @@
+"""Operators without a row, through TensorFlow's bridge to XLA."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tojax
+from tests.tensorflow.agree import agree
+from tojax.tensorflow.core.schema import table
+
+X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Takes rows out of the table."""
+    table.find("Sin")
+    return lambda *names: [monkeypatch.delitem(table._rows, name) for name in names]
+
+
+def test_through_the_bridge(without):
+    len(table)  # all rows are read
+    without("Softmax", "Cumsum", "Sin")
+    agree(tf.nn.softmax, X)
+    agree(lambda x: tf.cumsum(tf.sin(x), 1), X)
+
+
+def test_what_xla_does_not_know(without):
+    len(table)
+    without("MatrixDeterminant")
+    model = tojax.from_tensorflow(tf.linalg.det, X[:, :3])
+    with pytest.raises(tojax.errors.MissingOps, match="MatrixDeterminant") as caught:
+        model(X[:, :3])
+    assert "@tojax.tensorflow.lowers('MatrixDeterminant')" in str(caught.value)

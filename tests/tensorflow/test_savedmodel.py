@@ -1,0 +1,102 @@
+"""Keras models on disk: .keras, .h5, exported and saved folders, and our own."""
+
+import jax
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
+
+# Keras saves weights with np.array of tensors, which do not know numpy 2's `copy` yet.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+
+X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
+NAMES = ["first/kernel", "first/bias", "norm/gamma", "norm/beta", "last/kernel", "last/bias"]
+
+
+def network() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    given = keras.Input((6,), name="pixels")
+    x = keras.layers.Dense(4, activation="relu", name="first")(given)
+    x = keras.layers.BatchNormalization(name="norm")(x)
+    x = keras.layers.Dropout(0.5, seed=1)(x)
+    return keras.Model(given, keras.layers.Dense(2, name="last")(x))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keras")
+    model = network()
+    model.save(folder / "model.keras")
+    model.export(folder / "exported", verbose=False)
+    tf.saved_model.save(model, str(folder / "saved"))
+    return folder, model(X).numpy()
+
+
+def test_a_keras_file(written):
+    folder, want = written
+    model = tojax.from_tensorflow(folder / "model.keras")
+    assert list(model.params) == NAMES
+    assert {*model.state} >= {"norm/moving_mean", "norm/moving_variance"}
+    assert_close(model(X), want, reduction=64)
+    assert tojax.convert(str(folder / "model.keras")).params.keys() == model.params.keys()
+
+
+def test_an_h5_file(tmp_path):
+    keras_model = network()
+    keras_model.save(tmp_path / "model.h5")
+    model = tojax.from_tensorflow(tmp_path / "model.h5")
+    assert list(model.params) == NAMES
+    assert_close(model(X), keras_model(X).numpy(), reduction=64)
+
+
+@pytest.mark.parametrize("kind", ["exported", "saved"])
+def test_a_folder(written, kind):
+    folder, want = written
+    model = tojax.from_tensorflow(folder / kind)
+    assert list(model.params) == NAMES
+    assert list(model.state) == ["norm/moving_mean", "norm/moving_variance"]
+    (name,) = model.source.signature.parameters
+    for out in (model(X), model(**{name: X})):
+        assert_close(out, {"output_0": want}, reduction=64)
+    grads = jax.grad(lambda p: (model.apply(p, X)["output_0"] ** 2).sum())(model.params)
+    assert grads["first/kernel"].shape == (6, 4) and np.abs(grads["first/kernel"]).max() > 0
+    with pytest.raises(Unsupported, match="no training mode"):
+        model.train()
+
+
+def test_the_served_function_keeps_the_structure(written):
+    folder, want = written
+    restored = tf.saved_model.load(str(folder / "exported"))
+    model = tojax.from_tensorflow(restored.serve, X)
+    assert {*model.params} == {*NAMES}
+    assert_close(model(X), want, reduction=64)
+    with pytest.raises(WrongArguments, match="no signature 'other'"):
+        tojax.from_tensorflow(folder / "exported", signature="other")
+
+
+@pytest.mark.parametrize("kind", ["model.keras", "exported"])
+def test_saved_again_it_runs_without_tensorflow(written, tmp_path, kind):
+    folder, want = written
+    model = tojax.from_tensorflow(folder / kind)
+    model.save(tmp_path / "ours", X)
+    again = tojax.load(tmp_path / "ours")
+    assert again.params.keys() == model.params.keys()
+    assert_close(jax.tree.leaves(again(X)), [want], reduction=64)
+    doubled = again.with_params(jax.tree.map(lambda x: x * 2, again.params))
+    assert_close(
+        jax.tree.leaves(doubled(X)),
+        jax.tree.leaves(model.with_params(doubled.params)(X)),
+        reduction=64,
+    )
+
+
+def test_what_is_no_model(tmp_path):
+    with pytest.raises(BadCheckpoint, match="no SavedModel"):
+        tojax.from_tensorflow(tmp_path)
+    (tmp_path / "broken.keras").write_bytes(b"PK")
+    with pytest.raises(BadCheckpoint, match="cannot be read"):
+        tojax.from_tensorflow(tmp_path / "broken.keras")

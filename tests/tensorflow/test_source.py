@@ -1,0 +1,175 @@
+"""Kinds of Keras models as sources: modes, draws, parameters, training, writing back."""
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+import optax
+import pytest
+import tensorflow as tf
+from keras import layers as L
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import StateDropped, Unsupported, WrongArguments
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((8, 6)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _seeds():
+    keras.utils.set_random_seed(0)
+
+
+def functional() -> keras.Model:
+    left, right = keras.Input((6,), name="left"), keras.Input((4,), name="right")
+    both = L.Concatenate()([L.Dense(3, name="of_left")(left), L.Dense(3, name="of_right")(right)])
+    outputs = {"sum": L.Dense(2, name="sum")(both), "pair": [both, L.ReLU()(both)]}
+    return keras.Model({"left": left, "right": right}, outputs)
+
+
+class Residual(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner = L.BatchNormalization(name="norm"), L.Dense(6, name="inner")
+        self.drop = L.Dropout(0.5)
+
+    def call(self, x, training=False):
+        y = self.inner(self.norm(x, training=training))
+        return x + self.drop(y, training=training) if training else x + y
+
+
+def test_dicts_in_and_out():
+    network = functional()
+    given = {"left": X, "right": X[:, :4]}
+    model = tojax.from_tensorflow(network)
+    assert list(model.params)[:2] == ["of_left/kernel", "of_left/bias"] and not model.state
+    assert_close(model(given), jax.tree.map(lambda x: x.numpy(), network(given)), reduction=64)
+    assert next(iter(model.source.signature.parameters)) == "inputs"
+
+
+def test_several_inputs_in_a_list():
+    a, b = keras.Input((6,)), keras.Input((6,))
+    network = keras.Model([a, b], [L.Add()([a, b]), L.Dense(2)(a)])
+    model = tojax.from_tensorflow(network)
+    want = [x.numpy() for x in network([X, X * 2])]
+    assert_close(model([X, X * 2]), want, reduction=64)
+
+
+def test_a_model_that_is_not_built():
+    network = Residual()
+    model = tojax.from_tensorflow(network, X)
+    names = ("norm/gamma", "norm/beta", "inner/kernel", "inner/bias")
+    assert {*model.params} == {f"residual/{name}" for name in names}
+    assert_close(model(X), network(X).numpy(), reduction=64)
+
+
+def test_a_frozen_layer_is_state():
+    layers = [keras.Input((6,)), L.Dense(3, name="base"), L.Dense(2, name="top")]
+    network = keras.Sequential(layers, name="net")
+    network.layers[0].trainable = False
+    model = tojax.from_tensorflow(network)
+    assert list(model.params) == ["net/top/kernel", "net/top/bias"]
+    assert list(model.state) == ["net/base/kernel", "net/base/bias"]
+
+
+def test_training_mode_with_keys():
+    network = keras.Sequential([keras.Input((6,)), L.Dropout(0.5)])
+    model = tojax.from_tensorflow(network).train()
+    ones = np.ones((200, 6), np.float32)
+    draw = lambda k: model(ones, rng=jax.random.key(k))
+    assert (draw(0) == draw(0)).all() and (draw(0) != draw(1)).any()
+    assert {*np.unique(draw(0))} == {0.0, 2.0} and abs(float((draw(0) == 0).mean()) - 0.5) < 0.05
+    many = jax.vmap(lambda key: model.apply({}, ones, rng=key))(jax.random.split(jax.random.key(0)))
+    assert (many[0] != many[1]).any()
+    assert (model.eval()(ones) == 1).all()
+
+
+def test_training_mode_with_the_state_of_keras():
+    """Without a key, Keras's own stream of draws goes on."""
+    network = keras.Sequential([keras.Input((6,)), L.Dropout(0.5, seed=3)])
+    model = tojax.from_tensorflow(network).train()
+    state = model.state
+    for _ in range(2):
+        got, state = model.apply(model.params, X, state=state, mutable=True)
+        assert_close(got, network(X, training=True).numpy())
+    with pytest.warns(StateDropped, match="seed_generator_state"):
+        model(X)
+
+
+def test_a_function_has_no_mode():
+    with pytest.raises(Unsupported, match="no training mode"):
+        tojax.from_tensorflow(tf.nn.relu, X).train()
+
+
+def test_strings_are_refused():
+    lookup = L.StringLookup(vocabulary=["a"])
+    with pytest.raises(Unsupported, match="strings"):
+        tojax.from_tensorflow(lookup)(np.array(["a", "b"]))
+
+
+def test_weights_that_the_forward_pass_writes():
+    """SpectralNormalization divides its kernel itself: the new one belongs to the params."""
+    layer = L.SpectralNormalization(L.Dense(3, name="dense"))
+    model = tojax.from_tensorflow(layer, X).train()
+    name = next(n for n in model.params if n.endswith("kernel"))
+    _, state = model.apply(model.params, X, mutable=True)
+    with pytest.raises(WrongArguments, match="in params and in state"):
+        model.apply(model.params, X, state=state)
+    params = {**model.params, name: state.pop(name)}
+    model.apply(params, X, state=state, mutable=True)
+
+
+def test_training_and_writing_back():
+    network = keras.Sequential(
+        [
+            keras.Input((6,)),
+            L.Dense(16),
+            L.BatchNormalization(),
+            L.ReLU(),
+            L.Dropout(0.1),
+            L.Dense(1),
+        ]
+    )
+    target = (X[:, :1] * 2 - X[:, 1:2]).astype(np.float32)
+    model = tojax.from_tensorflow(network).train()
+    tx = optax.adam(0.03)
+
+    @jax.jit
+    def step(params, state, opt, key):
+        def loss(params):
+            out, new = model.apply(params, X, state=state, rng=key, mutable=True)
+            return jnp.mean((out - target) ** 2), new
+
+        (value, state), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        updates, opt = tx.update(grads, opt)
+        return optax.apply_updates(params, updates), state, opt, value
+
+    params, state, opt, losses = model.params, model.state, tx.init(model.params), []
+    for key in jax.random.split(jax.random.key(0), 20):
+        params, state, opt, value = step(params, state, opt, key)
+        losses.append(float(value))
+    assert losses[-1] < losses[0] / 2
+    trained = model.eval().with_params(params).with_state(state)
+    assert trained.source.write_back(trained.params, trained.state) is network
+    assert_close(trained(X), network(X).numpy(), reduction=256)
+    with pytest.raises(WrongArguments, match="missing variable"):
+        trained.source.write_back({}, trained.state)
+
+
+def test_a_pytree():
+    model = tojax.from_tensorflow(keras.Sequential([keras.Input((6,)), L.Dense(2)]))
+    doubled = jax.tree.map(lambda x: x * 2, model)
+    assert_close(doubled(X), 2 * np.asarray(model(X)), reduction=64)
+    assert "Sequential from tensorflow" in repr(model)
+
+
+def test_a_stateful_recurrent_layer():
+    layer = L.LSTM(3, stateful=True)
+    x = X.reshape(2, 4, 6)
+    model = tojax.from_tensorflow(layer, x)
+    state = model.state
+    for _ in range(2):
+        got, state = model.apply(model.params, x, state=state, mutable=True)
+        assert_close(got, layer(x).numpy(), reduction=64)

@@ -1,0 +1,92 @@
+"""What JAX has no arrays for: strings, lookup tables, and Python called from a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tojax.errors import Unsupported
+from tojax.tensorflow.core.private import op_def_of
+
+PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
+SILENT = {"Assert", "Print", "PrintV2"}  # they only say something
+TABLES = ("LookupTable", "InitializeTable", "HashTable", "MutableHashTable", "MutableDenseHash")
+SERVED = ("LookupTableFindV2", "LookupTableSizeV2")  # where keys and values are numbers
+SPLIT = "preprocess, model = tojax.tensorflow.split_preprocessing(fn, *specs)"
+
+
+def types(proto: Any, which: str) -> list[int]:
+    """The ``DataType`` of every input ("input_arg") or output ("output_arg") of a ``NodeDef``."""
+    found: list[int] = []
+    attr, definition = proto.attr, op_def_of(proto.op)
+    for arg in getattr(definition, which) if definition is not None else ():
+        if arg.type_list_attr:
+            found += attr[arg.type_list_attr].list.type
+            continue
+        kind = attr[arg.type_attr].type if arg.type_attr else arg.type
+        found += [kind] * (attr[arg.number_attr].i if arg.number_attr else 1)
+    return found
+
+
+def kind_of(proto: Any) -> str:
+    """What of a ``NodeDef`` JAX cannot have: "Python", "a lookup table", "strings" or nothing."""
+    if proto.op in PYTHON:
+        return "Python"
+    if proto.op in SILENT:
+        return ""
+    strings = tf.string.as_datatype_enum
+    texts = strings in (*types(proto, "input_arg"), *types(proto, "output_arg"))
+    if proto.op.startswith(TABLES):
+        return "a lookup table" if texts or proto.op not in SERVED else ""
+    return "strings" if texts else ""
+
+
+def functions(proto: Any) -> Iterable[str]:
+    """The names of the functions that a ``NodeDef`` calls."""
+    for attr in proto.attr.values():
+        if attr.func.name:
+            yield attr.func.name
+        yield from (f.name for f in attr.list.func)
+
+
+def inside(proto: Any, library: Mapping[str, Any]) -> bool:
+    """Whether a ``NodeDef``, or what it calls of the ``FunctionDef`` in ``library``, is of these
+    kinds.
+    """
+    if kind_of(proto):
+        return proto.op != "Const"
+    return any(
+        inside(node, library)
+        for name in functions(proto)
+        if name in library
+        for node in library[name].node_def
+    )
+
+
+def check(node: Any) -> None:
+    """Raises Unsupported for a node of these kinds."""
+    kind = kind_of(node.proto)
+    if kind == "Python":
+        raise Unsupported(
+            f"{node.op} calls Python (tf.py_function or tf.numpy_function)",
+            why="a graph only holds a number for the Python function, which JAX cannot trace",
+            do=f"write it with TensorFlow's operators, or keep it out of the model: {SPLIT}",
+        )
+    if kind:
+        raise Unsupported(
+            f"{node.op} works on {kind}",
+            why="JAX has arrays of numbers only, and the input is not known before the call",
+            do=f"split it off: {SPLIT}; model(*preprocess(text))",
+        )
+
+
+def refused(name: str, where: str) -> Unsupported:
+    """The error for an argument of strings."""
+    return Unsupported(
+        f"the argument {name!r} is of strings",
+        where=where,
+        why="JAX has arrays of numbers only",
+        do=f"split the part on strings off: {SPLIT}; model(*preprocess(text))",
+    )

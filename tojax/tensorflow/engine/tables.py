@@ -1,0 +1,20 @@
+"""Lookup tables: TensorFlow's own are asked while tracing where the keys are known."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tojax.tensorflow.core import text
+from tojax.tensorflow.core.known import is_known
+from tojax.tensorflow.core.running import handles
+from tojax.tensorflow.engine.folding import kernel
+from tojax.tensorflow.state import tables
+
+
+@handles("LookupTableFindV2")
+def find(run, node, inputs):
+    """By TensorFlow's kernel, or by the program where keys and values are numbers."""
+    if isinstance(inputs[0], tf.Tensor) and all(map(is_known, inputs[1:])):
+        return kernel(node, inputs)
+    text.check(node)
+    return tables.find(run, node, inputs)
