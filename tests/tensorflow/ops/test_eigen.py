@@ -58,3 +58,20 @@ def test_square_roots():
 
 def test_exponential():
     agree(tf.linalg.expm, A, depth=512)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_operators_of_xla(lower):
+    """TensorFlow computes them where it compiles, and has no gradients for them."""
+    import importlib
+
+    xla = importlib.import_module("tensorflow.compiler.tf2xla.python.xla")
+    compiled = lambda f: tf.function(f, jit_compile=True)
+    agree(compiled(lambda x: xla.svd(x, 30, 1e-6)[0]), floats(3, 4), grad=False, depth=1024)
+    x = S[0] + np.triu(A[0], 1)  # only one triangle is read
+
+    def rebuilt(x):
+        w, v = xla.self_adjoint_eig(x, lower, 30, 1e-6)
+        return w, tf.matmul(v * w[None], v, transpose_b=True)
+
+    agree(compiled(rebuilt), x, grad=False, depth=4096)

@@ -16,20 +16,27 @@ ALGORITHMS = {
 
 @lowers("stablehlo.rng_bit_generator")
 def rng_bit_generator(results, output, algorithm, state, /):
+    if results[0].dtype != results[0].wide and state.ndim == 1:
+        raise narrowed("a state")
     return generated(results[1], algorithm, state)
 
 
 def generated(bits, algorithm, state):
     """(the next state, the bits); without x64 the state is pairs of 32-bit integers."""
     if bits.dtype != bits.wide:
-        raise Unsupported(
-            "rng_bit_generator of 64-bit integers",
-            why="JAX keeps 32-bit integers unless x64 is on, and the bits would be others",
-            do='call jax.config.update("jax_enable_x64", True) first',
-        )
+        raise narrowed("bits")
     flat = state.reshape(-1) if state.dtype.itemsize == 4 else state
     after, drawn = lax.rng_bit_generator(flat, bits.shape, bits.dtype, ALGORITHMS[algorithm])
     return after.reshape(state.shape), drawn
+
+
+def narrowed(what: str) -> Unsupported:
+    """The error for what JAX would narrow."""
+    return Unsupported(
+        f"rng_bit_generator with {what} of 64-bit integers",
+        why="JAX keeps 32-bit integers unless x64 is on, and the bits would be others",
+        do='call jax.config.update("jax_enable_x64", True) first',
+    )
 
 
 @lowers("stablehlo.rng")

@@ -82,7 +82,10 @@ def with_gradient(
         return grads, None, None
 
     through.defvjp(forward, backward)
-    arrays = [None if isinstance(x, Handle) or is_known(x) else x for x in further]
+    # Where TensorFlow sends nothing back nothing may arrive: zero times infinity is NaN.
+    stopped = lambda x: x if isinstance(x, Handle) else jax.lax.stop_gradient(x)
+    values = [x if i in gradient.places else stopped(x) for i, x in enumerate(values)]
+    arrays = [None if isinstance(x, Handle) or is_known(x) else stopped(x) for x in further]
     return tuple(through(values, arrays, held))
 
 

@@ -47,6 +47,17 @@ def svd(input, compute_uv, full_matrices):
     return values.astype(input.dtype), u, dagger(v)
 
 
+@lowers("XlaSvd")
+def xla_svd(a, max_iter, epsilon, precision_config):
+    """XLA's own iteration has no derivative that is a number."""
+    return svd(a, True, False)
+
+
+@lowers("XlaSelfAdjointEig")
+def xla_self_adjoint_eig(a, lower, max_iter, epsilon):
+    return self_adjoint_eig(a if lower else dagger(a), True)
+
+
 def exponential(input, /):
     return jax.scipy.linalg.expm(input)
 

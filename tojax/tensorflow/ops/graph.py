@@ -35,15 +35,15 @@ class Text:
     def __init__(self, template: str, values: Sequence[Any]):
         self.template, self.values = template, values
 
-    @property
-    def shape(self):
-        """It has none: what asks for it would compute with it."""
+    def __jax_array__(self):
         raise Unsupported(
             "a text of values that are traced",
             where=f"StringFormat {self.template!r}",
             why="arrays of JAX hold no strings",
             do="print it, or return the values themselves",
         )
+
+    shape = property(__jax_array__)
 
 
 @lowers("StringFormat")
