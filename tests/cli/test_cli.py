@@ -54,6 +54,22 @@ def test_run_is_the_main_job():
     assert "first token" in out
 
 
+def test_run_of_a_saved_model(tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    module = tf.Module()
+    module.w = tf.Variable([[2.0], [3.0]], name="w")
+    spec = tf.TensorSpec([None, 2], name="x")
+    module.serve = tf.function(lambda x: {"y": x @ module.w}, input_signature=[spec])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.serve)
+    code, out, err = tojax("run", str(tmp_path), "--batch", "3")
+    assert code == 0, err
+    assert "inputs: float32[3, 2]" in out
+    assert "TensorFlow" in out and "following runs" in out
+    code, _, err = tojax("run", str(tmp_path), "--signature", "no_such")
+    assert code == 1
+    assert "serving_default" in err
+
+
 def test_generate_prints_the_text_alone():
     code, out, err = tojax("generate", DEMO, "--prompt", "import os", "--max-new-tokens", "8")
     assert code == 0, err

@@ -202,8 +202,8 @@ DTYPES = [
     ("half_conv", "t1,5,5,2 t3,3,2,2", lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), 256),
     ("half_to_float", "t4", lambda a: tf.cast(a, tf.float32) ** 2),
     ("int64_ops", "l4 l4", lambda a, b: (a * b + 3, a - b, tf.maximum(a, b))),
-    ("int64_x64", "l4 l4", lambda a, b: tf.bitwise.left_shift(
-        a, tf.constant(33, tf.int64)) + b, 64, True),
+    ("int64_x64", "l4 l4",
+     lambda a, b: tf.bitwise.left_shift(a, tf.constant(33, tf.int64)) + b, 64, True),
     ("int64_index", "f8,2 l3", lambda x, i: tf.gather(x, i)),
     ("int64_argmax", "f3,4", lambda x: tf.argmax(x, 1)),
     ("int8_clip", "s6", lambda x: tf.cast(tf.clip_by_value(x, -7, 7), tf.int8) * 3),
@@ -211,8 +211,8 @@ DTYPES = [
     ("uint8_arithmetic", "y6 y6", lambda a, b: (a + b, a * b, a // (b | 1))),
     ("uint8_to_float", "y4,4", lambda x: tf.cast(x, tf.float32) / 255),
     ("uint8_saturate", "f6", lambda x: tf.saturate_cast(x * 400, tf.uint8)),
-    ("uint32_bits", "w4", lambda x: tf.bitwise.bitwise_xor(
-        x, tf.bitwise.right_shift(x, tf.ones_like(x)))),
+    ("uint32_bits", "w4",
+     lambda x: tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.ones_like(x)))),
     ("uint16", "s4", lambda x: tf.cast(tf.abs(x), tf.uint16) + 2),
     ("bool_ops", "b4 b4", lambda a, b: (a & b, a | b, a ^ b, ~a)),
     ("bool_sum", "b3,4", lambda a: tf.reduce_sum(tf.cast(a, tf.int32), axis=0)),

@@ -20,9 +20,7 @@ def to_tensor(shape: Known, values, default_value, row_partition_tensors: Known,
         count = len(partitions[0]) - 1
     wanted = [int(n) for n in np.ravel(known(shape, "the shape of a ragged tensor's array"))]
     wanted += [-1] * (1 + len(kinds) - len(wanted))
-    at = np.arange(values.shape[0])
-    index: list = []
-    sizes: list[int] = []
+    at, index, sizes = np.arange(values.shape[0]), [], []
     for kind, partition, size in reversed([*zip(kinds, partitions, wanted[1:])]):
         rows, at_row = _split(kind, partition, at)
         index.insert(0, at_row)
