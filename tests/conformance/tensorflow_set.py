@@ -1,23 +1,25 @@
 """TensorFlow functions as users write them, converted: beside TensorFlow in value, gradient, vmap.
 
-python tests/conformance/tensorflow_set.py 'nn.*' [--shard 0/2] [--tool tf2jax] [-v]
+python tests/conformance/tensorflow_set.py 'nn.*' [--shard 0/2] [--tool tf2jax] [--out results/tf.jsonl]
 python tests/conformance/tensorflow_set.py --compare       # both tools, side by side
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import dataclasses
 import inspect
+import json
 import logging
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -277,38 +279,41 @@ def main():
     parser.add_argument("--tool", choices=TOOLS, default="tojax")
     parser.add_argument("--compare", action="store_true", help="both tools, side by side")
     parser.add_argument("--no-eager", action="store_true", help="only what is compiled")
-    parser.add_argument("-v", action="store_true", help="print cases that are right, too")
+    parser.add_argument("--out", type=Path, help="keep results here; what it has is not run again")
     options = parser.parse_args()
     logging.disable(logging.ERROR)
     first, step = map(int, options.shard.split("/"))
+    names = [n for n in CASES if re.fullmatch(options.pattern, n)][first::step]
     tools = [*TOOLS] if options.compare else [options.tool]
-    counts: dict[str, collections.Counter] = {tool: collections.Counter() for tool in tools}
-    for i, name in enumerate([n for n in CASES if re.fullmatch(options.pattern, n)][first::step]):
+    kept = options.out.read_text() if options.out and options.out.exists() else ""
+    done = {(x["tool"], x["name"]): x["found"] for x in map(json.loads, kept.splitlines())}
+    for i, name in enumerate(names):
         for tool in tools:
-            try:
-                found = run(name, tool, not options.no_eager)
-            except Exception as error:
-                print(f"{name}: TensorFlow itself: {said(error)}", flush=True)
+            if (tool, name) in done:
                 continue
+            done[tool, name] = found = run(name, tool, not options.no_eager)
+            if options.out:
+                with options.out.open("a") as file:
+                    file.write(json.dumps({"tool": tool, "name": name, "found": found}) + "\n")
             for mode, wrong in found.items():
-                counts[tool][mode, not wrong] += 1
-                if wrong and (options.v or not options.compare):
-                    print(f"{tool} {name} {mode}: {wrong}", flush=True)
-            if options.v:
-                print(tool, name, *found, flush=True)
+                if wrong and not options.compare:
+                    print(f"{name} {mode}: {wrong}", flush=True)
         if i % 32 == 31:
             jax.clear_caches()
-            keras_clear()
-    print(f"{'':8}" + "".join(f"{tool:>24}" for tool in tools))
+            keras.backend.clear_session()
+    summary({key: found for key, found in done.items() if key[1] in names}, tools)
+
+
+def summary(done: dict[tuple[str, str], dict[str, str]], tools: list[str]) -> None:
+    """How many cases are right, by mode and tool."""
+    print(f"{'':8}" + "".join(f"{tool:>20}" for tool in tools))
     for mode in MODES:
-        shown = [(c[mode, True], c[mode, True] + c[mode, False]) for c in counts.values()]
-        print(f"{mode:8}" + "".join(f"{a:12} of {n:4} {a / max(n, 1):4.0%}" for a, n in shown))
-
-
-def keras_clear() -> None:
-    import keras
-
-    keras.backend.clear_session()
+        cells = []
+        for tool in tools:
+            said_ = [found[mode] for (t, _), found in done.items() if t == tool and mode in found]
+            right = sum(not x for x in said_)
+            cells.append(f"{right:7} of {len(said_):4} {right / max(len(said_), 1):5.1%}")
+        print(f"{mode:8}" + "".join(cells))
 
 
 if __name__ == "__main__":
