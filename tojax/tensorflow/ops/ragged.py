@@ -26,9 +26,7 @@ def to_tensor(shape: Known, values, default_value, row_partition_tensors: Known,
         index.insert(0, at_row)
         sizes.insert(0, size if size >= 0 else _longest(partition, kind))
         at = rows
-    inner = [n if n >= 0 else m for n, m in zip(wanted[1 + len(kinds) :], values.shape[1:])]
-    inner += values.shape[1 + len(inner) :]
-    full = (wanted[0] if wanted[0] >= 0 else count, *sizes, *inner)
+    full = (wanted[0] if wanted[0] >= 0 else count, *sizes, *values.shape[1:])
     filled = jnp.broadcast_to(default_value, full)
     return filled.at[(at, *index)].set(values, mode="drop")
 
