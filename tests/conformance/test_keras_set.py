@@ -6,29 +6,17 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from tests.conformance.keras_set import CASES, run
-from tests.expectations import expected_failures
+from tests.expectations import further
 
 SAMPLE = sorted(CASES)[::12]
-EXPECTED = expected_failures("keras_set.txt")
+OTHERS = [name for name in CASES if name not in SAMPLE]
 
 
-def cases():
-    for name in CASES:
-        marks = [] if name in SAMPLE else [pytest.mark.conformance]
-        if name in EXPECTED:
-            marks.append(pytest.mark.xfail(reason=EXPECTED[name], strict=True))
-        yield pytest.param(name, id=name, marks=marks)
-
-
-@pytest.mark.parametrize("name", list(cases()))
+@pytest.mark.parametrize("name", [*SAMPLE, *further(*OTHERS)])
 def test_as_keras_has_it(name):
     wrong = {mode: said for mode, said in run(name).items() if said}
     jax.clear_caches()
     assert not wrong, wrong
-
-
-def test_expected_failures_are_cases():
-    assert {*EXPECTED} <= {*CASES}
 
 
 def test_every_layer_has_a_case():
