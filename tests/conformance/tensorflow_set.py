@@ -1,6 +1,6 @@
 """TensorFlow functions as users write them, converted: beside TensorFlow in value, gradient, vmap.
 
-python tests/conformance/tensorflow_set.py 'nn.*' [--shard 0/2] [--tool tf2jax] [--out results/tf.jsonl]
+python tests/conformance/tensorflow_set.py 'nn.*' [--shard 0/2] [--tool tf2jax] [--out FILE]
 python tests/conformance/tensorflow_set.py --compare       # both tools, side by side
 """
 
@@ -242,7 +242,7 @@ def attempted(check: Check, mode: str, depth: int) -> str:
     except Exception as error:
         return said(error)
     if mode == "jvp":
-        kinds = [x.dtype for x in check.slopes or []]
+        kinds = [jax.dtypes.canonicalize_dtype(x.dtype) for x in check.slopes or []]
         limit = max(16 * float(jnp.finfo(k).eps) * depth**0.5 for k in kinds)
         return "" if got <= limit or not np.isfinite(got) else f"wrong: off by {got}"
     try:
