@@ -33,6 +33,13 @@ def first_step(low, high, dtype):
     return np.float32(2.0 ** np.iinfo(dtype).bits - 1) / (high - low)
 
 
+def first(x, low, count, dtype):
+    """MIN_FIRST's integers from 0 on: TensorFlow rounds the two terms of signed ones apart."""
+    if np.iinfo(dtype).min == 0:
+        return away(x * count - low * count)
+    return away(x * count) - away(low * count)
+
+
 def scaled(low, high, least, most, even):
     """SCALED's range and its steps for 1; ``even`` takes the larger end on both sides."""
     if even:
@@ -44,30 +51,30 @@ def scaled(low, high, least, most, even):
     return least / count, most / count, count
 
 
+def widened(low, high, margin):
+    """A range that holds 0 and is not empty."""
+    room = jnp.maximum(1, jnp.maximum(jnp.abs(low), jnp.abs(high))) * np.float32(margin)
+    low = jnp.minimum(low, 0)
+    return low, jnp.maximum(0, jnp.maximum(high, low + room))
+
+
 @lowers("QuantizeV2")
-def quantize(input, min_range, max_range, T, mode, round_mode, narrow_range, axis,
-             ensure_minimum_range):  # fmt: skip
-    """The range is widened to hold 0 and to not be empty; SCALED makes it symmetric."""
-    low, high = jnp.minimum(min_range, 0), max_range
-    room = jnp.maximum(1, jnp.maximum(jnp.abs(min_range), jnp.abs(max_range)))
-    high = jnp.maximum(0, jnp.maximum(high, low + room * np.float32(ensure_minimum_range)))
+def quantize(
+    input, min_range, max_range, T, mode, round_mode, narrow_range, axis, ensure_minimum_range
+):
+    low, high = widened(min_range, max_range, ensure_minimum_range)
     least, most, half = limits(T)
     count = high
     if mode == "SCALED":
         even = round_mode == "HALF_TO_EVEN" and not narrow_range
-        low, high, count = scaled(low, high, least + narrow_range, most, even)
-    least += narrow_range and mode == "SCALED"
+        least += narrow_range
+        low, high, count = scaled(low, high, least, most, even)
     bottom, top, count = along(input, (low, high, count), axis)
     x = jnp.clip(input, bottom, top)
     if mode == "SCALED":
         found = (jnp.round if round_mode == "HALF_TO_EVEN" else away)(x * count)
     elif mode == "MIN_FIRST":
-        count = first_step(bottom, top, T)
-        joint = T == np.uint8  # TensorFlow rounds the others' two terms apart
-        found = (
-            away(x * count - bottom * count) if joint else away(x * count) - away(bottom * count)
-        )
-        found += least
+        found = first(x, bottom, first_step(bottom, top, T), T) + least
     else:
         found = away((x - bottom) * ((most - least) / (top - bottom)) - half)
     return jnp.clip(found, least, most).astype(T), low, high

@@ -11,7 +11,7 @@ from tojax.tensorflow.core.schema import lowers
 
 def gates_grad(cs_prev, kept, peepholes, cs_grad, h_grad):
     """(what the cell before gets, what the gates i, c, f and o get)."""
-    i, cs, f, o, ci, co = kept
+    i, _, f, o, ci, co = kept
     wci, wcf, wco = peepholes
     do = o * (1 - o) * h_grad * co
     dcs = (1 - co**2) * h_grad * o + cs_grad + do * wco
