@@ -1,5 +1,6 @@
 """Choosing by a mask."""
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -30,7 +31,7 @@ def test_select_v1(mask):
 def test_where():
     model = tojax.from_tensorflow(tf.where, MASK)
     with pytest.raises(DataDependent, match="input of Where"):
-        model(MASK)
+        jax.jit(lambda mask: model.apply({}, mask))(MASK)
     for mask in (MASK, X, np.zeros(3, bool)):
         model = tojax.from_tensorflow(tf.where, mask)
         got = model.apply({}, mask)
