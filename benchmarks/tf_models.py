@@ -11,7 +11,9 @@ The outputs are compared with TensorFlow's first: a case that differs says so.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -68,6 +70,9 @@ CASES: dict[str, Callable] = {
     f.__name__: f for f in (mlp, transformer, lstm, resnet, mobilenet, efficientnet)
 }
 LIBRARIES = {"tojax": tojax.tensorflow.convert, "tf2jax": tf2jax.convert}
+# XLA:CPU has YNNPACK compute convolutions, too; with this it uses its own ("other convolutions").
+# They are the compiler_options of jax.jit, which only the outermost one takes.
+PRODUCTS_ALONE = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 
 
 def timed(call: Callable) -> tuple[float, object]:
@@ -76,16 +81,19 @@ def timed(call: Callable) -> tuple[float, object]:
     return time.perf_counter() - began, out
 
 
-def prepare(convert: Callable, function, x) -> tuple[dict[str, float], Callable, np.ndarray]:
-    """Times of the first three steps, the compiled step, and its output."""
+def prepare(convert: Callable, function, x) -> tuple[dict[str, float], list[Callable], np.ndarray]:
+    """Times of the first three steps, the compiled step both ways, and its output."""
     found = {}
+    gc.collect()  # what the others left is not this one's
     found["convert"], (fn, params) = timed(lambda: convert(function, x))
     params = {name: jax.numpy.asarray(np.asarray(value)) for name, value in params.items()}
     step = jax.jit(lambda params, x: fn(params, x)[0])
+    gc.collect()
     found["trace"], traced = timed(lambda: step.trace(params, x))
     found["compile"], compiled = timed(lambda: traced.lower().compile())
-    run = lambda: jax.block_until_ready(compiled(params, x))
-    return found, run, np.asarray(run())
+    other = traced.lower().compile(compiler_options=PRODUCTS_ALONE)
+    runs = [lambda c=c: jax.block_until_ready(c(params, x)) for c in (compiled, other)]
+    return found, runs, np.asarray(runs[0]())
 
 
 def case(name: str, rounds: int, repeats: int) -> dict[str, dict[str, list[float]] | str]:
@@ -96,21 +104,25 @@ def case(name: str, rounds: int, repeats: int) -> dict[str, dict[str, list[float
     tensor = tf.constant(x)
     want = function(tensor).numpy()
     times: dict = {}
+    order = random.Random(0)
     for _ in range(rounds):
         steps = {"tf.function": lambda: function(tensor).numpy()}
         for library, convert in LIBRARIES.items():
             if isinstance(times.get(library), str):
                 continue
             try:
-                found, steps[library], out = prepare(convert, function, x)
+                found, runs, out = prepare(convert, function, x)
             except Exception as error:  # of the library that is measured
                 times[library] = f"{type(error).__name__}: {error}".splitlines()[0][:90]
                 continue
             np.testing.assert_allclose(out, want, rtol=1e-3, atol=1e-3 * abs(want).max())
+            steps |= {library: runs[0]}
+            if library == "tojax":
+                steps |= {"products alone": runs[1]}
             for step, seconds in found.items():
                 times.setdefault(library, {}).setdefault(step, []).append(seconds)
-        for _ in range(repeats):
-            for library, run in steps.items():
+        for _ in range(repeats):  # in any order: TensorFlow's threads spin on after its turn
+            for library, run in order.sample(list(steps.items()), len(steps)):
                 times.setdefault(library, {}).setdefault("step", []).append(timed(run)[0])
     return times
 
@@ -137,6 +149,9 @@ def main() -> None:
                     shown = found.get(step)
                     ratios.append(f"{own / statistics.median(shown):.2f}" if shown else "")
             table.add_row(name, step, f"{1e3 * own:.1f}", *ratios)
+        own = statistics.median(times["products alone"]["step"])
+        ratio = own / statistics.median(times["tf.function"]["step"])
+        table.add_row(name, "step, other convolutions", f"{1e3 * own:.1f}", "", f"{ratio:.2f}")
     console.print(table)
 
 

@@ -18,7 +18,7 @@ PACKAGE = "tojax"
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "dtypes"),
-    ("trees", "private_names", "known", "bessel"),
+    ("trees", "private_names", "known", "bessel", "depthwise"),
     ("table", "model", "calling", "program", "saved"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jax import lax
 
+from tojax.depthwise import conv_general_dilated
 from tojax.stablehlo.core.schema import lowers
 from tojax.stablehlo.ops.dot import precision_of
 from tojax.stablehlo.ops.window import pairs
@@ -16,7 +17,7 @@ def convolution(
 ):  # fmt: skip
     spatial = list(numbers.kernel_spatial_dimensions)
     ones = [1] * len(spatial)
-    return lax.conv_general_dilated(
+    return conv_general_dilated(
         lhs,
         lax.rev(rhs, [axis for axis, on in zip(spatial, reversal or ()) if on]),
         strides or ones,

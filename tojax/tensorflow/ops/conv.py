@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import jax
-from jax import lax
 
+from tojax.depthwise import conv_general_dilated
 from tojax.errors import Unsupported
 from tojax.tensorflow.core.known import shape as sizes
 from tojax.tensorflow.core.schema import Static, lowers
@@ -43,7 +43,7 @@ def convolution(strides, padding, explicit, layout, dilations, groups=None):
 
     def run(input, filter):
         channels = input.shape[layout.index("C")]
-        return lax.conv_general_dilated(
+        return conv_general_dilated(
             input,
             filter,
             [strides[i] for i in where],

@@ -2,6 +2,7 @@
 
 from jax import lax
 
+from tojax.depthwise import conv_general_dilated
 from tojax.torch.core.schema import aten, lowers, table
 
 
@@ -14,7 +15,7 @@ def convolve(input, weight, bias, groups, **windows):
     """``lax``'s convolution, bias added; input without a batch dimension gets one."""
     rank = weight.ndim - 2
     single = input.ndim == rank + 1
-    out = lax.conv_general_dilated(
+    out = conv_general_dilated(
         input[None] if single else input,
         weight,
         dimension_numbers=lax.ConvDimensionNumbers(*[tuple(range(rank + 2))] * 3),
@@ -93,4 +94,4 @@ def _convolution(
 def conv_tbc(self, weight, bias, pad):
     """Time, batch, channel; the weight is width, in, out."""
     dims = lax.conv_dimension_numbers(self.shape, weight.shape, ("WNC", "WIO", "WNC"))
-    return lax.conv_general_dilated(self, weight, (1,), [(pad, pad)], dimension_numbers=dims) + bias
+    return conv_general_dilated(self, weight, (1,), [(pad, pad)], dimension_numbers=dims) + bias

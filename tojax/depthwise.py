@@ -1,0 +1,94 @@
+"""Depthwise convolutions, which XLA's CPU compiler leaves to loops over single numbers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+MOST = 128  # taps: each one is an instruction of the program
+
+
+def conv_general_dilated(
+    lhs, rhs, window_strides, padding, lhs_dilation=None, rhs_dilation=None,
+    dimension_numbers=None, feature_group_count=1, batch_group_count=1, precision=None,
+    preferred_element_type=None,
+) -> jax.Array:  # fmt: skip
+    """``lax.conv_general_dilated``; on CPUs a depthwise one is a sum of shifted inputs.
+
+    Timings of both: benchmarks/depthwise.py.
+
+    Example:
+      >>> import numpy as np
+      >>> x, w = np.ones((1, 4, 8), np.float32), np.ones((4, 1, 3), np.float32)
+      >>> conv_general_dilated(x, w, (1,), [(1, 1)], feature_group_count=4)[0, 0].tolist()
+      [2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0]
+    """
+    whole = functools.partial(
+        lax.conv_general_dilated,
+        window_strides=window_strides,
+        padding=padding,
+        lhs_dilation=lhs_dilation,
+        rhs_dilation=rhs_dilation,
+        dimension_numbers=dimension_numbers,
+        feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    names = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+    out, _, *window = (rhs.shape[i] for i in names.rhs_spec)
+    apart = list(rhs_dilation or [1] * len(window))
+    depthwise = 1 < feature_group_count == lhs.shape[names.lhs_spec[1]] == out
+    plain = (
+        set(lhs_dilation or [1]) == {1}
+        and names.lhs_spec == names.out_spec
+        and lhs.dtype == rhs.dtype == (preferred_element_type or lhs.dtype)
+    )
+    if not (depthwise and plain and math.prod(window) <= MOST):
+        return whole(lhs, rhs)
+    if isinstance(padding, str):
+        reach = [d * (k - 1) + 1 for d, k in zip(apart, window)]
+        sizes = [lhs.shape[i] for i in names.lhs_spec[2:]]
+        padding = lax.padtype_to_pads(sizes, reach, window_strides, padding)
+    shifted = functools.partial(
+        _shifted,
+        names=names,
+        strides=tuple(window_strides),
+        padding=tuple(map(tuple, padding)),
+        apart=tuple(apart),
+    )
+    return lax.platform_dependent(lhs, rhs, cpu=shifted, default=whole)
+
+
+@functools.partial(jax.jit, static_argnames=("names", "strides", "padding", "apart"))
+def _shifted(lhs, rhs, names, strides, padding, apart) -> jax.Array:
+    """The sum, over the places in the window, of the input there times the channels' weights.
+
+    Half precision is summed in float32, as XLA's convolutions do.
+    """
+    (_, channel, *spatial), kind = names.lhs_spec, lhs.dtype
+    wide = jnp.promote_types(kind, jnp.float32) if jnp.issubdtype(kind, jnp.inexact) else kind
+    margins: list[tuple[Any, Any, int]] = [(0, 0, 0)] * lhs.ndim
+    for axis, (low, high) in zip(spatial, padding):
+        margins[axis] = (low, high, 0)
+    lhs = lax.pad(lhs, jnp.zeros((), kind), margins)
+    window = [rhs.shape[i] for i in names.rhs_spec[2:]]
+    weights = lax.transpose(rhs, (*names.rhs_spec[2:], *names.rhs_spec[:2])).astype(wide)
+    along = [1] * lhs.ndim
+    along[channel] = lhs.shape[channel]
+    weights = weights.reshape(math.prod(window), *along)
+    total = jnp.zeros((), wide)
+    for n, place in enumerate(itertools.product(*map(range, window))):
+        start, stop, step = [0] * lhs.ndim, list(lhs.shape), [1] * lhs.ndim
+        for i, axis in enumerate(spatial):
+            start[axis], step[axis] = place[i] * apart[i], strides[i]
+            stop[axis] -= (window[i] - 1 - place[i]) * apart[i]
+        there = lax.slice(lhs, start, stop, step).astype(wide)
+        total += there * lax.index_in_dim(weights, n, keepdims=False)
+    return total.astype(kind)
