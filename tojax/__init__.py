@@ -65,7 +65,7 @@ def _method(model: Model, name: str):
     return functools.partial(getattr(function, inside) if inside else function, model)
 
 
-_PARTS = ("hf", "stablehlo", "tensorflow", "torch")  # tojax.tensorflow.convert(...) and the like
+_PARTS = ("flax", "hf", "stablehlo", "tensorflow", "torch")  # tojax.tensorflow.convert(...) and the like
 
 
 def __getattr__(name: str):

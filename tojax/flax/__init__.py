@@ -1,0 +1,33 @@
+"""Models as Flax modules, and Flax modules as models; loaded when a name is first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tojax.flax.wrap.linen import to_linen
+    from tojax.flax.wrap.nnx import Buffer, to_nnx
+
+_HOME = {
+    "Buffer": "tojax.flax.wrap.nnx",
+    "load_into": "tojax.flax._load_into",
+    "source": "tojax.flax.source",
+    "to_linen": "tojax.flax.wrap.linen",
+    "to_nnx": "tojax.flax.wrap.nnx",
+}
+__all__ = ["Buffer", "to_linen", "to_nnx"]
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(
+            f"module 'tojax.flax' has no attribute {name!r}; it has {', '.join(_HOME)}"
+        )
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,1 @@
+"""A module of Flax's around a model: nnx.py, linen.py, and what the two share."""

@@ -1,0 +1,77 @@
+"""Fresh weights from a key: the source framework's own initialisers, run again."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tojax.flax.wrap import keras_initialisers, torch_initialisers
+from tojax.model import Model
+
+Arrays = dict[str, Any]
+RERUN: dict[str, Callable[[Any, int], Mapping[str, np.ndarray]]] = {
+    "torch": torch_initialisers.rerun,
+    "tensorflow": keras_initialisers.rerun,
+}
+
+
+class KeptWeights(UserWarning):
+    """No initialiser covers a parameter, so that a fresh model has its pretrained value."""
+
+
+def fresh(model: Model, key: jax.Array) -> tuple[Arrays, Arrays]:
+    """(params, state) as the source's own initialisers make them from a key; what none of them
+    makes keeps the model's value, and a warning says so once.
+
+    The same key gives the same weights. Under ``jax.jit`` the initialisers run in a callback on the
+    host, once for each run of the program; ``jax.eval_shape`` runs none.
+
+    Example:
+      >>> import torch
+      >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
+      >>> params, _ = fresh(model, jax.random.key(0))
+      >>> bool((params["weight"] != model.params["weight"]).all()), params["bias"].shape
+      (True, (2,))
+    """
+    if not model.params:
+        return {}, dict(model.state)
+    bits = jax.random.bits(key, (2,), "uint32")
+    held = {**model.params, **model.state}
+    host = lambda bits: _host(model, held, bits)
+    if isinstance(bits, jax.core.Tracer):
+        shapes = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in held.items()}
+        flags = {k: jax.ShapeDtypeStruct((), bool) for k in held}
+        made, anew = jax.pure_callback(host, (shapes, flags), bits, vmap_method="sequential")
+        values = {k: jnp.where(anew[k], made[k], x) for k, x in held.items()}
+    else:
+        made, anew = host(bits)
+        values = {k: jnp.asarray(made[k]) if anew[k] else x for k, x in held.items()}
+    return {k: values[k] for k in model.params}, {k: values[k] for k in model.state}
+
+
+def _host(model: Model, held: Arrays, bits) -> tuple[Arrays, Arrays]:
+    """Arrays of all names, and which of them an initialiser made."""
+    high, low = (int(x) for x in np.asarray(bits))
+    rerun = RERUN.get(model.source.framework)
+    made = rerun(model.source, high << 31 ^ low) if rerun and model.source.module else {}
+    _tell(model, [k for k in model.params if k not in made])
+    fit = lambda k, x: np.asarray(made[k], x.dtype) if k in made else np.zeros(x.shape, x.dtype)
+    return {k: fit(k, x) for k, x in held.items()}, {k: np.bool_(k in made) for k in held}
+
+
+def _tell(model: Model, names: list[str]) -> None:
+    if not names or model.source.kept.setdefault((KeptWeights, model.source), False):
+        return
+    model.source.kept[KeptWeights, model.source] = True
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    warnings.warn(
+        f"no initialiser of {model.source.name} makes {shown}: "
+        "the model's own values are kept, whatever the key",
+        KeptWeights,
+        stacklevel=2,
+    )

@@ -1,0 +1,161 @@
+"""A model as a Linen module."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from operator import getitem
+from typing import Any
+
+import jax
+from flax import linen as nn
+from flax.errors import ModifyScopeVariableError
+
+from tojax.flax.wrap.held import Held, class_named, held_of, in_mode
+from tojax.flax.wrap.initialise import fresh
+from tojax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, Leaf, Node, nested
+from tojax.flax.wrap.running import Result, trains, with_key
+from tojax.model import Model
+
+DROPOUT = "dropout"
+
+
+class Part(nn.Module):
+    """A submodule of a converted model: it declares its arrays and its own submodules."""
+
+    node: Node
+    initial: Callable[[str], Any]
+
+    @nn.compact
+    def __call__(self) -> None:
+        _declare(self, self.node, self.initial)
+
+
+class Module(nn.Module):
+    """A converted model as a Linen module; ``to_linen`` makes it.
+
+    Attributes:
+      held: the model.
+      train: the mode of calls that do not say; None is the mode that the model was converted in.
+      pretrained: whether ``init`` gives the model's own weights.
+    """
+
+    held: Held
+    train: bool | None = None
+    pretrained: bool = False
+
+    @nn.compact
+    def __call__(self, *args, **kwargs) -> Any:
+        """The forward pass.
+
+        Args:
+          *args, **kwargs: as the source's forward takes them, and ``train``, a bool: the mode of
+            this call. If forward has an argument of that name, it is the source's.
+
+        Returns:
+          What the source returns, in its own classes.
+
+        Raises:
+          flax.errors.ModifyScopeVariableError: it writes to a collection that is not mutable.
+          MissingRng: it draws random numbers and there is no ``rngs={"dropout": key}``.
+          WrongArguments, MissingOps, DataDependent: see tojax.errors.
+        """
+        train = self.train
+        if "train" in kwargs and "train" not in self.held.model.source.signature.parameters:
+            given = kwargs.pop("train")
+            train = train if given is None else given
+        _declare(self, self.held.tree, self._initial())
+        off = None if train is None else not train
+        model = in_mode(self._model(), off, off)
+        do = 'module.apply(variables, ..., rngs={"dropout": key})'
+        result = with_key(model, args, kwargs, trains(model), self._draw, do)
+        if not self.is_initializing():
+            self._write(result)
+        return result.out
+
+    def _initial(self) -> Callable[[str], Any]:
+        """What a declared array begins with; shapes alone where there are arrays already."""
+        model = self.held.model
+        arrays = {**model.params, **model.state}
+        if self.is_initializing() and not self.pretrained and not self.variables.get(PARAMS):
+            params, state = fresh(model, self.make_rng(PARAMS))
+            arrays = {**params, **state}
+        return arrays.__getitem__
+
+    def _model(self) -> Model:
+        """The model with the arrays of this scope."""
+        scope, held = nn.meta.unbox(self.variables), self.held
+        inside = lambda leaf: functools.reduce(getitem, leaf.path, scope[leaf.collection])
+        arrays = {name: inside(leaf) for name, leaf in held.leaves.items()}
+        tops = {leaf.path[0] for leaf in held.leaves.values()}
+        extra = {k: v for k, v in scope.get(BUFFERS, {}).items() if k not in tops}
+        params = {k: v for k, v in arrays.items() if held.is_param(k)}
+        state = {k: v for k, v in arrays.items() if k not in params}
+        return held.model.with_params(params).with_state({**state, **extra})
+
+    def _draw(self) -> jax.Array | None:
+        known = self.has_rng(DROPOUT) or self.has_rng(PARAMS)  # which make_rng falls back to
+        return self.make_rng(DROPOUT) if known else None
+
+    def _write(self, result: Result) -> None:
+        """Stores what the forward pass wrote; raises what Flax does where it must not."""
+        writes: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in COLLECTIONS}
+        for name, value in result.written.items():
+            leaf = self.held.leaves.get(name, Leaf(name, (name,), BUFFERS))
+            if self.is_mutable_collection(leaf.collection):
+                writes[leaf.collection][leaf.path] = value
+            elif name in result.missed:
+                where = "/".join((*self.path, *leaf.path[:-1]))
+                raise ModifyScopeVariableError(leaf.collection, leaf.path[-1], f"/{where}")
+        for collection, values in writes.items():
+            for name, value in nested(values).items():
+                self.put_variable(collection, name, value)
+
+
+def to_linen(
+    model: Any, *, train: bool | None = None, pretrained: bool = False, name: str | None = None
+) -> Module:
+    """A model as a Linen module.
+
+    Its variables stand under the source's own names,
+    ``variables["params"]["layers"]["0"]["self_attn"]["q_proj"]["weight"]``: params in ``params``,
+    statistics of batches in ``batch_stats``, everything else in ``buffers``. Tied weights stand
+    once, under their first name.
+
+    ``module.apply(variables, *args, train=True, mutable=["batch_stats"], rngs={"dropout": key})``
+    takes what the source's forward takes, and ``train``. As with ``nn.BatchNorm``, a call in
+    training mode that may not write to ``batch_stats`` raises ``ModifyScopeVariableError``.
+
+    Args:
+      model: a ``tojax.Model``, or what ``tojax.convert`` makes one of: a torch module, a Keras
+        model, a StableHLO artifact.
+      train: the mode of calls without ``train=``; None is the mode that the model is in.
+      pretrained: ``init`` gives the model's weights instead of fresh ones, which the source's own
+        initialisers make from the key. A parameter that none of them makes keeps its value, and a
+        warning names it.
+      name: of the module in its parent.
+
+    Raises:
+      WrongArguments: ``model`` is no model.
+
+    Example:
+      >>> import jax, numpy as np, torch
+      >>> module = tojax.flax.to_linen(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh()))
+      >>> x = np.ones((5, 3), np.float32)
+      >>> variables = module.init(jax.random.key(0), x)
+      >>> variables["params"]["0"]["weight"].shape, module.apply(variables, x).shape
+      ((2, 3), (5, 2))
+    """
+    held = held_of(model, "to_linen")
+    cls = class_named(held.tree.kind, Module)
+    return cls(held=held, train=train, pretrained=pretrained, name=name)
+
+
+def _declare(module: nn.Module, node: Node, initial: Callable[[str], Any]) -> None:
+    for leaf in node.leaves:
+        if leaf.collection == PARAMS:
+            module.param(leaf.path[-1], lambda _, name=leaf.name: initial(name))
+        else:
+            module.variable(leaf.collection, leaf.path[-1], initial, leaf.name)
+    for name, child in node.children:
+        class_named(child.kind, Part)(child, initial, name=name)()

@@ -1,0 +1,241 @@
+"""A model as an nnx module."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+from flax import nnx
+
+from tojax.errors import WrongArguments
+from tojax.flax.wrap.held import Held, class_named, held_of, in_mode
+from tojax.flax.wrap.initialise import fresh
+from tojax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
+from tojax.flax.wrap.running import trains, with_key
+from tojax.model import Model
+
+DROPOUT = "dropout"  # the stream of random numbers, as nnx.Dropout's
+
+
+class Buffer(nnx.Variable):
+    """State that is neither a parameter nor a statistic of batches: masks, counters, frozen
+    parameters.
+
+    Example:
+      >>> import torch
+      >>> class Counts(torch.nn.Module):
+      ...     def __init__(self):
+      ...         super().__init__()
+      ...         self.register_buffer("calls", torch.zeros(()))
+      ...
+      ...     def forward(self, x):
+      ...         self.calls += 1
+      ...         return x * self.calls
+      >>> module = tojax.flax.to_nnx(Counts())
+      >>> module(1.0).item(), module(1.0).item(), type(module.calls).__name__
+      (1.0, 2.0, 'Buffer')
+    """
+
+
+nnx.register_variable_name(BUFFERS, Buffer)
+VARIABLES: dict[str, type[nnx.Variable]] = {
+    PARAMS: nnx.Param,
+    STATISTICS: nnx.BatchStat,
+    BUFFERS: Buffer,
+}
+
+
+class Part(nnx.Module):
+    """A submodule of a converted model: its arrays and its own submodules."""
+
+    def __getitem__(self, name: str | int) -> Any:
+        return getattr(self, attribute(str(name)))
+
+    def __call__(self) -> dict[str, jax.Array]:
+        """Its own arrays; one call for each part is what ``nnx.tabulate`` shows as a row."""
+        return self._arrays()
+
+    def _arrays(self) -> dict[str, jax.Array]:
+        held = vars(self).items()
+        return {k: v.get_value() for k, v in held if isinstance(v, nnx.Variable)}
+
+
+class Module(Part):
+    """A converted model as an nnx module; ``to_nnx`` makes it."""
+
+    def __init__(self, held: Held, params: dict, state: dict, stream: Any):
+        _fill(self, held.tree, {**params, **state}, held)
+        self._held = held.bare()
+        self.rngs = nnx.data(stream)
+        mode = held.model.source.training
+        modes = {*mode} if isinstance(mode, tuple) else {mode}
+        own = not modes.pop() if len(modes) == 1 else None  # None: some parts train, some do not
+        self.deterministic = self.use_running_average = own
+
+    def __call__(self, *args, rngs: Any = None, **kwargs) -> Any:  # type: ignore[override]
+        """The forward pass.
+
+        Args:
+          *args, **kwargs: as the source's forward takes them.
+          rngs: an ``nnx.Rngs``, a stream of it or a key for this call, instead of the module's own.
+
+        Returns:
+          What the source returns, in its own classes. What the forward pass writes to the state
+          is in the module's variables.
+
+        Raises:
+          MissingRng: it draws random numbers and there is no stream.
+          WrongArguments, MissingOps, DataDependent: see tojax.errors.
+        """
+        model, places = self._model()
+        model = in_mode(model, self.deterministic, self.use_running_average)
+        draw = lambda: _draw(self.rngs if rngs is None else rngs)
+        do = "tojax.flax.to_nnx(model, rngs=nnx.Rngs(dropout=0)), or module(..., rngs=...)"
+        result = with_key(model, args, kwargs, trains(model), draw, do)
+        for name, value in result.written.items():
+            if name in places:
+                part, key = places[name]
+                getattr(part, key).set_value(value)
+            else:
+                setattr(self, attribute(name), Buffer(value))
+        return result.out
+
+    def set_view(
+        self, deterministic: bool | None = None, use_running_average: bool | None = None
+    ) -> None:
+        """What ``nnx.view`` sets.
+
+        Args:
+          deterministic: if True, dropout is off, and whatever else training changes.
+          use_running_average: if True, statistics of batches are the stored ones.
+        """
+        if deterministic is not None:
+            self.deterministic = deterministic
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
+
+    def _model(self) -> tuple[Model, dict[str, tuple[Part, str]]]:
+        """The model with the arrays as they are now, and where each of them stands."""
+        held, arrays, places = self._held, {}, {}
+        for node in held.tree.nodes():
+            if node.leaves:
+                part = functools.reduce(getattr, map(attribute, node.path), self)
+                own = self._arrays() if part is self else part()
+                for leaf in node.leaves:
+                    if (key := attribute(leaf.path[-1])) in own:
+                        arrays[leaf.name], places[leaf.name] = own[key], (part, key)
+        known = {key for part, key in places.values() if part is self}
+        for key, variable in vars(self).items():  # what the forward pass added to the state
+            if isinstance(variable, Buffer) and key not in known:
+                arrays[key], places[key] = variable.get_value(), (self, key)
+        params = {k: v for k, v in arrays.items() if held.is_param(k)}
+        state = {k: v for k, v in arrays.items() if k not in params}
+        model = held.model.with_params(params).with_state(state)
+        return model, places
+
+
+def to_nnx(model: Any, *, rngs: Any = None, pretrained: bool | None = None) -> Module:
+    """A model as an nnx module.
+
+    Its variables stand under the source's own names, ``module.layers[0].self_attn.q_proj.weight``:
+    params are ``nnx.Param``, statistics of batches ``nnx.BatchStat``, everything else
+    ``tojax.flax.Buffer``. None is shared: tied weights stand under their first name. A name that
+    nnx has itself (``train``) ends in an underscore. ``train()``, ``eval()`` and ``nnx.view`` set
+    the mode, also from a module around it; at first it has the model's own.
+
+    Args:
+      model: a ``tojax.Model``, or what ``tojax.convert`` makes one of: a torch module, a Keras
+        model, a StableHLO artifact.
+      rngs: ``nnx.Rngs``. Its stream ``dropout`` is what the forward pass draws from: one key for
+        each call in training mode, else where the forward pass asks for one. Its stream ``params``
+        makes fresh weights.
+      pretrained: whether the module has the model's weights; False makes fresh ones. None: fresh
+        ones if ``rngs`` has a stream for params, as every module of nnx does.
+
+    Returns:
+      The module. Fresh weights come from the source's own initialisers; a parameter that none of
+      them makes keeps its value, and a warning names it.
+
+    Raises:
+      WrongArguments: ``model`` is no model; or fresh weights without a stream for them.
+
+    Example:
+      >>> import numpy as np, torch
+      >>> from flax import nnx
+      >>> module = tojax.flax.to_nnx(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()))
+      >>> module[0].weight.shape, module(np.ones((5, 3), np.float32)).shape
+      ((2, 3), (5, 2))
+      >>> loss = lambda module, x: module(x).sum()
+      >>> nnx.grad(loss)(module, np.ones((5, 3), np.float32))["0"]["bias"].shape
+      (2,)
+    """
+    held = held_of(model, "to_nnx")
+    stream = _stream(rngs)
+    key = None if pretrained else _draw(rngs, PARAMS)
+    if pretrained is False and key is None:
+        raise WrongArguments(
+            "fresh weights without a key",
+            why="pretrained=False, and rngs has no stream for params",
+            do="tojax.flax.to_nnx(model, rngs=nnx.Rngs(0), pretrained=False)",
+        )
+    arrays = (held.model.params, held.model.state) if key is None else fresh(held.model, key)
+    return class_named(held.tree.kind, Module)(held, *arrays, stream)
+
+
+def attribute(name: str) -> str:
+    """What a child or an array is called in Python."""
+    return f"{name}_" if hasattr(Module, name) or name in _OWN else name
+
+
+_OWN = {"deterministic", "use_running_average", "rngs", "_held"}
+
+
+def _fill(part: Part, node: Node, arrays: dict[str, Any], held: Held) -> None:
+    for leaf in node.leaves:
+        variable = VARIABLES[leaf.collection](arrays[leaf.name])
+        setattr(part, attribute(leaf.path[-1]), variable)
+    for name, child in node.children:
+        setattr(part, attribute(name), _built(child, arrays, held))
+
+
+def _built(node: Node, arrays: dict[str, Any], held: Held) -> nnx.Module:
+    """A part; a list where all children have numbers, such as torch's ModuleList and Sequential."""
+    names = {name for name, _ in node.children}
+    if node.leaves or not names or not all(map(str.isdecimal, names)):
+        part = class_named(node.kind, Part)()
+        _fill(part, node, arrays, held)
+        return part
+    children = dict(node.children)
+    at = len(node.path)
+    kinds = {path[at]: kind for path, kind in held.kinds.items() if path[:-1] == node.path}
+    # layers without arrays, such as activations, keep their places
+    each = [str(i) for i in range(1 + max(map(int, names | kinds.keys())))]
+    empty = lambda name: Node(kinds.get(name, "Part"), (), (), ())
+    return nnx.List([_built(children.get(k) or empty(k), arrays, held) for k in each])
+
+
+def _stream(rngs: Any) -> Any:
+    """A stream of the module's own, None without one."""
+    if not isinstance(rngs, (nnx.Rngs, nnx.RngStream, type(None))):
+        raise WrongArguments(
+            f"rngs is a {type(rngs).__name__}",
+            why="a module keeps a stream of random numbers",
+            do="give nnx.Rngs(0), or nnx.Rngs(dropout=0) for dropout alone",
+        )
+    if isinstance(rngs, nnx.Rngs):
+        try:
+            rngs = rngs[DROPOUT]
+        except KeyError:
+            return None
+    return None if rngs is None else rngs.fork()
+
+
+def _draw(rngs: Any, stream: str = DROPOUT) -> jax.Array | None:
+    """A key, None where nothing gives one."""
+    if isinstance(rngs, nnx.Rngs):
+        try:
+            rngs = rngs[stream]
+        except KeyError:
+            return None
+    return rngs() if callable(rngs) else rngs

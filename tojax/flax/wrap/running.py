@@ -1,0 +1,96 @@
+"""One forward pass: jitted outside of JAX's transformations, inline in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from tojax import calling, trees
+from tojax.errors import DataDependent, MissingRng
+from tojax.model import Model
+from tojax.program import program
+from tojax.trees import Static
+
+
+class Result(NamedTuple):
+    """The output, what the forward pass wrote to params and state, and the names of those entries
+    that the next call looks at.
+    """
+
+    out: Any
+    written: dict[str, jax.Array]
+    missed: frozenset[str]
+
+
+def run(model: Model, args: tuple, kwargs: dict[str, Any], key: Any = None) -> Result:
+    """The forward pass of a model in its mode."""
+    trees.register((args, kwargs))
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    arrays = [model.source.as_array(x) for x in leaves]
+    given = (model.params, model.state, arrays, key)
+    if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given)):
+        static = tuple(None if _traced(x) else Static(x) for x in arrays)
+        arrays = [x for x in arrays if _traced(x)]
+        try:
+            out, written, missed, holds = _run(model, structure, static, arrays, key)
+        except DataDependent:
+            pass  # known values decide: below they are known
+        else:
+            if holds is None or bool(holds):
+                out = jax.tree.map(_value, out, is_leaf=lambda x: isinstance(x, Static))
+                return Result(out, written, missed.value)
+    out, found = calling.apply(model.source, model.params, model.state, args, kwargs, key)
+    return Result(out, *_kept(found, model))
+
+
+def with_key(
+    model: Model, args: tuple, kwargs: dict[str, Any], training: bool, draw: Callable, do: str
+) -> Result:
+    """``run`` with the key that ``draw()`` gives, None without one: in training at once, else where
+    the forward pass asks for it.
+
+    Raises:
+      MissingRng: it draws and there is no key; ``do`` says how to give one.
+    """
+    key = draw() if training else None
+    try:
+        return run(model, args, kwargs, key)
+    except MissingRng as error:
+        if key is None and (key := draw()) is not None:
+            return run(model, args, kwargs, key)
+        raise MissingRng(error.what, where=error.where, why=error.why, do=do) from error
+
+
+def trains(model: Model) -> bool:
+    """Whether any part of a model is in training mode."""
+    mode = model.source.training
+    return any(mode) if isinstance(mode, tuple) else bool(mode)
+
+
+@program(static_argnames=("structure", "static"))
+def _run(model, structure, static, arrays, key):
+    rest = iter(arrays)
+    args, kwargs = jax.tree.unflatten(
+        structure, [next(rest) if x is None else x.value for x in static]
+    )
+    out, found = calling.apply(model.source, model.params, model.state, args, kwargs, key)
+    out = jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
+    written, missed = _kept(found, model)
+    return out, written, Static(missed), getattr(found, "holds", None)
+
+
+def _kept(found, model) -> tuple[dict[str, jax.Array], frozenset[str]]:
+    """What is new and not looked at (``self.last = x``) would only make the module larger."""
+    missed = frozenset(getattr(found, "missed", found))
+    known = missed | model.params.keys() | model.state.keys()
+    return {k: v for k, v in found.items() if k in known}, missed
+
+
+def _traced(leaf: Any) -> bool:
+    return trees.is_array(leaf)
+
+
+def _value(leaf: Any) -> Any:
+    return leaf.value if isinstance(leaf, Static) else leaf
