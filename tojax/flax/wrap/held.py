@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,33 +27,40 @@ class Held:
 
     def __init__(self, model: Model, tree: Node | None = None):
         self.model, self.tree = model, tree or tree_of(model)
+        self._sources: dict[Any, Any] = {}
 
     def bare(self) -> Held:
         """The same without the arrays, which would live as long as the Flax module does."""
         return Held(replace(self.model, params={}, state={}), self.tree)
 
     @functools.cached_property
-    def kinds(self) -> dict[tuple[str, ...], str]:
-        """Class names of all submodules, also of those without arrays."""
-        return kinds(self.model)
-
-    def is_param(self, name: str) -> bool:
-        """Whether this is one of the model's params."""
-        return name in self.leaves and self.leaves[name].collection == PARAMS
-
-    @functools.cached_property
     def leaves(self) -> dict[str, Leaf]:
         """Every array by the source's name."""
         return {leaf.name: leaf for node in self.tree.nodes() for leaf in node.leaves}
 
-    def _key(self):
-        return self.model.source, self.tree
+    @functools.cached_property
+    def kinds(self) -> dict[tuple[str, ...], str]:
+        """Class names of all submodules, also of those without arrays."""
+        return kinds(self.model)
+
+    def filled(
+        self, arrays: Mapping[str, Any], deterministic: bool | None, averages: bool | None
+    ) -> Model:
+        """The model with these params and this state; its mode is that of ``in_mode``."""
+        mode = deterministic, averages
+        if mode not in self._sources:  # each finds out anew where its arrays go
+            self._sources[mode] = in_mode(self.model, *mode).source
+        is_param = lambda k: k in self.leaves and self.leaves[k].collection == PARAMS
+        params = {k: v for k, v in arrays.items() if is_param(k)}
+        state = {k: v for k, v in arrays.items() if k not in params}
+        return Model(params, state, self._sources[mode])
 
     def __eq__(self, other):
-        return isinstance(other, Held) and self._key() == other._key()
+        same = isinstance(other, Held) and self.model.source == other.model.source
+        return same and (self.tree is other.tree or self.tree == other.tree)
 
     def __hash__(self):
-        return hash(self._key())
+        return hash(self.model.source)
 
     def __deepcopy__(self, memo):
         return self

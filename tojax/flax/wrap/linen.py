@@ -11,11 +11,10 @@ import jax
 from flax import linen as nn
 from flax.errors import ModifyScopeVariableError
 
-from tojax.flax.wrap.held import Held, class_named, held_of, in_mode
+from tojax.flax.wrap.held import Held, class_named, held_of
 from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, Leaf, Node, nested
 from tojax.flax.wrap.running import Result, trains, with_key
-from tojax.model import Model
 
 DROPOUT = "dropout"
 
@@ -66,7 +65,7 @@ class Module(nn.Module):
             train = train if given is None else given
         _declare(self, self.held.tree, self._initial())
         off = None if train is None else not train
-        model = in_mode(self._model(), off, off)
+        model = self.held.filled(self._arrays(), off, off)
         do = 'module.apply(variables, ..., rngs={"dropout": key})'
         result = with_key(model, args, kwargs, trains(model), self._draw, do)
         if not self.is_initializing():
@@ -82,16 +81,13 @@ class Module(nn.Module):
             arrays = {**params, **state}
         return arrays.__getitem__
 
-    def _model(self) -> Model:
-        """The model with the arrays of this scope."""
-        scope, held = nn.meta.unbox(self.variables), self.held
+    def _arrays(self) -> dict[str, Any]:
+        """The arrays of this scope by the source's names."""
+        scope, leaves = nn.meta.unbox(self.variables), self.held.leaves
         inside = lambda leaf: functools.reduce(getitem, leaf.path, scope[leaf.collection])
-        arrays = {name: inside(leaf) for name, leaf in held.leaves.items()}
-        tops = {leaf.path[0] for leaf in held.leaves.values()}
-        extra = {k: v for k, v in scope.get(BUFFERS, {}).items() if k not in tops}
-        params = {k: v for k, v in arrays.items() if held.is_param(k)}
-        state = {k: v for k, v in arrays.items() if k not in params}
-        return held.model.with_params(params).with_state({**state, **extra})
+        tops = {leaf.path[0] for leaf in leaves.values()}
+        added = {k: v for k, v in scope.get(BUFFERS, {}).items() if k not in tops}
+        return added | {name: inside(leaf) for name, leaf in leaves.items()}
 
     def _draw(self) -> jax.Array | None:
         known = self.has_rng(DROPOUT) or self.has_rng(PARAMS)  # which make_rng falls back to

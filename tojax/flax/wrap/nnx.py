@@ -9,11 +9,10 @@ import jax
 from flax import nnx
 
 from tojax.errors import WrongArguments
-from tojax.flax.wrap.held import Held, class_named, held_of, in_mode
+from tojax.flax.wrap.held import Held, class_named, held_of
 from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
 from tojax.flax.wrap.running import trains, with_key
-from tojax.model import Model
 
 DROPOUT = "dropout"  # the stream of random numbers, as nnx.Dropout's
 
@@ -73,7 +72,7 @@ class Module(Part):
         own = not modes.pop() if len(modes) == 1 else None  # None: some parts train, some do not
         self.deterministic = self.use_running_average = own
 
-    def __call__(self, *args, rngs: Any = None, **kwargs) -> Any:  # type: ignore[override]
+    def __call__(self, *args, rngs: Any = None, **kwargs) -> Any:
         """The forward pass.
 
         Args:
@@ -88,8 +87,8 @@ class Module(Part):
           MissingRng: it draws random numbers and there is no stream.
           WrongArguments, MissingOps, DataDependent: see tojax.errors.
         """
-        model, places = self._model()
-        model = in_mode(model, self.deterministic, self.use_running_average)
+        arrays, places = self._held_arrays()
+        model = self._held.filled(arrays, self.deterministic, self.use_running_average)
         draw = lambda: _draw(self.rngs if rngs is None else rngs)
         do = "tojax.flax.to_nnx(model, rngs=nnx.Rngs(dropout=0)), or module(..., rngs=...)"
         result = with_key(model, args, kwargs, trains(model), draw, do)
@@ -115,24 +114,22 @@ class Module(Part):
         if use_running_average is not None:
             self.use_running_average = use_running_average
 
-    def _model(self) -> tuple[Model, dict[str, tuple[Part, str]]]:
-        """The model with the arrays as they are now, and where each of them stands."""
-        held, arrays, places = self._held, {}, {}
-        for node in held.tree.nodes():
-            if node.leaves:
-                part = functools.reduce(getattr, map(attribute, node.path), self)
+    def _held_arrays(self) -> tuple[dict[str, jax.Array], dict[str, tuple[Part, str]]]:
+        """The arrays as they are now, by the source's names, and where each of them stands."""
+        arrays: dict[str, jax.Array] = {}
+        places: dict[str, tuple[Part, str]] = {}
+        for node in self._held.tree.nodes():
+            part: Any = functools.reduce(getattr, map(attribute, node.path), self)
+            if isinstance(part, Part):
                 own = self._arrays() if part is self else part()
-                for leaf in node.leaves:
-                    if (key := attribute(leaf.path[-1])) in own:
-                        arrays[leaf.name], places[leaf.name] = own[key], (part, key)
+                found = {leaf.name: attribute(leaf.path[-1]) for leaf in node.leaves}
+                arrays |= {name: own[key] for name, key in found.items() if key in own}
+                places |= {name: (part, key) for name, key in found.items() if key in own}
         known = {key for part, key in places.values() if part is self}
         for key, variable in vars(self).items():  # what the forward pass added to the state
             if isinstance(variable, Buffer) and key not in known:
                 arrays[key], places[key] = variable.get_value(), (self, key)
-        params = {k: v for k, v in arrays.items() if held.is_param(k)}
-        state = {k: v for k, v in arrays.items() if k not in params}
-        model = held.model.with_params(params).with_state(state)
-        return model, places
+        return arrays, places
 
 
 def to_nnx(model: Any, *, rngs: Any = None, pretrained: bool | None = None) -> Module:

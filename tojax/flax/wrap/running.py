@@ -9,6 +9,7 @@ import jax
 
 from tojax import calling, trees
 from tojax.errors import DataDependent, MissingRng
+from tojax.flax.wrap.tables import printable
 from tojax.model import Model
 from tojax.program import program
 from tojax.trees import Static
@@ -56,11 +57,13 @@ def with_key(
     """
     key = draw() if training else None
     try:
-        return run(model, args, kwargs, key)
+        result = run(model, args, kwargs, key)
     except MissingRng as error:
-        if key is None and (key := draw()) is not None:
-            return run(model, args, kwargs, key)
-        raise MissingRng(error.what, where=error.where, why=error.why, do=do) from error
+        if key is not None or (key := draw()) is None:
+            raise MissingRng(error.what, where=error.where, why=error.why, do=do) from error
+        result = run(model, args, kwargs, key)
+    printable(result.out)
+    return result
 
 
 def trains(model: Model) -> bool:

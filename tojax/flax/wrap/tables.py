@@ -1,0 +1,41 @@
+"""Outputs of the source's own classes in Flax's summary tables, which print YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flax.nnx.summary import NoneDumper
+from jax.tree_util import default_registry
+
+_DUMPERS: list[Any] = [NoneDumper, NoneDumper.__base__]  # of nnx.tabulate, of nn.tabulate
+_KNOWN = {dict, list, tuple, type(None)}
+
+
+def printable(tree: Any) -> None:
+    """Teaches the tables the classes of containers in ``tree``: a mapping shows its items, another
+    container the name of its class.
+
+    Example:
+      >>> import collections
+      >>> Output = type("Output", (collections.OrderedDict,), {})
+      >>> printable(Output(logits=1))
+      >>> NoneDumper.yaml_representers[Output].__name__
+      '_show'
+    """
+    level = default_registry.flatten_one_level(tree)
+    if level is None:
+        return
+    cls = type(tree)
+    for dumper in _DUMPERS if cls not in _KNOWN else ():
+        if cls not in dumper.yaml_representers:
+            dumper.add_representer(cls, _show)
+    _KNOWN.add(cls)
+    for child in level[0]:
+        printable(child)
+
+
+def _show(dumper: Any, tree: Any) -> Any:
+    if isinstance(tree, Mapping):
+        return dumper.represent_dict({k: v for k, v in tree.items() if v is not None})
+    return dumper.represent_str(type(tree).__name__)
