@@ -54,7 +54,9 @@ STABLEHLO_FLOORS: tuple[tuple[str, ...], ...] = (
     ("source",),
     ("",),
 )
+FLAX_FLOORS: tuple[tuple[str, ...], ...] = (("wrap", "source", "_load_into"), ("",))
 ROOMS = {
+    "tojax.flax": FLAX_FLOORS,
     "tojax.torch": TORCH_FLOORS,
     "tojax.tensorflow": TENSORFLOW_FLOORS,
     "tojax.stablehlo": STABLEHLO_FLOORS,
