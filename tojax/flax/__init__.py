@@ -6,17 +6,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tojax.flax._load_into import load_into
+    from tojax.flax.codegen._source import source
     from tojax.flax.wrap.linen import to_linen
     from tojax.flax.wrap.nnx import Buffer, to_nnx
 
 _HOME = {
     "Buffer": "tojax.flax.wrap.nnx",
     "load_into": "tojax.flax._load_into",
-    "source": "tojax.flax.source",
+    "source": "tojax.flax.codegen._source",
     "to_linen": "tojax.flax.wrap.linen",
     "to_nnx": "tojax.flax.wrap.nnx",
 }
-__all__ = ["Buffer", "to_linen", "to_nnx"]
+__all__ = ["Buffer", "load_into", "source", "to_linen", "to_nnx"]
 
 
 def __getattr__(name: str):

@@ -1,0 +1,73 @@
+"""Source code that was written, run beside the module."""
+
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from flax import nnx
+
+import tojax
+from tests.tolerance import assert_close
+
+
+def loaded(text: str) -> types.ModuleType:
+    """The file as a module."""
+    module = types.ModuleType("written_for_a_test")
+    sys.modules[module.__name__] = module
+    exec(compile(text, module.__name__, "exec"), vars(module))
+    return module
+
+
+def arrays(tensors) -> list[jax.Array]:
+    return [jnp.asarray(np.asarray(x)) for x in tensors]
+
+
+def leaves(value) -> list:
+    """The arrays of a result, in its order."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [x for part in value for x in leaves(part)]
+    return [] if value is None else [value]
+
+
+def prepared(module: torch.nn.Module, inputs, **how):
+    """(the text, the Flax model with the module's weights)."""
+    text = tojax.flax.source(module, *inputs, **how)
+    file = loaded(text)
+    model = getattr(file, type(module).__name__)(rngs=nnx.Rngs(0))
+    weights = {k: v.detach().numpy() for k, v in module.state_dict().items()}
+    return text, file.load_params(model, weights)
+
+
+def assert_same_values(module, model, inputs, depth=64) -> None:
+    with torch.no_grad():
+        want = leaves(module(*inputs))
+    got = leaves(model(*arrays(inputs)))
+    assert len(got) == len(want)
+    for mine, other in zip(got, want):
+        assert mine.shape == other.shape
+        assert_close(mine, other.numpy(), reduction=depth)
+
+
+def assert_same_gradients(module, model, inputs, depth=256) -> None:
+    """Of the sum of sines, by the names of the weights."""
+    module.zero_grad()
+    sum((3 * x).sin().sum() for x in leaves(module(*inputs))).backward()
+    loss = lambda model, *x: sum(jnp.sin(3 * y).sum() for y in leaves(model(*x)))
+    found = nnx.to_flat_state(nnx.grad(loss)(model, *arrays(inputs)))
+    names = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
+    slopes = {k: p.grad for k, p in module.named_parameters()}
+    assert len(found) == len(slopes)
+    for path, value in found:
+        *home, name = map(str, path)
+        key = ".".join([*home, name])
+        key = key if key in slopes else ".".join([*home, names.get(name, name)])
+        want = slopes[key].numpy()
+        mine = np.asarray(value[...])
+        if name == "kernel":
+            want = want.transpose(*range(2, want.ndim), 1, 0)
+        assert_close(mine, want, reduction=depth)

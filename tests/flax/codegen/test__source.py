@@ -1,0 +1,81 @@
+"""Source code of plain modules: values, gradients, other sizes, weights that are drawn."""
+
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+
+import tojax
+from tests.flax.codegen.models import CASES, MLP, drawn
+from tests.flax.codegen.running import (
+    arrays,
+    assert_same_gradients,
+    assert_same_values,
+    leaves,
+    loaded,
+    prepared,
+)
+from tojax.errors import Unsupported, WrongArguments
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plain_modules(name):
+    cls, inputs, others = CASES[name]
+    torch.manual_seed(0)
+    module = cls().eval()
+    for part in module.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2)
+    text, model = prepared(module, inputs)
+    model.eval()
+    assert_same_values(module, model, inputs)
+    assert_same_values(module, model, others)
+    assert_same_gradients(module, model, inputs)
+    fresh = getattr(loaded(text), cls.__name__)(rngs=nnx.Rngs(1))
+    assert all(np.isfinite(x).all() for x in leaves(fresh(*arrays(inputs))))
+
+
+def test_training_mode():
+    """Dropout draws, and BatchNorm takes the batch's own statistics and keeps them."""
+    cls, inputs, _ = CASES["cnn"]
+    module = cls()
+    _, model = prepared(module, inputs)
+    model.train()
+    before = np.asarray(model.bn1.mean[...])
+    first, second = (np.asarray(model(*arrays(inputs))) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+    assert np.abs(model.bn1.mean[...] - before).max() > 1e-3
+    assert module.training
+
+
+def test_what_a_reader_sees():
+    text = tojax.flax.source(MLP(), drawn(5, 8))
+    assert "import tojax" not in text and "torch." not in text
+    assert "x = self.drop(nnx.relu(self.layers[1](x)))" in text
+    assert "self.layers = nnx.List(" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_bad_input():
+    with pytest.raises(WrongArguments, match="no torch.nn.Module"):
+        tojax.flax.source(lambda x: x, drawn(2, 3))
+    with pytest.raises(WrongArguments, match="style"):
+        tojax.flax.source(MLP(), drawn(5, 8), style="haiku")
+
+
+class Decides(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+class Unwritten(torch.nn.Module):
+    def forward(self, x):
+        return torch.special.airy_ai(x)
+
+
+def test_what_cannot_be_written_names_its_line():
+    with pytest.raises(Unsupported, match="torch.export refuses Decides"):
+        tojax.flax.source(Decides(), drawn(2, 3))
+    with pytest.raises(Unsupported, match=r"(?s)special_airy_ai.*test__source.py:\d+"):
+        tojax.flax.source(Unwritten(), drawn(2, 3))

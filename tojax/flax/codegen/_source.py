@@ -1,0 +1,76 @@
+"""``tojax.flax.source``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tojax.errors import Unsupported, WrongArguments
+from tojax.flax.codegen import nnx_style
+from tojax.flax.codegen.blocks import tree
+from tojax.flax.codegen.classes import Unwritable, Writer
+from tojax.flax.codegen.exporting import exported
+from tojax.flax.codegen.snippets import SNIPPETS
+from tojax.flax.codegen.text import NNX_LOADER, assembled
+
+
+def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: Any) -> str:
+    """A PyTorch module as readable Flax source code.
+
+    One class for each class of the module, with its name, its submodules' names and its author's
+    variables; the file imports only jax and flax, and has ``load_params(model, weights)``.
+
+    Args:
+      module: what to write; it is put into evaluation mode while it is looked at. Dropout and
+        BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch.
+      *args, **kwargs: an example of its inputs. Give every size that may vary a value above 1;
+        sizes stay symbolic unless the module decides something by them.
+      style: "nnx".
+
+    Returns:
+      The text of a Python file.
+
+    Raises:
+      WrongArguments: this is no module, or the style is unknown.
+      Unsupported: torch.export refuses the module, or one of its operators cannot be written; the
+        error names its line.
+
+    Example:
+      >>> import torch
+      >>> print(tojax.flax.source(torch.nn.Linear(3, 2), torch.ones(4, 3)).split("def load")[0])
+      import json
+      import pathlib
+      <BLANKLINE>
+      import jax.numpy as jnp
+      from flax import nnx
+      ...
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise WrongArguments(
+            f"a {type(module).__name__} is no torch.nn.Module",
+            why="Flax source is written from a module's own Python code and its operators",
+            do="give the module; for a function, put it into the forward of one",
+        )
+    if style != "nnx":
+        raise WrongArguments(
+            f"style={style!r}", why='source code is written in Flax\'s "nnx"', do='pass style="nnx"'
+        )
+    training = {part: part.training for part in module.modules()}
+    try:
+        graph = exported(module.eval(), args, kwargs)
+    finally:
+        for part, mode in training.items():
+            part.training = mode
+    root = tree(graph, module)
+    writer = Writer(graph, root)
+    try:
+        classes = nnx_style.classes(writer, root)
+    except Unwritable as error:
+        raise Unsupported(
+            f"{type(module).__name__} in Flax source: {error}",
+            where=error.line(),
+            why="no rule writes this in terms of jax and flax",
+            do="change that line, or use the model as it is: tojax.flax.to_nnx(module)",
+        ) from error
+    return assembled([*(SNIPPETS[x] for x in sorted(writer.snippets)), *classes], NNX_LOADER)

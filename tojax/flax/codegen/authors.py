@@ -1,0 +1,166 @@
+"""What the author wrote: the statement of a node, its targets, the names of sizes."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+FRAME = re.compile(r'File "(.+?)", line (\d+)')
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A simple statement of a forward function; equal if it is the same one.
+
+    Attributes:
+      line: where it begins.
+      targets: the names it assigns to, () where it assigns to none or to other things.
+    """
+
+    line: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A module class's forward function.
+
+    Attributes:
+      file, first, last: where it stands.
+      tree: its syntax tree, line numbers as in the file.
+    """
+
+    file: str
+    first: int
+    last: int
+    tree: ast.FunctionDef
+
+    def parameters(self) -> list[str]:
+        names = self.tree.args
+        return [x.arg for x in (*names.posonlyargs, *names.args, *names.kwonlyargs)][1:]
+
+    def statement(self, node: fx.Node) -> Statement | None:
+        """The statement in this function from which a node came; None if from none."""
+        for file, line in reversed(FRAME.findall(node.meta.get("stack_trace") or "")):
+            if file == self.file and self.first <= int(line) <= self.last:
+                return _statement(self, int(line))
+        return None
+
+    def attributes(self) -> set[str]:
+        """The names X of ``self.X`` in it."""
+        return {
+            x.attr
+            for x in ast.walk(self.tree)
+            if isinstance(x, ast.Attribute)
+            and isinstance(x.value, ast.Name)
+            and x.value.id == "self"
+        }
+
+    def aliases(self) -> dict[str, str]:
+        """``residual = hidden_states`` and the like: from what is kept to the name it is kept as."""
+        found = {}
+        for x in ast.walk(self.tree):
+            if isinstance(x, ast.Assign) and isinstance(x.value, ast.Name) and len(x.targets) == 1:
+                if isinstance(x.targets[0], ast.Name):
+                    found.setdefault(x.value.id, x.targets[0].id)
+        return found
+
+    def unpacked(self) -> dict[str, list[str]]:
+        """``cos, sin = position_embeddings``: the parts' names."""
+        return {
+            x.value.id: [t.id if isinstance(t, ast.Name) else "_" for t in x.targets[0].elts]
+            for x in ast.walk(self.tree)
+            if isinstance(x, ast.Assign)
+            and isinstance(x.value, ast.Name)
+            and isinstance(x.targets[0], ast.Tuple)
+        }
+
+    def sizes(self) -> dict[tuple[str, int], str]:
+        """(array, dimension) -> the name of its size: ``batch, seq = x.shape[:2]``, ``n = x.size(0)``."""
+        found: dict[tuple[str, int], str] = {}
+        for x in ast.walk(self.tree):
+            if not (isinstance(x, ast.Assign) and len(x.targets) == 1):
+                continue
+            target, (array, dim) = x.targets[0], _shape(x.value)
+            if array is None:
+                continue
+            if isinstance(target, ast.Tuple) and dim is None:
+                for i, name in enumerate(target.elts):
+                    if isinstance(name, ast.Name) and not name.id.startswith("_"):
+                        found.setdefault((array, i), name.id)
+                    elif isinstance(name, ast.Starred):
+                        break
+            elif isinstance(target, ast.Name) and dim is not None:
+                found.setdefault((array, dim), target.id)
+        return found
+
+
+def _shape(value: ast.expr) -> tuple[str | None, int | None]:
+    """(array, dimension) of ``x.shape``, ``x.size()``, ``x.shape[1]``, ``x.size(1)``, ``x.shape[:2]``."""
+    dim: int | None = None
+    if isinstance(value, ast.Subscript):
+        if isinstance(value.slice, ast.Constant) and isinstance(value.slice.value, int):
+            dim = value.slice.value
+        elif not (isinstance(value.slice, ast.Slice) and value.slice.lower is None):
+            return None, None
+        value = value.value
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == "size"
+    ):
+        if value.args and isinstance(value.args[0], ast.Constant):
+            dim = value.args[0].value
+        value = value.func
+    elif not (isinstance(value, ast.Attribute) and value.attr == "shape"):
+        return None, None
+    array = value.value
+    return (array.id, dim) if isinstance(array, ast.Name) else (None, None)
+
+
+@functools.cache
+def forward_of(cls: type) -> Forward | None:
+    """None where there is no source."""
+    function = inspect.unwrap(cls.forward)
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return None
+    if not isinstance(tree, ast.FunctionDef):
+        return None
+    ast.increment_lineno(tree, first - 1)
+    return Forward(inspect.getsourcefile(function) or "", first, first + len(lines) - 1, tree)
+
+
+@functools.cache
+def _statement(forward: Forward, line: int) -> Statement | None:
+    """The innermost simple statement, or the head of a compound one, that holds the line."""
+    best: Any = None
+    for x in ast.walk(forward.tree):
+        if (
+            isinstance(x, ast.stmt)
+            and x is not forward.tree
+            and x.lineno <= line <= (x.end_lineno or 0)
+        ):
+            if best is None or x.lineno >= best.lineno:
+                best = x
+    return None if best is None else Statement(best.lineno, _targets(best))
+
+
+def _targets(statement: ast.stmt) -> tuple[str, ...]:
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+        target = statement.target
+    else:
+        return ()
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    return tuple(x.id if isinstance(x, ast.Name) else "" for x in names)

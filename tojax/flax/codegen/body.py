@@ -1,0 +1,231 @@
+"""The statements of one ``__call__``: operators of a block as the author's lines."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+from collections import Counter
+from typing import Any
+
+from torch import fx
+
+from tojax.flax.codegen import layouts
+from tojax.flax.codegen.authors import Statement, forward_of
+from tojax.flax.codegen.blocks import Block
+from tojax.flax.codegen.sizes import Sizes
+from tojax.flax.codegen.steps import Step
+
+
+def name_of(text: str) -> ast.Name:
+    return ast.Name(text, ast.Load())
+
+
+def variable(name: str) -> str:
+    """A name that hides nothing of Python's or of the file's imports."""
+    taken = {"jax", "jnp", "nnx", "nn", "self", "math"}
+    hides = keyword.iskeyword(name) or hasattr(builtins, name) or name in taken
+    return f"{name}_" if hides else name
+
+
+class Body:
+    """Writes a block.
+
+    Attributes:
+      parameters: the names of the arguments, for ``block.inputs`` in the order of ``inputs``.
+      statements: the finished body, return included.
+    """
+
+    def __init__(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step],
+                 write: Any):  # fmt: skip
+        self.block, self.inputs, self.write = block, inputs, write
+        self.forward = forward_of(type(block.module))
+        self.names: dict[fx.Node, str] = dict(inputs)  # variables that hold values
+        self.bound = {name: node for node, name in inputs.items()}
+        self.pending: dict[fx.Node, Step] = {}
+        self.statements: list[ast.stmt] = []
+        self.items = steps
+        self.left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
+        self.left.update(block.outputs)
+        self.uses = Counter(self.left)
+        known = {name: layouts.shape(node, write.last) for node, name in inputs.items()}
+        sizes = self.forward.sizes() if self.forward else {}
+        for node, name in inputs.items():
+            if node in write.last:
+                count = len(known[name])
+                turned = {k: n for k, n in sizes.items() if k[0] == name}
+                sizes = {k: n for k, n in sizes.items() if k[0] != name}
+                sizes |= {(name, layouts.place(d, count)): n for (_, d), n in turned.items()}
+        self.sizes = Sizes(known, sizes, set(inputs.values()) | self._assigned())
+        self.attributes: dict[str, Any] = {}
+
+    def _assigned(self) -> set[str]:
+        forward = self.forward
+        found = {forward.statement(n) for n in self.block.nodes()} if forward else set()
+        return {variable(t) for s in found if s for t in s.targets if t}
+
+    def run(self) -> None:
+        """Goes through the items."""
+        groups: list[tuple[Statement | None, list[Step]]] = []
+        for item in self.items:
+            said = self._said(item)
+            if groups and groups[-1][0] == said and not _again(item, groups[-1][1]):
+                groups[-1][1].append(item)
+            else:
+                groups.append((said, [item]))
+        for said, items in groups:
+            targets = self._targets(said, items)
+            for item in items:
+                self._place(item, targets)
+        results = [self.write.output(node, self) for node in self.block.outputs]
+        self.returned = [x.id if isinstance(x, ast.Name) else "" for x in results]
+        if len(results) == 1 and isinstance(results[0], ast.Name) and self.statements:
+            last = self.statements[-1]  # `x = ...; return x` in one line
+            if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == results[0].id:
+                results = [self.statements.pop().value]
+        self.statements.append(ast.Return(self.write.result(self.block, results)))
+        self.statements[:0] = self.sizes.header()
+
+    def _said(self, item: Step) -> Statement | None:
+        if self.forward is None:
+            return None
+        return next((s for n in item.nodes if (s := self.forward.statement(n))), None)
+
+    def _targets(self, said: Statement | None, items: list[Step]) -> dict[fx.Node, str]:
+        """The author's names for what leaves the statement."""
+        inside = Counter(x for item in items for x in item.reads)
+        made = [n for item in items for n in item.makes if n]
+        escaping = [n for n in made if self.uses[n] > inside[n]]
+        if said is None or not said.targets or not escaping:
+            return {}
+        if len(said.targets) == len(escaping):
+            pairs = zip(escaping, said.targets)
+        else:
+            pairs = zip(escaping[-1:], said.targets[:1])
+        return {node: variable(name) for node, name in pairs if name}
+
+    def _place(self, item: Step, targets: dict[fx.Node, str]) -> None:
+        """Emits an assignment, or keeps the item until it is used."""
+        if len(item.makes) != 1:
+            if any(item.makes):
+                self._assign_many(item, targets)
+            return
+        (node,) = item.makes
+        if node is None or not self.uses[node]:
+            return
+        if item.blocks:
+            self._loop(item, targets.get(node))
+        elif node in targets or self.uses[node] > 1:
+            expr = self._written(item)
+            if isinstance(expr, (ast.Name, ast.Attribute)) and self.uses[node] > 0:
+                if isinstance(expr, ast.Name) and self._same(node, expr.id, targets.get(node)):
+                    return
+            self._assign(node, targets.get(node) or self._fallback(item, node), expr)
+        else:
+            self.pending[node] = item
+
+    def _same(self, node: fx.Node, name: str, target: str | None) -> bool:
+        """Where a value is only another's name: it goes by the name that it has."""
+        other = self.bound.get(name)
+        if other is None or target == name:
+            return False
+        self.names[node] = name
+        self.left[other] += self.left[node]
+        self.alias_of[node] = other
+        return True
+
+    @property
+    def alias_of(self) -> dict[fx.Node, fx.Node]:
+        return self.__dict__.setdefault("_alias_of", {})
+
+    def value(self, node: fx.Node) -> ast.expr:
+        """A value at its use."""
+        self._used(node)
+        if node in self.pending:
+            return self._written(self.pending.pop(node))
+        if node in self.names:
+            return name_of(self.names[node])
+        return self.write.stored(node, self)  # a parameter or a constant
+
+    def _used(self, node: fx.Node) -> None:
+        self.left[node] -= 1
+        if node in self.alias_of:
+            self._used(self.alias_of[node])
+
+    def _written(self, item: Step) -> ast.expr:
+        return self.write.step(item, self)
+
+    def _assign(self, node: fx.Node, name: str, expr: ast.expr) -> None:
+        self._vacate(name)
+        self.names[node], self.bound[name] = name, node
+        self.write.labels.setdefault(node, name)
+        if not (isinstance(expr, ast.Name) and expr.id == name):
+            self.statements.append(ast.Assign([ast.Name(name, ast.Store())], expr, lineno=0))
+
+    def _assign_many(self, item: Step, targets: dict[fx.Node, str]) -> None:
+        """``values, indices = ...``"""
+        expr = self._written(item)
+        if len(targets) < sum(x is not None for x in item.makes) and item.block is not None:
+            names = self.write.returned(item.block)
+            targets = {n: variable(name) for n, name in zip(item.makes, names) if n and name}
+        names: list[str] = []
+        for node in item.makes:
+            name = "_" if node is None else targets.get(node) or self._fallback(item, node)
+            while name != "_" and name in names:
+                name += "_"
+            names.append(name)
+        for node, name in zip(item.makes, names):
+            if node is not None:
+                self._vacate(name)
+                self.names[node], self.bound[name] = name, node
+                self.write.labels.setdefault(node, name)
+        target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
+        self.statements.append(ast.Assign([target], expr, lineno=0))
+
+    def _vacate(self, name: str) -> None:
+        """What goes by this name and is read later gets the name that the author kept it under."""
+        node = self.bound.get(name)
+        if node is None or self.left[node] <= 0:
+            return
+        aliases = self.forward.aliases() if self.forward else {}
+        other = variable(aliases.get(name, f"{name}_before"))
+        while other in self.bound and self.left[self.bound[other]] > 0:
+            other += "_"
+        self.statements.append(ast.Assign([ast.Name(other, ast.Store())], name_of(name), lineno=0))
+        for held, known in list(self.names.items()):
+            if known == name:
+                self.names[held] = other
+        self.bound[other] = node
+
+    def _fallback(self, item: Step, node: fx.Node) -> str:
+        """A name where the author gave none: that of the first operand if it ends here."""
+        for x in item.reads:
+            if (name := self.names.get(x)) and self.left[x] <= 0:
+                return name
+        name = variable(item.name)
+        while (name in self.bound and self.left[self.bound[name]] > 0) or name in self.sizes.taken:
+            name += "_"
+        return name
+
+    def _loop(self, step: Step, target: str | None) -> None:
+        """``for layer in self.layers: x = layer(x)``."""
+        carried, (made,) = step.reads[step.carry], step.makes
+        assert made is not None
+        first = self.write.first(step, self)
+        name = target or (first.id if isinstance(first, ast.Name) else "x")
+        self._vacate(name)
+        if not (isinstance(first, ast.Name) and first.id == name):
+            self.statements.append(ast.Assign([ast.Name(name, ast.Store())], first, lineno=0))
+        self.names[made], self.bound[name] = name, made
+        expr, layers = self.write.loop(step, self, name_of(name))
+        inner = ast.Assign([ast.Name(name, ast.Store())], expr, lineno=0)
+        self.statements.append(
+            ast.For(ast.Name(step.name, ast.Store()), layers, [inner], [], lineno=0)
+        )
+
+
+def _again(step: Step, before: list[Step]) -> bool:
+    """Whether a line runs for the next module of a list."""
+    home = lambda s: s.block.path.rpartition(".")[0] if s.block else None
+    listed = step.block is not None and step.block.path.rpartition(".")[2].isdigit()
+    return listed and any(home(x) == home(step) for x in before)

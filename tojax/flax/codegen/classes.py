@@ -1,0 +1,463 @@
+"""Flax classes: one for each class of torch, instances told apart by their arguments."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from tojax.flax.codegen import layouts, ops  # noqa: F401  (ops fills the table)
+from tojax.flax.codegen.authors import FRAME, forward_of
+from tojax.flax.codegen.blocks import Block
+from tojax.flax.codegen.body import Body, name_of, variable
+from tojax.flax.codegen.exporting import Graph
+from tojax.flax.codegen.layers import Layer, called, constructor, hinted, layer_of
+from tojax.flax.codegen.steps import Step, operands, steps_of
+from tojax.flax.codegen.template import Call, Row, expression, fill, swapped, table
+
+
+@dataclass(eq=False)
+class Made:
+    """A class as one block has it.
+
+    Attributes:
+      name: of the torch class.
+      parameters: arguments of ``__call__``.
+      body: its statements.
+      fields: what ``__init__`` sets, by attribute: (expression, note).
+    """
+
+    name: str
+    inputs: list[fx.Node]
+    parameters: list[str]
+    body: list[ast.stmt]
+    fields: dict[str, ast.expr]
+    returned: list[str] = field(default_factory=list)
+    sizes: dict[Any, str] = field(default_factory=dict)
+
+
+MOST = 256  # numbers that a file spells out
+
+
+class Unwritable(NotImplementedError):
+    """An operator that no row writes, with the node."""
+
+    def __init__(self, what: str, node: fx.Node):
+        super().__init__(what)
+        self.node = node
+
+    def line(self) -> str | None:
+        """The user's line."""
+        frames = FRAME.findall(self.node.meta.get("stack_trace") or "")
+        return ":".join(frames[-1]) if frames else None
+
+
+class Writer:
+    """Writes blocks; ``made`` holds the classes by the call of their block."""
+
+    def __init__(self, graph: Graph, root: Block):
+        self.graph, self.root = graph, root
+        self.layers: dict[Block, Layer | None] = {}
+        self.last: set[fx.Node] = layouts.channels_last(graph.nodes)
+        for block in all_blocks(root):
+            self.layer(block)
+        self.made: dict[Block, Made] = {}
+        self.muted = muted(graph)
+        self.snippets: set[str] = set()
+        self.labels: dict[fx.Node, str] = {}  # what a value was first called
+
+    # ---- what becomes of a block
+
+    def layer(self, block: Block) -> Layer | None:
+        if block not in self.layers:
+            own = not any(self.role(x)[0] for x in block.inputs)
+            self.layers[block] = layer_of(block) if own else None
+        return self.layers[block]
+
+    def whole(self, block: Block) -> bool:
+        """Whether a block is called; others are taken apart into their caller."""
+        if self.layer(block):
+            return True
+        stored = any(self.role(x)[0] for n in block.nodes() for x in n.all_input_nodes)
+        return stored and any(self.own(block, x) for n in block.nodes() for x in n.all_input_nodes)
+
+    def role(self, node: fx.Node) -> tuple[str, str]:
+        kind, name = self.graph.roles.get(node, ("", ""))
+        return (kind, name) if kind not in ("", "input") else ("", "")
+
+    def own(self, block: Block, node: fx.Node) -> bool:
+        kind, name = self.role(node)
+        return bool(kind) and name.startswith(f"{block.path}." if block.path else "")
+
+    # ---- one class
+
+    def make(self, block: Block) -> Made:
+        if block not in self.made:
+            inputs = self.named_inputs(block)
+            made = Made(type(block.module).__name__, list(inputs), list(inputs.values()), [], {})
+            self.made[block] = made
+            body = Body(block, inputs, steps_of(block, self.whole), self)
+            body.fields = made.fields  # type: ignore[attr-defined]
+            body.sizes.asked = made.sizes if block.path else None
+            body.run()
+            made.parameters += made.sizes.values()
+            made.body, made.returned = body.statements, body.returned
+        return self.made[block]
+
+    def named_inputs(self, block: Block) -> dict[fx.Node, str]:
+        """The inputs by the names of the author's parameters, in their order."""
+        found: dict[fx.Node, str] = {}
+        if not block.path:
+            for node, (kind, name) in self.graph.roles.items():
+                if kind == "input" and node in block.inputs:
+                    found[node] = variable(name)
+            return found
+        forward = forward_of(type(block.module))
+        signature = self.graph.signatures.get(block.path)
+        given, order = set(block.inputs), {}
+        if signature is not None and forward is not None and block.call == block.path:
+            from torch.utils import _pytree as pytree
+
+            leaves = [self.graph.known.get(getattr(x, "name", None)) for x in signature.inputs]
+            args, kwargs = pytree.tree_unflatten(leaves, signature.in_spec)
+            places = forward.parameters()
+            pairs = [
+                *zip(places, args),
+                *sorted(kwargs.items(), key=lambda x: places.index(x[0]) if x[0] in places else 99),
+            ]
+            for name, value in pairs:
+                parts = pytree.tree_leaves(value)
+                for i, leaf in enumerate(parts):
+                    if leaf in given and leaf not in found:
+                        unpacked = forward.unpacked().get(name, ())
+                        part = self.labels.get(leaf) or f"{name}_{i}"
+                        part = unpacked[i] if len(unpacked) == len(parts) else part
+                        found[leaf] = variable(name if len(parts) == 1 else part)
+                        order.setdefault(leaf, len(order))
+        for node in block.inputs:
+            if node not in found:
+                kind, name = self.role(node)
+                base = variable(
+                    name.rpartition(".")[2] if kind else re.sub(r"_\d+$", "", node.name)
+                )
+                while base in found.values():
+                    base += "_"
+                found[node] = base
+        return found
+
+    # ---- what a body asks for
+
+    def output(self, node: fx.Node, body: Body) -> ast.expr:
+        """A result; those of the whole have their dimensions as in torch."""
+        expr = body.value(node)
+        return expr if body.block.path else self.turned(expr, node, False)
+
+    def result(self, block: Block, results: list[ast.expr]) -> ast.expr:
+        """What is returned: one value, or as the author returns them."""
+        if len(results) == 1 or block.path:
+            return results[0] if len(results) == 1 else ast.Tuple(results, ast.Load())
+        by_node = dict(zip(block.outputs, results))
+
+        def build(part: Any) -> ast.expr | None:
+            if isinstance(part, fx.Node):
+                return by_node[part]
+            if isinstance(part, dict):
+                kept = {k: v for k, x in part.items() if (v := build(x)) is not None}
+                return (
+                    ast.Dict([ast.Constant(k) for k in kept], list(kept.values())) if kept else None
+                )
+            if isinstance(part, (list, tuple)):
+                parts = [v for x in part if (v := build(x)) is not None]
+                return ast.Tuple(parts, ast.Load()) if parts else None
+            return None
+
+        return build(self.graph.outputs) or ast.Constant(None)
+
+    def stored(self, node: fx.Node, body: Body) -> ast.expr:
+        """A parameter, buffer or constant as an attribute."""
+        kind, name = self.role(node)
+        path = body.block.path
+        inner = name[len(path) + 1 :] if path else name
+        home, _, leaf = inner.rpartition(".")
+        owner = self.owner(f"{path}.{home}" if path and home else home or path) if home else None
+        if owner is not None:  # a layer of Flax keeps it in its own way
+            kept = {"weight": "kernel", "bias": "bias"} | (
+                {"weight": "embedding"} if owner == "Embed" else {}
+            )
+            found = fill("x[...]", {"x": attribute(f"{home}.{kept[leaf]}")})
+            return fill("x.T", {"x": found}) if owner == "Linear" and leaf == "weight" else found
+        if not home or not self.called_at(f"{path}.{home}" if path else home):
+            self.place(body, inner, self.initial(node, kind, name, body.block))
+        return fill("x[...]", {"x": attribute(inner)})
+
+    def called_at(self, path: str) -> bool:
+        """Whether a class keeps the parameters of that path."""
+        return any(b.path == path and self.whole(b) for b in self.layers)
+
+    def owner(self, path: str) -> str | None:
+        """The layer of Flax that a module is, where it is called."""
+        found = next((b for b in self.layers if b.path == path and self.layers[b]), None)
+        return self.layers[found].name if found else None  # type: ignore[union-attr]
+
+    def initial(self, node: fx.Node, kind: str, name: str, block: Block) -> ast.expr:
+        """``nnx.Param(...)`` of the right shape."""
+        value = self.root.module.get_parameter(name) if kind == "param" else None
+        shape = tuple(node.meta["val"].shape)
+        if kind == "param":
+            text = initializer(value)
+            return fill(
+                f"nnx.Param({text})",
+                {"shape": expression(tuple(hinted(s, "features") for s in shape))},
+            )
+        array = self.graph.constants.get(name)
+        if array is None:
+            array = self.root.module.get_buffer(name)
+        return fill("nnx.Variable(x)", {"x": constant(array)})
+
+    def step(self, step: Step, body: Body) -> ast.expr:
+        if step.block is not None:
+            if (tied := self.attended(step.block, body)) is not None:
+                return tied
+            args = self.arguments(step.block, body)
+            return self.called(step.block, self.child(step.block, body), args)
+        return self.operator(step.node, body)
+
+    def returned(self, block: Block) -> list[str]:
+        """What a block calls its results."""
+        return [] if self.layer(block) else self.make(block).returned
+
+    def order(self, block: Block) -> list[fx.Node]:
+        return list(block.inputs) if self.layer(block) else self.make(block).inputs
+
+    def attended(self, block: Block, body: Body) -> ast.expr | None:
+        """A linear layer with the embedding's weights: ``self.embed.attend(x)``."""
+        if type(block.module).__name__ != "Linear" or len(block.inputs) != 2:
+            return None
+        weight = next((n for n in block.inputs if self.role(n)[0] == "param"), None)
+        if weight is None or body.inputs.get(weight):
+            return None
+        home = self.role(weight)[1].rpartition(".")[0]
+        if self.owner(home) != "Embed":
+            return None
+        x = next(n for n in block.inputs if n is not weight)
+        body.value(weight)
+        inner = home[len(body.block.path) + 1 :] if body.block.path else home
+        return fill("x.attend(value)", {"x": attribute(inner), "value": body.value(x)})
+
+    def arguments(self, block: Block, body: Body, given: dict[fx.Node, ast.expr] | None = None):
+        """What a submodule is called with; a layer gets its channels last."""
+        nodes = self.order(block)
+        layer = self.layer(block)
+        look = lambda n: (given or {}).get(n) or body.value(n)
+        if layer is None:
+            return [look(n) for n in nodes] + [body.sizes(x) for x in self.made[block].sizes]
+        if layouts.rank(nodes[0]) < 3:
+            return [look(n) for n in nodes]
+        return [self.turned(look(n), n, block.outputs[0] in self.last) for n in nodes]
+
+    def turned(self, expr: ast.expr, node: fx.Node, last: bool) -> ast.expr:
+        """A value with its channels last or not, whichever it had."""
+        count = layouts.rank(node)
+        if count < 3 or (node in self.last) == last:
+            return expr
+        dims = layouts.moved([*range(count)]) if last else [0, count - 1, *range(1, count - 1)]
+        if count == 3:
+            return swapped(expr, 1, 2)
+        return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
+
+    def called(self, block: Block, target: ast.expr, args: list[ast.expr]) -> ast.expr:
+        layer = self.layer(block)
+        return called(layer, target, args[0]) if layer else ast.Call(target, args, [])
+
+    def child(self, block: Block, body: Body) -> ast.expr:
+        """``self.name``, whose constructor is noted."""
+        inner = block.path[len(body.block.path) + 1 :] if body.block.path else block.path
+        layer = self.layer(block)
+        if layer is not None:
+            self.snippets |= {layer.name} if layer.own else set()
+            self.place(body, inner, constructor(layer))
+        else:
+            self.place(body, inner, block if self.whole(block) else self.function(block))
+        return attribute(inner)
+
+    def function(self, block: Block) -> ast.expr:
+        """A module without parameters as a function of its one input."""
+        inner = Body(block, {block.inputs[0]: "x"}, steps_of(block, self.whole), self)
+        inner.run()
+        last = inner.statements[-1]
+        if len(inner.statements) > 1 or not isinstance(last, ast.Return):
+            raise Unwritable(f"{type(block.module).__name__} in a Sequential", next(block.nodes()))
+        value = last.value
+        if isinstance(value, ast.Call) and ast.unparse(value) == f"{ast.unparse(value.func)}(x)":
+            return value.func
+        arguments = ast.arguments([], [ast.arg("x")], None, [], [], None, [])
+        return ast.Lambda(arguments, value)
+
+    def place(self, body: Body, inner: str, what: Any) -> None:
+        """Notes a submodule under its dotted name; those in lists by their place."""
+        body.fields.setdefault(inner, what)
+
+    def loop(self, step: Step, body: Body, carry: ast.expr) -> tuple[ast.expr, ast.expr]:
+        """(the call of one layer, the layers)."""
+        args = []
+        first = step.blocks[0]
+        for block in step.blocks:
+            self.child(block, body)
+        for node in self.order(first):
+            inside = first.inputs.index(node)
+            args.append(carry if inside == step.carry else body.value(node))
+        if self.layer(first) is not None:
+            args = args[:1]
+        elif self.whole(first):
+            args += [body.sizes(x) for x in self.make(first).sizes]
+        home = first.path.rpartition(".")[0]
+        inner = home[len(body.block.path) + 1 :] if body.block.path else home
+        return ast.Call(name_of(step.name), args, []), attribute(inner)
+
+    def first(self, step: Step, body: Body) -> ast.expr:
+        """What goes into a loop, with its channels where the first module wants them."""
+        block, node = step.blocks[0], step.reads[step.carry]
+        expr = body.value(node)
+        return self.turned(expr, node, block.outputs[0] in self.last) if self.layer(block) else expr
+
+    def operator(self, node: fx.Node, body: Body) -> ast.expr:
+        """An operator by its row."""
+        name = ".".join(str(node.target).split(".")[:2])
+        row: Row | None = table.get(name)
+        if row is None and layouts.operation(node) not in layouts.TURNS:
+            raise Unwritable(f"{node.target} has no row", node)
+        given: dict[str, Any] = {}
+        values, last = operands_set(node), node in self.last
+        aware = last or (
+            layouts.operation(node) in layouts.ALONG | layouts.TURNS
+            and any(x in self.last for x in values)
+        )
+        keep = layouts.operation(node) in layouts.TURNS
+        window = layouts.operation(node) in layouts.WINDOWS
+        look = lambda n: (
+            body.sizes(n.meta["val"])
+            if n not in values
+            else body.value(n)
+            if keep or (window and n is not node.args[0])
+            else self.turned(body.value(n), n, aware)
+        )
+        schema = node.target._schema.arguments
+        for i, argument in enumerate(schema):
+            value = (
+                node.args[i]
+                if i < len(node.args)
+                else node.kwargs.get(argument.name, argument.default_value)
+            )
+            given[argument.name] = mapped(value, look)
+        if keep:
+            return self.permuted(node, given["self"])
+        if aware and layouts.operation(node) in layouts.ALONG:
+            count = max(map(layouts.rank, values))
+            to_last = lambda d: (
+                [layouts.place(x, count) for x in d]
+                if isinstance(d, list)
+                else layouts.place(d, count)
+            )
+            given |= {k: to_last(given[k]) for k in ("dim",) if given.get(k) is not None}
+        call = Call(node, given, body.sizes, last)
+        try:
+            found = fill(row, given) if isinstance(row, str) else row(call)
+        except NotImplementedError as error:
+            raise Unwritable(str(error), node) from error
+        if node in self.muted:
+            return fill("jax.lax.stop_gradient(x)", {"x": found})
+        return found
+
+    def permuted(self, node: fx.Node, expr: ast.expr) -> ast.expr:
+        """A permutation between values of either layout; often it is none."""
+        count = layouts.rank(node)
+        stored = layouts.moved([*range(count)])
+        dims = layouts.turn(node)
+        if node.args[0] in self.last:
+            dims = [stored.index(d) for d in dims]
+        if node in self.last:
+            dims = layouts.moved(dims)
+        off = [i for i, d in enumerate(dims) if i != d]
+        if not off:
+            return expr
+        if len(off) == 2:
+            swap = off == [count - 2, count - 1] and count > 2
+            return fill("x.mT", {"x": expr}) if swap else swapped(expr, *off)
+        return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
+
+
+def muted(graph: Graph) -> set[fx.Node]:
+    """Where gradients end: what leaves a region without them and depends on what could have one."""
+    live = {n for n, (kind, _) in graph.roles.items() if kind in ("param", "input")}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        floats = not isinstance(value, torch.Tensor) or value.is_floating_point()
+        if floats and any(x in live for x in node.all_input_nodes):
+            live.add(node)
+    inputs = {n for n in graph.roles if not getattr(n.meta.get("val"), "is_floating_point", bool)()}
+    leave = lambda n: any(user not in graph.frozen for user in n.users)
+    return {n for n in graph.frozen if n in live - inputs and leave(n)}
+
+
+def all_blocks(block: Block):
+    """A block and those inside it."""
+    yield block
+    for child in block.children():
+        yield from all_blocks(child)
+
+
+def operands_set(node: fx.Node) -> set[fx.Node]:
+    return set(operands(node))
+
+
+def mapped(value: Any, look: Any) -> Any:
+    """The nodes in an argument as expressions."""
+    if isinstance(value, fx.Node):
+        return look(value)
+    if isinstance(value, (list, tuple)):
+        return [mapped(x, look) for x in value]
+    return value
+
+
+def attribute(path: str) -> ast.expr:
+    """``layers.0.mlp`` -> ``self.layers[0].mlp``."""
+    text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
+    return ast.parse(f"self{text}", mode="eval").body
+
+
+def initializer(value: Any) -> str:
+    """How a bare parameter is initialised, by what it holds: ones, zeros, or normal numbers."""
+    if bool((value == 1).all()):
+        return "jnp.ones(shape)"
+    if bool((value == 0).all()):
+        return "jnp.zeros(shape)"
+    return "rngs.params.normal(shape) * 0.02"
+
+
+def constant(array: Any) -> ast.expr:
+    """The values of a constant."""
+    if array.numel() and bool((array == array.flatten()[0]).all()):
+        return fill(
+            "jnp.full(shape, value)",
+            {"shape": tuple(array.shape), "value": array.flatten()[0].item()},
+        )
+    if array.ndim and torch.equal(array.flatten(), torch.arange(array.numel())):
+        found = fill("jnp.arange(n)", {"n": array.numel()})
+        return (
+            found
+            if array.ndim == 1
+            else fill("x.reshape(*shape)", {"x": found, "shape": tuple(array.shape)})
+        )
+    if array.numel() > MOST:
+        raise NotImplementedError(f"a constant of {array.numel()} numbers that no weights file has")
+    return fill("jnp.array(x)", {"x": listed(array.tolist())})
+
+
+def listed(value: Any) -> ast.expr:
+    if isinstance(value, list):
+        return ast.List([listed(x) for x in value], ast.Load())
+    return expression(value)

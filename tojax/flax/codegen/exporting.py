@@ -1,0 +1,238 @@
+"""A module as one flat graph of torch operators, with the calls of its submodules."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import Dim, export
+from torch.utils import _pytree as pytree
+
+from tojax.errors import Unsupported
+from tojax.flax.codegen.grouped import shared
+from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
+
+IGNORED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range"}
+SAME = {"aten.contiguous", "aten.alias", "aten.lift_fresh_copy", "aten.type_as"}
+RESHAPES = {"aten.view", "aten.reshape", "aten.expand", "aten._unsafe_view", "aten.flatten"}
+NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
+WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What ``torch.export`` found.
+
+    Attributes:
+      nodes: operators in order; those of wrapped regions stand among them.
+      roles: what each placeholder is: ("param" | "buffer" | "constant", its name), ("input", name).
+      signatures: how each submodule was called, by path; None where that is not known.
+      outputs: the tree of the result, with nodes as leaves.
+      constants: values of the constants.
+      known: nodes by the names that the signatures have for them.
+      frozen: nodes whose results get no gradient.
+    """
+
+    nodes: list[fx.Node]
+    roles: dict[fx.Node, tuple[str, str]]
+    signatures: dict[str, Any]
+    outputs: Any
+    constants: dict[str, Any]
+    known: dict[str, fx.Node]
+    frozen: set[fx.Node] = field(default_factory=set)
+
+
+def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
+    """The graph for these inputs, every size of which may vary that does not decide anything.
+
+    Raises:
+      Unsupported: torch.export refuses the module.
+    """
+    program, constants = _program(module, args, dict(kwargs))
+    signature = program.graph_signature
+    names = {
+        **{k: ("param", _home(module, v)) for k, v in signature.inputs_to_parameters.items()},
+        **{k: ("buffer", v) for k, v in signature.inputs_to_buffers.items()},
+        **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
+    }
+    flat, known = _flattened(program.graph_module)
+    roles, nodes = {}, []
+    for node in flat.nodes:
+        if node.op == "placeholder":
+            roles[node] = names.get(node.name, ("input", node.name))
+        elif node.op == "output":
+            results = node.args[0]
+        else:
+            nodes.append(node)
+    count = len(signature.output_specs) - len(signature.user_outputs)
+    outputs = pytree.tree_unflatten(list(results)[count:], program.call_spec.out_spec)
+    calls = {x.fqn: x.signature for x in program.module_call_graph}
+    nodes = shared(nodes)
+    frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
+    return Graph(nodes, roles, calls, outputs, constants, known, frozen)
+
+
+def _home(module: torch.nn.Module, name: str) -> str:
+    """A parameter's name; of several the one in an embedding, which others are tied to."""
+    parameter = module.get_parameter(name)
+    same = [n for n, p in module.named_parameters(remove_duplicate=False) if p is parameter]
+    kind = lambda n: type(module.get_submodule(n.rpartition(".")[0]))
+    return next((n for n in same if issubclass(kind(n), torch.nn.Embedding)), name)
+
+
+def _program(module, args, kwargs):
+    """The exported program; submodules that are called in several ways go without signature."""
+    sizes = lambda x: (
+        dict.fromkeys(range(x.ndim), Dim.AUTO) if isinstance(x, torch.Tensor) else None
+    )
+    shapes = pytree.tree_map(sizes, (args, kwargs))
+    names = _plainly_called(module, args, kwargs)
+    while True:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of torch's own modules
+                program = export(
+                    module,
+                    args,
+                    kwargs,
+                    dynamic_shapes=_by_argument(module, *shapes),
+                    strict=False,
+                    preserve_module_call_signature=tuple(names),
+                )
+            return program, program.constants
+        except AssertionError as error:
+            found = re.search(r"mismatch for _export_root\.(\S+?):", str(error))
+            if found is None or found[1] not in names:
+                raise _refused(module, error) from error
+            names.discard(found[1])
+        except Exception as error:
+            if not names:
+                raise _refused(module, error) from error
+            names = set()  # how submodules are called then follows from what they read
+
+
+def _plainly_called(module, args, kwargs) -> set[str]:
+    """The submodules that take and give arrays, flags and nothing else."""
+    found: set[str] = set()
+    left_out: set[str] = set()
+    handles = []
+
+    def hook(name):
+        def note(_, args, kwargs, out):
+            leaves = pytree.tree_leaves((args, kwargs, out))
+            plain = all(x is None or isinstance(x, (torch.Tensor, bool, float)) for x in leaves)
+            (found if plain else left_out).add(name)
+
+        return note
+
+    for name, part in module.named_modules():
+        if name:
+            handles.append(part.register_forward_hook(hook(name), with_kwargs=True))
+    try:
+        with torch.no_grad():
+            module(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found - left_out
+
+
+def _by_argument(module, args, kwargs):
+    """Dynamic shapes are given by the names of arguments, positional ones included."""
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found
+
+
+def _refused(module, error: Exception) -> Unsupported:
+    said = str(error).strip().splitlines()
+    where = re.findall(r'File "(.+?)", line (\d+)', str(error))
+    return Unsupported(
+        f"torch.export refuses {type(module).__name__}",
+        where=":".join(where[-1]) if where else None,
+        why=" ".join(said[:3])[:400] or type(error).__name__,
+        do="change what it names, or pass partial=True to leave that submodule a call into tojax",
+    )
+
+
+def _flattened(root: fx.GraphModule) -> tuple[fx.Graph, dict[str, fx.Node]]:
+    """One graph without writes, regions without gradient or with autocast where they were called;
+    and its nodes by their old names.
+    """
+    copier = _Copier()
+    copier.graph.output(copier.copy(root, None, False))
+    return copier.graph, copier.known
+
+
+class _Copier:
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.known: dict[str, fx.Node] = {}
+        self.versions = Versions(self.graph)
+
+    def copy(self, part: fx.GraphModule, inputs, frozen: bool):
+        """Copies a graph's nodes; gives its outputs."""
+        env: dict[fx.Node, Any] = {}
+        given = iter(inputs or ())
+        now = lambda n: self.versions.now(env[n]) if isinstance(env[n], fx.Node) else env[n]
+        look = lambda x: fx.node.map_arg(x, now)
+        for node in part.graph.nodes:
+            name = packet(node)
+            if node.op == "placeholder":
+                env[node] = self.graph.node_copy(node) if inputs is None else next(given)
+            elif node.op == "output":
+                return look(node.args[0])
+            elif node.op == "get_attr":
+                env[node] = getattr(part, node.target)
+                continue
+            elif name.startswith(WRAPPERS):
+                inner, rest = _wrapped(node)
+                mute = frozen or (name.startswith(WRAPPERS[0]) and not node.args[0])
+                env[node] = self.copy(env[inner], [look(x) for x in rest], mute)
+                continue
+            elif node.target is operator.getitem and isinstance(
+                env.get(node.args[0]), (tuple, list)
+            ):
+                env[node] = env[node.args[0]][node.args[1]]
+            elif _same(node):
+                env[node] = look(node.args[0])
+            elif writes(node):
+                env[node] = self.versions.functional(node, look(node.args), look(dict(node.kwargs)))
+            elif name not in IGNORED:
+                env[node] = self.graph.node_copy(node, now)
+                env[node].meta = dict(node.meta) | ({"tojax_frozen": True} if frozen else {})
+                if name in VIEWS and node.args[0] in env:
+                    self.versions.noted(env[node], now(node.args[0]))
+            self.known[node.name] = env.get(node)
+        raise AssertionError("a graph without output")
+
+
+def _same(node: fx.Node) -> bool:
+    """Whether an operator only hands its input on; 64 bits are JAX's 32."""
+    name = packet(node)
+    if name in RESHAPES:
+        return [*node.args[0].meta["val"].shape] == [*node.meta["val"].shape]
+    if name not in SAME and name != "aten.to":
+        return False
+    before, after = (
+        NARROW.get(x, x) for x in (node.args[0].meta["val"].dtype, node.meta["val"].dtype)
+    )
+    return before == after
+
+
+def _wrapped(node: fx.Node) -> tuple[fx.Node, list]:
+    """(the region, its inputs)."""
+    place = next(
+        i for i, x in enumerate(node.args) if isinstance(x, fx.Node) and x.op == "get_attr"
+    )
+    return node.args[place], list(node.args[place + 1 :])

@@ -1,0 +1,73 @@
+"""New arrays."""
+
+from tojax.flax.codegen.template import Call, writes
+
+
+def typed(call: Call, default: str) -> str:
+    """``, dtype=...`` where it is not the default."""
+    from tojax.flax.codegen.template import DTYPES
+
+    name = DTYPES[call.out.dtype]
+    return "" if name == default else f", {name}"
+
+
+def shape_of(call: Call):
+    sizes = [call.size(x) for x in call.out.shape]
+    return sizes[0] if len(sizes) == 1 else sizes
+
+
+@writes(
+    "zeros",
+    "ones",
+    "new_zeros",
+    "new_ones",
+    "zeros_like",
+    "ones_like",
+    "empty",
+    "new_empty",
+    "empty_like",
+)
+def filled(call: Call):
+    """What torch leaves uninitialised is written to before it is read: zeros."""
+    name = "ones" if "ones" in str(call.node.target) else "zeros"
+    return call.write(f"jnp.{name}(shape{typed(call, 'jnp.float32')})", shape=shape_of(call))
+
+
+@writes("full", "new_full", "full_like", "fill", "zero")
+def full(call: Call):
+    if "fill_value" not in call.args:
+        return call.write(
+            f"jnp.full(shape, x{typed(call, '')})",
+            shape=shape_of(call),
+            x=call.args.get("value", 0),
+        )
+    return call.write(f"jnp.full(shape, fill_value{typed(call, '')})", shape=shape_of(call))
+
+
+@writes("scalar_tensor")
+def scalar(call: Call):
+    return call.write(f"jnp.array(s{typed(call, '')})")
+
+
+@writes("arange")
+def arange(call: Call):
+    parts = ["end"]
+    if call.args.get("start", 0) != 0 or call.args.get("step", 1) != 1:
+        parts = ["start", "end"] + ["step"] * (call.args.get("step", 1) != 1)
+    default = (
+        "jnp.float32"
+        if any(isinstance(call.args.get(x), float) for x in ("start", "end", "step"))
+        else "jnp.int32"
+    )
+    dtype = typed(call, default)
+    return call.write(f"jnp.arange({', '.join(parts)}{dtype and ', dtype=' + dtype[2:]})")
+
+
+@writes("linspace")
+def linspace(call: Call):
+    return call.write("jnp.linspace(start, end, steps)")
+
+
+@writes("eye")
+def eye(call: Call):
+    return call.write("jnp.eye(*sizes)", sizes=[call.size(x) for x in call.out.shape])

@@ -1,0 +1,122 @@
+"""One number in, one number out."""
+
+import torch
+
+from tojax.flax.codegen.template import Call, rows, writes
+
+BINARY = {
+    "multiply": "self * other", "sub": "self - other",
+    "eq": "self == other", "ne": "self != other", "lt": "self < other", "le": "self <= other",
+    "gt": "self > other", "ge": "self >= other", "__and__": "self & other",
+    "__or__": "self | other", "__xor__": "self ^ other", "bitwise_and": "self & other",
+    "bitwise_or": "self | other", "bitwise_xor": "self ^ other", "logical_and": "jnp.logical_and(self, other)",
+    "logical_or": "jnp.logical_or(self, other)", "logical_xor": "jnp.logical_xor(self, other)",
+    "floor_divide": "self // other", "remainder": "self % other", "fmod": "jnp.fmod(self, other)",
+    "maximum": "jnp.maximum(self, other)", "minimum": "jnp.minimum(self, other)",
+    "atan2": "jnp.arctan2(self, other)", "bitwise_left_shift": "self << other",
+    "bitwise_right_shift": "self >> other", "__lshift__": "self << other",
+    "__rshift__": "self >> other", "logaddexp": "jnp.logaddexp(self, other)",
+}  # fmt: skip
+UNARY = {
+    "neg": "-self", "bitwise_not": "~self", "logical_not": "~self", "reciprocal": "1 / self",
+    "rsqrt": "jax.lax.rsqrt(self)", "erf": "jax.lax.erf(self)", "erfc": "jax.lax.erfc(self)",
+    "asin": "jnp.arcsin(self)", "acos": "jnp.arccos(self)", "atan": "jnp.arctan(self)",
+    "erfinv": "jax.lax.erf_inv(self)", "lgamma": "jax.lax.lgamma(self)", "digamma": "jax.lax.digamma(self)",
+    "trunc": "jnp.trunc(self)", "logit": "jax.scipy.special.logit(self)",
+    "relu": "nnx.relu(self)", "relu6": "nnx.relu6(self)", "silu": "nnx.silu(self)",
+    "sigmoid": "nnx.sigmoid(self)", "tanh": "jnp.tanh(self)", "hardswish": "nnx.hard_swish(self)",
+    "hardsigmoid": "nnx.hard_sigmoid(self)", "log_sigmoid": "nnx.log_sigmoid(self)",
+    "selu": "nnx.selu(self)", "softsign": "nnx.soft_sign(self)", "detach": "jax.lax.stop_gradient(self)",
+    "mish": "self * jnp.tanh(nnx.softplus(self))", "isnan": "jnp.isnan(self)",
+    "isinf": "jnp.isinf(self)", "isfinite": "jnp.isfinite(self)", "imag": "self.imag",
+    "real": "self.real", "conj": "self.conj()",
+}  # fmt: skip
+SAME = ["abs", "cos", "sin", "tan", "cosh", "sinh", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "square", "floor", "ceil", "round", "sign"]  # fmt: skip
+rows(BINARY | UNARY | {name: f"jnp.{name}(self)" for name in SAME})
+rows({
+    "clone": "self", "contiguous": "self", "alias": "self", "lift_fresh_copy": "self",
+    "lift_fresh": "self", "detach_": "self", "positive": "self",
+    "hardtanh": "jnp.clip(self, min_val, max_val)", "leaky_relu": "nnx.leaky_relu(self, negative_slope)",
+    "elu": "nnx.elu(self, alpha)", "celu": "nnx.celu(self, alpha)",
+    "where": "jnp.where(condition, self, other)", "masked_fill": "jnp.where(mask, value, self)",
+    "lerp": "self + weight * (end - self)", "glu": "nnx.glu(self, dim)",
+    "addcmul": "self + value * tensor1 * tensor2", "addcdiv": "self + value * tensor1 / tensor2",
+    "nan_to_num": "jnp.nan_to_num(self, nan=nan, posinf=posinf, neginf=neginf)",
+    "polar": "abs * jnp.exp(1j * angle)", "complex": "jax.lax.complex(real, imag)",
+})  # fmt: skip
+
+
+NAMES = [*BINARY, *UNARY, *SAME, "clone", "hardtanh", "leaky_relu", "elu", "where", "masked_fill",
+         "lerp", "add", "mul", "rsub", "div", "pow", "clamp", "gelu", "softplus", "to"]  # fmt: skip
+
+
+@writes("add")
+def add(call: Call):
+    if call.args.get("alpha", 1) != 1:
+        return call.write("self + alpha * other")
+    return call.self if call.other == 0 and same_dtype(call) else call.write("self + other")
+
+
+@writes("mul")
+def mul(call: Call):
+    return call.self if call.other == 1 and same_dtype(call) else call.write("self * other")
+
+
+@writes("rsub")
+def rsub(call: Call):
+    return call.write("other - self" if call.alpha == 1 else "other - alpha * self")
+
+
+@writes("div", "true_divide")
+def div(call: Call):
+    mode = call.args.get("rounding_mode")
+    plain = {None: "self / other", "floor": "self // other", "trunc": "jnp.trunc(self / other)"}[
+        mode
+    ]
+    if mode == "trunc" and not call.out.dtype.is_floating_point:
+        return call.write("jax.lax.div(self, other)")
+    return call.write(plain)
+
+
+@writes("pow")
+def power(call: Call):
+    return call.write("jnp.sqrt(self)" if call.exponent == 0.5 else "self**exponent")
+
+
+@writes("clamp", "clip", "clamp_min", "clamp_max")
+def clamp(call: Call):
+    low, high = call.args.get("min"), call.args.get("max")
+    if high is None:
+        return call.write("jnp.maximum(self, min)")
+    return call.write("jnp.minimum(self, max)" if low is None else "jnp.clip(self, min, max)")
+
+
+@writes("gelu")
+def gelu(call: Call):
+    return call.write("nnx.gelu(self, approximate=tanh)", tanh=call.approximate == "tanh")
+
+
+@writes("softplus")
+def softplus(call: Call):
+    if call.beta == 1:
+        return call.write("nnx.softplus(self)")
+    return call.write("nnx.softplus(beta * self) / beta")
+
+
+def same_dtype(call: Call, name="self") -> bool:
+    return call.fake(name).dtype == call.out.dtype
+
+
+@writes(
+    "to",
+    "_to_copy",
+    "type_as",
+    "float",
+    "_autocast_to_full_precision",
+    "_autocast_to_reduced_precision",
+)
+def cast(call: Call):
+    """64 bits are JAX's 32: what only widens is nothing."""
+    narrow = {torch.int64: torch.int32, torch.float64: torch.float32}
+    before, after = (narrow.get(x, x) for x in (call.fake("self").dtype, call.out.dtype))
+    return call.self if before == after else call.write("self.astype(dtype)", dtype=after)

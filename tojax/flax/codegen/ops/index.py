@@ -1,0 +1,106 @@
+"""Reads and writes at places that arrays tell."""
+
+import ast
+
+from tojax.flax.codegen.template import Call, expression, rows, writes
+
+rows({
+    "gather": "jnp.take_along_axis(self, index, axis=dim)",
+    "index_select": "jnp.take(self, index, axis=dim)",
+    "take_along_dim": "jnp.take_along_axis(self, indices, axis=dim)",
+    "one_hot": "nnx.one_hot(self, num_classes)",
+    "embedding": "weight[indices]",
+})  # fmt: skip
+
+
+def subscript(base, indices) -> ast.expr:
+    """``base[indices]``; None among them takes the whole dimension."""
+    parts = [ast.Slice() if x is None else expression(x) for x in indices]
+    return ast.Subscript(
+        base, parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load()), ast.Load()
+    )
+
+
+@writes("index")
+def index(call: Call):
+    return subscript(call.self, call.indices)
+
+
+@writes("index_put", "index_put_", "_unsafe_index_put")
+def index_put(call: Call):
+    place = subscript(call.write("self.at"), call.indices)
+    name = "add" if call.accumulate else "set"
+    return call.write(f"place.{name}(values)", place=place)
+
+
+@writes("scatter", "scatter_add", "scatter_", "scatter_add_")
+def scatter(call: Call):
+    rank, dim = call.fake("self").ndim, call.dim
+    source = call.args.get("src", call.args.get("value"))
+    name = "add" if "add" in str(call.node.target) else "set"
+    if call.args.get("reduce"):
+        raise NotImplementedError("scatter with a reduction")
+    return (
+        call.write(
+            f"jnp.put_along_axis(self, index, source, axis=dim, inplace=False{', mode=0' * 0})"
+            if name == "set"
+            else "self.at[jnp.ogrid_index(index, dim)].add(source)",
+            source=source,
+            dim=dim % rank,
+        )
+        if name == "set"
+        else added(call, source, dim % rank)
+    )
+
+
+def added(call: Call, source, dim: int) -> ast.expr:
+    rank = call.fake("self").ndim
+    grid = "jnp.indices(index.shape, sparse=True)"
+    if rank == 1:
+        return call.write("self.at[index].add(source)", source=source)
+    if dim == rank - 1:
+        return call.write(f"self.at[*{grid}[:-1], index].add(source)", source=source)
+    return call.write(
+        f"self.at[*{grid}[:dim], index, *{grid}[after:]].add(source)",
+        source=source,
+        after=dim + 1,
+        dim=dim,
+    )
+
+
+@writes("slice_scatter")
+def slice_scatter(call: Call):
+    start, end = call.start or None, call.end
+    end = None if isinstance(end, int) and end >= 2**62 else end
+    full = start is None and end is None and call.step == 1
+    if full:
+        return call.src
+    cut = ast.Slice(
+        *(None if x is None else expression(x) for x in (start, end)),
+        None if call.step == 1 else expression(call.step),
+    )
+    place = subscript(call.write("self.at"), [None] * (call.dim % call.out.ndim) + [cut])
+    return call.write("place.set(src)", place=place)
+
+
+@writes("select_scatter")
+def select_scatter(call: Call):
+    place = subscript(call.write("self.at"), [None] * (call.dim % call.out.ndim) + [call.index])
+    return call.write("place.set(src)", place=place)
+
+
+@writes("masked_scatter")
+def masked_scatter(call: Call):
+    """The source's elements in order, where the mask is set."""
+    text = "jnp.where(mask, source.flatten()[jnp.cumsum(mask).reshape(mask.shape) - 1], self)"
+    if tuple(call.fake("mask").shape) != tuple(call.out.shape):
+        shape = [call.size(x) for x in call.out.shape]
+        mask = call.write("jnp.broadcast_to(mask, shape)", shape=shape)
+        return call.write(text, mask=mask)
+    return call.write(text)
+
+
+@writes("index_add")
+def index_add(call: Call):
+    place = subscript(call.write("self.at"), [None] * call.dim + [call.index])
+    return call.write("place.add(source)", place=place)

@@ -1,0 +1,170 @@
+"""Layers called as functions."""
+
+import ast
+
+from tojax.flax.codegen.template import Call, expression, rows, swapped, table, writes
+
+rows({
+    "matmul": "self @ other", "linalg_matmul": "self @ other", "bmm": "self @ mat2", "mm": "self @ mat2", "dot": "self @ tensor",
+    "addmm": "self + mat1 @ mat2", "baddbmm": "self + batch1 @ batch2", "outer": "jnp.outer(self, vec2)",
+    "einsum": "jnp.einsum(equation, *tensors)", "tensordot": "jnp.tensordot(self, other, (dims_self, dims_other))",
+})  # fmt: skip
+
+
+table["transformers.grouped_mm_fallback"] = (
+    "jax.lax.ragged_dot(input, weight, jnp.diff(offs, prepend=0))"
+)
+
+
+@writes("linear")
+def linear(call: Call):
+    return call.write("input @ weight.T" + (" + bias" if call.args.get("bias") is not None else ""))
+
+
+@writes("scaled_dot_product_attention")
+def attention(call: Call):
+    """torch has heads before positions, Flax and JAX the other way round."""
+    if call.fake("query").ndim != 4 or call.fake("query").shape[-1] != call.fake("value").shape[-1]:
+        return by_hand(call)
+    parts = ["query", "key", "value"]
+    if call.args.get("attn_mask") is not None:
+        boolean = str(call.fake("attn_mask").dtype) == "torch.bool"
+        parts.append("mask=attn_mask" if boolean else "bias=attn_mask")
+    if call.args.get("is_causal"):
+        parts.append("is_causal=True")
+    if call.args.get("scale") is not None and not usual(call):
+        parts.append("scale=scale")
+    moved = {name: swapped(call.args[name], 1, 2) for name in ("query", "key", "value")}
+    return swapped(call.write(f"jax.nn.dot_product_attention({', '.join(parts)})", **moved), 1, 2)
+
+
+def by_hand(call: Call):
+    """Where the values are wider or narrower than the keys."""
+    scale = call.args.get("scale")
+    scale = call.fake("query").shape[-1] ** -0.5 if scale is None else scale
+    scores = call.write("query @ key.mT * scale", scale=scale)
+    if call.args.get("attn_mask") is not None:
+        boolean = str(call.fake("attn_mask").dtype) == "torch.bool"
+        text = "jnp.where(attn_mask, scores, -jnp.inf)" if boolean else "scores + attn_mask"
+        scores = call.write(text, scores=scores)
+    if call.args.get("is_causal"):
+        text = "jnp.where(jnp.tri(rows, columns, dtype=bool), scores, -jnp.inf)"
+        rows, columns = (call.size(call.fake(x).shape[-2]) for x in ("query", "key"))
+        scores = call.write(text, scores=scores, rows=rows, columns=columns)
+    return call.write("nnx.softmax(scores) @ value", scores=scores)
+
+
+@writes("batch_norm")
+def batch_norm(call: Call):
+    """With the running statistics."""
+    if call.training:
+        raise NotImplementedError("batch_norm in training mode outside of its module")
+    text = "(input - running_mean) * jax.lax.rsqrt(running_var + eps)"
+    text += " * weight" * (call.args.get("weight") is not None)
+    return call.write(text + " + bias" * (call.args.get("bias") is not None))
+
+
+def usual(call: Call) -> bool:
+    """Whether the scale is the one that JAX takes by itself."""
+    width = call.fake("query").shape[-1]
+    return isinstance(width, int) and abs(call.scale - width**-0.5) < 1e-12
+
+
+@writes("dropout", "dropout_", "feature_dropout", "alpha_dropout")
+def dropout(call: Call):
+    """Where it stands in no module: the rate is what torch was called with."""
+    return call.input
+
+
+@writes("conv1d", "conv2d", "conv3d")
+def conv(call: Call):
+    rank = call.out.ndim - 2
+    space = "DHW"[-rank:]
+    spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
+    pads = call.padding if isinstance(call.padding, str) else [(p, p) for p in spread(call.padding)]
+    pads = (
+        pads.upper()
+        if isinstance(pads, str)
+        else ast.List([expression(p) for p in pads], ast.Load())
+    )
+    parts = ["input", "weight", "strides", "pads"]
+    if set(call.dilation) != {1}:
+        parts.append("rhs_dilation=dilation")
+    if call.groups != 1:
+        parts.append("feature_group_count=groups")
+    parts.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
+    bias = " + bias" if call.args.get("bias") is not None else ""
+    return call.write(
+        f"jax.lax.conv_general_dilated({', '.join(parts)}){bias}",
+        strides=spread(call.stride), pads=pads, dilation=spread(call.dilation),
+    )  # fmt: skip
+
+
+@writes("layer_norm")
+def layer_norm(call: Call):
+    rank = len(call.normalized_shape)
+    axes = -1 if rank == 1 else tuple(range(-rank, 0))
+    text = "jax.nn.standardize(input, axis=axes, epsilon=eps)"
+    text += " * weight" * (call.args.get("weight") is not None)
+    text += " + bias" * (call.args.get("bias") is not None)
+    return call.write(text, axes=axes)
+
+
+@writes("rms_norm")
+def rms_norm(call: Call):
+    eps = call.args.get("eps") or 1.1920929e-07
+    text = "input * jax.lax.rsqrt(jnp.square(input).mean(-1, keepdims=True) + eps)"
+    return call.write(text + " * weight" * (call.args.get("weight") is not None), eps=eps)
+
+
+@writes("normalize")
+def normalize(call: Call):
+    return call.write("self / jnp.maximum(jnp.linalg.norm(self, axis=dim, keepdims=True), eps)")
+
+
+def pooled(call: Call, name: str):
+    rank = call.fake("self").ndim - 2
+    spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
+    window = spread(call.kernel_size)
+    stride = spread(call.args.get("stride") or call.kernel_size)
+    pads = [(p, p) for p in spread(call.args.get("padding") or [0])]
+    if call.args.get("ceil_mode") or set(call.args.get("dilation") or [1]) != {1}:
+        raise NotImplementedError("pooling with ceil_mode or dilation")
+    parts = ["self", "window", "strides=stride"]
+    if any(p != (0, 0) for p in pads):
+        parts.append("padding=pads")
+    if name == "avg" and not call.args.get("count_include_pad", True):
+        parts.append("count_include_pad=False")
+    return call.write(
+        f"nnx.{name}_pool({', '.join(parts)})", window=window, stride=stride, pads=pads
+    )
+
+
+@writes("max_pool1d", "max_pool2d", "max_pool3d")
+def max_pool(call: Call):
+    return pooled(call, "max")
+
+
+@writes("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def avg_pool(call: Call):
+    return pooled(call, "avg")
+
+
+@writes("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
+def adaptive(call: Call):
+    if set(call.output_size) != {1}:
+        raise NotImplementedError("adaptive pooling to more than one place")
+    axes = tuple(range(1, len(call.output_size) + 1))
+    return call.write("self.mean(axes, keepdims=True)", axes=axes if len(axes) > 1 else axes[0])
+
+
+@writes("upsample_nearest2d", "upsample_nearest1d")
+def nearest(call: Call):
+    batch, channels, *space = (call.size(x) for x in call.out.shape)
+    shape = [batch, *space, channels]
+    return call.write("jax.image.resize(input, shape, 'nearest')", shape=shape)
+
+
+@writes("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d")
+def bilinear(call: Call):
+    raise NotImplementedError("interpolation with torch's rules at the edges")

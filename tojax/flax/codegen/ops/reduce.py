@@ -1,0 +1,94 @@
+"""Sums, means, extremes, orders."""
+
+from tojax.flax.codegen.template import Call, rows, writes
+
+NAMES = {"sum": "sum", "mean": "mean", "prod": "prod", "amax": "max", "amin": "min", "any": "any",
+         "all": "all", "argmax": "argmax", "argmin": "argmin"}  # fmt: skip
+rows({
+    "logsumexp": "nnx.logsumexp(self, dim)",
+    "argsort": "jnp.argsort(self, axis=dim, descending=descending)",
+    "logcumsumexp": "jax.lax.cumlogsumexp(self, dim)", "median": "jnp.median(self)",
+    "searchsorted": "jnp.searchsorted(sorted_sequence, self)",
+    "histc": "jnp.histogram(self, bins, (min, max))[0]", "bincount": "jnp.bincount(self)",
+})  # fmt: skip
+
+
+def along(call: Call) -> str:
+    """The arguments of a reduction: ``-1, keepdims=True``."""
+    dim = call.args.get("dim")
+    dim = [] if dim is None else list(dim) if isinstance(dim, (list, tuple)) else [dim]
+    parts = [str(dim[0]) if len(dim) == 1 else str(tuple(dim))] if dim else []
+    return ", ".join(parts + ["keepdims=True"] * bool(call.args.get("keepdim")))
+
+
+@writes(*NAMES)
+def reduce(call: Call):
+    name = str(call.node.target).split(".")[1]
+    return call.write(f"self.{NAMES[name]}({along(call)})")
+
+
+@writes("cumsum", "cumprod")
+def running(call: Call):
+    name = str(call.node.target).split(".")[1]
+    floats = call.fake("self").dtype.is_floating_point, call.out.dtype.is_floating_point
+    more = ", dtype=dtype" if floats[0] != floats[1] else ""
+    return call.write(f"self.{name}(dim{more})", dtype=call.out.dtype)
+
+
+@writes("std", "var")
+def deviation(call: Call):
+    name = str(call.node.target).split(".")[1]
+    ddof = call.args.get("correction", call.args.get("unbiased", 1))
+    ddof = 1 if ddof is None else int(ddof)
+    parts = [x for x in (along(call), f"ddof={ddof}" if ddof else "") if x]
+    return call.write(f"self.{name}({', '.join(parts)})")
+
+
+@writes("max", "min")
+def extreme(call: Call):
+    name = str(call.node.target).split(".")[1]
+    if "other" in call.args:
+        return call.write(f"jnp.{name}imum(self, other)")
+    if "dim" not in call.args:
+        return call.write(f"self.{name}()")
+    more = along(call)
+    return call.write(f"(self.{name}({more}), self.arg{name}({more}))")
+
+
+@writes("softmax", "log_softmax", "_softmax", "_log_softmax")
+def softmax(call: Call):
+    name = str(call.node.target).split(".")[1].strip("_")
+    dtype = call.args.get("dtype")
+    if dtype is not None and dtype != call.fake("self").dtype:
+        return call.write(f"nnx.{name}(self.astype(dtype), axis=dim)")
+    return call.write(
+        f"nnx.{name}(self, axis=dim)"
+        if call.dim not in (-1, call.out.ndim - 1)
+        else f"nnx.{name}(self)"
+    )
+
+
+@writes("topk")
+def topk(call: Call):
+    rank = call.fake("self").ndim
+    if call.dim % max(rank, 1) == rank - 1 and call.largest:
+        return call.write("jax.lax.top_k(self, k)")
+    raise NotImplementedError("topk along another dimension, or of the smallest")
+
+
+@writes("sort")
+def sort(call: Call):
+    more = ", descending=True" if call.args.get("descending") else ""
+    if all(not (u.args[1] == 1) for u in call.node.users):
+        return call.write(f"(jnp.sort(self, axis=dim{more}),)")
+    return call.write(f"(jnp.sort(self, axis=dim{more}), jnp.argsort(self, axis=dim{more}))")
+
+
+@writes("norm", "linalg_vector_norm")
+def norm(call: Call):
+    order = call.args.get("ord", call.args.get("p", 2))
+    more = along(call)
+    dim = ", axis=" + more if more and not more.startswith("keep") else ""
+    return call.write(
+        f"jnp.linalg.norm(self{', ord=order' if order not in (2, None) else ''}{dim})", order=order
+    )

@@ -1,0 +1,108 @@
+"""Symbolic sizes as Python expressions of the names that a function gives to its inputs' sizes."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import sympy
+import torch
+
+from tojax.flax.codegen.template import expression
+
+DEFAULTS = {1: ["length"], 2: ["batch", "length"], 3: ["batch", "length", "features"],
+            4: ["batch", "channels", "height", "width"]}  # fmt: skip
+
+
+def symbolic(size: Any) -> Any:
+    """The sympy expression of a symbolic size; numbers as they are."""
+    return (
+        size.node.expr if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) else size
+    )
+
+
+class Sizes:
+    """The sizes that one function needs.
+
+    Attributes:
+      used: (array, dimension) -> name, of the sizes that were asked for.
+    """
+
+    def __init__(
+        self, arrays: dict[str, list[Any]], names: dict[tuple[str, int], str], taken: set[str]
+    ):
+        self.given: dict[Any, tuple[str, int]] = {}
+        for array, shape in arrays.items():
+            for dim, size in enumerate(shape):
+                self.given.setdefault(symbolic(size), (array, dim))
+        self.arrays, self.names, self.taken = arrays, names, set(taken)
+        self.used: dict[tuple[str, int], str] = {}
+        self.asked: dict[Any, str] | None = None  # sizes that the caller has to tell
+
+    def __call__(self, size: Any) -> ast.expr:
+        """The size as an expression.
+
+        Raises:
+          NotImplementedError: it is made of sizes that no input has.
+        """
+        found = symbolic(size)
+        if isinstance(found, (int, float, bool)) or getattr(found, "is_number", False):
+            return expression(int(found) if isinstance(found, sympy.Integer) else found)
+        return ast.parse(self._text(found), mode="eval").body
+
+    def _text(self, found: Any) -> str:
+        if found in self.given:
+            return self._name(*self.given[found])
+        if found.is_Symbol:
+            if self.asked is None:
+                raise NotImplementedError(f"the size {found}, which no input has")
+            if found not in self.asked:  # the caller knows it
+                name = next(n for n in self._free("length") if n not in self.asked.values())
+                self.taken.add(name)
+                self.asked[found] = name
+            return self.asked[found]
+        if found.is_Integer:
+            return str(found)
+        parts = [f"({self._text(x)})" if not x.is_Atom else self._text(x) for x in found.args]
+        kind = type(found).__name__
+        joined = {"Add": " + ", "Mul": " * ", "FloorDiv": " // ", "PythonMod": " % ", "Mod": " % ", "Pow": "**",
+                  "IntTrueDiv": " / "}  # fmt: skip
+        if kind in joined:
+            return joined[kind].join(parts)
+        if kind in ("Max", "Min"):
+            return f"{kind.lower()}({', '.join(parts)})"
+        if kind == "CeilToInt":
+            return f"math.ceil({parts[0]})"
+        raise NotImplementedError(f"a size computed by {kind}")
+
+    def _free(self, name: str):
+        while True:
+            if name not in self.taken:
+                yield name
+            name += "_"
+
+    def _name(self, array: str, dim: int) -> str:
+        if (array, dim) not in self.used:
+            rank = len(self.arrays[array])
+            names = DEFAULTS.get(rank, [f"size_{i}" for i in range(rank)])
+            name = self.names.get((array, dim)) or self.names.get((array, dim - rank)) or names[dim]
+            while name in self.taken:
+                name += "_"
+            self.taken.add(name)
+            self.used[array, dim] = name
+        return self.used[array, dim]
+
+    def header(self) -> list[ast.stmt]:
+        """``batch, length = x.shape[:2]`` for what was used."""
+        lines = []
+        for array in dict.fromkeys(a for a, _ in self.used):
+            rank = len(self.arrays[array])
+            dims = {d: n for (a, d), n in self.used.items() if a == array}
+            last = max(dims)
+            if len(dims) == 1:
+                lines.append(f"{dims[last]} = {array}.shape[{last}]")
+            else:
+                names = [dims.get(i, "_") for i in range(last + 1)]
+                cut = "" if last == rank - 1 else f"[:{last + 1}]"
+                lines.append(f"{', '.join(names)} = {array}.shape{cut}")
+        return ast.parse("\n".join(lines)).body

@@ -1,0 +1,144 @@
+"""Templates: Python expressions whose names are an operator's arguments."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+DTYPES = {
+    torch.bool: "jnp.bool_", torch.uint8: "jnp.uint8", torch.int8: "jnp.int8",
+    torch.int16: "jnp.int16", torch.int32: "jnp.int32", torch.int64: "jnp.int32",
+    torch.float16: "jnp.float16", torch.bfloat16: "jnp.bfloat16", torch.float32: "jnp.float32",
+    torch.float64: "jnp.float32", torch.complex64: "jnp.complex64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator to be written.
+
+    Attributes:
+      node: its node in the graph.
+      args: by the schema's names: expressions for tensors and symbolic sizes, else Python values.
+      size: a size, symbolic or not, as an expression.
+      last: whether operands and result have their channels last.
+    """
+
+    node: fx.Node
+    args: dict[str, Any]
+    size: Callable[[Any], ast.expr]
+    last: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.args[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def out(self) -> Any:
+        """The fake tensor of the result."""
+        return self.node.meta["val"]
+
+    def fake(self, name: str) -> Any:
+        """The fake tensor of an argument."""
+        position = [x.name for x in self.node.target._schema.arguments].index(name)
+        given = self.node.args
+        value = given[position] if position < len(given) else self.node.kwargs[name]
+        return value.meta["val"] if isinstance(value, fx.Node) else value
+
+    def write(self, template: str, **more: Any) -> ast.expr:
+        """The template with the arguments in it."""
+        return fill(template, self.args | more)
+
+
+Row = str | Callable[[Call], ast.expr]
+table: dict[str, Row] = {}
+
+
+def writes(*names: str) -> Callable:
+    """Registers how operators are written: ``function(call) -> expression``."""
+
+    def register(function: Callable[[Call], ast.expr]) -> Callable:
+        for name in names:
+            table[f"aten.{name}"] = function
+        return function
+
+    return register
+
+
+def rows(templates: Mapping[str, str]) -> None:
+    """Registers templates."""
+    table.update({f"aten.{name}": template for name, template in templates.items()})
+
+
+@functools.cache
+def _parsed(template: str) -> ast.expr:
+    return ast.parse(template, mode="eval").body
+
+
+def fill(template: str, args: Mapping[str, Any]) -> ast.expr:
+    """The expression, with these in place of its names; ``*name`` splices a list.
+
+    Example:
+      >>> ast.unparse(fill("self.reshape(*size)", {"self": ast.Name("x"), "size": [2, -1]}))
+      'x.reshape(2, -1)'
+    """
+    return _Filler(args).visit(copy.deepcopy(_parsed(template)))
+
+
+class _Filler(ast.NodeTransformer):
+    def __init__(self, args: Mapping[str, Any]):
+        self.args = args
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return expression(self.args[node.id]) if node.id in self.args else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        spliced: list[ast.expr] = []
+        for x in node.args:
+            if (
+                isinstance(x, ast.Starred)
+                and isinstance(x.value, ast.Name)
+                and x.value.id in self.args
+            ):
+                spliced += map(expression, self.args[x.value.id])
+            else:
+                spliced.append(self.visit(x))
+        keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
+        return ast.Call(self.visit(node.func), spliced, keywords)
+
+
+def swapped(expr: ast.expr, one: int, other: int) -> ast.expr:
+    """Two dimensions exchanged; what was exchanged before goes back."""
+    text = {"a": one, "b": other}
+    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
+        if (
+            ast.unparse(ast.Tuple(expr.args, ast.Load())) == f"({one}, {other})"
+            and expr.func.attr == "swapaxes"
+        ):
+            return expr.func.value
+    return fill("x.swapaxes(a, b)", text | {"x": expr})
+
+
+def expression(value: Any) -> ast.expr:
+    """A Python value as the expression that gives it."""
+    if isinstance(value, ast.AST):
+        return value  # type: ignore[return-value]
+    if isinstance(value, torch.dtype):
+        return _parsed(DTYPES[value])
+    if isinstance(value, (list, tuple)):
+        return ast.Tuple([expression(x) for x in value], ast.Load())
+    if isinstance(value, float) and not math.isfinite(value):
+        return _parsed("jnp.nan" if value != value else "jnp.inf" if value > 0 else "-jnp.inf")
+    if isinstance(value, (int, float)) and value < 0:
+        return ast.UnaryOp(ast.USub(), ast.Constant(-value))
+    return ast.Constant(value)

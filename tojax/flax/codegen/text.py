@@ -1,0 +1,66 @@
+"""The finished file: imports, classes, the loader, and a check of itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+NNX_LOADER = '''
+
+def load_params(model, weights):
+    """Fills the model from a state dict of PyTorch, or from a folder of safetensors files."""
+    if not isinstance(weights, dict):
+        weights = read_safetensors(weights)
+    names = {"kernel": "weight", "scale": "weight", "embedding": "weight", "mean": "running_mean", "var": "running_var"}
+    state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
+    for path, variable in state:
+        *home, name = map(str, path)
+        key = ".".join([*home, name])
+        key = key if key in weights else ".".join([*home, names.get(name, name)])
+        value = jnp.asarray(weights[key])
+        if name == "kernel":
+            value = value.transpose(*range(2, value.ndim), 1, 0)
+        if value.shape != variable.shape:
+            raise ValueError(f"{key} has the shape {value.shape}, not that of {variable.shape}")
+        variable[...] = value
+    nnx.update(model, nnx.from_flat_state(state))
+    return model
+'''
+READER = '''
+
+def read_safetensors(folder):
+    """The arrays in the safetensors files of a folder, by name."""
+    kinds = {"F32": jnp.float32, "F16": jnp.float16, "BF16": jnp.bfloat16, "I64": jnp.int64, "I32": jnp.int32}
+    arrays = {}
+    for file in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        data = file.read_bytes()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        entries = json.loads(data[8:begin])
+        entries.pop("__metadata__", None)
+        for name, entry in entries.items():
+            start, stop = entry["data_offsets"]
+            array = jnp.frombuffer(data[begin + start : begin + stop], kinds[entry["dtype"]])
+            arrays[name] = array.reshape(entry["shape"])
+    return arrays
+'''
+STANDARD = ("json", "math", "pathlib")
+
+
+def assembled(classes: list[str], loader: str) -> str:
+    """The file, formatted."""
+    body = "\n\n".join(classes) + loader + READER
+    lines = [f"import {name}" for name in STANDARD if re.search(rf"\b{name}\.", body)]
+    lines += [""] * bool(lines)
+    lines += ["import jax"] * bool(re.search(r"\bjax\.", body))
+    lines += ["import jax.numpy as jnp", "from flax import nnx"]
+    return formatted("\n".join(lines) + "\n\n\n" + body)
+
+
+def formatted(text: str) -> str:
+    """By ruff, which comes with ``tojax[flax]``."""
+    ruff = shutil.which("ruff")
+    if ruff is None:
+        return text
+    command = [ruff, "format", "--line-length", "100", "--isolated", "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
