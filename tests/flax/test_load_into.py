@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -41,7 +43,7 @@ def same(got, module, x, reduction=256):
 
 class Mlp(nnx.Module):
     def __init__(self, rngs, *sizes):
-        pairs = zip(sizes, sizes[1:])
+        pairs = itertools.pairwise(sizes)
         self.layers = nnx.List([nnx.Linear(a, b, rngs=rngs) for a, b in pairs])
 
     def __call__(self, x):
@@ -52,7 +54,7 @@ class Mlp(nnx.Module):
 
 def torch_mlp(*sizes):
     steps = []
-    for a, b in zip(sizes, sizes[1:]):
+    for a, b in itertools.pairwise(sizes):
         steps += [torch.nn.Linear(a, b), torch.nn.ReLU()]
     return lively(torch.nn.Sequential(*steps[:-1]))
 
@@ -238,9 +240,7 @@ class TorchResNet(torch.nn.Module):
 
 class Block(nnx.Module):
     def __init__(self, a, b, rngs):
-        conv = lambda a, k, s, p: nnx.Conv(
-            a, b, (k, k), s, padding=p, use_bias=False, rngs=rngs
-        )
+        conv = lambda a, k, s, p: nnx.Conv(a, b, (k, k), s, padding=p, use_bias=False, rngs=rngs)
         self.conv_a, self.conv_b = conv(a, 3, 2, 1), conv(b, 3, 1, 1)
         self.norm_a, self.norm_b = nnx.BatchNorm(b, rngs=rngs), nnx.BatchNorm(b, rngs=rngs)
         self.shortcut_conv = conv(a, 1, 2, 0)
@@ -422,3 +422,233 @@ def test_tied_head(source):
     _, report = load_into(ours, given, example=(ids,))
     same(ours(ids), theirs, ids)
     assert report.left_out == (("lm_head.weight", "tied to wte.weight"),)
+
+
+class HandLlamaLayer(nnx.Module):
+    def __init__(self, rngs, width, heads, groups, hidden):
+        size = width // heads
+        general = lambda n: nnx.LinearGeneral(width, (n, size), use_bias=False, rngs=rngs)
+        self.ln_attn = nnx.RMSNorm(width, epsilon=1e-6, rngs=rngs)
+        self.ln_mlp = nnx.RMSNorm(width, epsilon=1e-6, rngs=rngs)
+        self.wq, self.wk, self.wv = general(heads), general(groups), general(groups)
+        self.wo = nnx.LinearGeneral((heads, size), width, axis=(-2, -1), use_bias=False, rngs=rngs)
+        dense = lambda a, b: nnx.Linear(a, b, use_bias=False, rngs=rngs)
+        self.w1, self.w3 = dense(width, hidden), dense(width, hidden)
+        self.w2 = dense(hidden, width)
+
+    def __call__(self, x, table):
+        h = self.ln_attn(x)
+        q, k = rotated(self.wq(h), table), rotated(self.wk(h), table)
+        x = x + self.wo(jax.nn.dot_product_attention(q, k, self.wv(h), is_causal=True))
+        h = self.ln_mlp(x)
+        return x + self.w2(nnx.silu(self.w1(h)) * self.w3(h))
+
+
+def rotated(x, table):
+    cos, sin = table
+    a, b = jnp.split(x, 2, -1)
+    return x * cos[:, None] + jnp.concatenate([-b, a], -1) * sin[:, None]
+
+
+class HandLlama(nnx.Module):
+    def __init__(self, rngs):
+        self.tok = nnx.Embed(32, 16, rngs=rngs)
+        self.trunk = nnx.List([HandLlamaLayer(rngs, 16, 4, 2, 24) for _ in range(3)])
+        self.last_norm = nnx.RMSNorm(16, epsilon=1e-6, rngs=rngs)
+        self.unembed = nnx.Linear(16, 32, use_bias=False, rngs=rngs)
+
+    def __call__(self, ids):
+        angles = jnp.arange(ids.shape[1])[:, None] * 10000.0 ** (-jnp.arange(0, 4, 2) / 4)
+        angles = jnp.concatenate([angles, angles], -1)
+        x = self.tok(ids)
+        for layer in self.trunk:
+            x = layer(x, (jnp.cos(angles), jnp.sin(angles)))
+        return self.unembed(self.last_norm(x))
+
+
+@pytest.fixture(scope="module")
+def llama():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-6,
+        tie_word_embeddings=False, use_cache=False,
+    )  # fmt: skip
+    return lively(transformers.LlamaForCausalLM(config))
+
+
+def test_llama_by_hand(llama):
+    ours, ids = HandLlama(nnx.Rngs(0)), np.arange(12).reshape(2, 6)
+    _, report = load_into(ours, llama, example=(ids,))
+    with torch.no_grad():
+        want = llama(torch.from_numpy(ids)).logits.numpy()
+    assert_close(np.asarray(ours(ids)), want, reduction=1024)
+    assert report["trunk/2/w1/kernel"].torch == "model.layers.2.mlp.gate_proj.weight"
+    assert report["trunk/2/w1/kernel"].how == "agreement"
+    assert report["trunk/1/wq/kernel"].how == "name"
+    assert report["tok/embedding"].how == "shape"
+
+
+def test_llama_from_files(llama, tmp_path):
+    llama.save_pretrained(tmp_path)
+    by_hand, ids = HandLlama(nnx.Rngs(0)), np.arange(12).reshape(2, 6)
+    with pytest.raises(WrongWeights, match=r"(?s)trunk/0/w1: .*gate_proj \| .*up_proj"):
+        load_into(by_hand, tmp_path)
+    names = {"w1": "gate_proj", "w3": "up_proj"}
+    match = {f"trunk/*/{k}": f"model.layers.*.mlp.{v}" for k, v in names.items()}
+    load_into(by_hand, tmp_path, match=match)
+    with torch.no_grad():
+        want = llama(torch.from_numpy(ids)).logits.numpy()
+    assert_close(np.asarray(by_hand(ids)), want, reduction=1024)
+    again, _ = load_into(HandLlama(nnx.Rngs(1)), tmp_path / "model.safetensors", match=match)
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(again), nnx.state(by_hand))
+
+
+class Plain(nnx.Module):
+    """Layers of plain parameters, in torch's order of axes or in the other."""
+
+    def __init__(self, turned):
+        self.w, self.b = nnx.Param(jnp.zeros((8, 8))), nnx.Param(jnp.zeros(8))
+        self.turned = turned
+
+    def __call__(self, x):
+        return x @ (self.w[...].T if self.turned else self.w[...]) + self.b[...]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_square_parameters_are_turned_as_the_outputs_say(turned):
+    theirs, x = lively(torch.nn.Linear(8, 8)), normal(3, 8)
+    ours = Plain(turned)
+    _, report = load_into(ours, theirs)
+    same(ours(x), theirs, x)
+    assert (report["w"].layout, report["w"].how) == (
+        "as it is" if turned else "transposed",
+        "agreement",
+    )
+    with pytest.raises(WrongWeights, match=r"\(as it is\) \|  ?\(transposed\)|arrays alone"):
+        load_into(Plain(turned), theirs.state_dict())
+
+
+class Sum(nnx.Module):
+    def __init__(self, rngs):
+        self.left, self.right = nnx.Linear(4, 4, rngs=rngs), nnx.Linear(4, 4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.left(x) + self.right(x)
+
+
+class TorchSum(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.one(x) + self.two(x)
+
+
+def test_what_no_output_tells_apart_is_ambiguous():
+    theirs, x = lively(TorchSum()), normal(2, 4)
+    with pytest.raises(WrongWeights, match=r"(?s)2 layers.*left: one \| two.*right: one \| two"):
+        load_into(Sum(nnx.Rngs(0)), theirs, example=(x,))
+    ours, report = load_into(Sum(nnx.Rngs(0)), theirs, match={"left": "two"}, example=(x,))
+    same(ours(x), theirs, x)
+    assert (report["left/bias"].how, report["right/bias"].how) == ("given", "shape")
+
+
+def test_all_that_is_missing_or_left_over_is_told_at_once():
+    ours = Mlp(nnx.Rngs(0), 3, 8, 5, 7)
+    before = nnx.state(ours)
+    with pytest.raises(WrongWeights) as caught:
+        load_into(ours, {"a.weight": normal(8, 3), "a.bias": normal(8), "x.gamma": normal(9)})
+    text = str(caught.value)
+    assert "4 variables are not filled and 1 torch tensors not used" in text
+    for name in ("layers/1/kernel (8, 5)", "layers/2/bias (7,)", "x.gamma (9,)"):
+        assert name in text
+    jax.tree.map(np.testing.assert_array_equal, before, nnx.state(ours))
+    values = {"layers/1": None, "layers/2/*": None}
+    stored = {"a.weight": normal(8, 3), "a.bias": normal(8), "x.gamma": normal(9)}
+    _, report = load_into(ours, stored, match=values, ignore=["x.*"])
+    assert len(report.stays) == 4
+    assert report.left_out == (("x.gamma", "ignored, as asked"),)
+
+
+def test_the_first_submodule_that_differs_is_named_and_nothing_is_changed():
+    theirs, ids = lively(TorchTied()), np.array([[1, 2, 10]])
+    ours = Tied(nnx.Rngs(0), epsilon=0.1)
+    before = nnx.state(ours)
+    with pytest.raises(WrongWeights, match=r"(?s)norm \(torch: ln_f\).*epsilon 0.1, .* 1e-05"):
+        load_into(ours, theirs, example=(ids,))
+    jax.tree.map(np.testing.assert_array_equal, before, nnx.state(ours))
+    assert not theirs.training
+
+
+class NoRelu(nnx.Module):
+    def __init__(self, rngs):
+        self.a, self.b = nnx.Linear(3, 8, rngs=rngs), nnx.Linear(8, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.b(self.a(x))
+
+
+def test_code_between_submodules_that_differs_is_told():
+    with pytest.raises(WrongWeights, match="the code between them"):
+        load_into(NoRelu(nnx.Rngs(0)), torch_mlp(3, 8, 2), example=(normal(4, 3),))
+
+
+def test_arrays_get_the_dtype_of_the_variables():
+    theirs = lively(torch.nn.Linear(3, 2)).to(torch.bfloat16)
+    ours = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+    _, report = load_into(ours, theirs)
+    assert report["kernel"].cast == "bfloat16 -> float32"
+    assert "bfloat16 -> float32" in str(report)
+    np.testing.assert_array_equal(ours.kernel[...].T, theirs.weight.detach().float().numpy())
+    half = nnx.Linear(3, 2, param_dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    load_into(half, theirs.float(), example=(normal(4, 3),))
+    assert half.kernel.dtype == jnp.bfloat16
+
+
+def test_an_abstract_module_and_a_mesh():
+    theirs = lively(torch.nn.Linear(8, 4))
+    ours = nnx.eval_shape(lambda: nnx.Linear(8, 4, rngs=nnx.Rngs(0)))
+    load_into(ours, theirs, example=(normal(2, 8),))
+    spread = nnx.Linear(8, 4, rngs=nnx.Rngs(0))
+    mesh = jax.make_mesh((4,), ("x",))
+    rows = jax.NamedSharding(mesh, jax.P("x"))
+    spread.kernel.set_value(jax.device_put(spread.kernel[...], rows))
+    load_into(spread, theirs)
+    assert spread.kernel.get_value().sharding == rows
+    np.testing.assert_array_equal(spread.kernel[...], ours.kernel[...])
+
+
+def test_given_arrays_and_bad_decisions():
+    theirs, ours = torch_mlp(3, 8, 8), Mlp(nnx.Rngs(0), 3, 8, 8)
+    kernel = normal(3, 8)
+    stored = {k: v for k, v in theirs.state_dict().items() if k != "0.weight"}
+    match = {"layers/0/kernel": kernel, "layers/0/bias": np.zeros(8, np.float32)}
+    load_into(ours, stored, match=match, ignore="0.bias")
+    np.testing.assert_array_equal(ours.layers[0].kernel[...], kernel)
+    for wrong in ({"nope": "0"}, {"layers/0": "nope"}, {"layers/0": "2"}, {"layers/0": ("0", "x")}):
+        with pytest.raises(WrongArguments, match="match"):
+            load_into(ours, theirs, match=wrong)
+    with pytest.raises(WrongArguments, match="shape"):
+        load_into(ours, theirs, match={"layers/0/kernel": normal(8, 3)})
+
+
+def test_arguments_that_are_wrong(tmp_path):
+    theirs, linen = torch_mlp(3, 8), nn.Dense(8)
+    linear = nnx.Linear(3, 8, rngs=nnx.Rngs(0))
+    for args, given in [
+        ((linear, 3), {}),
+        ((linear, {"weight": "text"}), {}),
+        ((theirs, theirs), {}),
+        ((linen, theirs), {}),
+        ((linear, theirs), {"variables": {}}),
+        ((linear, theirs), {"example": normal(2, 3)}),
+    ]:
+        with pytest.raises(WrongArguments):
+            load_into(*args, **given)
+    with pytest.raises(ForwardFailed, match="torch_example"):
+        load_into(linear, theirs, example=(normal(2, 4),))
+    for path in (tmp_path, tmp_path / "none.safetensors"):
+        with pytest.raises(BadCheckpoint):
+            load_into(linear, path)

@@ -37,8 +37,8 @@ def load_into(
     source: Any,
     *,
     variables: Any = None,
-    example: tuple | None = None,
-    torch_example: tuple | None = None,
+    example: Any = None,
+    torch_example: tuple | Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     match: Mapping[str, Any] | None = None,
     ignore: Iterable[str] = (),
@@ -60,8 +60,8 @@ def load_into(
       variables: of a Linen module. Without them, ``example`` gives their shapes.
       example: positional arguments of the flax module. With them both modules run, in evaluation
         mode, and their first outputs must be equal.
-      torch_example: the same arguments for torch. Without it those of ``example``; where torch
-        does not take these, with channels second instead of last.
+      torch_example: the same arguments for torch, or a mapping of names. Without it those of
+        ``example``; where torch does not take these, with channels second instead of last.
       kwargs: named arguments for the flax module's call, such as ``{"train": False}``.
       match: decisions of yours by flax path: the torch name, a pair (torch name, layout), an array
         in the variable's own layout, or None for what stays as it is. ``*`` stands for one step.
@@ -128,9 +128,7 @@ def _real(slot: Slot) -> bool:
     return jnp.issubdtype(slot.dtype, jnp.floating)
 
 
-def _without_idle(
-    stored: Stored, ignore: Iterable[str]
-) -> tuple[Stored, list[tuple[str, str]]]:
+def _without_idle(stored: Stored, ignore: Iterable[str]) -> tuple[Stored, list[tuple[str, str]]]:
     patterns = [given.pattern(text) for text in ([ignore] if isinstance(ignore, str) else ignore)]
     out = {}
     for name in stored.tensors:
@@ -173,7 +171,7 @@ def _calls(module: Any, example: Any, torch_example: Any) -> list[running.Call]:
     raise ForwardFailed(
         "the torch module does not take the example",
         where=type(module).__name__,
-        why=f"it raised {type(failed).__name__}: {str(failed).splitlines()[0] if str(failed) else ''}",
+        why=f"it raised {type(failed).__name__}: {failed}"[:300],
         do="give the arguments that it takes as torch_example=(...)",
     ) from failed
 
@@ -236,9 +234,7 @@ def _why_open(stored: Stored, search: Search, example: Any) -> str:
     return "no single assignment makes the outputs equal" + raised
 
 
-def _complete(
-    pairing: Pairing, slots: list[Slot], stored: Stored
-) -> list[tuple[str, str]]:
+def _complete(pairing: Pairing, slots: list[Slot], stored: Stored) -> list[tuple[str, str]]:
     """The torch tensors that are left with good reason.
 
     Raises:
@@ -291,19 +287,19 @@ def _written(
 ) -> tuple[Any, Report]:
     matches, done = [], {}
     old = {s.path: s for s in flax.slots()}
+    placed = lambda p, v: flax_layers.place(v.astype(old[p].dtype), old[p].value)
     for path, value in values.items():
         if value is not None:
-            done[path] = value
+            done[path] = placed(path, value)
             matches.append(Match(old[path].name, "(array)", "as it is", "given"))
     for choice, how in pairing.decided.values():
         for fill in choice.fills:
             value = fill.value()
             want = jnp.dtype(fill.slot.dtype)
             cast = "" if value.dtype == want else f"{value.dtype} -> {want}"
-            done[fill.slot.path] = value
+            done[fill.slot.path] = placed(fill.slot.path, value)
             name = fill.slot.name
             matches.append(Match(name, fill.tensor.label, fill.layout.name, how, cast))
-    placed = {p: flax_layers.place(v.astype(old[p].dtype), old[p].value) for p, v in done.items()}
     stays = tuple(s.name for s in old.values() if s.path not in done)
-    filled = flax.write(placed)
+    filled = flax.write(done)
     return filled, Report(tuple(matches), tuple(left_out), stays, tuple(notes), checked)

@@ -79,20 +79,20 @@ class Search:
             ours |= dict.fromkeys(group, label)
             theirs |= dict.fromkeys(torches, label)
 
-        def content(path: tuple[str, ...], layers: Mapping[Any, Hashable], side: int) -> Hashable:
+        def content(path: tuple[str, ...], layers: Mapping[Any, Hashable], side: int) -> frozenset:
             held = [x for layer, x in layers.items() if layer.parts[: len(path)] == path]
             whole = all(held.count(x) == sizes[x][side] for x in set(held) & sizes.keys())
-            return frozenset(held) if held and whole else None
+            return frozenset(held) if whole else frozenset()
 
-        by_content: dict[Hashable, list[str]] = {}
+        by_content: dict[frozenset, list[str]] = {}
         for name in sorted(self.paths, key=lambda p: -p.count(".") if p else 1):
             if found := content(tuple(name.split(".")) if name else (), theirs, 1):
                 by_content.setdefault(found, []).append(name)
         pairs = [
             (len(found), -len(path), path, name)
             for path in self.runner.modules
-            if (found := content(tuple(map(str, path)), ours, 0)) is not None
-            for name in by_content.get(found, ())  # type: ignore[arg-type]
+            if (found := content(tuple(map(str, path)), ours, 0))
+            for name in by_content.get(found, ())
         ]
         return [(path, name) for *_, path, name in sorted(pairs, key=lambda p: p[:2])]
 
@@ -145,16 +145,14 @@ class Search:
         """How far the flax submodule's output is from torch's with these layers assigned."""
         prefix = tuple(map(str, path))
         decided = {f: c for f, (c, _) in self.pairing.decided.items()}
-        held = {
-            f: c for f, c in (decided | assignment).items() if f.parts[: len(prefix)] == prefix
-        }
+        held = {f: c for f, c in (decided | assignment).items() if f.parts[: len(prefix)] == prefix}
         args = self.example if not path else None
         values = self.values(held) | {p: v for p, v in self.fixed.items() if p[: len(path)] == path}
         return distance(self.runner, path, values, call, args)
 
     def values(self, assignment: Assignment) -> dict[tuple, Any]:
         """The values of the variables of these layers."""
-        found = {}
+        found: dict[tuple, Any] = {}
         for f, choice in assignment.items():
             key = (f, choice.torch, choice.layout)
             if key not in self.arrays:

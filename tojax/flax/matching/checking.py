@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tojax.errors import ForwardFailed
 from tojax.flax.matching.agreement import Search
 from tojax.flax.matching.pairing import Pairing
 from tojax.flax.matching.running import Call, Runner
@@ -19,6 +20,13 @@ def check(search: Search, calls: list[Call], notes: list[str]) -> float:
     error = search.distance((), calls[-1], {})
     if error <= search.tolerance:
         return error
+    if np.isinf(error) and search.runner.error is not None:
+        raise ForwardFailed(
+            "the flax module does not take the example",
+            where="its own forward",
+            why=f"it raised {type(search.runner.error).__name__}: {search.runner.error}",
+            do="give the arguments that it takes as example=(...), kwargs={...}",
+        ) from search.runner.error
     places: dict[str, list[tuple]] = {}
     for path, name in search.counterparts():
         places.setdefault(name, []).append(path)
@@ -28,7 +36,7 @@ def check(search: Search, calls: list[Call], notes: list[str]) -> float:
         closest = min(off, default=(np.inf, ()))
         if search.tolerance < closest[0] < np.inf:
             found.append((closest[1], call, closest[0]))
-    raise different(error, search.tolerance, search.runner, found, notes)
+    raise different(error, search.tolerance, found, notes)
 
 
 def epsilons(pairing: Pairing, runner: Runner) -> list[str]:
@@ -39,5 +47,7 @@ def epsilons(pairing: Pairing, runner: Runner) -> list[str]:
         for name in ("eps", "variance_epsilon"):
             theirs = getattr(choice.torch.module, name, None)
             if isinstance(mine, float) and isinstance(theirs, float) and mine != theirs:
-                found.append(f"{f.name} has epsilon {mine:g}, torch's {choice.torch.path} {theirs:g}")
+                found.append(
+                    f"{f.shown} has epsilon {mine:g}, torch's {choice.torch.shown} {theirs:g}"
+                )
     return found

@@ -15,19 +15,22 @@ from tojax.flax.matching.names import split
 _ROLES = {
     **dict.fromkeys(("kernel", "scale", "embedding", "weight", "w", "gamma"), "weight"),
     **dict.fromkeys(("bias", "b", "beta"), "bias"),
-    **{"negative_slope": "weight", "mean": "mean", "var": "var"},
+    "negative_slope": "weight",
+    "mean": "mean",
+    "var": "var",
 }
-_KINDS = {
+_KINDS: dict[Any, str] = {
     nnx.Linear: "dense",
     nnx.LinearGeneral: "general",
+    nnx.Einsum: "raw",
     nnx.Conv: "conv",
     nnx.ConvTranspose: "convt",
     nnx.Embed: "embed",
     nnx.BatchNorm: "batchnorm",
 }
 _CELLS = {
-    frozenset("ii if ig io hi hf hg ho".split()): "lstm",
-    frozenset("ir iz in hr hz hn".split()): "gru",
+    frozenset(["ii", "if", "ig", "io", "hi", "hf", "hg", "ho"]): "lstm",
+    frozenset(["ir", "iz", "in", "hr", "hz", "hn"]): "gru",
     frozenset(("i", "h")): "rnn",
     frozenset(("dense_i", "dense_h")): "",  # as many gates as the shape has
 }

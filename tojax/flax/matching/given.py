@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def pairs(match: Mapping[str, Any], pairing: Pairing) -> None:
         name, layout = value if isinstance(value, tuple) else (value, None)
         hits = [(f, hit) for f in pairing.flax if (hit := _names(key, f))]
         if not hits:
-            raise _nothing(key, [f.name for f in pairing.flax])
+            raise _nothing(key, [f.shown for f in pairing.flax])
         for flax, hit in hits:
             _give(pairing, key, flax, _filled_in(name, hit.groups()), layout)
 
@@ -81,14 +82,16 @@ def _filled_in(name: str, stars: tuple[str, ...]) -> str:
 def _give(pairing: Pairing, key: str, flax: Flax, name: str, layout: str | None) -> None:
     torch = next((t for t in pairing.torch if _called(t, name)), None)
     if torch is None:
-        raise _nothing(key, [t.path for t in pairing.torch], name)
+        raise _nothing(key, [t.shown for t in pairing.torch], name)
     every = pairing.choices(flax, torch)
+    if not every and torch.kind == "embed":  # an embedding as a head
+        every = pairing.choices(flax, replace(torch, kind="linear"))
     ways = [c for c in every if layout in (None, c.layout)]
     if not ways:
         have = {role: t.shape for role, t in torch.tensors.items()}
         want = {role: s.shape for role, s in flax.slots.items()}
         raise WrongArguments(
-            f"{torch.path} does not fit {flax.name}" + (f" {layout!r}" if layout else ""),
+            f"{torch.shown} does not fit {flax.shown}" + (f" {layout!r}" if layout else ""),
             where=f"match[{key!r}]",
             why=f"torch has {have}, flax {want}; the layouts that fit: "
             + (", ".join(repr(c.layout) for c in every) or "none"),

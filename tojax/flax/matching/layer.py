@@ -37,6 +37,11 @@ class Torch:
     def parts(self) -> tuple[str, ...]:
         return tuple(self.path.split(".")) if self.path else ()
 
+    @property
+    def shown(self) -> str:
+        """The path; at the root, that of an array."""
+        return self.path or next(iter(self.tensors.values())).label
+
 
 class Slot(NamedTuple):
     """A variable of the flax module, to be filled."""
@@ -68,6 +73,11 @@ class Flax:
     @property
     def name(self) -> str:
         return "/".join(self.parts)
+
+    @property
+    def shown(self) -> str:
+        """The path; at the root, that of a variable."""
+        return self.name or next(iter(self.slots.values())).name
 
 
 class Layout(NamedTuple):

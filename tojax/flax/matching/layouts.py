@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 
 import numpy as np
@@ -12,7 +12,7 @@ from tojax.flax.matching import recurrent
 from tojax.flax.matching.layer import Choice, Fill, Flax, Layout, Slot, Tensor, Torch
 
 AS_IS = Layout("as it is", lambda a: a)
-_DENSE = ("linear", "matrix", "embed", "conv", "", "raw")
+_DENSE = ("linear", "matrix", "")
 
 
 def choices(flax: Flax, torch: Torch, channels: Iterable[int] = ()) -> list[Choice]:
@@ -22,6 +22,8 @@ def choices(flax: Flax, torch: Torch, channels: Iterable[int] = ()) -> list[Choi
       flax, torch: the layers.
       channels: numbers of channels that a flattened feature map before this layer may have.
     """
+    if _size(flax.slots) != _size(torch.tensors) and flax.kind not in recurrent.GATES:
+        return []
     if flax.kind in ("lstm", "gru", "rnn") or torch.kind in ("lstm", "gru", "rnn"):
         fills = recurrent.fills(flax, torch) if flax.kind == torch.kind else None
         return [Choice(torch, tuple(fills))] if fills else []
@@ -42,10 +44,14 @@ def choices(flax: Flax, torch: Torch, channels: Iterable[int] = ()) -> list[Choi
     return [Choice(torch, (Fill(slot, tensor, x), *others), sure) for x in layouts]
 
 
+def _size(arrays: Mapping[str, Slot] | Mapping[str, Tensor]) -> int:
+    return prod(arrays["weight"].shape) if "weight" in arrays else 0
+
+
 def _vector(have: tuple[int, ...], want: tuple[int, ...]) -> Layout | None:
     if have == want:
         return AS_IS
-    same = prod(have) == prod(want) and max(len(have), len(want)) <= 3
+    same = prod(have) == prod(want) and min(len(have), len(want)) <= 1
     return Layout("reshaped", lambda a: a.reshape(want)) if same else None
 
 
@@ -66,7 +72,11 @@ def _weight(
     if flax.kind == "embed":
         return ([AS_IS] if torch.kind in ("embed", "") and have == want else []), True
     if len(have) == 2 and torch.kind in _DENSE and flax.kind in ("dense", "general", ""):
-        return _dense(flax, torch, have, want, channels)
+        found, sure = _dense(flax, torch, have, want, channels)
+        if found or flax.kind == "dense":
+            return found, sure
+        found = [*_reshapes(have, want)]
+        return found, len(found) == 1
     if flax.kind == "dense" and torch.kind in ("conv", ""):  # a convolution of one place
         ones = prod(have[2:]) == 1 and (have[1], have[0]) == want
         return [Layout("one place, transposed", lambda a: a.reshape(have[:2]).T)] * ones, True
@@ -128,7 +138,7 @@ def _convolution(flax: Flax, torch: Torch, have: tuple, want: tuple) -> tuple[li
     if torch.kind in ("convt", "") and flax.kind in ("convt", ""):
         swapped = flax.facts.get("transpose_kernel")
         if swapped is not True and want == (*have[2:], *have[:2]):
-            flip = lambda a: np.flip(a.transpose(*spatial, 0, 1), range(len(spatial)))
+            flip = lambda a: np.flip(a.transpose(*spatial, 0, 1), tuple(range(len(spatial))))
             found.append(Layout("spatial axes first, flipped", flip))
         if swapped is not False and want == (*have[2:], have[1], have[0]):
             found.append(
@@ -151,7 +161,7 @@ def permutations(have: tuple[int, ...], want: tuple[int, ...]) -> Iterator[Layou
             straight = axes == tuple(range(len(core)))
             name = "as it is" if straight else "transposed" if len(core) == 2 else f"axes {axes}"
             name += "" if straight and have == want else "" if len(have) == 2 else ", reshaped"
-            yield Layout(name, lambda a, axes=axes: a.reshape(core).transpose(axes).reshape(want))
+            yield Layout(name, _turned(core, axes, want))
 
 
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -159,9 +169,20 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _reshapes(have: tuple[int, ...], want: tuple[int, ...]) -> Iterator[Layout]:
-    """A matrix whose axes are divided: heads of attention."""
-    if len(have) == 2 and len(_squeezed(want)) > 2:
-        if _splits(have[::-1], want):
-            yield Layout("transposed, reshaped", lambda a: a.T.reshape(want))
-        if _splits(have, want):
-            yield Layout("reshaped", lambda a: a.reshape(want))
+    """A matrix with one axis divided in two, for heads of attention, and turned as wanted."""
+    target = _squeezed(want)
+    if len(have) != 2 or len(target) != 3:
+        return
+    for whole, (i, j) in itertools.product((1, 0), ((1, 2), (0, 2), (0, 1))):
+        k = 3 - i - j
+        if (have[1 - whole], have[whole]) != (target[i] * target[j], target[k]):
+            continue
+        divided = (target[i], target[j])
+        core = (*divided, target[k]) if whole else (target[k], *divided)
+        order = (i, j, k) if whole else (k, i, j)
+        axes = tuple(order.index(n) for n in range(3))
+        yield Layout(f"reshaped to {core}, axes {axes}", _turned(core, axes, want))
+
+
+def _turned(core: tuple, axes: tuple, want: tuple) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda a: a.reshape(core).transpose(axes).reshape(want)

@@ -37,17 +37,23 @@ _WORDS = {
     "forward": "forward_rnn",
     "backward": "backward_rnn reverse",
 }
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _MEANING = {spelling: word for word, all_ in _WORDS.items() for spelling in all_.split()}
 # A layer that is only called by what it is has no name but its number.
-_PLAIN = set(
+_PLAIN = _words(
     "dense linear lin fc layer layers conv conv2d conv1d conv_layer norm ln bn layer_norm "
     "layernorm batch_norm batchnorm group_norm groupnorm rms_norm rmsnorm gn lstm gru rnn cell "
-    "conv_transpose linear_layer lstm_cell gru_cell optimized_lstmcell lstmcell grucell".split()
+    "conv_transpose linear_layer lstm_cell gru_cell optimized_lstmcell lstmcell grucell"
 )
 # Wrappers that one side has and the other does not.
-_WRAPPERS = set(
+_WRAPPERS = _words(
     "model module transformer net network backbone base_model encoder decoder features body main "
-    "trunk seq sequential bert roberta vit gpt llama self cell params attn mlp".split()
+    "trunk seq sequential bert roberta vit gpt llama self cell params attn mlp"
 )
 
 
@@ -67,6 +73,11 @@ class Name(NamedTuple):
     @property
     def ranks(self) -> tuple[int, ...]:
         return tuple(p.rank for p in self.parts if p.rank is not None)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The ranks of what the layer is in, without its own."""
+        return tuple(p.rank for p in self.parts[:-1] if p.rank is not None)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -165,5 +176,6 @@ RULES: tuple[tuple[str, Callable[[Name], Hashable]], ...] = (
     ("name", lambda n: (n.ranks, n.leaf) if n.leaf else None),
     ("shape", lambda n: (n.ranks, n.words[:-1][-1:])),
     ("shape", lambda n: n.ranks),
+    ("shape", lambda n: n.blocks),
     ("shape", lambda n: ()),
 )

@@ -73,9 +73,9 @@ def pair(pairing: Pairing) -> None:
             else:
                 pairing.open[f], pairing.found[f] = ways, how
         elif f not in pairing.decided and f not in pairing.open and _needed(f):
-            ours = pairing.flax_names[f].ranks
+            ours = pairing.flax_names[f].blocks
             free = {t: ways for t in pairing.left if (ways := pairing.choices(f, t))}
-            near = [t for t in free if ours == pairing.torch_names[t].ranks]
+            near = [t for t in free if ours == pairing.torch_names[t].blocks]
             if free:
                 kept = [t for t in pairing.torch if t in (near or free)]
                 pairing.open[f] = [c for t in kept for c in free[t]]
@@ -137,7 +137,7 @@ def _channels(torch: list[Torch]) -> dict[Torch, list[int]]:
     """For each matrix that may follow a flattened feature map: the channels of that map.
 
     A map is flattened where a matrix has more inputs than the last convolution has channels, a
-    multiple of them, and no other matrix before it makes as many.
+    multiple of some, and no other matrix before it makes as many.
     """
     found: dict[Torch, list[int]] = {}
     counts: list[int] = []
@@ -152,7 +152,7 @@ def _channels(torch: list[Torch]) -> dict[Torch, list[int]]:
         elif len(weight.shape) == 2 and layer.kind in ("linear", ""):
             inputs = weight.shape[1]
             some = [n for n in counts if inputs % n == 0 and inputs > n > 1]
-            if some and inputs not in made:
+            if some and inputs not in made and inputs != counts[0]:
                 found[layer] = some
             made.add(weight.shape[0])
     return found

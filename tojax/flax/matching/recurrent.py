@@ -12,12 +12,12 @@ import numpy as np
 
 from tojax.flax.matching.layer import Fill, Flax, Layout, Slot, Tensor, Torch
 
-_GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": " "}
+GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": " "}
 
 
 def fills(flax: Flax, torch: Torch) -> list[Fill] | None:
     """What fills a cell's variables; None where it does not fit."""
-    gates = _GATES[flax.kind]
+    gates = GATES[flax.kind]
     if not {"weight_ih", "weight_hh"} <= torch.tensors.keys():
         return None
     hidden = torch.tensors["weight_hh"].shape[1]
@@ -27,10 +27,11 @@ def fills(flax: Flax, torch: Torch) -> list[Fill] | None:
         side, gate = _read(name)
         picked = gates if gate == "" else gate
         rows = np.concatenate([np.arange(hidden) + hidden * gates.index(g) for g in picked])
-        if leaf == "kernel":
-            fill = _kernel(slot, torch.tensors[f"weight_{side}h"], rows)
-        else:
-            fill = _bias(flax.slots, slot, torch.tensors, side, picked, rows)
+        fill = (
+            _kernel(slot, torch.tensors[f"weight_{side}h"], rows)
+            if leaf == "kernel"
+            else _bias(flax.slots, slot, torch.tensors, side, picked, rows)
+        )
         if fill is None or tuple(fill.tensor.shape) != tuple(slot.shape):
             return None
         found.append(fill)

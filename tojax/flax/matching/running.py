@@ -47,7 +47,7 @@ def _in_evaluation(module: Any) -> Iterator[None]:
             m.training = mode
 
 
-def calls(module: Any, args: tuple) -> list[Call]:
+def calls(module: Any, args: tuple | Mapping[str, Any]) -> list[Call]:
     """The first call of each submodule, in the order in which they return."""
     found: dict[str, Call] = {}
     hooks = []
@@ -62,7 +62,9 @@ def calls(module: Any, args: tuple) -> list[Call]:
         hooks.append(inner.register_forward_hook(watch(path), with_kwargs=True))
     try:
         with _in_evaluation(module):
-            result = module(*tensors(args))
+            device = next((p.device for p in module.parameters()), None)
+            given, named = tensors((args, {}) if isinstance(args, tuple) else ((), args), device)
+            result = module(*given, **named)
     finally:
         for hook in hooks:
             hook.remove()
@@ -70,11 +72,13 @@ def calls(module: Any, args: tuple) -> list[Call]:
     return [*found.values(), Call("", arrays(args), arrays(result))]
 
 
-def tensors(args: tuple) -> tuple:
+def tensors(args: tuple, device: Any = None) -> tuple:
     """Arguments as torch tensors."""
     import torch
 
-    whole = lambda x: x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
+    whole = lambda x: (x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))).to(
+        device
+    )
     return jax.tree.map(lambda x: whole(x) if is_array(x) else x, args)
 
 
@@ -117,7 +121,8 @@ def difference(got: Arrays, want: Arrays) -> float:
 class Runner:
     """The flax side: submodules by path, run with values for all variables."""
 
-    modules: Mapping[tuple, Any]
+    modules: dict[tuple, Any]
+    error: Exception | None = None  # what the last run raised
 
     def run(self, path: tuple, values: Mapping[tuple, Any], args: tuple) -> Arrays | None:
         """The outputs of the submodule; None where it does not take these arguments."""
@@ -133,12 +138,12 @@ class NnxRunner(Runner):
         self.modules = nnx_modules(self.copy)
         self.variables = nnx_variables(self.copy)
         self.kwargs = dict(kwargs)
-        self.error: Exception | None = None
 
     def run(self, path: tuple, values: Mapping[tuple, Any], args: tuple) -> Arrays | None:
         for place, value in values.items():
             old = self.variables[place]
             old.set_value(jnp.asarray(value, old.get_value().dtype))
+        self.error = None
         try:
             with jax.default_matmul_precision("highest"):
                 return arrays(self.modules[path](*args, **({} if path else self.kwargs)))
@@ -151,7 +156,7 @@ class LinenRunner(Runner):
     """Submodules of a Linen module, found by one abstract call."""
 
     def __init__(self, module: nn.Module, variables: Any, example: Any, kwargs: Mapping[str, Any]):
-        self.variables, self.kwargs, self.error = variables, dict(kwargs), None
+        self.variables, self.kwargs = variables, dict(kwargs)
         self.modules = {(): module}
         if example is None:
             return
@@ -174,6 +179,7 @@ class LinenRunner(Runner):
                 tree = tree.get(step, {}) if hasattr(tree, "get") else {}
             inner[collection] = tree
         done = filled_linen({k: v for k, v in inner.items() if v}, cut)
+        self.error = None
         try:
             with jax.default_matmul_precision("highest"):
                 kwargs = {} if path else self.kwargs

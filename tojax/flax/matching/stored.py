@@ -33,9 +33,9 @@ def read(source: Any) -> Stored:
     if isinstance(source, (str, os.PathLike)):
         return Stored(_from_files(Path(source).expanduser()))
     if isinstance(source, Model):
-        module = getattr(source.source, "module", None)
         found = {k: _tensor(k, v) for k, v in {**source.params, **source.state}.items()}
-        return Stored(found, module if hasattr(module, "named_modules") else None)
+        module = getattr(source.source, "module", None)
+        return Stored(found, module if _holds(module, found) else None)
     if isinstance(source, Mapping):
         wrong = [k for k, v in source.items() if not is_array(v)]
         if wrong:
@@ -46,11 +46,38 @@ def read(source: Any) -> Stored:
             )
         return Stored({k: _tensor(k, v) for k, v in source.items()})
     if hasattr(source, "state_dict") and hasattr(source, "named_modules"):
-        return Stored({k: _tensor(k, v) for k, v in source.state_dict().items()}, source)
+        return Stored(_of_module(source), source)
     raise WrongArguments(
         f"a {type(source).__name__} holds no torch weights",
         why="load_into reads a torch module, a tojax.Model, a state dict, or safetensors files",
         do="give the module or its state_dict()",
+    )
+
+
+def _of_module(module: Any) -> dict[str, Tensor]:
+    """Its state dict, with the weights that parametrizations compute in place of what they are
+    computed from.
+    """
+    found = {k: _tensor(k, v) for k, v in module.state_dict().items()}
+    for path, inner in module.named_modules():
+        for leaf in getattr(inner, "parametrizations", ()):
+            name = f"{path}.{leaf}" if path else leaf
+            inside = f"{path}.parametrizations.{leaf}." if path else f"parametrizations.{leaf}."
+            found = {k: v for k, v in found.items() if not k.startswith(inside)}
+            found[name] = _tensor(name, getattr(inner, leaf))
+    return found
+
+
+def _holds(module: Any, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a module's own weights are these: a Model may have others by now."""
+    if not hasattr(module, "named_modules"):
+        return False
+    own = module.state_dict()
+    return all(
+        name in own
+        and not own[name].is_meta
+        and np.array_equal(as_numpy(own[name]), tensor.read(), equal_nan=True)
+        for name, tensor in tensors.items()
     )
 
 
@@ -93,7 +120,7 @@ def _from_file(file: Path) -> dict[str, Tensor]:
 
     try:
         with safe_open(file, framework="numpy") as opened:
-            shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}
+            shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise BadCheckpoint(
             f"{file.name} is no complete safetensors file",

@@ -65,7 +65,7 @@ def _of_group(path: str, leaves: dict[str, Tensor], module: Any, fused: bool) ->
         kind = _GATES.get(weight.shape[0] // weight.shape[1], "") if weight else ""
         yield Torch(inside, kind, tensors, module)
     if known:
-        layer = Torch(path, _kind(known, module), known, module)
+        layer = Torch(path, _kind(path, known, module), known, module)
         thirds = split(path.rpartition(".")[2])[0] == "qkv" and not fused
         yield from _thirds(path.rpartition(".")[0], layer) if thirds else [layer]
     if packed:
@@ -82,8 +82,8 @@ def _cell(path: str, match: re.Match, both_ways: bool) -> str:
     return f"{level}.{'backward' if match[4] else 'forward'}" if both_ways else level
 
 
-def _kind(tensors: Mapping[str, Tensor], module: Any) -> str:
-    """By class; by the names and shapes that only one kind has; else "" ."""
+def _kind(path: str, tensors: Mapping[str, Tensor], module: Any) -> str:
+    """By class; by the names and shapes that only one kind has; else empty."""
     if module is not None:
         for cls in type(module).__mro__:
             for pattern, kind in _KINDS.items():
@@ -94,7 +94,10 @@ def _kind(tensors: Mapping[str, Tensor], module: Any) -> str:
     weight = tensors.get("weight")
     if weight is not None and len(weight.shape) == 1:
         return "norm"
-    return "raw" if module is not None or weight is None else ""
+    if module is not None or weight is None:
+        return "raw"
+    word = split(path.rpartition(".")[2])[0]
+    return {"embed": "embed", "position": "embed", "head": "linear"}.get(word, "")
 
 
 def _thirds(path: str, packed: Torch) -> Iterable[Torch]:

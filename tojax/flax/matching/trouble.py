@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tojax.errors import WrongWeights
-from tojax.flax.matching.layer import Flax, Slot, Tensor
+from tojax.flax.matching.layer import Slot, Tensor
 from tojax.flax.matching.pairing import Pairing
-from tojax.flax.matching.running import Call, Runner
+from tojax.flax.matching.running import Call
 
 
 def ambiguous(pairing: Pairing, why: str) -> WrongWeights:
@@ -13,18 +13,16 @@ def ambiguous(pairing: Pairing, why: str) -> WrongWeights:
     lines = []
     for f, ways in pairing.open.items():
         several = len({c.torch for c in ways}) > 1
-        told = [
-            f"{c.torch.path}" + ("" if several and c.sure else f" ({c.layout})") for c in ways
-        ]
-        lines.append(f"{f.name}: {' | '.join(dict.fromkeys(told))}")
+        told = [c.torch.shown + ("" if several and c.sure else f" ({c.layout})") for c in ways]
+        lines.append(f"{f.shown}: {' | '.join(dict.fromkeys(told))}")
     f, ways = next(iter(pairing.open.items()))
     same = len({c.torch for c in ways}) == 1
-    value = (ways[0].torch.path, ways[0].layout) if same else ways[0].torch.path
+    value = (ways[0].torch.shown, ways[0].layout) if same else ways[0].torch.shown
     return WrongWeights(
         f"{len(lines)} layers fit more than one way",
         where=_listed(lines),
         why=why,
-        do=f"decide, for example with match={{{f.name!r}: {value!r}}}; or give example=(...), "
+        do=f"decide, for example with match={{{f.shown!r}: {value!r}}}; or give example=(...), "
         "with which the outputs decide",
     )
 
@@ -59,7 +57,6 @@ def _listed(lines: list[str]) -> str:
 def different(
     error: float,
     tolerance: float,
-    runner: Runner,
     found: list[tuple[tuple, Call, float]],
     notes: list[str],
 ) -> WrongWeights:
@@ -71,13 +68,12 @@ def different(
         where += " on the input that torch gave it; those before it agree"
     else:
         where = "every submodule that could be run alone agrees: it is the code between them"
-    failed = f"; the module raised {runner.error!r}"[:300] if error == float("inf") else ""  # type: ignore[attr-defined]
     return WrongWeights(
         f"the outputs differ by {error:.2g} of the largest value, more than {tolerance:.2g}",
         where=where,
-        why="; ".join(notes) if notes else "weights fit by name and shape, so the code differs"
-        " (an epsilon, an activation, padding, order of axes)" + failed,
+        why="; ".join(notes)
+        if notes
+        else "weights fit by name and shape, so the code differs"
+        " (an epsilon, an activation, padding, order of axes)",
         do="mend the flax module; the module that was given is unchanged",
     )
-
-
