@@ -114,9 +114,7 @@ def load_into(
     search = _search(stored, flax, pairing, calls, example, tolerance, fixed)
     search.settle()
     _take_the_sure(pairing)
-    if pairing.open:
-        raise trouble.ambiguous(pairing, _why_open(stored, search, example))
-    left_out += _complete(pairing, slots, stored)
+    left_out += _complete(pairing, slots, stored, _why_open(stored, search, example))
     notes = epsilons(pairing, search.runner)
     checked = "nothing, for lack of an example or of a torch module"
     if calls:
@@ -207,13 +205,17 @@ def _widths(layers: list[Torch]) -> list[int]:
 
 def _take_the_sure(pairing: Pairing) -> None:
     """Takes the layout that the kinds of layers tell, and what is equal whichever way."""
-    for f, ways in list(pairing.open.items()):
-        if len({c.torch for c in ways}) == 1 and ways[0].sure:
-            pairing.take(f, ways[0], pairing.found.get(f, "shape"))
+    for f, how in pairing.found.items():
+        if f in pairing.open and pairing.open[f][0].sure:
+            pairing.take(f, pairing.open[f][0], how)
     for family in families(pairing):
         for group in family:
             torches = dict.fromkeys(c.torch for f in group for c in pairing.open[f])
-            if len(torches) >= len(group) and all(_one_value(pairing.open[f]) for f in group):
+            if len(torches) < len(group):  # some stay unfilled, and so it is said
+                pairing.left |= torches.keys()
+                for f in group:
+                    del pairing.open[f]
+            elif all(_one_value(pairing.open[f]) for f in group):
                 for f, torch in zip(group, torches):
                     choice = next(c for c in pairing.open[f] if c.torch is torch)
                     pairing.take(f, choice, "shape")
@@ -234,15 +236,20 @@ def _why_open(stored: Stored, search: Search, example: Any) -> str:
     return "no single assignment makes the outputs equal" + raised
 
 
-def _complete(pairing: Pairing, slots: list[Slot], stored: Stored) -> list[tuple[str, str]]:
+def _complete(
+    pairing: Pairing, slots: list[Slot], stored: Stored, why_open: str
+) -> list[tuple[str, str]]:
     """The torch tensors that are left with good reason.
 
     Raises:
-      WrongWeights: others are left, or variables are not filled.
+      WrongWeights: others are left, variables are not filled, or layers are open.
     """
     fills = [fill for choice, _ in pairing.decided.values() for fill in choice.fills]
     filled = {fill.slot.path for fill in fills}
     used = {name for fill in fills for name in fill.tensor.sources}
+    open_ = [c for ways in pairing.open.values() for c in ways]
+    used |= {name for c in open_ for fill in c.fills for name in fill.tensor.sources}
+    filled |= {slot.path for f in pairing.open for slot in f.slots.values()}
     lost = []
     for f, (choice, _) in pairing.decided.items():
         if choice.torch.kind in ("lstm", "gru", "rnn"):
@@ -257,8 +264,8 @@ def _complete(pairing: Pairing, slots: list[Slot], stored: Stored) -> list[tuple
             out += [(name, why)] if why else []
             unused += [] if why else [tensor]
     unfilled = [s for s in slots if s.needed and s.path not in filled]
-    if unused or unfilled:
-        raise trouble.incomplete(unfilled, unused)
+    if unused or unfilled or pairing.open:
+        raise trouble.unsettled(pairing, unfilled, unused, why_open)
     return out
 
 

@@ -99,7 +99,7 @@ class Search:
     def _large_enough(self, path: tuple, inside: list[tuple[Family, Family]]) -> bool:
         """A flattened map's order shows only together with the convolution that made the map."""
         layers = [f for _, part in inside for group in part for f in group]
-        rows = any("rows of" in c.layout for f in layers for c in self.pairing.open[f])
+        rows = any("channels last" in c.layout for f in layers for c in self.pairing.open[f])
         prefix = tuple(map(str, path))
         maps = (
             len(choice.torch.tensors["weight"].shape) > 2

@@ -7,7 +7,7 @@ import numpy as np
 from tojax.errors import ForwardFailed
 from tojax.flax.matching.agreement import Search
 from tojax.flax.matching.pairing import Pairing
-from tojax.flax.matching.running import Call, Runner
+from tojax.flax.matching.running import Call, Runner, difference, unequal
 from tojax.flax.matching.trouble import different
 
 
@@ -27,16 +27,27 @@ def check(search: Search, calls: list[Call], notes: list[str]) -> float:
             why=f"it raised {type(search.runner.error).__name__}: {search.runner.error}",
             do="give the arguments that it takes as example=(...), kwargs={...}",
         ) from search.runner.error
+    raise different(error, search.tolerance, _first(search, calls), notes)
+
+
+def _first(search: Search, calls: list[Call]) -> str:
+    """The first submodule of torch's, as they return, whose counterpart gives something else."""
+    values = search.values({f: choice for f, (choice, _) in search.pairing.decided.items()})
+    assert search.example is not None
+    seen = search.runner.watched(values | dict(search.fixed), search.example)
     places: dict[str, list[tuple]] = {}
     for path, name in search.counterparts():
-        places.setdefault(name, []).append(path)
-    found = []
+        if path and path in seen:
+            places.setdefault(name, []).append(path)
     for call in calls[:-1]:
-        off = [(search.distance(p, call, {}), p) for p in places.get(call.path, ()) if p]
-        closest = min(off, default=(np.inf, ()))
-        if search.tolerance < closest[0] < np.inf:
-            found.append((closest[1], call, closest[0]))
-    raise different(error, search.tolerance, found, notes)
+        off = [(difference(seen[p][1], call.outputs), p) for p in places.get(call.path, ())]
+        error, path = min(off, default=(0.0, ()))
+        if search.tolerance < error < np.inf:  # shapes may differ where nothing is wrong
+            name = "/".join(map(str, path))
+            before = unequal(seen[path][0], call.inputs) > search.tolerance
+            rest = "so do its inputs: look at what is before it" if before else "its inputs agree"
+            return f"the outputs of {name} (torch: {call.path}) differ by {error:.2g}; {rest}"
+    return "every submodule that has a counterpart agrees: look at the code after them"
 
 
 def epsilons(pairing: Pairing, runner: Runner) -> list[str]:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from tojax.flax.matching import recurrent
 from tojax.flax.matching.layer import Choice, Fill, Flax, Layout, Slot, Tensor, Torch
 
+
+class Maps(NamedTuple):
+    """Channels of the feature maps that may be flattened before, or made after, a matrix."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+
+NO_MAPS = Maps()
 AS_IS = Layout("as it is", lambda a: a)
 _DENSE = ("linear", "matrix", "")
 
 
-def choices(flax: Flax, torch: Torch, channels: Iterable[int] = ()) -> list[Choice]:
+def choices(flax: Flax, torch: Torch, maps: Maps = NO_MAPS) -> list[Choice]:
     """The ways in which the torch layer fits the flax layer by kind and shape; likeliest first.
 
     Args:
       flax, torch: the layers.
-      channels: numbers of channels that a flattened feature map before this layer may have.
+      maps: the channels that a feature map may have which is flattened around this layer.
     """
     if _size(flax.slots) != _size(torch.tensors) and flax.kind not in recurrent.GATES:
         return []
@@ -40,8 +50,10 @@ def choices(flax: Flax, torch: Torch, channels: Iterable[int] = ()) -> list[Choi
     if "weight" not in torch.tensors:
         return [Choice(torch, tuple(others))] if others and "weight" not in flax.slots else []
     slot, tensor = flax.slots["weight"], torch.tensors["weight"]
-    layouts, sure = _weight(flax, slot, torch, tensor, channels)
-    return [Choice(torch, (Fill(slot, tensor, x), *others), sure) for x in layouts]
+    layouts, sure = _weight(flax, slot, torch, tensor, maps.before)
+    found = [Choice(torch, (Fill(slot, tensor, x), *others), sure) for x in layouts]
+    unflattened = [_unflattened(c, n) for c in found for n in maps.after if len(slot.shape) == 2]
+    return [c._replace(sure=False) for c in found + unflattened] if unflattened else found
 
 
 def _size(arrays: Mapping[str, Slot] | Mapping[str, Tensor]) -> int:
@@ -112,6 +124,24 @@ def _flattened(channels: int, places: int) -> Layout:
         return a.reshape(-1, channels, places).transpose(2, 1, 0).reshape(-1, a.shape[0])
 
     return Layout(f"transposed, rows of {channels} channels last", take)
+
+
+def _unflattened(choice: Choice, channels: int) -> Choice:
+    """The same with the outputs in the order of a map with channels last."""
+
+    def turned(take: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        def turn(a: np.ndarray) -> np.ndarray:
+            b = take(a)
+            return b.reshape(*b.shape[:-1], channels, -1).swapaxes(-1, -2).reshape(b.shape)
+
+        return turn
+
+    name = f"columns of {channels} channels last"
+    fills = [
+        f._replace(layout=Layout(f"{f.layout.name}, {name}", turned(f.layout.take)))
+        for f in choice.fills
+    ]
+    return choice._replace(fills=tuple(fills))
 
 
 def _named(name: str, turn, have: tuple, want: tuple) -> Layout:

@@ -21,16 +21,18 @@ _WORDS = {
     "cls": "cls_token class_token cls_embedding class_embedding",
     "layers": "layer blocks block h transformer_block encoder_layer decoder_layer "
     "encoder_block decoder_block encoder_layers decoder_layers stages stage",
-    "attn": "attention self_attn self_attention mha multi_head_attention multihead_attn "
+    "attn": "attention self_attn self_attention mha multi_head_attention "
     "multi_head_dot_product_attention",
+    "cross": "cross_attn cross_attention crossattention encoder_attn multihead_attn "
+    "enc_dec_attention encoder_decoder_attention",
     "mlp": "ffn feed_forward ff mlp_block feedforward",
     "gate": "gate_proj w_gate",
     "up": "up_proj w_up c_fc",
     "down": "down_proj w_down",
     "norm1": "input_layernorm attention_norm attn_norm pre_attn_norm self_attn_layer_norm "
-    "pre_attention_norm ln_attn norm_attn",
+    "pre_attention_norm ln_attn norm_attn layernorm_before norm_before",
     "norm2": "post_attention_layernorm ffn_norm mlp_norm pre_mlp_norm final_layer_norm "
-    "pre_ffn_norm ln_mlp norm_mlp ln_ffn norm_ffn post_attention_norm",
+    "pre_ffn_norm ln_mlp norm_mlp ln_ffn norm_ffn post_attention_norm layernorm_after norm_after",
     "norm": "ln_f final_norm norm_f final_layernorm ln_final norm_final final_ln ln_out",
     "head": "lm_head classifier output_layer head_layer",
     "downsample": "shortcut downsample_conv skip proj_conv",
@@ -113,6 +115,8 @@ def split(part: str) -> tuple[str, int | None]:
     stem = _MEANING.get(stem, stem)
     if stem in ("norm", "ln", "layer_norm", "layernorm", "rms_norm", "rmsnorm"):
         return "norm", number
+    if number is not None and stem.endswith(("_block", "_layer")):
+        return "layers", number
     return ("" if stem in _PLAIN and number is not None and stem != "layers" else stem), number
 
 
@@ -125,7 +129,10 @@ def names(layers: Sequence[Any], sort: Callable[[Any], Hashable]) -> dict[Any, N
     order = {place: sorted(numbers) for place, numbers in seen.items()}
     found = {}
     for layer in layers:
-        ranks = {place: order[place].index(number) for place, number in _numbered(layer, sort)}
+        ranks = {  # a number without siblings says nothing
+            place: order[place].index(number) if len(order[place]) > 1 else None
+            for place, number in _numbered(layer, sort)
+        }
         raw = tuple(map(snake, layer.parts))
         found[layer] = Name(raw, _joined([_part(layer, i, ranks, sort) for i in range(len(raw))]))
     return found
@@ -152,7 +159,9 @@ def _part(layer: Any, i: int, ranks: dict, sort: Callable) -> Part:
 def _joined(parts: list[Part]) -> tuple[Part, ...]:
     """``layers``, ``3`` is one step, as ``layers_3`` is."""
     done: list[Part] = []
-    for part in parts:
+    for i, part in enumerate(parts):
+        if part == ("", None) and i < len(parts) - 1:
+            continue
         if part.word == "" and part.rank is not None and done and done[-1].rank is None:
             done[-1] = Part(done[-1].word, part.rank)
         else:
@@ -170,6 +179,7 @@ def _unwrapped(name: Name) -> Hashable:
 # only one of its key, on both sides, among those that fit by shape.
 RULES: tuple[tuple[str, Callable[[Name], Hashable]], ...] = (
     ("name", lambda n: n.raw),
+    ("name", lambda n: (n.raw[:-1], n.parts[-1:])),
     ("name", lambda n: n.parts),
     ("name", lambda n: (_unwrapped(n),)),
     ("name", lambda n: (n.ranks, n.words[-2:]) if n.leaf and len(n.words) > 1 else None),

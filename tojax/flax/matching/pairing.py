@@ -10,6 +10,7 @@ from typing import Any
 from tojax.flax.matching import layouts
 from tojax.flax.matching.flax_layers import sort
 from tojax.flax.matching.layer import Choice, Flax, Torch
+from tojax.flax.matching.layouts import Maps
 from tojax.flax.matching.names import RULES, Name, names
 
 
@@ -33,7 +34,7 @@ class Pairing:
     found: dict[Flax, str] = field(default_factory=dict)
 
     @cached_property
-    def _flattened(self) -> dict[Torch, list[int]]:
+    def _flattened(self) -> dict[Torch, Maps]:
         return _channels(self.torch)
 
     @cached_property
@@ -46,7 +47,7 @@ class Pairing:
 
     def choices(self, flax: Flax, torch: Torch) -> list[Choice]:
         """The ways in which these two fit."""
-        return layouts.choices(flax, torch, self._flattened.get(torch, ()))
+        return layouts.choices(flax, torch, self._flattened.get(torch, layouts.NO_MAPS))
 
     def take(self, flax: Flax, choice: Choice, how: str) -> None:
         """Decides a layer."""
@@ -133,13 +134,20 @@ def _only(
     return [(f, ts[0]) for f, ts in forward.items() if len(ts) == len(backward[ts[0]]) == 1]
 
 
-def _channels(torch: list[Torch]) -> dict[Torch, list[int]]:
-    """For each matrix that may follow a flattened feature map: the channels of that map.
+def _channels(torch: list[Torch]) -> dict[Torch, Maps]:
+    """For each matrix beside a flattened feature map: the channels that the map may have.
 
     A map is flattened where a matrix has more inputs than the last convolution has channels, a
-    multiple of some, and no other matrix before it makes as many.
+    multiple of some, and no other matrix before it makes as many; the same backwards for a map
+    that is made of a matrix's outputs.
     """
-    found: dict[Torch, list[int]] = {}
+    before = _beside(torch, inputs=True)
+    after = _beside(torch[::-1], inputs=False)
+    return {t: Maps(before.get(t, ()), after.get(t, ())) for t in before.keys() | after.keys()}
+
+
+def _beside(torch: list[Torch], inputs: bool) -> dict[Torch, tuple[int, ...]]:
+    found: dict[Torch, tuple[int, ...]] = {}
     counts: list[int] = []
     made: set[int] = set()
     for layer in torch:
@@ -147,14 +155,14 @@ def _channels(torch: list[Torch]) -> dict[Torch, list[int]]:
         if weight is None:
             continue
         if len(weight.shape) in (3, 4, 5) and layer.kind != "raw":
-            outputs = weight.shape[1 if layer.kind == "convt" else 0]
-            counts = [outputs, *[n for n in counts if n != outputs]]
+            count = weight.shape[int((layer.kind == "convt") == inputs)]
+            counts = [count, *[n for n in counts if n != count]]
         elif len(weight.shape) == 2 and layer.kind in ("linear", ""):
-            inputs = weight.shape[1]
-            some = [n for n in counts if inputs % n == 0 and inputs > n > 1]
-            if some and inputs not in made and inputs != counts[0]:
+            size, other = weight.shape[::-1] if inputs else weight.shape
+            some = tuple(n for n in counts if size % n == 0 and size > n > 1)
+            if some and size not in made and size != counts[0]:
                 found[layer] = some
-            made.add(weight.shape[0])
+            made.add(other)
     return found
 
 

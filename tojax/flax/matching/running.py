@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from tojax.flax.matching.stored import as_numpy
 from tojax.trees import is_array, register
 
 Arrays = list[np.ndarray]
+Seen = dict[tuple, tuple[Arrays, Arrays]]
 
 
 class Call(NamedTuple):
@@ -122,41 +123,95 @@ class Runner:
     """The flax side: submodules by path, run with values for all variables."""
 
     modules: dict[tuple, Any]
-    error: Exception | None = None  # what the last run raised
+
+    def __init__(self, kwargs: Mapping[str, Any]):
+        self.kwargs = dict(kwargs)
+        self.error: Exception | None = None  # what the last run raised
+        self._compiled: dict[tuple, Callable] = {}
+        self._refused: dict[tuple, Exception] = {}
+
+    def bound(self, path: tuple, values: Mapping[tuple, Any]) -> tuple[Any, Callable]:
+        """The weights of a submodule, and a pure function of them and of its arguments."""
+        raise NotImplementedError
 
     def run(self, path: tuple, values: Mapping[tuple, Any], args: tuple) -> Arrays | None:
         """The outputs of the submodule; None where it does not take these arguments."""
+        weights, call = self.bound(path, values)
+        leaves = jax.tree.leaves(args)
+        if all(map(is_array, leaves)):  # others may decide what is computed
+            call = self._compiled.setdefault(path, jax.jit(call))
+        key = (path, *((x.shape, x.dtype) if is_array(x) else x for x in leaves))
+        self.error = self._refused.get(key)
+        if self.error is not None:
+            return None
+        try:
+            with jax.default_matmul_precision("highest"):
+                return arrays(call(weights, *args))
+        except Exception as error:  # a submodule whose arguments are not torch's
+            self.error = self._refused[key] = error
+            return None
+
+    def watched(self, values: Mapping[tuple, Any], args: tuple) -> Seen:
+        """What each submodule took and gave when the whole module ran."""
         raise NotImplementedError
+
+
+def _note(seen: Seen, path: tuple, given: Any, result: Any) -> None:
+    leaves = jax.tree.leaves((given, result))
+    if not any(isinstance(x, jax.core.Tracer) for x in leaves):
+        seen.setdefault(path, (arrays(given), arrays(result)))
 
 
 class NnxRunner(Runner):
     """A copy of an nnx module, in evaluation mode."""
 
     def __init__(self, module: nnx.Module, kwargs: Mapping[str, Any]):
+        super().__init__(kwargs)
         self.copy = nnx.clone(module)
         self.copy.eval()
         self.modules = nnx_modules(self.copy)
         self.variables = nnx_variables(self.copy)
-        self.kwargs = dict(kwargs)
 
-    def run(self, path: tuple, values: Mapping[tuple, Any], args: tuple) -> Arrays | None:
+    def bound(self, path: tuple, values: Mapping[tuple, Any]) -> tuple[Any, Callable]:
         for place, value in values.items():
             old = self.variables[place]
             old.set_value(jnp.asarray(value, old.get_value().dtype))
-        self.error = None
+        graph, state = nnx.split(self.modules[path])
+        kwargs = {} if path else self.kwargs
+        return state, lambda state, *args: nnx.merge(graph, state)(*args, **kwargs)
+
+    def watched(self, values: Mapping[tuple, Any], args: tuple) -> Seen:
+        paths = {id(m): path for path, m in self.modules.items()}
+        seen: Seen = {}
+
+        def watching(call: Callable) -> Callable:
+            def watched(module, *given, **named):
+                result = call(module, *given, **named)
+                if id(module) in paths:
+                    _note(seen, paths[id(module)], (given, named), result)
+                return result
+
+            return watched
+
+        classes = {c for m in self.modules.values() for c in type(m).__mro__}
+        own = {c: c.__dict__["__call__"] for c in classes if "__call__" in c.__dict__}
+        for cls, call in own.items():  # nnx has no hooks of its own
+            cls.__call__ = watching(call)  # type: ignore[method-assign]
         try:
-            with jax.default_matmul_precision("highest"):
-                return arrays(self.modules[path](*args, **({} if path else self.kwargs)))
-        except Exception as error:  # a submodule whose arguments are not torch's
-            self.error = error
-            return None
+            self.bound((), values)
+            self.copy(*args, **self.kwargs)
+        finally:
+            for cls, call in own.items():
+                cls.__call__ = call  # type: ignore[method-assign]
+        return seen
 
 
 class LinenRunner(Runner):
     """Submodules of a Linen module, found by one abstract call."""
 
     def __init__(self, module: nn.Module, variables: Any, example: Any, kwargs: Mapping[str, Any]):
-        self.variables, self.kwargs = variables, dict(kwargs)
+        super().__init__(kwargs)
+        self.variables = variables
         self.modules = {(): module}
         if example is None:
             return
@@ -171,7 +226,7 @@ class LinenRunner(Runner):
             jax.eval_shape(lambda v: module.apply(v, *example, **kwargs), variables)
         self.modules[()] = module
 
-    def run(self, path: tuple, values: Mapping[tuple, Any], args: tuple) -> Arrays | None:
+    def bound(self, path: tuple, values: Mapping[tuple, Any]) -> tuple[Any, Callable]:
         cut = {p[len(path) :]: v for p, v in values.items() if p[: len(path)] == path}
         inner = {}
         for collection, tree in self.variables.items():
@@ -179,14 +234,28 @@ class LinenRunner(Runner):
                 tree = tree.get(step, {}) if hasattr(tree, "get") else {}
             inner[collection] = tree
         done = filled_linen({k: v for k, v in inner.items() if v}, cut)
-        self.error = None
-        try:
-            with jax.default_matmul_precision("highest"):
-                kwargs = {} if path else self.kwargs
-                return arrays(self.modules[path].apply(done, *args, **kwargs))
-        except Exception as error:
-            self.error = error
-            return None
+        module, kwargs = self.modules[path], {} if path else self.kwargs
+        return done, lambda weights, *args: module.apply(weights, *args, **kwargs)
+
+    def watched(self, values: Mapping[tuple, Any], args: tuple) -> Seen:
+        seen: Seen = {}
+
+        def watching(call, given, named, context):
+            result = call(*given, **named)
+            if context.method_name == "__call__":
+                _note(seen, tuple(context.module.path), (given, named), result)
+            return result
+
+        weights, call = self.bound((), values)
+        with nn.intercept_methods(watching):
+            call(weights, *args)
+        return seen
+
+
+def unequal(mine: Arrays, theirs: Arrays) -> float:
+    """Like ``difference``, of the best of all first arrays: arguments may come in another order."""
+    pairs = [(a, b) for a in mine for b in theirs]
+    return min((difference([a], [b]) for a, b in pairs), default=np.inf)
 
 
 def tries(inputs: Arrays) -> Iterator[tuple]:

@@ -102,7 +102,10 @@ def _kind(path: str, tensors: Mapping[str, Tensor], module: Any) -> str:
 
 def _thirds(path: str, packed: Torch) -> Iterable[Torch]:
     """Queries, keys and values of one packed projection."""
-    axis = -1 if packed.kind == "matrix" else 0
+    weight, bias = packed.tensors.get("weight"), packed.tensors.get("bias")
+    unlike = weight and bias and bias.shape == weight.shape[1:] != weight.shape[:1]
+    kind = "matrix" if unlike and packed.kind == "" else packed.kind or "linear"
+    axis = -1 if kind == "matrix" else 0
     if any(t.shape[axis] % 3 for t in packed.tensors.values()):
         yield packed
         return
@@ -111,7 +114,7 @@ def _thirds(path: str, packed: Torch) -> Iterable[Torch]:
             role: _slice(t, i, axis if role == "weight" else 0)
             for role, t in packed.tensors.items()
         }
-        yield Torch(_join(path, f"{letter}_proj"), packed.kind or "linear", parts, None)
+        yield Torch(_join(path, f"{letter}_proj"), kind, parts, None)
 
 
 def _slice(tensor: Tensor, i: int, axis: int) -> Tensor:

@@ -5,38 +5,47 @@ from __future__ import annotations
 from tojax.errors import WrongWeights
 from tojax.flax.matching.layer import Slot, Tensor
 from tojax.flax.matching.pairing import Pairing
-from tojax.flax.matching.running import Call
 
 
-def ambiguous(pairing: Pairing, why: str) -> WrongWeights:
-    """Layers that more than one torch layer or layout fits."""
-    lines = []
+def unsettled(
+    pairing: Pairing, unfilled: list[Slot], unused: list[Tensor], why: str
+) -> WrongWeights:
+    """Layers that fit more than one way, variables that nothing fills, tensors that fill nothing.
+
+    Args:
+      pairing: its open layers fit more than one way.
+      unfilled, unused: the rest of either side.
+      why: nothing decided the open layers.
+    """
+    lines, whys, dos = [], [], []
     for f, ways in pairing.open.items():
         several = len({c.torch for c in ways}) > 1
         told = [c.torch.shown + ("" if several and c.sure else f" ({c.layout})") for c in ways]
         lines.append(f"{f.shown}: {' | '.join(dict.fromkeys(told))}")
-    f, ways = next(iter(pairing.open.items()))
-    same = len({c.torch for c in ways}) == 1
-    value = (ways[0].torch.shown, ways[0].layout) if same else ways[0].torch.shown
-    return WrongWeights(
-        f"{len(lines)} layers fit more than one way",
-        where=_listed(lines),
-        why=why,
-        do=f"decide, for example with match={{{f.shown!r}: {value!r}}}; or give example=(...), "
-        "with which the outputs decide",
-    )
-
-
-def incomplete(unfilled: list[Slot], unused: list[Tensor]) -> WrongWeights:
-    """Variables that nothing fills, and tensors that fill nothing."""
-    lines = [f"{s.name} {s.shape} is not filled" for s in unfilled]
+    if pairing.open:
+        f, ways = next(iter(pairing.open.items()))
+        same = len({c.torch for c in ways}) == 1
+        value = (ways[0].torch.shown, ways[0].layout) if same else ways[0].torch.shown
+        whys.append(why)
+        dos.append(f"decide, as in match={{{f.shown!r}: {value!r}}}, or give a module and example=")
+    lines += [f"{s.name} {s.shape} is not filled" for s in unfilled]
     lines += [f"{t.label} {t.shape} is not used" for t in unused]
+    if unfilled or unused:
+        whys.append("no layer that is left has the shape, kind and roles (weight, bias, ...)")
+        dos.append(
+            'mend the flax module, or say match={"flax/path": "torch.name"}, '
+            'match={"flax/path": None} for what stays, ignore=["torch.name"] for what goes'
+        )
+    counts = [
+        (len(pairing.open), "layers fit more than one way"),
+        (len(unfilled), "variables are not filled"),
+        (len(unused), "torch tensors are not used"),
+    ]
     return WrongWeights(
-        f"{len(unfilled)} variables are not filled and {len(unused)} torch tensors not used",
+        ", ".join(f"{n} {text}" for n, text in counts if n),
         where=_listed(lines),
-        why="no torch layer that is left has these shapes, kinds and roles (weight, bias, ...)",
-        do='mend the flax module, or say match={"flax/path": "torch.name"}, '
-        'match={"flax/path": None} for what stays as it is, ignore=["torch.name"]',
+        why="; ".join(whys),
+        do="; ".join(dos),
     )
 
 
@@ -54,26 +63,13 @@ def _listed(lines: list[str]) -> str:
     return "\n         ".join(lines)
 
 
-def different(
-    error: float,
-    tolerance: float,
-    found: list[tuple[tuple, Call, float]],
-    notes: list[str],
-) -> WrongWeights:
-    """The filled module computes something else; ``found`` are submodules that differ, in order."""
-    if found:
-        path, call, off = found[0]
-        name = "/".join(map(str, path)) or "the module itself"
-        where = f"{name} (torch: {call.path or 'the module itself'}) differs by {off:.2g}"
-        where += " on the input that torch gave it; those before it agree"
-    else:
-        where = "every submodule that could be run alone agrees: it is the code between them"
+def different(error: float, tolerance: float, where: str, notes: list[str]) -> WrongWeights:
+    """The filled module computes something else."""
     return WrongWeights(
         f"the outputs differ by {error:.2g} of the largest value, more than {tolerance:.2g}",
         where=where,
         why="; ".join(notes)
-        if notes
-        else "weights fit by name and shape, so the code differs"
-        " (an epsilon, an activation, padding, order of axes)",
-        do="mend the flax module; the module that was given is unchanged",
+        or "weights fit by name and shape, so the code differs (an epsilon, "
+        "an activation, padding, a mask, the order of axes), or a name misleads",
+        do="mend the flax module, or match={...}; the module that was given is unchanged",
     )
