@@ -40,7 +40,7 @@ class Torch:
     @property
     def shown(self) -> str:
         """The path; at the root, that of an array."""
-        return self.path or next(iter(self.tensors.values())).label
+        return self.path or min(self.tensors.items(), key=lambda t: t[0] != "weight")[1].label
 
 
 class Slot(NamedTuple):
@@ -77,7 +77,7 @@ class Flax:
     @property
     def shown(self) -> str:
         """The path; at the root, that of a variable."""
-        return self.name or next(iter(self.slots.values())).name
+        return self.name or min(self.slots.items(), key=lambda s: s[0] != "weight")[1].name
 
 
 class Layout(NamedTuple):

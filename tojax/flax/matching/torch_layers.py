@@ -48,6 +48,7 @@ def _of_group(path: str, leaves: dict[str, Tensor], module: Any, fused: bool) ->
     cells: dict[str, dict[str, Tensor]] = {}
     known: dict[str, Tensor] = {}
     packed: dict[str, Tensor] = {}
+    apart: dict[str, Tensor] = {}
     for leaf, tensor in leaves.items():
         if match := _RECURRENT.fullmatch(leaf):
             inside = _cell(path, match, any(x.endswith("_reverse") for x in leaves))
@@ -57,7 +58,7 @@ def _of_group(path: str, leaves: dict[str, Tensor], module: Any, fused: bool) ->
         elif leaf in ("in_proj_weight", "in_proj_bias"):
             packed[leaf.removeprefix("in_proj_")] = tensor
         elif re.fullmatch(r"[qkv]_proj_weight", leaf):
-            yield Torch(_join(path, leaf[:6]), "linear", {"weight": tensor}, None)
+            apart[leaf[0]] = tensor
         else:
             yield Torch(_join(path, leaf), "raw", {"weight": tensor}, None)
     for inside, tensors in cells.items():
@@ -68,7 +69,10 @@ def _of_group(path: str, leaves: dict[str, Tensor], module: Any, fused: bool) ->
         layer = Torch(path, _kind(path, known, module), known, module)
         thirds = split(path.rpartition(".")[2])[0] == "qkv" and not fused
         yield from _thirds(path.rpartition(".")[0], layer) if thirds else [layer]
-    if packed:
+    for i, (letter, weight) in enumerate(apart.items()):  # of other widths; the bias is packed
+        bias = {role: _slice(t, i, 0) for role, t in packed.items()}
+        yield Torch(_join(path, f"{letter}_proj"), "linear", {"weight": weight, **bias}, None)
+    if packed and not apart:
         whole = Torch(_join(path, "in_proj"), "linear", packed, None)
         yield from [whole] if fused else _thirds(path, whole)
 
