@@ -10,7 +10,7 @@ import pytest
 import torch
 from flax import nnx
 
-from tests.flax.torch_side import lively, normal, same
+from tests.flax.torch_side import empty, lively, normal, run, same
 from tests.tolerance import assert_close
 from tojax.errors import WrongWeights
 from tojax.flax import load_into
@@ -46,10 +46,10 @@ class Cnn(nnx.Module):
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_rows_after_a_flattened_map_are_in_the_order_of_the_outputs(channels_first):
-    theirs, ours, x = lively(TorchCnn()), Cnn(nnx.Rngs(0), channels_first), normal(2, 8, 8, 3)
+    theirs, ours, x = lively(TorchCnn()), empty(Cnn, channels_first), normal(2, 8, 8, 3)
     _, report = load_into(ours, theirs, example=(x,))
     ours.eval()
-    same(ours(x), theirs, np.moveaxis(x, -1, 1))
+    same(run(ours, x), theirs, np.moveaxis(x, -1, 1))
     rows = "transposed" if channels_first else "transposed, rows of 4 channels last"
     assert (report["fc/kernel"].layout, report["fc/kernel"].how) == (rows, "agreement")
     assert report["conv1/kernel"].layout == "spatial axes first"
@@ -66,7 +66,7 @@ def test_a_flattened_map_without_an_example_is_ambiguous():
     theirs, x = lively(TorchCnn()), normal(2, 8, 8, 3)
     _, report = load_into(ours, theirs.state_dict(), match=match)
     ours.eval()
-    same(ours(x), theirs, np.moveaxis(x, -1, 1))
+    same(run(ours, x), theirs, np.moveaxis(x, -1, 1))
     assert report["fc/kernel"].how == "given"
 
 
@@ -109,7 +109,7 @@ def test_convolutions(kind):
     load_into(ours, theirs, example=(x,))
     with torch.no_grad():
         want = theirs(torch.from_numpy(np.moveaxis(x, -1, 1))).numpy()
-    assert_close(np.asarray(ours(x)), np.moveaxis(want, 1, -1), reduction=256)
+    assert_close(np.asarray(run(ours, x)), np.moveaxis(want, 1, -1), reduction=256)
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -182,10 +182,10 @@ class ResNet(nnx.Module):
 
 
 def test_resnet_of_other_names_by_agreement_of_its_blocks():
-    theirs, ours, x = lively(TorchResNet()), ResNet(nnx.Rngs(0)), normal(2, 16, 16, 3)
+    theirs, ours, x = lively(TorchResNet()), empty(ResNet), normal(2, 16, 16, 3)
     _, report = load_into(ours, theirs, example=(x,))
     ours.eval()
-    same(ours(x), theirs, np.moveaxis(x, -1, 1))
+    same(run(ours, x), theirs, np.moveaxis(x, -1, 1))
     assert report["stage0/1/norm_b/scale"].torch == "layer1.1.bn2.weight"
     assert report["stage0/1/norm_b/scale"].how == "agreement"
     assert report["stage1/0/shortcut_conv/kernel"].how == "shape"

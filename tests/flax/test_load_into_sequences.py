@@ -10,7 +10,7 @@ import pytest
 import torch
 from flax import nnx
 
-from tests.flax.torch_side import lively, normal, same
+from tests.flax.torch_side import empty, lively, normal, run, same
 from tests.tolerance import assert_close
 from tojax.errors import WrongWeights
 from tojax.flax import load_into
@@ -33,9 +33,9 @@ class Encoder(nnx.Module):
 
 def test_encoder_with_packed_attention():
     theirs = torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
-    theirs, ours, x = lively(theirs), Encoder(nnx.Rngs(0)), normal(2, 5, 8)
+    theirs, ours, x = lively(theirs), empty(Encoder), normal(2, 5, 8)
     _, report = load_into(ours, theirs, example=(x,))
-    same(ours(x), theirs, x)
+    same(run(ours, x), theirs, x)
     assert report["attention/key/kernel"].torch == "self_attn.in_proj_weight[8:16]"
     assert report["attention/out/kernel"].layout == "transposed, reshaped"
     assert report["after_mlp/scale"].torch == "norm2.weight"
@@ -44,9 +44,9 @@ def test_encoder_with_packed_attention():
 
 def test_encoder_decides_by_itself_on_random_inputs():
     theirs = torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
-    theirs, ours, x = lively(theirs), Encoder(nnx.Rngs(0)), normal(2, 5, 8)
+    theirs, ours, x = lively(theirs), empty(Encoder), normal(2, 5, 8)
     _, report = load_into(ours, theirs)
-    same(ours(x), theirs, x)
+    same(run(ours, x), theirs, x)
     assert report["after_mlp/scale"].how == "agreement"
 
 
@@ -84,11 +84,11 @@ def test_fused_projection(apart):
         for leaf in ("weight", "bias"):
             parts = weights.pop(f"in_proj_{leaf}").chunk(3)
             weights |= {f"{n}_proj.{leaf}": p for n, p in zip("qkv", parts)}
-    ours = Fused(nnx.Rngs(0))
+    ours = empty(Fused)
     load_into(ours, weights)
     with torch.no_grad():
         want = theirs(*[torch.from_numpy(x)] * 3)[0].numpy()
-    assert_close(np.asarray(ours(x)), want, reduction=64)
+    assert_close(np.asarray(run(ours, x)), want, reduction=64)
 
 
 CELLS = [nnx.LSTMCell, nnx.OptimizedLSTMCell, nn.LSTMCell, nn.OptimizedLSTMCell]
@@ -104,11 +104,11 @@ def test_recurrent(cell):
     if issubclass(cell, nnx.Module):
         ours = nnx.RNN(cell(3, 4, rngs=nnx.Rngs(0)))
         load_into(ours, theirs, example=(x,))
-        same(ours(x), theirs, x)
+        same(run(ours, x), theirs, x)
     else:
         module = nn.RNN(cell(4))
         variables, _ = load_into(module, theirs, example=(x,))
-        same(module.apply(variables, x), theirs, x)
+        same(jax.jit(module.apply)(variables, x), theirs, x)
 
 
 def test_a_bias_that_a_cell_cannot_hold_is_an_error():
@@ -131,7 +131,7 @@ def test_two_layers_in_both_directions():
     theirs = lively(torch.nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True))
     ours, x = TwoWays(nnx.Rngs(0)), normal(2, 6, 3)
     _, report = load_into(ours, theirs, example=(x,))
-    same(ours(x), theirs, x)
+    same(run(ours, x), theirs, x)
     name = "upper/backward_rnn/cell/dense_i/kernel"
     assert report[name].torch == "weight_ih_l1_reverse"
 
@@ -190,11 +190,11 @@ def llama():
 
 
 def test_llama_by_hand(llama):
-    ours, ids = HandLlama(nnx.Rngs(0)), np.arange(12).reshape(2, 6)
+    ours, ids = empty(HandLlama), np.arange(12).reshape(2, 6)
     _, report = load_into(ours, llama, example=(ids,))
     with torch.no_grad():
         want = llama(torch.from_numpy(ids)).logits.numpy()
-    assert_close(np.asarray(nnx.jit(HandLlama.__call__)(ours, ids)), want, reduction=1024)
+    assert_close(np.asarray(run(ours, ids)), want, reduction=1024)
     assert report["trunk/2/w1/kernel"].torch == "model.layers.2.mlp.gate_proj.weight"
     assert report["trunk/2/w1/kernel"].how == "agreement"
     assert report["trunk/1/wq/kernel"].how == "name"
@@ -203,7 +203,7 @@ def test_llama_by_hand(llama):
 
 def test_llama_from_files(llama, tmp_path):
     llama.save_pretrained(tmp_path)
-    by_hand, ids = HandLlama(nnx.Rngs(0)), np.arange(12).reshape(2, 6)
+    by_hand, ids = empty(HandLlama), np.arange(12).reshape(2, 6)
     with pytest.raises(WrongWeights, match=r"(?s)trunk/0/w1: .*gate_proj \| .*up_proj"):
         load_into(by_hand, tmp_path)
     names = {"w1": "gate_proj", "w3": "up_proj"}
@@ -211,6 +211,6 @@ def test_llama_from_files(llama, tmp_path):
     load_into(by_hand, tmp_path, match=match)
     with torch.no_grad():
         want = llama(torch.from_numpy(ids)).logits.numpy()
-    assert_close(np.asarray(nnx.jit(HandLlama.__call__)(by_hand, ids)), want, reduction=1024)
-    again, _ = load_into(HandLlama(nnx.Rngs(1)), tmp_path / "model.safetensors", match=match)
+    assert_close(np.asarray(run(by_hand, ids)), want, reduction=1024)
+    again, _ = load_into(empty(HandLlama), tmp_path / "model.safetensors", match=match)
     jax.tree.map(np.testing.assert_array_equal, nnx.state(again), nnx.state(by_hand))

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import torch
+from flax import nnx
 
 from tests.tolerance import assert_close
 
@@ -31,6 +32,17 @@ def same(got, module, x, reduction=256):
         want = module(torch.from_numpy(np.asarray(x)))
     want = (want[0] if isinstance(want, tuple) else want).numpy()
     assert_close(np.asarray(got), want, reduction=reduction)
+
+
+def empty(cls, *args):
+    """An nnx module of shapes alone, which costs no compilation."""
+    return nnx.eval_shape(lambda: cls(nnx.Rngs(0), *args))
+
+
+@nnx.jit
+def run(module, *args):
+    """The module's output, compiled as one."""
+    return module(*args)
 
 
 def torch_mlp(*sizes):

@@ -53,7 +53,7 @@ def choices(flax: Flax, torch: Torch, maps: Maps = NO_MAPS) -> list[Choice]:
     layouts, sure = _weight(flax, slot, torch, tensor, maps.before)
     found = [Choice(torch, (Fill(slot, tensor, x), *others), sure) for x in layouts]
     unflattened = [_unflattened(c, n) for c in found for n in maps.after if len(slot.shape) == 2]
-    return [c._replace(sure=False) for c in found + unflattened] if unflattened else found
+    return [Choice(c.torch, c.fills, False) for c in found + unflattened] if unflattened else found
 
 
 def _size(arrays: Mapping[str, Slot] | Mapping[str, Tensor]) -> int:
@@ -138,10 +138,10 @@ def _unflattened(choice: Choice, channels: int) -> Choice:
 
     name = f"columns of {channels} channels last"
     fills = [
-        f._replace(layout=Layout(f"{f.layout.name}, {name}", turned(f.layout.take)))
+        Fill(f.slot, f.tensor, Layout(f"{f.layout.name}, {name}", turned(f.layout.take)))
         for f in choice.fills
     ]
-    return choice._replace(fills=tuple(fills))
+    return Choice(choice.torch, tuple(fills), False)
 
 
 def _named(name: str, turn, have: tuple, want: tuple) -> Layout:

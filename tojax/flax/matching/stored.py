@@ -120,7 +120,8 @@ def _from_file(file: Path) -> dict[str, Tensor]:
 
     try:
         with safe_open(file, framework="numpy") as opened:
-            shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+            names = list(opened.keys())
+            shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in names}
     except (SafetensorError, OSError) as error:
         raise BadCheckpoint(
             f"{file.name} is no complete safetensors file",

@@ -139,8 +139,8 @@ def joined(layers: list[Torch]) -> list[Torch]:
     done = list(layers)
     for parent, found in siblings.items():
         three = [found.get(word) for word in ("query", "key", "value")]
-        whole = [x for x in three if x is not None and set(x.tensors) == set(three[0].tensors)]  # type: ignore[union-attr]
-        if len(whole) != 3:
+        whole = [x for x in three if x is not None]
+        if len(whole) != 3 or len({frozenset(x.tensors) for x in whole}) > 1:
             continue
         parts = {role: [x.tensors[role] for x in whole] for role in whole[0].tensors}
         tensors = {role: _concatenated(each) for role, each in parts.items()}
