@@ -189,3 +189,20 @@ def test_resnet_of_other_names_by_agreement_of_its_blocks():
     assert report["stage0/1/norm_b/scale"].torch == "layer1.1.bn2.weight"
     assert report["stage0/1/norm_b/scale"].how == "agreement"
     assert report["stage1/0/shortcut_conv/kernel"].how == "shape"
+
+
+class LinenStack(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.ConvTranspose(4, (3, 3), padding="VALID")(nn.Conv(4, (3, 3))(x))
+
+
+def test_an_example_tells_the_kinds_of_linen_layers_apart():
+    steps = torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.ConvTranspose2d(4, 4, 3)
+    theirs, x = lively(torch.nn.Sequential(*steps)), normal(2, 6, 6, 4)
+    match = {"Conv_0": "0", "ConvTranspose_0": "1"}
+    variables, _ = load_into(LinenStack(), theirs.state_dict(), example=(x,), match=match)
+    with torch.no_grad():
+        want = theirs(torch.from_numpy(np.moveaxis(x, -1, 1))).numpy()
+    got = LinenStack().apply(variables, x)
+    assert_close(np.asarray(got), np.moveaxis(want, 1, -1), reduction=256)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import flax.linen as nn
 import jax
 from flax import nnx, traverse_util
 from flax.core import meta
@@ -20,6 +21,13 @@ _ROLES = {
     "var": "var",
 }
 _KINDS: dict[Any, str] = {
+    nn.Dense: "dense",
+    nn.DenseGeneral: "general",
+    nn.Einsum: "raw",
+    nn.Conv: "conv",
+    nn.ConvTranspose: "convt",
+    nn.Embed: "embed",
+    nn.BatchNorm: "batchnorm",
     nnx.Linear: "dense",
     nnx.LinearGeneral: "general",
     nnx.Einsum: "raw",

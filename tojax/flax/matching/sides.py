@@ -53,7 +53,8 @@ class LinenSide:
         self.frozen = isinstance(variables, FrozenDict)
         self.variables = dict(variables)
         self.module, self.example, self.kwargs = module, example, kwargs
-        self.modules: dict[tuple, Any] = {}  # kinds of layers are read from the variables' names
+        # without an example, kinds of layers are read from the variables' names
+        self.modules: dict[tuple, Any] = dict(self.runner().modules) if example is not None else {}
 
     def slots(self) -> list[Slot]:
         return flax_layers.linen_slots(self.variables)

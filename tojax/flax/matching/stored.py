@@ -91,8 +91,9 @@ def as_numpy(array: Any) -> np.ndarray:
         return np.asarray(array)
     tensor = array.detach().cpu()
     if str(tensor.dtype) == "torch.bfloat16":  # which numpy does not know by itself
-        bits = tensor.contiguous().view(__import__("torch").int16).numpy()
-        return bits.view(ml_dtypes.bfloat16)
+        import torch
+
+        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()
 
 
