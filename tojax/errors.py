@@ -65,6 +65,12 @@ class WrongArguments(TojaxError, TypeError):
     """The arguments do not fit the model: names, shapes, or the params and state given."""
 
 
+class WrongWeights(TojaxError, ValueError):
+    """Weights do not fill a module: some are missing or left over, it is not clear which belong
+    where, or the filled module computes something else.
+    """
+
+
 class WrongValue(TojaxError, ValueError):
     """A value, or a switch's name, that is none of those that are possible."""
 

@@ -1,0 +1,50 @@
+from types import SimpleNamespace
+
+import pytest
+
+from tojax.flax.matching.names import RULES, names, split
+
+
+def named(*paths):
+    layers = [SimpleNamespace(parts=tuple(p.replace("/", ".").split("."))) for p in paths]
+    found = names_of(layers)
+    return [found[id(x)] for x in layers]
+
+
+def names_of(layers):
+    wrapped = {Key(x): x for x in layers}
+    return {id(k.layer): v for k, v in names(list(wrapped), lambda _: "").items()}
+
+
+class Key:
+    def __init__(self, layer):
+        self.layer, self.parts = layer, layer.parts
+
+
+def test_numbers_count_among_siblings():
+    a = named("net.0", "net.2", "net.5")
+    b = named("Dense_0", "Dense_1", "Dense_2")
+    unwrapped = RULES[3][1]
+    assert [unwrapped(x) for x in a] == [unwrapped(x) for x in b]
+    assert named("only.Dense_0")[0].ranks == ()
+
+
+@pytest.mark.parametrize(
+    ("flax", "torch"),
+    [
+        ("blocks_1/attn/wq", "model.layers.1.self_attn.q_proj"),
+        ("EncoderBlock_1/MultiHeadDotProductAttention_0/key", "encoder.layers.1.self_attn.k_proj"),
+        ("layers/1/input_layernorm", "model.layers.1.attention_norm"),
+        ("h/1/ln_2", "model.layers.1.post_attention_layernorm"),
+        ("tok_embed", "model.embed_tokens"),
+        ("conv1", "features.conv1"),
+    ],
+)
+def test_what_a_person_takes_for_one(flax, torch):
+    others = "0", "1"
+    first = [named(*[p.replace("1", n, 1) for n in others])[1] for p in (flax, torch)]
+    assert any(key(first[0]) == key(first[1]) not in (None, ()) for _, key in RULES[:6])
+
+
+def test_cross_and_self_attention_are_two():
+    assert split("cross_attn")[0] != split("self_attn")[0]

@@ -1,0 +1,176 @@
+"""The variables of a flax module as layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+from flax import nnx, traverse_util
+from flax.core import meta
+
+from tojax.flax.matching.layer import Flax, Slot
+from tojax.flax.matching.names import split
+
+_ROLES = {
+    **dict.fromkeys(("kernel", "scale", "embedding", "weight", "w", "gamma"), "weight"),
+    **dict.fromkeys(("bias", "b", "beta"), "bias"),
+    "negative_slope": "weight",
+    "mean": "mean",
+    "var": "var",
+}
+_KINDS: dict[Any, str] = {
+    nn.Dense: "dense",
+    nn.DenseGeneral: "general",
+    nn.Einsum: "raw",
+    nn.Conv: "conv",
+    nn.ConvTranspose: "convt",
+    nn.Embed: "embed",
+    nn.BatchNorm: "batchnorm",
+    nnx.Linear: "dense",
+    nnx.LinearGeneral: "general",
+    nnx.Einsum: "raw",
+    nnx.Conv: "conv",
+    nnx.ConvTranspose: "convt",
+    nnx.Embed: "embed",
+    nnx.BatchNorm: "batchnorm",
+}
+_CELLS = {
+    frozenset(["ii", "if", "ig", "io", "hi", "hf", "hg", "ho"]): "lstm",
+    frozenset(["ir", "iz", "in", "hr", "hz", "hn"]): "gru",
+    frozenset(("i", "h")): "rnn",
+    frozenset(("dense_i", "dense_h")): "",  # as many gates as the shape has
+}
+
+
+def nnx_variables(module: nnx.Module) -> dict[tuple, nnx.Variable]:
+    """The variables themselves by their first path; no counters of random numbers, no caches."""
+    skipped = (nnx.RngState, nnx.Cache, nnx.Intermediate)
+    return {
+        path: node
+        for path, node in nnx.iter_graph(module)
+        if isinstance(node, nnx.Variable)
+        and not isinstance(node, skipped)
+        and hasattr(node.get_value(), "shape")
+    }
+
+
+def nnx_modules(module: nnx.Module) -> dict[tuple, nnx.Module]:
+    """Every module inside, by path."""
+    return {p: node for p, node in nnx.iter_graph(module) if isinstance(node, nnx.Module)}
+
+
+def nnx_slots(variables: Mapping[tuple, nnx.Variable]) -> list[Slot]:
+    """What is to be filled in an nnx module."""
+    return [
+        Slot(path, x.shape, x.dtype, isinstance(v, (nnx.Param, nnx.BatchStat)), x)
+        for path, v in variables.items()
+        for x in [v.get_value()]
+    ]
+
+
+def linen_slots(variables: Mapping[str, Any]) -> list[Slot]:
+    """What is to be filled of Linen's variables; the collection is left out of the paths."""
+    found = []
+    for collection, tree in variables.items():
+        if collection in ("cache", "intermediates"):
+            continue
+        needed = collection in ("params", "batch_stats")
+        for path, leaf in traverse_util.flatten_dict(dict(tree)).items():
+            x = meta.unbox(leaf)
+            found.append(Slot(path, tuple(x.shape), x.dtype, needed, x))
+    return found
+
+
+def filled_linen(variables: Mapping[str, Any], values: Mapping[tuple, Any]) -> dict[str, Any]:
+    """The variables with these values by path; boxes with axis names are kept."""
+    done: dict[str, Any] = {}
+    for collection, tree in variables.items():
+        flat = traverse_util.flatten_dict(dict(tree))
+        if collection not in ("cache", "intermediates"):
+            for path in flat.keys() & values.keys():
+                old, new = flat[path], values[path]
+                boxed = isinstance(old, meta.AxisMetadata)
+                flat[path] = old.replace_boxed(new) if boxed else new
+        done[collection] = traverse_util.unflatten_dict(flat)
+    return done
+
+
+def layers(slots: Iterable[Slot], modules: Mapping[tuple, Any]) -> list[Flax]:
+    """The layers that these variables belong to; ``modules`` by path where they are known."""
+    rest = {slot.path: slot for slot in slots}
+    found = []
+    for path, kind, cell in _cells(rest):
+        found.append(Flax(path, kind, cell))
+        for slot in cell.values():
+            del rest[slot.path]
+    groups: dict[tuple, dict[str, Slot]] = {}
+    for path, slot in rest.items():
+        role = _ROLES.get(str(path[-1]), "")
+        group = groups.setdefault(path[:-1], {})
+        if role and role not in group:
+            group[role] = slot
+        else:
+            found.append(Flax(path, "raw", {"weight": slot}))
+    for path, group in groups.items():
+        if group:
+            kind, facts = _kind(modules.get(path), group)
+            found.append(Flax(path, kind, group, facts))
+    return found
+
+
+def _cells(rest: Mapping[tuple, Slot]) -> Iterable[tuple[tuple, str, dict[str, Slot]]]:
+    parents: dict[tuple, dict[str, dict[str, Slot]]] = {}
+    for path, slot in rest.items():
+        if len(path) > 1 and path[-1] in ("kernel", "bias"):
+            gate = str(path[-2]).rstrip("_")
+            parents.setdefault(path[:-2], {}).setdefault(gate, {})[path[-1]] = slot
+    for path, gates in parents.items():
+        kind = _CELLS.get(frozenset(gates))
+        if kind is None:
+            continue
+        slots = {f"{g}/{leaf}": s for g, leaves in gates.items() for leaf, s in leaves.items()}
+        if not kind:
+            rows, columns = slots["dense_h/kernel"].shape
+            kind = {4: "lstm", 3: "gru", 1: "rnn"}.get(columns // rows, "")
+        if kind:
+            yield path, kind, slots
+
+
+def _kind(module: Any, group: Mapping[str, Slot]) -> tuple[str, dict[str, Any]]:
+    for cls, kind in _KINDS.items():
+        if isinstance(module, cls):
+            return kind, {"transpose_kernel": getattr(module, "transpose_kernel", None)}
+    if "mean" in group:
+        return "batchnorm", {}
+    if "weight" not in group:
+        return "norm", {}  # a norm without a scale
+    leaf, dims = str(group["weight"].path[-1]), len(group["weight"].shape)
+    if leaf == "kernel":  # flax's word: inputs first, outputs last
+        return ("dense" if dims == 2 else ""), {}
+    named = {"embedding": "embed", "scale": "norm", "negative_slope": "norm"}
+    return named.get(leaf, "raw" if dims != 1 else "norm"), {}
+
+
+def sort(layer: Any) -> str:
+    """What siblings with numbers are counted among, for layers of both sides."""
+    if layer.kind in ("lstm", "gru", "rnn"):
+        return layer.kind
+    arrays = layer.slots if isinstance(layer, Flax) else layer.tensors
+    if "weight" not in arrays:
+        return "norm"
+    dims = len(arrays["weight"].shape)
+    if dims == 1:
+        return "norm"
+    if layer.kind in ("conv", "convt"):
+        return "conv"
+    words = {"query", "key", "value", "out"}
+    matrix = dims == 2 or layer.kind == "general" or split(layer.parts[-1])[0] in words
+    return "matrix" if matrix else "conv"
+
+
+def place(value: Any, old: Any) -> jax.Array:
+    """The array where the old one lies."""
+    sharding = getattr(old, "sharding", None)
+    return jax.device_put(value, sharding if isinstance(old, jax.Array) else None)

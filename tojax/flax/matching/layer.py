@@ -1,0 +1,113 @@
+"""A layer of either side: what is matched as one, because its arrays belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Tensor(NamedTuple):
+    """An array of the torch side: a stored one, or a part or sum of stored ones."""
+
+    label: str  # as the report shows it
+    sources: tuple[str, ...]  # the stored names that it is made of
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Torch:
+    """A layer of the torch side.
+
+    Attributes:
+      path: where it is, dotted.
+      kind: of its class; without a module, "" where the names and shapes do not tell.
+      tensors: by role: "weight", "bias", "mean", "var"; recurrent cells have torch's own names.
+    """
+
+    path: str
+    kind: str
+    tensors: dict[str, Tensor]
+    module: Any = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.path.split(".")) if self.path else ()
+
+    @property
+    def shown(self) -> str:
+        """The path; at the root, that of an array."""
+        return self.path or min(self.tensors.items(), key=lambda t: t[0] != "weight")[1].label
+
+
+class Slot(NamedTuple):
+    """A variable of the flax module, to be filled."""
+
+    path: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: Any
+    needed: bool  # False: it may stay as it is
+    value: Any = None
+
+    @property
+    def name(self) -> str:
+        return "/".join(map(str, self.path))
+
+
+@dataclass(frozen=True, eq=False)
+class Flax:
+    """A layer of the flax side; ``slots`` by role, or by path inside of a recurrent cell."""
+
+    path: tuple[Any, ...]
+    kind: str
+    slots: dict[str, Slot]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(map(str, self.path))
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.parts)
+
+    @property
+    def shown(self) -> str:
+        """The path; at the root, that of a variable."""
+        return self.name or min(self.slots.items(), key=lambda s: s[0] != "weight")[1].name
+
+
+class Layout(NamedTuple):
+    """How an array becomes a variable's: ``take`` keeps the numbers and orders them anew."""
+
+    name: str
+    take: Callable[[np.ndarray], np.ndarray]
+
+
+class Fill(NamedTuple):
+    """One variable with the array that fills it."""
+
+    slot: Slot
+    tensor: Tensor
+    layout: Layout
+
+    def value(self) -> np.ndarray:
+        return self.layout.take(self.tensor.read())
+
+
+class Choice(NamedTuple):
+    """A torch layer for a flax layer, with a layout for each of its variables.
+
+    ``sure`` is False where other layouts fit as well and the kinds of layers do not tell.
+    """
+
+    torch: Torch
+    fills: tuple[Fill, ...]
+    sure: bool = True
+
+    @property
+    def layout(self) -> str:
+        return self.fills[0].layout.name

@@ -1,0 +1,75 @@
+"""What stops a load: everything at once, so that it is mended at once."""
+
+from __future__ import annotations
+
+from tojax.errors import WrongWeights
+from tojax.flax.matching.layer import Slot, Tensor
+from tojax.flax.matching.pairing import Pairing
+
+
+def unsettled(
+    pairing: Pairing, unfilled: list[Slot], unused: list[Tensor], why: str
+) -> WrongWeights:
+    """Layers that fit more than one way, variables that nothing fills, tensors that fill nothing.
+
+    Args:
+      pairing: its open layers fit more than one way.
+      unfilled, unused: the rest of either side.
+      why: nothing decided the open layers.
+    """
+    lines, whys, dos = [], [], []
+    for f, ways in pairing.open.items():
+        several = len({c.torch for c in ways}) > 1
+        told = [c.torch.shown + ("" if several and c.sure else f" ({c.layout})") for c in ways]
+        lines.append(f"{f.shown}: {' | '.join(dict.fromkeys(told))}")
+    if pairing.open:
+        f, ways = next(iter(pairing.open.items()))
+        same = len({c.torch for c in ways}) == 1
+        value = (ways[0].torch.shown, ways[0].layout) if same else ways[0].torch.shown
+        whys.append(why)
+        dos.append(f"decide, as in match={{{f.shown!r}: {value!r}}}, or give a module and example=")
+    lines += [f"{s.name} {s.shape} is not filled" for s in unfilled]
+    lines += [f"{t.label} {t.shape} is not used" for t in unused]
+    if unfilled or unused:
+        whys.append("no layer that is left has the shape, kind and roles (weight, bias, ...)")
+        dos.append(
+            'mend the flax module, or say match={"flax/path": "torch.name"}, '
+            'match={"flax/path": None} for what stays, ignore=["torch.name"] for what goes'
+        )
+    counts = [
+        (len(pairing.open), "layers fit more than one way"),
+        (len(unfilled), "variables are not filled"),
+        (len(unused), "torch tensors are not used"),
+    ]
+    return WrongWeights(
+        ", ".join(f"{n} {text}" for n, text in counts if n),
+        where=_listed(lines),
+        why="; ".join(whys),
+        do="; ".join(dos),
+    )
+
+
+def homeless(lines: list[str]) -> WrongWeights:
+    """Biases of recurrent layers that the flax cell cannot hold."""
+    return WrongWeights(
+        "recurrent biases have no place in the flax cell",
+        where=_listed(lines),
+        why="they are not zero, and the cell has no variable that acts as they do",
+        do="use a cell with these biases: flax.linen.GRUCell has the one that nnx.GRUCell lacks",
+    )
+
+
+def _listed(lines: list[str]) -> str:
+    return "\n         ".join(lines)
+
+
+def different(error: float, tolerance: float, where: str, notes: list[str]) -> WrongWeights:
+    """The filled module computes something else."""
+    return WrongWeights(
+        f"the outputs differ by {error:.2g} of the largest value, more than {tolerance:.2g}",
+        where=where,
+        why="; ".join(notes)
+        or "weights fit by name and shape, so the code differs (an epsilon, "
+        "an activation, padding, a mask, the order of axes), or a name misleads",
+        do="mend the flax module, or match={...}; the module that was given is unchanged",
+    )
