@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from flax import linen as nn
+from flax import nnx
+
 from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.wrap.names import PARAMS, Leaf, Node, kinds, tree_of
 from tojax.frontends import convert, frontend_of
@@ -78,7 +81,8 @@ def held_of(source: Any, function: str) -> Held:
     if isinstance(source, Model):
         return Held(source)
     torch = sys.modules.get("torch")
-    kind = None if isinstance(source, type) else frontend_of(source)
+    none = isinstance(source, (type, nn.Module, nnx.Pytree, nnx.Variable))
+    kind = None if none else frontend_of(source)
     if kind == "torch" and not isinstance(source, torch.nn.Module):  # type: ignore[union-attr]
         kind = None  # any callable
     if kind is None:
@@ -97,6 +101,9 @@ def held_of(source: Any, function: str) -> Held:
 def in_mode(model: Model, deterministic: bool | None, averages: bool | None) -> Model:
     """The model with dropout off if ``deterministic``, and with statistics as they are stored if
     ``averages``; None leaves the mode that it was converted in. One that has no modes is itself.
+
+    Raises:
+      Unsupported: it was saved in another mode, or has one mode for both.
     """
     if deterministic is None and averages is None:
         return model
@@ -107,6 +114,8 @@ def in_mode(model: Model, deterministic: bool | None, averages: bool | None) -> 
     try:
         return model.eval() if deterministic else model.train()
     except Unsupported:
+        if model.source.framework != "stablehlo" and model.source.module is None:
+            raise  # a saved program, whose model had modes
         return model
 
 
