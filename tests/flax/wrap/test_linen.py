@@ -186,6 +186,22 @@ def test_a_train_state():
     assert int(state.batch_stats["backbone"]["features"]["1"]["num_batches_tracked"]) == 4
 
 
+def test_masks_by_path_choose_what_trains():
+    import optax
+
+    module, variables = pretrained(Net(rate=0.0))
+    params, stats = variables["params"], variables["batch_stats"]
+    labels = jax.tree_util.tree_map_with_path(
+        lambda path, _: "train" if path[0].key == "head" else "freeze", params
+    )
+    tx = optax.multi_transform({"train": optax.sgd(0.1), "freeze": optax.set_to_zero()}, labels)
+    apply = lambda p: module.apply({"params": p, "batch_stats": stats}, X, train=False)
+    grads = jax.grad(lambda p: (apply(p) ** 2).sum())(params)
+    updates, _ = tx.update(grads, tx.init(params), params)
+    changed = {name for name, update in flat(updates).items() if np.any(update)}
+    assert changed == {"head.weight", "head.bias"}
+
+
 def test_init_makes_fresh_weights_from_the_key():
     module = to_linen(net())
     init = lambda seed: module.init(jax.random.key(seed), X)

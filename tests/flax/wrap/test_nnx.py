@@ -12,7 +12,7 @@ from flax import nnx
 import tojax
 from tests.flax.wrap.nets import IDS, Counting, Net, Tied, X, gpt2, keras_net, net, torch_gradients
 from tests.tolerance import assert_close
-from tojax.errors import MissingRng, WrongArguments
+from tojax.errors import MissingRng, Unsupported, WrongArguments
 from tojax.flax import Buffer, to_nnx
 
 RNGS = lambda: nnx.Rngs(dropout=0)
@@ -89,6 +89,20 @@ def test_a_part_of_a_module_trains(graph):
     assert tracked(whole.backbone) == 4
     assert int(whole.backbone.rngs.count[...]) == 4
     assert not np.array_equal(before, whole.backbone.head.weight[...])
+
+
+def test_filters_by_path_choose_what_trains():
+    import optax
+
+    module = to_nnx(Net(rate=0.0))
+    head = nnx.All(nnx.Param, nnx.PathContains("head"))
+    optimizer = nnx.Optimizer(module, optax.sgd(0.1), wrt=head)
+    before = by_source_name(nnx.state(module, nnx.Param))
+    grads = nnx.grad(nnx.remat(square), argnums=nnx.DiffState(0, head))(module, X)
+    optimizer.update(module, grads)
+    after = by_source_name(nnx.state(module, nnx.Param))
+    changed = {name for name in after if not np.array_equal(before[name], after[name])}
+    assert changed == {"head.weight", "head.bias"}
 
 
 def test_the_mode_follows_the_module_around_it():
@@ -285,6 +299,8 @@ def test_missing_and_wrong_variables_are_explained():
         module(X)
     with pytest.raises(WrongArguments, match="unexpected"):
         to_nnx(net())(X, no_such=1)
+    with pytest.raises(Unsupported, match="a Conv2d of a converted model does not run alone"):
+        module.features[0](X)
 
 
 @pytest.mark.parametrize(

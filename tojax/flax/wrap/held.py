@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from flax import linen as nn
 from flax import nnx
 
+from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
-from tojax.flax.wrap.names import PARAMS, Leaf, Node, kinds, tree_of
+from tojax.flax.wrap.names import BUFFERS, PARAMS, Leaf, Node, kinds, tree_of
 from tojax.frontends import convert, frontend_of
 from tojax.model import Model
 
@@ -31,10 +33,16 @@ class Held:
     def __init__(self, model: Model, tree: Node | None = None):
         self.model, self.tree = model, tree or tree_of(model)
         self._sources: dict[Any, Any] = {}
+        at = {k: leaf.collection for k, leaf in self.leaves.items()}
+        few = {k: x for k, x in model.state.items() if at[k] == BUFFERS and trees.is_setting(x)}
+        self.settings = {k: np.asarray(x) for k, x in few.items()}
+        """A few integers and flags, which may decide shapes."""
 
     def bare(self) -> Held:
         """The same without the arrays, which would live as long as the Flax module does."""
-        return Held(replace(self.model, params={}, state={}), self.tree)
+        held = Held(replace(self.model, params={}, state={}), self.tree)
+        held.settings = self.settings
+        return held
 
     @functools.cached_property
     def leaves(self) -> dict[str, Leaf]:

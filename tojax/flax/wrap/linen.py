@@ -14,7 +14,7 @@ from flax.errors import ModifyScopeVariableError
 from tojax.flax.wrap.held import Held, class_named, held_of
 from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, Leaf, Node, nested
-from tojax.flax.wrap.running import Result, trains, with_key
+from tojax.flax.wrap.running import Result, with_key
 
 DROPOUT = "dropout"
 
@@ -67,7 +67,7 @@ class Module(nn.Module):
         off = None if train is None else not train
         model = self.held.filled(self._arrays(), off, off)
         do = 'module.apply(variables, ..., rngs={"dropout": key})'
-        result = with_key(model, args, kwargs, trains(model), self._draw, do)
+        result = with_key(model, args, kwargs, self._draw, do, self.held.settings)
         if not self.is_initializing():
             self._write(result)
         return result.out
@@ -126,9 +126,9 @@ def to_linen(
       model: a ``tojax.Model``, or what ``tojax.convert`` makes one of: a torch module, a Keras
         model, a StableHLO artifact.
       train: the mode of calls without ``train=``; None is the mode that the model is in.
-      pretrained: ``init`` gives the model's weights instead of fresh ones, which the source's own
-        initialisers make from the key. A parameter that none of them makes keeps its value, and a
-        warning names it.
+      pretrained: ``init`` gives the model's own arrays, not copies. Otherwise it makes fresh ones
+        by the source's own initialisers, from the key; a parameter that none of them makes keeps
+        its value, and a warning names it.
       name: of the module in its parent.
 
     Raises:

@@ -20,8 +20,8 @@ def printable(tree: Any) -> None:
       >>> import numpy as np, yaml
       >>> Output = type("Output", (dict,), {})
       >>> printable(tojax.trees.register(Output(logits=np.ones(2))))
-      >>> yaml.safe_dump(Output(logits="float32[2]"))
-      'logits: float32[2]\\n'
+      >>> print(yaml.safe_dump(Output(logits="float32[2]")).strip())
+      logits: float32[2]
     """
     level = default_registry.flatten_one_level(tree)
     if level is None:
