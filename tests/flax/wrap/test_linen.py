@@ -246,6 +246,8 @@ def test_outputs_have_the_sources_class():
     out = jax.jit(module.apply)(variables, IDS)
     assert type(out).__name__ == "CausalLMOutputWithPast"
     assert_close(out.logits, model(IDS).logits, reduction=512)
+    params = {"params": variables["params"]}  # inv_freq is the model's
+    assert_close(module.apply(params, IDS).logits, out.logits, reduction=512)
     table = module.tabulate(KEY, IDS, depth=2, console_kwargs=PLAIN)
     assert "past_key_values: DynamicCache" in table
     assert "model/embed_tokens │ Embedding" in table
@@ -256,6 +258,7 @@ def test_writes_of_the_forward_pass_are_buffers():
     module = to_linen(Counting())
     variables = module.init(KEY, 2.0)
     assert shapes(variables) == {"buffers": {"calls": ()}}
+    assert float(module.apply({}, 2.0, mutable=["buffers"])[0]) == 2.0
     for want in (2.0, 8.0, 18.0):
         out, variables = module.apply(variables, 2.0, mutable=["buffers"])
         assert float(out) == want
