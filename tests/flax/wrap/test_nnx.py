@@ -37,6 +37,19 @@ def test_variables_stand_under_the_sources_names():
     assert type(module).__name__ == "Net"
 
 
+def test_numbered_children_are_a_list():
+    layer = lambda: torch.nn.Linear(2, 2)
+    named = torch.nn.ModuleDict({"7": layer(), "900000": layer()})
+    whole = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Sequential(layer(), torch.nn.ReLU()))
+    module = to_nnx(whole)
+    assert [type(part).__name__ for part in module] == ["ReLU", "List"]
+    assert [type(part).__name__ for part in module[1]] == ["Linear", "ReLU"]
+    named.forward = named["7"].forward
+    assert to_nnx(named)[900000].weight.shape == (2, 2)
+    with pytest.raises(KeyError):
+        module["head"]
+
+
 def test_values_and_gradients_are_torchs():
     source = Net(rate=0.0)
     module = to_nnx(source)

@@ -50,9 +50,12 @@ class Held:
         return {leaf.name: leaf for node in self.tree.nodes() for leaf in node.leaves}
 
     @functools.cached_property
-    def kinds(self) -> dict[tuple[str, ...], str]:
-        """Class names of all submodules, also of those without arrays."""
-        return kinds(self.model)
+    def kinds(self) -> dict[tuple[str, ...], dict[str, str]]:
+        """Class names of the children at a path by name, also of those without arrays."""
+        found: dict[tuple[str, ...], dict[str, str]] = {}
+        for (*path, name), kind in kinds(self.model).items():
+            found.setdefault(tuple(path), {})[name] = kind
+        return found
 
     def filled(
         self, arrays: Mapping[str, Any], deterministic: bool | None, averages: bool | None

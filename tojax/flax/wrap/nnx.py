@@ -49,7 +49,10 @@ class Part(nnx.Module):
     """A submodule of a converted model: its arrays and its own submodules."""
 
     def __getitem__(self, name: str | int) -> Any:
-        return getattr(self, attribute(str(name)))
+        try:
+            return getattr(self, attribute(str(name)))
+        except AttributeError:
+            raise (IndexError if isinstance(name, int) else KeyError)(name) from None
 
     def __call__(self, *args, **kwargs) -> Any:
         """Its own arrays; one call for each part is what ``nnx.tabulate`` shows as a row."""
@@ -200,24 +203,29 @@ def _fill(part: Part, node: Node, arrays: dict[str, Any], held: Held) -> None:
     for leaf in node.leaves:
         variable = VARIABLES[leaf.collection](arrays[leaf.name])
         setattr(part, attribute(leaf.path[-1]), variable)
-    for name, child in node.children:
+    for name, child in (_layers(node, held) or dict(node.children)).items():
         setattr(part, attribute(name), _built(child, arrays, held))
 
 
 def _built(node: Node, arrays: dict[str, Any], held: Held) -> nnx.Module:
-    """A part; a list where all children have numbers, such as torch's ModuleList and Sequential."""
-    names = {name for name, _ in node.children}
-    if node.leaves or not names or not all(map(str.isdecimal, names)):
-        part = class_named(node.kind, Part)()
-        _fill(part, node, arrays, held)
-        return part
-    children = dict(node.children)
-    at = len(node.path)
-    kinds = {path[at]: kind for path, kind in held.kinds.items() if path[:-1] == node.path}
-    # layers without arrays, such as activations, keep their places
-    each = [str(i) for i in range(1 + max(map(int, names | kinds.keys())))]
-    empty = lambda name: Node(kinds.get(name, "Part"), (), (), ())
-    return nnx.List([_built(children.get(k) or empty(k), arrays, held) for k in each])
+    """A part; a list where all children are numbered, such as torch's ModuleList and Sequential."""
+    if layers := _layers(node, held):
+        return nnx.List([_built(child, arrays, held) for child in layers.values()])
+    part = class_named(node.kind, Part)()
+    _fill(part, node, arrays, held)
+    return part
+
+
+def _layers(node: Node, held: Held) -> dict[str, Node]:
+    """Children that are numbered from 0, in order, also those without arrays (activations); empty
+    where not all of them are.
+    """
+    children, kinds = dict(node.children), held.kinds.get(node.path, {})
+    names = [str(i) for i in range(len(children.keys() | kinds.keys()))]
+    if node.leaves or not children or children.keys() | kinds.keys() != {*names}:
+        return {}
+    empty = lambda name: Node(kinds[name], (*node.path, name), (), ())
+    return {name: children.get(name) or empty(name) for name in names}
 
 
 def _stream(rngs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One forward pass: jitted outside of JAX's transformations, inline in them."""
+"""One forward pass, jitted, also inside of transformations: torch runs once for a kind of call."""
 
 from __future__ import annotations
 
@@ -37,18 +37,16 @@ def run(
     trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
     arrays = [model.source.as_array(x) for x in leaves]
-    given = (model.params, model.state, arrays, key)
-    if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given)):
-        static = tuple(None if trees.is_array(x) else Static(x) for x in arrays)
-        arrays = [x for x in arrays if trees.is_array(x)]
-        try:
-            out, written, missed, holds = _run(model, structure, static, arrays, key)
-        except DataDependent:
-            pass  # known values decide: below they are known
-        else:
-            if holds is None or bool(holds):
-                out = jax.tree.map(_value, out, is_leaf=lambda x: isinstance(x, Static))
-                return Result(out, written, missed.value)
+    static = tuple(None if trees.is_array(x) else Static(x) for x in arrays)
+    arrays = [x for x in arrays if trees.is_array(x)]
+    try:
+        out, written, missed, holds = _run(model, structure, static, arrays, key)
+    except DataDependent:
+        pass  # known values decide: below they are known
+    else:
+        if holds is None or isinstance(holds, jax.core.Tracer) or bool(holds):
+            out = jax.tree.map(_value, out, is_leaf=lambda x: isinstance(x, Static))
+            return Result(out, written, missed.value)
     out, found = _apply(model, args, kwargs, key, settings or {})
     return Result(out, *_kept(found, model))
 
