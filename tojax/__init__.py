@@ -65,7 +65,8 @@ def _method(model: Model, name: str):
     return functools.partial(getattr(function, inside) if inside else function, model)
 
 
-_PARTS = ("flax", "hf", "stablehlo", "tensorflow", "torch")  # tojax.tensorflow.convert(...) and the like
+# tojax.tensorflow.convert(...) and the like
+_PARTS = ("flax", "hf", "stablehlo", "tensorflow", "torch")
 
 
 def __getattr__(name: str):

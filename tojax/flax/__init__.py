@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tojax.errors import MissingDependency
+
 if TYPE_CHECKING:
     from tojax.flax._load_into import load_into
     from tojax.flax.codegen._source import source
@@ -30,7 +32,16 @@ def __getattr__(name: str):
         raise AttributeError(
             f"module 'tojax.flax' has no attribute {name!r}; it has {', '.join(_HOME)}"
         )
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "flax":
+            raise
+        raise MissingDependency(
+            f"tojax.flax.{name} needs the package flax",
+            why="it is an optional dependency",
+            do='pip install "tojax[flax]"',
+        ) from error
     globals()[name] = value
     return value
 

@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from flax import linen as nn
+from flax import nnx
+
+from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
-from tojax.flax.wrap.names import PARAMS, Leaf, Node, kinds, tree_of
+from tojax.flax.wrap.names import BUFFERS, PARAMS, Leaf, Node, kinds, tree_of
 from tojax.frontends import convert, frontend_of
 from tojax.model import Model
 
@@ -28,10 +33,16 @@ class Held:
     def __init__(self, model: Model, tree: Node | None = None):
         self.model, self.tree = model, tree or tree_of(model)
         self._sources: dict[Any, Any] = {}
+        at = {k: leaf.collection for k, leaf in self.leaves.items()}
+        few = {k: x for k, x in model.state.items() if at[k] == BUFFERS and trees.is_setting(x)}
+        self.settings = {k: np.asarray(x) for k, x in few.items()}
+        """A few integers and flags, which may decide shapes."""
 
     def bare(self) -> Held:
         """The same without the arrays, which would live as long as the Flax module does."""
-        return Held(replace(self.model, params={}, state={}), self.tree)
+        held = Held(replace(self.model, params={}, state={}), self.tree)
+        held.settings = self.settings
+        return held
 
     @functools.cached_property
     def leaves(self) -> dict[str, Leaf]:
@@ -39,9 +50,12 @@ class Held:
         return {leaf.name: leaf for node in self.tree.nodes() for leaf in node.leaves}
 
     @functools.cached_property
-    def kinds(self) -> dict[tuple[str, ...], str]:
-        """Class names of all submodules, also of those without arrays."""
-        return kinds(self.model)
+    def kinds(self) -> dict[tuple[str, ...], dict[str, str]]:
+        """Class names of the children at a path by name, also of those without arrays."""
+        found: dict[tuple[str, ...], dict[str, str]] = {}
+        for (*path, name), kind in kinds(self.model).items():
+            found.setdefault(tuple(path), {})[name] = kind
+        return found
 
     def filled(
         self, arrays: Mapping[str, Any], deterministic: bool | None, averages: bool | None
@@ -78,7 +92,8 @@ def held_of(source: Any, function: str) -> Held:
     if isinstance(source, Model):
         return Held(source)
     torch = sys.modules.get("torch")
-    kind = None if isinstance(source, type) else frontend_of(source)
+    none = isinstance(source, (type, nn.Module, nnx.Pytree, nnx.Variable))
+    kind = None if none else frontend_of(source)
     if kind == "torch" and not isinstance(source, torch.nn.Module):  # type: ignore[union-attr]
         kind = None  # any callable
     if kind is None:
@@ -97,6 +112,9 @@ def held_of(source: Any, function: str) -> Held:
 def in_mode(model: Model, deterministic: bool | None, averages: bool | None) -> Model:
     """The model with dropout off if ``deterministic``, and with statistics as they are stored if
     ``averages``; None leaves the mode that it was converted in. One that has no modes is itself.
+
+    Raises:
+      Unsupported: it was saved in another mode, or has one mode for both.
     """
     if deterministic is None and averages is None:
         return model
@@ -107,6 +125,8 @@ def in_mode(model: Model, deterministic: bool | None, averages: bool | None) -> 
     try:
         return model.eval() if deterministic else model.train()
     except Unsupported:
+        if model.source.framework != "stablehlo" and model.source.module is None:
+            raise  # a saved program, whose model had modes
         return model
 
 

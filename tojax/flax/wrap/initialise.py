@@ -58,7 +58,9 @@ def _host(model: Model, held: Arrays, bits) -> tuple[Arrays, Arrays]:
     """Arrays of all names, and which of them an initialiser made."""
     high, low = (int(x) for x in np.asarray(bits))
     rerun = RERUN.get(model.source.framework)
-    made = rerun(model.source, high << 31 ^ low) if rerun and model.source.module else {}
+    made = (
+        rerun(model.source, high << 31 ^ low) if rerun and model.source.module is not None else {}
+    )
     _tell(model, [k for k in model.params if k not in made])
     fit = lambda k, x: np.asarray(made[k], x.dtype) if k in made else np.zeros(x.shape, x.dtype)
     return {k: fit(k, x) for k, x in held.items()}, {k: np.bool_(k in made) for k in held}

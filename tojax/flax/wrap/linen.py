@@ -13,8 +13,8 @@ from flax.errors import ModifyScopeVariableError
 
 from tojax.flax.wrap.held import Held, class_named, held_of
 from tojax.flax.wrap.initialise import fresh
-from tojax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, Leaf, Node, nested
-from tojax.flax.wrap.running import Result, trains, with_key
+from tojax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, STATISTICS, Leaf, Node, nested
+from tojax.flax.wrap.running import Result, with_key
 
 DROPOUT = "dropout"
 
@@ -24,10 +24,11 @@ class Part(nn.Module):
 
     node: Node
     initial: Callable[[str], Any]
+    collections: tuple[str, ...]
 
     @nn.compact
     def __call__(self) -> None:
-        _declare(self, self.node, self.initial)
+        _declare(self, self.node, self.initial, self.collections)
 
 
 class Module(nn.Module):
@@ -63,11 +64,13 @@ class Module(nn.Module):
         if "train" in kwargs and "train" not in self.held.model.source.signature.parameters:
             given = kwargs.pop("train")
             train = train if given is None else given
-        _declare(self, self.held.tree, self._initial())
+        given = self.is_initializing() or self.variables.get(BUFFERS)
+        declared = COLLECTIONS if given else (PARAMS, STATISTICS)
+        _declare(self, self.held.tree, self._initial(), declared)
         off = None if train is None else not train
         model = self.held.filled(self._arrays(), off, off)
         do = 'module.apply(variables, ..., rngs={"dropout": key})'
-        result = with_key(model, args, kwargs, trains(model), self._draw, do)
+        result = with_key(model, args, kwargs, self._draw, do, self.held.settings)
         if not self.is_initializing():
             self._write(result)
         return result.out
@@ -85,8 +88,11 @@ class Module(nn.Module):
         """The arrays of this scope by the source's names."""
         scope, leaves = nn.meta.unbox(self.variables), self.held.leaves
         inside = lambda leaf: functools.reduce(getitem, leaf.path, scope[leaf.collection])
+        if not scope.get(BUFFERS):
+            own = {k: x for k, x in leaves.items() if x.collection != BUFFERS}
+            return self.held.model.state | {name: inside(leaf) for name, leaf in own.items()}
         tops = {leaf.path[0] for leaf in leaves.values()}
-        added = {k: v for k, v in scope.get(BUFFERS, {}).items() if k not in tops}
+        added = {k: v for k, v in scope[BUFFERS].items() if k not in tops}
         return added | {name: inside(leaf) for name, leaf in leaves.items()}
 
     def _draw(self) -> jax.Array | None:
@@ -115,8 +121,8 @@ def to_linen(
 
     Its variables stand under the source's own names,
     ``variables["params"]["layers"]["0"]["self_attn"]["q_proj"]["weight"]``: params in ``params``,
-    statistics of batches in ``batch_stats``, everything else in ``buffers``. Tied weights stand
-    once, under their first name.
+    statistics of batches in ``batch_stats``, everything else in ``buffers``, which ``apply`` takes
+    from the model where they are left out. Tied weights stand once, under their first name.
 
     ``module.apply(variables, *args, train=True, mutable=["batch_stats"], rngs={"dropout": key})``
     takes what the source's forward takes, and ``train``. As with ``nn.BatchNorm``, a call in
@@ -126,9 +132,9 @@ def to_linen(
       model: a ``tojax.Model``, or what ``tojax.convert`` makes one of: a torch module, a Keras
         model, a StableHLO artifact.
       train: the mode of calls without ``train=``; None is the mode that the model is in.
-      pretrained: ``init`` gives the model's weights instead of fresh ones, which the source's own
-        initialisers make from the key. A parameter that none of them makes keeps its value, and a
-        warning names it.
+      pretrained: ``init`` gives the model's own arrays, not copies. Otherwise it makes fresh ones
+        by the source's own initialisers, from the key; a parameter that none of them makes keeps
+        its value, and a warning names it.
       name: of the module in its parent.
 
     Raises:
@@ -147,11 +153,13 @@ def to_linen(
     return cls(held=held, train=train, pretrained=pretrained, name=name)
 
 
-def _declare(module: nn.Module, node: Node, initial: Callable[[str], Any]) -> None:
+def _declare(
+    module: nn.Module, node: Node, initial: Callable[[str], Any], collections: tuple[str, ...]
+) -> None:
     for leaf in node.leaves:
         if leaf.collection == PARAMS:
             module.param(leaf.path[-1], lambda _, name=leaf.name: initial(name))
-        else:
+        elif leaf.collection in collections:
             module.variable(leaf.collection, leaf.path[-1], initial, leaf.name)
     for name, child in node.children:
-        class_named(child.kind, Part)(child, initial, name=name)()
+        class_named(child.kind, Part)(child, initial, collections, name=name)()

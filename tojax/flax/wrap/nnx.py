@@ -8,11 +8,11 @@ from typing import Any
 import jax
 from flax import nnx
 
-from tojax.errors import WrongArguments
+from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.wrap.held import Held, class_named, held_of
 from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
-from tojax.flax.wrap.running import trains, with_key
+from tojax.flax.wrap.running import with_key
 
 DROPOUT = "dropout"  # the stream of random numbers, as nnx.Dropout's
 
@@ -49,10 +49,19 @@ class Part(nnx.Module):
     """A submodule of a converted model: its arrays and its own submodules."""
 
     def __getitem__(self, name: str | int) -> Any:
-        return getattr(self, attribute(str(name)))
+        try:
+            return getattr(self, attribute(str(name)))
+        except AttributeError:
+            raise (IndexError if isinstance(name, int) else KeyError)(name) from None
 
-    def __call__(self) -> dict[str, jax.Array]:
+    def __call__(self, *args, **kwargs) -> Any:
         """Its own arrays; one call for each part is what ``nnx.tabulate`` shows as a row."""
+        if args or kwargs:
+            raise Unsupported(
+                f"a {type(self).__name__} of a converted model does not run alone",
+                why="the source's forward calls it from inside of the whole",
+                do="convert the source's submodule: tojax.flax.to_nnx(module.layers[0])",
+            )
         return self._arrays()
 
     def _arrays(self) -> dict[str, jax.Array]:
@@ -91,7 +100,7 @@ class Module(Part):
         model = self._held.filled(arrays, self.deterministic, self.use_running_average)
         draw = lambda: _draw(self.rngs if rngs is None else rngs)
         do = "tojax.flax.to_nnx(model, rngs=nnx.Rngs(dropout=0)), or module(..., rngs=...)"
-        result = with_key(model, args, kwargs, trains(model), draw, do)
+        result = with_key(model, args, kwargs, draw, do, self._held.settings)
         for name, value in result.written.items():
             if name in places:
                 part, key = places[name]
@@ -144,15 +153,16 @@ def to_nnx(model: Any, *, rngs: Any = None, pretrained: bool | None = None) -> M
     Args:
       model: a ``tojax.Model``, or what ``tojax.convert`` makes one of: a torch module, a Keras
         model, a StableHLO artifact.
-      rngs: ``nnx.Rngs``. Its stream ``dropout`` is what the forward pass draws from: one key for
-        each call in training mode, else where the forward pass asks for one. Its stream ``params``
-        makes fresh weights.
+      rngs: ``nnx.Rngs``, or a stream of it for dropout alone. The stream ``dropout`` is what the
+        forward pass draws from: one key for each call in training mode, else where it asks for
+        one. The stream ``params`` makes fresh weights.
       pretrained: whether the module has the model's weights; False makes fresh ones. None: fresh
         ones if ``rngs`` has a stream for params, as every module of nnx does.
 
     Returns:
-      The module. Fresh weights come from the source's own initialisers; a parameter that none of
-      them makes keeps its value, and a warning names it.
+      The module. Pretrained arrays are the model's own, not copies: a step that donates them takes
+      them from ``model``, too. Fresh ones come from the source's own initialisers; a parameter
+      that none of them makes keeps its value, and a warning names it.
 
     Raises:
       WrongArguments: ``model`` is no model; or fresh weights without a stream for them.
@@ -169,7 +179,8 @@ def to_nnx(model: Any, *, rngs: Any = None, pretrained: bool | None = None) -> M
     """
     held = held_of(model, "to_nnx")
     stream = _stream(rngs)
-    key = None if pretrained else _draw(rngs, PARAMS)
+    fits = isinstance(rngs, nnx.Rngs) and not pretrained
+    key = _draw(rngs, PARAMS) if fits else None
     if pretrained is False and key is None:
         raise WrongArguments(
             "fresh weights without a key",
@@ -192,24 +203,29 @@ def _fill(part: Part, node: Node, arrays: dict[str, Any], held: Held) -> None:
     for leaf in node.leaves:
         variable = VARIABLES[leaf.collection](arrays[leaf.name])
         setattr(part, attribute(leaf.path[-1]), variable)
-    for name, child in node.children:
+    for name, child in (_layers(node, held) or dict(node.children)).items():
         setattr(part, attribute(name), _built(child, arrays, held))
 
 
 def _built(node: Node, arrays: dict[str, Any], held: Held) -> nnx.Module:
-    """A part; a list where all children have numbers, such as torch's ModuleList and Sequential."""
-    names = {name for name, _ in node.children}
-    if node.leaves or not names or not all(map(str.isdecimal, names)):
-        part = class_named(node.kind, Part)()
-        _fill(part, node, arrays, held)
-        return part
-    children = dict(node.children)
-    at = len(node.path)
-    kinds = {path[at]: kind for path, kind in held.kinds.items() if path[:-1] == node.path}
-    # layers without arrays, such as activations, keep their places
-    each = [str(i) for i in range(1 + max(map(int, names | kinds.keys())))]
-    empty = lambda name: Node(kinds.get(name, "Part"), (), (), ())
-    return nnx.List([_built(children.get(k) or empty(k), arrays, held) for k in each])
+    """A part; a list where all children are numbered, such as torch's ModuleList and Sequential."""
+    if layers := _layers(node, held):
+        return nnx.List([_built(child, arrays, held) for child in layers.values()])
+    part = class_named(node.kind, Part)()
+    _fill(part, node, arrays, held)
+    return part
+
+
+def _layers(node: Node, held: Held) -> dict[str, Node]:
+    """Children that are numbered from 0, in order, also those without arrays (activations); empty
+    where not all of them are.
+    """
+    children, kinds = dict(node.children), held.kinds.get(node.path, {})
+    names = [str(i) for i in range(len(children.keys() | kinds.keys()))]
+    if node.leaves or not children or children.keys() | kinds.keys() != {*names}:
+        return {}
+    empty = lambda name: Node(kinds[name], (*node.path, name), (), ())
+    return {name: children.get(name) or empty(name) for name in names}
 
 
 def _stream(rngs: Any) -> Any:

@@ -1,18 +1,21 @@
-"""One forward pass: jitted outside of JAX's transformations, inline in them."""
+"""One forward pass, jitted, also inside of transformations: torch runs once for a kind of call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 
 from tojax import calling, trees
-from tojax.errors import DataDependent, MissingRng
+from tojax.errors import DataDependent, MissingRng, StaticArgument
 from tojax.flax.wrap.tables import printable
 from tojax.model import Model
 from tojax.program import program
 from tojax.trees import Static
+
+Settings = Mapping[str, Any] | None
 
 
 class Result(NamedTuple):
@@ -25,29 +28,57 @@ class Result(NamedTuple):
     missed: frozenset[str]
 
 
-def run(model: Model, args: tuple, kwargs: dict[str, Any], key: Any = None) -> Result:
-    """The forward pass of a model in its mode."""
+def run(
+    model: Model, args: tuple, kwargs: dict[str, Any], key: Any = None, settings: Settings = None
+) -> Result:
+    """The forward pass of a model in its mode. ``settings`` are values for entries of the state
+    that are traced where the forward pass has to know them.
+    """
     trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
     arrays = [model.source.as_array(x) for x in leaves]
-    given = (model.params, model.state, arrays, key)
-    if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given)):
-        static = tuple(None if _traced(x) else Static(x) for x in arrays)
-        arrays = [x for x in arrays if _traced(x)]
-        try:
-            out, written, missed, holds = _run(model, structure, static, arrays, key)
-        except DataDependent:
-            pass  # known values decide: below they are known
-        else:
-            if holds is None or bool(holds):
-                out = jax.tree.map(_value, out, is_leaf=lambda x: isinstance(x, Static))
-                return Result(out, written, missed.value)
-    out, found = calling.apply(model.source, model.params, model.state, args, kwargs, key)
+    static = tuple(None if trees.is_array(x) else Static(x) for x in arrays)
+    arrays = [x for x in arrays if trees.is_array(x)]
+    try:
+        out, written, missed, holds = _run(model, structure, static, arrays, key)
+    except DataDependent:
+        pass  # known values decide: below they are known
+    else:
+        if holds is None or isinstance(holds, jax.core.Tracer) or bool(holds):
+            out = jax.tree.map(_value, out, is_leaf=lambda x: isinstance(x, Static))
+            return Result(out, written, missed.value)
+    out, found = _apply(model, args, kwargs, key, settings or {})
     return Result(out, *_kept(found, model))
 
 
+def _apply(model: Model, args, kwargs, key, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    given = model.params, model.state
+    try:
+        return calling.apply(model.source, *given, args, kwargs, key)
+    except DataDependent as error:
+        traced = [k for k in settings if isinstance(model.state.get(k), jax.core.Tracer)]
+        if trees.STATE not in error.arguments or not traced:
+            raise
+        state = {**model.state, **{k: settings[k] for k in traced}}
+        out, found = calling.apply(model.source, model.params, state, args, kwargs, key)
+        if found.keys() & settings.keys():
+            raise  # the next call would need another program
+    warnings.warn(
+        f"{', '.join(traced)}: the values of such state decide what is computed, so a compiled "
+        "program has those of the model that was wrapped",
+        StaticArgument,
+        stacklevel=2,
+    )
+    return out, found
+
+
 def with_key(
-    model: Model, args: tuple, kwargs: dict[str, Any], training: bool, draw: Callable, do: str
+    model: Model,
+    args: tuple,
+    kwargs: dict[str, Any],
+    draw: Callable[[], Any],
+    do: str,
+    settings: Settings = None,
 ) -> Result:
     """``run`` with the key that ``draw()`` gives, None without one: in training at once, else where
     the forward pass asks for it.
@@ -55,18 +86,18 @@ def with_key(
     Raises:
       MissingRng: it draws and there is no key; ``do`` says how to give one.
     """
-    key = draw() if training else None
+    key = draw() if _trains(model) else None
     try:
-        result = run(model, args, kwargs, key)
+        result = run(model, args, kwargs, key, settings)
     except MissingRng as error:
         if key is not None or (key := draw()) is None:
             raise MissingRng(error.what, where=error.where, why=error.why, do=do) from error
-        result = run(model, args, kwargs, key)
+        result = run(model, args, kwargs, key, settings)
     printable(result.out)
     return result
 
 
-def trains(model: Model) -> bool:
+def _trains(model: Model) -> bool:
     """Whether any part of a model is in training mode."""
     mode = model.source.training
     return any(mode) if isinstance(mode, tuple) else bool(mode)
@@ -89,10 +120,6 @@ def _kept(found, model) -> tuple[dict[str, jax.Array], frozenset[str]]:
     missed = frozenset(getattr(found, "missed", found))
     known = missed | model.params.keys() | model.state.keys()
     return {k: v for k, v in found.items() if k in known}, missed
-
-
-def _traced(leaf: Any) -> bool:
-    return trees.is_array(leaf)
 
 
 def _value(leaf: Any) -> Any:

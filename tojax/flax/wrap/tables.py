@@ -17,11 +17,11 @@ def printable(tree: Any) -> None:
     container the name of its class.
 
     Example:
-      >>> import collections
-      >>> Output = type("Output", (collections.OrderedDict,), {})
-      >>> printable(Output(logits=1))
-      >>> NoneDumper.yaml_representers[Output].__name__
-      '_show'
+      >>> import numpy as np, yaml
+      >>> Output = type("Output", (dict,), {})
+      >>> printable(tojax.trees.register(Output(logits=np.ones(2))))
+      >>> print(yaml.safe_dump(Output(logits="float32[2]")).strip())
+      logits: float32[2]
     """
     level = default_registry.flatten_one_level(tree)
     if level is None:
