@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import importlib
-"""Flax: weights into modules of theirs."""
-
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from tojax.errors import MissingDependency
@@ -48,13 +44,3 @@ def __getattr__(name: str):
 
 def __dir__():
     return sorted({*globals(), *_HOME})
-
-__all__ = ["load_into"]
-
-
-def __getattr__(name: str):
-    if name != "load_into":
-        raise AttributeError(f"module 'tojax.flax' has no attribute {name!r}")
-    from tojax.flax._load_into import load_into
-
-    return load_into

@@ -58,7 +58,7 @@ def test_what_a_reader_sees():
 
 
 def test_bad_input():
-    with pytest.raises(WrongArguments, match="no torch.nn.Module"):
+    with pytest.raises(WrongArguments, match=r"no torch\.nn\.Module"):
         tojax.flax.source(lambda x: x, drawn(2, 3))
     with pytest.raises(WrongArguments, match="style"):
         tojax.flax.source(MLP(), drawn(5, 8), style="haiku")
@@ -75,7 +75,7 @@ class Unwritten(torch.nn.Module):
 
 
 def test_what_cannot_be_written_names_its_line():
-    with pytest.raises(Unsupported, match="torch.export refuses Decides"):
+    with pytest.raises(Unsupported, match=r"torch\.export refuses Decides"):
         tojax.flax.source(Decides(), drawn(2, 3))
     with pytest.raises(Unsupported, match=r"(?s)special_airy_ai.*test__source.py:\d+"):
         tojax.flax.source(Unwritten(), drawn(2, 3))

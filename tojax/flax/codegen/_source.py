@@ -9,8 +9,9 @@ import torch
 from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.codegen import nnx_style
 from tojax.flax.codegen.blocks import tree
-from tojax.flax.codegen.classes import Unwritable, Writer
+from tojax.flax.codegen.classes import Writer
 from tojax.flax.codegen.exporting import exported
+from tojax.flax.codegen.operators import Unwritable
 from tojax.flax.codegen.snippets import SNIPPETS
 from tojax.flax.codegen.text import NNX_LOADER, assembled
 
@@ -69,7 +70,7 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
     except Unwritable as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {error}",
-            where=error.line(),
+            where=error.line() or "",
             why="no rule writes this in terms of jax and flax",
             do="change that line, or use the model as it is: tojax.flax.to_nnx(module)",
         ) from error

@@ -64,12 +64,12 @@ class Forward:
         }
 
     def aliases(self) -> dict[str, str]:
-        """``residual = hidden_states`` and the like: from what is kept to the name it is kept as."""
-        found = {}
+        """``residual = hidden_states`` and the like: from what is kept to its other name."""
+        found: dict[str, str] = {}
         for x in ast.walk(self.tree):
-            if isinstance(x, ast.Assign) and isinstance(x.value, ast.Name) and len(x.targets) == 1:
-                if isinstance(x.targets[0], ast.Name):
-                    found.setdefault(x.value.id, x.targets[0].id)
+            match x:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=kept)):
+                    found.setdefault(kept, name)
         return found
 
     def unpacked(self) -> dict[str, list[str]]:
@@ -83,7 +83,7 @@ class Forward:
         }
 
     def sizes(self) -> dict[tuple[str, int], str]:
-        """(array, dimension) -> the name of its size: ``batch, seq = x.shape[:2]``, ``n = x.size(0)``."""
+        """(array, dimension) -> the name of its size: ``batch, seq = x.shape[:2]``."""
         found: dict[tuple[str, int], str] = {}
         for x in ast.walk(self.tree):
             if not (isinstance(x, ast.Assign) and len(x.targets) == 1):
@@ -103,8 +103,8 @@ class Forward:
 
 
 def _shape(value: ast.expr) -> tuple[str | None, int | None]:
-    """(array, dimension) of ``x.shape``, ``x.size()``, ``x.shape[1]``, ``x.size(1)``, ``x.shape[:2]``."""
-    dim: int | None = None
+    """(array, dimension) of ``x.shape``, ``x.size(1)``, ``x.shape[:2]`` and the like."""
+    dim: Any = None
     if isinstance(value, ast.Subscript):
         if isinstance(value.slice, ast.Constant) and isinstance(value.slice.value, int):
             dim = value.slice.value
@@ -126,7 +126,7 @@ def _shape(value: ast.expr) -> tuple[str | None, int | None]:
 
 
 @functools.cache
-def forward_of(cls: type) -> Forward | None:
+def forward_of(cls: Any) -> Forward | None:
     """None where there is no source."""
     function = inspect.unwrap(cls.forward)
     try:
@@ -149,9 +149,9 @@ def _statement(forward: Forward, line: int) -> Statement | None:
             isinstance(x, ast.stmt)
             and x is not forward.tree
             and x.lineno <= line <= (x.end_lineno or 0)
+            and (best is None or x.lineno >= best.lineno)
         ):
-            if best is None or x.lineno >= best.lineno:
-                best = x
+            best = x
     return None if best is None else Statement(best.lineno, _targets(best))
 
 

@@ -84,7 +84,7 @@ def _calls(node: fx.Node) -> list[str]:
 
 def _interfaces(root: Block, graph: Graph) -> None:
     """Fills in what goes in and out."""
-    results = set()
+    results: set[fx.Node] = set()
     torch.utils._pytree.tree_map_only(fx.Node, results.add, graph.outputs)
 
     def visit(block: Block) -> None:

@@ -18,6 +18,7 @@ from tojax.flax.codegen.steps import Step
 
 
 def name_of(text: str) -> ast.Name:
+    """A variable, read."""
     return ast.Name(text, ast.Load())
 
 
@@ -39,7 +40,7 @@ class Body:
     def __init__(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step],
                  write: Any):  # fmt: skip
         self.block, self.inputs, self.write = block, inputs, write
-        self.forward = forward_of(type(block.module))
+        self.forward = forward_of(block.module.__class__)
         self.names: dict[fx.Node, str] = dict(inputs)  # variables that hold values
         self.bound = {name: node for node, name in inputs.items()}
         self.pending: dict[fx.Node, Step] = {}
@@ -57,7 +58,7 @@ class Body:
                 sizes = {k: n for k, n in sizes.items() if k[0] != name}
                 sizes |= {(name, layouts.place(d, count)): n for (_, d), n in turned.items()}
         self.sizes = Sizes(known, sizes, set(inputs.values()) | self._assigned())
-        self.attributes: dict[str, Any] = {}
+        self.fields: dict[str, Any] = {}
 
     def _assigned(self) -> set[str]:
         forward = self.forward
@@ -80,9 +81,10 @@ class Body:
         results = [self.write.output(node, self) for node in self.block.outputs]
         self.returned = [x.id if isinstance(x, ast.Name) else "" for x in results]
         if len(results) == 1 and isinstance(results[0], ast.Name) and self.statements:
-            last = self.statements[-1]  # `x = ...; return x` in one line
+            last: Any = self.statements[-1]  # `x = ...; return x` in one line
             if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == results[0].id:
-                results = [self.statements.pop().value]
+                self.statements.pop()
+                results = [last.value]
         self.statements.append(ast.Return(self.write.result(self.block, results)))
         self.statements[:0] = self.sizes.header()
 
@@ -117,9 +119,8 @@ class Body:
             self._loop(item, targets.get(node))
         elif node in targets or self.uses[node] > 1:
             expr = self._written(item)
-            if isinstance(expr, (ast.Name, ast.Attribute)) and self.uses[node] > 0:
-                if isinstance(expr, ast.Name) and self._same(node, expr.id, targets.get(node)):
-                    return
+            if isinstance(expr, ast.Name) and self._same(node, expr.id, targets.get(node)):
+                return
             self._assign(node, targets.get(node) or self._fallback(item, node), expr)
         else:
             self.pending[node] = item
@@ -166,8 +167,8 @@ class Body:
         """``values, indices = ...``"""
         expr = self._written(item)
         if len(targets) < sum(x is not None for x in item.makes) and item.block is not None:
-            names = self.write.returned(item.block)
-            targets = {n: variable(name) for n, name in zip(item.makes, names) if n and name}
+            theirs = self.write.returned(item.block)
+            targets = {n: variable(name) for n, name in zip(item.makes, theirs) if n and name}
         names: list[str] = []
         for node in item.makes:
             name = "_" if node is None else targets.get(node) or self._fallback(item, node)
@@ -209,7 +210,7 @@ class Body:
 
     def _loop(self, step: Step, target: str | None) -> None:
         """``for layer in self.layers: x = layer(x)``."""
-        carried, (made,) = step.reads[step.carry], step.makes
+        (made,) = step.makes
         assert made is not None
         first = self.write.first(step, self)
         name = target or (first.id if isinstance(first, ast.Name) else "x")

@@ -7,17 +7,18 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import fx
 
-from tojax.flax.codegen import layouts, ops  # noqa: F401  (ops fills the table)
-from tojax.flax.codegen.authors import FRAME, forward_of
+from tojax.flax.codegen import layouts
+from tojax.flax.codegen.authors import forward_of
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.body import Body, name_of, variable
 from tojax.flax.codegen.exporting import Graph
+from tojax.flax.codegen.initial import constant, initializer
 from tojax.flax.codegen.layers import Layer, called, constructor, hinted, layer_of
-from tojax.flax.codegen.steps import Step, operands, steps_of
-from tojax.flax.codegen.template import Call, Row, expression, fill, swapped, table
+from tojax.flax.codegen.operators import Operators, Unwritable
+from tojax.flax.codegen.steps import Step, steps_of
+from tojax.flax.codegen.template import expression, fill
 
 
 @dataclass(eq=False)
@@ -40,33 +41,17 @@ class Made:
     sizes: dict[Any, str] = field(default_factory=dict)
 
 
-MOST = 256  # numbers that a file spells out
-
-
-class Unwritable(NotImplementedError):
-    """An operator that no row writes, with the node."""
-
-    def __init__(self, what: str, node: fx.Node):
-        super().__init__(what)
-        self.node = node
-
-    def line(self) -> str | None:
-        """The user's line."""
-        frames = FRAME.findall(self.node.meta.get("stack_trace") or "")
-        return ":".join(frames[-1]) if frames else None
-
-
 class Writer:
     """Writes blocks; ``made`` holds the classes by the call of their block."""
 
     def __init__(self, graph: Graph, root: Block):
         self.graph, self.root = graph, root
         self.layers: dict[Block, Layer | None] = {}
-        self.last: set[fx.Node] = layouts.channels_last(graph.nodes)
+        self.operators = Operators(graph)
+        self.last = self.operators.last
         for block in all_blocks(root):
             self.layer(block)
         self.made: dict[Block, Made] = {}
-        self.muted = muted(graph)
         self.snippets: set[str] = set()
         self.labels: dict[fx.Node, str] = {}  # what a value was first called
 
@@ -101,7 +86,7 @@ class Writer:
             made = Made(type(block.module).__name__, list(inputs), list(inputs.values()), [], {})
             self.made[block] = made
             body = Body(block, inputs, steps_of(block, self.whole), self)
-            body.fields = made.fields  # type: ignore[attr-defined]
+            body.fields = made.fields
             body.sizes.asked = made.sizes if block.path else None
             body.run()
             made.parameters += made.sizes.values()
@@ -116,13 +101,13 @@ class Writer:
                 if kind == "input" and node in block.inputs:
                     found[node] = variable(name)
             return found
-        forward = forward_of(type(block.module))
+        forward = forward_of(block.module.__class__)
         signature = self.graph.signatures.get(block.path)
-        given, order = set(block.inputs), {}
+        given = set(block.inputs)
         if signature is not None and forward is not None and block.call == block.path:
             from torch.utils import _pytree as pytree
 
-            leaves = [self.graph.known.get(getattr(x, "name", None)) for x in signature.inputs]
+            leaves = [self.graph.known.get(getattr(x, "name", "")) for x in signature.inputs]
             args, kwargs = pytree.tree_unflatten(leaves, signature.in_spec)
             places = forward.parameters()
             pairs = [
@@ -137,7 +122,6 @@ class Writer:
                         part = self.labels.get(leaf) or f"{name}_{i}"
                         part = unpacked[i] if len(unpacked) == len(parts) else part
                         found[leaf] = variable(name if len(parts) == 1 else part)
-                        order.setdefault(leaf, len(order))
         for node in block.inputs:
             if node not in found:
                 kind, name = self.role(node)
@@ -154,7 +138,7 @@ class Writer:
     def output(self, node: fx.Node, body: Body) -> ast.expr:
         """A result; those of the whole have their dimensions as in torch."""
         expr = body.value(node)
-        return expr if body.block.path else self.turned(expr, node, False)
+        return expr if body.block.path else self.operators.turned(expr, node, False)
 
     def result(self, block: Block, results: list[ast.expr]) -> ast.expr:
         """What is returned: one value, or as the author returns them."""
@@ -224,7 +208,7 @@ class Writer:
                 return tied
             args = self.arguments(step.block, body)
             return self.called(step.block, self.child(step.block, body), args)
-        return self.operator(step.node, body)
+        return self.operators.written(step.node, body)
 
     def returned(self, block: Block) -> list[str]:
         """What a block calls its results."""
@@ -257,17 +241,7 @@ class Writer:
             return [look(n) for n in nodes] + [body.sizes(x) for x in self.made[block].sizes]
         if layouts.rank(nodes[0]) < 3:
             return [look(n) for n in nodes]
-        return [self.turned(look(n), n, block.outputs[0] in self.last) for n in nodes]
-
-    def turned(self, expr: ast.expr, node: fx.Node, last: bool) -> ast.expr:
-        """A value with its channels last or not, whichever it had."""
-        count = layouts.rank(node)
-        if count < 3 or (node in self.last) == last:
-            return expr
-        dims = layouts.moved([*range(count)]) if last else [0, count - 1, *range(1, count - 1)]
-        if count == 3:
-            return swapped(expr, 1, 2)
-        return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
+        return [self.operators.turned(look(n), n, block.outputs[0] in self.last) for n in nodes]
 
     def called(self, block: Block, target: ast.expr, args: list[ast.expr]) -> ast.expr:
         layer = self.layer(block)
@@ -291,7 +265,7 @@ class Writer:
         last = inner.statements[-1]
         if len(inner.statements) > 1 or not isinstance(last, ast.Return):
             raise Unwritable(f"{type(block.module).__name__} in a Sequential", next(block.nodes()))
-        value = last.value
+        value: Any = last.value
         if isinstance(value, ast.Call) and ast.unparse(value) == f"{ast.unparse(value.func)}(x)":
             return value.func
         arguments = ast.arguments([], [ast.arg("x")], None, [], [], None, [])
@@ -322,85 +296,11 @@ class Writer:
         """What goes into a loop, with its channels where the first module wants them."""
         block, node = step.blocks[0], step.reads[step.carry]
         expr = body.value(node)
-        return self.turned(expr, node, block.outputs[0] in self.last) if self.layer(block) else expr
-
-    def operator(self, node: fx.Node, body: Body) -> ast.expr:
-        """An operator by its row."""
-        name = ".".join(str(node.target).split(".")[:2])
-        row: Row | None = table.get(name)
-        if row is None and layouts.operation(node) not in layouts.TURNS:
-            raise Unwritable(f"{node.target} has no row", node)
-        given: dict[str, Any] = {}
-        values, last = operands_set(node), node in self.last
-        aware = last or (
-            layouts.operation(node) in layouts.ALONG | layouts.TURNS
-            and any(x in self.last for x in values)
+        return (
+            self.operators.turned(expr, node, block.outputs[0] in self.last)
+            if self.layer(block)
+            else expr
         )
-        keep = layouts.operation(node) in layouts.TURNS
-        window = layouts.operation(node) in layouts.WINDOWS
-        look = lambda n: (
-            body.sizes(n.meta["val"])
-            if n not in values
-            else body.value(n)
-            if keep or (window and n is not node.args[0])
-            else self.turned(body.value(n), n, aware)
-        )
-        schema = node.target._schema.arguments
-        for i, argument in enumerate(schema):
-            value = (
-                node.args[i]
-                if i < len(node.args)
-                else node.kwargs.get(argument.name, argument.default_value)
-            )
-            given[argument.name] = mapped(value, look)
-        if keep:
-            return self.permuted(node, given["self"])
-        if aware and layouts.operation(node) in layouts.ALONG:
-            count = max(map(layouts.rank, values))
-            to_last = lambda d: (
-                [layouts.place(x, count) for x in d]
-                if isinstance(d, list)
-                else layouts.place(d, count)
-            )
-            given |= {k: to_last(given[k]) for k in ("dim",) if given.get(k) is not None}
-        call = Call(node, given, body.sizes, last)
-        try:
-            found = fill(row, given) if isinstance(row, str) else row(call)
-        except NotImplementedError as error:
-            raise Unwritable(str(error), node) from error
-        if node in self.muted:
-            return fill("jax.lax.stop_gradient(x)", {"x": found})
-        return found
-
-    def permuted(self, node: fx.Node, expr: ast.expr) -> ast.expr:
-        """A permutation between values of either layout; often it is none."""
-        count = layouts.rank(node)
-        stored = layouts.moved([*range(count)])
-        dims = layouts.turn(node)
-        if node.args[0] in self.last:
-            dims = [stored.index(d) for d in dims]
-        if node in self.last:
-            dims = layouts.moved(dims)
-        off = [i for i, d in enumerate(dims) if i != d]
-        if not off:
-            return expr
-        if len(off) == 2:
-            swap = off == [count - 2, count - 1] and count > 2
-            return fill("x.mT", {"x": expr}) if swap else swapped(expr, *off)
-        return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
-
-
-def muted(graph: Graph) -> set[fx.Node]:
-    """Where gradients end: what leaves a region without them and depends on what could have one."""
-    live = {n for n, (kind, _) in graph.roles.items() if kind in ("param", "input")}
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        floats = not isinstance(value, torch.Tensor) or value.is_floating_point()
-        if floats and any(x in live for x in node.all_input_nodes):
-            live.add(node)
-    inputs = {n for n in graph.roles if not getattr(n.meta.get("val"), "is_floating_point", bool)()}
-    leave = lambda n: any(user not in graph.frozen for user in n.users)
-    return {n for n in graph.frozen if n in live - inputs and leave(n)}
 
 
 def all_blocks(block: Block):
@@ -410,54 +310,7 @@ def all_blocks(block: Block):
         yield from all_blocks(child)
 
 
-def operands_set(node: fx.Node) -> set[fx.Node]:
-    return set(operands(node))
-
-
-def mapped(value: Any, look: Any) -> Any:
-    """The nodes in an argument as expressions."""
-    if isinstance(value, fx.Node):
-        return look(value)
-    if isinstance(value, (list, tuple)):
-        return [mapped(x, look) for x in value]
-    return value
-
-
 def attribute(path: str) -> ast.expr:
     """``layers.0.mlp`` -> ``self.layers[0].mlp``."""
     text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
     return ast.parse(f"self{text}", mode="eval").body
-
-
-def initializer(value: Any) -> str:
-    """How a bare parameter is initialised, by what it holds: ones, zeros, or normal numbers."""
-    if bool((value == 1).all()):
-        return "jnp.ones(shape)"
-    if bool((value == 0).all()):
-        return "jnp.zeros(shape)"
-    return "rngs.params.normal(shape) * 0.02"
-
-
-def constant(array: Any) -> ast.expr:
-    """The values of a constant."""
-    if array.numel() and bool((array == array.flatten()[0]).all()):
-        return fill(
-            "jnp.full(shape, value)",
-            {"shape": tuple(array.shape), "value": array.flatten()[0].item()},
-        )
-    if array.ndim and torch.equal(array.flatten(), torch.arange(array.numel())):
-        found = fill("jnp.arange(n)", {"n": array.numel()})
-        return (
-            found
-            if array.ndim == 1
-            else fill("x.reshape(*shape)", {"x": found, "shape": tuple(array.shape)})
-        )
-    if array.numel() > MOST:
-        raise NotImplementedError(f"a constant of {array.numel()} numbers that no weights file has")
-    return fill("jnp.array(x)", {"x": listed(array.tolist())})
-
-
-def listed(value: Any) -> ast.expr:
-    if isinstance(value, list):
-        return ast.List([listed(x) for x in value], ast.Load())
-    return expression(value)

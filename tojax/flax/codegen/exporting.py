@@ -159,7 +159,7 @@ def _refused(module, error: Exception) -> Unsupported:
     where = re.findall(r'File "(.+?)", line (\d+)', str(error))
     return Unsupported(
         f"torch.export refuses {type(module).__name__}",
-        where=":".join(where[-1]) if where else None,
+        where=":".join(where[-1]) if where else "",
         why=" ".join(said[:3])[:400] or type(error).__name__,
         do="change what it names, or pass partial=True to leave that submodule a call into tojax",
     )

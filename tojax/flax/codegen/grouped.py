@@ -8,7 +8,7 @@ from tojax.flax.codegen.inplace import packet
 
 
 def shared(nodes: list[fx.Node]) -> list[fx.Node]:
-    """The nodes, attention reading keys and values before they are repeated; what nobody reads goes."""
+    """The nodes, with attention that reads keys and values before they are repeated."""
     for node in nodes:
         if packet(node) == "aten.scaled_dot_product_attention":
             query, key, value, *rest = node.args

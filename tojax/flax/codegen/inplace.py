@@ -8,9 +8,22 @@ import torch
 from torch import fx
 
 aten = torch.ops.aten
-VIEWS = {"aten.slice", "aten.select", "aten.view", "aten.reshape", "aten.unsqueeze", "aten.transpose",
-         "aten.permute", "aten.squeeze", "aten.expand", "aten.t", "aten.flatten", "aten.alias", "aten.diagonal",
-         "aten.detach"}  # fmt: skip
+VIEWS = {
+    "aten.slice",
+    "aten.select",
+    "aten.view",
+    "aten.reshape",
+    "aten.unsqueeze",
+    "aten.transpose",
+    "aten.permute",
+    "aten.squeeze",
+    "aten.expand",
+    "aten.t",
+    "aten.flatten",
+    "aten.alias",
+    "aten.diagonal",
+    "aten.detach",
+}
 
 
 def packet(node: fx.Node) -> str:
@@ -81,7 +94,7 @@ class Versions:
         if name == "aten.permute":
             dims = args[0]
             return self._new(
-                view.target, (new, [dims.index(i) for i in range(len(dims))]), {}, whole
+                taken.target, (new, [dims.index(i) for i in range(len(dims))]), {}, whole
             )
         if name in ("aten.detach", "aten.alias"):
             return new

@@ -56,8 +56,14 @@ def positional(**values: Any) -> list[tuple[str, Any, bool]]:
 
 def named(**values: Any) -> list[tuple[str, Any, bool]]:
     """The arguments that differ from Flax's defaults."""
-    defaults = {"use_bias": True, "use_scale": True, "strides": 1, "feature_group_count": 1,
-                "kernel_dilation": 1, "padding": "SAME"}  # fmt: skip
+    defaults = {
+        "use_bias": True,
+        "use_scale": True,
+        "strides": 1,
+        "feature_group_count": 1,
+        "kernel_dilation": 1,
+        "padding": "SAME",
+    }
     return [(k, v, False) for k, v in values.items() if k not in defaults or v != defaults[k]]
 
 
@@ -128,9 +134,12 @@ def conv(m: nn.Conv2d, block: Block) -> Layer | None:
     else:
         pads = pads.upper()
     more = named(
-        strides=bare(m.stride), padding=pads, kernel_dilation=bare(m.dilation),
-        feature_group_count=m.groups, use_bias=m.bias is not None,
-    )  # fmt: skip
+        strides=bare(m.stride),
+        padding=pads,
+        kernel_dilation=bare(m.dilation),
+        feature_group_count=m.groups,
+        use_bias=m.bias is not None,
+    )
     sizes = positional(in_features=m.in_channels, out_features=m.out_channels)
     return Layer("Conv", [*sizes, ("kernel_size", tuple(m.kernel_size), False), *more])
 
@@ -142,9 +151,12 @@ def conv_transpose(m: nn.ConvTranspose2d, block: Block) -> Layer | None:
     reach = [d * (k - 1) - p for d, k, p in zip(m.dilation, m.kernel_size, m.padding)]
     pads = tuple((r, r + o) for r, o in zip(reach, m.output_padding))
     more = named(
-        strides=tuple(m.stride), padding=pads, kernel_dilation=bare(m.dilation),
-        use_bias=m.bias is not None, transpose_kernel=True,
-    )  # fmt: skip
+        strides=tuple(m.stride),
+        padding=pads,
+        kernel_dilation=bare(m.dilation),
+        use_bias=m.bias is not None,
+        transpose_kernel=True,
+    )
     sizes = positional(in_features=m.in_channels, out_features=m.out_channels)
     return Layer("ConvTranspose", [*sizes, ("kernel_size", tuple(m.kernel_size), True), *more])
 
@@ -161,8 +173,15 @@ def recurrent(m: nn.LSTM, block: Block) -> Layer | None:
     if not m.batch_first or getattr(m, "proj_size", 0) or len(block.inputs) > 1:
         return None
     sizes = positional(features=m.input_size, hidden=m.hidden_size)
-    more = [(k, v, False) for k, v, plain in (("num_layers", m.num_layers, 1), ("bidirectional", m.bidirectional, False),
-            ("use_bias", m.bias, True)) if v != plain]  # fmt: skip
+    more = [
+        (k, v, False)
+        for k, v, plain in (
+            ("num_layers", m.num_layers, 1),
+            ("bidirectional", m.bidirectional, False),
+            ("use_bias", m.bias, True),
+        )
+        if v != plain
+    ]
     return Layer(f"{type(m).__name__}Layers", sizes + more, own=True)
 
 

@@ -10,13 +10,43 @@ from torch import fx
 
 from tojax.flax.codegen.ops import elementwise
 
-WINDOWS = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-           "batch_norm", "group_norm", "instance_norm", "max_pool1d", "max_pool2d", "max_pool3d",
-           "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-           "adaptive_avg_pool3d", "upsample_nearest1d", "upsample_nearest2d",
-           "upsample_bilinear2d"}  # fmt: skip
-ALONG = {"cat", "concat", "softmax", "log_softmax", "mean", "sum", "amax", "amin", "cumsum", "chunk", "split",
-         "split_with_sizes"}  # fmt: skip
+WINDOWS = {
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_bilinear2d",
+}
+ALONG = {
+    "cat",
+    "concat",
+    "softmax",
+    "log_softmax",
+    "mean",
+    "sum",
+    "amax",
+    "amin",
+    "cumsum",
+    "chunk",
+    "split",
+    "split_with_sizes",
+}
 TURNS = {"permute", "transpose", "swapaxes"}
 PLAIN = set(elementwise.NAMES) | {"dropout", "feature_dropout"}
 
@@ -27,6 +57,7 @@ def operation(node: fx.Node) -> str:
 
 
 def rank(node: fx.Node) -> int:
+    """How many dimensions a value has."""
     return getattr(node.meta.get("val"), "ndim", 0)
 
 
@@ -47,10 +78,8 @@ def channels_last(nodes: list[fx.Node]) -> set[fx.Node]:
         elif node.target is operator.getitem and node.args[0] in found:
             found.add(node)
         elif name in TURNS and rank(node) > 2 and node.args[0] not in found:
-            if any(operation(user) in WINDOWS for user in node.users) and moved(turn(node)) == [
-                *range(rank(node))
-            ]:
-                found.add(node)
+            wanted = any(operation(user) in WINDOWS for user in node.users)
+            found |= {node} if wanted and moved(turn(node)) == [*range(rank(node))] else set()
     return found
 
 

@@ -10,8 +10,12 @@ import torch
 
 from tojax.flax.codegen.template import expression
 
-DEFAULTS = {1: ["length"], 2: ["batch", "length"], 3: ["batch", "length", "features"],
-            4: ["batch", "channels", "height", "width"]}  # fmt: skip
+DEFAULTS = {
+    1: ["length"],
+    2: ["batch", "length"],
+    3: ["batch", "length", "features"],
+    4: ["batch", "channels", "height", "width"],
+}
 
 
 def symbolic(size: Any) -> Any:
@@ -65,8 +69,15 @@ class Sizes:
             return str(found)
         parts = [f"({self._text(x)})" if not x.is_Atom else self._text(x) for x in found.args]
         kind = type(found).__name__
-        joined = {"Add": " + ", "Mul": " * ", "FloorDiv": " // ", "PythonMod": " % ", "Mod": " % ", "Pow": "**",
-                  "IntTrueDiv": " / "}  # fmt: skip
+        joined = {
+            "Add": " + ",
+            "Mul": " * ",
+            "FloorDiv": " // ",
+            "PythonMod": " % ",
+            "Mod": " % ",
+            "Pow": "**",
+            "IntTrueDiv": " / ",
+        }
         if kind in joined:
             return joined[kind].join(parts)
         if kind in ("Max", "Min"):

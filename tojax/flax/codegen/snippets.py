@@ -3,7 +3,7 @@
 LSTM = '''class LSTMLayers(nnx.Module):
     """PyTorch's: gates in the order i, f, g, o; layers and directions as there."""
 
-    def __init__(self, features, hidden, num_layers=1, bidirectional=False, use_bias=True, *, rngs: nnx.Rngs):
+    def __init__(self, features, hidden, num_layers=1, bidirectional=False, use_bias=True, *, rngs):
         self.hidden, self.num_layers, self.use_bias = hidden, num_layers, use_bias
         self.directions = ["", "_reverse"] if bidirectional else [""]
         bound = hidden**-0.5
@@ -45,7 +45,7 @@ LSTM = '''class LSTMLayers(nnx.Module):
 GRU = '''class GRULayers(nnx.Module):
     """PyTorch's: gates in the order r, z, n, the reset gate after the product."""
 
-    def __init__(self, features, hidden, num_layers=1, bidirectional=False, use_bias=True, *, rngs: nnx.Rngs):
+    def __init__(self, features, hidden, num_layers=1, bidirectional=False, use_bias=True, *, rngs):
         self.hidden, self.num_layers, self.use_bias = hidden, num_layers, use_bias
         self.directions = ["", "_reverse"] if bidirectional else [""]
         bound = hidden**-0.5

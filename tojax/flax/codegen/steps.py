@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def chained(block: Block) -> list[Block] | None:
             return None
         if i and (item.inputs != chain[i - 1].outputs or chain[i - 1].outputs[0] in block.outputs):
             return None
-    return chain  # type: ignore[return-value]
+    return chain
 
 
 def _apart(block: Block, whole: Any) -> list[fx.Node | Block]:
@@ -116,9 +117,9 @@ def _rolled(steps: list[Step]) -> list[Step]:
         run = [steps[i]]
         while i + len(run) < len(steps) and _follows(run[-1], steps[i + len(run)]):
             run.append(steps[i + len(run)])
-        while len(run) > 1 and (carry := _carry(run)) is None:
+        while (carry := _carry(run)) is None and len(run) > 1:
             run.pop()
-        found.append(_loop(run, carry) if len(run) > 1 else run[0])
+        found.append(run[0] if carry is None else _loop(run, carry))
         i += len(run)
     return found
 
@@ -127,7 +128,7 @@ def _follows(step: Step, other: Step) -> bool:
     """Whether one is the call of ``layers.0`` and the other that of ``layers.1``."""
     if step.block is None or other.block is None:
         return False
-    (home, _, one), (same, _, next_) = (x.block.path.rpartition(".") for x in (step, other))
+    (home, _, one), (same, _, next_) = (x.path.rpartition(".") for x in (step.block, other.block))
     if not (one.isdigit() and next_.isdigit() and home == same and int(next_) == int(one) + 1):
         return False
     return (
@@ -138,7 +139,7 @@ def _follows(step: Step, other: Step) -> bool:
 
 def _carry(run: list[Step]) -> int | None:
     """The input that is the output of the one before, if that is all that differs."""
-    for one, other in zip(run, run[1:]):
+    for one, other in pairwise(run):
         places = [i for i, (a, b) in enumerate(zip(one.reads, other.reads)) if a is not b]
         if len(places) != 1 or other.reads[places[0]] is not one.makes[0]:
             return None
@@ -149,7 +150,7 @@ def _carry(run: list[Step]) -> int | None:
             return None
     found = {
         i
-        for one, other in zip(run, run[1:])
+        for one, other in pairwise(run)
         for i, (a, b) in enumerate(zip(one.reads, other.reads))
         if a is not b
     }

@@ -119,14 +119,11 @@ class _Filler(ast.NodeTransformer):
 
 def swapped(expr: ast.expr, one: int, other: int) -> ast.expr:
     """Two dimensions exchanged; what was exchanged before goes back."""
-    text = {"a": one, "b": other}
-    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
-        if (
-            ast.unparse(ast.Tuple(expr.args, ast.Load())) == f"({one}, {other})"
-            and expr.func.attr == "swapaxes"
-        ):
-            return expr.func.value
-    return fill("x.swapaxes(a, b)", text | {"x": expr})
+    match expr:
+        case ast.Call(func=ast.Attribute(attr="swapaxes", value=inner), args=args):
+            if [x.value for x in args if isinstance(x, ast.Constant)] == [one, other]:
+                return inner
+    return fill("x.swapaxes(a, b)", {"x": expr, "a": one, "b": other})
 
 
 def expression(value: Any) -> ast.expr:

@@ -12,7 +12,8 @@ def load_params(model, weights):
     """Fills the model from a state dict of PyTorch, or from a folder of safetensors files."""
     if not isinstance(weights, dict):
         weights = read_safetensors(weights)
-    names = {"kernel": "weight", "scale": "weight", "embedding": "weight", "mean": "running_mean", "var": "running_var"}
+    names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
+    names |= {"mean": "running_mean", "var": "running_var"}
     state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
     for path, variable in state:
         *home, name = map(str, path)
@@ -31,7 +32,7 @@ READER = '''
 
 def read_safetensors(folder):
     """The arrays in the safetensors files of a folder, by name."""
-    kinds = {"F32": jnp.float32, "F16": jnp.float16, "BF16": jnp.bfloat16, "I64": jnp.int64, "I32": jnp.int32}
+    kinds = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
     arrays = {}
     for file in sorted(pathlib.Path(folder).glob("*.safetensors")):
         data = file.read_bytes()

@@ -4,13 +4,15 @@ import ast
 
 from tojax.flax.codegen.template import Call, expression, rows, writes
 
-rows({
-    "gather": "jnp.take_along_axis(self, index, axis=dim)",
-    "index_select": "jnp.take(self, index, axis=dim)",
-    "take_along_dim": "jnp.take_along_axis(self, indices, axis=dim)",
-    "one_hot": "nnx.one_hot(self, num_classes)",
-    "embedding": "weight[indices]",
-})  # fmt: skip
+rows(
+    {
+        "gather": "jnp.take_along_axis(self, index, axis=dim)",
+        "index_select": "jnp.take(self, index, axis=dim)",
+        "take_along_dim": "jnp.take_along_axis(self, indices, axis=dim)",
+        "one_hot": "nnx.one_hot(self, num_classes)",
+        "embedding": "weight[indices]",
+    }
+)
 
 
 def subscript(base, indices) -> ast.expr:

@@ -4,11 +4,20 @@ import ast
 
 from tojax.flax.codegen.template import Call, expression, rows, swapped, table, writes
 
-rows({
-    "matmul": "self @ other", "linalg_matmul": "self @ other", "bmm": "self @ mat2", "mm": "self @ mat2", "dot": "self @ tensor",
-    "addmm": "self + mat1 @ mat2", "baddbmm": "self + batch1 @ batch2", "outer": "jnp.outer(self, vec2)",
-    "einsum": "jnp.einsum(equation, *tensors)", "tensordot": "jnp.tensordot(self, other, (dims_self, dims_other))",
-})  # fmt: skip
+rows(
+    {
+        "matmul": "self @ other",
+        "linalg_matmul": "self @ other",
+        "bmm": "self @ mat2",
+        "mm": "self @ mat2",
+        "dot": "self @ tensor",
+        "addmm": "self + mat1 @ mat2",
+        "baddbmm": "self + batch1 @ batch2",
+        "outer": "jnp.outer(self, vec2)",
+        "einsum": "jnp.einsum(equation, *tensors)",
+        "tensordot": "jnp.tensordot(self, other, (dims_self, dims_other))",
+    }
+)
 
 
 table["transformers.grouped_mm_fallback"] = (
@@ -96,8 +105,10 @@ def conv(call: Call):
     bias = " + bias" if call.args.get("bias") is not None else ""
     return call.write(
         f"jax.lax.conv_general_dilated({', '.join(parts)}){bias}",
-        strides=spread(call.stride), pads=pads, dilation=spread(call.dilation),
-    )  # fmt: skip
+        strides=spread(call.stride),
+        pads=pads,
+        dilation=spread(call.dilation),
+    )
 
 
 @writes("layer_norm")

@@ -2,15 +2,28 @@
 
 from tojax.flax.codegen.template import Call, rows, writes
 
-NAMES = {"sum": "sum", "mean": "mean", "prod": "prod", "amax": "max", "amin": "min", "any": "any",
-         "all": "all", "argmax": "argmax", "argmin": "argmin"}  # fmt: skip
-rows({
-    "logsumexp": "nnx.logsumexp(self, dim)",
-    "argsort": "jnp.argsort(self, axis=dim, descending=descending)",
-    "logcumsumexp": "jax.lax.cumlogsumexp(self, dim)", "median": "jnp.median(self)",
-    "searchsorted": "jnp.searchsorted(sorted_sequence, self)",
-    "histc": "jnp.histogram(self, bins, (min, max))[0]", "bincount": "jnp.bincount(self)",
-})  # fmt: skip
+NAMES = {
+    "sum": "sum",
+    "mean": "mean",
+    "prod": "prod",
+    "amax": "max",
+    "amin": "min",
+    "any": "any",
+    "all": "all",
+    "argmax": "argmax",
+    "argmin": "argmin",
+}
+rows(
+    {
+        "logsumexp": "nnx.logsumexp(self, dim)",
+        "argsort": "jnp.argsort(self, axis=dim, descending=descending)",
+        "logcumsumexp": "jax.lax.cumlogsumexp(self, dim)",
+        "median": "jnp.median(self)",
+        "searchsorted": "jnp.searchsorted(sorted_sequence, self)",
+        "histc": "jnp.histogram(self, bins, (min, max))[0]",
+        "bincount": "jnp.bincount(self)",
+    }
+)
 
 
 def along(call: Call) -> str:
@@ -79,7 +92,7 @@ def topk(call: Call):
 @writes("sort")
 def sort(call: Call):
     more = ", descending=True" if call.args.get("descending") else ""
-    if all(not (u.args[1] == 1) for u in call.node.users):
+    if all(u.args[1] != 1 for u in call.node.users):
         return call.write(f"(jnp.sort(self, axis=dim{more}),)")
     return call.write(f"(jnp.sort(self, axis=dim{more}), jnp.argsort(self, axis=dim{more}))")
 

@@ -5,19 +5,33 @@ import ast
 from tojax.flax.codegen.indexing import indexed
 from tojax.flax.codegen.template import Call, expression, rows, writes
 
-rows({
-    "view": "self.reshape(*size)", "reshape": "self.reshape(*shape)", "_unsafe_view": "self.reshape(*size)",
-    "t": "self.T", "numpy_T": "self.T", "mT": "self.mT",
-    "view_as": "self.reshape(other.shape)", "reshape_as": "self.reshape(other.shape)",
-    "expand_as": "jnp.broadcast_to(self, other.shape)", "flip": "jnp.flip(self, dims)",
- "movedim": "jnp.moveaxis(self, source, destination)",
-    "tril": "jnp.tril(self, diagonal)", "triu": "jnp.triu(self, diagonal)",
-    "roll": "jnp.roll(self, shifts, dims)", "repeat": "jnp.tile(self, repeats)",
-    "meshgrid": "jnp.meshgrid(*tensors, indexing='ij')", "diagonal": "jnp.diagonal(self, offset, dim1, dim2)",
-    "broadcast_to": "jnp.broadcast_to(self, size)", "view_as_real": "jnp.stack([self.real, self.imag], axis=-1)",
-    "view_as_complex": "jax.lax.complex(self[..., 0], self[..., 1])", "diff": "jnp.diff(self, n, dim)",
-    "rot90": "jnp.rot90(self, k, dims)", "diag_embed": "self[..., None] * jnp.eye(self.shape[-1])",
-})  # fmt: skip
+rows(
+    {
+        "view": "self.reshape(*size)",
+        "reshape": "self.reshape(*shape)",
+        "_unsafe_view": "self.reshape(*size)",
+        "t": "self.T",
+        "numpy_T": "self.T",
+        "mT": "self.mT",
+        "view_as": "self.reshape(other.shape)",
+        "reshape_as": "self.reshape(other.shape)",
+        "expand_as": "jnp.broadcast_to(self, other.shape)",
+        "flip": "jnp.flip(self, dims)",
+        "movedim": "jnp.moveaxis(self, source, destination)",
+        "tril": "jnp.tril(self, diagonal)",
+        "triu": "jnp.triu(self, diagonal)",
+        "roll": "jnp.roll(self, shifts, dims)",
+        "repeat": "jnp.tile(self, repeats)",
+        "meshgrid": "jnp.meshgrid(*tensors, indexing='ij')",
+        "diagonal": "jnp.diagonal(self, offset, dim1, dim2)",
+        "broadcast_to": "jnp.broadcast_to(self, size)",
+        "view_as_real": "jnp.stack([self.real, self.imag], axis=-1)",
+        "view_as_complex": "jax.lax.complex(self[..., 0], self[..., 1])",
+        "diff": "jnp.diff(self, n, dim)",
+        "rot90": "jnp.rot90(self, k, dims)",
+        "diag_embed": "self[..., None] * jnp.eye(self.shape[-1])",
+    }
+)
 
 
 @writes("cat", "concat", "concatenate")

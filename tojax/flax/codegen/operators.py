@@ -1,0 +1,128 @@
+"""One operator as an expression, its values with their channels where they are written."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import torch
+from torch import fx
+
+from tojax.flax.codegen import layouts, ops  # noqa: F401  (ops fills the table)
+from tojax.flax.codegen.authors import FRAME
+from tojax.flax.codegen.exporting import Graph
+from tojax.flax.codegen.inplace import packet
+from tojax.flax.codegen.steps import operands
+from tojax.flax.codegen.template import Call, fill, swapped, table
+
+
+class Unwritable(NotImplementedError):
+    """An operator that no row writes, with the node."""
+
+    def __init__(self, what: str, node: fx.Node):
+        super().__init__(what)
+        self.node = node
+
+    def line(self) -> str | None:
+        """The user's line."""
+        frames = FRAME.findall(self.node.meta.get("stack_trace") or "")
+        return ":".join(frames[-1]) if frames else None
+
+
+class Operators:
+    """Writes operators; ``last`` are the values that are written with channels last."""
+
+    def __init__(self, graph: Graph):
+        self.last = layouts.channels_last(graph.nodes)
+        self.muted = muted(graph)
+
+    def written(self, node: fx.Node, body: Any) -> ast.expr:
+        """An operator by its row.
+
+        Raises:
+          Unwritable: there is none, or it does not cover this.
+        """
+        name, row = layouts.operation(node), table.get(packet(node))
+        if name in layouts.TURNS:
+            return self.permuted(node, body.value(node.args[0]))
+        if row is None:
+            raise Unwritable(f"{node.target} has no row", node)
+        call = Call(node, self.given(node, body), body.sizes, node in self.last)
+        try:
+            found = fill(row, call.args) if isinstance(row, str) else row(call)
+        except NotImplementedError as error:
+            raise Unwritable(str(error), node) from error
+        return fill("jax.lax.stop_gradient(x)", {"x": found}) if node in self.muted else found
+
+    def given(self, node: fx.Node, body: Any) -> dict[str, Any]:
+        """The arguments by their names, values with channels last where the result has them so."""
+        name, values = layouts.operation(node), set(operands(node))
+        along = name in layouts.ALONG and any(x in self.last for x in values)
+        aware, window = node in self.last or along, name in layouts.WINDOWS
+
+        def look(n: fx.Node) -> ast.expr:
+            if n not in values:
+                return body.sizes(n.meta["val"])
+            raw = window and n is not node.args[0]  # weights
+            return body.value(n) if raw else self.turned(body.value(n), n, aware)
+
+        found: dict[str, Any] = {}
+        for i, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+            default = argument.default_value
+            value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, default)
+            found[argument.name] = mapped(value, look)
+        if aware and name in layouts.ALONG and found.get("dim") is not None:
+            count, dim = max(map(layouts.rank, values)), found["dim"]
+            many = isinstance(dim, list)
+            places = [layouts.place(d, count) for d in (dim if many else [dim])]
+            found["dim"] = places if many else places[0]
+        return found
+
+    def turned(self, expr: ast.expr, node: fx.Node, last: bool) -> ast.expr:
+        """A value with its channels last or not, whichever it had."""
+        count = layouts.rank(node)
+        if count < 3 or (node in self.last) == last:
+            return expr
+        dims = layouts.moved([*range(count)]) if last else [0, count - 1, *range(1, count - 1)]
+        if count == 3:
+            return swapped(expr, 1, 2)
+        return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
+
+    def permuted(self, node: fx.Node, expr: ast.expr) -> ast.expr:
+        """A permutation between values of either layout; often it is none."""
+        count = layouts.rank(node)
+        stored = layouts.moved([*range(count)])
+        dims = layouts.turn(node)
+        if node.args[0] in self.last:
+            dims = [stored.index(d) for d in dims]
+        if node in self.last:
+            dims = layouts.moved(dims)
+        off = [i for i, d in enumerate(dims) if i != d]
+        if not off:
+            return expr
+        if len(off) == 2:
+            swap = off == [count - 2, count - 1] and count > 2
+            return fill("x.mT", {"x": expr}) if swap else swapped(expr, *off)
+        return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
+
+
+def muted(graph: Graph) -> set[fx.Node]:
+    """Where gradients end: what leaves a region without them and depends on what could have one."""
+    live = {n for n, (kind, _) in graph.roles.items() if kind in ("param", "input")}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        floats = not isinstance(value, torch.Tensor) or value.is_floating_point()
+        if floats and any(x in live for x in node.all_input_nodes):
+            live.add(node)
+    inputs = {n for n in graph.roles if not getattr(n.meta.get("val"), "is_floating_point", bool)()}
+    leave = lambda n: any(user not in graph.frozen for user in n.users)
+    return {n for n in graph.frozen if n in live - inputs and leave(n)}
+
+
+def mapped(value: Any, look: Any) -> Any:
+    """The nodes in an argument as expressions."""
+    if isinstance(value, fx.Node):
+        return look(value)
+    if isinstance(value, (list, tuple)):
+        return [mapped(x, look) for x in value]
+    return value
