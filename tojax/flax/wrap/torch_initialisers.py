@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from tojax.flax.wrap.names import OF_BATCHES
-
-# The second is what torch.nn.MultiheadAttention and torch.nn.Transformer call theirs.
-RESET = ("reset_parameters", "_reset_parameters")
-MARK = "_is_hf_initialized"  # what transformers has loaded it does not initialise
+from tojax.flax.wrap.private import LOADED, RESET
 
 
 def rerun(source: Any, seed: int) -> dict[str, np.ndarray]:
@@ -39,9 +36,8 @@ def rerun(source: Any, seed: int) -> dict[str, np.ndarray]:
 
 def reset(module: Any) -> None:
     """Runs the initialisers of a module: those of children first, as constructors do."""
-    vars(module).pop(MARK, None)
-    for child in module.modules():
-        vars(child).pop(MARK, None)
+    for part in module.modules():
+        vars(part).pop(LOADED, None)
     if hasattr(module, "initialize_weights") and hasattr(module, "config"):  # of transformers
         module.initialize_weights()
         return
