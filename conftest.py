@@ -36,6 +36,27 @@ MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(pac
 collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in ("tojax", "tests")]
 
 
+# Of the cases of each parametrized test there the first and then every nth are in `make test`; all of
+# them are in `make conformance`.
+SAMPLED = {
+    "tests/flax/codegen/": 3,
+    "tests/hf/generation/": 3,
+    "tests/hf/test_families.py": 3,
+    "tests/tensorflow/ops/": 5,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what `make test` leaves out."""
+    seen: dict[str, int] = {}
+    for item in items:
+        every = next((n for home, n in SAMPLED.items() if item.nodeid.startswith(home)), 1)
+        name = item.nodeid.partition("[")[0]
+        place = seen[name] = seen.get(name, -1) + 1
+        if place % every:
+            item.add_marker(pytest.mark.conformance)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Below tests/*/ only test_*.py is collected: the scripts there hold no examples."""
     if not collection_path.is_relative_to(config.rootpath):

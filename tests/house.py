@@ -54,7 +54,7 @@ STABLEHLO_FLOORS: tuple[tuple[str, ...], ...] = (
     ("source",),
     ("",),
 )
-FLAX_FLOORS: tuple[tuple[str, ...], ...] = (("wrap", "source", "_load_into"), ("",))
+FLAX_FLOORS: tuple[tuple[str, ...], ...] = (("wrap", "codegen", "matching"), ("_load_into",), ("",))
 ROOMS = {
     "tojax.flax": FLAX_FLOORS,
     "tojax.torch": TORCH_FLOORS,

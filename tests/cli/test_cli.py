@@ -86,6 +86,16 @@ def test_inspect_needs_no_weights(tmp_path):
     assert "every operator can be lowered" in out
 
 
+def test_flax_writes_source_and_compares_it(tmp_path):
+    file = tmp_path / "llama.py"
+    code, _, err = tojax("flax", DEMO, "-o", str(file))
+    assert code == 0, err
+    assert "class LlamaAttention(nnx.Module):" in file.read_text()
+    assert "outputs differ from torch's by" in err
+    code, _, err = tojax("flax", "tests.flax.codegen.models:MLP", "-o", str(file))
+    assert code == 1 and "--input" in err
+
+
 def test_ops_lists_what_serves_each_operator_and_how_well():
     code, out, _ = tojax("ops", "aten.linear.default")
     assert code == 0

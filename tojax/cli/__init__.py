@@ -95,6 +95,28 @@ def inspect(source: Source, task: Task = None):
 
 
 @app.command()
+def flax(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="FOLDER_OR_IMPORT_PATH", help="checkpoint, or package.module:Class"),
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="file to write; - prints it")] = "-",
+    input: Annotated[
+        list[str] | None, typer.Option(help="shape of an input, as 2x3x32x32 or 2x16:int")
+    ] = None,
+    task: Task = None,
+):
+    """Write a PyTorch module as readable Flax source code, and compare it with torch.
+
+    Example: tojax flax examples/tiny-llama -o llama.py. The file imports only jax and flax;
+    load_params(model, FOLDER) fills it. Exit code 1: it cannot be written; 3: outputs differ.
+    """
+    from tojax.cli._flax import flax as verb
+
+    verb(source, output, input or [], task)
+
+
+@app.command()
 def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,

@@ -20,6 +20,8 @@ from tojax.flax.codegen.operators import Operators, Unwritable
 from tojax.flax.codegen.steps import Step, steps_of
 from tojax.flax.codegen.template import expression, fill
 
+LIST = "layers_"  # where a Sequential that is a class of its own has its modules
+
 
 @dataclass(eq=False)
 class Made:
@@ -312,5 +314,6 @@ def all_blocks(block: Block):
 
 def attribute(path: str) -> ast.expr:
     """``layers.0.mlp`` -> ``self.layers[0].mlp``."""
+    path = f"{LIST}.{path}" if path[0].isdigit() else path
     text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
     return ast.parse(f"self{text}", mode="eval").body

@@ -115,7 +115,7 @@ class Versions:
                 new = self._new(aten.expand.default, (new, list(old.meta["val"].shape)), {}, node)
         else:
             overloads = getattr(aten, name.removesuffix("_"))
-            target = getattr(overloads, node.target._overloadname, None) or overloads.default
+            target = getattr(overloads, str(node.target).split(".")[2], None) or overloads.default
             new = self._new(target, args, kwargs, node)
         self.write(old, new)
         return new

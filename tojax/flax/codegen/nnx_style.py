@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from tojax.flax.codegen.blocks import Block
-from tojax.flax.codegen.classes import Writer
+from tojax.flax.codegen.classes import LIST, Writer
 
 
 def classes(writer: Writer, root: Block) -> list[str]:
@@ -48,6 +48,7 @@ def grouped(fields: dict[str, Any]) -> dict[str, Any]:
     """Dotted names as trees: {"layers": {"0": ..., "1": ...}}."""
     found: dict[str, Any] = {}
     for path, what in fields.items():
+        path = f"{LIST}.{path}" if path[0].isdigit() else path
         *homes, last = path.split(".")
         inner = found
         for home in homes:

@@ -67,7 +67,7 @@ class Operators:
             return body.value(n) if raw else self.turned(body.value(n), n, aware)
 
         found: dict[str, Any] = {}
-        for i, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        for i, argument in enumerate(node.target._schema.arguments):
             default = argument.default_value
             value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, default)
             found[argument.name] = mapped(value, look)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-import sympy
 import torch
 
 from tojax.flax.codegen.template import expression
@@ -51,7 +50,7 @@ class Sizes:
         """
         found = symbolic(size)
         if isinstance(found, (int, float, bool)) or getattr(found, "is_number", False):
-            return expression(int(found) if isinstance(found, sympy.Integer) else found)
+            return expression(int(found) if getattr(found, "is_Integer", False) else found)
         return ast.parse(self._text(found), mode="eval").body
 
     def _text(self, found: Any) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
-import shutil
 import subprocess
+import sys
+
+from tojax.errors import MissingDependency
 
 NNX_LOADER = '''
 
@@ -16,7 +19,7 @@ def load_params(model, weights):
     names |= {"mean": "running_mean", "var": "running_var"}
     state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
     for path, variable in state:
-        *home, name = map(str, path)
+        *home, name = (str(x) for x in path if x != "layers_")  # in torch a Sequential's own
         key = ".".join([*home, name])
         key = key if key in weights else ".".join([*home, names.get(name, name)])
         value = jnp.asarray(weights[key])
@@ -45,11 +48,14 @@ def read_safetensors(folder):
             arrays[name] = array.reshape(entry["shape"])
     return arrays
 '''
+ONLY_SEQUENTIAL = '(str(x) for x in path if x != "layers_")  # in torch a Sequential\'s own'
 STANDARD = ("json", "math", "pathlib")
 
 
 def assembled(classes: list[str], loader: str) -> str:
     """The file, formatted."""
+    if not any("self.layers_" in text for text in classes):
+        loader = loader.replace(ONLY_SEQUENTIAL, "map(str, path)")
     body = "\n\n".join(classes) + loader + READER
     lines = [f"import {name}" for name in STANDARD if re.search(rf"\b{name}\.", body)]
     lines += [""] * bool(lines)
@@ -59,9 +65,16 @@ def assembled(classes: list[str], loader: str) -> str:
 
 
 def formatted(text: str) -> str:
-    """By ruff, which comes with ``tojax[flax]``."""
-    ruff = shutil.which("ruff")
-    if ruff is None:
-        return text
-    command = [ruff, "format", "--line-length", "100", "--isolated", "-"]
+    """By ruff, which comes with ``tojax[flax]``.
+
+    Raises:
+      MissingDependency: it is not installed.
+    """
+    if importlib.util.find_spec("ruff") is None:
+        raise MissingDependency(
+            "ruff is not installed",
+            why="it formats the source code that is written",
+            do="pip install 'tojax[flax]'",
+        )
+    command = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "--isolated", "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout

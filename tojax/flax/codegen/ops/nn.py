@@ -88,27 +88,21 @@ def dropout(call: Call):
 @writes("conv1d", "conv2d", "conv3d")
 def conv(call: Call):
     rank = call.out.ndim - 2
-    space = "DHW"[-rank:]
     spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
-    pads = call.padding if isinstance(call.padding, str) else [(p, p) for p in spread(call.padding)]
-    pads = (
-        pads.upper()
-        if isinstance(pads, str)
-        else ast.List([expression(p) for p in pads], ast.Load())
-    )
+    pads = call.padding.upper() if isinstance(call.padding, str) else pairs(spread(call.padding))
     parts = ["input", "weight", "strides", "pads"]
-    if set(call.dilation) != {1}:
-        parts.append("rhs_dilation=dilation")
-    if call.groups != 1:
-        parts.append("feature_group_count=groups")
+    parts += ["rhs_dilation=dilation"] * (set(call.dilation) != {1})
+    parts += ["feature_group_count=groups"] * (call.groups != 1)
+    space = "DHW"[-rank:]
     parts.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
     bias = " + bias" if call.args.get("bias") is not None else ""
-    return call.write(
-        f"jax.lax.conv_general_dilated({', '.join(parts)}){bias}",
-        strides=spread(call.stride),
-        pads=pads,
-        dilation=spread(call.dilation),
-    )
+    text = f"jax.lax.conv_general_dilated({', '.join(parts)}){bias}"
+    sizes = {"strides": spread(call.stride), "dilation": spread(call.dilation)}
+    return call.write(text, pads=pads, **sizes)
+
+
+def pairs(padding) -> ast.expr:
+    return ast.List([expression((p, p)) for p in padding], ast.Load())
 
 
 @writes("layer_norm")

@@ -1,0 +1,144 @@
+"""``tojax flax``: readable Flax source of a PyTorch module, checked beside it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tojax.errors import WrongArguments
+
+WORSE = 1e-3  # of the largest value: what is more is no rounding
+
+
+def flax(source: str, output: str, inputs: list[str], task: str | None) -> None:
+    """See ``tojax flax --help``."""
+    console = Console(highlight=False, stderr=True)
+    with console.status("loading"):
+        module, args, kwargs = (
+            _imported(source, inputs) if _is_path(source) else _checkpoint(source, task)
+        )
+    import tojax
+
+    began = time.perf_counter()
+    with console.status("writing"):
+        text = tojax.flax.source(module, *args, **kwargs)
+    took = time.perf_counter() - began
+    if output == "-":
+        print(text, end="")
+        return
+    Path(output).write_text(text)
+    lines = sum(bool(line.strip()) for line in text.splitlines())
+    console.print(f"{output}: {lines} lines of {type(module).__name__} in {took:.1f} s")
+    with console.status("comparing with torch"):
+        off = _difference(module, Path(output), args, kwargs)
+    console.print(f"outputs differ from torch's by {off:.1e} of their largest value")
+    if not off <= WORSE:
+        sys.exit(3)
+
+
+def _is_path(source: str) -> bool:
+    """Whether this is ``package.module:Class``."""
+    return ":" in source and not Path(source).exists()
+
+
+def _imported(source: str, inputs: list[str]) -> tuple[Any, tuple, dict]:
+    """The module that a class or a function makes without arguments, with inputs drawn."""
+    import torch
+
+    home, _, name = source.partition(":")
+    sys.path.insert(0, "")
+    try:
+        made = getattr(importlib.import_module(home), name)
+    except (ImportError, AttributeError) as error:
+        raise WrongArguments(
+            f"there is no {source}",
+            why=str(error),
+            do="give package.module:Class, importable from this folder",
+        ) from error
+    module = made if isinstance(made, torch.nn.Module) else made()
+    if not inputs:
+        raise WrongArguments(
+            "an imported module needs example inputs",
+            why="its operators are seen by calling it",
+            do="give their shapes: --input 2x3x32x32, or --input 2x16:int for token ids",
+        )
+    return module, tuple(_drawn(x) for x in inputs), {}
+
+
+def _drawn(spec: str) -> Any:
+    """``2x16:int`` -> integers below 10 of that shape."""
+    import torch
+
+    sizes, _, kind = spec.partition(":")
+    try:
+        shape = [int(x) for x in sizes.split("x")]
+    except ValueError as error:
+        raise WrongArguments(
+            f"--input {spec}", why="a shape is numbers with x between", do="write 2x3x32x32"
+        ) from error
+    return torch.randint(0, 10, shape) if kind == "int" else torch.randn(shape)
+
+
+def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:
+    """A checkpoint's module and two examples of its inputs, the second one padded."""
+    import numpy as np
+    import torch
+
+    import tojax
+    from tojax.hf import inputs
+
+    model = tojax.from_pretrained(source, task=task)
+    module = model.to_torch()
+    given = {k: np.repeat(v, 2, 0) for k, v in inputs.example(module).items()}
+    if "attention_mask" in given:
+        given["attention_mask"][1, -3:] = 0
+    kwargs: dict[str, Any] = {k: torch.from_numpy(v) for k, v in given.items()}
+    if "use_cache" in inspect.signature(module.forward).parameters:
+        kwargs["use_cache"] = False  # what is kept between calls is no part of the forward pass
+    return module, (), kwargs
+
+
+def _difference(module: Any, file: Path, args: tuple, kwargs: dict) -> float:
+    """The largest one of any output, relative to that output's largest value."""
+    import jax.numpy as jnp
+    import numpy as np
+    import torch
+    from flax import nnx
+
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    written = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(written)
+    cls = getattr(written, type(module).__name__)
+    model = cls(rngs=nnx.Rngs(0))
+    written.load_params(model, {k: v.numpy() for k, v in module.state_dict().items()})
+    model.eval()
+    takes = inspect.signature(cls.__call__).parameters
+    array = lambda x: jnp.asarray(np.asarray(x))
+    got = model(
+        *map(array, args),
+        **{k: array(v) for k, v in kwargs.items() if k in takes and v is not False},
+    )
+    with torch.no_grad():
+        want = module.eval()(*args, **kwargs)
+    pairs = zip(_leaves(got), _leaves(want), strict=True)
+    return max(float(abs(a - b).max() / max(abs(b).max(), 1e-6)) for a, b in pairs)
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The arrays of floats in a result, in its order."""
+    import numpy as np
+
+    if hasattr(value, "items"):
+        value = [x for _, x in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [x for part in value for x in _leaves(part)]
+    found = np.asarray(value) if value is not None else None
+    return [found] if found is not None and found.dtype.kind == "f" else []
