@@ -36,8 +36,8 @@ MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(pac
 collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in ("tojax", "tests")]
 
 
-# Of the cases of each parametrized test there the first and then every nth are in `make test`; all of
-# them are in `make conformance`.
+# Of the cases of each parametrized test there the first and then every nth are in `make test`, all
+# of them in `make conformance`.
 SAMPLED = {
     "tests/flax/codegen/": 3,
     "tests/hf/generation/": 3,

@@ -17,7 +17,7 @@ from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.initial import constant, initializer
 from tojax.flax.codegen.layers import Layer, called, constructor, hinted, layer_of
 from tojax.flax.codegen.operators import Operators, Unwritable
-from tojax.flax.codegen.steps import Step, steps_of
+from tojax.flax.codegen.steps import Step, chained, steps_of
 from tojax.flax.codegen.template import expression, fill
 
 LIST = "layers_"  # where a Sequential that is a class of its own has its modules
@@ -176,13 +176,8 @@ class Writer:
             )
             found = fill("x[...]", {"x": attribute(f"{home}.{kept[leaf]}")})
             return fill("x.T", {"x": found}) if owner == "Linear" and leaf == "weight" else found
-        if not home or not self.called_at(f"{path}.{home}" if path else home):
-            self.place(body, inner, self.initial(node, kind, name, body.block))
+        self.place(body, inner, self.initial(node, kind, name, body.block))
         return fill("x[...]", {"x": attribute(inner)})
-
-    def called_at(self, path: str) -> bool:
-        """Whether a class keeps the parameters of that path."""
-        return any(b.path == path and self.whole(b) for b in self.layers)
 
     def owner(self, path: str) -> str | None:
         """The layer of Flax that a module is, where it is called."""
@@ -274,8 +269,19 @@ class Writer:
         return ast.Lambda(arguments, value)
 
     def place(self, body: Body, inner: str, what: Any) -> None:
-        """Notes a submodule under its dotted name; those in lists by their place."""
-        body.fields.setdefault(inner, what)
+        """Notes a submodule or a parameter under its dotted name, in the class that keeps it."""
+        home, whole = body.block.path, f"{body.block.path}.{inner}" if body.block.path else inner
+        owners = [b for b in self.layers if b.path and whole.startswith(f"{b.path}.")]
+        owners = [b for b in owners if len(b.path) > len(home) and self.is_class(b)]
+        if not owners:
+            body.fields.setdefault(inner, what)
+            return
+        owner = max(owners, key=lambda b: len(b.path))
+        self.make(owner).fields.setdefault(whole[len(owner.path) + 1 :], what)
+
+    def is_class(self, block: Block) -> bool:
+        """Whether a block becomes a class."""
+        return self.whole(block) and not self.layer(block) and chained(block) is None
 
     def loop(self, step: Step, body: Body, carry: ast.expr) -> tuple[ast.expr, ast.expr]:
         """(the call of one layer, the layers)."""
