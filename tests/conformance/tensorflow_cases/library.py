@@ -171,7 +171,7 @@ RANDOM = [
     ("full_int", "", lambda: tf.random.stateless_uniform([9], SEED, None, None, tf.int32)),
     ("seed_traced", "x2", lambda s: tf.random.stateless_uniform([3], s)),
     ("categorical", "f3,4", lambda x: tf.random.stateless_categorical(x, 5, SEED)),
-    ("gamma", "p3", lambda a: tf.random.stateless_gamma([4, 3], SEED, a)),
+    ("gamma", "p3", lambda a: tf.random.stateless_gamma([4, 3], SEED, a), 256),
     ("poisson", "p3", lambda a: tf.random.stateless_poisson([4, 3], SEED, a * 4)),
     ("binomial", "q3", lambda p: tf.random.stateless_binomial([4, 3], SEED, 10.0, p)),
     ("parameterized_truncated_normal", "f3", lambda m: tf.random.

@@ -40,3 +40,8 @@ def test_one_hot_values():
     agree(lambda i: tf.one_hot(i, 300), np.array([0, 255], np.uint8))
     agree(lambda i: tf.one_hot(i, 0), IDS)
     agree(lambda i: tf.one_hot(i, 3, True, False), np.int32(1))
+
+
+def test_empty_is_zeros_and_may_decide_a_shape():
+    empty = lambda: raw.Empty(shape=[2], dtype=tf.int32, init=True)
+    agree(lambda x: x + tf.zeros(empty() + 1), np.ones((1, 1), np.float32))

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tojax
 from tests.tensorflow.agree import agree
 from tests.tolerance import assert_close
+from tojax.errors import Unsupported
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((2, 5, 6, 3)).astype(np.float32)
@@ -72,3 +73,10 @@ def test_a_large_matrix_is_made_by_the_program():
         op = getattr(raw, f"Resize{name}")
         run = lambda x, op=op: op(images=x, size=(300, 2), half_pixel_centers=True)
         assert_close(tojax.from_tensorflow(run, x)(x), run(x).numpy(), reduction=64)
+
+
+@pytest.mark.parametrize("op", [raw.ResizeBilinear, raw.ResizeNearestNeighbor])
+def test_both_ways_at_once_are_refused(op):
+    run = lambda x: op(images=x, size=(8, 11), align_corners=True, half_pixel_centers=True)
+    with pytest.raises(Unsupported, match="align_corners=True and half_pixel_centers=True"):
+        tojax.from_tensorflow(run, X)(X)

@@ -48,6 +48,7 @@ NUMPY: dict[str, Callable] = {
     "Equal": lambda node, x, y: np.equal(x, y),
     "Less": lambda node, x, y: np.less(x, y),
     "Greater": lambda node, x, y: np.greater(x, y),
+    "Empty": lambda node, shape: np.zeros([int(n) for n in shape], _wide(node, "dtype")),
     "LogicalAnd": lambda node, x, y: np.logical_and(x, y),
 }
 
@@ -57,10 +58,11 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
     if not all(map(is_known, inputs)) or not _pure(node):
         return None
     symbolic = [x for x in inputs if x.dtype == object and not _strings(x)]
-    quick = NUMPY.get(node.op)
+    quick = None if symbolic and node.op == "Empty" else NUMPY.get(node.op)
     few = all(x.dtype.kind in "iub" and x.size <= SMALL for x in inputs)
     if quick is not None and (symbolic or few):
-        return (np.asarray(quick(node, *inputs)),)
+        computed = np.asarray(quick(node, *inputs))
+        return None if computed.size > LARGE else (computed,)
     if symbolic and table.find(node.op) is not None:
         return None
     if symbolic:
@@ -79,6 +81,8 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
 
 
 def _pure(node: Any) -> bool:
+    if node.op == "Empty":  # what TensorFlow leaves as it was is zeros here
+        return True
     return not stateful(node.op) and not node.op.startswith("Stateless") and bool(node.inputs)
 
 

@@ -35,8 +35,18 @@ def step_of(size, out, align_corners) -> np.float32:
     return F(size) / F(out)
 
 
+def refuse_both(align_corners, half_pixel_centers):
+    if align_corners and half_pixel_centers:
+        raise Unsupported(
+            "resizing with align_corners=True and half_pixel_centers=True",
+            why="TensorFlow refuses it: the two place the pixels differently",
+            do="leave one of them out",
+        )
+
+
 def places(size, out, align_corners, half_pixel_centers):
     """Where on the input each element of the result lies."""
+    refuse_both(align_corners, half_pixel_centers)
     step = step_of(size, out, align_corners)
     at = np.arange(out, dtype=F)
     return (at + F(0.5)) * step - F(0.5) if half_pixel_centers else at * step
@@ -144,6 +154,7 @@ def resize_bicubic_grad(grads, original_image, align_corners, half_pixel_centers
 
 
 def nearest_places(size, out, align_corners, half_pixel_centers):
+    refuse_both(align_corners, half_pixel_centers)
     step, at = step_of(size, out, align_corners), np.arange(out, dtype=F)
     at = (at + F(0.5)) * step if half_pixel_centers else at * step
     at = np.floor(at + F(0.5)) if align_corners else np.floor(at)
