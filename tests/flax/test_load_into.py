@@ -238,3 +238,25 @@ def test_arguments_that_are_wrong(tmp_path):
     for path in (tmp_path, tmp_path / "none.safetensors"):
         with pytest.raises(BadCheckpoint):
             load_into(linear, path)
+
+
+class Feed(nnx.Module):
+    def __init__(self, rngs):
+        self.up = nnx.Linear(8, 16, rngs=rngs)
+        self.down = nnx.Linear(16, 8, rngs=rngs)
+        self.out = nnx.Linear(8, 8, rngs=rngs)
+
+
+def test_square_weights_lie_as_the_others_of_their_state_dict():
+    """transformers' Conv1D keeps (inside, outside); its square weights look like Linear's."""
+    rng = np.random.default_rng(0)
+    sizes = {"up": (8, 16), "down": (16, 8), "out": (8, 8)}
+    weights = {f"{k}.weight": rng.standard_normal(v, np.float32) for k, v in sizes.items()}
+    weights |= {f"{k}.bias": np.zeros(v[1], np.float32) for k, v in sizes.items()}
+    model, _ = tojax.flax.load_into(Feed(nnx.Rngs(0)), weights)
+    for name in sizes:
+        np.testing.assert_array_equal(getattr(model, name).kernel[...], weights[f"{name}.weight"])
+    turned = {k: x.T for k, x in weights.items()}
+    model, _ = tojax.flax.load_into(Feed(nnx.Rngs(0)), turned)
+    for name in sizes:
+        np.testing.assert_array_equal(getattr(model, name).kernel[...], weights[f"{name}.weight"])

@@ -86,7 +86,7 @@ class Body:
                 self.statements.pop()
                 results = [last.value]
         self.statements.append(ast.Return(self.write.result(self.block, results)))
-        self.statements[:0] = self.sizes.header()
+        self.statements[:0] = [*self.write.entry(self.block, self.inputs), *self.sizes.header()]
 
     def _said(self, item: Step) -> Statement | None:
         if self.forward is None:

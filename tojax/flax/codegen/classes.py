@@ -137,6 +137,16 @@ class Writer:
 
     # ---- what a body asks for
 
+    def entry(self, block: Block, inputs: dict[fx.Node, str]) -> list[ast.stmt]:
+        """The whole takes its inputs as torch does, and turns those that convolutions read."""
+        found: list[ast.stmt] = []
+        for node, name in inputs.items():
+            if not block.path and node in self.last:
+                dims = layouts.moved([*range(layouts.rank(node))])
+                turned = fill("x.transpose(*dims)", {"x": name_of(name), "dims": dims})
+                found.append(ast.Assign([ast.Name(name, ast.Store())], turned, lineno=0))
+        return found
+
     def output(self, node: fx.Node, body: Body) -> ast.expr:
         """A result; those of the whole have their dimensions as in torch."""
         expr = body.value(node)

@@ -61,9 +61,10 @@ def rank(node: fx.Node) -> int:
     return getattr(node.meta.get("val"), "ndim", 0)
 
 
-def channels_last(nodes: list[fx.Node]) -> set[fx.Node]:
-    """The nodes whose values are written with channels last."""
-    found: set[fx.Node] = set()
+def channels_last(nodes: list[fx.Node], inputs: list[fx.Node]) -> set[fx.Node]:
+    """The nodes whose values are written with channels last; inputs are turned at once."""
+    window = lambda node, user: operation(user) in WINDOWS and user.args[0] is node
+    found = {x for x in inputs if rank(x) > 2 and any(window(x, user) for user in x.users)}
     for node in nodes:
         name = operation(node)
         given = [x for x in node.all_input_nodes if rank(x) > 2]

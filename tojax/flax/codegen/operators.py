@@ -33,7 +33,8 @@ class Operators:
     """Writes operators; ``last`` are the values that are written with channels last."""
 
     def __init__(self, graph: Graph):
-        self.last = layouts.channels_last(graph.nodes)
+        inputs = [n for n, (kind, _) in graph.roles.items() if kind == "input"]
+        self.last = layouts.channels_last(graph.nodes, inputs)
         self.muted = muted(graph)
 
     def written(self, node: fx.Node, body: Any) -> ast.expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,25 @@ def layers(stored: Stored, fused: bool) -> list[Torch]:
     for name, tensor in stored.tensors.items():
         path, _, leaf = name.rpartition(".")
         groups.setdefault(path, {})[leaf] = tensor
-    return [
+    found = [
         layer
         for path, leaves in groups.items()
         for layer in _of_group(path, leaves, modules.get(path), fused)
     ]
+    return found if modules else _in_first(found)
+
+
+def _in_first(layers: list[Torch]) -> list[Torch]:
+    """Without modules: where every bias that tells is as long as a weight's rows, the weights are
+    those of transformers' Conv1D, square ones as well.
+    """
+    biased = [x.tensors for x in layers if {"weight", "bias"} <= set(x.tensors)]
+    shapes = [(x["weight"].shape, x["bias"].shape) for x in biased]
+    told = [bias == weight[1:] for weight, bias in shapes if len(weight) == 2 == len(set(weight))]
+    if not told or not all(told):
+        return layers
+    plain = lambda x: x.kind == "" and "bias" in x.tensors and len(x.tensors["weight"].shape) == 2
+    return [replace(x, kind="matrix") if plain(x) else x for x in layers]
 
 
 def _of_group(path: str, leaves: dict[str, Tensor], module: Any, fused: bool) -> Iterable[Torch]:
