@@ -42,7 +42,10 @@ SAMPLED = {
     "tests/flax/codegen/": 3,
     "tests/hf/generation/": 3,
     "tests/hf/test_families.py": 3,
+    "tests/stablehlo/": 3,
     "tests/tensorflow/ops/": 5,
+    "tests/tensorflow/": 3,
+    "tests/torch/ops/": 3,
 }
 
 
