@@ -257,6 +257,13 @@ class Tied(nn.Module):
         return self.head(torch.tanh(self.body(self.embed(tokens))))
 
 
+class TiedWithBias(Tied):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 30)
+        self.head.weight = self.embed.weight
+
+
 class Written(nn.Module):
     """Writes to parts of what it has computed."""
 
@@ -302,5 +309,6 @@ CASES = {
         (drawn(3, 4, 16), drawn(3, 6, 16)),
     ),
     "tied": (Tied, (ids(2, 6),), (ids(3, 4),)),
+    "tied, biased": (TiedWithBias, (ids(2, 6),), (ids(3, 4),)),
     "written": (Written, (drawn(2, 6),), (drawn(3, 6),)),
 }

@@ -228,6 +228,8 @@ class Writer:
         """A linear layer with the embedding's weights: ``self.embed.attend(x)``."""
         if type(block.module).__name__ != "Linear" or len(block.inputs) != 2:
             return None
+        if getattr(block.module, "bias", None) is not None:  # attend has no place for it
+            return None
         weight = next((n for n in block.inputs if self.role(n)[0] == "param"), None)
         if weight is None or body.inputs.get(weight):
             return None
