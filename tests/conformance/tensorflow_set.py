@@ -28,15 +28,17 @@ from tests.conformance.stablehlo_cases.arguments import Case
 from tests.conformance.tensorflow_cases import (
     array,
     control,
+    gradients,
     library,
     math,
     nn,
     programs,
     shapes,
+    tensor_arrays,
 )
 from tests.tolerance import assert_close
 
-MODULES = (math, array, control, nn, library, programs, shapes)
+MODULES = (math, array, control, tensor_arrays, gradients, nn, library, programs, shapes)
 CASES: dict[str, Case] = {name: case for module in MODULES for name, case in module.CASES.items()}
 MODES = ("value", "eager", "grad", "jvp", "vmap")
 

@@ -75,3 +75,16 @@ def named(prefix: str, module: ModuleType, words: Mapping[str, str]) -> dict[str
 def lines(prefix: str, rows: Iterable[tuple]) -> dict[str, Case]:
     """Cases of functions that need more said: (name, arguments, function, depth)."""
     return {f"{prefix}.{name}": Case(function, spec, *more) for name, spec, function, *more in rows}
+
+
+def listing(cases: dict[str, Case], group: str):
+    """A decorator ``case(spec, depth)`` that lists functions under their names."""
+
+    def case(spec, depth=64, **more):
+        def add(function):
+            cases[f"{group}.{function.__name__}"] = Case(function, spec, depth, **more)
+            return function
+
+        return add
+
+    return case

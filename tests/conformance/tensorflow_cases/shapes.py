@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tests.conformance.stablehlo_cases.arguments import Case
-from tests.conformance.tensorflow_cases import array, control, nn
+from tests.conformance.tensorflow_cases import array, gradients, nn
 
 CASES: dict[str, Case] = {}
 SIGNATURES: dict[str, list[tf.TensorSpec]] = {}
@@ -101,8 +101,8 @@ ROWS = {
     "rnn": ("f?2,?5,3 f7,4", lambda x, w: tf.transpose(tf.scan(
         lambda h, s: tf.tanh(tf.concat([s, h], 1) @ w), tf.transpose(x, [1, 0, 2]),
         tf.zeros([tf.shape(x)[0], 4])), [1, 0, 2])),
-    "gradient": ("f?3,4", control.gradient_inside),
-    "mean_loss_gradient": ("f?5,4 f4,2", control.gradient_penalty),
+    "gradient": ("f?3,4", gradients.gradient_inside),
+    "mean_loss_gradient": ("f?5,4 f4,2", gradients.gradient_penalty),
     "ragged_rows": ("f?6", lambda x: tf.RaggedTensor.from_row_splits(
         x, [0, 2, tf.shape(x)[0]]).to_tensor()),
 }  # fmt: skip
