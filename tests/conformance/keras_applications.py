@@ -150,7 +150,7 @@ def computed(model, images, names) -> dict[str, Any]:
 
     try:
         return jax.jit(lambda *args: {**gradient(*args), **mapped(*args)})(model.params, images)
-    except Exception:
+    except Exception:  # one mode after the other tells which it is, and keeps what each says
         found: dict[str, Any] = {}
         for mode, one in (("value", value), ("grad", gradient), ("vmap", mapped)):
             try:

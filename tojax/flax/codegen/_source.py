@@ -12,7 +12,7 @@ from tojax.flax.codegen.blocks import tree
 from tojax.flax.codegen.classes import Writer
 from tojax.flax.codegen.exporting import exported
 from tojax.flax.codegen.operators import Unwritable
-from tojax.flax.codegen.snippets import SNIPPETS
+from tojax.flax.codegen.snippets import snippets
 from tojax.flax.codegen.text import NNX_LOADER, assembled
 
 
@@ -74,4 +74,4 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
             why="no rule writes this in terms of jax and flax",
             do="change that line, or use the model as it is: tojax.flax.to_nnx(module)",
         ) from error
-    return assembled([*(SNIPPETS[x] for x in sorted(writer.snippets)), *classes], NNX_LOADER)
+    return assembled([*snippets(writer.snippets), *classes], NNX_LOADER)
