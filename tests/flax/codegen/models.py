@@ -282,6 +282,18 @@ class Written(nn.Module):
         return y.relu_() / (1 + frozen.abs())
 
 
+class Pooled(nn.Module):
+    """Means over single dimensions of a picture, and dropout as a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3)
+
+    def forward(self, x):
+        x = F.dropout(self.conv(x), 0.2, self.training)
+        return x.mean(2), x.mean(3).sum(1), x.amax(1), x.mean((2, 3)), x.mean((0, 2), keepdim=True)
+
+
 def ids(*shape):
     return torch.randint(0, 30, shape, generator=torch.Generator().manual_seed(0))
 
@@ -310,5 +322,6 @@ CASES = {
     ),
     "tied": (Tied, (ids(2, 6),), (ids(3, 4),)),
     "tied, biased": (TiedWithBias, (ids(2, 6),), (ids(3, 4),)),
+    "pooled": (Pooled, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "written": (Written, (drawn(2, 6),), (drawn(3, 6),)),
 }

@@ -49,6 +49,23 @@ def test_training_mode():
     assert module.training
 
 
+def test_dropout_as_a_function_is_kept_for_training():
+    cls, inputs, _ = CASES["pooled"]
+    _, model = prepared(cls().eval(), inputs)
+    model.train()
+    assert np.abs(model(*arrays(inputs))[0] - model(*arrays(inputs))[0]).max() > 1e-3
+
+
+class Unbatched(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.max_pool2d(x, 2)
+
+
+def test_pictures_without_a_batch_are_refused():
+    with pytest.raises(Unsupported, match="without a batch"):
+        tojax.flax.source(Unbatched(), drawn(3, 8, 8))
+
+
 def test_what_a_reader_sees():
     text = tojax.flax.source(MLP(), drawn(5, 8))
     assert "import tojax" not in text and "torch." not in text

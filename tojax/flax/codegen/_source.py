@@ -24,7 +24,8 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
 
     Args:
       module: what to write; it is put into evaluation mode while it is looked at. Dropout and
-        BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch.
+        BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch. Not written are
+        what only training mode does in Python, and attention's own dropout.
       *args, **kwargs: an example of its inputs. Give every size that may vary a value above 1;
         sizes stay symbolic unless the module decides something by them.
       style: "nnx".
@@ -67,10 +68,10 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
     writer = Writer(graph, root)
     try:
         classes = nnx_style.classes(writer, root)
-    except Unwritable as error:
+    except NotImplementedError as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {error}",
-            where=error.line() or "",
+            where=(isinstance(error, Unwritable) and error.line()) or "",
             why="no rule writes this in terms of jax and flax",
             do="change that line, or use the model as it is: tojax.flax.to_nnx(module)",
         ) from error

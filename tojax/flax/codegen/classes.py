@@ -15,7 +15,7 @@ from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.body import Body, name_of, variable
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.initial import constant, initializer
-from tojax.flax.codegen.layers import Layer, called, constructor, hinted, layer_of
+from tojax.flax.codegen.layers import Layer, constructor, hinted, layer_of
 from tojax.flax.codegen.operators import Operators, Unwritable
 from tojax.flax.codegen.steps import Step, chained, steps_of
 from tojax.flax.codegen.template import expression, fill
@@ -176,6 +176,8 @@ class Writer:
     def stored(self, node: fx.Node, body: Body) -> ast.expr:
         """A parameter, buffer or constant as an attribute."""
         kind, name = self.role(node)
+        if not kind:
+            raise Unwritable(f"what {node.name} computes inside of another submodule", node)
         path = body.block.path
         inner = name[len(path) + 1 :] if path else name
         home, _, leaf = inner.rpartition(".")
@@ -214,8 +216,22 @@ class Writer:
             if (tied := self.attended(step.block, body)) is not None:
                 return tied
             args = self.arguments(step.block, body)
-            return self.called(step.block, self.child(step.block, body), args)
+            return ast.Call(self.child(step.block, body), args, [])
+        if layouts.operation(step.node) in layouts.DROPOUT:
+            return self.dropped(step.node, body)
         return self.operators.written(step.node, body)
+
+    def dropped(self, node: fx.Node, body: Body) -> ast.expr:
+        """``F.dropout``: a layer of Flax that the class gets, so that training mode has it."""
+        x, rate = body.value(node.args[0]), node.args[1]
+        if not rate:
+            return x
+        text = f"nnx.Dropout({rate}, rngs=rngs)"
+        name = "dropout"
+        while name in body.fields and ast.unparse(body.fields[name]) != text:
+            name += "_"
+        body.fields[name] = ast.parse(text, mode="eval").body
+        return ast.Call(attribute(name), [x], [])
 
     def returned(self, block: Block) -> list[str]:
         """What a block calls its results."""
@@ -241,20 +257,13 @@ class Writer:
         inner = home[len(body.block.path) + 1 :] if body.block.path else home
         return fill("x.attend(value)", {"x": attribute(inner), "value": body.value(x)})
 
-    def arguments(self, block: Block, body: Body, given: dict[fx.Node, ast.expr] | None = None):
-        """What a submodule is called with; a layer gets its channels last."""
-        nodes = self.order(block)
-        layer = self.layer(block)
-        look = lambda n: (given or {}).get(n) or body.value(n)
-        if layer is None:
-            return [look(n) for n in nodes] + [body.sizes(x) for x in self.made[block].sizes]
-        if layouts.rank(nodes[0]) < 3:
-            return [look(n) for n in nodes]
-        return [self.operators.turned(look(n), n, block.outputs[0] in self.last) for n in nodes]
-
-    def called(self, block: Block, target: ast.expr, args: list[ast.expr]) -> ast.expr:
-        layer = self.layer(block)
-        return called(layer, target, args[0]) if layer else ast.Call(target, args, [])
+    def arguments(self, block: Block, body: Body) -> list[ast.expr]:
+        """What a submodule is called with; a layer gets its channels where it gives them."""
+        values = [(n, body.value(n)) for n in self.order(block)]
+        if self.layer(block) is None:
+            return [x for _, x in values] + [body.sizes(x) for x in self.made[block].sizes]
+        last = block.outputs[0] in self.last
+        return [self.operators.turned(x, n, last) for n, x in values[:1]]
 
     def child(self, block: Block, body: Body) -> ast.expr:
         """``self.name``, whose constructor is noted."""

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from tojax.errors import Unsupported
 from tojax.flax.codegen.grouped import shared
 from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
+from tojax.flax.codegen.sizes import symbolic
 
 IGNORED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range"}
 SAME = {"aten.contiguous", "aten.alias", "aten.lift_fresh_copy", "aten.type_as"}
@@ -221,7 +222,8 @@ def _same(node: fx.Node) -> bool:
     """Whether an operator only hands its input on; 64 bits are JAX's 32."""
     name = packet(node)
     if name in RESHAPES:
-        return [*node.args[0].meta["val"].shape] == [*node.meta["val"].shape]
+        before, after = (x.meta["val"].shape for x in (node.args[0], node))
+        return [*map(symbolic, before)] == [*map(symbolic, after)]
     if name not in SAME and name != "aten.to":
         return False
     before, after = (

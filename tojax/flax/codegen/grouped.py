@@ -17,7 +17,7 @@ def shared(nodes: list[fx.Node]) -> list[fx.Node]:
                 node.args = (query, *once, *rest)
     kept: list[fx.Node] = []
     for node in reversed(nodes):
-        if node.users or node.meta.get("tojax_result"):
+        if node.users:
             kept.append(node)
         else:
             node.graph.erase_node(node)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from tojax.flax.codegen.blocks import Block
-from tojax.flax.codegen.template import expression, fill
+from tojax.flax.codegen.template import expression
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,11 @@ class Layer:
     Attributes:
       name: its class.
       arguments: (name, value, whether positional) of the constructor.
-      call: how it is called: a template of ``layer`` and ``x``.
-      randoms: whether its constructor takes ``rngs``.
       own: whether the file has to bring it: a snippet, whose name it has.
     """
 
     name: str
     arguments: list[tuple[str, Any, bool]] = field(default_factory=list)
-    call: str = "layer(x)"
-    randoms: bool = True
     own: bool = False
 
 
@@ -185,7 +181,7 @@ def recurrent(m: nn.LSTM, block: Block) -> Layer | None:
     return Layer(f"{type(m).__name__}Layers", sizes + more, own=True)
 
 
-def constructor(layer: Layer, module: str = "nnx", rngs: bool = True) -> ast.expr:
+def constructor(layer: Layer) -> ast.expr:
     """``nnx.Linear(8, 16, use_bias=False, rngs=rngs)``; its numbers know what they are."""
     values = [hinted(value, name) for name, value, plain in layer.arguments if plain]
     words = [
@@ -193,9 +189,8 @@ def constructor(layer: Layer, module: str = "nnx", rngs: bool = True) -> ast.exp
         for name, value, plain in layer.arguments
         if not plain
     ]
-    if rngs and layer.randoms:
-        words.append(ast.keyword("rngs", ast.Name("rngs", ast.Load())))
-    name = layer.name if layer.own else f"{module}.{layer.name}"
+    words.append(ast.keyword("rngs", ast.Name("rngs", ast.Load())))
+    name = layer.name if layer.own else f"nnx.{layer.name}"
     return ast.Call(ast.parse(name, mode="eval").body, values, words)
 
 
@@ -204,8 +199,3 @@ def hinted(value: Any, name: str) -> ast.expr:
     if isinstance(found, ast.Constant) and not isinstance(value, (bool, str)):
         found.hint = name  # type: ignore[attr-defined]
     return found
-
-
-def called(layer: Layer, target: ast.expr, x: ast.expr) -> ast.expr:
-    """The call of a layer."""
-    return fill(layer.call, {"layer": target, "x": x})

@@ -47,8 +47,10 @@ ALONG = {
     "split",
     "split_with_sizes",
 }
+REDUCTIONS = {"mean", "sum", "amax", "amin"}
+DROPOUT = {"dropout"}
 TURNS = {"permute", "transpose", "swapaxes"}
-PLAIN = set(elementwise.NAMES) | {"dropout", "feature_dropout"}
+PLAIN = set(elementwise.NAMES) | DROPOUT
 
 
 def operation(node: fx.Node) -> str:
@@ -104,6 +106,27 @@ def place(dim: int, count: int) -> int:
     """Where a dimension is when the channels are last."""
     dim %= count
     return dim if dim == 0 else count - 1 if dim == 1 else dim - 1
+
+
+def in_order(node: fx.Node) -> bool:
+    """Whether a reduction leaves the other dimensions in one order in both layouts."""
+    count = max(map(rank, node.all_input_nodes))
+    dims = node.args[1] if len(node.args) > 1 else None
+    if dims is None or not isinstance(dims, (list, tuple, int)):
+        return True
+    gone = {d % count for d in (dims if isinstance(dims, (list, tuple)) else [dims])}
+    return 1 in gone or gone >= set(range(2, count))
+
+
+def without_batch(node: fx.Node) -> bool:
+    """Whether a convolution or a pooling has no batch dimension."""
+    name = operation(node)
+    return (
+        name in WINDOWS
+        and name.endswith("d")
+        and name[-2].isdigit()
+        and rank(node) != int(name[-2]) + 2
+    )
 
 
 def shape(node: fx.Node, last: set[fx.Node]) -> list[Any]:

@@ -48,6 +48,8 @@ class Operators:
             return self.permuted(node, body.value(node.args[0]))
         if row is None:
             raise Unwritable(f"{node.target} has no row", node)
+        if layouts.without_batch(node):
+            raise Unwritable(f"{name} of an input without a batch dimension", node)
         call = Call(node, self.given(node, body), body.sizes, node in self.last)
         try:
             found = fill(row, call.args) if isinstance(row, str) else row(call)
@@ -58,7 +60,8 @@ class Operators:
     def given(self, node: fx.Node, body: Any) -> dict[str, Any]:
         """The arguments by their names, values with channels last where the result has them so."""
         name, values = layouts.operation(node), set(operands(node))
-        along = name in layouts.ALONG and any(x in self.last for x in values)
+        along = name in layouts.REDUCTIONS and any(x in self.last for x in values)
+        along = along and layouts.in_order(node)
         aware, window = node in self.last or along, name in layouts.WINDOWS
 
         def look(n: fx.Node) -> ast.expr:

@@ -79,12 +79,6 @@ def usual(call: Call) -> bool:
     return isinstance(width, int) and abs(call.scale - width**-0.5) < 1e-12
 
 
-@writes("dropout", "dropout_", "feature_dropout", "alpha_dropout")
-def dropout(call: Call):
-    """Where it stands in no module: the rate is what torch was called with."""
-    return call.input
-
-
 @writes("conv1d", "conv2d", "conv3d")
 def conv(call: Call):
     rank = call.out.ndim - 2
