@@ -294,6 +294,20 @@ class Pooled(nn.Module):
         return x.mean(2), x.mean(3).sum(1), x.amax(1), x.mean((2, 3)), x.mean((0, 2), keepdim=True)
 
 
+class Arguments(nn.Module):
+    """Arguments that are easily passed over."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, x):
+        x = F.interpolate(self.conv(x), scale_factor=2, mode="nearest")
+        rows = x.flatten(2)
+        square = torch.baddbmm(rows @ rows.mT, rows, rows.mT, beta=0.5, alpha=2)
+        return x, square, rows.logsumexp(-1, keepdim=True), x.sum((2, 3), dtype=torch.float64)
+
+
 def ids(*shape):
     return torch.randint(0, 30, shape, generator=torch.Generator().manual_seed(0))
 
@@ -322,6 +336,7 @@ CASES = {
     ),
     "tied": (Tied, (ids(2, 6),), (ids(3, 4),)),
     "tied, biased": (TiedWithBias, (ids(2, 6),), (ids(3, 4),)),
+    "arguments": (Arguments, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "pooled": (Pooled, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "written": (Written, (drawn(2, 6),), (drawn(3, 6),)),
 }

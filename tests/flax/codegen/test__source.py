@@ -66,6 +66,16 @@ def test_pictures_without_a_batch_are_refused():
         tojax.flax.source(Unbatched(), drawn(3, 8, 8))
 
 
+class Rounds(torch.nn.Module):
+    def forward(self, x):
+        return torch.round(x, decimals=2)
+
+
+def test_an_argument_that_no_rule_reads_is_refused():
+    with pytest.raises(Unsupported, match="decimals=2"):
+        tojax.flax.source(Rounds(), drawn(2, 3))
+
+
 def test_what_a_reader_sees():
     text = tojax.flax.source(MLP(), drawn(5, 8))
     assert "import tojax" not in text and "torch." not in text

@@ -13,7 +13,16 @@ from tojax.flax.codegen.authors import FRAME
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.inplace import packet
 from tojax.flax.codegen.steps import operands
-from tojax.flax.codegen.template import Call, fill, swapped, table
+from tojax.flax.codegen.template import Call, Given, fill, swapped, table
+
+# Where arrays are and how; hints for kernels; what only gradients of a padding row see; sizes that
+# the result's shape tells, and what a new array is only made like.
+HARMLESS = {
+    *("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "implicit"),
+    *("stable", "sorted", "generator", "cudnn_enable", "cudnn_enabled", "enable_gqa", "momentum"),
+    *("padding_idx", "scale_grad_by_freq", "sparse"),
+    *("size", "sizes", "output_size", "split_size", "split_sizes", "chunks", "sections", "self"),
+}
 
 
 class Unwritable(NotImplementedError):
@@ -50,9 +59,10 @@ class Operators:
             raise Unwritable(f"{node.target} has no row", node)
         if layouts.without_batch(node):
             raise Unwritable(f"{name} of an input without a batch dimension", node)
-        call = Call(node, self.given(node, body), body.sizes, node in self.last)
+        call = Call(node, Given(self.given(node, body)), body.sizes, node in self.last)
         try:
             found = fill(row, call.args) if isinstance(row, str) else row(call)
+            refuse_unseen(call)
         except NotImplementedError as error:
             raise Unwritable(str(error), node) from error
         return fill("jax.lax.stop_gradient(x)", {"x": found}) if node in self.muted else found
@@ -121,6 +131,24 @@ def muted(graph: Graph) -> set[fx.Node]:
     inputs = {n for n in graph.roles if not getattr(n.meta.get("val"), "is_floating_point", bool)()}
     leave = lambda n: any(user not in graph.frozen for user in n.users)
     return {n for n in graph.frozen if n in live - inputs and leave(n)}
+
+
+def refuse_unseen(call: Call) -> None:
+    """An argument that the row did not look at has to be the schema's default.
+
+    Raises:
+      NotImplementedError: it is another value, so what was written means something else.
+    """
+    tensors = [x.meta["val"] for x in operands(call.node)]
+    kept = not tensors or tensors[0].dtype == getattr(call.out, "dtype", tensors[0].dtype)
+    for argument in call.node.target._schema.arguments:
+        name, default = argument.name, argument.default_value
+        if name in call.args.seen | HARMLESS or (name == "dtype" and kept):
+            continue
+        value = dict.__getitem__(call.args, name)
+        if isinstance(value, ast.AST) or value != default:
+            shown = ast.unparse(value) if isinstance(value, ast.AST) else value
+            raise NotImplementedError(f"{call.node.target} with {name}={shown}")
 
 
 def mapped(value: Any, look: Any) -> Any:

@@ -21,6 +21,25 @@ DTYPES = {
 }  # fmt: skip
 
 
+class Given(dict):
+    """An operator's arguments; ``seen`` are those that a row has looked at."""
+
+    def __init__(self, args: Mapping[str, Any], seen: set[str] | None = None):
+        super().__init__(args)
+        self.seen = set() if seen is None else seen
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.seen.add(name)
+        return super().get(name, default)
+
+    def __or__(self, more: Any) -> Given:
+        return Given({**self, **more}, self.seen)
+
+
 @dataclass(frozen=True)
 class Call:
     """An operator to be written.
@@ -33,7 +52,7 @@ class Call:
     """
 
     node: fx.Node
-    args: dict[str, Any]
+    args: Given
     size: Callable[[Any], ast.expr]
     last: bool = False
 

@@ -2,6 +2,7 @@
 
 import ast
 
+from tojax.flax.codegen.sizes import symbolic
 from tojax.flax.codegen.template import Call, expression, rows, swapped, table, writes
 
 rows(
@@ -11,8 +12,6 @@ rows(
         "bmm": "self @ mat2",
         "mm": "self @ mat2",
         "dot": "self @ tensor",
-        "addmm": "self + mat1 @ mat2",
-        "baddbmm": "self + batch1 @ batch2",
         "outer": "jnp.outer(self, vec2)",
         "einsum": "jnp.einsum(equation, *tensors)",
         "tensordot": "jnp.tensordot(self, other, (dims_self, dims_other))",
@@ -159,9 +158,31 @@ def adaptive(call: Call):
 
 @writes("upsample_nearest2d", "upsample_nearest1d")
 def nearest(call: Call):
-    batch, channels, *space = (call.size(x) for x in call.out.shape)
-    shape = [batch, *space, channels]
-    return call.write("jax.image.resize(input, shape, 'nearest')", shape=shape)
+    """Whole factors: each place as often as that; torch and JAX round others differently."""
+    given, out = (x.shape[2:] for x in (call.fake("input"), call.out))
+    factors = [symbolic(b) / symbolic(a) for a, b in zip(given, out)]
+    for name in ("scales", "scales_h", "scales_w", "scale_factors"):
+        call.args.get(name)
+    if not all(
+        getattr(f, "is_Integer", f == int(f) if isinstance(f, float) else False) for f in factors
+    ):
+        raise NotImplementedError("nearest neighbours of a factor that is no whole number")
+    found = call.input
+    for axis, factor in enumerate(map(int, factors), 1):
+        if factor != 1:
+            found = call.write(
+                "jnp.repeat(x, factor, axis=axis)", x=found, factor=factor, axis=axis
+            )
+    return found
+
+
+@writes("addmm", "baddbmm")
+def product_added(call: Call):
+    one, other = ("mat1", "mat2") if "mat1" in call.args else ("batch1", "batch2")
+    weight = {name: "" if call.args[name] == 1 else f"{name} * " for name in ("beta", "alpha")}
+    added = "" if call.beta == 0 else f"{weight['beta']}self + "
+    product = f"{weight['alpha']}({one} @ {other})" if weight["alpha"] else f"{one} @ {other}"
+    return call.write(added + product)
 
 
 @writes("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d")

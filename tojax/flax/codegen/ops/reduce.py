@@ -1,6 +1,6 @@
 """Sums, means, extremes, orders."""
 
-from tojax.flax.codegen.template import Call, rows, writes
+from tojax.flax.codegen.template import DTYPES, Call, rows, writes
 
 NAMES = {
     "sum": "sum",
@@ -15,12 +15,8 @@ NAMES = {
 }
 rows(
     {
-        "logsumexp": "nnx.logsumexp(self, dim)",
         "argsort": "jnp.argsort(self, axis=dim, descending=descending)",
         "logcumsumexp": "jax.lax.cumlogsumexp(self, dim)",
-        "median": "jnp.median(self)",
-        "searchsorted": "jnp.searchsorted(sorted_sequence, self)",
-        "histc": "jnp.histogram(self, bins, (min, max))[0]",
         "bincount": "jnp.bincount(self)",
     }
 )
@@ -37,7 +33,10 @@ def along(call: Call) -> str:
 @writes(*NAMES)
 def reduce(call: Call):
     name = str(call.node.target).split(".")[1]
-    return call.write(f"self.{NAMES[name]}({along(call)})")
+    before, dtype = call.fake("self").dtype, call.args.get("dtype")
+    cast = dtype is not None and DTYPES[dtype] != DTYPES[before]
+    parts = [x for x in (along(call), "dtype=dtype" * cast) if x]
+    return call.write(f"self.{NAMES[name]}({', '.join(parts)})")
 
 
 @writes("cumsum", "cumprod")
@@ -46,6 +45,27 @@ def running(call: Call):
     floats = call.fake("self").dtype.is_floating_point, call.out.dtype.is_floating_point
     more = ", dtype=dtype" if floats[0] != floats[1] else ""
     return call.write(f"self.{name}(dim{more})", dtype=call.out.dtype)
+
+
+@writes("logsumexp")
+def logsumexp(call: Call):
+    return call.write(f"nnx.logsumexp(self, {along(call)})")
+
+
+@writes("searchsorted")
+def searchsorted(call: Call):
+    if call.fake("sorted_sequence").ndim > 1:
+        raise NotImplementedError("searchsorted in several sequences")
+    right = call.args.get("right") or call.args.get("side") == "right"
+    more = ", side='right'" if right else ""
+    return call.write(f"jnp.searchsorted(sorted_sequence, self{more})")
+
+
+@writes("histc")
+def histc(call: Call):
+    if call.min == call.max:
+        raise NotImplementedError("histc over the range of its input")
+    return call.write("jnp.histogram(self, bins, (min, max))[0]")
 
 
 @writes("std", "var")

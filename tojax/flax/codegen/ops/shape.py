@@ -22,7 +22,7 @@ rows(
         "triu": "jnp.triu(self, diagonal)",
         "roll": "jnp.roll(self, shifts, dims)",
         "repeat": "jnp.tile(self, repeats)",
-        "meshgrid": "jnp.meshgrid(*tensors, indexing='ij')",
+        "meshgrid": "jnp.meshgrid(*tensors, indexing=indexing)",
         "diagonal": "jnp.diagonal(self, offset, dim1, dim2)",
         "broadcast_to": "jnp.broadcast_to(self, size)",
         "view_as_real": "jnp.stack([self.real, self.imag], axis=-1)",
