@@ -302,10 +302,10 @@ class Arguments(nn.Module):
         self.conv = nn.Conv2d(3, 4, 3, padding=1)
 
     def forward(self, x):
-        x = F.interpolate(self.conv(x), scale_factor=2, mode="nearest")
+        x = F.interpolate(0.1 * self.conv(x), scale_factor=2, mode="nearest")
         rows = x.flatten(2)
         square = torch.baddbmm(rows @ rows.mT, rows, rows.mT, beta=0.5, alpha=2)
-        return x, square, rows.logsumexp(-1, keepdim=True), x.sum((2, 3), dtype=torch.float64)
+        return x, square, rows.logsumexp(-1, keepdim=True), x.mean((2, 3), dtype=torch.float64)
 
 
 def ids(*shape):

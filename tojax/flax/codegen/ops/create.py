@@ -1,12 +1,11 @@
 """New arrays."""
 
-from tojax.flax.codegen.template import Call, writes
+from tojax.flax.codegen.template import DTYPES, Call, writes
 
 
 def typed(call: Call, default: str) -> str:
     """``, dtype=...`` where it is not the default."""
-    from tojax.flax.codegen.template import DTYPES
-
+    call.args.get("dtype")  # the result has it
     name = DTYPES[call.out.dtype]
     return "" if name == default else f", {name}"
 
