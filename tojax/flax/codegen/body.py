@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import keyword
 from collections import Counter
 from typing import Any
 
@@ -13,20 +11,11 @@ from torch import fx
 from tojax.flax.codegen import layouts
 from tojax.flax.codegen.authors import Statement, forward_of
 from tojax.flax.codegen.blocks import Block
+from tojax.flax.codegen.forward_numbers import ForwardNumbers
+from tojax.flax.codegen.loops import write_loop
 from tojax.flax.codegen.sizes import Sizes
 from tojax.flax.codegen.steps import Step
-
-
-def name_of(text: str) -> ast.Name:
-    """A variable, read."""
-    return ast.Name(text, ast.Load())
-
-
-def variable(name: str) -> str:
-    """A name that hides nothing of Python's or of the file's imports."""
-    taken = {"jax", "jnp", "nnx", "nn", "self", "math"}
-    hides = keyword.iskeyword(name) or hasattr(builtins, name) or name in taken
-    return f"{name}_" if hides else name
+from tojax.flax.codegen.template import name_of, variable
 
 
 class Body:
@@ -47,6 +36,7 @@ class Body:
         self.statements: list[ast.stmt] = []
         self.items = steps
         self.left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
+        self.left.update(x for item in steps if item.roll for x in item.roll.inner())
         self.left.update(block.outputs)
         self.uses = Counter(self.left)
         known = {name: layouts.shape(node, write.last) for node, name in inputs.items()}
@@ -59,6 +49,7 @@ class Body:
                 sizes |= {(name, layouts.place(d, count)): n for (_, d), n in turned.items()}
         self.sizes = Sizes(known, sizes, set(inputs.values()) | self._assigned())
         self.fields: dict[str, Any] = {}
+        self.numbers: ForwardNumbers | None = None
 
     def _assigned(self) -> set[str]:
         forward = self.forward
@@ -67,17 +58,7 @@ class Body:
 
     def run(self) -> None:
         """Goes through the items."""
-        groups: list[tuple[Statement | None, list[Step]]] = []
-        for item in self.items:
-            said = self._said(item)
-            if groups and groups[-1][0] == said and not _again(item, groups[-1][1]):
-                groups[-1][1].append(item)
-            else:
-                groups.append((said, [item]))
-        for said, items in groups:
-            targets = self._targets(said, items)
-            for item in items:
-                self._place(item, targets)
+        self.go(self.items)
         results = [self.write.output(node, self) for node in self.block.outputs]
         self.returned = [x.id if isinstance(x, ast.Name) else "" for x in results]
         if len(results) == 1 and isinstance(results[0], ast.Name) and self.statements:
@@ -88,12 +69,26 @@ class Body:
         self.statements.append(ast.Return(self.write.result(self.block, results)))
         self.statements[:0] = [*self.write.entry(self.block, self.inputs), *self.sizes.header()]
 
-    def _said(self, item: Step) -> Statement | None:
+    def go(self, steps: list[Step]) -> None:
+        """Writes steps, those of one of the author's statements together."""
+        groups: list[tuple[Statement | None, list[Step]]] = []
+        for item in steps:
+            said = self.said(item)
+            if groups and groups[-1][0] == said and not _again(item, groups[-1][1]):
+                groups[-1][1].append(item)
+            else:
+                groups.append((said, [item]))
+        for said, items in groups:
+            targets = self.targets(said, items)
+            for item in items:
+                self._place(item, targets)
+
+    def said(self, item: Step) -> Statement | None:
         if self.forward is None:
             return None
         return next((s for n in item.nodes if (s := self.forward.statement(n))), None)
 
-    def _targets(self, said: Statement | None, items: list[Step]) -> dict[fx.Node, str]:
+    def targets(self, said: Statement | None, items: list[Step]) -> dict[fx.Node, str]:
         """The author's names for what leaves the statement."""
         inside = Counter(x for item in items for x in item.reads)
         made = [n for item in items for n in item.makes if n]
@@ -108,6 +103,9 @@ class Body:
 
     def _place(self, item: Step, targets: dict[fx.Node, str]) -> None:
         """Emits an assignment, or keeps the item until it is used."""
+        if item.roll:
+            write_loop(item.roll, self)
+            return
         if len(item.makes) != 1:
             if any(item.makes):
                 self._assign_many(item, targets)
@@ -115,13 +113,11 @@ class Body:
         (node,) = item.makes
         if node is None or not self.uses[node]:
             return
-        if item.blocks:
-            self._loop(item, targets.get(node))
-        elif node in targets or self.uses[node] > 1:
+        if node in targets or self.uses[node] > 1:
             expr = self._written(item)
             if isinstance(expr, ast.Name) and self._same(node, expr.id, targets.get(node)):
                 return
-            self._assign(node, targets.get(node) or self._fallback(item, node), expr)
+            self.assign(node, targets.get(node) or self._fallback(item, node), expr)
         else:
             self.pending[node] = item
 
@@ -141,23 +137,24 @@ class Body:
 
     def value(self, node: fx.Node) -> ast.expr:
         """A value at its use."""
-        self._used(node)
+        self.used(node)
         if node in self.pending:
             return self._written(self.pending.pop(node))
         if node in self.names:
             return name_of(self.names[node])
         return self.write.stored(node, self)  # a parameter or a constant
 
-    def _used(self, node: fx.Node) -> None:
+    def used(self, node: fx.Node) -> None:
         self.left[node] -= 1
         if node in self.alias_of:
-            self._used(self.alias_of[node])
+            self.used(self.alias_of[node])
 
     def _written(self, item: Step) -> ast.expr:
-        return self.write.step(item, self)
+        found = self.write.step(item, self)
+        return self.numbers.named(found, item.node) if self.numbers else found
 
-    def _assign(self, node: fx.Node, name: str, expr: ast.expr) -> None:
-        self._vacate(name)
+    def assign(self, node: fx.Node, name: str, expr: ast.expr) -> None:
+        self.vacate(name)
         self.names[node], self.bound[name] = name, node
         self.write.labels.setdefault(node, name)
         if not (isinstance(expr, ast.Name) and expr.id == name):
@@ -177,13 +174,13 @@ class Body:
             names.append(name)
         for node, name in zip(item.makes, names):
             if node is not None:
-                self._vacate(name)
+                self.vacate(name)
                 self.names[node], self.bound[name] = name, node
                 self.write.labels.setdefault(node, name)
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         self.statements.append(ast.Assign([target], expr, lineno=0))
 
-    def _vacate(self, name: str) -> None:
+    def vacate(self, name: str) -> None:
         """What goes by this name and is read later gets the name that the author kept it under."""
         node = self.bound.get(name)
         if node is None or self.left[node] <= 0:
@@ -207,22 +204,6 @@ class Body:
         while (name in self.bound and self.left[self.bound[name]] > 0) or name in self.sizes.taken:
             name += "_"
         return name
-
-    def _loop(self, step: Step, target: str | None) -> None:
-        """``for layer in self.layers: x = layer(x)``."""
-        (made,) = step.makes
-        assert made is not None
-        first = self.write.first(step, self)
-        name = target or (first.id if isinstance(first, ast.Name) else "x")
-        self._vacate(name)
-        if not (isinstance(first, ast.Name) and first.id == name):
-            self.statements.append(ast.Assign([ast.Name(name, ast.Store())], first, lineno=0))
-        self.names[made], self.bound[name] = name, made
-        expr, layers = self.write.loop(step, self, name_of(name))
-        inner = ast.Assign([ast.Name(name, ast.Store())], expr, lineno=0)
-        self.statements.append(
-            ast.For(ast.Name(step.name, ast.Store()), layers, [inner], [], lineno=0)
-        )
 
 
 def _again(step: Step, before: list[Step]) -> bool:

@@ -7,20 +7,23 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import fx
 
 from tojax.flax.codegen import layouts
 from tojax.flax.codegen.authors import forward_of
 from tojax.flax.codegen.blocks import Block
-from tojax.flax.codegen.body import Body, name_of, variable
+from tojax.flax.codegen.body import Body
 from tojax.flax.codegen.exporting import Graph
+from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.initial import constant, initializer
 from tojax.flax.codegen.layers import Layer, constructor, hinted, layer_of
+from tojax.flax.codegen.loops import Unrollable
 from tojax.flax.codegen.operators import Operators, Unwritable
+from tojax.flax.codegen.rolling import rolled
 from tojax.flax.codegen.steps import Step, chained, steps_of
-from tojax.flax.codegen.template import expression, fill
+from tojax.flax.codegen.template import attribute, expression, fill, name_of, variable
 
-LIST = "layers_"  # where a Sequential that is a class of its own has its modules
 
 
 @dataclass(eq=False)
@@ -54,6 +57,7 @@ class Writer:
         for block in all_blocks(root):
             self.layer(block)
         self.made: dict[Block, Made] = {}
+        self.sequentials: dict[str, bool] = {}
         self.snippets: set[str] = set()
         self.labels: dict[fx.Node, str] = {}  # what a value was first called
 
@@ -69,8 +73,41 @@ class Writer:
         """Whether a block is called; others are taken apart into their caller."""
         if self.layer(block):
             return True
+        if type(block.module) is torch.nn.Sequential and block.path:
+            return self.sequential(block)
         stored = any(self.role(x)[0] for n in block.nodes() for x in n.all_input_nodes)
         return stored and any(self.own(block, x) for n in block.nodes() for x in n.all_input_nodes)
+
+    def sequential(self, block: Block) -> bool:
+        """Whether a block is an ``nnx.Sequential``: all its calls only hand values through it."""
+        if block.path not in self.sequentials:
+            self.sequentials[block.path] = False
+            calls = [x for x in all_blocks(self.root) if x.path == block.path]
+            parts = [p for x in all_blocks(self.root) for p in x.children() if x not in calls]
+            inside = {y for x in calls for y in all_blocks(x)}
+            alone = all(x in inside or not x.path.startswith(f"{block.path}.") for x in parts)
+            self.sequentials[block.path] = alone and all(map(self.hands_through, calls))
+        return self.sequentials[block.path]
+
+    def hands_through(self, block: Block) -> bool:
+        """Whether each module of a Sequential is one, and takes values as the one before gives."""
+        chain = chained(block)
+        if type(block.module) is not torch.nn.Sequential or chain is None:
+            return False
+        for i, x in enumerate(chain):
+            if i and self.wants_last(x) != (x.inputs[0] in self.last):
+                return False
+            if not self.whole(x) and self.function(x) is None:
+                return False
+        return True
+
+    def wants_last(self, block: Block) -> bool:
+        """Whether a block takes its first value with channels last."""
+        if self.layer(block):
+            return block.outputs[0] in self.last
+        if type(block.module) is torch.nn.Sequential and (chain := chained(block)):
+            return self.wants_last(chain[0])
+        return block.inputs[0] in self.last
 
     def role(self, node: fx.Node) -> tuple[str, str]:
         kind, name = self.graph.roles.get(node, ("", ""))
@@ -80,6 +117,12 @@ class Writer:
         kind, name = self.role(node)
         return bool(kind) and name.startswith(f"{block.path}." if block.path else "")
 
+    def config(self, block: Block) -> Any:
+        """The configuration of a module, or else of the innermost one around it that has one."""
+        homes = [block.path.rsplit(".", i)[0] for i in range(block.path.count(".") + 1)]
+        modules = [self.root.module.get_submodule(x) for x in (*homes, "")]
+        return next((x.config for x in modules if hasattr(x, "config")), None)
+
     # ---- one class
 
     def make(self, block: Block) -> Made:
@@ -87,13 +130,26 @@ class Writer:
             inputs = self.named_inputs(block)
             made = Made(type(block.module).__name__, list(inputs), list(inputs.values()), [], {})
             self.made[block] = made
-            body = Body(block, inputs, steps_of(block, self.whole), self)
-            body.fields = made.fields
-            body.sizes.asked = made.sizes if block.path else None
-            body.run()
+            steps = steps_of(block, self.whole)
+            try:
+                body = self.body(block, inputs, rolled(steps, self.graph.roles, self.last), made)
+            except Unrollable:
+                made.fields.clear()
+                made.sizes.clear()
+                body = self.body(block, inputs, steps, made)
             made.parameters += made.sizes.values()
             made.body, made.returned = body.statements, body.returned
         return self.made[block]
+
+    def body(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step], made: Made) -> Body:
+        """The statements."""
+        body = Body(block, inputs, steps, self)
+        body.fields = made.fields
+        config = self.config(block)
+        body.numbers = ForwardNumbers(block.module, config, body.forward, made.fields, body.sizes)
+        body.sizes.asked = made.sizes if block.path else None
+        body.run()
+        return body
 
     def named_inputs(self, block: Block) -> dict[fx.Node, str]:
         """The inputs by the names of the author's parameters, in their order."""
@@ -202,10 +258,8 @@ class Writer:
         shape = tuple(node.meta["val"].shape)
         if kind == "param":
             text = initializer(value)
-            return fill(
-                f"nnx.Param({text})",
-                {"shape": expression(tuple(hinted(s, "features") for s in shape))},
-            )
+            sizes = tuple(hinted(s, "features", f"shape{i}") for i, s in enumerate(shape))
+            return fill(f"nnx.Param({text})", {"shape": expression(sizes)})
         array = self.graph.constants.get(name)
         if array is None:
             array = self.root.module.get_buffer(name)
@@ -235,10 +289,12 @@ class Writer:
 
     def returned(self, block: Block) -> list[str]:
         """What a block calls its results."""
-        return [] if self.layer(block) else self.make(block).returned
+        plain = self.layer(block) or self.sequential(block)
+        return [] if plain else self.make(block).returned
 
     def order(self, block: Block) -> list[fx.Node]:
-        return list(block.inputs) if self.layer(block) else self.make(block).inputs
+        plain = self.layer(block) or self.sequential(block)
+        return list(block.inputs) if plain else self.make(block).inputs
 
     def attended(self, block: Block, body: Body) -> ast.expr | None:
         """A linear layer with the embedding's weights: ``self.embed.attend(x)``."""
@@ -260,10 +316,9 @@ class Writer:
     def arguments(self, block: Block, body: Body) -> list[ast.expr]:
         """What a submodule is called with; a layer gets its channels where it gives them."""
         values = [(n, body.value(n)) for n in self.order(block)]
-        if self.layer(block) is None:
+        if not self.layer(block) and not self.sequential(block):
             return [x for _, x in values] + [body.sizes(x) for x in self.made[block].sizes]
-        last = block.outputs[0] in self.last
-        return [self.operators.turned(x, n, last) for n, x in values[:1]]
+        return [self.operators.turned(x, n, self.wants_last(block)) for n, x in values[:1]]
 
     def child(self, block: Block, body: Body) -> ast.expr:
         """``self.name``, whose constructor is noted."""
@@ -272,17 +327,35 @@ class Writer:
         if layer is not None:
             self.snippets |= {layer.name} if layer.own else set()
             self.place(body, inner, constructor(layer))
+        elif self.sequential(block):
+            for part in chained(block) or ():
+                self.child(part, body)
         else:
             self.place(body, inner, block if self.whole(block) else self.function(block))
         return attribute(inner)
 
-    def function(self, block: Block) -> ast.expr:
-        """A module without parameters as a function of its one input."""
+    def noted(self, step: Step, body: Body) -> None:
+        """Sets what a step reads of the class, where another one is written in its place."""
+        for x in step.reads:
+            if self.role(x)[0]:
+                self.stored(x, body)
+        if step.block is not None:
+            self.child(step.block, body)
+            self.order(step.block)
+
+    def interface(self, block: Block) -> Any:
+        """In which order a block takes its inputs, by the places that they have in ``inputs``."""
+        sizes = 0 if self.layer(block) or self.sequential(block) else len(self.make(block).sizes)
+        return [block.inputs.index(x) for x in self.order(block)], sizes
+
+    def function(self, block: Block) -> ast.expr | None:
+        """A module without parameters as a function of its one input; None if it is none."""
         inner = Body(block, {block.inputs[0]: "x"}, steps_of(block, self.whole), self)
+        inner.sizes.inline = True
         inner.run()
         last = inner.statements[-1]
         if len(inner.statements) > 1 or not isinstance(last, ast.Return):
-            raise Unwritable(f"{type(block.module).__name__} in a Sequential", next(block.nodes()))
+            return None
         value: Any = last.value
         if isinstance(value, ast.Call) and ast.unparse(value) == f"{ast.unparse(value.func)}(x)":
             return value.func
@@ -302,34 +375,7 @@ class Writer:
 
     def is_class(self, block: Block) -> bool:
         """Whether a block becomes a class."""
-        return self.whole(block) and not self.layer(block) and chained(block) is None
-
-    def loop(self, step: Step, body: Body, carry: ast.expr) -> tuple[ast.expr, ast.expr]:
-        """(the call of one layer, the layers)."""
-        args = []
-        first = step.blocks[0]
-        for block in step.blocks:
-            self.child(block, body)
-        for node in self.order(first):
-            inside = first.inputs.index(node)
-            args.append(carry if inside == step.carry else body.value(node))
-        if self.layer(first) is not None:
-            args = args[:1]
-        elif self.whole(first):
-            args += [body.sizes(x) for x in self.make(first).sizes]
-        home = first.path.rpartition(".")[0]
-        inner = home[len(body.block.path) + 1 :] if body.block.path else home
-        return ast.Call(name_of(step.name), args, []), attribute(inner)
-
-    def first(self, step: Step, body: Body) -> ast.expr:
-        """What goes into a loop, with its channels where the first module wants them."""
-        block, node = step.blocks[0], step.reads[step.carry]
-        expr = body.value(node)
-        return (
-            self.operators.turned(expr, node, block.outputs[0] in self.last)
-            if self.layer(block)
-            else expr
-        )
+        return self.whole(block) and not self.layer(block) and not self.sequential(block)
 
 
 def all_blocks(block: Block):
@@ -337,10 +383,3 @@ def all_blocks(block: Block):
     yield block
     for child in block.children():
         yield from all_blocks(child)
-
-
-def attribute(path: str) -> ast.expr:
-    """``layers.0.mlp`` -> ``self.layers[0].mlp``."""
-    path = f"{LIST}.{path}" if path[0].isdigit() else path
-    text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
-    return ast.parse(f"self{text}", mode="eval").body

@@ -194,8 +194,19 @@ def constructor(layer: Layer) -> ast.expr:
     return ast.Call(ast.parse(name, mode="eval").body, values, words)
 
 
-def hinted(value: Any, name: str) -> ast.expr:
+def hinted(value: Any, name: str, kind: str = "argument") -> ast.expr:
+    """A value, its numbers marked: what each is called, and how the author's constructor has it."""
     found = expression(value)
-    if isinstance(found, ast.Constant) and not isinstance(value, (bool, str)):
-        found.hint = name  # type: ignore[attr-defined]
+    if not isinstance(value, (bool, str)):
+        for x in ast.walk(found):
+            if isinstance(x, ast.Constant) and not hasattr(x, "hint"):
+                x.hint, x.kind = name, kind  # type: ignore[attr-defined]
     return found
+
+
+def located(expr: ast.expr, path: str, kind: str = "") -> ast.expr:
+    """The same, its numbers marked with the attribute that they make."""
+    for x in ast.walk(expr):
+        if hasattr(x, "hint") and not hasattr(x, "path"):
+            x.path, x.kind = path, kind or x.kind  # type: ignore[attr-defined]
+    return expr

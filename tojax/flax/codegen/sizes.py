@@ -41,6 +41,7 @@ class Sizes:
         self.arrays, self.names, self.taken = arrays, names, set(taken)
         self.used: dict[tuple[str, int], str] = {}
         self.asked: dict[Any, str] | None = None  # sizes that the caller has to tell
+        self.inline = False  # whether each use spells out the size
 
     def __call__(self, size: Any) -> ast.expr:
         """The size as an expression.
@@ -52,6 +53,25 @@ class Sizes:
         if isinstance(found, (int, float, bool)) or getattr(found, "is_number", False):
             return expression(int(found) if getattr(found, "is_Integer", False) else found)
         return ast.parse(self._text(found), mode="eval").body
+
+    def static(self, name: str) -> int | None:
+        """The number that the author's name for a size stands for, if it is one."""
+        for (array, dim), called in self.names.items():
+            if called == name and array in self.arrays and -1 <= dim < len(self.arrays[array]):
+                size = symbolic(self.arrays[array][dim])
+                taken = name in self.taken and self.used.get(self._place(array, dim)) != name
+                return size if isinstance(size, int) and not taken else None
+        return None
+
+    def named(self, name: str) -> None:
+        """Has the function take this size."""
+        for (array, dim), called in self.names.items():
+            if called == name and array in self.arrays:
+                self._name(*self._place(array, dim))
+                return
+
+    def _place(self, array: str, dim: int) -> tuple[str, int]:
+        return array, dim % len(self.arrays[array])
 
     def _text(self, found: Any) -> str:
         if found in self.given:
@@ -92,6 +112,8 @@ class Sizes:
             name += "_"
 
     def _name(self, array: str, dim: int) -> str:
+        if self.inline:
+            return f"{array}.shape[{dim}]"
         if (array, dim) not in self.used:
             rank = len(self.arrays[array])
             names = DEFAULTS.get(rank, [f"size_{i}" for i in range(rank)])

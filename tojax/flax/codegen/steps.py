@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ class Step:
       nodes: the operators behind it, first the one whose line in the source is that of the step.
       name: what to call its result where the author does not say.
       block: the call of a submodule that it is.
-      blocks: the calls that a loop makes; ``carry`` is the input that goes from one to the next.
+      roll: the loop that it is.
     """
 
     reads: list[fx.Node]
@@ -31,8 +30,7 @@ class Step:
     nodes: list[fx.Node]
     name: str
     block: Block | None = None
-    blocks: tuple[Block, ...] = ()
-    carry: int = 0
+    roll: Any = None
 
     @property
     def node(self) -> fx.Node:
@@ -41,36 +39,11 @@ class Step:
 
 def steps_of(block: Block, whole: Any) -> list[Step]:
     """The steps of a block; submodules that are not ``whole(block)`` are taken apart."""
-    items: list[fx.Node | Block] = []
-    for item in block.items:
-        if isinstance(item, Block) and not whole(item):
-            items += _apart(item, whole)
-        else:
-            items.append(item)
-    found = [_step(x) for x in items]
-    return _rolled([step for step in found if step is not None])
-
-
-def _step(item: fx.Node | Block) -> Step | None:
-    if not isinstance(item, Block):
-        return _operator(item)
-    chain = chained(item)
-    return _loop([_call(x) for x in chain], 0) if chain else _call(item)
-
-
-def chained(block: Block) -> list[Block] | None:
-    """The modules of a Sequential that hands one value from each to the next."""
-    if type(block.module) is not torch.nn.Sequential or not block.items:
-        return None
-    chain = block.items
-    for i, item in enumerate(chain):
-        if not isinstance(item, Block) or len(item.inputs) != 1 or len(item.outputs) != 1:
-            return None
-        if item.path.rpartition(".")[0] != block.path or "@" in item.call:
-            return None
-        if i and (item.inputs != chain[i - 1].outputs or chain[i - 1].outputs[0] in block.outputs):
-            return None
-    return chain
+    found = []
+    for item in _apart(block, whole):
+        step = _call(item) if isinstance(item, Block) else _operator(item)
+        found += [] if step is None else [step]
+    return found
 
 
 def _apart(block: Block, whole: Any) -> list[fx.Node | Block]:
@@ -78,6 +51,22 @@ def _apart(block: Block, whole: Any) -> list[fx.Node | Block]:
     for item in block.items:
         found += _apart(item, whole) if isinstance(item, Block) and not whole(item) else [item]
     return found
+
+
+def chained(block: Block) -> list[Block] | None:
+    """The modules of a Sequential that hands one value from each to the next."""
+    if type(block.module) is not torch.nn.Sequential or not block.items:
+        return None
+    chain = []
+    for i, item in enumerate(block.items):
+        if not isinstance(item, Block) or len(item.inputs) != 1 or len(item.outputs) != 1:
+            return None
+        if item.path.rpartition(".")[0] != block.path or "@" in item.call:
+            return None
+        if i and (item.inputs != chain[-1].outputs or chain[-1].outputs[0] in block.outputs):
+            return None
+        chain.append(item)
+    return chain
 
 
 def _operator(node: fx.Node) -> Step | None:
@@ -107,59 +96,3 @@ def _call(block: Block) -> Step:
         parts = {x.args[1]: x for x in block.outputs}
         makes = [parts.get(i) for i in range(len(whole.pop().meta["val"]))]
     return Step(list(block.inputs), makes, list(block.nodes()), name, block)
-
-
-def _rolled(steps: list[Step]) -> list[Step]:
-    """Calls of a list's modules one after the other, as one loop."""
-    found: list[Step] = []
-    i = 0
-    while i < len(steps):
-        run = [steps[i]]
-        while i + len(run) < len(steps) and _follows(run[-1], steps[i + len(run)]):
-            run.append(steps[i + len(run)])
-        while (carry := _carry(run)) is None and len(run) > 1:
-            run.pop()
-        found.append(run[0] if carry is None else _loop(run, carry))
-        i += len(run)
-    return found
-
-
-def _follows(step: Step, other: Step) -> bool:
-    """Whether one is the call of ``layers.0`` and the other that of ``layers.1``."""
-    if step.block is None or other.block is None:
-        return False
-    (home, _, one), (same, _, next_) = (x.path.rpartition(".") for x in (step.block, other.block))
-    if not (one.isdigit() and next_.isdigit() and home == same and int(next_) == int(one) + 1):
-        return False
-    return (
-        len(step.block.inputs) == len(other.block.inputs)
-        and len(step.makes) == len(other.makes) == 1
-    )
-
-
-def _carry(run: list[Step]) -> int | None:
-    """The input that is the output of the one before, if that is all that differs."""
-    for one, other in pairwise(run):
-        places = [i for i, (a, b) in enumerate(zip(one.reads, other.reads)) if a is not b]
-        if len(places) != 1 or other.reads[places[0]] is not one.makes[0]:
-            return None
-        inside = {u for u in one.makes[0].users if u.op != "output"}
-        if not inside <= set(other.nodes) | {u for u in inside if is_size(u)}:
-            return None
-        if any(u.op == "output" for u in one.makes[0].users):
-            return None
-    found = {
-        i
-        for one, other in pairwise(run)
-        for i, (a, b) in enumerate(zip(one.reads, other.reads))
-        if a is not b
-    }
-    return found.pop() if len(found) == 1 else None
-
-
-def _loop(run: list[Step], carry: int) -> Step:
-    blocks = tuple(step.block for step in run if step.block)
-    nodes = [n for step in run for n in step.nodes]
-    name = run[0].name
-    single = name[:-1] if name.endswith("s") and len(name) > 2 else "layer"
-    return Step(run[0].reads, run[-1].makes, nodes, single, None, blocks, carry)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import functools
+import keyword
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -79,6 +81,7 @@ class Call:
         return fill(template, self.args | more)
 
 
+LIST = "layers_"  # where a Sequential that is a class of its own has its modules
 Row = str | Callable[[Call], ast.expr]
 table: dict[str, Row] = {}
 
@@ -158,3 +161,22 @@ def expression(value: Any) -> ast.expr:
     if isinstance(value, (int, float)) and value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)
+
+
+def name_of(text: str) -> ast.Name:
+    """A variable, read."""
+    return ast.Name(text, ast.Load())
+
+
+def variable(name: str) -> str:
+    """A name that hides nothing of Python's or of the file's imports."""
+    taken = {"jax", "jnp", "nnx", "nn", "self", "math"}
+    hides = keyword.iskeyword(name) or hasattr(builtins, name) or name in taken
+    return f"{name}_" if hides else name
+
+
+def attribute(path: str) -> ast.expr:
+    """``layers.0.mlp`` -> ``self.layers[0].mlp``."""
+    path = f"{LIST}.{path}" if path[0].isdigit() else path
+    text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
+    return ast.parse(f"self{text}", mode="eval").body

@@ -19,7 +19,7 @@ def load_params(model, weights):
     names |= {"mean": "running_mean", "var": "running_var"}
     state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
     for path, variable in state:
-        *home, name = (str(x) for x in path if x != "layers_")  # in torch a Sequential's own
+        *home, name = map(str, path)
         key = ".".join([*home, name])
         key = key if key in weights else ".".join([*home, names.get(name, name)])
         value = jnp.asarray(weights[key])
@@ -48,14 +48,22 @@ def read_safetensors(folder):
             arrays[name] = array.reshape(entry["shape"])
     return arrays
 '''
-ONLY_SEQUENTIAL = '(str(x) for x in path if x != "layers_")  # in torch a Sequential\'s own'
-STANDARD = ("json", "math", "pathlib")
+# Where PyTorch's names lack what nnx puts between: the list inside of a Sequential.
+PLAIN = "map(str, path)\n"
+CHAINED = "(str(x) for i, x in enumerate(path) if path[:i] not in chains)\n"
+CHAINS = """    chains = {x for x, node in nnx.iter_graph(model) if isinstance(node, nnx.Sequential)}
+    for path, variable in state:
+"""
+OWN = '(str(x) for x in path if x != "layers_")\n'
+STANDARD = ("dataclasses", "json", "math", "pathlib")
 
 
 def assembled(classes: list[str], loader: str) -> str:
     """The file, formatted."""
-    if not any("self.layers_" in text for text in classes):
-        loader = loader.replace(ONLY_SEQUENTIAL, "map(str, path)")
+    if any("nnx.Sequential" in text for text in classes):
+        loader = loader.replace("    for path, variable in state:\n", CHAINS).replace(PLAIN, CHAINED)
+    elif any("self.layers_" in text for text in classes):
+        loader = loader.replace(PLAIN, OWN)
     body = "\n\n".join(classes) + loader + READER
     lines = [f"import {name}" for name in STANDARD if re.search(rf"\b{name}\.", body)]
     lines += [""] * bool(lines)

@@ -1,0 +1,236 @@
+"""Numbers of a forward function in the author's terms: ``16`` as ``self.head_dim``.
+
+The graph has them as numbers; the author's line tells where they come from. An expression of that
+line is taken if it gives the number for this module.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from torch import fx
+
+from tojax.flax.codegen.authors import FRAME, Forward
+from tojax.flax.codegen.constructors import Constructor
+from tojax.flax.codegen.exporting import RESHAPES
+from tojax.flax.codegen.inplace import packet
+from tojax.flax.codegen.layers import hinted, located
+from tojax.flax.codegen.scope import Reader, Scope, Unknown, is_number, names_in
+from tojax.flax.codegen.sizes import Sizes
+
+PLAIN = {0, 1, 2, 0.5}  # too common to stand for anything
+HALVES = {"aten.slice", "aten.split", "aten.split_with_sizes", "aten.narrow"}
+AXES = {"swapaxes", "transpose", "moveaxis", "squeeze", "expand_dims", "stack"}
+
+
+class ForwardNumbers:
+    """The terms of one module's forward function.
+
+    Attributes:
+      fields: what the class has to set for them, by attribute.
+    """
+
+    def __init__(self, module: Any, config: Any, forward: Forward | None, fields: dict[str, Any],
+                 sizes: Sizes):  # fmt: skip
+        self.scope, self.forward, self.fields = Scope(module, config), forward, fields
+        self.sizes = sizes
+        function = inspect.unwrap(type(module).forward)
+        self.function = Constructor({}, getattr(function, "__globals__", {}))
+        if forward is not None:
+            self.function.note(forward.tree)
+
+    def named(self, expr: ast.expr, node: fx.Node) -> ast.expr:
+        """The expression, with the author's terms for its numbers."""
+        fresh = [x for x in _numbers(expr) if not hasattr(x, "seen")]
+        for x in fresh:
+            x.seen = True
+        if self.forward is None or not fresh:
+            return expr
+        swap = self._shapes(expr, fresh, node) if packet(node) in RESHAPES else {}
+        spelled = lambda x: isinstance(x.value, int) and x.value in PLAIN
+        fresh = [x for x in fresh if not spelled(x) and id(x) not in swap]
+        line = _innermost(node)
+        literal = {float(x) for x in re.findall(r"\d+\.?\d*(?:[eE][-+]?\d+)?", line)}
+        for x in fresh:
+            whole = isinstance(x.value, int)
+            if whole and x.value in literal:
+                continue
+            if (term := self.term(x.value, node)) is not None:
+                swap[id(x)] = term
+        return _Swap(swap).visit(expr) if swap else expr
+
+    def term(self, value: Any, node: fx.Node) -> ast.expr | None:
+        """The first of the author's expressions that gives this number and can be written."""
+        for said in self._candidates(node):
+            if value in PLAIN and not isinstance(said, ast.BinOp):
+                continue
+            if (found := self._written(said, value)) is not None:
+                return found
+        if value in PLAIN:
+            return None
+        halved = packet(node) in HALVES
+        for name in self._attributes():
+            said = ast.Attribute(ast.Name("self", ast.Load()), name, ast.Load())
+            if (found := self._written(said, value)) is not None:
+                return found
+            if halved and (found := self._written(said, 2 * value)) is not None:
+                return ast.BinOp(found, ast.FloorDiv(), ast.Constant(2))
+        return None
+
+    def _shapes(self, expr: ast.expr, fresh: list, node: fx.Node) -> dict[int, ast.expr]:
+        """Terms for the sizes of a new shape: what the author has in the same place, from behind."""
+        said = [
+            x for x in self._candidates(node)
+            if isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute)
+            and f"aten.{x.func.attr}" in RESHAPES
+        ]  # fmt: skip
+        shapes = [list(_spelled(x.args, self.function.locals)) for x in said]
+        swap: dict[int, ast.expr] = {}
+        for call in (x for x in ast.walk(expr) if isinstance(x, ast.Call)):
+            for place, x in enumerate(reversed(call.args), 1):
+                if not any(x is y for y in fresh):
+                    continue
+                theirs = (shape[-place] for shape in shapes if place <= len(shape))
+                terms = (self._written(one, x.value) for one in theirs)
+                found = next((term for term in terms if term is not None), None)
+                if found is not None:
+                    swap[id(x)] = found
+        return swap
+
+    def _written(self, said: ast.expr, wanted: Any) -> ast.expr | None:
+        try:
+            value, found = _ForwardReader(self).read(said)
+        except Unknown:
+            return None
+        if not is_number(value) or value != wanted or isinstance(found, ast.Constant):
+            return None
+        read = names_in(found)
+        needed = {}
+        for name in (*read.attributes, *read.fields):
+            home = self.scope.module if name in read.attributes else self.scope.config
+            number = getattr(home, name)
+            before = self.fields.get(name)
+            same = before is None or getattr(before, "value", None) == number
+            if not is_number(number) or not same:
+                return None
+            needed[name] = before or located(hinted(number, name), name, "self")
+        for name in read.parameters:  # a size, from now on
+            self.sizes.named(name)
+        self.fields |= needed
+        return _Kept().visit(found)
+
+    def _candidates(self, node: fx.Node) -> Iterator[ast.expr]:
+        """The expressions of the statement, then those of the variables that it reads."""
+        assert self.forward is not None
+        statement = self.forward.statement(node)
+        if statement is None:
+            return
+        trees = [
+            x
+            for x in ast.walk(self.forward.tree)
+            if isinstance(x, ast.stmt) and x.lineno == statement.line
+        ]
+        queue: list[tuple[ast.AST, int]] = [(x, 0) for x in trees]
+        seen: set[str] = set()
+        while queue:
+            tree, depth = queue.pop(0)
+            for x in ast.walk(tree):
+                if isinstance(x, (ast.BinOp, ast.Attribute, ast.Call)):
+                    yield x
+                elif isinstance(x, ast.Name) and x.id not in seen and depth < 3:
+                    seen.add(x.id)
+                    queue += [(e, depth + 1) for e in self.function.locals.get(x.id, ())]
+
+    def _attributes(self) -> list[str]:
+        """Numbers of the module that its class reads somewhere."""
+        mine = vars(self.scope.module)
+        return [x for x in _read_by(type(self.scope.module)) if is_number(mine.get(x))]
+
+
+class _ForwardReader(Reader):
+    """Knows the sizes that the author took of arguments, where they are numbers."""
+
+    def __init__(self, numbers: ForwardNumbers):
+        super().__init__(numbers.scope, numbers.function)
+        self.sizes = numbers.sizes
+
+    def name(self, name: str) -> tuple[Any, ast.expr]:
+        if (value := self.sizes.static(name)) is not None:
+            return value, ast.Name(name, ast.Load())
+        return super().name(name)
+
+
+def _spelled(args: list[ast.expr], known: dict[str, list[ast.expr]]) -> Iterator[ast.expr]:
+    """A shape's parts, where the author gave them as numbers, a tuple, or a variable of one."""
+    for x in args:
+        match x:
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                yield from _spelled(elts, known)
+            case ast.Name(id=name) if known.get(name) and isinstance(known[name][0], ast.Tuple):
+                yield from _spelled(known[name][0].elts, known)  # type: ignore[attr-defined]
+            case ast.BinOp(op=ast.Add(), left=left, right=right) if isinstance(right, ast.Tuple):
+                yield from _spelled([left, right], known)
+            case _:
+                yield x
+
+
+class _Kept(ast.NodeTransformer):
+    """``config.x`` is ``self.x`` in a forward function."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Name("self", ast.Load()) if node.id == "config" else node
+
+
+class _Swap(ast.NodeTransformer):
+    def __init__(self, swap: dict[int, ast.expr]):
+        self.swap = swap
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return self.swap.get(id(node), node)
+
+
+def _numbers(expr: ast.AST) -> Iterator[Any]:
+    """Its numbers, but for axes."""
+    match expr:
+        case ast.Constant(value=value):
+            if is_number(value):
+                yield expr
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant()) | ast.Lambda():
+            return
+        case ast.keyword(arg="axis" | "dim" | "num_classes" | "ndmin"):
+            return
+        case ast.Call(func=ast.Attribute(attr=name)) if name in AXES:
+            yield from _numbers(expr.func)
+        case _:
+            for x in ast.iter_child_nodes(expr):
+                yield from _numbers(x)
+
+
+def _innermost(node: fx.Node) -> str:
+    """The line that made a node."""
+    frames = FRAME.findall(node.meta.get("stack_trace") or "")
+    return linecache.getline(frames[-1][0], int(frames[-1][1])) if frames else ""
+
+
+@functools.cache
+def _read_by(cls: type) -> list[str]:
+    """The names X of ``self.X`` in a class and its bases, of forward functions first."""
+    found: dict[str, None] = {}
+    for base in cls.__mro__:
+        if base.__module__.startswith("torch.nn.modules.module") or base is object:
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        parts = [x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef)]
+        for part in sorted(parts, key=lambda x: x.name != "forward"):
+            found |= dict.fromkeys(names_in(part).attributes)  # type: ignore[arg-type]
+    return list(found)

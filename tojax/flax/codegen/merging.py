@@ -1,0 +1,323 @@
+"""Modules of one class as one class: its parameters, and its numbers in the author's terms."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from tojax.flax.codegen.blocks import Block
+from tojax.flax.codegen.classes import Made, Writer
+from tojax.flax.codegen.configs import Configs, added, passed
+from tojax.flax.codegen.constructors import Constructor
+from tojax.flax.codegen.layers import hinted, located
+from tojax.flax.codegen.scope import Scope, Unknown, is_number, names_in
+from tojax.flax.codegen.template import LIST
+
+FIELD = "config.{}"
+
+
+@dataclass(eq=False)
+class Instance:
+    """One module: its scope, its constructor's lines, the fields of the configuration it reads."""
+
+    block: Block
+    scope: Scope
+    lines: dict[str, ast.expr]
+    needs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Class:
+    """What several modules share.
+
+    Attributes:
+      name: the class's.
+      parameters: of its constructor, with the value that each module was given.
+      lines: what the constructor sets, in these terms.
+    """
+
+    name: str
+    made: Made
+    instances: list[Instance]
+    parameters: dict[str, list[Any]] = field(default_factory=dict)
+    lines: dict[str, ast.expr] = field(default_factory=dict)
+
+    @property
+    def configured(self) -> bool:
+        return any(x.needs for x in self.instances)
+
+
+def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
+    """The classes, inner ones first, and the configurations that they read."""
+    writer.make(root)
+    heights: dict[Block, int] = {}
+    _heights(writer, root, heights)
+    scopes = _scopes(root, heights)
+    found: list[Class] = []
+    class_of: dict[Block, tuple[Class, Instance]] = {}
+    for height in sorted(set(heights.values())):
+        groups: dict[Any, list[Instance]] = defaultdict(list)
+        for block in (b for b, h in heights.items() if h == height):
+            instance = Instance(block, scopes[block], {})
+            build = _Lines(instance, class_of, writer.sequentials)
+            instance.lines = build.all(_grouped(writer.make(block).fields))
+            groups[_likeness(writer.make(block), instance)].append(instance)
+        for instances in groups.values():
+            made = writer.make(instances[0].block)
+            whole = Class(_free(made.name, found), made, instances)
+            _resolve(whole)
+            found.append(whole)
+            class_of |= {x.block: (whole, x) for x in instances}
+    configs = Configs()
+    configs.note(scopes[root].config, found[-1].instances[0].needs)
+    for whole in found:
+        for instance in whole.instances:
+            configs.literal(instance.lines)
+    return found, configs
+
+
+def _heights(writer: Writer, block: Block, heights: dict[Block, int]) -> int:
+    """How many classes lie below each block that is a class."""
+    if block not in heights:
+        inner = [x for x in writer.make(block).fields.values() if isinstance(x, Block)]
+        heights[block] = 1 + max((_heights(writer, x, heights) for x in inner), default=0)
+    return heights[block]
+
+
+def _scopes(root: Block, blocks: Any) -> dict[Block, Scope]:
+    """The scope of each block; a configuration that a module did not keep is that around it."""
+    found: dict[Block, Scope] = {}
+    for block in sorted(blocks, key=lambda b: len(b.path)):
+        around = [b for b in found if block.path.startswith(f"{b.path}." if b.path else "")]
+        outer = max(around, key=lambda b: len(b.path), default=None)
+        found[block] = Scope(block.module, found[outer].config if outer else None)
+    return found
+
+
+def _free(name: str, found: list[Class]) -> str:
+    """The name, with a number where another class has it."""
+    taken = {x.name for x in found}
+    names = (f"{name}{i if i > 1 else ''}" for i in count(1))
+    return next(x for x in names if x not in taken)
+
+
+def _likeness(made: Made, instance: Instance) -> tuple:
+    """What modules of one class have in common: all but the numbers."""
+    lines = copy.deepcopy(instance.lines)
+    blank = {id(x): ast.Name("number", ast.Load()) for x in numbers(lines)}
+    texts = tuple((k, text(Swapped(blank).visit(x))) for k, x in lines.items())
+    return made.name, tuple(made.parameters), tuple(map(text, made.body)), texts
+
+
+def numbers(lines: dict[str, ast.expr]) -> list[Any]:
+    """The numbers that could be parameters, in order."""
+    return [x for line in lines.values() for x in ast.walk(line) if hasattr(x, "hint")]
+
+
+class Swapped(ast.NodeTransformer):
+    """Puts expressions in the place of numbers."""
+
+    def __init__(self, swap: dict[int, ast.expr]):
+        self.swap = swap
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return self.swap.get(id(node), node)
+
+
+# ---- numbers in the author's terms
+
+
+def _resolve(whole: Class) -> None:
+    """Fills in the parameters and the lines."""
+    instances = whole.instances
+    for instance in instances:
+        for number in numbers(instance.lines):
+            for constructor in instance.scope.constructors[:1]:
+                for x in _said(number, constructor, instance):
+                    if isinstance(x, ast.Name) and x.id in constructor.parameters:
+                        if x.id not in constructor.locals:
+                            instance.scope.bind(x.id, number.value)
+    while True:
+        columns = [*zip(*(numbers(x.lines) for x in instances))]
+        terms = {i: found for i, x in enumerate(columns) if (found := _agreed(x, instances))}
+        read = [name for x in terms.values() for name in names_in(x).attributes]
+        more = [x for x in dict.fromkeys(read) if x not in instances[0].lines]
+        if not more:
+            break
+        for instance in instances:
+            added = {k: _attribute(k, getattr(instance.block.module, k)) for k in more}
+            instance.lines = added | instance.lines
+    _parameters(whole, columns, terms)
+
+
+def _attribute(name: str, value: Any) -> ast.expr:
+    return located(hinted(value, name), name, "self")
+
+
+def _said(number: Any, constructor: Constructor, instance: Instance) -> list[ast.expr]:
+    """What the author's constructor has in the place of a number."""
+    path, kind, module = number.path, number.kind, instance.block.module
+    if kind == "self":
+        given = constructor.attributes.get(path, [])
+        return [*given, ast.parse(FIELD.format(path), mode="eval").body]
+    if kind == "count":
+        return constructor.counts(path)
+    if kind.startswith("shape"):
+        return constructor.shape(path, int(kind[5:]))
+    try:
+        callee = type(module.get_submodule(path))
+    except AttributeError:
+        return []
+    return constructor.arguments(path, number.hint, callee)
+
+
+def _agreed(column: tuple, instances: list[Instance]) -> ast.expr | None:
+    """The expression that gives each module its number."""
+    first = instances[0]
+    for i, constructor in enumerate(first.scope.constructors):
+        for said in _said(column[0], constructor, first):
+            texts = set()
+            for number, instance in zip(column, instances):
+                try:
+                    value, found = instance.scope.of(said, instance.scope.constructors[i])
+                except Unknown:
+                    break
+                if not is_number(value) or value != number.value:
+                    break
+                texts.add(text(found))
+            else:
+                own = f"self.{column[0].path}"
+                if len(texts) == 1 and _terms(found) and text(found) != own:
+                    return found
+    return None
+
+
+def _terms(expr: ast.expr) -> bool:
+    """Whether an expression says more than a number."""
+    return any(isinstance(x, (ast.Name, ast.Attribute)) for x in ast.walk(expr))
+
+
+def _parameters(whole: Class, columns: list[tuple], terms: dict[int, ast.expr]) -> None:
+    """Parameters: those that the terms read, and one for each number that differs otherwise."""
+    instances = whole.instances
+    for term in terms.values():
+        read = names_in(term)
+        for name in read.parameters:
+            whole.parameters.setdefault(name, [_value(x, name) for x in instances])
+        for name in read.fields:
+            for instance in instances:
+                instance.needs[name] = getattr(instance.scope.config, name)
+    order = [n for c in instances[0].scope.constructors[:1] for n in c.parameters]
+    whole.parameters = dict(sorted(whole.parameters.items(), key=lambda x: order.index(x[0])))
+    others: dict[tuple, str] = {}
+    for i, column in enumerate(columns):
+        values = tuple(x.value for x in column)
+        if i in terms or len(set(values)) == 1:
+            continue
+        if values not in others:
+            name = column[0].hint
+            while name in whole.parameters:
+                name += "_"
+            others[values] = name
+            whole.parameters[name] = list(values)
+        terms[i] = ast.Name(others[values], ast.Load())
+    lines = copy.deepcopy(instances[0].lines)
+    swap = {id(x): terms[i] for i, x in enumerate(numbers(lines)) if i in terms}
+    whole.lines = _ordered({k: Swapped(swap).visit(x) for k, x in lines.items()})
+
+
+def _value(instance: Instance, name: str) -> Any:
+    return instance.scope.parameter(name, instance.scope.constructors[0])
+
+
+def _ordered(lines: dict[str, ast.expr]) -> dict[str, ast.expr]:
+    """Each line after those that it reads; plain values first."""
+    plain = {k: x for k, x in lines.items() if not any(isinstance(y, ast.Call) and "rngs" in text(y) for y in ast.walk(x))}  # fmt: skip
+    found: dict[str, ast.expr] = {}
+
+    def place(name: str) -> None:
+        if name in lines and name not in found:
+            for other in names_in(lines[name]).attributes:
+                if other != name:
+                    place(other)
+            found[name] = lines[name]
+
+    for name in (*plain, *lines):
+        place(name)
+    return found
+
+
+# ---- the constructor's lines
+
+
+def _grouped(fields: dict[str, Any]) -> dict[str, Any]:
+    """Dotted names as trees: {"layers": {"0": ..., "1": ...}}."""
+    found: dict[str, Any] = {}
+    for path, what in fields.items():
+        *homes, last = (f"{LIST}.{path}" if path[0].isdigit() else path).split(".")
+        inner = found
+        for home in homes:
+            inner = inner.setdefault(home, {})
+        inner[last] = what
+    return found
+
+
+@dataclass
+class _Lines:
+    """Builds the lines of one module."""
+
+    instance: Instance
+    class_of: dict[Block, tuple[Class, Instance]]
+    sequentials: dict[str, bool]
+
+    def dotted(self, path: str) -> str:
+        """The name of a module from the outermost."""
+        home = self.instance.block.path
+        return f"{home}.{path}" if home else path
+
+    def all(self, fields: dict[str, Any]) -> dict[str, ast.expr]:
+        return {k: self.built(x, k) for k, x in fields.items()}
+
+    def built(self, what: Any, path: str) -> ast.expr:
+        """The expression of a field."""
+        if isinstance(what, Block):
+            return self.call(what, path)
+        if not isinstance(what, dict):
+            return located(what, path)
+        if not all(k.isdigit() for k in what):
+            words = [ast.keyword(k, self.built(x, f"{path}.{k}")) for k, x in what.items()]
+            return ast.Call(ast.parse("nnx.Dict", mode="eval").body, [], words)
+        size = max(map(int, what)) + 1
+        parts = [
+            self.built(what[str(i)], f"{path}.{i}") if str(i) in what else ast.Constant(None)
+            for i in range(size)
+        ]
+        if self.sequentials.get(self.dotted(path)):
+            return ast.Call(ast.parse("nnx.Sequential", mode="eval").body, parts, [])
+        found: ast.expr = ast.List(parts, ast.Load())
+        if len({text(x) for x in parts}) == 1 and size > 1:
+            found = ast.parse("[0 for _ in range(size)]", mode="eval").body
+            number = located(hinted(size, f"num_{path}"), path, "count")
+            found.elt, found.generators[0].iter.args = parts[0], [number]  # type: ignore[attr-defined]
+        return ast.Call(ast.parse("nnx.List", mode="eval").body, [found], [])
+
+    def call(self, block: Block, path: str) -> ast.expr:
+        """The construction of a class of this file."""
+        whole, instance = self.class_of[block]
+        place = whole.instances.index(instance)
+        args = [hinted(values[place], name) for name, values in whole.parameters.items()]
+        args = [located(x, path) for x in args]
+        if whole.configured:
+            expr, needs = passed(instance.scope.config, instance.needs, self.instance.scope.config)
+            added(self.instance.needs, needs)
+            args.insert(0, expr)
+        keyword = ast.keyword("rngs", ast.Name("rngs", ast.Load()))
+        return ast.Call(ast.Name(whole.name, ast.Load()), args, [keyword])
+
+
+def text(node: ast.AST) -> str:
+    return ast.unparse(ast.fix_missing_locations(node))

@@ -1,0 +1,223 @@
+"""Lines that repeat for the modules of a list, as one loop over it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from tojax.flax.codegen.blocks import is_size
+from tojax.flax.codegen.sizes import symbolic
+from tojax.flax.codegen.steps import Step
+
+REACH = 400  # steps that a round may have
+
+@dataclass(eq=False)
+class Roll:
+    """A loop.
+
+    Attributes:
+      rounds: its steps, round by round; each does the same with the next module of each list.
+      lists: the paths of the lists.
+      carries: values that go from round to round: what comes in, what it is in the second round,
+        what that makes of it, and what comes out.
+      outside: what other rounds than the second read from outside.
+    """
+
+    rounds: list[list[Step]]
+    lists: list[str]
+    carries: list[tuple[fx.Node, fx.Node, fx.Node, fx.Node]]
+    outside: list[fx.Node]
+
+    @property
+    def second(self) -> list[Step]:
+        """The round that is written: what it carries is told from what only comes in."""
+        return self.rounds[1]
+
+    def inner(self) -> list[fx.Node]:
+        """What the second round reads of itself and of the round before, and hands on."""
+        own = {x for step in self.second for x in step.makes}
+        own |= {held for _, held, _, _ in self.carries}
+        read = [x for step in self.second for x in step.reads if x in own]
+        return read + [made for _, _, made, _ in self.carries]
+
+
+def rolled(steps: list[Step], roles: Any, last: set[fx.Node]) -> list[Step]:
+    """The steps, those that repeat as loops."""
+    found: list[Step] = []
+    i = 0
+    while i < len(steps):
+        best: Roll | None = None
+        for period in _periods(steps, i, roles):
+            roll = _Match(steps, i, period, roles, last).roll()
+            if roll and (not best or len(roll.rounds) > len(best.rounds)):
+                best = roll
+        if best is None:
+            found.append(steps[i])
+            i += 1
+        else:
+            found.append(_step(best))
+            i += sum(map(len, best.rounds))
+    return found
+
+
+def _step(roll: Roll) -> Step:
+    own = set(roll.inner())
+    entered = [x for step in roll.second for x in step.reads if x not in own]
+    reads = entered + [x for x, *_ in roll.carries] + roll.outside
+    nodes = [n for steps in roll.rounds for step in steps for n in step.nodes]
+    return Step(reads, [end for *_, end in roll.carries], nodes, "layer", None, roll)
+
+
+def _places(step: Step, roles: Any) -> list[str]:
+    """The dotted names that a step reads: its module's, its parameters'."""
+    found = [step.block.path] if step.block else []
+    return found + [roles[x][1] for x in step.reads if roles.get(x, ("input",))[0] != "input"]
+
+
+def _periods(steps: list[Step], start: int, roles: Any) -> list[int]:
+    """After how many steps the next module of a list may be called, from a step on."""
+    found: list[int] = []
+    firsts: dict[tuple[str, str], int] = {}
+    for i, step in enumerate(steps[start : start + REACH]):
+        for name in _places(step, roles):
+            for home, place, rest in _splits(name):
+                if place == 0:
+                    firsts.setdefault((home, rest), i)
+                elif place == 1 and (begin := firsts.get((home, rest))) is not None:
+                    if begin < i - begin not in found:
+                        found.append(i - begin)
+    return found
+
+
+@functools.cache
+def _splits(name: str) -> list[tuple[str, int, str]]:
+    """``a.0.b.1`` -> (a, 0, .b.1), (a.0.b, 1, "")."""
+    return [
+        (name[: m.start()].rstrip("."), int(m[1]), name[m.end() :])
+        for m in re.finditer(r"(?:^|(?<=\.))(\d+)(?=\.|$)", name)
+    ]
+
+
+class _Match:
+    """Compares rounds of a length with the first."""
+
+    def __init__(self, steps: list[Step], start: int, period: int, roles: Any, last: set[fx.Node]):
+        self.steps, self.start, self.period = steps, start, period
+        self.roles, self.last = roles, last
+        self.lists: dict[str, None] = {}
+        self.fixed: set[str] = set()
+
+    def roll(self) -> Roll | None:
+        """As many rounds as there are, two at least."""
+        count = 1
+        while self._same(count):
+            count += 1
+        while count > 1:
+            if (found := self._made(count)) is not None:
+                return found
+            count -= 1
+        return None
+
+    def round(self, i: int) -> list[Step]:
+        begin = self.start + i * self.period
+        return self.steps[begin : begin + self.period]
+
+    def _same(self, i: int) -> bool:
+        first, other = self.round(0), self.round(i)
+        if len(other) < self.period:
+            return False
+        return all(self._alike(a, b, i) for a, b in zip(first, other))
+
+    def _alike(self, a: Step, b: Step, i: int) -> bool:
+        """Whether two steps do the same, one of them ``i`` rounds later."""
+        if (a.block is None) != (b.block is None) or len(a.reads) != len(b.reads):
+            return False
+        if len(a.makes) != len(b.makes) or [x is None for x in a.makes] != [
+            x is None for x in b.makes
+        ]:
+            return False
+        if any((x in self.last) != (y in self.last) for x, y in zip(a.makes, b.makes)):
+            return False
+        if a.block is not None:
+            assert b.block is not None
+            return type(a.block.module) is type(b.block.module) and self._next(
+                a.block.path, b.block.path, i
+            )
+        return _skeleton(a.node) == _skeleton(b.node)
+
+    def _next(self, a: str, b: str, i: int) -> bool:
+        """Whether two names are the same, or those of a list's modules ``i`` places apart."""
+        if a == b:
+            self.fixed.add(a)
+            return True
+        mine, theirs = _splits(a), _splits(b)
+        for (home, place, rest), (other, later, end) in zip(mine, theirs):
+            if (home, rest) == (other, end) and later == place + i and place == 0:
+                self.lists[home] = None
+                return True
+        return False
+
+    def _made(self, count: int) -> Roll | None:
+        """The loop, if values go through it as they do through one."""
+        rounds = [self.round(i) for i in range(count)]
+        carries: dict[tuple[int, int], fx.Node] = {}
+        outside: list[fx.Node] = []
+        made = [{x: (k, m) for k, s in enumerate(r) for m, x in enumerate(s.makes) if x} for r in rounds]  # fmt: skip
+        for i in range(1, count):
+            for one, other in zip(rounds[0], rounds[i]):
+                for x, y in zip(one.reads, other.reads):
+                    place = made[i - 1].get(y)
+                    if y in made[i]:
+                        if made[0].get(x) != made[i][y]:
+                            return None
+                    elif place is not None:
+                        if x in made[0] or carries.setdefault(place, x) is not x:
+                            return None
+                    elif any(y in m for m in made):
+                        return None
+                    elif not self._steady(x, y, i):
+                        return None
+                    elif i > 1:
+                        outside.append(y)
+        for one in rounds[0]:
+            outside += [x for x in one.reads if x not in made[0] and x not in carries.values()]
+        return self._finished(rounds, made, carries, outside)
+
+    def _steady(self, x: fx.Node, y: fx.Node, i: int) -> bool:
+        """Whether a value from outside is the same in all rounds, or the next in its list."""
+        if x is y:
+            return True
+        (kind, a), (same, b) = (self.roles.get(n, ("input", "")) for n in (x, y))
+        return kind == same != "input" and a != b and self._next(a, b, i)
+
+    def _finished(self, rounds, made, carries, outside) -> Roll | None:
+        ends = {made_at: node for node, made_at in made[-1].items()}
+        seconds = {made_at: node for node, made_at in made[1].items()}
+        firsts = {made_at: node for node, made_at in made[0].items()}
+        inside = {n for steps in rounds for step in steps for n in step.nodes}
+        leaves = lambda x: any(u not in inside and not is_size(u) for u in x.users)
+        for i, values in enumerate(made):
+            for x, place in values.items():
+                if leaves(x) and not (i == len(rounds) - 1 and place in carries):
+                    return None
+        found = []
+        for place, entering in carries.items():
+            if (entering in self.last) != (ends[place] in self.last):
+                return None
+            found.append((entering, firsts[place], seconds[place], ends[place]))
+        shared = {home for name in self.fixed for home, _, _ in _splits(name)}
+        if not found or not self.lists or shared & set(self.lists):
+            return None
+        return Roll(rounds, list(self.lists), found, outside)
+
+
+def _skeleton(node: fx.Node) -> Any:
+    """What an operator is besides the values it reads."""
+    look = lambda n: symbolic(n.meta["val"]) if is_size(n) else "value"
+    return str(node.target), repr(fx.node.map_arg(node.args, look)), repr(
+        fx.node.map_arg(dict(node.kwargs), look)
+    )
