@@ -157,7 +157,7 @@ class Body:
         return self.write.step(item, self)
 
     def _assign(self, node: fx.Node, name: str, expr: ast.expr) -> None:
-        self._vacate(name)
+        self._vacate(name, expr)
         self.names[node], self.bound[name] = name, node
         self.write.labels.setdefault(node, name)
         if not (isinstance(expr, ast.Name) and expr.id == name):
@@ -177,20 +177,23 @@ class Body:
             names.append(name)
         for node, name in zip(item.makes, names):
             if node is not None:
-                self._vacate(name)
+                self._vacate(name, expr)
                 self.names[node], self.bound[name] = name, node
                 self.write.labels.setdefault(node, name)
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         self.statements.append(ast.Assign([target], expr, lineno=0))
 
-    def _vacate(self, name: str) -> None:
-        """What goes by this name and is read later gets the name that the author kept it under."""
+    def _vacate(self, name: str, expr: ast.expr) -> None:
+        """What goes by this name and is read later gets the name that the author kept it under;
+        which is none that ``expr``, written after it, reads.
+        """
         node = self.bound.get(name)
         if node is None or self.left[node] <= 0:
             return
         aliases = self.forward.aliases() if self.forward else {}
         other = variable(aliases.get(name, f"{name}_before"))
-        while other in self.bound and self.left[self.bound[other]] > 0:
+        read = {x.id for x in ast.walk(expr) if isinstance(x, ast.Name)}
+        while other in read or (other in self.bound and self.left[self.bound[other]] > 0):
             other += "_"
         self.statements.append(ast.Assign([ast.Name(other, ast.Store())], name_of(name), lineno=0))
         for held, known in list(self.names.items()):
@@ -214,7 +217,7 @@ class Body:
         assert made is not None
         first = self.write.first(step, self)
         name = target or (first.id if isinstance(first, ast.Name) else "x")
-        self._vacate(name)
+        self._vacate(name, first)
         if not (isinstance(first, ast.Name) and first.id == name):
             self.statements.append(ast.Assign([ast.Name(name, ast.Store())], first, lineno=0))
         self.names[made], self.bound[name] = name, made

@@ -14,7 +14,7 @@ from tojax.flax.codegen.authors import forward_of
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.body import Body, name_of, variable
 from tojax.flax.codegen.exporting import Graph
-from tojax.flax.codegen.initial import constant, initializer
+from tojax.flax.codegen.initial import buffer, initializer
 from tojax.flax.codegen.layers import Layer, constructor, hinted, layer_of
 from tojax.flax.codegen.operators import Operators, Unwritable
 from tojax.flax.codegen.steps import Step, chained, steps_of
@@ -209,7 +209,7 @@ class Writer:
         array = self.graph.constants.get(name)
         if array is None:
             array = self.root.module.get_buffer(name)
-        return fill("nnx.Variable(x)", {"x": constant(array)})
+        return buffer(array, saved=name in self.root.module.state_dict())
 
     def step(self, step: Step, body: Body) -> ast.expr:
         if step.block is not None:

@@ -48,6 +48,9 @@ def read_safetensors(folder):
             arrays[name] = array.reshape(entry["shape"])
     return arrays
 '''
+BUFFER = '''class Buffer(nnx.Variable):
+    """An array that comes with the weights and that training leaves as it is."""
+'''
 ONLY_SEQUENTIAL = '(str(x) for x in path if x != "layers_")  # in torch a Sequential\'s own'
 STANDARD = ("json", "math", "pathlib")
 
@@ -56,6 +59,9 @@ def assembled(classes: list[str], loader: str) -> str:
     """The file, formatted."""
     if not any("self.layers_" in text for text in classes):
         loader = loader.replace(ONLY_SEQUENTIAL, "map(str, path)")
+    if any("Buffer(" in text for text in classes):
+        classes = [BUFFER, *classes]
+        loader = loader.replace("nnx.BatchStat)", "nnx.BatchStat, Buffer)")
     body = "\n\n".join(classes) + loader + READER
     lines = [f"import {name}" for name in STANDARD if re.search(rf"\b{name}\.", body)]
     lines += [""] * bool(lines)
