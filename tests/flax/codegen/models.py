@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.flax.codegen import tables
+
 
 class MLP(nn.Module):
     def __init__(self, width=16, depth=3):
@@ -339,4 +341,5 @@ CASES = {
     "arguments": (Arguments, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "pooled": (Pooled, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "written": (Written, (drawn(2, 6),), (drawn(3, 6),)),
+    **tables.CASES,
 }

@@ -10,6 +10,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 FRAME = re.compile(r'File "(.+?)", line (\d+)')
@@ -123,6 +124,20 @@ def _shape(value: ast.expr) -> tuple[str | None, int | None]:
         return None, None
     array = value.value
     return (array.id, dim) if isinstance(array, ast.Name) else (None, None)
+
+
+@functools.cache
+def class_trees(cls: Any) -> list[ast.Module]:
+    """The syntax trees of a module class and its bases, as far as there is source."""
+    found = []
+    for base in cls.__mro__:
+        if base in (object, torch.nn.Module):
+            continue
+        try:
+            found.append(ast.parse(textwrap.dedent(inspect.getsource(base))))
+        except (OSError, TypeError, SyntaxError):
+            continue
+    return found
 
 
 @functools.cache

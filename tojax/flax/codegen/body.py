@@ -154,7 +154,7 @@ class Body:
         return self.numbers.named(found, item.node) if self.numbers else found
 
     def assign(self, node: fx.Node, name: str, expr: ast.expr) -> None:
-        self.vacate(name)
+        self.vacate(name, expr)
         self.names[node], self.bound[name] = name, node
         self.write.labels.setdefault(node, name)
         if not (isinstance(expr, ast.Name) and expr.id == name):
@@ -174,20 +174,23 @@ class Body:
             names.append(name)
         for node, name in zip(item.makes, names):
             if node is not None:
-                self.vacate(name)
+                self.vacate(name, expr)
                 self.names[node], self.bound[name] = name, node
                 self.write.labels.setdefault(node, name)
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         self.statements.append(ast.Assign([target], expr, lineno=0))
 
-    def vacate(self, name: str) -> None:
-        """What goes by this name and is read later gets the name that the author kept it under."""
+    def vacate(self, name: str, expr: ast.expr) -> None:
+        """What goes by this name and is read later gets the name that the author kept it under;
+        which is none that ``expr``, written after it, reads.
+        """
         node = self.bound.get(name)
         if node is None or self.left[node] <= 0:
             return
         aliases = self.forward.aliases() if self.forward else {}
         other = variable(aliases.get(name, f"{name}_before"))
-        while other in self.bound and self.left[self.bound[other]] > 0:
+        read = {x.id for x in ast.walk(expr) if isinstance(x, ast.Name)}
+        while other in read or (other in self.bound and self.left[self.bound[other]] > 0):
             other += "_"
         self.statements.append(ast.Assign([ast.Name(other, ast.Store())], name_of(name), lineno=0))
         for held, known in list(self.names.items()):

@@ -16,14 +16,13 @@ from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.body import Body
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
-from tojax.flax.codegen.initial import constant, initializer
+from tojax.flax.codegen.initial import buffer, initializer
 from tojax.flax.codegen.layers import Layer, constructor, hinted, layer_of
 from tojax.flax.codegen.loops import Unrollable
 from tojax.flax.codegen.operators import Operators, Unwritable
 from tojax.flax.codegen.rolling import rolled
 from tojax.flax.codegen.steps import Step, chained, steps_of
 from tojax.flax.codegen.template import attribute, expression, fill, name_of, variable
-
 
 
 @dataclass(eq=False)
@@ -146,7 +145,7 @@ class Writer:
         body = Body(block, inputs, steps, self)
         body.fields = made.fields
         config = self.config(block)
-        body.numbers = ForwardNumbers(block.module, config, body.forward, made.fields, body.sizes)
+        body.numbers = ForwardNumbers(block.module, config, made.fields, body.sizes)
         body.sizes.asked = made.sizes if block.path else None
         body.run()
         return body
@@ -263,7 +262,7 @@ class Writer:
         array = self.graph.constants.get(name)
         if array is None:
             array = self.root.module.get_buffer(name)
-        return fill("nnx.Variable(x)", {"x": constant(array)})
+        return buffer(array, saved=name in self.root.module.state_dict())
 
     def step(self, step: Step, body: Body) -> ast.expr:
         if step.block is not None:

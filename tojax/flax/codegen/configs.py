@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from tojax.flax.codegen.scope import field_of
 from tojax.flax.codegen.template import expression
 
 
@@ -44,7 +45,7 @@ def _has(config: Any, needs: dict[str, Any]) -> bool:
     if not hasattr(config, "to_dict") and not hasattr(config, "__dict__"):
         return False
     for name, value in needs.items():
-        mine = getattr(config, name, None)
+        mine = field_of(config, name)
         if isinstance(value, Nested):
             if mine is None or not _has(mine, value.needs):
                 return False

@@ -1,4 +1,4 @@
-"""What the author's ``__init__`` says: the expressions that a module's attributes were made with."""
+"""What the author's ``__init__`` says: the expressions that attributes were made with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import inspect
 import textwrap
 from dataclasses import dataclass, field
 from typing import Any
+
+from tojax.flax.codegen.authors import class_trees
 
 # Flax's names of arguments and torch's.
 TORCH_NAMES = {
@@ -118,7 +120,7 @@ class Constructor:
 
     def arguments(self, path: str, name: str, callee: type) -> list[ast.expr]:
         """What may have been given as the argument ``name`` where ``self.<path>`` was made."""
-        order = [x for x in inspect.signature(callee.__init__).parameters][1:]  # type: ignore[misc]
+        order = list(inspect.signature(callee.__init__).parameters)[1:]  # type: ignore[misc]
         wanted = [x for x in TORCH_NAMES.get(name, (name,)) if x in order]
         found = []
         for call in self.made(path):
@@ -127,7 +129,8 @@ class Constructor:
             found += [k.value for k in call.keywords if k.arg in wanted]
             places = [order.index(x) for x in wanted if order.index(x) < len(call.args)]
             found += [call.args[i] for i in places]
-        return found
+        parts = lambda x: (x, x.body, x.orelse) if isinstance(x, ast.IfExp) else (x,)
+        return [y for x in found for y in parts(x)]
 
     def shape(self, path: str, dim: int) -> list[ast.expr]:
         """What may be a dimension of the parameter ``self.<path>``."""
@@ -143,7 +146,14 @@ class Constructor:
 
 
 @functools.cache
-def constructors_of(cls: type) -> tuple[Constructor, ...]:
+def said_in(cls: Any) -> list[ast.expr]:
+    """The values of all assignments in a class and its bases."""
+    trees = class_trees(cls)
+    return [x.value for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Assign)]
+
+
+@functools.cache
+def constructors_of(cls: Any) -> tuple[Constructor, ...]:
     """Of the class and its bases, as far as there is source."""
     found = []
     for base in cls.__mro__:

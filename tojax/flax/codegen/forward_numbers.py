@@ -11,22 +11,22 @@ import functools
 import inspect
 import linecache
 import re
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from torch import fx
 
-from tojax.flax.codegen.authors import FRAME, Forward
+from tojax.flax.codegen.authors import FRAME, class_trees, forward_of
 from tojax.flax.codegen.constructors import Constructor
 from tojax.flax.codegen.exporting import RESHAPES
 from tojax.flax.codegen.inplace import packet
 from tojax.flax.codegen.layers import hinted, located
-from tojax.flax.codegen.scope import Reader, Scope, Unknown, is_number, names_in
+from tojax.flax.codegen.scope import Reader, Scope, Unknown, field_of, is_number, names_in
 from tojax.flax.codegen.sizes import Sizes
 
 PLAIN = {0, 1, 2, 0.5}  # too common to stand for anything
-HALVES = {"aten.slice", "aten.split", "aten.split_with_sizes", "aten.narrow"}
+HALVES = {"aten.slice", "aten.narrow"}
+COUNTS = {"aten.split", "aten.chunk", "aten.unbind"}
 AXES = {"swapaxes", "transpose", "moveaxis", "squeeze", "expand_dims", "stack"}
 
 
@@ -37,21 +37,23 @@ class ForwardNumbers:
       fields: what the class has to set for them, by attribute.
     """
 
-    def __init__(self, module: Any, config: Any, forward: Forward | None, fields: dict[str, Any],
+    def __init__(self, module: Any, config: Any, fields: dict[str, Any],
                  sizes: Sizes):  # fmt: skip
-        self.scope, self.forward, self.fields = Scope(module, config), forward, fields
+        self.scope, self.fields = Scope(module, config), fields
         self.sizes = sizes
         function = inspect.unwrap(type(module).forward)
         self.function = Constructor({}, getattr(function, "__globals__", {}))
-        if forward is not None:
-            self.function.note(forward.tree)
+        bases = [x for x in type(module).__mro__ if "forward" in vars(x)]
+        self.forwards = [x for x in map(forward_of, bases) if x is not None]
+        for one in self.forwards:
+            self.function.note(one.tree)
 
     def named(self, expr: ast.expr, node: fx.Node) -> ast.expr:
         """The expression, with the author's terms for its numbers."""
         fresh = [x for x in _numbers(expr) if not hasattr(x, "seen")]
         for x in fresh:
             x.seen = True
-        if self.forward is None or not fresh:
+        if not self.forwards or not fresh:
             return expr
         swap = self._shapes(expr, fresh, node) if packet(node) in RESHAPES else {}
         spelled = lambda x: isinstance(x.value, int) and x.value in PLAIN
@@ -62,18 +64,21 @@ class ForwardNumbers:
             whole = isinstance(x.value, int)
             if whole and x.value in literal:
                 continue
-            if (term := self.term(x.value, node)) is not None:
+            if (term := self.term(x.value, node, x.value in literal)) is not None:
                 swap[id(x)] = term
         return _Swap(swap).visit(expr) if swap else expr
 
-    def term(self, value: Any, node: fx.Node) -> ast.expr | None:
-        """The first of the author's expressions that gives this number and can be written."""
+    def term(self, value: Any, node: fx.Node, plain: bool) -> ast.expr | None:
+        """The first of the author's expressions that gives this number and can be written.
+
+        A ``plain`` number stands in the line itself.
+        """
         for said in self._candidates(node):
-            if value in PLAIN and not isinstance(said, ast.BinOp):
+            if value in PLAIN and not isinstance(said, ast.BinOp) and plain:
                 continue
             if (found := self._written(said, value)) is not None:
                 return found
-        if value in PLAIN:
+        if value in PLAIN or packet(node) in COUNTS:
             return None
         halved = packet(node) in HALVES
         for name in self._attributes():
@@ -85,17 +90,16 @@ class ForwardNumbers:
         return None
 
     def _shapes(self, expr: ast.expr, fresh: list, node: fx.Node) -> dict[int, ast.expr]:
-        """Terms for the sizes of a new shape: what the author has in the same place, from behind."""
-        said = [
-            x for x in self._candidates(node)
-            if isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute)
-            and f"aten.{x.func.attr}" in RESHAPES
-        ]  # fmt: skip
+        """Terms for the sizes of a shape: what the author has in the same place, from behind."""
+        method = lambda x: isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute)
+        calls: list[Any] = [x for x in self._candidates(node) if method(x)]
+        said = [x for x in calls if f"aten.{x.func.attr}" in RESHAPES]
         shapes = [list(_spelled(x.args, self.function.locals)) for x in said]
         swap: dict[int, ast.expr] = {}
-        for call in (x for x in ast.walk(expr) if isinstance(x, ast.Call)):
-            for place, x in enumerate(reversed(call.args), 1):
-                if not any(x is y for y in fresh):
+        shape_of = (x.args for x in ast.walk(expr) if isinstance(x, ast.Call))
+        for args in shape_of:
+            for place, x in enumerate(reversed(args), 1):
+                if not isinstance(x, ast.Constant) or not any(x is y for y in fresh):
                     continue
                 theirs = (shape[-place] for shape in shapes if place <= len(shape))
                 terms = (self._written(one, x.value) for one in theirs)
@@ -115,7 +119,7 @@ class ForwardNumbers:
         needed = {}
         for name in (*read.attributes, *read.fields):
             home = self.scope.module if name in read.attributes else self.scope.config
-            number = getattr(home, name)
+            number = getattr(home, name) if home is self.scope.module else field_of(home, name)
             before = self.fields.get(name)
             same = before is None or getattr(before, "value", None) == number
             if not is_number(number) or not same:
@@ -128,13 +132,11 @@ class ForwardNumbers:
 
     def _candidates(self, node: fx.Node) -> Iterator[ast.expr]:
         """The expressions of the statement, then those of the variables that it reads."""
-        assert self.forward is not None
-        statement = self.forward.statement(node)
-        if statement is None:
-            return
         trees = [
             x
-            for x in ast.walk(self.forward.tree)
+            for forward in self.forwards
+            if (statement := forward.statement(node)) is not None
+            for x in ast.walk(forward.tree)
             if isinstance(x, ast.stmt) and x.lineno == statement.line
         ]
         queue: list[tuple[ast.AST, int]] = [(x, 0) for x in trees]
@@ -151,7 +153,7 @@ class ForwardNumbers:
     def _attributes(self) -> list[str]:
         """Numbers of the module that its class reads somewhere."""
         mine = vars(self.scope.module)
-        return [x for x in _read_by(type(self.scope.module)) if is_number(mine.get(x))]
+        return [x for x in _read_by(self.scope.module.__class__) if is_number(mine.get(x))]
 
 
 class _ForwardReader(Reader):
@@ -220,17 +222,11 @@ def _innermost(node: fx.Node) -> str:
 
 
 @functools.cache
-def _read_by(cls: type) -> list[str]:
+def _read_by(cls: Any) -> list[str]:
     """The names X of ``self.X`` in a class and its bases, of forward functions first."""
     found: dict[str, None] = {}
-    for base in cls.__mro__:
-        if base.__module__.startswith("torch.nn.modules.module") or base is object:
-            continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        except (OSError, TypeError, SyntaxError):
-            continue
+    for tree in class_trees(cls):
         parts = [x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef)]
         for part in sorted(parts, key=lambda x: x.name != "forward"):
-            found |= dict.fromkeys(names_in(part).attributes)  # type: ignore[arg-type]
+            found |= dict.fromkeys(names_in(part).attributes)
     return list(found)

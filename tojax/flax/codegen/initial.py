@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 
-from tojax.flax.codegen.template import expression, fill
+from tojax.flax.codegen.layers import marked
+from tojax.flax.codegen.tables import told
+from tojax.flax.codegen.template import DTYPES, expression, fill
 
 MOST = 256  # numbers that a file spells out
+NARROW = {torch.int64: torch.int32, torch.float64: torch.float32, torch.bfloat16: torch.float32}
 
 
 def initializer(value: Any) -> str:
@@ -21,6 +24,21 @@ def initializer(value: Any) -> str:
     return "rngs.params.normal(shape) * 0.02"
 
 
+def buffer(array: Any, saved: bool) -> ast.expr:
+    """What holds a constant; a table that no expression gives is one of the weights.
+
+    Raises:
+      NotImplementedError: there is no expression, and no file of weights has it either.
+    """
+    try:
+        return fill("nnx.Variable(x)", {"x": marked(constant(array))})
+    except NotImplementedError:
+        if not saved:
+            raise
+    text = f"Buffer(jnp.zeros(shape, {DTYPES[array.dtype]}))"
+    return fill(text, {"shape": tuple(array.shape)})
+
+
 def constant(array: Any) -> ast.expr:
     """The values of a constant."""
     if array.numel() and bool((array == array.flatten()[0]).all()):
@@ -28,13 +46,10 @@ def constant(array: Any) -> ast.expr:
             "jnp.full(shape, value)",
             {"shape": tuple(array.shape), "value": array.flatten()[0].item()},
         )
-    if array.ndim and torch.equal(array.flatten(), torch.arange(array.numel())):
-        found = fill("jnp.arange(n)", {"n": array.numel()})
-        return (
-            found
-            if array.ndim == 1
-            else fill("x.reshape(*shape)", {"x": found, "shape": tuple(array.shape)})
-        )
+    array = array.detach().cpu()
+    narrow = NARROW.get(array.dtype, array.dtype)
+    if array.numel() > 4 and (text := told(array.to(narrow).numpy())):
+        return ast.parse(text, mode="eval").body
     if array.numel() > MOST:
         raise NotImplementedError(f"a constant of {array.numel()} numbers that no weights file has")
     return fill("jnp.array(x)", {"x": listed(array.tolist())})

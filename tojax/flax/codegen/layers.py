@@ -204,6 +204,16 @@ def hinted(value: Any, name: str, kind: str = "argument") -> ast.expr:
     return found
 
 
+def marked(expr: ast.expr) -> ast.expr:
+    """The expression of a table, its numbers marked but for the smallest."""
+    for x in ast.walk(expr):
+        value = x.value if isinstance(x, ast.Constant) else 0
+        if isinstance(value, (int, float)) and value not in {0, 1, 2}:
+            name = "size" if isinstance(value, int) else "base"
+            x.hint, x.kind = name, "table"  # type: ignore[attr-defined]
+    return expr
+
+
 def located(expr: ast.expr, path: str, kind: str = "") -> ast.expr:
     """The same, its numbers marked with the attribute that they make."""
     for x in ast.walk(expr):

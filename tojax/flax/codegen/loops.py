@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torch import fx
-
 from tojax.flax.codegen.rolling import Roll
 from tojax.flax.codegen.template import attribute, name_of, variable
 
@@ -32,8 +30,8 @@ def write_loop(roll: Roll, body: Any) -> None:
     for steps in (roll.rounds[0], *roll.rounds[2:]):
         for step in steps:
             body.write.noted(step, body)
-    for steps in zip(*roll.rounds):
-        blocks = [step.block for step in steps if step.block is not None]
+    for same in zip(*roll.rounds):
+        blocks = [step.block for step in same if step.block is not None]
         if any(body.write.interface(x) != body.write.interface(blocks[0]) for x in blocks[1:]):
             raise Unrollable
     for x in roll.outside:
@@ -58,10 +56,10 @@ def _carried(roll: Roll, body: Any) -> list[str]:
         while name in names:
             name += "_"
         if not _is(first, name):
-            body.vacate(name)
+            body.vacate(name, first)
             body.statements.append(ast.Assign([ast.Name(name, ast.Store())], first, lineno=0))
         elif body.left[entering] > 0:
-            body.vacate(name)
+            body.vacate(name, first)
         names.append(name)
         body.names[held], body.bound[name] = name, held
     return names
@@ -84,8 +82,9 @@ def _for(roll: Roll, body: Any, inner: list[ast.stmt]) -> ast.stmt:
         while name in taken | set(names):
             name += "_"
         names.append(name)
-    lists = [_listed(home, len(roll.rounds), body) for home in homes]
-    swap = {ast.dump(_first(home, 1)): name for home, name in zip(homes, names)}
+    begins, count = list(roll.lists.values()), len(roll.rounds)
+    lists = [_listed(home, begin, count, body) for home, begin in zip(homes, begins)]
+    swap = {ast.dump(_first(h, i + 1)): name for h, i, name in zip(homes, begins, names)}
     inner = [_Items(swap).visit(x) for x in inner]
     stored: list[ast.expr] = [ast.Name(x, ast.Store()) for x in names]
     if len(names) == 1:
@@ -98,13 +97,15 @@ def _first(home: str, place: int) -> ast.expr:
     return attribute(f"{home}.{place}" if home else str(place))
 
 
-def _listed(home: str, count: int, body: Any) -> ast.expr:
-    """The list, or its first modules if the loop does not take all."""
+def _listed(home: str, begin: int, count: int, body: Any) -> ast.expr:
+    """The list, or those of its modules that the loop takes."""
     found = _first(home, 0).value  # type: ignore[attr-defined]
     whole = body.block.module.get_submodule(home) if home else body.block.module
     if len(whole) == count:
         return found
-    return ast.Subscript(found, ast.Slice(None, ast.Constant(count)), ast.Load())
+    start = ast.Constant(begin) if begin else None
+    stop = ast.Constant(begin + count) if begin + count < len(whole) else None
+    return ast.Subscript(found, ast.Slice(start, stop), ast.Load())
 
 
 def _said(roll: Roll, body: Any) -> list[str]:

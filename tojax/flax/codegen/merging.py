@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -12,10 +12,11 @@ from typing import Any
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.classes import Made, Writer
 from tojax.flax.codegen.configs import Configs, added, passed
-from tojax.flax.codegen.constructors import Constructor
+from tojax.flax.codegen.constructors import Constructor, said_in
 from tojax.flax.codegen.layers import hinted, located
-from tojax.flax.codegen.scope import Scope, Unknown, is_number, names_in
-from tojax.flax.codegen.template import LIST
+from tojax.flax.codegen.scope import Scope, Unknown, field_of, is_number, names_in
+from tojax.flax.codegen.template import LIST, fill
+from tojax.flax.codegen.variants import fits
 
 FIELD = "config.{}"
 
@@ -66,6 +67,7 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
             build = _Lines(instance, class_of, writer.sequentials)
             instance.lines = build.all(_grouped(writer.make(block).fields))
             groups[_likeness(writer.make(block), instance)].append(instance)
+        _adopt(writer, groups)
         for instances in groups.values():
             made = writer.make(instances[0].block)
             whole = Class(_free(made.name, found), made, instances)
@@ -108,9 +110,35 @@ def _free(name: str, found: list[Class]) -> str:
 def _likeness(made: Made, instance: Instance) -> tuple:
     """What modules of one class have in common: all but the numbers."""
     lines = copy.deepcopy(instance.lines)
-    blank = {id(x): ast.Name("number", ast.Load()) for x in numbers(lines)}
+    blank: dict[int, ast.expr] = {id(x): ast.Name("number", ast.Load()) for x in numbers(lines)}
     texts = tuple((k, text(Swapped(blank).visit(x))) for k, x in lines.items())
     return made.name, tuple(made.parameters), tuple(map(text, made.body)), texts
+
+
+def _adopt(writer: Writer, groups: dict[Any, list[Instance]]) -> None:
+    """Joins groups of one class where the code of one serves the other."""
+    for key, other in [(a, b) for a in groups for b in groups if a is not b and a[0] == b[0]]:
+        if not groups.get(key) or not groups.get(other):
+            continue
+        made = writer.make(groups[key][0].block)
+        first = groups[key][0]
+        joined = [_adopted(made, first, x, writer.make(x.block)) for x in groups[other]]
+        found = [x for x in joined if x is not None and _likeness(made, x) == key]
+        if len(found) == len(joined):
+            groups[key] += found
+            groups[other] = []
+    for key in [k for k, x in groups.items() if not x]:
+        del groups[key]
+
+
+def _adopted(made: Made, first: Instance, other: Instance, own: Made) -> Instance | None:
+    """A module with the code of another; None if it does not fit."""
+    module = other.block.module
+    if made.parameters != own.parameters or not fits(made.body, own.body, module):
+        return None
+    lines = {k: other.lines.get(k) or _attribute(k, getattr(module, k, None)) for k in first.lines}
+    extra = {k for k in other.lines if k not in lines and not is_number(getattr(module, k, None))}
+    return None if extra else Instance(other.block, other.scope, lines, other.needs)
 
 
 def numbers(lines: dict[str, ast.expr]) -> list[Any]:
@@ -135,12 +163,7 @@ def _resolve(whole: Class) -> None:
     """Fills in the parameters and the lines."""
     instances = whole.instances
     for instance in instances:
-        for number in numbers(instance.lines):
-            for constructor in instance.scope.constructors[:1]:
-                for x in _said(number, constructor, instance):
-                    if isinstance(x, ast.Name) and x.id in constructor.parameters:
-                        if x.id not in constructor.locals:
-                            instance.scope.bind(x.id, number.value)
+        _bind(instance)
     while True:
         columns = [*zip(*(numbers(x.lines) for x in instances))]
         terms = {i: found for i, x in enumerate(columns) if (found := _agreed(x, instances))}
@@ -154,6 +177,21 @@ def _resolve(whole: Class) -> None:
     _parameters(whole, columns, terms)
 
 
+def _bind(instance: Instance) -> None:
+    """The values of parameters that stand alone in the place of a number."""
+    scope = instance.scope
+    votes: dict[str, Counter] = defaultdict(Counter)
+    for number in numbers(instance.lines):
+        for constructor in scope.constructors[: number.kind != "table"]:
+            for x in _said(number, constructor, instance):
+                match x:
+                    case ast.Name(id=name) if name not in constructor.locals:
+                        if name in constructor.parameters:
+                            votes[name][number.value] += 1
+    for name, values in votes.items():
+        scope.bind(name, values.most_common(1)[0][0])
+
+
 def _attribute(name: str, value: Any) -> ast.expr:
     return located(hinted(value, name), name, "self")
 
@@ -164,6 +202,8 @@ def _said(number: Any, constructor: Constructor, instance: Instance) -> list[ast
     if kind == "self":
         given = constructor.attributes.get(path, [])
         return [*given, ast.parse(FIELD.format(path), mode="eval").body]
+    if kind == "table":
+        return said_in(module.__class__)
     if kind == "count":
         return constructor.counts(path)
     if kind.startswith("shape"):
@@ -210,7 +250,7 @@ def _parameters(whole: Class, columns: list[tuple], terms: dict[int, ast.expr]) 
             whole.parameters.setdefault(name, [_value(x, name) for x in instances])
         for name in read.fields:
             for instance in instances:
-                instance.needs[name] = getattr(instance.scope.config, name)
+                instance.needs[name] = field_of(instance.scope.config, name)
     order = [n for c in instances[0].scope.constructors[:1] for n in c.parameters]
     whole.parameters = dict(sorted(whole.parameters.items(), key=lambda x: order.index(x[0])))
     others: dict[tuple, str] = {}
@@ -236,7 +276,7 @@ def _value(instance: Instance, name: str) -> Any:
 
 def _ordered(lines: dict[str, ast.expr]) -> dict[str, ast.expr]:
     """Each line after those that it reads; plain values first."""
-    plain = {k: x for k, x in lines.items() if not any(isinstance(y, ast.Call) and "rngs" in text(y) for y in ast.walk(x))}  # fmt: skip
+    plain = [name for name, x in lines.items() if "rngs" not in text(x)]
     found: dict[str, ast.expr] = {}
 
     def place(name: str) -> None:
@@ -300,9 +340,8 @@ class _Lines:
             return ast.Call(ast.parse("nnx.Sequential", mode="eval").body, parts, [])
         found: ast.expr = ast.List(parts, ast.Load())
         if len({text(x) for x in parts}) == 1 and size > 1:
-            found = ast.parse("[0 for _ in range(size)]", mode="eval").body
             number = located(hinted(size, f"num_{path}"), path, "count")
-            found.elt, found.generators[0].iter.args = parts[0], [number]  # type: ignore[attr-defined]
+            found = fill("[one for _ in range(size)]", {"one": parts[0], "size": number})
         return ast.Call(ast.parse("nnx.List", mode="eval").body, [found], [])
 
     def call(self, block: Block, path: str) -> ast.expr:
@@ -320,4 +359,5 @@ class _Lines:
 
 
 def text(node: ast.AST) -> str:
+    """The code."""
     return ast.unparse(ast.fix_missing_locations(node))

@@ -15,20 +15,21 @@ from tojax.flax.codegen.steps import Step
 
 REACH = 400  # steps that a round may have
 
+
 @dataclass(eq=False)
 class Roll:
     """A loop.
 
     Attributes:
       rounds: its steps, round by round; each does the same with the next module of each list.
-      lists: the paths of the lists.
+      lists: the paths of the lists, each with the place where it begins.
       carries: values that go from round to round: what comes in, what it is in the second round,
         what that makes of it, and what comes out.
       outside: what other rounds than the second read from outside.
     """
 
     rounds: list[list[Step]]
-    lists: list[str]
+    lists: dict[str, int]
     carries: list[tuple[fx.Node, fx.Node, fx.Node, fx.Node]]
     outside: list[fx.Node]
 
@@ -81,15 +82,15 @@ def _places(step: Step, roles: Any) -> list[str]:
 def _periods(steps: list[Step], start: int, roles: Any) -> list[int]:
     """After how many steps the next module of a list may be called, from a step on."""
     found: list[int] = []
-    firsts: dict[tuple[str, str], int] = {}
+    firsts: dict[tuple[str, int, str], int] = {}
     for i, step in enumerate(steps[start : start + REACH]):
         for name in _places(step, roles):
             for home, place, rest in _splits(name):
-                if place == 0:
-                    firsts.setdefault((home, rest), i)
-                elif place == 1 and (begin := firsts.get((home, rest))) is not None:
-                    if begin < i - begin not in found:
-                        found.append(i - begin)
+                before = firsts.get((home, place - 1, rest), i)
+                gap = i - before
+                if before < gap and gap not in found:
+                    found.append(gap)
+                firsts.setdefault((home, place, rest), i)
     return found
 
 
@@ -108,7 +109,7 @@ class _Match:
     def __init__(self, steps: list[Step], start: int, period: int, roles: Any, last: set[fx.Node]):
         self.steps, self.start, self.period = steps, start, period
         self.roles, self.last = roles, last
-        self.lists: dict[str, None] = {}
+        self.lists: dict[str, int] = {}
         self.fixed: set[str] = set()
 
     def roll(self) -> Roll | None:
@@ -156,33 +157,29 @@ class _Match:
             return True
         mine, theirs = _splits(a), _splits(b)
         for (home, place, rest), (other, later, end) in zip(mine, theirs):
-            if (home, rest) == (other, end) and later == place + i and place == 0:
-                self.lists[home] = None
-                return True
+            if (home, rest) == (other, end) and later == place + i:
+                return self.lists.setdefault(home, place) == place
         return False
 
     def _made(self, count: int) -> Roll | None:
         """The loop, if values go through it as they do through one."""
         rounds = [self.round(i) for i in range(count)]
+        made = [_makers(steps) for steps in rounds]
         carries: dict[tuple[int, int], fx.Node] = {}
         outside: list[fx.Node] = []
-        made = [{x: (k, m) for k, s in enumerate(r) for m, x in enumerate(s.makes) if x} for r in rounds]  # fmt: skip
         for i in range(1, count):
-            for one, other in zip(rounds[0], rounds[i]):
-                for x, y in zip(one.reads, other.reads):
-                    place = made[i - 1].get(y)
-                    if y in made[i]:
-                        if made[0].get(x) != made[i][y]:
-                            return None
-                    elif place is not None:
-                        if x in made[0] or carries.setdefault(place, x) is not x:
-                            return None
-                    elif any(y in m for m in made):
-                        return None
-                    elif not self._steady(x, y, i):
-                        return None
-                    elif i > 1:
-                        outside.append(y)
+            reads = [(a.reads, b.reads) for a, b in zip(rounds[0], rounds[i])]
+            for x, y in (pair for one, other in reads for pair in zip(one, other)):
+                place = made[i - 1].get(y)
+                if y in made[i]:
+                    fits = made[0].get(x) == made[i][y]
+                elif place is not None:
+                    fits = x not in made[0] and carries.setdefault(place, x) is x
+                else:
+                    fits = not any(y in m for m in made) and self._steady(x, y, i)
+                    outside += [y] * (i > 1)
+                if not fits:
+                    return None
         for one in rounds[0]:
             outside += [x for x in one.reads if x not in made[0] and x not in carries.values()]
         return self._finished(rounds, made, carries, outside)
@@ -212,12 +209,19 @@ class _Match:
         shared = {home for name in self.fixed for home, _, _ in _splits(name)}
         if not found or not self.lists or shared & set(self.lists):
             return None
-        return Roll(rounds, list(self.lists), found, outside)
+        return Roll(rounds, self.lists, found, outside)
+
+
+def _makers(steps: list[Step]) -> dict[fx.Node, tuple[int, int]]:
+    """Where in a round each value is made: (the step, the place among what it makes)."""
+    return {x: (i, k) for i, step in enumerate(steps) for k, x in enumerate(step.makes) if x}
 
 
 def _skeleton(node: fx.Node) -> Any:
     """What an operator is besides the values it reads."""
     look = lambda n: symbolic(n.meta["val"]) if is_size(n) else "value"
-    return str(node.target), repr(fx.node.map_arg(node.args, look)), repr(
-        fx.node.map_arg(dict(node.kwargs), look)
+    return (
+        str(node.target),
+        repr(fx.node.map_arg(node.args, look)),
+        repr(fx.node.map_arg(dict(node.kwargs), look)),
     )

@@ -17,7 +17,15 @@ BINARY = {
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }  # fmt: skip
-FUNCTIONS = {"int": int, "float": float, "round": round, "min": min, "max": max, "abs": abs}
+CONFIG = ("config", "self.config")
+FUNCTIONS: dict[str, Any] = {
+    "int": int,
+    "float": float,
+    "round": round,
+    "min": min,
+    "max": max,
+    "abs": abs,
+}
 
 
 class Unknown(Exception):
@@ -25,6 +33,7 @@ class Unknown(Exception):
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value is an int or a float."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -39,7 +48,7 @@ class Scope:
 
     def __init__(self, module: Any, config: Any):
         self.module = module
-        self.constructors = constructors_of(type(module))
+        self.constructors = constructors_of(module.__class__)
         takes = [n for c in self.constructors[:1] for n in c.parameters]
         own = getattr(module, "config", None)
         self.config = (own if own is not None else config) if "config" in takes else own
@@ -89,6 +98,14 @@ class Scope:
         return Reader(self, constructor).read(expr)
 
 
+def field_of(config: Any, name: str) -> Any:
+    """A field of a configuration, or of one of the dicts in it."""
+    homes = [config, *(x for x in getattr(config, "__dict__", {}).values() if isinstance(x, dict))]
+    if hasattr(config, name):
+        return getattr(config, name)
+    return next((x[name] for x in homes[1:] if name in x), None)
+
+
 @dataclass(frozen=True)
 class Names:
     """What an expression of the class reads: its parameters, attributes, configuration's fields."""
@@ -98,7 +115,8 @@ class Names:
     fields: list[str]
 
 
-def names_in(expr: ast.expr) -> Names:
+def names_in(expr: ast.AST) -> Names:
+    """The names in an expression."""
     found = Names([], [], [])
     for x in ast.walk(expr):
         match x:
@@ -147,9 +165,20 @@ class Reader:
                 value, text = self.read(home)
                 if isinstance(value, (list, tuple)) and place < len(value):
                     return value[place], ast.Subscript(text, ast.Constant(place), ast.Load())
+            case ast.Subscript(value=home, slice=ast.Constant(value=str() as key)):
+                return self.entry(home, key)
             case ast.Call(func=func, args=args, keywords=[]):
                 return self.call(ast.unparse(func), args)
         raise Unknown(ast.unparse(expr))
+
+    def entry(self, home: ast.expr, key: str) -> tuple[Any, ast.expr]:
+        """``config.rope_parameters["rope_theta"]``: a field of its own where it is written."""
+        match home:
+            case ast.Attribute(value=ast.Name(id="config")) if is_number(
+                value := field_of(self.scope.config, key)
+            ):
+                return value, ast.Attribute(ast.Name("config", ast.Load()), key, ast.Load())
+        raise Unknown(key)
 
     def number(self, value: Any) -> Any:
         if not is_number(value):
@@ -158,7 +187,7 @@ class Reader:
 
     def truth(self, test: ast.expr) -> bool:
         match test:
-            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]):  # fmt: skip
+            case ast.Compare(left=left, ops=[op], comparators=[ast.Constant(value=None)]):
                 return (self.read(left)[0] is None) is isinstance(op, ast.Is)
             case ast.Call(func=ast.Name(id="hasattr"), args=[ast.Name(), ast.Constant(value=name)]):
                 return hasattr(self.scope.config, str(name))
@@ -166,7 +195,8 @@ class Reader:
 
     def name(self, name: str) -> tuple[Any, ast.expr]:
         scope = self.scope
-        if name not in self.open and len(made := self.constructor.locals.get(name, ())) == 1:
+        made = self.constructor.locals.get(name, [])
+        if name not in self.open and len(made) == 1:
             self.open.add(name)
             try:
                 return self.read(made[0])
@@ -199,11 +229,8 @@ class Reader:
     def attribute(self, expr: ast.Attribute) -> tuple[Any, ast.expr]:
         scope = self.scope
         match expr:
-            case ast.Attribute(
-                value=ast.Name(id="config") | ast.Attribute(value=ast.Name(id="self"), attr="config"),
-                attr=field,
-            ):  # fmt: skip
-                return self.field(field)
+            case ast.Attribute(value=home, attr=name) if ast.unparse(home) in CONFIG:
+                return self.field(name)
             case ast.Attribute(value=ast.Name(id="self"), attr=name) if hasattr(scope.module, name):
                 value = getattr(scope.module, name)
                 made = self.constructor.attributes.get(name, ())

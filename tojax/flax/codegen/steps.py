@@ -57,7 +57,7 @@ def chained(block: Block) -> list[Block] | None:
     """The modules of a Sequential that hands one value from each to the next."""
     if type(block.module) is not torch.nn.Sequential or not block.items:
         return None
-    chain = []
+    chain: list[Block] = []
     for i, item in enumerate(block.items):
         if not isinstance(item, Block) or len(item.inputs) != 1 or len(item.outputs) != 1:
             return None

@@ -51,19 +51,28 @@ def read_safetensors(folder):
 # Where PyTorch's names lack what nnx puts between: the list inside of a Sequential.
 PLAIN = "map(str, path)\n"
 CHAINED = "(str(x) for i, x in enumerate(path) if path[:i] not in chains)\n"
-CHAINS = """    chains = {x for x, node in nnx.iter_graph(model) if isinstance(node, nnx.Sequential)}
+CHAINS = """\
+    chains = {x for x, part in nnx.iter_graph(model) if isinstance(part, nnx.Sequential)}
     for path, variable in state:
 """
 OWN = '(str(x) for x in path if x != "layers_")\n'
+BUFFER = '''class Buffer(nnx.Variable):
+    """An array that comes with the weights and that training leaves as it is."""
+'''
 STANDARD = ("dataclasses", "json", "math", "pathlib")
 
 
 def assembled(classes: list[str], loader: str) -> str:
     """The file, formatted."""
     if any("nnx.Sequential" in text for text in classes):
-        loader = loader.replace("    for path, variable in state:\n", CHAINS).replace(PLAIN, CHAINED)
+        loader = loader.replace("    for path, variable in state:\n", CHAINS).replace(
+            PLAIN, CHAINED
+        )
     elif any("self.layers_" in text for text in classes):
         loader = loader.replace(PLAIN, OWN)
+    if any("Buffer(" in text for text in classes):
+        classes = [BUFFER, *classes]
+        loader = loader.replace("nnx.BatchStat)", "nnx.BatchStat, Buffer)")
     body = "\n\n".join(classes) + loader + READER
     lines = [f"import {name}" for name in STANDARD if re.search(rf"\b{name}\.", body)]
     lines += [""] * bool(lines)

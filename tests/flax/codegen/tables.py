@@ -1,0 +1,52 @@
+"""Modules with tables that no optimizer sees, and with writes to parts of arrays."""
+
+import math
+
+import torch
+from torch import nn
+
+
+class Positions(nn.Module):
+    """Sines, a mask, and statistics of the data that only a file of weights has."""
+
+    def __init__(self, length=40, width=16):
+        super().__init__()
+        rates = torch.exp(torch.arange(width // 2) * (-math.log(10000.0) / (width // 2)))
+        angles = torch.arange(length)[:, None] * rates
+        table = torch.cat([angles.sin(), angles.cos()], 1)
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("mask", mask, persistent=False)
+        self.register_buffer("mean", torch.rand(length, width))
+        self.out = nn.Linear(width, 4)
+
+    def forward(self, x):
+        n = x.shape[1]
+        x = x + self.table[:n] - self.mean[:n]
+        scores = (x @ x.mT).masked_fill(~self.mask[:n, :n], -math.inf)
+        return self.out(scores.softmax(-1) @ x)
+
+
+class Interleaved(nn.Module):
+    """Writes to a part of an array from other parts of it, the whole read later."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        waves = (x * self.scale).sin()
+        part = waves[0]
+        part[:, 1:4:2] = waves[1, :, 1:4:2]
+        part[:, 2:5:2] = waves[2, :, 2:5:2]
+        return torch.cat([part, part], -1)
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+CASES = {
+    "positions": (Positions, (drawn(2, 7, 16),), (drawn(3, 9, 16),)),
+    "interleaved": (Interleaved, (drawn(3, 7, 6),), (drawn(3, 9, 6),)),
+}
