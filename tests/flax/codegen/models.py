@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.flax.codegen import tables
+from tests.flax.codegen import resized, tables
 
 
 class MLP(nn.Module):
@@ -341,5 +341,6 @@ CASES = {
     "arguments": (Arguments, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "pooled": (Pooled, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "written": (Written, (drawn(2, 6),), (drawn(3, 6),)),
+    **resized.CASES,
     **tables.CASES,
 }
