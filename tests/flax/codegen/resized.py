@@ -39,7 +39,7 @@ class Windows(nn.Module):
 
     def forward(self, x):
         x = self.conv(x)
-        best = F.max_pool2d(x, 3, 2, ceil_mode=True), F.max_pool2d(x, 2, 3, 1, ceil_mode=True)
+        best = F.max_pool2d(x, 3, 2, ceil_mode=True), F.max_pool2d(x, 3, 2, 1, ceil_mode=True)
         mean = F.avg_pool2d(x, 3, 2, ceil_mode=True)
         inner = F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)
         normed = F.group_norm(x, 2, self.norm, None)

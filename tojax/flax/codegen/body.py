@@ -13,7 +13,7 @@ from torch import fx
 from tojax.flax.codegen import layouts
 from tojax.flax.codegen.authors import Statement, forward_of
 from tojax.flax.codegen.blocks import Block
-from tojax.flax.codegen.sizes import Sizes
+from tojax.flax.codegen.sizes import DEFAULTS, Sizes
 from tojax.flax.codegen.steps import Step
 
 
@@ -56,6 +56,8 @@ class Body:
                 count = len(known[name])
                 turned = {k: n for k, n in sizes.items() if k[0] == name}
                 sizes = {k: n for k, n in sizes.items() if k[0] != name}
+                usual = layouts.moved(DEFAULTS.get(count, [f"size_{i}" for i in range(count)]))
+                sizes |= {(name, d): n for d, n in enumerate(usual)}
                 sizes |= {(name, layouts.place(d, count)): n for (_, d), n in turned.items()}
         self.sizes = Sizes(known, sizes, set(inputs.values()) | self._assigned())
         self.fields: dict[str, Any] = {}

@@ -319,7 +319,16 @@ class Writer:
             args += [body.sizes(x) for x in self.make(first).sizes]
         home = first.path.rpartition(".")[0]
         inner = home[len(body.block.path) + 1 :] if body.block.path else home
-        return ast.Call(name_of(step.name), args, []), attribute(inner)
+        return ast.Call(name_of(step.name), args, []), self.part(step, home, attribute(inner))
+
+    def part(self, step: Step, home: str, layers: ast.expr) -> ast.expr:
+        """Of a list's modules those that a loop calls."""
+        start, stop = (int(step.blocks[i].path.rpartition(".")[2]) + i % 2 for i in (0, -1))
+        count = len([*self.root.module.get_submodule(home).children()])
+        if (start, stop) == (0, count):
+            return layers
+        cut = ast.Slice(ast.Constant(start) if start else None, ast.Constant(stop))
+        return ast.Subscript(layers, cut, ast.Load())
 
     def first(self, step: Step, body: Body) -> ast.expr:
         """What goes into a loop, with its channels where the first module wants them."""

@@ -55,7 +55,8 @@ class Sizes:
         self.given: dict[Any, tuple[str, int]] = {}
         for array, shape in arrays.items():
             for dim, size in enumerate(shape):
-                self.given.setdefault(symbolic(size), (array, dim))
+                if not isinstance(found := symbolic(size), int):
+                    self.given.setdefault(found, (array, dim))
         self.arrays, self.names, self.taken = arrays, names, set(taken)
         self.used: dict[tuple[str, int], str] = {}
         self.asked: dict[Any, str] | None = None  # sizes that the caller has to tell
