@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.flax.codegen import tables
+from tests.flax.codegen import resized, tables
 
 
 class MLP(nn.Module):
@@ -266,6 +266,22 @@ class TiedWithBias(Tied):
         self.head.weight = self.embed.weight
 
 
+class Separable(nn.Module):
+    """A list whose modules are called in several runs, functions between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Conv2d(3, 6, 3), nn.ReLU()])
+        for _ in range(2):
+            depthwise = nn.Conv2d(6, 6, 3, groups=6)
+            self.layers += [depthwise, nn.Conv2d(6, 6, 1), nn.ReLU()]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
 class Written(nn.Module):
     """Writes to parts of what it has computed."""
 
@@ -340,6 +356,8 @@ CASES = {
     "tied, biased": (TiedWithBias, (ids(2, 6),), (ids(3, 4),)),
     "arguments": (Arguments, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "pooled": (Pooled, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
+    "separable": (Separable, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 8),)),
     "written": (Written, (drawn(2, 6),), (drawn(3, 6),)),
+    **resized.CASES,
     **tables.CASES,
 }

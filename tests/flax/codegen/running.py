@@ -60,7 +60,8 @@ def assert_same_gradients(module, model, inputs, depth=256) -> None:
     loss = lambda model, *x: sum(jnp.sin(3 * y).sum() for y in leaves(model(*x)))
     found = nnx.to_flat_state(nnx.grad(loss)(model, *arrays(inputs)))
     names = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
-    slopes = {k: p.grad for k, p in module.named_parameters()}
+    slope = lambda p: torch.zeros_like(p.detach()) if p.grad is None else p.grad
+    slopes = {k: slope(p) for k, p in module.named_parameters()}
     assert len(found) == len(slopes)
     chains = {x for x, node in nnx.iter_graph(model) if isinstance(node, nnx.Sequential)}
     for path, value in found:

@@ -42,11 +42,39 @@ class Interleaved(nn.Module):
         return torch.cat([part, part], -1)
 
 
+class Indexer(nn.Module):
+    """Places chosen without a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = nn.Linear(8, 4)
+
+    @torch.no_grad()
+    def forward(self, x):
+        scores = torch.matmul(self.key(x), self.key(x).mT)
+        return scores.topk(2, -1)[1]
+
+
+class Sparse(nn.Module):
+    """Attention to the chosen places alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.indexer = Indexer()
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        places = self.indexer(x)
+        seen = torch.zeros(*x.shape[:2], x.shape[1]).scatter(-1, places, 1.0)
+        return self.out(seen @ x)
+
+
 def drawn(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 CASES = {
     "positions": (Positions, (drawn(2, 7, 16),), (drawn(3, 9, 16),)),
+    "sparse": (Sparse, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "interleaved": (Interleaved, (drawn(3, 7, 6),), (drawn(3, 9, 6),)),
 }

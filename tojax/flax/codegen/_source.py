@@ -75,4 +75,4 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
             why="no rule writes this in terms of jax and flax",
             do="change that line, or use the model as it is: tojax.flax.to_nnx(module)",
         ) from error
-    return assembled([*snippets(writer.snippets), *classes], NNX_LOADER)
+    return assembled([*snippets(writer.snippets, classes), *classes], NNX_LOADER)

@@ -13,7 +13,7 @@ from tojax.flax.codegen.authors import Statement, forward_of
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.loops import write_loop
-from tojax.flax.codegen.sizes import Sizes
+from tojax.flax.codegen.sizes import DEFAULTS, Sizes
 from tojax.flax.codegen.steps import Step
 from tojax.flax.codegen.template import name_of, variable
 
@@ -33,6 +33,7 @@ class Body:
         self.names: dict[fx.Node, str] = dict(inputs)  # variables that hold values
         self.bound = {name: node for node, name in inputs.items()}
         self.pending: dict[fx.Node, Step] = {}
+        self.cheap: dict[fx.Node, Step] = {}  # written again at each use
         self.statements: list[ast.stmt] = []
         self.items = steps
         self.left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
@@ -46,6 +47,8 @@ class Body:
                 count = len(known[name])
                 turned = {k: n for k, n in sizes.items() if k[0] == name}
                 sizes = {k: n for k, n in sizes.items() if k[0] != name}
+                usual = layouts.moved(DEFAULTS.get(count, [f"size_{i}" for i in range(count)]))
+                sizes |= {(name, d): n for d, n in enumerate(usual)}
                 sizes |= {(name, layouts.place(d, count)): n for (_, d), n in turned.items()}
         self.sizes = Sizes(known, sizes, set(inputs.values()) | self._assigned())
         self.fields: dict[str, Any] = {}
@@ -113,7 +116,9 @@ class Body:
         (node,) = item.makes
         if node is None or not self.uses[node]:
             return
-        if node in targets or self.uses[node] > 1:
+        if node in self.write.graph.ranges and node not in targets:
+            self.cheap[node] = item
+        elif node in targets or self.uses[node] > 1:
             expr = self._written(item)
             if isinstance(expr, ast.Name) and self._same(node, expr.id, targets.get(node)):
                 return
@@ -140,6 +145,8 @@ class Body:
         self.used(node)
         if node in self.pending:
             return self._written(self.pending.pop(node))
+        if node in self.cheap:
+            return self._written(self.cheap[node])
         if node in self.names:
             return name_of(self.names[node])
         return self.write.stored(node, self)  # a parameter or a constant

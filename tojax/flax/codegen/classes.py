@@ -324,6 +324,10 @@ class Writer:
         inner = block.path[len(body.block.path) + 1 :] if body.block.path else block.path
         layer = self.layer(block)
         if layer is not None:
+            if len(block.outputs) > 1 and not layer.own:
+                raise Unwritable(
+                    f"calls of {block.path} that torch does not tell apart", block.outputs[1]
+                )
             self.snippets |= {layer.name} if layer.own else set()
             self.place(body, inner, constructor(layer))
         elif self.sequential(block):

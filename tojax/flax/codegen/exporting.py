@@ -6,6 +6,7 @@ import inspect
 import operator
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +19,14 @@ from torch.utils import _pytree as pytree
 from tojax.errors import Unsupported
 from tojax.flax.codegen.grouped import shared
 from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
+from tojax.flax.codegen.positions import Plain
 from tojax.flax.codegen.sizes import symbolic
 
 IGNORED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range"}
 SAME = {"aten.contiguous", "aten.alias", "aten.lift_fresh_copy", "aten.type_as"}
 RESHAPES = {"aten.view", "aten.reshape", "aten.expand", "aten._unsafe_view", "aten.flatten"}
 NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
+TRACEPOINT = "_export_tracepoint"  # torch leaves those of submodules that it wraps
 WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
@@ -39,6 +42,7 @@ class Graph:
       constants: values of the constants.
       known: nodes by the names that the signatures have for them.
       frozen: nodes whose results get no gradient.
+      ranges: values that count positions, which are as short as a name for them.
     """
 
     nodes: list[fx.Node]
@@ -48,6 +52,7 @@ class Graph:
     constants: dict[str, Any]
     known: dict[str, fx.Node]
     frozen: set[fx.Node] = field(default_factory=set)
+    ranges: set[fx.Node] = field(default_factory=set)
 
 
 def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
@@ -64,6 +69,9 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
         **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
     }
     flat, known = _flattened(program.graph_module)
+    plain = Plain(flat)
+    plain.run()
+    known = {name: plain.replaced.get(node, node) for name, node in known.items()}
     roles, nodes = {}, []
     for node in flat.nodes:
         if node.op == "placeholder":
@@ -74,10 +82,15 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
             nodes.append(node)
     count = len(signature.output_specs) - len(signature.user_outputs)
     outputs = pytree.tree_unflatten(list(results)[count:], program.call_spec.out_spec)
-    calls = {x.fqn: x.signature for x in program.module_call_graph}
+    calls = {x.fqn: x.signature for x in program.module_call_graph if _complete(x.signature)}
     nodes = shared(nodes)
     frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
-    return Graph(nodes, roles, calls, outputs, constants, known, frozen)
+    return Graph(nodes, roles, calls, outputs, constants, known, frozen, set(plain.ranges))
+
+
+def _complete(signature: Any) -> bool:
+    """Whether the inputs are known; not so of what lies in a region without gradients."""
+    return signature is not None and len(signature.inputs) == signature.in_spec.num_leaves
 
 
 def _home(module: torch.nn.Module, name: str) -> str:
@@ -180,6 +193,7 @@ class _Copier:
         self.graph = fx.Graph()
         self.known: dict[str, fx.Node] = {}
         self.versions = Versions(self.graph)
+        self.calls: Counter[str] = Counter()  # of submodules, in wrapped regions
 
     def copy(self, part: fx.GraphModule, inputs, frozen: bool):
         """Copies a graph's nodes; gives its outputs."""
@@ -201,6 +215,10 @@ class _Copier:
                 mute = frozen or (name.startswith(WRAPPERS[0]) and not node.args[0])
                 env[node] = self.copy(env[inner], [look(x) for x in rest], mute)
                 continue
+            elif name == TRACEPOINT:
+                self._counted(node)
+                env[node] = tuple(look(x) for x in node.args)
+                continue
             elif node.target is operator.getitem and isinstance(
                 env.get(node.args[0]), (tuple, list)
             ):
@@ -212,10 +230,25 @@ class _Copier:
             elif name not in IGNORED:
                 env[node] = self.graph.node_copy(node, now)
                 env[node].meta = dict(node.meta) | ({"tojax_frozen": True} if frozen else {})
+                self._numbered(env[node])
                 if name in VIEWS and node.args[0] in env:
                     self.versions.noted(env[node], now(node.args[0]))
             self.known[node.name] = env.get(node)
         raise AssertionError("a graph without output")
+
+    def _counted(self, tracepoint: fx.Node) -> None:
+        """Another call of a submodule begins."""
+        if tracepoint.kwargs["kind"] == "module_call_inputs":
+            self.calls[str(tracepoint.kwargs["path"]).removeprefix("_export_root.")] += 1
+
+    def _numbered(self, node: fx.Node) -> None:
+        """Tells second calls and later ones apart, as torch does outside of wrapped regions."""
+        again = {path: n for path, n in self.calls.items() if n > 1}
+        if again and (stack := node.meta.get("nn_module_stack")):
+            node.meta["nn_module_stack"] = {
+                key: (f"{path}@{again[path] - 1}" if path in again else path, kind)
+                for key, (path, kind) in stack.items()
+            }
 
 
 def _same(node: fx.Node) -> bool:

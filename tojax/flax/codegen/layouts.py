@@ -29,9 +29,13 @@ WINDOWS = {
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
-    "upsample_nearest1d",
-    "upsample_nearest2d",
+    *(f"{name}{n}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)),
+    "upsample_linear1d",
     "upsample_bilinear2d",
+    "upsample_trilinear3d",
+    "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
 }
 ALONG = {
     "cat",

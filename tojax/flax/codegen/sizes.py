@@ -24,6 +24,24 @@ def symbolic(size: Any) -> Any:
     )
 
 
+CALLS = {
+    "Max": "max",
+    "Min": "min",
+    "CeilToInt": "math.ceil",
+    "FloorToInt": "math.floor",
+    "TruncToInt": "int",
+    "RoundToInt": "round",
+    "ToFloat": "float",
+}
+
+
+def _number(found: Any) -> int | float:
+    """A number of sympy's as Python's."""
+    if isinstance(found, (int, float)):
+        return found
+    return int(found) if getattr(found, "is_Integer", False) else float(found)
+
+
 class Sizes:
     """The sizes that one function needs.
 
@@ -37,7 +55,8 @@ class Sizes:
         self.given: dict[Any, tuple[str, int]] = {}
         for array, shape in arrays.items():
             for dim, size in enumerate(shape):
-                self.given.setdefault(symbolic(size), (array, dim))
+                if not isinstance(found := symbolic(size), int):
+                    self.given.setdefault(found, (array, dim))
         self.arrays, self.names, self.taken = arrays, names, set(taken)
         self.used: dict[tuple[str, int], str] = {}
         self.asked: dict[Any, str] | None = None  # sizes that the caller has to tell
@@ -51,7 +70,7 @@ class Sizes:
         """
         found = symbolic(size)
         if isinstance(found, (int, float, bool)) or getattr(found, "is_number", False):
-            return expression(int(found) if getattr(found, "is_Integer", False) else found)
+            return expression(_number(found))
         return ast.parse(self._text(found), mode="eval").body
 
     def static(self, name: str) -> int | None:
@@ -84,8 +103,8 @@ class Sizes:
                 self.taken.add(name)
                 self.asked[found] = name
             return self.asked[found]
-        if found.is_Integer:
-            return str(found)
+        if found.is_number:
+            return repr(_number(found))
         parts = [f"({self._text(x)})" if not x.is_Atom else self._text(x) for x in found.args]
         kind = type(found).__name__
         joined = {
@@ -96,13 +115,14 @@ class Sizes:
             "Mod": " % ",
             "Pow": "**",
             "IntTrueDiv": " / ",
+            "FloatTrueDiv": " / ",
+            "FloatPow": "**",
+            "PowByNatural": "**",
         }
         if kind in joined:
             return joined[kind].join(parts)
-        if kind in ("Max", "Min"):
-            return f"{kind.lower()}({', '.join(parts)})"
-        if kind == "CeilToInt":
-            return f"math.ceil({parts[0]})"
+        if kind in CALLS:
+            return f"{CALLS[kind]}({', '.join(parts)})"
         raise NotImplementedError(f"a size computed by {kind}")
 
     def _free(self, name: str):

@@ -59,9 +59,31 @@ GRU = '''class GRULayers(Recurrent):
         r, z = nnx.sigmoid(r + hr), nnx.sigmoid(z + hz)
         return ((1 - z) * jnp.tanh(n + r * hn) + z * h,)
 '''
+INTERPOLATED = '''def interpolated(x, sizes, steps, cubic=False, corners=False):
+    """PyTorch's interpolation of (batch, *places, channels); ``steps`` lie between the samples."""
+    for axis, (size, step) in enumerate(zip(sizes, steps), 1):
+        at = jnp.arange(size) * step if corners else (jnp.arange(size) + 0.5) * step - 0.5
+        at = at if cubic or corners else jnp.maximum(at, 0)
+        first = jnp.floor(at)
+        t = at - first
+        near = lambda t: (1.25 * t - 2.25) * t * t + 1
+        far = lambda t: -0.75 * (((t - 5) * t + 8) * t - 4)
+        taps = {0: 1 - t, 1: t}
+        if cubic:
+            taps = {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}
+        beside = (1,) * (x.ndim - axis - 1)
+        x = sum(
+            jnp.take(x, first.astype(int) + i, axis=axis, mode="clip") * part.reshape(-1, *beside)
+            for i, part in taps.items()
+        )
+    return x
+'''
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
+FUNCTIONS = {"interpolated": INTERPOLATED}
 
 
-def snippets(names: set[str]) -> list[str]:
-    """The texts of these classes, with what they are made of first."""
-    return [RECURRENT, *(SNIPPETS[name] for name in sorted(names))] if names else []
+def snippets(names: set[str], classes: list[str]) -> list[str]:
+    """The texts of functions that are called and of these classes, what they are made of first."""
+    called = [text for name, text in FUNCTIONS.items() if any(f" {name}(" in x for x in classes)]
+    layers = [RECURRENT, *(SNIPPETS[name] for name in sorted(names))] if names else []
+    return called + layers

@@ -92,7 +92,8 @@ def _call(block: Block) -> Step:
     name = block.path.split(".")[-2] if name.isdigit() and "." in block.path else name
     makes: list[fx.Node | None] = list(block.outputs)
     whole = {x.args[0] for x in block.outputs if x.target is operator.getitem}
-    if len(whole) == 1 and all(x.target is operator.getitem for x in block.outputs):
+    layer = isinstance(block.module, torch.nn.RNNBase)  # which gives all that torch's does
+    if layer and len(whole) == 1 and all(x.target is operator.getitem for x in block.outputs):
         parts = {x.args[1]: x for x in block.outputs}
         makes = [parts.get(i) for i in range(len(whole.pop().meta["val"]))]
     return Step(list(block.inputs), makes, list(block.nodes()), name, block)

@@ -1,5 +1,25 @@
 """How torch's operators are written in JAX, by family."""
 
-from tojax.flax.codegen.ops import create, elementwise, index, nn, reduce, shape
+from tojax.flax.codegen.ops import (
+    create,
+    elementwise,
+    fft,
+    index,
+    nn,
+    reduce,
+    resize,
+    shape,
+    windows,
+)
 
-__all__ = ["create", "elementwise", "index", "nn", "reduce", "shape"]
+__all__ = [
+    "create",
+    "elementwise",
+    "fft",
+    "index",
+    "nn",
+    "reduce",
+    "resize",
+    "shape",
+    "windows",
+]

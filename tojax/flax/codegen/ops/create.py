@@ -69,4 +69,9 @@ def linspace(call: Call):
 
 @writes("eye")
 def eye(call: Call):
-    return call.write("jnp.eye(*sizes)", sizes=[call.size(x) for x in call.out.shape])
+    rows, columns = call.out.shape
+    for name in ("n", "m"):
+        call.args.get(name)  # the result has them
+    sizes = [call.size(x) for x in ((rows,) if rows == columns else (rows, columns))]
+    more = typed(call, "jnp.float32")
+    return call.write(f"jnp.eye(*sizes{more and ', dtype=' + more[2:]})", sizes=sizes)

@@ -208,5 +208,6 @@ def same_dtype(call: Call, name="self") -> bool:
 def cast(call: Call):
     """64 bits are JAX's 32: what only widens is nothing."""
     narrow = {torch.int64: torch.int32, torch.float64: torch.float32}
+    call.args.get("other")  # the result has its kind
     before, after = (narrow.get(x, x) for x in (call.fake("self").dtype, call.out.dtype))
     return call.self if before == after else call.write("self.astype(dtype)", dtype=after)

@@ -2,7 +2,6 @@
 
 import ast
 
-from tojax.flax.codegen.sizes import symbolic
 from tojax.flax.codegen.template import Call, expression, rows, swapped, table, writes
 
 rows(
@@ -120,62 +119,6 @@ def normalize(call: Call):
     return call.write("self / jnp.maximum(jnp.linalg.norm(self, axis=dim, keepdims=True), eps)")
 
 
-def pooled(call: Call, name: str):
-    rank = call.fake("self").ndim - 2
-    spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
-    window = spread(call.kernel_size)
-    stride = spread(call.args.get("stride") or call.kernel_size)
-    pads = [(p, p) for p in spread(call.args.get("padding") or [0])]
-    if call.args.get("ceil_mode") or set(call.args.get("dilation") or [1]) != {1}:
-        raise NotImplementedError("pooling with ceil_mode or dilation")
-    parts = ["self", "window", "strides=stride"]
-    if any(p != (0, 0) for p in pads):
-        parts.append("padding=pads")
-    if name == "avg" and not call.args.get("count_include_pad", True):
-        parts.append("count_include_pad=False")
-    return call.write(
-        f"nnx.{name}_pool({', '.join(parts)})", window=window, stride=stride, pads=pads
-    )
-
-
-@writes("max_pool1d", "max_pool2d", "max_pool3d")
-def max_pool(call: Call):
-    return pooled(call, "max")
-
-
-@writes("avg_pool1d", "avg_pool2d", "avg_pool3d")
-def avg_pool(call: Call):
-    return pooled(call, "avg")
-
-
-@writes("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
-def adaptive(call: Call):
-    if set(call.output_size) != {1}:
-        raise NotImplementedError("adaptive pooling to more than one place")
-    axes = tuple(range(1, len(call.output_size) + 1))
-    return call.write("self.mean(axes, keepdims=True)", axes=axes if len(axes) > 1 else axes[0])
-
-
-@writes("upsample_nearest2d", "upsample_nearest1d")
-def nearest(call: Call):
-    """Whole factors: each place as often as that; torch and JAX round others differently."""
-    given, out = (x.shape[2:] for x in (call.fake("input"), call.out))
-    factors = [symbolic(b) / symbolic(a) for a, b in zip(given, out)]
-    for name in ("scales", "scales_h", "scales_w", "scale_factors"):
-        call.args.get(name)
-    if not all(
-        getattr(f, "is_Integer", f == int(f) if isinstance(f, float) else False) for f in factors
-    ):
-        raise NotImplementedError("nearest neighbours of a factor that is no whole number")
-    found = call.input
-    for axis, factor in enumerate(map(int, factors), 1):
-        if factor != 1:
-            found = call.write(
-                "jnp.repeat(x, factor, axis=axis)", x=found, factor=factor, axis=axis
-            )
-    return found
-
-
 @writes("addmm", "baddbmm")
 def product_added(call: Call):
     one, other = ("mat1", "mat2") if "mat1" in call.args else ("batch1", "batch2")
@@ -185,6 +128,21 @@ def product_added(call: Call):
     return call.write(added + product)
 
 
-@writes("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d")
-def bilinear(call: Call):
-    raise NotImplementedError("interpolation with torch's rules at the edges")
+@writes("group_norm")
+def group_norm(call: Call):
+    """Channels are last, so a group's are, too."""
+    sizes = [call.size(n) for n in (call.out.shape[0], *call.out.shape[2:])]
+    axes = (*range(1, call.out.ndim - 1), -1)
+    text = "jax.nn.standardize(input.reshape(*sizes, num_groups, -1), axis=axes, epsilon=eps)"
+    text += ".reshape(*sizes, -1)"
+    text += " * weight" * (call.args.get("weight") is not None)
+    text += " + bias" * (call.args.get("bias") is not None)
+    return call.write(text, sizes=sizes, axes=axes)
+
+
+@writes("_weight_norm")
+def weight_norm(call: Call):
+    """Directions of length 1, each times its own length."""
+    count = call.fake("v").ndim
+    axes = tuple(i for i in range(count) if i != call.dim % count)
+    return call.write("v * (g / jnp.sqrt(jnp.square(v).sum(axes, keepdims=True)))", axes=axes)

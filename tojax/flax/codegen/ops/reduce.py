@@ -117,11 +117,16 @@ def sort(call: Call):
     return call.write(f"(jnp.sort(self, axis=dim{more}), jnp.argsort(self, axis=dim{more}))")
 
 
-@writes("norm", "linalg_vector_norm")
+@writes("norm", "linalg_vector_norm", "linalg_norm")
 def norm(call: Call):
+    """JAX takes two dimensions for those of a matrix, torch only in ``linalg_norm``."""
     order = call.args.get("ord", call.args.get("p", 2))
+    dim = call.args.get("dim")
+    if order not in (2, None):
+        one = call.fake("self").ndim == 1 if dim is None else isinstance(dim, int) or len(dim) == 1
+        if not one:
+            raise NotImplementedError(f"the norm of order {order} over several dimensions")
     more = along(call)
-    dim = ", axis=" + more if more and not more.startswith("keep") else ""
-    return call.write(
-        f"jnp.linalg.norm(self{', ord=order' if order not in (2, None) else ''}{dim})", order=order
-    )
+    dim = ", axis=" + more if more and not more.startswith("keep") else ", " * bool(more) + more
+    shown = f", ord={order!r}" if order not in (2, None) else ""
+    return call.write(f"jnp.linalg.norm(self{shown}{dim})")

@@ -27,7 +27,6 @@ rows(
         "broadcast_to": "jnp.broadcast_to(self, size)",
         "view_as_real": "jnp.stack([self.real, self.imag], axis=-1)",
         "view_as_complex": "jax.lax.complex(self[..., 0], self[..., 1])",
-        "diff": "jnp.diff(self, n, dim)",
         "rot90": "jnp.rot90(self, k, dims)",
         "diag_embed": "self[..., None] * jnp.eye(self.shape[-1])",
     }
@@ -146,3 +145,9 @@ def pad(call: Call):
         return call.write("jnp.pad(self, widths, mode=mode)", widths=widths, mode=names[mode])
     more = ", constant_values=value" if value else ""
     return call.write(f"jnp.pad(self, widths{more})", widths=widths, value=value)
+
+
+@writes("diff")
+def diff(call: Call):
+    more = "".join(f", {x}={x}" for x in ("prepend", "append") if call.args.get(x) is not None)
+    return call.write(f"jnp.diff(self, n, dim{more})")

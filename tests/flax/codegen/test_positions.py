@@ -1,0 +1,54 @@
+"""Masks of positions are written as a person writes them."""
+
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import tojax
+from tests.flax.codegen.models import ids
+from tests.flax.codegen.running import assert_same_values, prepared
+
+SIZES = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+
+
+class Logits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = LlamaForCausalLM(LlamaConfig(**SIZES, vocab_size=30))
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.model(input_ids, attention_mask=attention_mask, use_cache=False).logits
+
+
+def test_a_causal_mask_is_a_comparison_of_positions():
+    """The check for texts that are packed into one row is not written: there is one."""
+    module = Logits().eval()
+    text, model = prepared(module, (ids(2, 7),))
+    assert "jnp.arange(length) <= jnp.arange(length)[:, None]" in text
+    assert "diff" not in text and "cumsum" not in text
+    assert_same_values(module, model, (ids(3, 9),))
+
+
+def test_a_mask_of_padding_gets_dimensions_not_indices():
+    module, ones = Logits().eval(), torch.ones(2, 7, dtype=torch.int64)
+    text = tojax.flax.source(module, ids(2, 7), ones)
+    assert "attention_mask.astype(jnp.bool_)[:, None, None]" in text
+
+
+class Chosen(nn.Module):
+    """Ranges that are not all positions, and that are in another order."""
+
+    def forward(self, x, y):
+        n, m = x.shape
+        rows, columns = torch.arange(n), torch.arange(m)
+        some = x[rows[:, None], torch.arange(2)]
+        turned = x[rows, columns[:, None]]
+        return some, turned, x[rows[:, None], columns] + y, torch.diff(columns, prepend=columns[:1])
+
+
+def test_other_ranges_are_kept():
+    module = Chosen()
+    inputs = torch.randn(4, 5), torch.randn(4, 5)
+    _, model = prepared(module, inputs)
+    assert_same_values(module, model, inputs)
+    assert_same_values(module, model, (torch.randn(3, 6), torch.randn(3, 6)))
