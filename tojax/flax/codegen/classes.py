@@ -140,6 +140,8 @@ class Writer:
     def entry(self, block: Block, inputs: dict[fx.Node, str]) -> list[ast.stmt]:
         """The whole takes its inputs as torch does, and turns those that convolutions read."""
         found: list[ast.stmt] = []
+        if not block.path and self.graph.fixed:
+            found += [only_of(tuple(node.meta["val"].shape), x) for node, x in inputs.items()]
         for node, name in inputs.items():
             if not block.path and node in self.last:
                 dims = layouts.moved([*range(layouts.rank(node))])
@@ -343,6 +345,12 @@ class Writer:
             if self.layer(block)
             else expr
         )
+
+
+def only_of(shape: tuple[int, ...], name: str) -> ast.stmt:
+    """Refuses an input of another shape."""
+    message = f"{name} has to have the shape {shape}, by whose sizes others were decided"
+    return ast.parse(f"if {name}.shape != {shape}:\n    raise ValueError({message!r})").body[0]
 
 
 def all_blocks(block: Block):
