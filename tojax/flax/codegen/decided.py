@@ -86,17 +86,19 @@ def deciding(program: Any, symbols: set[Any]) -> tuple[set[str], bool]:
     symbols = symbols | sizes_from_arrays(program)
     decisive, known = [], set()
     for node in program.graph.nodes:
-        if packet(node) in ("aten.item", "aten._local_scalar_dense"):
-            bound = set(node.meta.get("unbacked_bindings") or ())
-            if not bound:  # a decision has put a number or a size of an input in its place
-                known |= set(node.meta["val"].node.shape_env.replacements)
-            if not bound or bound & symbols:
-                decisive.append(node)
-            known |= bound
+        bound = set(node.meta.get("unbacked_bindings") or ())
+        taken = packet(node) in ("aten.item", "aten._local_scalar_dense")
+        if taken and not bound:  # a decision has put a number or a size of an input in its place
+            known |= set(node.meta["val"].node.shape_env.replacements)
+        if bound & symbols or (taken and not bound):
+            decisive.append(node)
+        known |= bound
     if symbols - known:
         raise Undecided(f"sizes {symbols - known} follow from what arrays hold")
     found = set().union(*map(ancestors, decisive))
     inputs = {node.name for node in found if node.op == "placeholder"}
+    if inputs & set(program.graph_signature.inputs_to_parameters):
+        raise Undecided("sizes follow from parameters")
     return inputs, any(packet(node) == "aten.sym_size" for node in found)
 
 
