@@ -140,8 +140,10 @@ class Writer:
     def entry(self, block: Block, inputs: dict[fx.Node, str]) -> list[ast.stmt]:
         """The whole takes its inputs as torch does, and turns those that convolutions read."""
         found: list[ast.stmt] = []
-        if not block.path and self.graph.fixed:
-            found += [only_of(tuple(node.meta["val"].shape), x) for node, x in inputs.items()]
+        for node, name in inputs.items():
+            first = self.graph.fixed.get(self.graph.roles[node][1]) if not block.path else None
+            if first is not None:
+                found.append(only_of(tuple(node.meta["val"].shape), first, name))
         for node, name in inputs.items():
             if not block.path and node in self.last:
                 dims = layouts.moved([*range(layouts.rank(node))])
@@ -285,6 +287,7 @@ class Writer:
     def function(self, block: Block) -> ast.expr:
         """A module without parameters as a function of its one input."""
         inner = Body(block, {block.inputs[0]: "x"}, steps_of(block, self.whole), self)
+        inner.sizes.inline = True
         inner.run()
         last = inner.statements[-1]
         if len(inner.statements) > 1 or not isinstance(last, ast.Return):
@@ -347,10 +350,11 @@ class Writer:
         )
 
 
-def only_of(shape: tuple[int, ...], name: str) -> ast.stmt:
-    """Refuses an input of another shape."""
-    message = f"{name} has to have the shape {shape}, by whose sizes others were decided"
-    return ast.parse(f"if {name}.shape != {shape}:\n    raise ValueError({message!r})").body[0]
+def only_of(shape: tuple[int, ...], first: int, name: str) -> ast.stmt:
+    """Refuses an input of other sizes from a dimension on."""
+    part, sizes = f"{name}.shape[{first}:]" if first else f"{name}.shape", shape[first:]
+    message = f"{name} has to have the sizes {sizes}, by which others were decided"
+    return ast.parse(f"if {part} != {sizes}:\n    raise ValueError({message!r})").body[0]
 
 
 def all_blocks(block: Block):

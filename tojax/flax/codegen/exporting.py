@@ -27,6 +27,7 @@ from tojax.flax.codegen.decided import (
 )
 from tojax.flax.codegen.grouped import shared
 from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
+from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
 from tojax.flax.codegen.sizes import symbolic
 
 IGNORED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range"}
@@ -49,7 +50,7 @@ class Graph:
       constants: values of the constants.
       known: nodes by the names that the signatures have for them.
       frozen: nodes whose results get no gradient.
-      fixed: whether the inputs have to have the example's sizes.
+      fixed: inputs that have to have the example's sizes, each with the first dimension of these.
     """
 
     nodes: list[fx.Node]
@@ -59,7 +60,7 @@ class Graph:
     constants: dict[str, Any]
     known: dict[str, fx.Node]
     frozen: set[fx.Node] = field(default_factory=set)
-    fixed: bool = False
+    fixed: dict[str, int] = field(default_factory=dict)
 
 
 def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
@@ -107,12 +108,19 @@ def _home(module: torch.nn.Module, name: str) -> str:
 
 
 def _program(module, args, kwargs):
-    """(the exported program, its constants, inputs that are constants, whether sizes are fixed)."""
+    """(the exported program, its constants, inputs that are constants, those of fixed sizes)."""
     names = _plainly_called(module, args, kwargs)
+    leaves = pytree.tree_leaves((args, kwargs))
     program: Any = None
     failure: Exception | None = None
+    picture: dict[str, int] = {}
     try:
-        program = _attempted(module, args, kwargs, names, lambda x: True)
+        with simple_sizes(module):
+            program = _attempted(module, args, kwargs, names, every_size)
+    except Involved:
+        program = _attempted(module, args, kwargs, names, but_for_pictures)
+        inputs = zip(program.graph_signature.user_inputs, leaves)
+        picture = {k: 1 for k, x in inputs if len(every_size(x)) > len(but_for_pictures(x))}
     except Exception as error:
         failure = error
     if failure is not None or sizes_from_arrays(program):
@@ -121,16 +129,12 @@ def _program(module, args, kwargs):
         except Exception as error:
             if failure is not None:
                 raise _refused(module, failure) from error
-    return program, program.constants, {}, False
+    return program, program.constants, {}, picture
 
 
-def _attempted(module, args, kwargs, names: set[str], varies: Any):
+def _attempted(module, args, kwargs, names: set[str], varying: Any):
     """The program; submodules that are called in several ways go without signature."""
-    sizes = lambda x: (
-        dict.fromkeys(range(x.ndim), Dim.AUTO)
-        if isinstance(x, torch.Tensor) and varies(x)
-        else None
-    )
+    sizes = lambda x: dict.fromkeys(varying(x), Dim.AUTO) if isinstance(x, torch.Tensor) else None
     shapes = _by_argument(module, *pytree.tree_map(sizes, (args, kwargs)))
     while True:
         try:
@@ -150,7 +154,7 @@ def _attempted(module, args, kwargs, names: set[str], varies: Any):
                 raise
             names.discard(found[1])
         except Exception as error:
-            if not names or isinstance(error, GuardOnDataDependentSymNode):
+            if not names or isinstance(error, (GuardOnDataDependentSymNode, Involved)):
                 raise
             names.clear()  # how submodules are called then follows from what they read
 
@@ -160,9 +164,9 @@ def _decided(module, args, kwargs, names: set[str]):
     leaves = pytree.tree_leaves((args, kwargs))
     fixed = False
     while True:
-        varies = (lambda x: False) if fixed else (lambda x: not tells_sizes(x, leaves))
+        some = lambda x: [] if fixed or tells_sizes(x, leaves) else every_size(x)  # noqa: B023
         with watched() as decisions:
-            program = _attempted(module, args, kwargs, names, varies)
+            program = _attempted(module, args, kwargs, names, some)
         inputs, fixes = deciding(program, decisions.symbols)
         if fixed or not fixes:
             break
@@ -171,7 +175,7 @@ def _decided(module, args, kwargs, names: set[str]):
     given = {name: values[name] for name in inputs if name in values}
     if not all(tells_sizes(value, leaves) for value in given.values()):
         raise Undecided(f"the numbers in {', '.join(given)} decide")
-    return program, program.constants, given, fixed
+    return program, program.constants, given, dict.fromkeys(values, 0) if fixed else {}
 
 
 def _plainly_called(module, args, kwargs) -> set[str]:

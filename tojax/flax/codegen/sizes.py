@@ -75,6 +75,7 @@ class Sizes:
         self.arrays, self.names, self.taken = arrays, names, set(taken)
         self.used: dict[tuple[str, int], str] = {}
         self.asked: dict[Any, str] | None = None  # sizes that the caller has to tell
+        self.inline = False  # whether sizes have no names, as in a lambda
 
     def __call__(self, size: Any) -> ast.expr:
         """The size as an expression.
@@ -127,6 +128,8 @@ class Sizes:
             name += "_"
 
     def _name(self, array: str, dim: int) -> str:
+        if self.inline:
+            return f"{array}.shape[{dim}]"
         if (array, dim) not in self.used:
             rank = len(self.arrays[array])
             names = DEFAULTS.get(rank, [f"size_{i}" for i in range(rank)])
