@@ -1,4 +1,4 @@
-"""Modules with tables that no optimizer sees, and with writes to parts of arrays."""
+"""Modules with tables that no optimizer sees, writes to parts of arrays, sizes held in arrays."""
 
 import math
 
@@ -67,6 +67,33 @@ class Sparse(nn.Module):
         places = self.indexer(x)
         seen = torch.zeros(*x.shape[:2], x.shape[1]).scatter(-1, places, 1.0)
         return self.out(seen @ x)
+
+
+class Tower(nn.Module):
+    """Patches of several pictures in one row; an array tells the grid of each."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(6, 8)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, patches, grids):
+        parts = self.embed(patches).split(grids.prod(1).tolist())
+        rows = [x.reshape(h, w, 8).mean(1) for x, (h, w) in zip(parts, grids.tolist())]
+        return self.out(torch.cat(rows)) + grids[0, 0]
+
+
+class Rounds(nn.Module):
+    """A length rounded up by arithmetic with a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("stride", torch.tensor(4), persistent=False)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        whole = torch.ceil(x.shape[1] / self.stride).long() * self.stride
+        return self.out(torch.nn.functional.pad(x, (0, 0, 0, whole - x.shape[1])))
 
 
 def drawn(*shape):

@@ -196,6 +196,10 @@ class Writer:
         """The whole takes its inputs as torch does, and turns those that convolutions read."""
         found: list[ast.stmt] = []
         for node, name in inputs.items():
+            first = self.graph.fixed.get(self.graph.roles[node][1]) if not block.path else None
+            if first is not None:
+                found.append(only_of(tuple(node.meta["val"].shape), first, name))
+        for node, name in inputs.items():
             if not block.path and node in self.last:
                 dims = layouts.moved([*range(layouts.rank(node))])
                 turned = fill("x.transpose(*dims)", {"x": name_of(name), "dims": dims})
@@ -379,6 +383,13 @@ class Writer:
     def is_class(self, block: Block) -> bool:
         """Whether a block becomes a class."""
         return self.whole(block) and not self.layer(block) and not self.sequential(block)
+
+
+def only_of(shape: tuple[int, ...], first: int, name: str) -> ast.stmt:
+    """Refuses an input of other sizes from a dimension on."""
+    part, sizes = f"{name}.shape[{first}:]" if first else f"{name}.shape", shape[first:]
+    message = f"{name} has to have the sizes {sizes}, by which others were decided"
+    return ast.parse(f"if {part} != {sizes}:\n    raise ValueError({message!r})").body[0]
 
 
 def all_blocks(block: Block):
