@@ -69,6 +69,18 @@ class Sparse(nn.Module):
         return self.out(seen @ x)
 
 
+class Grown(nn.Module):
+    """A list of nothing to which values are joined."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        kept = torch.cat([torch.tensor([]), self.out(x)], dim=-2)
+        return torch.cat([kept, x[..., :3]], dim=-2)
+
+
 class Tower(nn.Module):
     """Patches of several pictures in one row; an array tells the grid of each."""
 
@@ -102,6 +114,7 @@ def drawn(*shape):
 
 CASES = {
     "positions": (Positions, (drawn(2, 7, 16),), (drawn(3, 9, 16),)),
+    "grown": (Grown, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "sparse": (Sparse, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "interleaved": (Interleaved, (drawn(3, 7, 6),), (drawn(3, 9, 6),)),
 }

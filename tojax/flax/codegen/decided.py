@@ -18,8 +18,10 @@ from torch._functorch import config
 from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.inplace import packet
+from tojax.flax.codegen.private import symbol_of
 from tojax.flax.codegen.sizes import unknown
 
+CHECKS = ("aten._assert_scalar", "aten.sym_constrain_range", "aten.sym_constrain_range_for_size")
 MOST = 64  # numbers of an array that tells sizes
 LOGGER = "torch.fx.experimental.symbolic_shapes"
 
@@ -69,7 +71,7 @@ def sizes_from_arrays(program: Any) -> set[Any]:
     """The symbols of numbers in arrays that are sizes of what is computed."""
     found: set[Any] = set()
     for node in program.graph.nodes:
-        if all(packet(user) == "aten._assert_scalar" for user in node.users):
+        if all(packet(user) in CHECKS for user in node.users):
             continue
         for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
@@ -87,10 +89,9 @@ def deciding(program: Any, symbols: set[Any]) -> tuple[set[str], bool]:
     decisive, known = [], set()
     for node in program.graph.nodes:
         bound = set(node.meta.get("unbacked_bindings") or ())
-        taken = packet(node) in ("aten.item", "aten._local_scalar_dense")
-        if taken and not bound:  # a decision has put a number or a size of an input in its place
-            known |= set(node.meta["val"].node.shape_env.replacements)
-        if bound & symbols or (taken and not bound):
+        if packet(node) in ("aten.item", "aten._local_scalar_dense"):
+            bound |= unknown(symbol_of(node.meta["val"]))
+        if bound & symbols or (bound and computes(node)):
             decisive.append(node)
         known |= bound
     if symbols - known:
@@ -100,6 +101,18 @@ def deciding(program: Any, symbols: set[Any]) -> tuple[set[str], bool]:
     if inputs & set(program.graph_signature.inputs_to_parameters):
         raise Undecided("sizes follow from parameters")
     return inputs, any(packet(node) == "aten.sym_size" for node in found)
+
+
+def computes(number: fx.Node) -> bool:
+    """Whether arrays are made with a number, which checks alone do not."""
+    for user in number.users:
+        value = user.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+            if computes(user):
+                return True
+        elif packet(user) not in CHECKS:
+            return True
+    return False
 
 
 def ancestors(node: fx.Node) -> set[fx.Node]:

@@ -95,10 +95,19 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     count = len(signature.output_specs) - len(signature.user_outputs)
     outputs = pytree.tree_unflatten(list(results)[count:], program.call_spec.out_spec)
     calls = {x.fqn: x.signature for x in program.module_call_graph if _complete(x.signature)}
+    for node in nodes:
+        _without_empty(node)
     nodes = shared(nodes)
     frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
     constants = {**constants, **given}
     return Graph(nodes, roles, calls, outputs, constants, known, frozen, set(plain.ranges), fixed)
+
+
+def _without_empty(node: fx.Node) -> None:
+    """What has no numbers in one dimension joins anything in torch, and nothing in JAX."""
+    if packet(node) in ("aten.cat", "aten.concat") and node.meta["val"].ndim > 1:
+        parts = [x for x in node.args[0] if x.meta["val"].ndim > 1]
+        node.args = (parts, *node.args[1:])
 
 
 def _complete(signature: Any) -> bool:
