@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import sympy
 import torch
 from torch.utils import _pytree as pytree
 
@@ -38,8 +37,9 @@ def simple_sizes(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _length(size: Any) -> int:
+    count = lambda x: 1 + sum(map(count, x.args))
     found = symbolic(size)
-    return 1 if isinstance(found, int) else sum(1 for _ in sympy.preorder_traversal(found))
+    return 1 if isinstance(found, int) else count(found)
 
 
 def every_size(x: Any) -> list[int]:
