@@ -84,3 +84,18 @@ def test_under_vmap():
     loss = lambda y, v, i: (model.apply({}, y, v, i) * jax.numpy.arange(5.0)).sum()
     many = jax.vmap(jax.grad(loss, 1))(normal(3, 5), normal(3, 5), np.stack([PLACES] * 3))
     assert_close(np.asarray(many), np.stack([PLACES] * 3).astype(np.float32))
+
+
+CHOSEN = {
+    "combinations": lambda x: torch.combinations(x),
+    "combinations of three": lambda x: torch.combinations(x, 3, with_replacement=True),
+    "masked_select": lambda x: x.masked_select(torch.tensor([True, False, True, True, False])),
+    "masked_select, rows": lambda x: x.expand(2, 5).masked_select(torch.arange(5) > 2),
+    "cartesian_prod": lambda x: torch.cartesian_prod(x, x[:2]),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_masks_that_are_known(name):
+    same_values(CHOSEN[name], Y)
+    same_gradients(CHOSEN[name], Y, reduction=32)

@@ -48,6 +48,7 @@ class Call:
         self.shifts = name in SHIFTS
         kept = self.signature.kept[1:] if self.random else self.signature.kept
         self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
+        self._all = [i for i, n in enumerate(kept) if n == "p" and self._switches]
         self._rates = [
             i
             for i, n in enumerate(kept)
@@ -113,7 +114,8 @@ class Call:
 
     def inert(self, values) -> bool:
         """Whether a random operator's own arguments say that nothing is drawn."""
-        return any(not values[i] for i in self._switches) or any(not values[i] for i in self._rates)
+        none = any(not values[i] for i in (*self._switches, *self._rates))
+        return none or any(values[i] == 1 for i in self._all)
 
     def write(self, out, args, kwargs):
         """Stores what a hidden write computed; the lowering returns (result, *written values)."""

@@ -154,8 +154,8 @@ def masked_fill(self, mask, value):
 @lowers(aten.masked_select)
 def masked_select(self, mask):
     shape = np.broadcast_shapes(self.shape, mask.shape)
-    self, mask = (lax.reshape(broadcast(x, shape), (math.prod(shape),)) for x in (self, mask))
-    return index(self, [mask])
+    (chosen,) = np.broadcast_to(known(mask), shape).reshape(-1).nonzero()
+    return rows(lax.reshape(broadcast(self, shape), (math.prod(shape),)), chosen, 0)
 
 
 def spread(values, mask):
