@@ -21,6 +21,7 @@ NOT_THE_USERS = tuple(
     f"{p}/" for p in (Path(torch.__file__).parent, Path(jax.__file__).parent, HERE)
 )
 
+JAXS = f"{Path(jax.__file__).parent}/"
 
 MASKED = {aten.index, aten._unsafe_index, aten.masked_select, aten.index_put}
 
@@ -48,6 +49,8 @@ def where(error: BaseException | None = None) -> str:
         name = frame.f_code.co_filename
         if not line and not name.startswith((*NOT_THE_USERS, "<")) and "contextlib" not in name:
             line = f"{short(name)}:{number}"
+        if name.startswith(JAXS):  # whose locals, once looked at, would outlive their tracers
+            continue
         owner = frame.f_locals.get("self")
         if isinstance(owner, torch.nn.Module) and (not modules or modules[-1] is not owner):
             modules.append(owner)
