@@ -7,7 +7,7 @@ import warnings
 from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from transformers.generation import utils as theirs
 
@@ -245,12 +245,12 @@ class Job:
         settings = self.asked.settings
         if self.plan.beams and self.last > self.length:
             ids, scores, came = search.result(carry, settings.num_return_sequences, self.length)
-            ids = jnp.asarray(ids)
-            shown = jnp.asarray(scores) if settings.output_scores else None
-            extra = {"sequences_scores": shown, "beam_indices": jnp.asarray(came)}
+            ids = jax.device_put(ids)
+            shown = jax.device_put(scores) if settings.output_scores else None
+            extra = {"sequences_scores": shown, "beam_indices": jax.device_put(came)}
         else:
-            # Cut by numpy: JAX would compile a program for each length.
-            ids = jnp.asarray(np.asarray(carry["ids"])[:, : int(carry["at"])])
+            # Cut by numpy, and put: JAX would compile a slice, and asarray too, for each length.
+            ids = jax.device_put(np.asarray(carry["ids"])[:, : int(carry["at"])])
         if not self.answers:
             return ids
         count = int(carry["at"]) - self.length
