@@ -17,9 +17,9 @@ PACKAGE = "tojax"
 
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "dtypes"),
+    ("errors", "dtypes", "notices"),
     ("trees", "private_names", "known", "bessel", "depthwise"),
-    ("table", "model", "calling", "program", "saved"),
+    ("table", "model", "calling", "quick", "advice", "program", "saved"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
     ("transforms", "parallel", "parity", "flax", "train"),

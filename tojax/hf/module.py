@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import transformers
 
+from tojax import notices
 from tojax.errors import BadCheckpoint, NewWeights, TojaxError
 from tojax.hf import deferred
 from tojax.hf.checkpoint import Checkpoint, stored_in
@@ -114,11 +114,10 @@ def _check(found: Checkpoint, told: dict[str, Any], module, chosen: bool) -> Non
     misshaped = [_misshaped(x) for x in sorted(told.get("mismatched_keys", ()))]
     extra = [] if chosen else sorted(told.get("unexpected_keys", ()))
     if missing and chosen and name not in (found.config.get("architectures") or ()):
-        warnings.warn(
+        notices.warn(
             f"{found.folder.name} has no {', '.join(missing)}: torch drew them at random for "
             f"{name}, which has to be trained (torch.manual_seed before makes them repeatable)",
             NewWeights,
-            stacklevel=4,
         )
         missing = []
     problems = {"missing": missing, "misshaped": misshaped, "unexpected": extra}

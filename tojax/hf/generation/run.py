@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from functools import partial
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 from transformers.generation import utils as theirs
 
+from tojax import notices
 from tojax.errors import NotNumbers, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation import (
     assisted,
@@ -219,11 +219,10 @@ class Job:
                 why="its states do not have a fixed shape",
                 do="leave num_beams out",
             )
-        warnings.warn(
+        notices.warn(
             f"{self.model.source.name} has states or masks that change their shapes with the text, "
             "so every length is a program of its own, or runs op by op",
             SlowGeneration,
-            stacklevel=5,
         )
         text = Literal(self.model, self.asked.ids, self.given, self.asked.encoder, self.plan)
         self.check(text.logits)
