@@ -360,7 +360,7 @@ def foreign_private(text: str, known: Iterable[str], defined: Iterable[str]) -> 
     """Private names of torch and transformers that a file uses: by a dotted path, by an import, or
     as the attribute of an object; not operators, and not ``known`` or ``defined`` attributes.
     """
-    allowed = {*known, *defined, "_getframe", "_fields"}
+    allowed = {*known, *defined, "_getframe", "_fields", "_exit"}
     private = lambda name: name.startswith("_") and not name.startswith("__")
     found: list[str] = []
     for node in ast.walk(ast.parse(text)):
