@@ -65,7 +65,7 @@ def test_the_own_head_is_not_drawn(folder):
     save_file(weights, file, told)
     said = lines(lambda: tojax.from_pretrained(folder, task="CausalLM"))
     assert said[0].endswith("LlamaForCausalLM: 1 missing; missing    model.norm.weight")
-    assert "1 unexpected (old_head.weight)" in lines(lambda: tojax.from_pretrained(folder))[0]
+    assert "unexpected old_head.weight" in lines(lambda: tojax.from_pretrained(folder))[0]
     save_file(weights | {"model.norm.weight": norm}, file, told)
     assert tojax.from_pretrained(folder, task="CausalLM")(input_ids=np.array([[1, 2]])).logits.size
 
