@@ -37,9 +37,12 @@ def simple_sizes(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _length(size: Any) -> int:
-    count = lambda x: 1 + sum(map(count, x.args))
-    found = symbolic(size)
-    return 1 if isinstance(found, int) else count(found)
+    return _count(symbolic(size))
+
+
+def _count(expr: Any) -> int:
+    """The parts of an expression."""
+    return 1 + sum(map(_count, getattr(expr, "args", ())))
 
 
 def every_size(x: Any) -> list[int]:

@@ -95,10 +95,10 @@ def data_dependent(what: str, names: tuple[str, ...], place: str) -> DataDepende
     return DataDependent(
         f"{what} needs the values of {said} while they are traced",
         arguments=names,
+        general=True,
         where=place,
         why="the program is compiled for all values at once, so none is known yet",
-        do="call model(...), which makes integer arguments static that decide shapes, "
-        f"or close over {said} instead of tracing it, or call model.apply outside jax.jit",
+        do=f"run it outside of jax.jit, or close over {said} instead of tracing it",
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ast
 import operator
-import warnings
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from tojax import notices
 from tojax.errors import UncheckedValues
 from tojax.torch.core import current, private
 from tojax.torch.core.lifting import inner
@@ -53,7 +54,7 @@ COMPARISONS = {
 
 def left_out(stacklevel: int) -> None:
     """Says that a check is not made."""
-    warnings.warn(LEFT_OUT, UncheckedValues, stacklevel=stacklevel + 1)
+    notices.warn(LEFT_OUT, UncheckedValues, sys._getframe(stacklevel))
 
 
 def passing_at(frame: FrameType | None) -> bool | None:

@@ -4,7 +4,6 @@ callback of the compiled program. Its gradient is torch's own.
 
 from __future__ import annotations
 
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_unflatten
 
+from tojax import notices
 from tojax.dtypes import is_float
 from tojax.errors import DataDependent, TorchCallback
 from tojax.torch.core import diagnostics, dtypes, interop, strides
@@ -107,11 +107,10 @@ def call_torch(op, args, kwargs, key) -> Any:
     """
     if op not in SAID:
         SAID.add(op)
-        warnings.warn(
+        notices.warn(
             f"{op} has no lowering and runs in torch on the CPU, as a callback "
             f"({diagnostics.where()})",
             TorchCallback,
-            stacklevel=2,
         )
     call = Callback(op, args, kwargs)
     outs = [x for x in flatten(call.shapes)[0] if isinstance(x, torch.Tensor)]
