@@ -72,3 +72,16 @@ def assert_same_gradients(module, model, inputs, depth=256) -> None:
         if name == "kernel":
             want = want.transpose(*range(2, want.ndim), 1, 0)
         assert_close(mine, want, reduction=depth)
+
+
+def same_outputs(module, file, inputs) -> None:
+    """A file's outermost class beside the module, by the names of the inputs."""
+    model = getattr(file, type(module).__name__)(rngs=nnx.Rngs(0))
+    file.load_params(model, {k: v.detach().numpy() for k, v in module.state_dict().items()}).eval()
+    got = leaves(model(**{k: jnp.asarray(np.asarray(v)) for k, v in inputs.items()}))
+    more = {"use_cache": False} if hasattr(module, "config") and "input_ids" in inputs else {}
+    with torch.no_grad():
+        want = leaves(module(**inputs, **more))
+    assert len(got) == len(want)
+    for mine, other in zip(got, want):
+        assert_close(mine, other.numpy(), reduction=4096)

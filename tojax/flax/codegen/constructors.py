@@ -79,7 +79,12 @@ class Constructor:
         found = list(self.attributes.get(first, ()))
         for place in rest:
             found = [part for x in found for part in self._parts(x, place)]
-        return found
+        return [y for x in found for y in self._known(x)]
+
+    def _known(self, expr: ast.expr) -> list[ast.expr]:
+        """What a local variable holds."""
+        known = self.locals.get(expr.id, []) if isinstance(expr, ast.Name) else []
+        return [expr, *known]
 
     def counts(self, path: str) -> list[ast.expr]:
         """What may be the length of the list ``self.<path>``."""

@@ -359,5 +359,8 @@ class _Lines:
 
 
 def text(node: ast.AST) -> str:
-    """The code."""
+    """The code; what is returned together stands without parentheses."""
+    match node:
+        case ast.Return(value=ast.Tuple(elts=[_, _, *_] as elts)):
+            return f"return {', '.join(map(text, elts))}"
     return ast.unparse(ast.fix_missing_locations(node))

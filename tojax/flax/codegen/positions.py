@@ -96,6 +96,8 @@ class Plain:
             self.ranges[node] = dim + (node.args[1] % rank <= dim)
         elif _whole_slice(node) or (name == "aten.add" and node.args[1] == 0):
             self.ranges[node] = dim
+        elif name == "aten.ge" and node.args[1] == 0:
+            self.uniform[node] = True
         elif name == "aten.expand":
             sizes = node.meta["val"].shape, first.meta["val"].shape
             place = dim + len(sizes[0]) - len(sizes[1])
@@ -121,13 +123,19 @@ class Plain:
         name = packet(node)
         if name in AND:
             for one, other in (node.args[:2], node.args[1::-1]):
-                if self.uniform.get(one) and isinstance(other, fx.Node) and _like(other, node):
+                does = lambda other=other: all(_same_with(u, node, other) for u in node.users)
+                if self.uniform.get(one) and isinstance(other, fx.Node) and does():
                     return other
         nothing = (name == "aten.add" and node.args[1] == 0) or _whole_slice(node)
         if nothing and _like(node.args[0], node):
             return node.args[0]
         if name == "aten.index":
             return self.picked(node)
+        if name == ATTENTION:
+            mask = [*node.args, None, None][3] or node.kwargs.get("attn_mask")
+            if self.uniform.get(mask) is True:
+                node.args = tuple(None if x is mask else x for x in node.args)
+                node.kwargs = {k: None if x is mask else x for k, x in node.kwargs.items()}
         return None
 
     def picked(self, node: fx.Node) -> fx.Node | None:
@@ -139,12 +147,16 @@ class Plain:
         rank = node.meta["val"].ndim
         dims = [self.ranges[p] + rank - p.meta["val"].ndim for p in places]
         counts = [symbolic(p.meta["val"].shape[self.ranges[p]]) for p in places]
-        if counts != shape or dims != sorted(set(dims)):
+        if dims != sorted(set(dims)):
             return None
+        for i, (p, count) in enumerate(zip(places, counts)):
+            if count != shape[i]:  # more of it would be an error in torch
+                x = self.made(aten.slice.Tensor, node, x, i, 0, _arange(p).args[0])
         for dim in range(rank):
             if dim not in dims:
                 x = self.made(aten.unsqueeze.default, node, x, dim)
-        return x if _like(x, node) else None
+        x.meta["val"] = node.meta["val"]
+        return x
 
     def lower(self, node: fx.Node) -> None:
         """Comparisons of positions without leading dimensions of size 1, where others have them."""
@@ -169,8 +181,7 @@ class Plain:
 
     def _counted(self, x: Any, rank: int, near: fx.Node) -> fx.Node:
         """A range of this rank along its first dimension."""
-        while packet(x) != "aten.arange":
-            x = x.args[0]
+        x = _arange(x)
         with self.graph.inserting_before(near):
             x = self.graph.node_copy(x)  # not the author's variable, which is short for it
         x.meta = dict(x.meta) | {"stack_trace": near.meta.get("stack_trace")}
@@ -189,6 +200,13 @@ class Plain:
         return node
 
 
+def _arange(node: Any) -> fx.Node:
+    """What a range over positions was made by."""
+    while packet(node) != "aten.arange":
+        node = node.args[0]
+    return node
+
+
 def _whole_slice(node: fx.Node) -> bool:
     return packet(node) == "aten.slice" and (
         len(node.args) < 3 or (node.args[2] in (0, None) and node.args[3:4] in ((), (ALL,)))
@@ -197,6 +215,24 @@ def _whole_slice(node: fx.Node) -> bool:
 
 def _is(node: Any, name: str, *args: Any) -> bool:
     return isinstance(node, fx.Node) and packet(node) == name and tuple(node.args) == args
+
+
+def _same_with(user: fx.Node, mask: fx.Node, other: fx.Node) -> bool:
+    """Whether a value stays as it is if it reads a mask that broadcasts to the one it reads."""
+    if _like(other, mask):
+        return True
+    if other.meta["val"].dtype != mask.meta["val"].dtype:
+        return False
+    if packet(user) == ATTENTION:
+        return user.args[:3].count(mask) == 0
+    if packet(user) not in AND | {"aten.where"}:
+        return False
+    read = [other if x is mask else x for x in user.all_input_nodes]
+    shapes = [[*map(symbolic, x.meta["val"].shape)] for x in read]
+    rank = user.meta["val"].ndim
+    padded = [[1] * (rank - len(x)) + x for x in shapes]
+    joined = [next((s for s in dims if s != 1), 1) for dims in zip(*padded)]
+    return joined == [*map(symbolic, user.meta["val"].shape)]
 
 
 def _like(one: fx.Node, other: fx.Node) -> bool:

@@ -110,6 +110,8 @@ class Sizes:
     def _text(self, found: Any) -> str:
         if found in self.given:
             return self._name(*self.given[found])
+        if found.is_Mul and (known := self._multiple(found)):
+            return known
         if found.is_Symbol:
             if self.asked is None:
                 raise NotImplementedError(f"the size {found}, which no input has")
@@ -139,6 +141,14 @@ class Sizes:
         if kind in CALLS:
             return f"{CALLS[kind]}({', '.join(parts)})"
         raise NotImplementedError(f"a size computed by {kind}")
+
+    def _multiple(self, found: Any) -> str | None:
+        """The size as a multiple of one that an input has, as ``batch * length`` of rows is."""
+        for size in self.given:
+            rest = found / size if getattr(size, "is_Mul", False) else None
+            if rest is not None and rest.is_Integer:
+                return f"{rest} * {self._name(*self.given[size])}"
+        return None
 
     def _free(self, name: str):
         while True:

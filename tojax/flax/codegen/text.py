@@ -12,7 +12,7 @@ from tojax.errors import MissingDependency
 NNX_LOADER = '''
 
 def load_params(model, weights):
-    """Fills the model from a state dict of PyTorch, or from a folder of safetensors files."""
+    """Fills the model from a state dict of PyTorch, or from a file or folder of safetensors."""
     if not isinstance(weights, dict):
         weights = read_safetensors(weights)
     names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
@@ -33,11 +33,12 @@ def load_params(model, weights):
 '''
 READER = '''
 
-def read_safetensors(folder):
-    """The arrays in the safetensors files of a folder, by name."""
+def read_safetensors(path):
+    """The arrays in a safetensors file, or in those of a folder, by name."""
     kinds = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
     arrays = {}
-    for file in sorted(pathlib.Path(folder).glob("*.safetensors")):
+    path = pathlib.Path(path)
+    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
         data = file.read_bytes()
         begin = 8 + int.from_bytes(data[:8], "little")
         entries = json.loads(data[8:begin])
@@ -59,10 +60,10 @@ OWN = '(str(x) for x in path if x != "layers_")\n'
 BUFFER = '''class Buffer(nnx.Variable):
     """An array that comes with the weights and that training leaves as it is."""
 '''
-STANDARD = ("dataclasses", "json", "math", "pathlib")
+STANDARD = ("dataclasses", "json", "math", "pathlib", "sys")
 
 
-def assembled(classes: list[str], loader: str) -> str:
+def assembled(classes: list[str], loader: str, check: str) -> str:
     """The file, formatted."""
     if any("nnx.Sequential" in text for text in classes):
         loader = loader.replace("    for path, variable in state:\n", CHAINS).replace(
@@ -73,7 +74,7 @@ def assembled(classes: list[str], loader: str) -> str:
     if any("Buffer(" in text for text in classes):
         classes = [BUFFER, *classes]
         loader = loader.replace("nnx.BatchStat)", "nnx.BatchStat, Buffer)")
-    body = "\n\n".join(classes) + loader + READER
+    body = "\n\n".join(classes) + loader + READER + check
     lines = [f"import {name}" for name in STANDARD if re.search(rf"\b{name}\.", body)]
     lines += [""] * bool(lines)
     lines += ["import jax"] * bool(re.search(r"\bjax\.", body))

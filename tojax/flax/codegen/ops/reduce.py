@@ -1,5 +1,9 @@
 """Sums, means, extremes, orders."""
 
+import operator
+from typing import Any
+
+from tojax.flax.codegen.inplace import packet
 from tojax.flax.codegen.template import DTYPES, Call, rows, writes
 
 NAMES = {
@@ -68,7 +72,20 @@ def searchsorted(call: Call):
 def histc(call: Call):
     if call.min == call.max:
         raise NotImplementedError("histc over the range of its input")
+    if (call.min, call.max) == (0, call.bins - 1) and _places(call.node.args[0]):
+        return call.write("jnp.bincount(self.astype(jnp.int32), length=bins)")
     return call.write("jnp.histogram(self, bins, (min, max))[0]")
+
+
+def _places(node: Any) -> bool:
+    """Whether values are places that a selection gave: integers from 0."""
+    while packet(node) in ("aten.to", "aten.view", "aten.reshape", "aten.flatten", "aten.sort"):
+        node = node.args[0]
+        if node.target is operator.getitem and packet(node.args[0]) == "aten.sort":
+            node = node.args[0]
+    if node.target is operator.getitem:
+        return packet(node.args[0]) in ("aten.topk", "aten.sort") and node.args[1] == 1
+    return packet(node) in ("aten.argmax", "aten.argmin", "aten.argsort")
 
 
 @writes("std", "var")

@@ -1,0 +1,157 @@
+import json
+import pathlib
+import sys
+
+import jax.numpy as jnp
+from flax import nnx
+
+
+class BasicBlock(nnx.Module):
+    def __init__(self, inplanes, planes, *, rngs: nnx.Rngs):
+        self.conv1 = nnx.Conv(
+            inplanes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
+        )
+        self.bn1 = nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.conv2 = nnx.Conv(
+            planes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
+        )
+        self.bn2 = nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
+
+    def __call__(self, x):
+        out = nnx.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        out = out + x
+        return nnx.relu(out)
+
+
+class BasicBlock2(nnx.Module):
+    def __init__(self, inplanes, planes, stride, *, rngs: nnx.Rngs):
+        self.conv1 = nnx.Conv(
+            inplanes,
+            planes,
+            kernel_size=(3, 3),
+            strides=stride,
+            padding=1,
+            use_bias=False,
+            rngs=rngs,
+        )
+        self.bn1 = nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.conv2 = nnx.Conv(
+            planes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
+        )
+        self.bn2 = nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.downsample = nnx.Sequential(
+            nnx.Conv(
+                inplanes,
+                planes,
+                kernel_size=(1, 1),
+                strides=stride,
+                padding="VALID",
+                use_bias=False,
+                rngs=rngs,
+            ),
+            nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs),
+        )
+
+    def __call__(self, x):
+        out = nnx.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        identity = self.downsample(x)
+        out = out + identity
+        return nnx.relu(out)
+
+
+class ResNet(nnx.Module):
+    def __init__(self, *, rngs: nnx.Rngs):
+        self.conv1 = nnx.Conv(
+            3, 8, kernel_size=(7, 7), strides=2, padding=3, use_bias=False, rngs=rngs
+        )
+        self.bn1 = nnx.BatchNorm(8, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.layer1 = nnx.Sequential(BasicBlock(8, 8, rngs=rngs), BasicBlock(8, 8, rngs=rngs))
+        self.layer2 = nnx.Sequential(
+            BasicBlock2(8, 16, 2, rngs=rngs), BasicBlock(16, 16, rngs=rngs)
+        )
+        self.fc = nnx.Linear(16, 10, rngs=rngs)
+
+    def __call__(self, x):
+        x = x.transpose(0, 2, 3, 1)
+        batch = x.shape[0]
+        x = nnx.max_pool(
+            nnx.relu(self.bn1(self.conv1(x))), (3, 3), strides=(2, 2), padding=((1, 1), (1, 1))
+        )
+        x = self.layer1(x)
+        x = self.layer2(x)
+        x = x.mean((1, 2), keepdims=True).transpose(0, 3, 1, 2).reshape(batch, -1)
+        return self.fc(x)
+
+
+def load_params(model, weights):
+    """Fills the model from a state dict of PyTorch, or from a file or folder of safetensors."""
+    if not isinstance(weights, dict):
+        weights = read_safetensors(weights)
+    names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
+    names |= {"mean": "running_mean", "var": "running_var"}
+    state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
+    chains = {x for x, part in nnx.iter_graph(model) if isinstance(part, nnx.Sequential)}
+    for path, variable in state:
+        *home, name = (str(x) for i, x in enumerate(path) if path[:i] not in chains)
+        key = ".".join([*home, name])
+        key = key if key in weights else ".".join([*home, names.get(name, name)])
+        value = jnp.asarray(weights[key])
+        if name == "kernel":
+            value = value.transpose(*range(2, value.ndim), 1, 0)
+        if value.shape != variable.shape:
+            raise ValueError(f"{key} has the shape {value.shape}, not that of {variable.shape}")
+        variable[...] = value
+    nnx.update(model, nnx.from_flat_state(state))
+    return model
+
+
+def read_safetensors(path):
+    """The arrays in a safetensors file, or in those of a folder, by name."""
+    kinds = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
+    arrays = {}
+    path = pathlib.Path(path)
+    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
+        data = file.read_bytes()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        entries = json.loads(data[8:begin])
+        entries.pop("__metadata__", None)
+        for name, entry in entries.items():
+            start, stop = entry["data_offsets"]
+            array = jnp.frombuffer(data[begin + start : begin + stop], kinds[entry["dtype"]])
+            arrays[name] = array.reshape(entry["shape"])
+    return arrays
+
+
+def check(weights, example):
+    """How far outputs are from those in an .npz file, relative to the largest value of each.
+
+    The file has the inputs by their names, and the outputs as output_0, output_1, ...
+    """
+    given = {name: jnp.asarray(array) for name, array in jnp.load(example).items()}
+    count = sum(name.startswith("output_") for name in given)
+    wanted = [given.pop(f"output_{i}") for i in range(count)]
+    model = load_params(ResNet(rngs=nnx.Rngs(0)), weights)
+    model.eval()
+    found = model(**given)
+    return max(
+        float(abs(mine - want).max() / max(abs(want).max(), 1e-6))
+        for mine, want in zip(leaves(found), wanted, strict=True)
+    )
+
+
+def leaves(value):
+    """The arrays of floats in an output, in its order."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in leaves(part)]
+    return [value] if jnp.issubdtype(value.dtype, jnp.floating) else []
+
+
+if __name__ == "__main__":
+    weights, example = sys.argv[1:]
+    off = check(weights, example)
+    print(f"outputs differ from those in {example} by {off:.1e} of their largest value")
+    sys.exit(off > 1e-3)

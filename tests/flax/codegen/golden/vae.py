@@ -1,0 +1,94 @@
+import json
+import pathlib
+import sys
+
+import jax.numpy as jnp
+from flax import nnx
+
+
+class VAE(nnx.Module):
+    def __init__(self, latent=4, *, rngs: nnx.Rngs):
+        self.encoder = nnx.Sequential(nnx.Linear(20, 16, rngs=rngs), nnx.relu)
+        self.mu = nnx.Linear(16, latent, rngs=rngs)
+        self.logvar = nnx.Linear(16, latent, rngs=rngs)
+        self.decoder = nnx.Sequential(
+            nnx.Linear(latent, 16, rngs=rngs), nnx.relu, nnx.Linear(16, 20, rngs=rngs)
+        )
+
+    def __call__(self, x):
+        hidden = self.encoder(x)
+        mu = self.mu(hidden)
+        logvar = self.logvar(hidden)
+        return nnx.sigmoid(self.decoder(mu)), mu, logvar
+
+
+def load_params(model, weights):
+    """Fills the model from a state dict of PyTorch, or from a file or folder of safetensors."""
+    if not isinstance(weights, dict):
+        weights = read_safetensors(weights)
+    names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
+    names |= {"mean": "running_mean", "var": "running_var"}
+    state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
+    chains = {x for x, part in nnx.iter_graph(model) if isinstance(part, nnx.Sequential)}
+    for path, variable in state:
+        *home, name = (str(x) for i, x in enumerate(path) if path[:i] not in chains)
+        key = ".".join([*home, name])
+        key = key if key in weights else ".".join([*home, names.get(name, name)])
+        value = jnp.asarray(weights[key])
+        if name == "kernel":
+            value = value.transpose(*range(2, value.ndim), 1, 0)
+        if value.shape != variable.shape:
+            raise ValueError(f"{key} has the shape {value.shape}, not that of {variable.shape}")
+        variable[...] = value
+    nnx.update(model, nnx.from_flat_state(state))
+    return model
+
+
+def read_safetensors(path):
+    """The arrays in a safetensors file, or in those of a folder, by name."""
+    kinds = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
+    arrays = {}
+    path = pathlib.Path(path)
+    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
+        data = file.read_bytes()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        entries = json.loads(data[8:begin])
+        entries.pop("__metadata__", None)
+        for name, entry in entries.items():
+            start, stop = entry["data_offsets"]
+            array = jnp.frombuffer(data[begin + start : begin + stop], kinds[entry["dtype"]])
+            arrays[name] = array.reshape(entry["shape"])
+    return arrays
+
+
+def check(weights, example):
+    """How far outputs are from those in an .npz file, relative to the largest value of each.
+
+    The file has the inputs by their names, and the outputs as output_0, output_1, ...
+    """
+    given = {name: jnp.asarray(array) for name, array in jnp.load(example).items()}
+    count = sum(name.startswith("output_") for name in given)
+    wanted = [given.pop(f"output_{i}") for i in range(count)]
+    model = load_params(VAE(rngs=nnx.Rngs(0)), weights)
+    model.eval()
+    found = model(**given)
+    return max(
+        float(abs(mine - want).max() / max(abs(want).max(), 1e-6))
+        for mine, want in zip(leaves(found), wanted, strict=True)
+    )
+
+
+def leaves(value):
+    """The arrays of floats in an output, in its order."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in leaves(part)]
+    return [value] if jnp.issubdtype(value.dtype, jnp.floating) else []
+
+
+if __name__ == "__main__":
+    weights, example = sys.argv[1:]
+    off = check(weights, example)
+    print(f"outputs differ from those in {example} by {off:.1e} of their largest value")
+    sys.exit(off > 1e-3)

@@ -1,0 +1,15 @@
+"""The ten files that show what users get are what is written, and are right."""
+
+import pytest
+
+import tojax
+from tests.flax.codegen.goldens import GOLDENS, file_of, made
+from tests.flax.codegen.running import loaded, same_outputs
+
+
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda x: x.__name__)
+def test_golden(golden):
+    """``python -m tests.flax.codegen.goldens`` writes them anew; read what changed."""
+    module, inputs = made(golden)
+    assert tojax.flax.source(module, **inputs) == file_of(golden).read_text()
+    same_outputs(module, loaded(file_of(golden).read_text()), inputs)
