@@ -9,6 +9,8 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tojax
 from tests.tolerance import assert_close
 
+RNG = np.random.default_rng(0)
+
 quantized = torch.ops.quantized_decomposed
 X = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32) * 9
 SCALES = torch.tensor([0.1, 0.2, 0.3, 0.4])
@@ -66,3 +68,21 @@ def test_int_mm():
     a, b = (np.arange(17 * 8, dtype=np.int8).reshape(17, 8), np.ones((8, 16), np.int8))
     got = tojax.from_torch(torch._int_mm)(a, b)
     assert_close(got, torch._int_mm(torch.tensor(a), torch.tensor(b)))
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated", "ignore:.*quantize.*")
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+@pytest.mark.parametrize("scheme", ["default", "per channel"])
+def test_dynamically_quantized_linear_layers(dtype, scheme):
+    """Inputs are rounded to 127 steps of their own range, weights to those of theirs."""
+    quantization = torch.ao.quantization
+    layers = torch.nn.Sequential(torch.nn.Linear(700, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    setting = {torch.nn.Linear}
+    if scheme == "per channel" and dtype is torch.qint8:
+        setting = {torch.nn.Linear: quantization.per_channel_dynamic_qconfig}
+    module = quantization.quantize_dynamic(layers, setting, dtype=dtype)
+    model = tojax.from_torch(module)
+    for x in (RNG.standard_normal((3, 700)), RNG.random((2, 3, 700)), np.zeros((1, 700))):
+        x = x.astype(np.float32)
+        want = module(torch.from_numpy(x)).detach().numpy()
+        assert_close(jax.jit(model.apply)(model.params, x), want, reduction=708)

@@ -23,6 +23,7 @@ MODULES = "TorchScript and compiled modules"
 FUNCTIONALIZE = need("torch._C.DispatchKey.Functionalize", VIEWS)
 AUTOCAST_CPU = need("torch._C.DispatchKey.AutocastCPU", "torch.autocast inside forward")
 COMPOSITE = need("torch._C.DispatchKey.CompositeImplicitAutograd", DECOMPOSE)
+CPU = need("torch._C.DispatchKey.CPU", "operators of torch.library")
 DENSE = need("torch._C.DispatchKey.CompositeExplicitAutograd", CONTROL)
 TorchDispatchMode = need("torch.utils._python_dispatch.TorchDispatchMode", DISPATCH)
 make_wrapper = need("torch.Tensor._make_wrapper_subclass", "tensors around JAX arrays")
@@ -53,6 +54,7 @@ set_mkldnn = need("torch._C._set_mkldnn_enabled", "LSTMs and convolutions as who
 # What torch itself computes operators by.
 decompositions = need("torch._decomp.decomposition_table", DECOMPOSE)
 CUSTOM_OPS = need("torch._library.custom_ops.OPDEFS", "operators of torch.library.custom_op")
+PYTHON_KERNELS = need("torch.library._impls", "operators of torch.library")
 check_tensor_all = need("torch._check_tensor_all", "checks of values (torch._check_tensor_all)")
 grouped_mm = need("torch._grouped_mm", "mixtures of experts")
 sample_dirichlet = need("torch._sample_dirichlet", "torch.distributions.Dirichlet")
@@ -89,6 +91,7 @@ ATTRIBUTES = {
     "_schema": DISPATCH,
     "_cdata": VIEWS,
     "_init_fn": "operators of torch.library.custom_op",
+    "_op_dk": "operators of torch.library",
     "_parameters": "weights",
     "_buffers": "weights",
     "_modules": "weights",

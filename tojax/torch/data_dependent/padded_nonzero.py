@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from tojax.torch.data_dependent.padded import Padded, array
-from tojax.torch.data_dependent.padded_functions import part, shared
+from tojax.torch.data_dependent.padded_functions import elementwise, part, shared
 from tojax.torch.data_dependent.traced_index import GET
 
 MAKERS = {torch.nonzero, torch.Tensor.nonzero, torch.where}
@@ -49,3 +50,32 @@ def expanded(func, args, kwargs, one: Padded) -> Padded:
 
 
 Places.serves = {"__getitem__": at, "index_select": at, "gather": at, "expand": expanded}
+
+
+class Kept(Places):
+    """Which of the rows that the mask ``among`` chose count further."""
+
+    among: Any = None
+
+
+def where(func, args, kwargs, one: Padded) -> Any:
+    """``torch.where(mask)`` of a condition on each row of ``x[mask]``."""
+    if len(args) > 1 or kwargs:
+        return elementwise(func, args, kwargs, one)
+    if one.ndim != 1:
+        one.refuse(func)
+    chosen = one.rows.bool().clone()
+    kept = Kept(one.chosen.cumsum(0) - 1, chosen, array(chosen), one.error)
+    kept.among = one.mask
+    return (kept,)
+
+
+def get(func, args, kwargs, one: Padded) -> Padded:
+    """``x[mask][kept]``: fewer of the rows."""
+    index = args[1][0] if isinstance(args[1], tuple) and len(args[1]) == 1 else args[1]
+    if args[0] is one and isinstance(index, Kept) and index.among is one.mask:
+        return Padded(one.rows, index.chosen, index.mask, one.error)
+    return part(func, args, kwargs, one)
+
+
+Padded.serves = {"where": where, "__getitem__": get}

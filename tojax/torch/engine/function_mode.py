@@ -24,7 +24,7 @@ from tojax.torch.core.lifting import lift
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import answers
 from tojax.torch.data_dependent.traced_index import GET, SET, Picked
-from tojax.torch.engine import tensor_lists
+from tojax.torch.engine import custom_operators, tensor_lists
 
 Serve = Callable[["FunctionMode", Any, tuple, dict[str, Any]], Any]
 
@@ -93,6 +93,11 @@ QUESTIONS = (
     Handler(listed, tensor_lists.MAKERS, "torch reads the tensors in a list from memory"),
 )
 SERVED = (
+    Handler(
+        custom_operators.serve,
+        custom_operators.Aliasing(),
+        "functionalization knows no aliases but those of torch's own operators",
+    ),
     Handler(index, {GET, SET}, "a mask or a traced integer as an index has a static form"),
     Handler(answers.select, answers.SELECTS, "masks select rows whose number is unknown"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import torch
 from jax import lax
 
 from tojax.torch.aliasing.no_grad import with_gradient_of
@@ -67,3 +68,36 @@ def dequantize_per_channel(
     scales = along_axis(scales, input, axis)
     zero_points = 0 if zero_points is None else along_axis(zero_points, input, axis)
     return dequantize_per_tensor(input, scales, zero_points, quant_min, quant_max, dtype, out_dtype)
+
+
+def levels(x, high):
+    """(whole numbers from 0 to ``high``, minus the one that means 0; the step): torch's choice."""
+    low, top = lax.min(x.min(), x.dtype.type(0)), lax.max(x.max(), x.dtype.type(0))
+    scale = (top - low) / high
+    scale = jnp.where((scale == 0) | jnp.isinf(1 / scale), 0.1, scale)
+    from_low = abs(low / scale) < high + abs(top / scale)
+    zero = jnp.clip(jnp.round(jnp.where(from_low, -low / scale, high - top / scale)), 0, high)
+    level = jnp.clip(jnp.round(x * (1 / scale)) + zero, 0, high)
+    return (level - zero).astype(jnp.int32), scale
+
+
+@lowers("quantized.linear_dynamic")
+def linear_dynamic(X, W_prepack, reduce_range):
+    """Both factors are integers; the packed weights, no tensors, are constants of the program."""
+    weight, bias = torch.ops.quantized.linear_unpack(W_prepack)
+    if weight.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
+        step, zero = weight.q_per_channel_scales(), weight.q_per_channel_zero_points()
+    else:
+        step, zero = torch.tensor(weight.q_scale()), torch.tensor(weight.q_zero_point())
+    whole = weight.int_repr().int().numpy() - zero.int().reshape(-1, 1).numpy()
+    x, scale = levels(lax.stop_gradient(X), 127 if reduce_range else 255)
+    out = lax.dot_general(x, whole, (((x.ndim - 1,), (1,)), ((), ())))
+    out = out.astype(X.dtype) * (scale * step.float().numpy())
+    return out if bias is None else out + bias.detach().numpy()
+
+
+@lowers("quantized.linear_dynamic_fp16")
+def linear_dynamic_fp16(X, W_prepack):
+    weight, bias = torch.ops.quantized.linear_unpack_fp16(W_prepack)
+    out = lax.stop_gradient(X) @ weight.detach().float().numpy().T
+    return out if bias is None else out + bias.detach().numpy()

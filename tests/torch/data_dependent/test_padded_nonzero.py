@@ -1,0 +1,60 @@
+"""``torch.where(mask)`` of a vector, and again of the rows that it chose, as detectors do."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.torch.beside_torch import same_gradients, same_values
+
+BOXES = np.array([[0, 0, 5, 5], [1, 1, 6, 6], [2, 2, 2, 9], [0, 0, 1, 1]], np.float32)
+SCORES = np.array([0.1, 0.9, 0.5, 0.7], np.float32)
+
+
+def detected(boxes, scores):
+    """The likely boxes, and of them the large ones."""
+    keep = torch.where(scores > 0.3)[0]
+    boxes, scores = boxes[keep], scores[keep]
+    wide, high = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    keep = torch.where((wide >= 1) & (high >= 1))[0]
+    return boxes[keep], scores[keep]
+
+
+def total(boxes, scores):
+    boxes, scores = detected(boxes, scores)
+    return (boxes * 2).sum() + scores.mean(), boxes.sum(0)
+
+
+ONCE = {
+    "where": lambda b, s: b[torch.where(s > 0.3)[0]].sum(0),
+    "where, all of it": lambda b, s: s[torch.where(s > 0.3)].mean(),
+    "masked rows": lambda b, s: (lambda m: m[torch.where(m[:, 2] > 3)[0]].sum(0))(b[s > 0.3]),
+    "of three": lambda b, s: torch.where(s > 0.3, s, 0.0).sum(),
+    "of three, masked rows": lambda b, s: (lambda m: torch.where(m > 3, m, 0.0).sum())(b[s > 0.3]),
+    "detected": total,
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_places_of_rows(name):
+    same_values(ONCE[name], BOXES, SCORES, reduction=16)
+    same_gradients(ONCE[name], BOXES, SCORES, reduction=16)
+
+
+def test_rows_of_an_unknown_number_are_no_result():
+    """Outside of a program they are; in one their number is a shape."""
+    model = tojax.from_torch(detected)
+    want = detected(torch.from_numpy(BOXES), torch.from_numpy(SCORES))
+    got = model.apply({}, BOXES, SCORES)
+    assert [x.shape for x in got] == [tuple(x.shape) for x in want]
+    with pytest.raises(tojax.errors.DataDependent):
+        jax.jit(model.apply)({}, BOXES, SCORES)
+
+
+def test_places_of_a_matrix():
+    """Of several dimensions their number is not followed."""
+    model = tojax.from_torch(lambda b: b[torch.where(b > 2)].sum())
+    assert model.apply({}, BOXES) == BOXES[BOXES > 2].sum()
+    with pytest.raises(tojax.errors.DataDependent):
+        jax.jit(model.apply)({}, BOXES)

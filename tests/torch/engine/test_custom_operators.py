@@ -1,0 +1,103 @@
+"""Operators of torch.library that write to their arguments, or return views of them."""
+
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.torch.beside_torch import same_gradients, same_values
+
+X = np.array([1, -2, 3, 0.5], np.float32)
+LIBRARY = torch.library.Library("tojax_aliasing", "DEF")
+OPS = torch.ops.tojax_aliasing
+
+
+def define(schema, function, key):
+    LIBRARY.define(schema)
+    LIBRARY.impl(schema.partition("(")[0], function, key)
+
+
+def add_(x, y):
+    return x.add_(y)
+
+
+def double(x):
+    x.mul_(2)
+
+
+def filter_into(waveform, coefficients, out):
+    """A recursive filter, sample by sample, as torchaudio's."""
+    size = len(coefficients)
+    for i in range(waveform.shape[1]):
+        past = out[:, i : i + size]
+        out[:, i + size] = waveform[:, i] - past @ coefficients
+
+
+define("add_(Tensor(a!) x, Tensor y) -> Tensor(a!)", add_, "CompositeExplicitAutograd")
+define("tail(Tensor(a) x) -> Tensor(a)", lambda x: x[1:], "CompositeImplicitAutograd")
+define("double(Tensor(a!) x) -> ()", double, "CompositeExplicitAutograd")
+define("filter(Tensor w, Tensor c, Tensor(a!) out) -> ()", filter_into, "CPU")
+LIBRARY.define("without(Tensor(a!) x) -> ()")
+
+
+@torch.library.custom_op("tojax_aliasing::count", mutates_args={"seen"})
+def count(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Adds to what was seen."""
+    seen.add_(x)
+    return x * 2
+
+
+def written(x):
+    y = x * 1
+    return OPS.add_(y, x), y
+
+
+def through_a_view(x):
+    y = x * 1
+    OPS.tail(y).mul_(3)
+    OPS.double.default(y)
+    return y
+
+
+def filtered(x, c):
+    out = torch.zeros(2, 2 + 6)
+    OPS.filter(x, c, out)
+    return out
+
+
+def counted(x):
+    seen = torch.ones(4)
+    return OPS.count(x, seen), seen
+
+
+@pytest.mark.parametrize("function", [written, through_a_view, counted])
+def test_writes_and_views(function):
+    same_values(function, X)
+
+
+def test_a_filter_sample_by_sample():
+    """In plain torch it is the same program, with gradients, which the operator has none of."""
+    x = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    c = np.array([0.3, -0.5], np.float32)
+    same_values(filtered, x, c, reduction=16)
+
+    def plain(x, c):
+        out = torch.zeros(2, 2 + 6)
+        filter_into(x, c, out)
+        return out
+
+    same_values(plain, x, c, reduction=16)
+
+    def rows(x, c):
+        """The same without writes, which torch's autograd would refuse."""
+        out = [torch.zeros(2), torch.zeros(2)]
+        for i in range(6):
+            out.append(x[:, i] - torch.stack(out[-2:], 1) @ c)
+        return torch.stack(out, 1)
+
+    same_gradients(rows, x, c, reduction=64)
+
+
+def test_without_python_code():
+    with pytest.raises(tojax.errors.Unsupported, match="no Python code"):
+        tojax.from_torch(lambda x: OPS.without(x * 1))(X)
