@@ -81,6 +81,22 @@ class Grown(nn.Module):
         return torch.cat([kept, x[..., :3]], dim=-2)
 
 
+class Masked(nn.Module):
+    """One number where a mask says so, of whole rows too, and membership."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(30, 4)
+
+    def forward(self, tokens):
+        shown = tokens.clone()
+        shown[tokens == 3] = 0
+        x = self.embed(shown)
+        x = x * 2
+        x[torch.isin(tokens, torch.tensor([4, 5]))] = 1.5
+        return x
+
+
 class Tower(nn.Module):
     """Patches of several pictures in one row; an array tells the grid of each."""
 
@@ -115,6 +131,7 @@ def drawn(*shape):
 CASES = {
     "positions": (Positions, (drawn(2, 7, 16),), (drawn(3, 9, 16),)),
     "grown": (Grown, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
+    "masked": (Masked, (torch.arange(14).reshape(2, 7),), (torch.arange(27).reshape(3, 9),)),
     "sparse": (Sparse, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "interleaved": (Interleaved, (drawn(3, 7, 6),), (drawn(3, 9, 6),)),
 }

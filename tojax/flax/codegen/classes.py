@@ -110,7 +110,10 @@ class Writer(Kinds):
                         unpacked = forward.unpacked().get(name, ())
                         part = self.labels.get(leaf) or f"{name}_{i}"
                         part = unpacked[i] if len(unpacked) == len(parts) else part
-                        found[leaf] = variable(name if len(parts) == 1 else part)
+                        base = variable(name if len(parts) == 1 else part)
+                        while base in found.values():
+                            base += "_"
+                        found[leaf] = base
         for node in block.inputs:
             if node not in found:
                 kind, name = self.role(node)

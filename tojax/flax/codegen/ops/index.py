@@ -2,6 +2,9 @@
 
 import ast
 
+import torch
+from torch import fx
+
 from tojax.flax.codegen.template import Call, expression, rows, writes
 
 rows(
@@ -11,6 +14,7 @@ rows(
         "take_along_dim": "jnp.take_along_axis(self, indices, axis=dim)",
         "one_hot": "nnx.one_hot(self, num_classes)",
         "embedding": "weight[indices]",
+        "isin": "jnp.isin(elements, test_elements, invert=invert)",
     }
 )
 
@@ -30,6 +34,14 @@ def index(call: Call):
 
 @writes("index_put", "index_put_", "_unsafe_index_put")
 def index_put(call: Call):
+    """One number at the places of a mask is a choice, the shape of which no mask decides."""
+    mask, values = call.node.args[1][0], call.fake("values")
+    if isinstance(mask, fx.Node) and mask.meta["val"].dtype == torch.bool and values.ndim == 0:
+        if len(call.indices) > 1 or call.accumulate:
+            raise NotImplementedError("a mask among other indices, or numbers added at one")
+        inner = call.out.ndim - mask.meta["val"].ndim
+        place = f"mask[...{', None' * inner}]" if inner else "mask"
+        return call.write(f"jnp.where({place}, values, self)", mask=call.indices[0])
     place = subscript(call.write("self.at"), call.indices)
     name = "add" if call.accumulate else "set"
     return call.write(f"place.{name}(values)", place=place)
