@@ -17,7 +17,7 @@ from tojax.flax.codegen.body import Body
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.initial import buffer, initializer
-from tojax.flax.codegen.layers import Layer, constructor, hinted, layer_of
+from tojax.flax.codegen.layers import Layer, hinted, layer_of, positional
 from tojax.flax.codegen.loops import Unrollable
 from tojax.flax.codegen.operators import Operators, Unwritable
 from tojax.flax.codegen.rolling import rolled
@@ -48,8 +48,8 @@ class Made:
 class Writer:
     """Writes blocks; ``made`` holds the classes by the call of their block."""
 
-    def __init__(self, graph: Graph, root: Block):
-        self.graph, self.root = graph, root
+    def __init__(self, graph: Graph, root: Block, style: Any):
+        self.graph, self.root, self.style = graph, root, style
         self.layers: dict[Block, Layer | None] = {}
         self.operators = Operators(graph)
         self.last = self.operators.last
@@ -65,6 +65,7 @@ class Writer:
     def layer(self, block: Block) -> Layer | None:
         if block not in self.layers:
             own = not any(self.role(x)[0] for x in block.inputs)
+            own = own and self.style.opens(self, block)
             self.layers[block] = layer_of(block) if own else None
         return self.layers[block]
 
@@ -96,7 +97,7 @@ class Writer:
         for i, x in enumerate(chain):
             if i and self.wants_last(x) != (x.inputs[0] in self.last):
                 return False
-            if not self.whole(x) and self.function(x) is None:
+            if not self.whole(x) and (self.style.told(self, x) or self.function(x) is None):
                 return False
         return True
 
@@ -241,10 +242,11 @@ class Writer:
             kept = {"weight": "kernel", "bias": "bias"} | (
                 {"weight": "embedding"} if owner == "Embed" else {}
             )
-            found = fill("x[...]", {"x": attribute(f"{home}.{kept[leaf]}")})
+            found = self.style.read(attribute(f"{home}.{kept[leaf]}"))
             return fill("x.T", {"x": found}) if owner == "Linear" and leaf == "weight" else found
-        self.place(body, inner, self.initial(node, kind, name, body.block))
-        return fill("x[...]", {"x": attribute(inner)})
+        what = self.initial(node, kind, name, body.block)
+        self.place(body, inner, what)
+        return self.style.read(attribute(inner), what)
 
     def owner(self, path: str) -> str | None:
         """The layer of Flax that a module is, where it is called."""
@@ -252,24 +254,24 @@ class Writer:
         return self.layers[found].name if found else None  # type: ignore[union-attr]
 
     def initial(self, node: fx.Node, kind: str, name: str, block: Block) -> ast.expr:
-        """``nnx.Param(...)`` of the right shape."""
+        """What holds it in the class, of the right shape."""
         value = self.root.module.get_parameter(name) if kind == "param" else None
         shape = tuple(node.meta["val"].shape)
         if kind == "param":
-            text = initializer(value)
             sizes = tuple(hinted(s, "features", f"shape{i}") for i, s in enumerate(shape))
-            return fill(f"nnx.Param({text})", {"shape": expression(sizes)})
+            return self.style.parameter(initializer(value), expression(sizes))
         array = self.graph.constants.get(name)
         if array is None:
             array = self.root.module.get_buffer(name)
-        return buffer(array, saved=name in self.root.module.state_dict())
+        return buffer(array, name in self.root.module.state_dict(), self.style)
 
     def step(self, step: Step, body: Body) -> ast.expr:
         if step.block is not None:
             if (tied := self.attended(step.block, body)) is not None:
                 return tied
             args = self.arguments(step.block, body)
-            return ast.Call(self.child(step.block, body), args, [])
+            told = self.style.told(self, step.block)
+            return ast.Call(self.child(step.block, body), args, told)
         if layouts.operation(step.node) in layouts.DROPOUT:
             return self.dropped(step.node, body)
         return self.operators.written(step.node, body)
@@ -279,12 +281,12 @@ class Writer:
         x, rate = body.value(node.args[0]), node.args[1]
         if not rate:
             return x
-        text = f"nnx.Dropout({rate}, rngs=rngs)"
+        layer = self.style.layer(Layer("Dropout", positional(rate=rate)))
         name = "dropout"
-        while name in body.fields and ast.unparse(body.fields[name]) != text:
+        while name in body.fields and ast.unparse(body.fields[name]) != ast.unparse(layer):
             name += "_"
-        body.fields[name] = ast.parse(text, mode="eval").body
-        return ast.Call(attribute(name), [x], [])
+        body.fields[name] = layer
+        return ast.Call(attribute(name), [x], self.style.flags("Dropout"))
 
     def returned(self, block: Block) -> list[str]:
         """What a block calls its results."""
@@ -329,7 +331,7 @@ class Writer:
                     f"calls of {block.path} that torch does not tell apart", block.outputs[1]
                 )
             self.snippets |= {layer.name} if layer.own else set()
-            self.place(body, inner, constructor(layer))
+            self.place(body, inner, self.style.layer(layer))
         elif self.sequential(block):
             for part in chained(block) or ():
                 self.child(part, body)
@@ -349,7 +351,8 @@ class Writer:
     def interface(self, block: Block) -> Any:
         """In which order a block takes its inputs, by the places that they have in ``inputs``."""
         sizes = 0 if self.layer(block) or self.sequential(block) else len(self.make(block).sizes)
-        return [block.inputs.index(x) for x in self.order(block)], sizes
+        told = [*map(ast.dump, self.style.told(self, block))]
+        return [block.inputs.index(x) for x in self.order(block)], sizes, told
 
     def function(self, block: Block) -> ast.expr | None:
         """A module without parameters as a function of its one input; None if it is none."""

@@ -9,7 +9,7 @@ import torch
 
 from tojax.flax.codegen.layers import marked
 from tojax.flax.codegen.tables import told
-from tojax.flax.codegen.template import DTYPES, expression, fill
+from tojax.flax.codegen.template import expression, fill
 
 MOST = 256  # numbers that a file spells out
 NARROW = {torch.int64: torch.int32, torch.float64: torch.float32, torch.bfloat16: torch.float32}
@@ -24,19 +24,18 @@ def initializer(value: Any) -> str:
     return "rngs.params.normal(shape) * 0.02"
 
 
-def buffer(array: Any, saved: bool) -> ast.expr:
+def buffer(array: Any, saved: bool, style: Any) -> ast.expr:
     """What holds a constant; a table that no expression gives is one of the weights.
 
     Raises:
       NotImplementedError: there is no expression, and no file of weights has it either.
     """
     try:
-        return fill("nnx.Variable(x)", {"x": marked(constant(array))})
+        return style.table(marked(constant(array)))
     except NotImplementedError:
         if not saved:
             raise
-    text = f"Buffer(jnp.zeros(shape, {DTYPES[array.dtype]}))"
-    return fill(text, {"shape": tuple(array.shape)})
+    return style.buffer(tuple(array.shape), array.dtype)
 
 
 def constant(array: Any) -> ast.expr:

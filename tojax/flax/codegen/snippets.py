@@ -82,8 +82,8 @@ SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED}
 
 
-def snippets(names: set[str], classes: list[str]) -> list[str]:
+def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) -> list[str]:
     """The texts of functions that are called and of these classes, what they are made of first."""
     called = [text for name, text in FUNCTIONS.items() if any(f" {name}(" in x for x in classes)]
-    layers = [RECURRENT, *(SNIPPETS[name] for name in sorted(names))] if names else []
+    layers = [recurrent, *(SNIPPETS[name] for name in sorted(names))] if names else []
     return called + layers
