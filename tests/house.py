@@ -17,9 +17,9 @@ PACKAGE = "tojax"
 
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "dtypes"),
+    ("errors", "dtypes", "notices"),
     ("trees", "private_names", "known", "bessel", "depthwise"),
-    ("table", "model", "calling", "program", "saved"),
+    ("table", "model", "calling", "quick", "advice", "program", "saved"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
     ("transforms", "parallel", "parity", "flax", "train"),
@@ -360,7 +360,7 @@ def foreign_private(text: str, known: Iterable[str], defined: Iterable[str]) -> 
     """Private names of torch and transformers that a file uses: by a dotted path, by an import, or
     as the attribute of an object; not operators, and not ``known`` or ``defined`` attributes.
     """
-    allowed = {*known, *defined, "_getframe", "_fields"}
+    allowed = {*known, *defined, "_getframe", "_fields", "_exit"}
     private = lambda name: name.startswith("_") and not name.startswith("__")
     found: list[str] = []
     for node in ast.walk(ast.parse(text)):

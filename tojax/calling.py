@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
 import jax
 
-from tojax import trees
-from tojax.errors import DataDependent, StateDropped, StaticArgument
+from tojax import advice, notices, quick, trees
+from tojax.errors import DataDependent, StateDropped, StaticArgument, WrongArguments
 from tojax.program import program
 from tojax.trees import Static
+
+MANY = 4  # different floats for one argument, which look as if there were more to come
 
 
 class Source(Protocol):
@@ -44,6 +45,24 @@ class Source(Protocol):
 
 def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None) -> Any:
     """``model(*args, rng=rng, **kwargs)``."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    asked = quick.asked(model.source, leaves, structure)
+    if asked is not None:
+        key, arrays = asked
+        try:
+            bound, kind = model.source.kept[key]
+            out, holds = bound.jitted(bound.arrays(model), kind, arrays, rng)
+        except (KeyError, DataDependent):  # none yet, or other names or shapes: worked out anew
+            pass
+        else:
+            if kind.fresh:
+                _remember(model.source, kind, arrays, rng)
+            return _checked(model, args, kwargs, rng, kind, out, holds)
+    return _first(model, args, kwargs, rng, asked and asked[0])
+
+
+def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) -> Any:
+    """A call of a new kind, or one that has to be looked at every time (None for ``key``)."""
     trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
     leaves = [model.source.as_array(x) for x in leaves]
@@ -53,26 +72,53 @@ def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None)
         static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
         arrays = [x for x, s in zip(leaves, static) if s is None]
         known, state = _settings(model.state, trees.STATE in pinned)
+        kind = quick.Kind(structure, static, known).known_to(model.source)
+        _count_floats(model.source, kind, names)
         try:
-            _remember(model.source, structure, static, leaves, rng)
-            bare = replace(model, state=state)
-            out, holds = _run(bare, structure, static, known, arrays, rng)
-            if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
-                model.apply(model.params, *args, rng=rng, **kwargs)  # raises, with the values
-            return jax.tree.map(_unwrap, out, is_leaf=lambda x: isinstance(x, Static))
+            out, holds = _run(replace(model, state=state), kind, arrays, rng)
         except DataDependent as error:
             asked = set(error.arguments) - pinned
-            if trees.STATE in asked and not _settings(model.state, True)[0].value:
-                raise
-            if not (new := _static_by_value(asked, names, leaves)):
+            settled = trees.STATE in asked and not _settings(model.state, True)[0].value
+            if settled or not (new := _static_by_value(asked, names, leaves)):
+                advice.advise(error, dict(zip(names, leaves)), "model(x{})")
                 raise
             pinned |= new
+            continue
+        if kind.fresh:
+            _remember(model.source, kind, arrays, rng)
+        if key is not None and not pinned:
+            model.source.kept[key] = _run.bound(model), kind
+        return _checked(model, args, kwargs, rng, kind, out, holds)
+
+
+def _count_floats(source: Source, kind: quick.Kind, names: list[str]) -> None:
+    """Says which argument keeps coming as another Python float."""
+    for name, static in zip(names, kind.static):
+        if static is None or type(static.value) is not float:
+            continue
+        seen = source.kept.setdefault(("floats", source, kind.structure, name), {})
+        if static not in seen and len(seen) == MANY - 1:
+            shown = ", ".join(repr(x.value) for x in (*seen, static))
+            notices.warn(
+                f"{name} came as {MANY} different Python floats ({shown}), and the program is "
+                "compiled once for each of them: give it as an array, np.float32(value)",
+                StaticArgument,
+            )
+        seen[static] = True
+
+
+def _checked(model, args, kwargs, rng, kind: quick.Kind, out, holds) -> Any:
+    """The output, if the model's own checks of values hold."""
+    if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
+        model.apply(model.params, *args, rng=rng, **kwargs)  # raises, with the values
+    return jax.tree.map(_unwrap, out, is_leaf=_is_static) if kind.wraps else out
 
 
 def apply(
     source: Source, params: Any, state: Any, args: tuple, kwargs: dict[str, Any], rng: Any
 ) -> tuple[Any, dict[str, jax.Array]]:
     """The output and what the forward pass wrote."""
+    _check_weights(params=params, state=state)
     known: set[str] = set()
     while True:
         try:
@@ -83,10 +129,22 @@ def apply(
             leaves = [source.as_array(x) for x in leaves]
             new = set(error.arguments) - known
             if not new or not _decidable(new, names, leaves):
+                advice.advise(error, dict(zip(names, leaves)), "model.apply(params, x{})")
                 raise
             known |= new
             leaves = [trees.Constant(x) if n in new else x for n, x in zip(names, leaves)]
             args, kwargs = jax.tree.unflatten(structure, leaves)
+
+
+def _check_weights(**given: Any) -> None:
+    """Raises WrongArguments for what is no dict."""
+    for name, arrays in given.items():
+        if not isinstance(arrays, Mapping):
+            raise WrongArguments(
+                f"{name} is a {type(arrays).__name__}, not a dict of arrays by name",
+                why="model.apply is a pure function: the weights are an argument, the first one",
+                do="call model.apply(model.params, *args, **kwargs), or model(*args, **kwargs)",
+            )
 
 
 def calls(source: Source) -> list[tuple]:
@@ -98,25 +156,26 @@ def _calls(source: Source) -> dict[Any, tuple]:
     return source.kept.setdefault(("calls", source), {})
 
 
-def _remember(source, structure, static, leaves, rng) -> None:
-    """Keeps the shapes of a kind of call, for ``save``."""
-    kept = [
-        jax.ShapeDtypeStruct(x.shape, x.dtype) if s is None else _unwrap(s)
-        for x, s in zip(leaves, static)
-    ]
-    key = (structure, tuple(map(str, kept)), rng is None)
-    _calls(source).setdefault(key, (*jax.tree.unflatten(structure, kept), rng))
+def _remember(source: Source, kind: quick.Kind, arrays, rng) -> None:
+    """Keeps the shapes of a call that was traced, for ``save``."""
+    kind.fresh, rest = False, iter(arrays)
+    shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+    kept = [shape(next(rest)) if s is None else _unwrap(s) for s in kind.static]
+    key = (kind.structure, tuple(map(str, kept)), rng is None)
+    _calls(source).setdefault(key, (*jax.tree.unflatten(kind.structure, kept), rng))
 
 
-@program(static_argnames=("structure", "static", "known"))
-def _run(model, structure, static, known, arrays, rng):
-    state = model.state | {name: constant.array for name, constant in known.value.items()}
+@program(static_argnames="kind")
+def _run(model, kind, arrays, rng):
+    state = model.state | {name: constant.array for name, constant in kind.known.value.items()}
     rest = iter(arrays)
-    leaves = [next(rest) if s is None else _unwrap(s) for s in static]
-    args, kwargs = jax.tree.unflatten(structure, leaves)
+    leaves = [next(rest) if s is None else _unwrap(s) for s in kind.static]
+    args, kwargs = jax.tree.unflatten(kind.structure, leaves)
     out, written = model.source(model.params, state, args, kwargs, rng)
     warn_dropped(written, state)
     holds = getattr(written, "holds", None)
+    kind.fresh = True
+    kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(out)))
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out), holds
 
 
@@ -134,6 +193,10 @@ def _settings(state, by_value: bool) -> tuple[Static, dict[str, Any]]:
     return Static(known), {k: v for k, v in state.items() if k not in known}
 
 
+def _is_static(leaf: Any) -> bool:
+    return isinstance(leaf, Static)
+
+
 def _unwrap(leaf: Any) -> Any:
     return leaf.value if isinstance(leaf, Static) else leaf
 
@@ -146,11 +209,10 @@ def _static_by_value(asked: set[str], names, leaves) -> set[str]:
     if not _decidable(new, names, leaves):
         return set()
     if new:
-        warnings.warn(
+        notices.warn(
             f"{', '.join(sorted(new))}: the values decide what is computed, so they are static in "
             "model(...): the program is compiled once for each of them",
             StaticArgument,
-            stacklevel=4,
         )
     return asked
 
@@ -166,10 +228,9 @@ def warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     missed = getattr(written, "missed", state)
     if lost := [name for name in written if name in missed]:
         shown = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
-        warnings.warn(
+        notices.warn(
             f"the forward pass wrote to {shown}, and the new values are dropped: "
             "call model.apply(params, ..., mutable=True) to get them, or use model.eval() if only "
             "training writes there",
             StateDropped,
-            stacklevel=3,
         )

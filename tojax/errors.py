@@ -21,14 +21,15 @@ class TojaxError(Exception):
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "", do: str = ""):
-        self.what, self.where, self.why, self.do = what, where, why, do
-        lines = [what]
-        lines += [
-            f"  {name:<6} {text}"
-            for name, text in zip(("where:", "why:", "do:"), (where, why, do))
-            if text
-        ]
-        super().__init__("\n".join(lines))
+        self.what, self.where, self.why = what, where, why
+        super().__init__(what)
+        self.advise(do)
+
+    def advise(self, do: str) -> None:
+        """Another way out; a caller may know a better one."""
+        self.do = do
+        said = zip(("where:", "why:", "do:"), (self.where, self.why, do))
+        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in said if v)]),)
 
 
 class TableError(TojaxError, TypeError):
@@ -47,14 +48,16 @@ class DataDependent(TojaxError, TypeError):
     """Python code or a shape depends on values that are traced.
 
     ``arguments`` names the model's inputs that the value was computed from, ``value`` is the traced
-    one where it is known.
+    one where it is known; ``general`` says that the way out does not know which call was made.
     """
 
     value: object = None
 
-    def __init__(self, what: str, *, arguments: tuple[str, ...] = (), **lines: str):
+    def __init__(
+        self, what: str, *, arguments: tuple[str, ...] = (), general: bool = False, **lines: str
+    ):
         super().__init__(what, **lines)
-        self.arguments = arguments
+        self.arguments, self.general = arguments, general
 
 
 class MissingRng(TojaxError, ValueError):
@@ -118,7 +121,9 @@ class StateDropped(UserWarning):
 
 
 class StaticArgument(UserWarning):
-    """An array argument decides shapes, so the program is compiled anew for each of its values."""
+    """An argument is part of the program, which is compiled anew for each of its values: an array
+    that decides shapes, or a Python number.
+    """
 
 
 class LostGradient(UserWarning):

@@ -7,7 +7,7 @@ one jitted function for all models would keep every model that was ever called.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,40 @@ class Kept(dict):
         return Kept, ()
 
 
+class Bound:
+    """A program for one source, and for params and state of these names.
+
+    ``jitted`` takes lists of arrays: JAX sorts the names of a dict anew at every call, which for
+    300 of them takes as long as all else.
+    """
+
+    def __init__(self, function: Callable, options: dict[str, Any], model: Any):
+        names = self.names = (*model.params,), (*model.state,)
+        bare = replace(model, params={}, state={})
+
+        @functools.wraps(function)
+        def run(arrays, *args, **kwargs):
+            params, state = (dict(zip(*pair)) for pair in zip(names, arrays))
+            return function(replace(bare, params=params, state=state), *args, **kwargs)
+
+        self.jitted: Any = jax.jit(run, **options)
+
+    def arrays(self, model: Any) -> tuple[list, list]:
+        """Params and state, in the order of the names.
+
+        Raises:
+          KeyError: the model has others.
+        """
+        params, state = self.names
+        return _values(params, model.params), _values(state, model.state)
+
+
+def _values(names: tuple[str, ...], arrays: Mapping[str, Any]) -> list[Any]:
+    if len(names) != len(arrays):
+        raise KeyError(len(arrays))
+    return [*map(arrays.__getitem__, names)]
+
+
 class Program:
     """``function(model, ...)``, jitted once for each source; options are those of ``jax.jit``.
 
@@ -39,27 +73,26 @@ class Program:
         functools.update_wrapper(self, function)
         self.options = options
 
-    def of(self, model: Any) -> Any:
-        """The jitted function of (params, state) and the other arguments."""
-        kept, key = model.source.kept, (self, model.source)
+    def bound(self, model: Any) -> Bound:
+        """The program for models of this source with these names."""
+        names = frozenset(model.params), frozenset(model.state)
+        kept, key = model.source.kept, (self, model.source, names)
         if key not in kept:
-            bare = replace(model, params={}, state={})
-
-            @functools.wraps(self.__wrapped__)
-            def run(arrays, *args, **kwargs):
-                params, state = arrays
-                whole = replace(bare, params=params, state=state)
-                return self.__wrapped__(whole, *args, **kwargs)
-
-            kept[key] = jax.jit(run, **self.options)
+            kept[key] = Bound(self.__wrapped__, self.options, model)
         return kept[key]
 
+    def of(self, model: Any) -> Any:
+        """The jitted function of lists of params and state, and the other arguments."""
+        return self.bound(model).jitted
+
     def __call__(self, model: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.of(model)((model.params, model.state), *args, **kwargs)
+        bound = self.bound(model)
+        return bound.jitted(bound.arrays(model), *args, **kwargs)
 
     def eval_shape(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the result; nothing is compiled."""
-        return self.of(model).eval_shape((model.params, model.state), *args, **kwargs)
+        bound = self.bound(model)
+        return bound.jitted.eval_shape(bound.arrays(model), *args, **kwargs)
 
 
 def program(**options: Any) -> Callable[[Callable], Program]:

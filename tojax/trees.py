@@ -77,6 +77,8 @@ class Static:
     def __eq__(self, other):
         if not isinstance(other, Static) or type(self.value) is not type(other.value):
             return False
+        if isinstance(self.value, (float, complex)):  # NaN is itself, and 0.0 is not -0.0
+            return repr(self.value) == repr(other.value)
         return self.value is other.value or bool(self.value == other.value)
 
     def __hash__(self):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from tojax.errors import BadCheckpoint
+from tojax.errors import BadCheckpoint, WrongValue
 from tojax.hf.checkpoint import Checkpoint, find
 
 console = Console(stderr=True)
@@ -25,7 +25,8 @@ def generate(
             found.gguf or found.folder, dtype=dtype, allow_pickle=allow_pickle
         )
         tokenizer = load_tokenizer(found)
-    stream(model, tokenizer, encode(tokenizer, prompt), max_new_tokens)
+    ids = encode(tokenizer, prompt)
+    stream(model, tokenizer, ids, room(model.source.module, ids, max_new_tokens))
 
 
 def load_tokenizer(found: Checkpoint) -> Any:
@@ -46,9 +47,35 @@ def load_tokenizer(found: Checkpoint) -> Any:
 
 def encode(tokenizer: Any, prompt: str) -> np.ndarray:
     """Token ids [1, length]; an empty prompt is the start token."""
-    ids = tokenizer(prompt).input_ids if prompt else []
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:  # the shell's bytes stand in it as they came
+        raise WrongValue(
+            "the prompt is not UTF-8",
+            where=f"byte {prompt[error.start]!a}, after {prompt[: error.start][-20:]!r}",
+            why="tokenizers read text",
+            do="convert it: iconv -f LATIN1 -t UTF-8",
+        ) from None
+    ids = tokenizer(prompt, verbose=False).input_ids if prompt else []
     start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     return np.asarray([ids or [start or 0]])
+
+
+def room(module: Any, ids: np.ndarray, max_new_tokens: int) -> int:
+    """How many new tokens the model has positions for, said where that is less than asked for."""
+    config = module.config.get_text_config(decoder=True)
+    most = getattr(config, "max_position_embeddings", None)
+    if not isinstance(most, int) or most < 1 or ids.shape[1] + max_new_tokens <= most:
+        return max_new_tokens
+    left = most - ids.shape[1]
+    if left < 1:
+        raise WrongValue(
+            f"the prompt has {ids.shape[1]} tokens, the model {most} positions",
+            why="max_position_embeddings in config.json says so",
+            do="shorten the prompt",
+        )
+    console.print(f"the model has {most} positions: {left} new tokens, not {max_new_tokens}")
+    return left
 
 
 def stream(

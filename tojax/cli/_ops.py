@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -38,7 +40,10 @@ class Line:
 
 def ops(name: str, markdown: bool) -> None:
     """See ``tojax ops --help``."""
-    lines = [line for line in coverage() if name in line.op]
+    every = coverage()
+    lines = [line for line in every if name in line.op]
+    if not lines and not [*without_row(name)]:
+        unknown(name, [line.op for line in every])
     rows = sum(line.signature is not None for line in lines)
     count = f"{len(lines)} operators, {rows} with a lowering of their own"
     header = ["operator", "served by", *MODES.values()]
@@ -63,6 +68,15 @@ def ops(name: str, markdown: bool) -> None:
             short = signature.name.partition(".")[2]
             console.print(f"  @tojax.lowers(torch.ops.{signature.name})", soft_wrap=True)
             console.print(f"  def {short.split('.')[0]}({', '.join(signature.kept)}): ...")
+
+
+def unknown(name: str, known: list[str]) -> NoReturn:
+    """Ends with exit code 2, after the nearest names."""
+    shorts = {x.removeprefix("aten.").partition(".")[0].lower(): x for x in reversed(known)}
+    near = [shorts[x] for x in difflib.get_close_matches(name.lower(), shorts, 5, 0.6)]
+    said = f"; near are {', '.join(near)}" if near else ""
+    print(f"error: no operator has {name!r} in its name{said}", file=sys.stderr)
+    sys.exit(2)
 
 
 def coverage() -> list[Line]:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from rich.console import Console
 from rich.table import Table
 
-from tojax.cli._ops import FEW, home
+from tojax.cli._ops import FEW, home, unknown
 
 BRIDGE, ENGINE, NOTHING = "TensorFlow's bridge to XLA", "the engine", ""
 LEGEND = (
@@ -32,7 +32,10 @@ class Line:
 
 def ops(name: str, markdown: bool) -> None:
     """See ``tojax ops --help``."""
-    lines = [line for line in coverage() if name in line.op]
+    every = coverage()
+    lines = [line for line in every if name in line.op]
+    if not lines:
+        unknown(name, [line.op for line in every])
     counted = summary(lines)
     if markdown:
         print(

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tojax.cli import _generate as text
+from tojax.errors import NotNumbers
 
 TOLERANCE = {
     "float32": 1e-3,
@@ -44,6 +45,8 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
         tokenizer = text.load_tokenizer(found) if prompt or _writes(module) else None
         ids = text.encode(tokenizer, prompt) if tokenizer else None
         given = inputs.example(module, ids)
+        if ids is not None and _writes(module):
+            max_new_tokens = text.room(module, ids, max_new_tokens)
         bar.update("converting")
         convert, model = _timed(lambda: tojax.from_torch(module))
         bar.update("running PyTorch")
@@ -57,6 +60,7 @@ def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> Non
         f"largest difference to PyTorch: {difference:.2e} of the largest value ({name}, {kind})"
     )
     console.print(_table((imports, load, convert, *jax_times), torch_times))
+    refuse_nan(want, got, model, found.folder)
     if difference > TOLERANCE.get(kind, 5e-2):
         status.print("error: JAX and PyTorch disagree")
         sys.exit(3)
@@ -123,12 +127,36 @@ def _arrays(out):
 
 
 def _difference(want, got) -> tuple[float, str]:
+    """The largest difference, relative to the output's largest finite value, and its output; NaN
+    and infinities that both give are none.
+    """
     worst = (0.0, next(iter(want)))
     for name, reference in want.items():
         values = np.asarray(got[name]).astype(np.float64)
-        error = np.abs(values - reference).max() / max(np.abs(reference).max(), 1e-6)
+        other = ~((values == reference) | (np.isnan(values) & np.isnan(reference)))
+        scale = np.abs(reference[np.isfinite(reference)]).max(initial=1e-6)
+        error = np.abs(values[other] - reference[other]).max(initial=0.0) / scale
         worst = max(worst, (float(error) if np.isfinite(error) else float("inf"), name))
     return worst
+
+
+def refuse_nan(want, got, model, place) -> None:
+    """Raises NotNumbers where both sides give NaN: they agree, and nothing is known."""
+    both = {
+        k: np.isnan(v) & np.isnan(np.asarray(got[k]).astype(np.float64)) for k, v in want.items()
+    }
+    if not (found := [f"{k}: {v.mean():.0%} of its values" for k, v in both.items() if v.any()]):
+        return
+    finite = lambda array: bool(np.isfinite(np.asarray(array).astype(np.float32)).all())
+    weights = [name for name, array in model.params.items() if not finite(array)]
+    raise NotNumbers(
+        f"both give NaN ({', '.join(found)})",
+        where=str(place),
+        why=f"{len(weights)} weights hold NaN or infinite values: {', '.join(weights[:3])}"
+        if weights
+        else "all weights are finite, so a computation overflows",
+        do="get the checkpoint again" if weights else "try --dtype float32",
+    )
 
 
 def _size(model) -> str:

@@ -44,6 +44,7 @@ def run(source: str, signature: str | None, batch: int, start: float) -> None:
         f"largest difference to TensorFlow: {difference:.2e} of the largest value (output {name})"
     )
     console.print(shared._table((imports, load, convert, *ours), theirs, "TensorFlow"))
+    shared.refuse_nan(want, got, model, source)
     if difference > shared.TOLERANCE["float32"]:
         status.print("error: JAX and TensorFlow disagree")
         sys.exit(3)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,14 @@ from tojax.errors import BadCheckpoint, HubUnreachable, Unsupported
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 WEIGHTS = "model.safetensors"
+SIZES = {
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "vocab_size",
+}
 
 
 class Stored(NamedTuple):
@@ -147,7 +156,27 @@ def _config(folder: Path) -> dict[str, Any]:
             why="without it nobody knows which architecture this is",
             do="use a checkpoint in the Hugging Face format (not a training framework's own)",
         )
+    if wrong := [*_negative(config)]:
+        raise BadCheckpoint(
+            f"config.json says {', '.join(wrong[:4])}",
+            where=str(file),
+            why="a size or a number of parts is 1 at least",
+            do="restore the file, or correct it",
+        )
     return config
+
+
+def _negative(config: dict[str, Any], place: str = "") -> Iterator[str]:
+    """Sizes below 0, also of the parts of a model; some configs write -1 for none."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _negative(value, f"{place}{name}.")
+        elif type(value) is int and value < (0 if name in SIZES else -1) and _is_size(name):
+            yield f"{place}{name} = {value}"
+
+
+def _is_size(name: str) -> bool:
+    return name in SIZES or name.endswith(("_size", "_dim")) or name.startswith("num_")
 
 
 def _refuse_quantized(folder: Path, config: dict[str, Any]) -> None:

@@ -2,32 +2,88 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import struct
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import transformers
+from transformers import CONFIG_MAPPING
 
-from tojax.errors import BadCheckpoint, MissingDependency, Unsupported
+from tojax.errors import BadCheckpoint, MissingDependency, TojaxError, Unsupported
 from tojax.hf.checkpoint import Checkpoint
+
+# Model types that transformers 5.0 left out.
+REMOVED = """bort deta efficientformer ernie_m gptsan-japanese graphormer jukebox mctct mega mmbt
+nat nezha open-llama qdqbert realm retribert speech_to_text_2 tapex trajectory_transformer
+transfo-xl tvlt van vit_hybrid xlm-prophetnet"""
 
 
 def config_of(found: Checkpoint, trust_remote_code: bool = False) -> Any:
     """The checkpoint's config as transformers reads it."""
     refuse_code(found, trust_remote_code)
+    _refuse_unknown(found, trust_remote_code)
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code}
     if found.gguf is not None:
         _need_gguf()
         options["gguf_file"] = found.gguf.name
-    try:
+    with refusing(found, "read the config of"):
         return transformers.AutoConfig.from_pretrained(found.folder, **options)
-    except (ValueError, LookupError, TypeError, OSError, struct.error) as error:
+
+
+CONFIG = "correct the config, or try a newer transformers"
+
+
+@contextlib.contextmanager
+def refusing(found: Checkpoint, what: str, do: str = CONFIG) -> Iterator[None]:
+    """Whatever transformers' own code raises about a checkpoint as BadCheckpoint."""
+    try:
+        yield
+    except (TojaxError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        file = found.gguf or found.folder
         raise BadCheckpoint(
-            f"transformers cannot read the config of {(found.gguf or found.folder).name}",
-            where=str(found.gguf or found.folder / "config.json"),
-            why=" ".join(str(error).split())[:300],
-            do="a newer transformers may know this model; else correct the config",
+            f"transformers cannot {what} {file.name}",
+            where=str(file),
+            why=said
+            if isinstance(error, (ValueError, OSError))
+            else f"{type(error).__name__}: {said}",
+            do=do,
         ) from error
+
+
+def _refuse_unknown(found: Checkpoint, trusted: bool) -> None:
+    """Raises BadCheckpoint for a model_type that this transformers does not have."""
+    kind, own = found.config.get("model_type"), "AutoConfig" in _auto_map(found.config)
+    if kind is None or kind in CONFIG_MAPPING or (own and trusted):
+        return
+    here, wrote = transformers.__version__, str(found.config.get("transformers_version", ""))
+    if kind in REMOVED.split():
+        raise BadCheckpoint(
+            f"the model type {kind!r} is not in transformers {here} any more",
+            where=str(found.folder / "config.json"),
+            why="transformers 4 had it, and 5 left it out",
+            do="use another model: tojax works with transformers 5",
+        )
+    newer = bool(wrote) and _release(wrote) > _release(here)
+    near = difflib.get_close_matches(str(kind), [*CONFIG_MAPPING], 3, 0.6)
+    wanted = f"pip install 'transformers>={wrote}', which wrote this config"
+    named = f"correct model_type (near is {', '.join(near)})" if near else "correct model_type"
+    raise BadCheckpoint(
+        f"transformers {here} does not know the model type {kind!r}",
+        where=str(found.folder / "config.json"),
+        why=f"the config was written by transformers {wrote}"
+        if wrote
+        else "none of its models is one",
+        do=wanted if newer else f"{named}, or try a newer transformers",
+    )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def model_class(found: Checkpoint, task: str | None = None, trust_remote_code: bool = False) -> Any:
@@ -37,6 +93,7 @@ def model_class(found: Checkpoint, task: str | None = None, trust_remote_code: b
       Unsupported: there is no such task, or the checkpoint brings code and that is not trusted.
     """
     refuse_code(found, trust_remote_code)
+    _refuse_unknown(found, trust_remote_code)
     if task is None and found.gguf is not None:
         task = "CausalLM"
     if task is not None:

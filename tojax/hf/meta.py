@@ -13,7 +13,7 @@ import torch
 from tojax.errors import MissingOps
 from tojax.hf import inputs
 from tojax.hf.checkpoint import Checkpoint
-from tojax.hf.classes import config_of, model_class
+from tojax.hf.classes import config_of, model_class, refusing
 from tojax.hf.module import quiet
 from tojax.torch.core.schema import table
 from tojax.torch.engine.trace import watching
@@ -26,7 +26,7 @@ def skeleton(found: Checkpoint, task: str | None = None) -> torch.nn.Module:
     """
     cls, config = model_class(found, task), config_of(found)
     make = getattr(cls, "_from_config", None) or cls.from_config
-    with quiet(), torch.device("meta"):
+    with quiet(), refusing(found, "build"), torch.device("meta"):
         return make(config).eval()
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import transformers
 
-from tojax.errors import BadCheckpoint, NewWeights, TojaxError
+from tojax import notices
+from tojax.errors import BadCheckpoint, NewWeights, WrongValue
 from tojax.hf import deferred
 from tojax.hf.checkpoint import Checkpoint, stored_in
-from tojax.hf.classes import config_of, model_class
+from tojax.hf.classes import config_of, model_class, refusing
 from tojax.hf.private import LOADER
 from tojax.torch.compat.patches import Patch, applied
 
 LOCK = threading.Lock()
+LISTED = 20  # names in an error
 
 
 def load_module(
@@ -44,22 +45,13 @@ def load_module(
     }
     if trust_remote_code:
         options["trust_remote_code"] = True
-    with quiet(), _deferring(reader):
-        try:
-            if found.gguf is not None:
-                module, told = _from_gguf(found, cls, options)
-            else:
-                safe = None if allow_pickle else True
-                module, told = cls.from_pretrained(found.folder, use_safetensors=safe, **options)
-        except TojaxError:
-            raise
-        except (RuntimeError, ValueError, OSError, LookupError, NotImplementedError) as error:
-            raise BadCheckpoint(
-                f"transformers cannot load {found.folder.name}",
-                where=str(found.gguf or found.folder),
-                why=" ".join(str(error).split())[:300],
-                do="compare config.json with the weights: tojax inspect FOLDER",
-            ) from error
+    do = "compare config.json with the weights: tojax inspect FOLDER"
+    with quiet(), _deferring(reader), refusing(found, "load", do):
+        if found.gguf is not None:
+            module, told = _from_gguf(found, cls, options)
+        else:
+            safe = None if allow_pickle else True
+            module, told = cls.from_pretrained(found.folder, use_safetensors=safe, **options)
     _check(found, told, module, chosen=task is not None and found.gguf is None)
     return module.eval()
 
@@ -71,7 +63,15 @@ def _torch_dtype(dtype: Any) -> torch.dtype | str:
 
     from tojax.torch.core.dtypes import TO_TORCH
 
-    return TO_TORCH[jnp.dtype(dtype)]
+    known = {d.name: t for d, t in TO_TORCH.items() if jnp.issubdtype(d, jnp.floating)}
+    try:
+        return known[jnp.dtype(dtype).name]
+    except (TypeError, KeyError):
+        raise WrongValue(
+            f"dtype={dtype!r}",
+            why="weights are floating-point numbers that torch and JAX both know",
+            do=f"use one of {', '.join(sorted(known))}",
+        ) from None
 
 
 def _from_gguf(found: Checkpoint, cls, options) -> tuple[torch.nn.Module, dict[str, Any]]:
@@ -114,18 +114,21 @@ def _check(found: Checkpoint, told: dict[str, Any], module, chosen: bool) -> Non
     misshaped = [_misshaped(x) for x in sorted(told.get("mismatched_keys", ()))]
     extra = [] if chosen else sorted(told.get("unexpected_keys", ()))
     if missing and chosen and name not in (found.config.get("architectures") or ()):
-        warnings.warn(
+        notices.warn(
             f"{found.folder.name} has no {', '.join(missing)}: torch drew them at random for "
             f"{name}, which has to be trained (torch.manual_seed before makes them repeatable)",
             NewWeights,
-            stacklevel=4,
         )
         missing = []
     problems = {"missing": missing, "misshaped": misshaped, "unexpected": extra}
-    said = [f"{len(v)} {k} ({', '.join(v)})" for k, v in problems.items() if v]
+    said = [f"{len(v)} {k}" for k, v in problems.items() if v]
+    every = [f"    {k:<11}{x}" for k, v in problems.items() for x in v]
+    rest = [f"    and {len(every) - LISTED} more"] if len(every) > LISTED else []
     if said:
         raise BadCheckpoint(
-            f"the weights do not fit {name}: {'; '.join(said)}",
+            "\n".join(
+                [f"the weights do not fit {name}: {', '.join(said)}", *every[:LISTED], *rest]
+            ),
             where=str(found.gguf or found.folder),
             why="config and weights belong to different models, or one is incomplete",
             do="compare them with `tojax inspect FOLDER`; a head named with task=... may leave "

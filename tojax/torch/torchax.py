@@ -8,6 +8,9 @@ from typing import Any
 import jax
 import torch
 
+from tojax import trees
+from tojax.advice import advise
+from tojax.errors import DataDependent
 from tojax.torch.source import from_torch
 
 
@@ -29,6 +32,13 @@ def extract_jax(module: torch.nn.Module) -> tuple[dict[str, jax.Array], Callable
     def func(weights, args=(), kwargs=None, rng=None):
         params = {k: v for k, v in weights.items() if k in names}
         state = {k: v for k, v in weights.items() if k not in names}
-        return model.apply(params, *args, state=state, rng=rng, **(kwargs or {}))
+        kwargs = kwargs or {}
+        try:
+            return model.apply(params, *args, state=state, rng=rng, **kwargs)
+        except DataDependent as error:
+            given = trees.names(args, kwargs, model.source.positional)
+            leaves = dict(zip(given, jax.tree.leaves((args, kwargs))))
+            advise(error, leaves, "func(weights, (x,), {{{}}})", "{!r}: ...")
+            raise
 
     return {**model.params, **model.state}, func

@@ -266,6 +266,20 @@ class TiedWithBias(Tied):
         self.head.weight = self.embed.weight
 
 
+class Standardized(nn.Module):
+    """Weights of mean 0 and variance 1 in each call, and a list that begins with Flatten."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, x):
+        rows = self.weight.reshape(1, 4, -1)
+        weight = F.batch_norm(rows, None, None, training=True, momentum=0.0).view_as(self.weight)
+        return self.head(F.adaptive_avg_pool2d(F.conv2d(x, weight, padding=1), 1))
+
+
 class Separable(nn.Module):
     """A list whose modules are called in several runs, functions between them."""
 
@@ -356,6 +370,7 @@ CASES = {
     "tied, biased": (TiedWithBias, (ids(2, 6),), (ids(3, 4),)),
     "arguments": (Arguments, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
     "pooled": (Pooled, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 6),)),
+    "standardized": (Standardized, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 8),)),
     "separable": (Separable, (drawn(2, 3, 8, 9),), (drawn(3, 3, 7, 8),)),
     "written": (Written, (drawn(2, 6),), (drawn(3, 6),)),
     **resized.CASES,

@@ -29,6 +29,23 @@ class Resized(nn.Module):
         return *both, cubic, cubic_corners, smooth_cubic, nearest, exact, line
 
 
+class Sampled(nn.Module):
+    """Pictures read at places that are computed, some of them outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.places = nn.Linear(5, 2)
+
+    def forward(self, x, queries):
+        x, grid = self.conv(x), 1.2 * self.places(queries).tanh()
+        zeros = F.grid_sample(x, grid, align_corners=False)
+        border = F.grid_sample(x, grid, padding_mode="border", align_corners=True)
+        cubic = F.grid_sample(x, grid, "bicubic", "border", align_corners=False)
+        nearest = F.grid_sample(x, grid, "nearest", align_corners=False)
+        return zeros, border, cubic, nearest
+
+
 class Windows(nn.Module):
     """Pooling whose last window sticks out, and windows as arrays."""
 
@@ -79,6 +96,11 @@ def drawn(*shape):
 
 CASES = {
     "resized": (Resized, (drawn(2, 3, 8, 9),), (drawn(3, 3, 10, 7),)),
+    "sampled": (
+        Sampled,
+        (drawn(2, 3, 8, 9), drawn(2, 4, 6, 5)),
+        (drawn(3, 3, 7, 6), drawn(3, 5, 4, 5)),
+    ),
     "windows": (Windows, (drawn(2, 3, 8, 9),), (drawn(3, 3, 9, 6),)),
     "squared": (Squared, (drawn(2, 3, 8, 9),), (drawn(3, 3, 9, 8),)),
     "mixed": (Mixed, (drawn(2, 4, 6),), (drawn(3, 5, 6),)),

@@ -1,4 +1,4 @@
-"""Modules with tables that no optimizer sees, and with writes to parts of arrays."""
+"""Modules with tables that no optimizer sees, writes to parts of arrays, sizes held in arrays."""
 
 import math
 
@@ -69,12 +69,52 @@ class Sparse(nn.Module):
         return self.out(seen @ x)
 
 
+class Grown(nn.Module):
+    """A list of nothing to which values are joined."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        kept = torch.cat([torch.tensor([]), self.out(x)], dim=-2)
+        return torch.cat([kept, x[..., :3]], dim=-2)
+
+
+class Tower(nn.Module):
+    """Patches of several pictures in one row; an array tells the grid of each."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(6, 8)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, patches, grids):
+        parts = self.embed(patches).split(grids.prod(1).tolist())
+        rows = [x.reshape(h, w, 8).mean(1) for x, (h, w) in zip(parts, grids.tolist())]
+        return self.out(torch.cat(rows)) + grids[0, 0]
+
+
+class Rounds(nn.Module):
+    """A length rounded up by arithmetic with a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("stride", torch.tensor(4), persistent=False)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        whole = torch.ceil(x.shape[1] / self.stride).long() * self.stride
+        return self.out(torch.nn.functional.pad(x, (0, 0, 0, whole - x.shape[1])))
+
+
 def drawn(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 CASES = {
     "positions": (Positions, (drawn(2, 7, 16),), (drawn(3, 9, 16),)),
+    "grown": (Grown, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "sparse": (Sparse, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "interleaved": (Interleaved, (drawn(3, 7, 6),), (drawn(3, 9, 6),)),
 }

@@ -4,7 +4,6 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import tojax
 from tests.flax.codegen.models import ids
 from tests.flax.codegen.running import assert_same_values, prepared
 
@@ -29,10 +28,19 @@ def test_a_causal_mask_is_a_comparison_of_positions():
     assert_same_values(module, model, (ids(3, 9),))
 
 
+class Padded(nn.Module):
+    def forward(self, mask):
+        batch, length = mask.shape
+        rows = torch.arange(batch)[:, None, None, None]
+        return (
+            mask.bool()[rows, torch.arange(length)[None, None, None]] & mask.bool()[:, None, None]
+        )
+
+
 def test_a_mask_of_padding_gets_dimensions_not_indices():
-    module, ones = Logits().eval(), torch.ones(2, 7, dtype=torch.int64)
-    text = tojax.flax.source(module, ids(2, 7), ones)
-    assert "attention_mask.astype(jnp.bool_)[:, None, None]" in text
+    text, model = prepared(Padded(), (ids(2, 7),))
+    assert text.count("[:, None, None]") == 2 and "arange" not in text
+    assert_same_values(Padded(), model, (ids(3, 9),))
 
 
 class Chosen(nn.Module):

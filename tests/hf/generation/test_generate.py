@@ -204,6 +204,10 @@ def test_what_is_not_served_is_refused_before_anything_runs():
     for options in (*asked, {"guidance_scale": 2.0, "num_beams": 2}):
         with pytest.raises(Unsupported, match=next(iter(options))):
             tojax.generate(model, ids, **options)
+    key, near = jax.random.key(0), {"max_tokens": "max_new_tokens"}
+    for name, value in {"key": key, "draws": key, "seed": 3, "max_tokens": 3}.items():
+        with pytest.raises(Unsupported, match=f"{name}'.*\n.*\n.*mean {near.get(name, 'rng')}"):
+            tojax.generate(model, ids, **{name: value})
     with pytest.raises(Unsupported, match="generates no text"):
         tojax.generate(tojax.from_torch(tiny.build("vit")[0]), ids)
     own = tiny.build("llama")[0]

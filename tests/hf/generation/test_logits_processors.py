@@ -101,14 +101,6 @@ def test_every_option_has_a_case():
     assert {"temperature", "top_h", "typical_p", "watermarking_config"} <= set(settings)
 
 
-def test_equal_settings_are_one_program():
-    """New objects with the same values do not compile again."""
-    forms = [logits_processors.chain([theirs.TopKLogitsWarper(5)], 2, None) for _ in range(2)]
-    assert jax.tree.structure(forms[0]) == jax.tree.structure(forms[1])
-    other = logits_processors.chain([theirs.TopKLogitsWarper(6)], 2, None)
-    assert jax.tree.structure(other) != jax.tree.structure(forms[0])
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_likeliest_token_is_the_first_of_equals(dtype):
     """Ties, infinities and NaN as in ``argmax``."""

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import tojax
+from tests.expectations import further
 from tests.tolerance import assert_close
+from tests.torch.beside_torch import EDGES, FAR, INFINITE, NAN, same_gradients, same_values
 
 CASES = {
     "addcmul": lambda t: torch.addcmul(t, t, t, value=1.7),
@@ -29,3 +31,96 @@ def test_numbers_beside_integers(name):
     got = jax.jit(tojax.from_torch(CASES[name]).apply)({}, x)
     assert got.dtype.kind == want.numpy().dtype.kind
     assert_close(got, want.numpy(), reduction=4)
+
+
+ENDS = np.concatenate([EDGES, FAR, INFINITE, NAN])
+KINKS = "sgn sign abs floor ceil round trunc frac isnan isinf isfinite signbit nan_to_num relu neg"
+
+
+@pytest.mark.parametrize("name", KINKS.split())
+def test_one_operand_at_the_edges(name):
+    same_values(getattr(torch, name), ENDS)
+
+
+BINARY = """heaviside fmod remainder atan2 copysign nextafter maximum minimum fmax fmin eq lt
+isclose floor_divide div pow hypot"""
+
+
+@pytest.mark.parametrize("name", BINARY.split())
+def test_two_operands_at_the_edges(name):
+    ends = np.array([0, -0.0, 1, -2, np.inf, -np.inf, np.nan], np.float32)
+    x, y = (v.ravel() for v in np.meshgrid(ends, ends))
+    same_values(getattr(torch, name), x, y, reduction=4)
+
+
+ZERO = np.array([0, -0.0, 0, 1, -1, 2, 0], np.float32)
+
+
+@pytest.mark.parametrize("name", ["atan2", "pow", "maximum", "fmin", "mul"])
+def test_gradients_at_zero(name):
+    if name == "pow":  # 0 to the power of 0, but nothing that has no value
+        x, y = np.array([0, 0, 0, 2, 3], np.float32), np.array([0, 1, 2, 0, -1.5], np.float32)
+    else:
+        x, y = (v.ravel() for v in np.meshgrid(ZERO, ZERO))
+    same_gradients(getattr(torch, name), x, y, reduction=4)
+
+
+FLOATS = [0.5, -0.5, 1.9, -1.9, 127.5, 128, 255.9, 256, 300, -1, -128, -129, -300, 32768, 40000]
+FLOATS += [65536.5, 70000, -40000, 2130706432, -2147483648, np.nan]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+@pytest.mark.parametrize("source", ["float32", *further("float16", "bfloat16")])
+def test_floats_as_integers(dtype, source):
+    """They wrap at 8 and 16 bits; C leaves the rest open, which is the nearest of 32 bits here."""
+    to, given = getattr(torch, dtype), getattr(torch, source)
+    inside = [x for x in FLOATS if abs(x) < (6e4 if source == "float16" else 1e11)]
+    x = np.array(inside + ([] if dtype == "int32" else [np.nan]), np.float32)
+    same_values(lambda x: x.to(given).to(to), x)
+    same_values(lambda x: torch.zeros(len(x), dtype=to).copy_(x.to(given)), x)
+    beyond = np.array([3e9, 1e20, np.inf, -3e9, -np.inf], np.float32)
+    got = tojax.from_torch(lambda x: x.to(to))(beyond)
+    limits = np.iinfo(np.int32)
+    assert_close(got, np.array([limits.max] * 3 + [limits.min] * 2).astype(dtype))
+
+
+DIVISIONS = {
+    "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+    "fmod": torch.fmod,
+    "div, floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "div, trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+}
+SOME, NONE = np.array([7, -7, 5, -5], np.int32), np.array([2, 0, -2, 3], np.int32)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64"])
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integers_divided(name, dtype):
+    cast = lambda x: x.to(getattr(torch, dtype))
+    divide = lambda x, y: DIVISIONS[name](cast(x), cast(y)) * 1.0
+    by = np.where(NONE == 0, 3, NONE).astype(np.int32)
+    by = abs(by) if dtype == "uint8" else by
+    same_values(divide, SOME, by)
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integers_divided_by_zero(name):
+    """torch raises. So does this, where values are known; programs give NaN for floats."""
+    divide = lambda x, y: DIVISIONS[name](x, y) * 1.0
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        divide(torch.from_numpy(SOME), torch.from_numpy(NONE))
+    model = tojax.from_torch(divide)
+    with pytest.raises(tojax.errors.ForwardFailed, match="divided by 0"):
+        model.apply({}, SOME, NONE)
+    with pytest.raises(tojax.errors.ForwardFailed):
+        model(SOME, NONE)
+    assert np.isnan(jax.jit(model.apply)({}, SOME, NONE)).all()
+    known = tojax.from_torch(lambda x: DIVISIONS[name](x, 0))
+    with pytest.raises(tojax.errors.ForwardFailed, match="divided by 0"):
+        known(SOME)
+    of_constant = tojax.from_torch(lambda x: DIVISIONS[name](x, torch.tensor([1, 0, 1, 2])))
+    with pytest.raises(tojax.errors.ForwardFailed, match="divided by 0"):
+        of_constant(SOME)
+    floats = SOME.astype(np.float32), NONE.astype(np.float32)
+    same_values(DIVISIONS[name], *floats)

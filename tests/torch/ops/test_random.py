@@ -376,3 +376,25 @@ def test_alpha_dropout_keeps_the_dtype(dtype, x64):
     with jax.enable_x64(x64):
         got = tojax.from_torch(drop).apply({}, jnp.ones(3, dtype), rng=jax.random.key(0))
     assert got.dtype == dtype
+
+
+ALL_DROPPED = {
+    "dropout": torch.nn.Dropout(1.0),
+    "in place": torch.nn.Dropout(1.0, inplace=True),
+    "dropout1d": torch.nn.Dropout1d(1.0),
+    "alpha_dropout": torch.nn.AlphaDropout(1.0),
+    "feature_alpha_dropout": torch.nn.FeatureAlphaDropout(1.0),
+    "function": lambda x: torch.nn.functional.dropout(x, 1.0, True),
+}
+
+
+@pytest.mark.parametrize("name", ALL_DROPPED)
+def test_dropout_of_everything(name):
+    """Nothing is drawn, so that no key is needed; infinities become NaN, as in torch."""
+    function, x = ALL_DROPPED[name], np.array([[[1, -2, 0]], [[3, 4, 5]]], np.float32)
+    model = tojax.from_torch(function)
+    model = model.train() if isinstance(function, torch.nn.Module) else model
+    for given in (x, np.where(x == 4, np.float32(np.inf), x)):
+        assert_close(model.apply({}, given), function(torch.from_numpy(given.copy())).numpy())
+    gradient = jax.grad(lambda x: model.apply({}, x).sum())(x)
+    assert_close(gradient, np.zeros_like(x))

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import tojax
 from tests.tolerance import assert_close
+from tests.torch.beside_torch import same_gradients, same_values
 
 RNG = np.random.default_rng(0)
 normal = lambda *shape: RNG.standard_normal(shape).astype(np.float32)
@@ -126,3 +127,36 @@ def test_volumes_under_vmap():
     model = tojax.from_torch(resized)
     got = jax.jit(jax.vmap(lambda x: model.apply({}, x)))(x.numpy())
     assert_close(got, torch.stack([resized(part) for part in x]), reduction=8)
+
+
+PADDINGS = ["zeros", "border", "reflection"]
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_grid_sample_where_there_is_no_picture(mode, padding):
+    """torch's three dimensions differ from its two where it rounds what is no number."""
+    ends = np.array([0, 0.5, -1, 1, np.nan, 1.5, -3, np.inf, -np.inf], np.float32)
+    ends = ends[:-2] if padding == "reflection" else ends
+    for rank in (2, 3):
+        if rank == 3 and padding != "zeros":
+            ends = ends[np.isfinite(ends)]
+        grid = np.stack([np.roll(ends, i) for i in range(rank)], -1)[(None,) * rank]
+        image = normal(1, 2, *[2, 3, 4][-rank:])
+        same_values(
+            lambda i, g: F.grid_sample(i, g, mode, padding, align_corners=False),
+            image,
+            grid,
+            reduction=16,
+        )
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_grid_sample_gradients_at_the_border(mode, padding, align_corners):
+    """At the border itself the gradient is that of what lies beyond it."""
+    ends = np.array([0, 0.5, -1, 1, -0.75, 0.75, -1.5, 3], np.float32)
+    grid = np.stack([ends, np.roll(ends, 1)], -1)[None, None]
+    sample = lambda i, g: F.grid_sample(i, g, mode, padding, align_corners=align_corners)
+    same_gradients(sample, normal(1, 2, 3, 4), grid, reduction=256)

@@ -6,7 +6,9 @@ from scipy.special import airy
 
 import tojax
 from tests.tolerance import assert_close
+from tests.torch.beside_torch import gradients, same_gradients, same_values
 
+RNG = np.random.default_rng(0)
 FUNCTIONS = {
     "polygamma": lambda x: torch.polygamma(1, x),
     "zeta": lambda x: torch.special.zeta(2.5, x),
@@ -30,3 +32,55 @@ def test_airy_where_torch_is_off():
     """torch's expansion for negative arguments is off by 2.8e-6 where it begins, in float64 too."""
     x = np.linspace(-2.5, -1.5, 65, dtype=np.float32)
     assert_close(tojax.from_torch(torch.special.airy_ai)(x), airy(x)[0], reduction=4)
+
+
+ENDS = {
+    "entr": (torch.special.entr, [0, 0.5, 1, 2, np.inf, -np.inf, np.nan]),
+    "logit": (torch.special.logit, [0, 1, 0.25, 0.5, 1e-30, -1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_values_and_gradients_at_the_ends(name):
+    function, x = ENDS[name]
+    for one in np.array(x, np.float32).reshape(-1, 1):
+        same_values(function, one, reduction=4)
+        if name != "entr" or one >= 0:  # below 0 it is -inf, and torch gives NaN
+            same_gradients(function, one, reduction=4)
+
+
+SUMS = {
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_exponentials_at_infinity(name):
+    """Of two equal infinities, where torch has NaN, each gets half."""
+    ends = np.array([np.inf, -np.inf, 0, 1, -2, 500, -500], np.float32)
+    x, y = (v.ravel() for v in np.meshgrid(ends, ends))
+    same_values(SUMS[name], x, y, reduction=4)
+    got, want = gradients(SUMS[name], x, y)
+    equal = (x == y) & np.isinf(x)
+    for a, b in zip(got, want):
+        assert np.isnan(b[equal]).all()
+        half = np.cos(np.arange(x.size, dtype=np.float32)) / 2
+        assert_close(a, np.where(equal, half, b), reduction=4)
+
+
+def test_running_sums_of_exponentials():
+    """torch's gradient next to infinities is NaN; here it is that of each logsumexp."""
+    running = lambda x: x.logcumsumexp(1)
+    rows = RNG.standard_normal((3, 5)).astype(np.float32)
+    same_values(running, rows, reduction=16)
+    same_gradients(running, rows, reduction=16)
+    far = np.array([[30, 0, 30, -30, 3]], np.float32)
+    same_values(running, far, reduction=16)
+    same_gradients(running, far, reduction=16)
+    ends = np.array([[-np.inf, 1, 2, 0], [1, np.inf, 2, 0], [0, -np.inf, 1, 1]], np.float32)
+    same_values(running, ends, reduction=16)
+    each = lambda x: torch.stack([x[:, :i].logsumexp(1) for i in range(1, 5)], 1)
+    got = gradients(running, ends)[0]
+    finite = np.nan_to_num(gradients(each, np.clip(ends, -300, 300))[1][0])
+    assert_close(got[0], finite, reduction=64)

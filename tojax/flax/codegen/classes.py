@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import fx
 
 from tojax.flax.codegen import layouts
@@ -17,9 +16,10 @@ from tojax.flax.codegen.body import Body
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.initial import buffer, initializer
-from tojax.flax.codegen.layers import Layer, hinted, layer_of, positional
+from tojax.flax.codegen.kinds import Kinds
+from tojax.flax.codegen.layers import Layer, hinted, positional
 from tojax.flax.codegen.loops import Unrollable
-from tojax.flax.codegen.operators import Operators, Unwritable
+from tojax.flax.codegen.operators import Unwritable
 from tojax.flax.codegen.rolling import rolled
 from tojax.flax.codegen.steps import Step, chained, steps_of
 from tojax.flax.codegen.template import attribute, expression, fill, name_of, variable
@@ -45,83 +45,14 @@ class Made:
     sizes: dict[Any, str] = field(default_factory=dict)
 
 
-class Writer:
+class Writer(Kinds):
     """Writes blocks; ``made`` holds the classes by the call of their block."""
 
     def __init__(self, graph: Graph, root: Block, style: Any):
-        self.graph, self.root, self.style = graph, root, style
-        self.layers: dict[Block, Layer | None] = {}
-        self.operators = Operators(graph)
-        self.last = self.operators.last
-        for block in all_blocks(root):
-            self.layer(block)
+        super().__init__(graph, root, style)
         self.made: dict[Block, Made] = {}
-        self.sequentials: dict[str, bool] = {}
         self.snippets: set[str] = set()
         self.labels: dict[fx.Node, str] = {}  # what a value was first called
-
-    # ---- what becomes of a block
-
-    def layer(self, block: Block) -> Layer | None:
-        if block not in self.layers:
-            own = not any(self.role(x)[0] for x in block.inputs)
-            own = own and self.style.opens(self, block)
-            self.layers[block] = layer_of(block) if own else None
-        return self.layers[block]
-
-    def whole(self, block: Block) -> bool:
-        """Whether a block is called; others are taken apart into their caller."""
-        if self.layer(block):
-            return True
-        if type(block.module) is torch.nn.Sequential and block.path:
-            return self.sequential(block)
-        stored = any(self.role(x)[0] for n in block.nodes() for x in n.all_input_nodes)
-        return stored and any(self.own(block, x) for n in block.nodes() for x in n.all_input_nodes)
-
-    def sequential(self, block: Block) -> bool:
-        """Whether a block is an ``nnx.Sequential``: all its calls only hand values through it."""
-        if block.path not in self.sequentials:
-            self.sequentials[block.path] = False
-            calls = [x for x in all_blocks(self.root) if x.path == block.path]
-            parts = [p for x in all_blocks(self.root) for p in x.children() if x not in calls]
-            inside = {y for x in calls for y in all_blocks(x)}
-            alone = all(x in inside or not x.path.startswith(f"{block.path}.") for x in parts)
-            self.sequentials[block.path] = alone and all(map(self.hands_through, calls))
-        return self.sequentials[block.path]
-
-    def hands_through(self, block: Block) -> bool:
-        """Whether each module of a Sequential is one, and takes values as the one before gives."""
-        chain = chained(block)
-        if type(block.module) is not torch.nn.Sequential or chain is None:
-            return False
-        for i, x in enumerate(chain):
-            if i and self.wants_last(x) != (x.inputs[0] in self.last):
-                return False
-            if not self.whole(x) and (self.style.told(self, x) or self.function(x) is None):
-                return False
-        return True
-
-    def wants_last(self, block: Block) -> bool:
-        """Whether a block takes its first value with channels last."""
-        if self.layer(block):
-            return block.outputs[0] in self.last
-        if type(block.module) is torch.nn.Sequential and (chain := chained(block)):
-            return self.wants_last(chain[0])
-        return block.inputs[0] in self.last
-
-    def role(self, node: fx.Node) -> tuple[str, str]:
-        kind, name = self.graph.roles.get(node, ("", ""))
-        return (kind, name) if kind not in ("", "input") else ("", "")
-
-    def own(self, block: Block, node: fx.Node) -> bool:
-        kind, name = self.role(node)
-        return bool(kind) and name.startswith(f"{block.path}." if block.path else "")
-
-    def config(self, block: Block) -> Any:
-        """The configuration of a module, or else of the innermost one around it that has one."""
-        homes = [block.path.rsplit(".", i)[0] for i in range(block.path.count(".") + 1)]
-        modules = [self.root.module.get_submodule(x) for x in (*homes, "")]
-        return next((x.config for x in modules if hasattr(x, "config")), None)
 
     # ---- one class
 
@@ -197,6 +128,10 @@ class Writer:
         """The whole takes its inputs as torch does, and turns those that convolutions read."""
         found: list[ast.stmt] = []
         for node, name in inputs.items():
+            first = self.graph.fixed.get(self.graph.roles[node][1]) if not block.path else None
+            if first is not None:
+                found.append(only_of(tuple(node.meta["val"].shape), first, name))
+        for node, name in inputs.items():
             if not block.path and node in self.last:
                 dims = layouts.moved([*range(layouts.rank(node))])
                 turned = fill("x.transpose(*dims)", {"x": name_of(name), "dims": dims})
@@ -258,8 +193,10 @@ class Writer:
         value = self.root.module.get_parameter(name) if kind == "param" else None
         shape = tuple(node.meta["val"].shape)
         if kind == "param":
+            inner = name[len(block.path) + 1 :] if block.path else name
+            drawn = initializer(value, block.module, inner)
             sizes = tuple(hinted(s, "features", f"shape{i}") for i, s in enumerate(shape))
-            return self.style.parameter(initializer(value), expression(sizes))
+            return self.style.parameter(drawn, expression(sizes))
         array = self.graph.constants.get(name)
         if array is None:
             array = self.root.module.get_buffer(name)
@@ -267,6 +204,8 @@ class Writer:
 
     def step(self, step: Step, body: Body) -> ast.expr:
         if step.block is not None:
+            if text := self.activation(step.block):
+                return fill(text, {"x": self.arguments(step.block, body)[0]})
             if (tied := self.attended(step.block, body)) is not None:
                 return tied
             args = self.arguments(step.block, body)
@@ -290,12 +229,10 @@ class Writer:
 
     def returned(self, block: Block) -> list[str]:
         """What a block calls its results."""
-        plain = self.layer(block) or self.sequential(block)
-        return [] if plain else self.make(block).returned
+        return [] if self.plain(block) else self.make(block).returned
 
     def order(self, block: Block) -> list[fx.Node]:
-        plain = self.layer(block) or self.sequential(block)
-        return list(block.inputs) if plain else self.make(block).inputs
+        return list(block.inputs) if self.plain(block) else self.make(block).inputs
 
     def attended(self, block: Block, body: Body) -> ast.expr | None:
         """A linear layer with the embedding's weights: ``self.embed.attend(x)``."""
@@ -317,7 +254,7 @@ class Writer:
     def arguments(self, block: Block, body: Body) -> list[ast.expr]:
         """What a submodule is called with; a layer gets its channels where it gives them."""
         values = [(n, body.value(n)) for n in self.order(block)]
-        if not self.layer(block) and not self.sequential(block):
+        if not self.plain(block):
             return [x for _, x in values] + [body.sizes(x) for x in self.made[block].sizes]
         return [self.operators.turned(x, n, self.wants_last(block)) for n, x in values[:1]]
 
@@ -336,7 +273,8 @@ class Writer:
             for part in chained(block) or ():
                 self.child(part, body)
         else:
-            self.place(body, inner, block if self.whole(block) else self.function(block))
+            own = self.whole(block) and not self.activation(block)
+            self.place(body, inner, block if own else self.function(block))
         return attribute(inner)
 
     def noted(self, step: Step, body: Body) -> None:
@@ -344,18 +282,21 @@ class Writer:
         for x in step.reads:
             if self.role(x)[0]:
                 self.stored(x, body)
-        if step.block is not None:
+        if step.block is not None and not self.activation(step.block):
             self.child(step.block, body)
             self.order(step.block)
 
     def interface(self, block: Block) -> Any:
         """In which order a block takes its inputs, by the places that they have in ``inputs``."""
-        sizes = 0 if self.layer(block) or self.sequential(block) else len(self.make(block).sizes)
+        sizes = 0 if self.plain(block) else len(self.make(block).sizes)
         told = [*map(ast.dump, self.style.told(self, block))]
         return [block.inputs.index(x) for x in self.order(block)], sizes, told
 
     def function(self, block: Block) -> ast.expr | None:
         """A module without parameters as a function of its one input; None if it is none."""
+        if text := self.activation(block):
+            text = text[:-3] if text.endswith("(x)") else f"lambda x: {text}"
+            return ast.parse(text, mode="eval").body
         inner = Body(block, {block.inputs[0]: "x"}, steps_of(block, self.whole), self)
         inner.sizes.inline = True
         inner.run()
@@ -381,11 +322,11 @@ class Writer:
 
     def is_class(self, block: Block) -> bool:
         """Whether a block becomes a class."""
-        return self.whole(block) and not self.layer(block) and not self.sequential(block)
+        return self.whole(block) and not self.plain(block)
 
 
-def all_blocks(block: Block):
-    """A block and those inside it."""
-    yield block
-    for child in block.children():
-        yield from all_blocks(child)
+def only_of(shape: tuple[int, ...], first: int, name: str) -> ast.stmt:
+    """Refuses an input of other sizes from a dimension on."""
+    part, sizes = f"{name}.shape[{first}:]" if first else f"{name}.shape", shape[first:]
+    message = f"{name} has to have the sizes {sizes}, by which others were decided"
+    return ast.parse(f"if {part} != {sizes}:\n    raise ValueError({message!r})").body[0]

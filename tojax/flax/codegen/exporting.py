@@ -14,11 +14,20 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export import Dim, export
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tojax.errors import Unsupported
+from tojax.flax.codegen.decided import (
+    Undecided,
+    deciding,
+    sizes_from_arrays,
+    tells_sizes,
+    watched,
+)
 from tojax.flax.codegen.grouped import shared
 from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
+from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
 from tojax.flax.codegen.positions import Plain
 from tojax.flax.codegen.sizes import symbolic
 
@@ -43,6 +52,7 @@ class Graph:
       known: nodes by the names that the signatures have for them.
       frozen: nodes whose results get no gradient.
       ranges: values that count positions, which are as short as a name for them.
+      fixed: inputs that have to have the example's sizes, each with the first dimension of these.
     """
 
     nodes: list[fx.Node]
@@ -53,6 +63,7 @@ class Graph:
     known: dict[str, fx.Node]
     frozen: set[fx.Node] = field(default_factory=set)
     ranges: set[fx.Node] = field(default_factory=set)
+    fixed: dict[str, int] = field(default_factory=dict)
 
 
 def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
@@ -61,12 +72,13 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     Raises:
       Unsupported: torch.export refuses the module.
     """
-    program, constants = _program(module, args, dict(kwargs))
+    program, constants, given, fixed = _program(module, args, dict(kwargs))
     signature = program.graph_signature
     names = {
         **{k: ("param", _home(module, v)) for k, v in signature.inputs_to_parameters.items()},
         **{k: ("buffer", v) for k, v in signature.inputs_to_buffers.items()},
         **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
+        **{k: ("constant", k) for k in given},
     }
     flat, known = _flattened(program.graph_module)
     plain = Plain(flat)
@@ -83,9 +95,19 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     count = len(signature.output_specs) - len(signature.user_outputs)
     outputs = pytree.tree_unflatten(list(results)[count:], program.call_spec.out_spec)
     calls = {x.fqn: x.signature for x in program.module_call_graph if _complete(x.signature)}
+    for node in nodes:
+        _without_empty(node)
     nodes = shared(nodes)
     frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
-    return Graph(nodes, roles, calls, outputs, constants, known, frozen, set(plain.ranges))
+    constants = {**constants, **given}
+    return Graph(nodes, roles, calls, outputs, constants, known, frozen, set(plain.ranges), fixed)
+
+
+def _without_empty(node: fx.Node) -> None:
+    """What has no numbers in one dimension joins anything in torch, and nothing in JAX."""
+    if packet(node) in ("aten.cat", "aten.concat") and node.meta["val"].ndim > 1:
+        parts = [x for x in node.args[0] if x.meta["val"].ndim > 1]
+        node.args = (parts, *node.args[1:])
 
 
 def _complete(signature: Any) -> bool:
@@ -102,34 +124,74 @@ def _home(module: torch.nn.Module, name: str) -> str:
 
 
 def _program(module, args, kwargs):
-    """The exported program; submodules that are called in several ways go without signature."""
-    sizes = lambda x: (
-        dict.fromkeys(range(x.ndim), Dim.AUTO) if isinstance(x, torch.Tensor) else None
-    )
-    shapes = pytree.tree_map(sizes, (args, kwargs))
+    """(the exported program, its constants, inputs that are constants, those of fixed sizes)."""
     names = _plainly_called(module, args, kwargs)
+    leaves = pytree.tree_leaves((args, kwargs))
+    program: Any = None
+    failure: Exception | None = None
+    picture: dict[str, int] = {}
+    try:
+        with simple_sizes(module):
+            program = _attempted(module, args, kwargs, names, every_size)
+    except Involved:
+        program = _attempted(module, args, kwargs, names, but_for_pictures)
+        inputs = zip(program.graph_signature.user_inputs, leaves)
+        picture = {k: 1 for k, x in inputs if len(every_size(x)) > len(but_for_pictures(x))}
+    except Exception as error:
+        failure = error
+    if failure is not None or sizes_from_arrays(program):
+        try:
+            return _decided(module, args, kwargs, names)
+        except Exception as error:
+            if failure is not None:
+                raise _refused(module, failure) from error
+    return program, program.constants, {}, picture
+
+
+def _attempted(module, args, kwargs, names: set[str], varying: Any):
+    """The program; submodules that are called in several ways go without signature."""
+    sizes = lambda x: dict.fromkeys(varying(x), Dim.AUTO) if isinstance(x, torch.Tensor) else None
+    shapes = _by_argument(module, *pytree.tree_map(sizes, (args, kwargs)))
     while True:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of torch's own modules
-                program = export(
+                return export(
                     module,
                     args,
                     kwargs,
-                    dynamic_shapes=_by_argument(module, *shapes),
+                    dynamic_shapes=shapes,
                     strict=False,
                     preserve_module_call_signature=tuple(names),
                 )
-            return program, program.constants
         except AssertionError as error:
             found = re.search(r"mismatch for _export_root\.(\S+?):", str(error))
             if found is None or found[1] not in names:
-                raise _refused(module, error) from error
+                raise
             names.discard(found[1])
         except Exception as error:
-            if not names:
-                raise _refused(module, error) from error
-            names = set()  # how submodules are called then follows from what they read
+            if not names or isinstance(error, (GuardOnDataDependentSymNode, Involved)):
+                raise
+            names.clear()  # how submodules are called then follows from what they read
+
+
+def _decided(module, args, kwargs, names: set[str]):
+    """The same where numbers in arrays decide: see ``tojax.flax.codegen.decided``."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    fixed = False
+    while True:
+        some = lambda x: [] if fixed or tells_sizes(x, leaves) else every_size(x)  # noqa: B023
+        with watched() as decisions:
+            program = _attempted(module, args, kwargs, names, some)
+        inputs, fixes = deciding(program, decisions.symbols)
+        if fixed or not fixes:
+            break
+        fixed = True  # sizes reach numbers that decide: no other sizes can be right
+    values = dict(zip(program.graph_signature.user_inputs, leaves))
+    given = {name: values[name] for name in inputs if name in values}
+    if not all(tells_sizes(value, leaves) for value in given.values()):
+        raise Undecided(f"the numbers in {', '.join(given)} decide")
+    return program, program.constants, given, dict.fromkeys(values, 0) if fixed else {}
 
 
 def _plainly_called(module, args, kwargs) -> set[str]:

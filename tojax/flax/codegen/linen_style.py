@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from flax import linen
 
 from tojax.flax.codegen import layouts
 from tojax.flax.codegen.blocks import Block
-from tojax.flax.codegen.classes import Writer, all_blocks
+from tojax.flax.codegen.classes import Writer
+from tojax.flax.codegen.kinds import all_blocks
 from tojax.flax.codegen.layers import Layer, constructor
 from tojax.flax.codegen.linen_texts import LOADER, RECURRENT, SEQUENTIAL
 from tojax.flax.codegen.merging import Class, merged, text
@@ -20,10 +22,12 @@ from tojax.flax.codegen.template import DTYPES, expression, fill
 from tojax.flax.codegen.text import assembled
 
 FLAGS = {"Dropout": "deterministic", "BatchNorm": "use_running_average"}
+RESERVED = {"name", "parent", "scope", *dir(linen.Module)}
 INFERRED = {"in_features", "num_features", "input_size"}  # Linen takes them from the input
 DRAWN = {  # nnx's ways to draw a parameter as Linen's initializers
-    "jnp.ones(shape)": "nn.initializers.ones",
-    "jnp.zeros(shape)": "nn.initializers.zeros",
+    r"jnp\.(ones|zeros)\(shape\)": r"nn.initializers.\1",
+    r"rngs\.params\.normal\(shape\) \* ([\d.e-]+)": r"nn.initializers.normal(\1)",
+    r"nnx\.(initializers\..*)\(rngs\.params\(\), shape\)": r"nn.\1",
 }
 
 
@@ -77,11 +81,10 @@ class Linen:
         return ast.Dict([ast.Constant(x) for x in modules], [*modules.values()])
 
     def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
-        if normal := re.fullmatch(r"rngs\.params\.normal\(shape\) \* ([\d.e-]+)", drawn):
-            init = f"nn.initializers.normal({normal[1]})"
-        else:
+        init = next((m.expand(to) for x, to in DRAWN.items() if (m := re.fullmatch(x, drawn))), "")
+        if not init:
             drawn = re.sub(r"rngs\.params\.(\w+)\(", r"jax.random.\1(key, ", drawn)
-            init = DRAWN.get(drawn, f"lambda key, shape: {drawn}")
+            init = f"lambda key, shape: {drawn}"
         return fill(f"self.param('', {init}, sizes)", {"sizes": shape})
 
     def table(self, values: ast.expr) -> ast.expr:
@@ -117,6 +120,10 @@ class Linen:
             f"    {name}: {kind}" + f" = {default}" * outermost
             for (name, kind), default in zip(kinds.items(), defaults)
         ]
+        if reserved := RESERVED & set(whole.lines):
+            raise NotImplementedError(
+                f"{reserved.pop()}, an attribute that all of Linen's modules have"
+            )
         lines = {k: _Linen(fields).visit(_christened(x, k)) for k, x in whole.lines.items()}
         lines = {k: text(x) for k, x in lines.items() if text(x) != f"self.{k}"}
         setup = [f"        self.{name} = {x}" for name, x in lines.items()]
@@ -135,7 +142,7 @@ def _field(name: str, whole: Class) -> str:
     """The attribute that a parameter of the constructor is; setup may not set it again."""
     said = whole.lines.get(name)
     taken = said is not None and text(said) != name
-    return f"{name}_" if taken or hasattr(torch.nn.Module, name) and name == "name" else name
+    return f"{name}_" if taken or name in RESERVED else name
 
 
 def _annotation(values: Iterable[Any]) -> str:

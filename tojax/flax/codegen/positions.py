@@ -19,6 +19,7 @@ from tojax.flax.codegen.sizes import symbolic
 
 aten = torch.ops.aten
 ALL = 2**63 - 1
+ATTENTION = "aten.scaled_dot_product_attention"
 AND = {"aten.__and__", "aten.bitwise_and", "aten.logical_and"}
 KEEPS = {"aten.view", "aten.reshape", "aten.expand", "aten.unsqueeze", "aten.slice", "aten.select",
          "aten.index", "aten.clone", "aten.to", "aten._to_copy", "aten.squeeze"}  # fmt: skip
@@ -122,7 +123,8 @@ class Plain:
             for one, other in (node.args[:2], node.args[1::-1]):
                 if self.uniform.get(one) and isinstance(other, fx.Node) and _like(other, node):
                     return other
-        if name == "aten.add" and node.args[1] == 0 and _like(node.args[0], node):
+        nothing = (name == "aten.add" and node.args[1] == 0) or _whole_slice(node)
+        if nothing and _like(node.args[0], node):
             return node.args[0]
         if name == "aten.index":
             return self.picked(node)
@@ -151,11 +153,16 @@ class Plain:
             return
         places = [self.ranges[x] - x.meta["val"].ndim for x in node.args]
         apart = lambda u: [x for x in u.args if x is not node]
-        fits = lambda u: packet(u) in AND and all(x.meta["val"].ndim == rank for x in apart(u))
+        attends = lambda u: packet(u) == ATTENTION and u.args[:3].count(node) == 0
+        among = lambda u: packet(u) in AND and all(x.meta["val"].ndim == rank for x in apart(u))
+        fits = lambda u: among(u) or attends(u)
         if min(places) < -2 or not all(fits(u) for u in node.users):
             return
         sides = [self._counted(x, -place, node) for x, place in zip(node.args, places)]
         low = self.made(node.target, node, *sides)
+        if any(map(attends, node.users)):  # which takes a mask for each text and head, or for all
+            for _ in range(rank - 2):
+                low = self.made(aten.unsqueeze.default, node, low, 0)
         node.replace_all_uses_with(low)
         self.replaced[node] = low
         self.graph.erase_node(node)
@@ -164,9 +171,12 @@ class Plain:
         """A range of this rank along its first dimension."""
         while packet(x) != "aten.arange":
             x = x.args[0]
+        with self.graph.inserting_before(near):
+            x = self.graph.node_copy(x)  # not the author's variable, which is short for it
+        x.meta = dict(x.meta) | {"stack_trace": near.meta.get("stack_trace")}
+        self.ranges[x] = 0
         if rank == 2:
             x = self.made(aten.unsqueeze.default, near, x, 1)
-            self.ranges[x] = 0
         return x
 
     def made(self, operator_: Any, near: fx.Node, x: fx.Node, *args: Any) -> fx.Node:
@@ -175,6 +185,7 @@ class Plain:
             node = self.graph.call_function(operator_, (x, *args))
         node.meta = dict(near.meta)
         node.meta["val"] = operator_(*fx.node.map_arg(node.args, lambda n: n.meta["val"]))
+        self.note(node)
         return node
 
 

@@ -18,10 +18,25 @@ DEFAULTS = {
 
 
 def symbolic(size: Any) -> Any:
-    """The sympy expression of a symbolic size; numbers as they are."""
-    return (
-        size.node.expr if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) else size
-    )
+    """The sympy expression of a symbolic size; numbers as they are, also those that
+    ``tojax.flax.codegen.decided`` takes from the example.
+    """
+    if not isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return size
+    known = getattr(size.node.shape_env, "real_tensor_prop_unbacked_vals", None)
+    found = size.node.expr
+    if known and any(x in known for x in found.free_symbols):
+        found = found.xreplace(known)
+        return int(found) if found.is_Integer else found
+    return found
+
+
+def unknown(size: Any) -> set[Any]:
+    """The symbols in a size, or in an expression of sizes, that stand for numbers in arrays."""
+    if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        size = size.node.expr
+    symbols = getattr(size, "free_symbols", ())
+    return {x for x in symbols if x.name.startswith(("u", "zu"))}
 
 
 CALLS = {
@@ -60,7 +75,7 @@ class Sizes:
         self.arrays, self.names, self.taken = arrays, names, set(taken)
         self.used: dict[tuple[str, int], str] = {}
         self.asked: dict[Any, str] | None = None  # sizes that the caller has to tell
-        self.inline = False  # whether each use spells out the size
+        self.inline = False  # whether sizes have no names, as in a lambda
 
     def __call__(self, size: Any) -> ast.expr:
         """The size as an expression.

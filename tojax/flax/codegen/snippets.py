@@ -1,4 +1,6 @@
-"""Classes that a file gets where Flax has no layer that means the same."""
+"""Classes and functions that a file gets where Flax and JAX have none that mean the same."""
+
+import re
 
 RECURRENT = '''class Recurrent(nnx.Module):
     """PyTorch's recurrent layers: several, in one direction or both, weights by its names."""
@@ -59,31 +61,49 @@ GRU = '''class GRULayers(Recurrent):
         r, z = nnx.sigmoid(r + hr), nnx.sigmoid(z + hz)
         return ((1 - z) * jnp.tanh(n + r * hn) + z * h,)
 '''
+TAPS = '''def taps(at, cubic=False):
+    """Neighbours of places between the numbers of an array, each with its weight."""
+    t = at - jnp.floor(at)
+    near = lambda t: (1.25 * t - 2.25) * t * t + 1
+    far = lambda t: -0.75 * (((t - 5) * t + 8) * t - 4)
+    weights = {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}
+    weights = weights if cubic else {0: 1 - t, 1: t}
+    return [(jnp.floor(at).astype(int) + i, weight) for i, weight in weights.items()]
+'''
 INTERPOLATED = '''def interpolated(x, sizes, steps, cubic=False, corners=False):
     """PyTorch's interpolation of (batch, *places, channels); ``steps`` lie between the samples."""
     for axis, (size, step) in enumerate(zip(sizes, steps), 1):
         at = jnp.arange(size) * step if corners else (jnp.arange(size) + 0.5) * step - 0.5
         at = at if cubic or corners else jnp.maximum(at, 0)
-        first = jnp.floor(at)
-        t = at - first
-        near = lambda t: (1.25 * t - 2.25) * t * t + 1
-        far = lambda t: -0.75 * (((t - 5) * t + 8) * t - 4)
-        taps = {0: 1 - t, 1: t}
-        if cubic:
-            taps = {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}
         beside = (1,) * (x.ndim - axis - 1)
         x = sum(
-            jnp.take(x, first.astype(int) + i, axis=axis, mode="clip") * part.reshape(-1, *beside)
-            for i, part in taps.items()
+            jnp.take(x, place, axis=axis, mode="clip") * weight.reshape(-1, *beside)
+            for place, weight in taps(at, cubic)
         )
     return x
 '''
+SAMPLED = '''def sampled(x, grid, mode="bilinear", border=False, corners=False):
+    """PyTorch's grid_sample: x (batch, channels, height, width) at (batch, rows, columns, 2)."""
+    sizes = jnp.array([x.shape[3], x.shape[2]])
+    at = (grid + 1) / 2 * (sizes - 1) if corners else ((grid + 1) * sizes - 1) / 2
+    at = jnp.clip(at, 0, sizes - 1) if border and mode != "bicubic" else at
+    at = jnp.round(at) if mode == "nearest" else at
+    batch = jnp.arange(x.shape[0])[:, None, None]
+    total = 0
+    for column, across in taps(at[..., 0], mode == "bicubic"):
+        for row, down in taps(at[..., 1], mode == "bicubic"):
+            place = jnp.stack([column, row], axis=-1)
+            inside = ((place >= 0) & (place < sizes)).all(-1) | border
+            column_, row_ = jnp.moveaxis(jnp.clip(place, 0, sizes - 1), -1, 0)
+            total += x[batch, :, row_, column_] * (across * down * inside)[..., None]
+    return total.transpose(0, 3, 1, 2)
+'''
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
-FUNCTIONS = {"interpolated": INTERPOLATED}
+FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
 
 
 def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) -> list[str]:
     """The texts of functions that are called and of these classes, what they are made of first."""
-    called = [text for name, text in FUNCTIONS.items() if any(f" {name}(" in x for x in classes)]
-    layers = [recurrent, *(SNIPPETS[name] for name in sorted(names))] if names else []
-    return called + layers
+    calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
+    functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
+    return functions + ([recurrent, *(SNIPPETS[name] for name in sorted(names))] if names else [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tojax import notices
 from tojax.flax.wrap import keras_initialisers, torch_initialisers
 from tojax.model import Model
 
@@ -71,9 +71,8 @@ def _tell(model: Model, names: list[str]) -> None:
         return
     model.source.kept[KeptWeights, model.source] = True
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    warnings.warn(
+    notices.warn(
         f"no initialiser of {model.source.name} makes {shown}: "
         "the model's own values are kept, whatever the key",
         KeptWeights,
-        stacklevel=2,
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 
-from tojax import calling, trees
+from tojax import calling, notices, trees
 from tojax.errors import DataDependent, MissingRng, StaticArgument
 from tojax.flax.wrap.tables import printable
 from tojax.model import Model
@@ -63,11 +62,10 @@ def _apply(model: Model, args, kwargs, key, settings: Mapping[str, Any]) -> tupl
         out, found = calling.apply(model.source, model.params, state, args, kwargs, key)
         if found.keys() & settings.keys():
             raise  # the next call would need another program
-    warnings.warn(
+    notices.warn(
         f"{', '.join(traced)}: the values of such state decide what is computed, so a compiled "
         "program has those of the model that was wrapped",
         StaticArgument,
-        stacklevel=2,
     )
     return out, found
 

@@ -1,12 +1,16 @@
 """transformers' logits processors as functions (ids, at, scores) -> scores of fixed shapes.
 
-``ids`` is a buffer of which the first ``at`` positions are filled. Processors that look at the
-scores alone are traced through the torch engine as they are. Those that look at the ids have a
-static form in ``RULES``. What is left (watermarks, functions of the user's) is called on the host.
+``ids`` is a buffer of which the first ``at`` positions are filled. Each form is a pytree: what it
+does is its structure, and all numbers and tokens are leaves, so that other ones need no other
+program. Processors with numbers have a form in ``RULES``, here or in ``warpers``. Those without are
+traced through the torch engine as they are. What is left (watermarks, functions of the user's) is
+called on the host.
 """
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,21 +24,24 @@ from transformers.generation import logits_process as theirs
 
 from tojax.errors import Unsupported
 from tojax.hf.generation.request import as_numpy
+from tojax.hf.generation.warpers import WARPERS
 from tojax.torch import from_torch
 from tojax.trees import Static
 
 LOWEST = -jnp.inf
+SOURCE_STEP = 16  # one program serves so many lengths of an encoder's input
 
 
 def among(tokens, scores):
     """Which entries of the vocabulary are in ``tokens``."""
-    return (jnp.arange(scores.shape[-1])[:, None] == tokens).any(1)
+    return marked(jnp.reshape(tokens, (1, -1)), True, scores[:1])[0]
 
 
 def marked(tokens, where, scores):
     """[batch, vocabulary]: the ``tokens`` [batch, n] for which ``where`` holds."""
     size = scores.shape[-1]
-    column = jnp.where(where, jnp.minimum(tokens, size), size)
+    inside = where & (tokens >= 0) & (tokens < size)
+    column = jnp.where(inside, tokens, size)
     rows = jnp.arange(len(scores))[:, None]
     return jnp.zeros((len(scores), size + 1), bool).at[rows, column].set(True)[:, :size]
 
@@ -51,15 +58,25 @@ def repetition_penalty(penalty, skipped, ids, at, scores):
     return jnp.where(seen, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
+def encoder_repetition_penalty(penalty, source, length, ids, at, scores):
+    """Tokens of the encoder's input are likelier."""
+    seen = marked(_per_row(source, ids), jnp.arange(source.shape[1]) < length, scores)
+    return jnp.where(seen, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
+
+
+def _per_row(source, ids):
+    """The encoder's input once for each beam."""
+    return jnp.repeat(source, max(1, len(ids) // len(source)), 0)
+
+
 def no_repeat_ngram(size, ids, at, scores):
     """No token that would complete a run of ``size`` tokens which occurred before."""
     return _without_ngrams(size.value, ids, at, ids, at, scores)
 
 
-def encoder_no_repeat_ngram(size, source, ids, at, scores):
+def encoder_no_repeat_ngram(size, source, length, ids, at, scores):
     """No token that would complete a run of ``size`` tokens of the encoder's input."""
-    source = jnp.repeat(source, len(ids) // len(source), 0)
-    return _without_ngrams(size.value, source, source.shape[1], ids, at, scores)
+    return _without_ngrams(size.value, _per_row(source, ids), length, ids, at, scores)
 
 
 def _without_ngrams(size, source, filled, ids, at, scores):
@@ -94,6 +111,11 @@ def forced(position, tokens, ids, at, scores):
     return jnp.where(at == position, only, scores)
 
 
+def suppressed(tokens, ids, at, scores):
+    """None of ``tokens``."""
+    return jnp.where(among(tokens, scores), LOWEST, scores)
+
+
 def suppressed_at(position, tokens, ids, at, scores):
     """None of ``tokens`` at one position."""
     return jnp.where((at == position) & among(tokens, scores), LOWEST, scores)
@@ -108,7 +130,9 @@ def exponential_decay(start, factor, ends, ids, at, scores):
 
 def _of_repetition(p, batch):
     skipped = 0 if p.prompt_ignore_length is None else as_numpy(p.prompt_ignore_length)
-    return Partial(repetition_penalty, p.penalty, np.broadcast_to(skipped, (batch,)))
+    return Partial(
+        repetition_penalty, np.float32(p.penalty), np.broadcast_to(np.int32(skipped), (batch,))
+    )
 
 
 def _of_bias(p, batch):
@@ -128,11 +152,17 @@ def _biased(tokens, values, groups, ids, at, scores):
 
 
 def _of_encoder_ngrams(p, batch):
-    rows = getattr(p, "source", None)
-    return Partial(encoder_no_repeat_ngram, Static(p.ngram_size), as_numpy(rows))
+    return Partial(encoder_no_repeat_ngram, Static(p.ngram_size), *_rounded(p.source))
 
 
-RULES: dict[type, Callable] = {
+def _rounded(source):
+    """(the encoder's input, filled up to a bucket of lengths; its length)"""
+    rows = as_numpy(source)
+    length = rows.shape[1]
+    return np.pad(rows, ((0, 0), (0, -length % SOURCE_STEP))), np.int32(length)
+
+
+RULES: dict[type, Callable] = WARPERS | {
     theirs.MinLengthLogitsProcessor: lambda p, n: Partial(
         min_length, p.min_length, as_numpy(p.eos_token_id)
     ),
@@ -155,52 +185,61 @@ RULES: dict[type, Callable] = {
     theirs.ExponentialDecayLengthPenalty: lambda p, n: Partial(
         exponential_decay, p.regulation_start, p.regulation_factor, as_numpy(p.eos_token_id)
     ),
+    theirs.EncoderRepetitionPenaltyLogitsProcessor: lambda p, n: Partial(
+        encoder_repetition_penalty, np.float32(p.penalty), *_rounded(p.encoder_input_ids)
+    ),
+    theirs.SuppressTokensLogitsProcessor: lambda p, n: Partial(
+        suppressed, as_numpy(p.suppress_tokens)
+    ),
     theirs.SuppressTokensAtBeginLogitsProcessor: lambda p, n: Partial(
         suppressed_at, p.begin_index, as_numpy(p.begin_suppress_tokens)
     ),
 }
-TRACED = {
-    theirs.TemperatureLogitsWarper,
-    theirs.TopPLogitsWarper,
-    theirs.TopKLogitsWarper,
-    theirs.TopHLogitsWarper,
-    theirs.MinPLogitsWarper,
-    theirs.TypicalLogitsWarper,
-    theirs.EpsilonLogitsWarper,
-    theirs.EtaLogitsWarper,
-    theirs.EncoderRepetitionPenaltyLogitsProcessor,
-    theirs.InfNanRemoveLogitsProcessor,
-    theirs.LogitNormalization,
-    theirs.SuppressTokensLogitsProcessor,
-}
+# What has no numbers.
+TRACED = {theirs.InfNanRemoveLogitsProcessor, theirs.LogitNormalization}
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A processor of transformers that looks at the scores alone, through the torch engine."""
+    """A processor of transformers without numbers of its own, through the torch engine."""
 
-    key: tuple
+    kind: type
     processor: Any = field(compare=False)
 
     def __call__(self, ids, at, scores):
         return from_torch(lambda scores: self.processor(None, scores)).apply({}, scores)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class OnHost:
-    """A processor that is called with torch tensors outside of the program, at every step."""
+    """A processor that is called with torch tensors outside of the program, at every step.
 
-    processor: Any
+    The program has its number alone, so that one program serves all of them.
+    """
 
-    def __call__(self, ids, at, scores):
+    processor: Any = field(compare=False)
+
+    def numbered(self) -> Partial:
+        """With its number, by which it is found as long as this object lives."""
+        number = next(_NUMBERS)
+        _NUMBERED[number] = self
+        return Partial(self, np.int32(number))
+
+    def __call__(self, number, ids, at, scores):
         shape = jax.ShapeDtypeStruct(scores.shape, scores.dtype)
-        return jax.pure_callback(self.call, shape, ids, at, scores)
+        return jax.pure_callback(_on_host, shape, number, ids, at, scores)
 
-    def call(self, ids, at, scores):
-        """The processor's scores."""
-        filled = torch.from_numpy(np.array(ids)[:, : int(at)]).long()
-        out = self.processor(filled, torch.from_numpy(np.array(scores)))
-        return out.numpy().astype(np.float32)
+
+def _on_host(number, ids, at, scores):
+    """The scores of the processor with this number."""
+    processor = _NUMBERED[int(number)].processor
+    filled = torch.from_numpy(np.array(ids)[:, : int(at)]).long()
+    out = processor(filled, torch.from_numpy(np.array(scores)))
+    return out.numpy().astype(np.float32)
+
+
+_NUMBERS = itertools.count()
+_NUMBERED: weakref.WeakValueDictionary[int, OnHost] = weakref.WeakValueDictionary()
 
 
 def chain(processors: Any, batch: int, source: np.ndarray | None) -> tuple:
@@ -225,8 +264,8 @@ def _form(processor: Any, batch: int, source: np.ndarray | None) -> Any:
     if kind in RULES:
         return RULES[kind](processor, batch)
     if kind in TRACED:
-        return Partial(Traced((kind, *content(vars(processor))), processor))
-    return Partial(OnHost(processor))
+        return Partial(Traced(kind, processor))
+    return OnHost(processor).numbered()
 
 
 def content(values: dict[str, Any]) -> tuple:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import torch
 from transformers import GenerationMixin
 
@@ -85,7 +84,9 @@ def wrapped(model: Model, inputs: Any, options: dict[str, Any], common: Callable
         text = " ".join(str(error).split())[:300]
         raise WrongArguments(text, do=f"see transformers' {kind.__name__}.generate") from error
     trees.register(out)
-    return jax.tree.map(lambda x: jnp.asarray(x.numpy()) if isinstance(x, torch.Tensor) else x, out)
+    return jax.tree.map(
+        lambda x: jax.device_put(x.numpy()) if isinstance(x, torch.Tensor) else x, out
+    )
 
 
 def to_torch(tree):

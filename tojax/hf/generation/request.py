@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import inspect
 import re
 import warnings
@@ -10,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
+import jax
 import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel
@@ -27,6 +29,8 @@ TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 # Arguments of transformers' generate that are neither options nor the model's.
 NEGATIVE = ("negative_prompt_ids", "negative_prompt_attention_mask")
 CALLED = ("logits_processor", "prefix_allowed_tokens_fn", *NEGATIVE)
+# What others call the key that tokens are drawn with.
+KEYS = {"key", "prng_key", "random_key", "rng_key", "rngs", "seed", "generator", "random_state"}
 # What is used once, with the prompt.
 PROMPT_ONLY = frozenset(private.PROMPT_ONLY)
 
@@ -66,6 +70,9 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
       Unsupported: an option that neither knows.
       WrongArguments: values that transformers refuses.
     """
+    for name in given.keys() - _arguments(type(module).forward):
+        if name in KEYS or _is_key(given[name]):
+            _refuse_name(module, name, key=True)
     called = {k: as_torch(given.pop(k)) for k in CALLED if k in given}
     criteria = list(given.pop("stopping_criteria", None) or [])
     given = {k: as_torch(v) for k, v in given.items()}
@@ -75,18 +82,31 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
             asked = _request(module, as_torch(inputs), given, called)
         except ValueError as error:
             text = " ".join(str(error).split())
-            if unknown := re.search(r"not used by the model: \[(.*?)\]", text):
-                raise Unsupported(
-                    f"the option {unknown[1]}",
-                    why="neither generation nor the model's forward knows it",
-                    do="leave it out, or correct its name",
-                ) from error
+            if unknown := re.search(r"not used by the model: \['(.*?)'", text):
+                _refuse_name(module, unknown[1], error)
             raise WrongArguments(
                 text[:300], do="see transformers' documentation of generate"
             ) from error
 
     asked.criteria = criteria
     return asked
+
+
+def _is_key(value: Any) -> bool:
+    return trees.is_array(value) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def _refuse_name(
+    module: Any, name: str, cause: Exception | None = None, key: bool = False
+) -> NoReturn:
+    """Raises Unsupported for an option of a name that nobody knows."""
+    known = {*GenerationConfig().to_dict(), *_arguments(type(module).forward)}
+    near = ["rng"] if key else difflib.get_close_matches(name, sorted(known), 2, 0.6)
+    raise Unsupported(
+        f"the option {name!r}",
+        why="neither generation nor the model's forward knows it",
+        do=f"did you mean {' or '.join(near)}?" if near else "leave it out, or correct its name",
+    ) from cause
 
 
 def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict) -> Request:

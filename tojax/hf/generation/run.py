@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from transformers.generation import utils as theirs
 
+from tojax import notices
 from tojax.errors import NotNumbers, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation import (
     assisted,
@@ -219,11 +219,10 @@ class Job:
                 why="its states do not have a fixed shape",
                 do="leave num_beams out",
             )
-        warnings.warn(
+        notices.warn(
             f"{self.model.source.name} has states or masks that change their shapes with the text, "
             "so every length is a program of its own, or runs op by op",
             SlowGeneration,
-            stacklevel=5,
         )
         text = Literal(self.model, self.asked.ids, self.given, self.asked.encoder, self.plan)
         self.check(text.logits)
@@ -245,12 +244,12 @@ class Job:
         settings = self.asked.settings
         if self.plan.beams and self.last > self.length:
             ids, scores, came = search.result(carry, settings.num_return_sequences, self.length)
-            ids = jnp.asarray(ids)
-            shown = jnp.asarray(scores) if settings.output_scores else None
-            extra = {"sequences_scores": shown, "beam_indices": jnp.asarray(came)}
+            ids = jax.device_put(ids)
+            shown = jax.device_put(scores) if settings.output_scores else None
+            extra = {"sequences_scores": shown, "beam_indices": jax.device_put(came)}
         else:
-            # Cut by numpy: JAX would compile a program for each length.
-            ids = jnp.asarray(np.asarray(carry["ids"])[:, : int(carry["at"])])
+            # Cut by numpy, and put: JAX would compile a slice, and asarray too, for each length.
+            ids = jax.device_put(np.asarray(carry["ids"])[:, : int(carry["at"])])
         if not self.answers:
             return ids
         count = int(carry["at"]) - self.length

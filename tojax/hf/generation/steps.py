@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,7 +21,7 @@ import torch
 from transformers.cache_utils import Cache
 from transformers.integrations import sdpa_attention
 
-from tojax import trees
+from tojax import notices, trees
 from tojax.errors import DataDependent, SlowGeneration, Unsupported
 from tojax.hf.generation import private
 from tojax.hf.generation import static_cache as caches
@@ -204,10 +203,9 @@ def by_values(program: Any, *args: Any) -> Any:
     try:
         return program(*args)
     except DataDependent as error:
-        warnings.warn(
+        notices.warn(
             f"{error.what}: this part of the generation runs op by op",
             SlowGeneration,
-            stacklevel=6,
         )
         array = lambda x: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
         return program.__wrapped__(*jax.tree.map(array, args))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tojax import notices
 from tojax.errors import LostGradient, Unsupported
 from tojax.tensorflow.control_flow.custom_gradient import Gradient
 from tojax.tensorflow.core.nodes import Edge, Node
@@ -69,12 +69,11 @@ def _registered(kind: str, node: Node) -> Any:
     try:
         return gradient_registry.lookup(kind)
     except LookupError:
-        warnings.warn(
+        notices.warn(
             f"the custom gradient of {node.name} is not in the model: it is differentiated as its "
             "operations are (a SavedModel keeps it if it is saved with "
             "tf.saved_model.SaveOptions(experimental_custom_gradients=True))",
             LostGradient,
-            stacklevel=2,
         )
         return None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import pickle
 import random
-import warnings
 from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tojax import notices
 from tojax.errors import FrozenDraw
 
 
@@ -24,12 +24,11 @@ def noticed() -> Iterator[None]:
         _numpy() != numpy
     )
     if found and isinstance(jnp.zeros(()), jax.core.Tracer):  # a program is being made
-        warnings.warn(
+        notices.warn(
             f"forward drew with {' and '.join(found)}: the compiled program repeats these numbers "
             "in every call. Switch the drawing off in the model's config (layerdrop=0, "
             "apply_spec_augment=False), or draw with torch and pass rng",
             FrozenDraw,
-            stacklevel=2,
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
-from torch.distributions import Dirichlet, Normal
+from torch.distributions import Dirichlet, Normal, VonMises
 
 from tojax.errors import DataDependent
 from tojax.torch.compat.patches import replaces
@@ -49,3 +51,32 @@ def rsample(original, self, sample_shape=()):
     """Differentiable by itself; torch has a backward function of its own for it."""
     shape = self._extended_shape(sample_shape)
     return private.sample_dirichlet(self.concentration.expand(shape))
+
+
+@replaces(private.VON_MISES, probe=lambda: VonMises(torch.zeros(1), torch.ones(1)).sample())
+def rejection_sample(original, loc, concentration, proposal_r, x):
+    """torch draws in a loop until all is accepted, which here is a loop of the program."""
+
+    def attempt(done, x):
+        across, height, side = torch.rand(3, *x.shape, dtype=x.dtype).unbind()
+        z = torch.cos(math.pi * across)
+        f = (1 + proposal_r * z) / (proposal_r + z)
+        c = concentration * (proposal_r - f)
+        accept = (c * (2 - c) > height) | ((c / height).log() + 1 - c >= 0)
+        x = torch.where(accept & ~done, (side - 0.5).sign() * f.acos(), x)
+        return done | accept, x
+
+    start = torch.zeros_like(x, dtype=torch.bool), torch.zeros_like(x)
+    _, x = torch.while_loop(lambda done, x: ~done.all(), attempt, start)
+    return (x + math.pi + loc) % (2 * math.pi) - math.pi
+
+
+@replaces(private.TRUNCATED, probe=lambda: torch.nn.init.trunc_normal_(torch.zeros(1)))
+@torch.no_grad()
+def trunc_normal_(original, tensor, mean, std, a, b, generator=None):
+    """torch draws again until all is inside; here by the inverse of the distribution."""
+    if generator is not None:
+        return original(tensor, mean, std, a, b, generator)
+    low, high = (math.erf((x - mean) / std / 2**0.5) for x in (a, b))
+    tensor.uniform_(low, high).erfinv_().mul_(std * 2**0.5).add_(mean)
+    return tensor.clamp_(a, b)

@@ -107,6 +107,18 @@ def fill_diagonal_(original, self, fill_value, wrap=False):
     return self.masked_fill_(torch.stack([row == i for i in others]).all(0), fill_value)
 
 
+@replaces(private.INFERENCE, probe=lambda: torch.inference_mode()(torch.sin)(ONE))
+def enter_inference(original, self):
+    """Tensors of inference have no versions, which functionalization needs: only no gradients."""
+    self.gradients = torch.set_grad_enabled(not self.mode)
+
+
+@replaces(private.NO_INFERENCE, probe=lambda: torch.inference_mode()(torch.sin)(ONE))
+def exit_inference(original, self, *error):
+    """As before it."""
+    self.gradients.__exit__(*error)
+
+
 def encoder() -> nn.Module:
     """The smallest of its kind."""
     layer = nn.TransformerEncoderLayer(1, 1, 1, batch_first=True)

@@ -15,12 +15,13 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_unflatten
 
 from tojax.dtypes import is_float
 from tojax.errors import Unsupported
 from tojax.torch.core import current, private
 from tojax.torch.core.lifting import array_of, lift
+from tojax.torch.core.pytrees import flatten
 from tojax.torch.core.tensor import JaxTensor
 
 
@@ -110,7 +111,7 @@ class Served:
         self.context: Any = None
 
     def __call__(self, args: tuple) -> Any:
-        self.leaves, self.structure = tree_flatten(args)
+        self.leaves, self.structure = flatten(args)
         self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, torch.Tensor)]
         self.tensors = [self.leaves[i] for i in self.places]
         function = jax.custom_vjp(lambda keys, *arrays: self.fwd(keys, *arrays)[0])
@@ -154,12 +155,12 @@ class Form:
     """How a tree of tensors and other things becomes arrays and back."""
 
     def __init__(self, tree: Any):
-        leaves, self.structure = tree_flatten(tree)
+        leaves, self.structure = flatten(tree)
         self.static = [x.dtype if isinstance(x, torch.Tensor) else x for x in leaves]
 
     def arrays(self, tree: Any) -> list[jax.Array]:
         """The arrays of the tensors in it."""
-        return [array_of(x) for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor)]
+        return [array_of(x) for x in flatten(tree)[0] if isinstance(x, torch.Tensor)]
 
     def rebuild(self, arrays: Any) -> Any:
         """The tree, of such arrays."""

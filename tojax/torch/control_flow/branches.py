@@ -42,6 +42,10 @@ class Undecided(BaseException):
     def __init__(self, condition: jax.Array, error: DataDependent):
         self.condition, self.error = condition.reshape(()) != 0, error
 
+    def over(self) -> Undecided:
+        """Without the frames of the run that it ended, which hold on to each other."""
+        return self.with_traceback(None)
+
 
 class Changed(BaseException):
     """A run did something else than the one before it."""
@@ -128,7 +132,7 @@ def all_paths(run: Run, before: Callable[[str], Any]) -> tuple[Any, trees.Writte
     try:
         return Path(first=True).complete(run)
     except Undecided as asked:
-        error = asked.error
+        error = asked.over().error
     return Fork(run, before, error)()
 
 
@@ -189,7 +193,7 @@ class Fork:
         try:
             out, written = path.complete(self.run)
         except Undecided as asked:
-            condition, self.error = asked.condition, asked.error
+            condition, self.error = asked.condition, asked.over().error
         except Exception as error:
             ours = isinstance(error, TojaxError) and not isinstance(error, ForwardFailed)
             if ours or isinstance(error, jax.errors.UnexpectedTracerError):

@@ -10,13 +10,14 @@ from typing import Any
 import jax
 import torch
 from jax import lax
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_unflatten
 
 from tojax.errors import Unsupported
 from tojax.torch.control_flow.flex_attention import flex_attention
 from tojax.torch.control_flow.region import Closed, Region
 from tojax.torch.core import diagnostics, private
 from tojax.torch.core.lifting import array_of
+from tojax.torch.core.pytrees import flatten
 
 
 def each(mode, region: Region, key, *arrays):
@@ -72,9 +73,7 @@ def scan(mode, combine_fn, init, xs, additional_inputs):
     start = region.arrays[:count]
     carry, ys = lax.scan(step, start, (mode.trace.keys.split(length), stacked), length)
     out = region.rebuild([*carry, *ys])
-    return (
-        out if "spec_init" in getattr(combine_fn, "keywords", {}) else tuple(tree_flatten(out)[0])
-    )
+    return out if "spec_init" in getattr(combine_fn, "keywords", {}) else tuple(flatten(out)[0])
 
 
 def map_(mode, f, xs, pos_args, mutated_arg_indices=""):
@@ -103,7 +102,7 @@ def checkpoint(original, function, *args, **kwargs):
     modes = private.function_modes()
     mode = next(m for m in reversed(modes) if hasattr(m, "trace"))
     kwargs = {k: v for k, v in kwargs.items() if k not in OPTIONS}
-    leaves, structure = tree_flatten((args, kwargs))
+    leaves, structure = flatten((args, kwargs))
 
     def call(*leaves):
         args, kwargs = tree_unflatten(leaves, structure)
@@ -143,7 +142,7 @@ def serve(mode, op, args, kwargs) -> Any:
     """Serves a higher-order operator: by its rule, else by torch's own Python for dense tensors."""
     if vmapped(op):
         return NotImplemented
-    inside = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+    inside = [x for x in flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
     if any(private.level_of(x) != -1 for x in inside):
         raise Unsupported(
             f"{op} inside torch.func",

@@ -11,11 +11,12 @@ from typing import Any
 import jax
 import torch
 from jax import lax
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_unflatten
 
 from tojax.errors import Unsupported
 from tojax.torch.core import diagnostics, private
 from tojax.torch.core.lifting import array_of, inner, lift
+from tojax.torch.core.pytrees import flatten
 from tojax.torch.core.tensor import JaxTensor, value_of
 
 
@@ -45,7 +46,7 @@ class Region:
         before = [value_of(held) for _, _, held in state]
         self.mode.trace.unread.clear()  # what is read in here are other arrays
         with self.mode, self.mode.trace.inside():
-            out, structure = tree_flatten(self.function(*full))
+            out, structure = flatten(self.function(*full))
         found = [inner(x) if isinstance(x, torch.Tensor) else x for x in out]
         self.written = {}
         for (name, t, held), old in zip(state, before):

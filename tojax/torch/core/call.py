@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
-from tojax.dtypes import x64
+from tojax.dtypes import fitting, x64
 from tojax.errors import Unsupported
 from tojax.table import REQUIRED, Row
 from tojax.torch.core import autocast, diagnostics, dtypes, result_dtypes, strides
@@ -22,6 +23,7 @@ from tojax.torch.core.schema import HIDDEN_WRITES, read, table
 from tojax.torch.core.tensor import JaxTensor
 
 KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
+SHIFTS = {"bitwise_left_shift", "__lshift__"}
 KEEPS_DTYPE = {"masked_fill", "where", "copy", "_to_copy", "fill"}
 
 
@@ -43,8 +45,10 @@ class Call:
         self.writes = HIDDEN_WRITES.get(op, ())
         self.pointwise = torch.Tag.pointwise in op.tags and name not in KEEPS_DTYPE
         self.keeps_scalars = name in KEEPS_SCALARS
+        self.shifts = name in SHIFTS
         kept = self.signature.kept[1:] if self.random else self.signature.kept
         self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
+        self._all = [i for i, n in enumerate(kept) if n == "p" and self._switches]
         self._rates = [
             i
             for i, n in enumerate(kept)
@@ -75,6 +79,8 @@ class Call:
             values.append(value)
         if self.pointwise:
             self._promote(values, operands)
+        if self.shifts and isinstance(values[1], int) and operands[0].dtype is torch.int64:
+            fitting(np.array(1 << min(values[1], 62)))  # says that torch's bits would be lost
         return values, operands
 
     def _promote(self, values: list[Any], operands: list[torch.Tensor]) -> None:
@@ -108,7 +114,8 @@ class Call:
 
     def inert(self, values) -> bool:
         """Whether a random operator's own arguments say that nothing is drawn."""
-        return any(not values[i] for i in self._switches) or any(not values[i] for i in self._rates)
+        none = any(not values[i] for i in (*self._switches, *self._rates))
+        return none or any(values[i] == 1 for i in self._all)
 
     def write(self, out, args, kwargs):
         """Stores what a hidden write computed; the lowering returns (result, *written values)."""

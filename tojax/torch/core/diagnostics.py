@@ -21,6 +21,7 @@ NOT_THE_USERS = tuple(
     f"{p}/" for p in (Path(torch.__file__).parent, Path(jax.__file__).parent, HERE)
 )
 
+JAXS = f"{Path(jax.__file__).parent}/"
 
 MASKED = {aten.index, aten._unsafe_index, aten.masked_select, aten.index_put}
 
@@ -48,6 +49,8 @@ def where(error: BaseException | None = None) -> str:
         name = frame.f_code.co_filename
         if not line and not name.startswith((*NOT_THE_USERS, "<")) and "contextlib" not in name:
             line = f"{short(name)}:{number}"
+        if name.startswith(JAXS):  # whose locals, once looked at, would outlive their tracers
+            continue
         owner = frame.f_locals.get("self")
         if isinstance(owner, torch.nn.Module) and (not modules or modules[-1] is not owner):
             modules.append(owner)
@@ -92,10 +95,10 @@ def data_dependent(what: str, names: tuple[str, ...], place: str) -> DataDepende
     return DataDependent(
         f"{what} needs the values of {said} while they are traced",
         arguments=names,
+        general=True,
         where=place,
         why="the program is compiled for all values at once, so none is known yet",
-        do="call model(...), which makes integer arguments static that decide shapes, "
-        f"or close over {said} instead of tracing it, or call model.apply outside jax.jit",
+        do=f"run it outside of jax.jit, or close over {said} instead of tracing it",
     )
 
 

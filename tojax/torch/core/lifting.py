@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 import torch
-from torch.utils._pytree import tree_map_only
 
 from tojax.torch.core import interop, private
+from tojax.torch.core.pytrees import map_tensors
 from tojax.torch.core.tensor import JaxTensor
 
 CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that goes on
@@ -20,8 +20,7 @@ CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that g
 
 def lift(tree: Any) -> Any:
     """Tensors of the trace into functional tensors, which torch code may write to."""
-    return tree_map_only(
-        torch.Tensor,
+    return map_tensors(
         lambda t: t if private.is_functional(t) else private.to_functional(t),
         tree,
     )
@@ -29,7 +28,7 @@ def lift(tree: Any) -> Any:
 
 def lowered(tree: Any) -> Any:
     """Functional tensors back into what they hold, pending writes applied."""
-    return tree_map_only(torch.Tensor, inner, tree)
+    return map_tensors(inner, tree)
 
 
 def inner(tensor: torch.Tensor) -> torch.Tensor:

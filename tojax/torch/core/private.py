@@ -122,6 +122,12 @@ FILL_DIAGONAL = target("torch:Tensor", "fill_diagonal_", "fill_diagonal_")
 DISTRIBUTION = target("torch.distributions:Distribution", "__init__", "torch.distributions")
 SAMPLE_CHECK = target("torch.distributions:Distribution", "_validate_sample", "torch.distributions")
 DIRICHLET = target("torch.distributions:Dirichlet", "rsample", "torch.distributions.Dirichlet")
+VON_MISES = target("torch.distributions.von_mises", "_rejection_sample", "VonMises")
+TRUNCATED = target("torch.nn.init", "_no_grad_trunc_normal_", "nn.init.trunc_normal_")
+INFERENCE, NO_INFERENCE = (
+    target("torch.autograd.grad_mode:inference_mode", name, "torch.inference_mode inside forward")
+    for name in ("__enter__", "__exit__")
+)
 APPLIED, FORWARD, SETUP = (
     target("torch.autograd.function:FunctionMeta", name, CUSTOM, made_later=True)
     for name in ("_backward_cls", "forward", "setup_context")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
 
 from tojax.torch.core import strides
 from tojax.torch.core.dtypes import WIDE
+from tojax.torch.core.pytrees import map_tensors
 
 NARROW = set(WIDE.values())
 KNOWN: dict[Any, torch.dtype | None] = {}
@@ -52,7 +52,7 @@ def _ask(op, args, kwargs, place: int) -> torch.dtype | None:
     """
     on_meta = {"device": torch.device("meta")} if _makes(op) else {}
     for stand_in, extra in ((strides.to_meta, on_meta), (_small, {})):
-        given, named = tree_map_only(torch.Tensor, stand_in, (args, kwargs))
+        given, named = map_tensors(stand_in, (args, kwargs))
         try:
             out = op(*given, **{**named, **extra})
         except RuntimeError:

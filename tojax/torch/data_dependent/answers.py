@@ -5,6 +5,7 @@ Handlers of the function mode: each gives a result, or NotImplemented to let the
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -87,10 +88,9 @@ def condition(mode, func, asked: torch.Tensor, frame: FrameType) -> bool | None:
     if own or mode.trace.path is None or asked.numel() != 1:
         return None
     held = inner(asked)
-    try:
+    with contextlib.suppress(jax.errors.TracerBoolConversionError):
         return bool(held.array)  # known where it is only differentiated
-    except jax.errors.TracerBoolConversionError:
-        return mode.trace.path.answer(held.array, mode.trace.data_dependent("bool", [held]))
+    return mode.trace.path.answer(held.array, mode.trace.data_dependent("bool", [held]))
 
 
 def repair(mode, func, args, kwargs) -> Any:

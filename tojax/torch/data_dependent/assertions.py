@@ -19,17 +19,19 @@ from __future__ import annotations
 
 import ast
 import operator
-import warnings
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 
+from tojax import notices
 from tojax.errors import UncheckedValues
-from tojax.torch.core import private
+from tojax.torch.core import current, private
 from tojax.torch.core.lifting import inner
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent.asking_line import test_at
@@ -52,7 +54,7 @@ COMPARISONS = {
 
 def left_out(stacklevel: int) -> None:
     """Says that a check is not made."""
-    warnings.warn(LEFT_OUT, UncheckedValues, stacklevel=stacklevel + 1)
+    notices.warn(LEFT_OUT, UncheckedValues, sys._getframe(stacklevel))
 
 
 def passing_at(frame: FrameType | None) -> bool | None:
@@ -132,6 +134,23 @@ def note(condition: torch.Tensor) -> None:
         left_out(5)
     elif isinstance(held.array, jax.core.Tracer):
         trace.conditions.append(held.array)
+
+
+def require(array: Any, holds: Callable[[Any], Any], what: str) -> None:
+    """A condition on an array that torch raises without, in a lowering.
+
+    Raises:
+      ValueError: the array is known, and the condition does not hold for all of it.
+    """
+    if not isinstance(array, jax.core.Tracer):
+        if not holds(np.asarray(array)).all():
+            raise ValueError(what)
+        return
+    trace = current.trace()
+    if trace is not None and trace.conditions is not None:
+        trace.conditions.append(holds(array).all())
+    else:
+        left_out(2)
 
 
 def enforced(out: Any, conditions: list[jax.Array] | None) -> tuple[Any, jax.Array | None]:

@@ -4,19 +4,20 @@ callback of the compiled program. Its gradient is torch's own.
 
 from __future__ import annotations
 
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_unflatten
 
+from tojax import notices
 from tojax.dtypes import is_float
 from tojax.errors import DataDependent, TorchCallback
 from tojax.torch.core import diagnostics, dtypes, interop, strides
 from tojax.torch.core.lifting import array_of
+from tojax.torch.core.pytrees import flatten, map_tensors
 from tojax.torch.core.tensor import JaxTensor, origins_of
 
 # A thread without the modes of a trace, which may be going on in the one that asks.
@@ -29,7 +30,7 @@ class Callback:
 
     def __init__(self, op, args, kwargs):
         self.op = op
-        leaves, self.structure = tree_flatten((args, kwargs))
+        leaves, self.structure = flatten((args, kwargs))
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         self.given = [leaves[i].dtype for i in self.places]
         self.arrays = [array_of(leaves[i]) for i in self.places]
@@ -38,7 +39,7 @@ class Callback:
 
     def _shapes(self, args, kwargs):
         """The outputs on torch's meta device."""
-        args, kwargs = tree_map_only(torch.Tensor, strides.to_meta, (args, kwargs))
+        args, kwargs = map_tensors(strides.to_meta, (args, kwargs))
         try:
             return self.op(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
@@ -62,7 +63,7 @@ class Callback:
             if seed is not None:
                 torch.manual_seed(int(seed))
             out = self.op(*args, **kwargs)
-        return tensors, [x for x in tree_flatten(out)[0] if isinstance(x, torch.Tensor)]
+        return tensors, [x for x in flatten(out)[0] if isinstance(x, torch.Tensor)]
 
     def forward(self, seed, *arrays):
         """Host side: arrays to arrays."""
@@ -106,14 +107,13 @@ def call_torch(op, args, kwargs, key) -> Any:
     """
     if op not in SAID:
         SAID.add(op)
-        warnings.warn(
+        notices.warn(
             f"{op} has no lowering and runs in torch on the CPU, as a callback "
             f"({diagnostics.where()})",
             TorchCallback,
-            stacklevel=2,
         )
     call = Callback(op, args, kwargs)
-    outs = [x for x in tree_flatten(call.shapes)[0] if isinstance(x, torch.Tensor)]
+    outs = [x for x in flatten(call.shapes)[0] if isinstance(x, torch.Tensor)]
     spec = lambda shape, dtype: jax.ShapeDtypeStruct(tuple(shape), dtype)
     specs = [spec(t.shape, dtypes.to_jax(t.dtype)) for t in outs]
     wanted = [spec(a.shape, a.dtype) for a in call.arrays if is_float(a.dtype)]
@@ -140,10 +140,10 @@ def call_torch(op, args, kwargs, key) -> Any:
 
     primal.defvjp(lambda seed, arrays: (primal(seed, arrays), (seed, arrays)), backward)
     results = iter(zip(primal(seed, call.arrays), outs))
-    origins = origins_of(tree_flatten((args, kwargs))[0])
+    origins = origins_of(flatten((args, kwargs))[0])
 
     def wrap(_):
         array, tensor = next(results)
         return JaxTensor(array, tensor.dtype, origins)
 
-    return tree_map_only(torch.Tensor, wrap, call.shapes)
+    return map_tensors(wrap, call.shapes)

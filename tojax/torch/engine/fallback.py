@@ -11,14 +11,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import torch
-from torch.utils._pytree import tree_map_only
 
 from tojax.errors import MissingOps
 from tojax.torch.core import diagnostics, private
 from tojax.torch.core.call import call_of
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.core.lifting import lift, lowered
+from tojax.torch.core.pytrees import map_tensors
 from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.engine import foreach
 from tojax.torch.engine.callback import call_torch
 
 
@@ -45,6 +46,9 @@ class Fallback:
                 return lowered(op.decompose(*lift(args), **lift(kwargs)))
         if any(a.is_write for a in op._schema.arguments):
             raise Write(str(op))
+        if foreach.serves(op):
+            with self.trace:
+                return foreach.each(op, args, kwargs)
         if custom := private.CUSTOM_OPS.get(op._schema.name):
             with self.above():
                 return lowered(custom._init_fn(*lift(args), **lift(kwargs)))
@@ -74,13 +78,13 @@ class Fallback:
         meta = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
         try:
             shapes = op(
-                *tree_map_only(torch.Tensor, meta, args),
-                **tree_map_only(torch.Tensor, meta, kwargs),
+                *map_tensors(meta, args),
+                **map_tensors(meta, kwargs),
             )
         except Exception as error:
             raise self.missing_ops() from error
         stand_in = lambda t: JaxTensor(jnp.zeros(t.shape, to_jax(t.dtype)), t.dtype)
-        return tree_map_only(torch.Tensor, stand_in, shapes)
+        return map_tensors(stand_in, shapes)
 
     def missing_ops(self) -> MissingOps:
         """The error that lists every operator without a lowering, with a stub to paste."""

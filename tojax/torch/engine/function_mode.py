@@ -45,6 +45,13 @@ def dropout(mode, func, args, kwargs) -> Any:
     return NotImplemented if training else args[0]
 
 
+def deepcopied(mode, func, args, kwargs) -> Any:
+    """A leaf of its own: no gradient comes back through it."""
+    tensor, memo = args
+    with mode:
+        return memo.setdefault(id(tensor), tensor.detach().clone())
+
+
 def listed(mode, func, args, kwargs) -> Any:
     """``torch.tensor`` of lists that hold tensors."""
     if not args or not tensor_lists.holds_tensors(args[0]):
@@ -82,6 +89,7 @@ QUESTIONS = (
     ),
     Handler(dropout, {torch.nn.functional.dropout}, "an identity: writes reach the input"),
     Handler(answers.split, answers.TENSOR_SPLIT, "torch reads the places to split at from memory"),
+    Handler(deepcopied, {torch.Tensor.__deepcopy__}, "torch copies memory, which there is none of"),
     Handler(listed, tensor_lists.MAKERS, "torch reads the tensors in a list from memory"),
 )
 SERVED = (
@@ -124,6 +132,8 @@ class FunctionMode(TorchFunctionMode):
         pending = self.guard is not None or bool(self.trace.unknown)
         func, questions, served = handlers(func, pending)
         self.trace.autocast = autocast.is_on()
+        if "generator" in kwargs:
+            self.trace.generators.meet(kwargs)
         if not torch.is_grad_enabled():
             self.detached.renew((*args, *kwargs.values()))
         for serve in questions:

@@ -46,10 +46,12 @@ def tracing(
     trace = Trace(rng, inputs, callback)
     trace.again = lambda key: tracing(key, inputs, callback)
     with LOCK, contextlib.ExitStack() as stack:
+        stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         checked()
         for switch in (current.entered(trace), uncompiled(), host_rng.noticed(), patched()):
             stack.enter_context(switch)
         stack.callback(CONSTANTS.clear)
+        stack.callback(trace.over)
         JaxTensor.runs += 1
         for switch in switches():
             stack.enter_context(switch)
@@ -67,6 +69,7 @@ def tracing(
             raise
     if trace.fallback.missing:
         raise trace.fallback.missing_ops()
+    trace.generators.outlive()
 
 
 def switches() -> Iterator[contextlib.AbstractContextManager]:

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import torch
-from torch.utils._pytree import tree_map_only
 
 from tojax.errors import DataDependent, TojaxError
 from tojax.torch.aliasing.no_grad import cut
@@ -23,10 +22,12 @@ from tojax.torch.core import autocast, diagnostics, private, strides
 from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
 from tojax.torch.core.lifting import CONSTANTS
+from tojax.torch.core.pytrees import map_tensors
 from tojax.torch.core.tensor import JaxTensor, origins_of, value_of
 from tojax.torch.data_dependent.packed_constants import CUTS, PackedConstants, note
 from tojax.torch.data_dependent.same_mask import SameMasks
 from tojax.torch.engine.fallback import Fallback
+from tojax.torch.engine.generators import Generators
 
 aten = torch.ops.aten
 
@@ -70,6 +71,7 @@ class Trace(private.TorchDispatchMode):
         self.keys, self.inputs = Keys(rng), inputs
         self.fallback = Fallback(self, callback)
         self.same_masks, self.packed = SameMasks(), PackedConstants()
+        self.generators = Generators()
         self.state: dict[str, torch.Tensor] = {}
         self.unread: set[int] = set()
         self.writing = False
@@ -91,12 +93,14 @@ class Trace(private.TorchDispatchMode):
         if op is aten.unfold_backward.default:
             strides.check_write_through_unfold(*args[1:])
         traced = JaxTensor in types
+        if call.random and (drawn := self.generators.draw(op, args, kwargs)) is not NotImplemented:
+            return drawn
         if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
             if self.packed.handed and op in strides.STRIDED:
                 self.packed.check(args[0])
             return constant(op, call, args, kwargs)
         if str(kwargs.get("device")) == "meta" and private.forward_level() >= 0:
-            return op(*tree_map_only(torch.Tensor, strides.to_meta, args), **kwargs)  # only shapes
+            return op(*map_tensors(strides.to_meta, args), **kwargs)  # only shapes
         if op.overloadpacket in LIKE and size_like(args) <= LARGE:  # a constant, like torch.zeros
             return op(strides.to_meta(args[0]), *args[1:], **{**kwargs, "device": "cpu"})
         if call.row is None:
@@ -143,6 +147,11 @@ class Trace(private.TorchDispatchMode):
             out = self.packed.taken_apart(call.op, args, kwargs, out)
         return out
 
+    def over(self) -> None:
+        """Lets go of what leads back here: JAX's tracers must not outlive their own trace."""
+        self.unknown.clear()
+        self.fallback.trace = self.raised = None
+
     def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""
         origins = origins_of(operands)
@@ -160,10 +169,11 @@ class Trace(private.TorchDispatchMode):
         """In code that JAX traces on its own, whose conditions mean nothing outside of it."""
         path, self.path = self.path, None
         conditions, self.conditions = self.conditions, None
+        masks, self.same_masks = self.same_masks, SameMasks()
         try:
             yield
         finally:
-            self.path, self.conditions = path, conditions
+            self.path, self.conditions, self.same_masks = path, conditions, masks
 
 
 def constant(op, call: Call, args, kwargs):

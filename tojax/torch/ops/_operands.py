@@ -17,9 +17,11 @@ from jax import lax
 from tojax.dtypes import canonical, x64
 from tojax.errors import Unsupported
 from tojax.torch.core.dtypes import TO_TORCH, promote, scalar_dtype, to_jax
+from tojax.torch.data_dependent.assertions import require
 
 NUMBERS = (bool, int, float, complex)
 INT = np.dtype("int64")
+SHORT_INTEGERS = {np.dtype(name) for name in ("int8", "uint8", "int16", "uint16")}
 
 
 def default_float() -> np.dtype:
@@ -80,8 +82,16 @@ def like(x, value):
 
 
 def cast(x, dtype, /):
-    """To ``dtype``, which may be None."""
-    return x if dtype is None or x.dtype == dtype else lax.convert_element_type(x, dtype)
+    """To ``dtype``, which may be None.
+
+    Floats beyond 8 and 16 bits wrap, as on torch's CPU; beyond 32 bits, which C leaves open, they
+    are the nearest integer there is, and NaN is 0.
+    """
+    if dtype is None or x.dtype == dtype:
+        return x
+    if not exact(x) and np.dtype(dtype) in SHORT_INTEGERS:
+        x = lax.convert_element_type(x, np.int32)
+    return lax.convert_element_type(x, dtype)
 
 
 def is_number(value) -> bool:
@@ -140,6 +150,14 @@ def operands(*values):
         shape = np.broadcast_shapes(*[a.shape for a in arrays])
         values = [broadcast(v, shape) if np.ndim(v) else v for v in values]
     return values
+
+
+def dividends(x, y):
+    """``operands`` of a division, which for integers is by no 0."""
+    first, second = operands(x, y)
+    if exact(first):
+        require(second, lambda divisor: divisor != 0, "an integer is divided by 0")
+    return first, second
 
 
 def select(condition, x, y):

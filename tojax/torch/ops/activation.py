@@ -36,9 +36,9 @@ def relu(self):
 
 
 def hardswish(x, /):
-    """The gradient is 0 at -3 and 1 at 3."""
+    """The gradient is 0 at -3 and 1 at 3; -inf gives NaN."""
     inner = select(absolute(x) < 3, x, like(x, 0))
-    return select(x <= -3, like(x, 0), select(x >= 3, x, inner * (x + 3) / 6))
+    return select(x <= -3, x * 0, select(x >= 3, x, inner * (x + 3) / 6))
 
 
 def softplus(x):

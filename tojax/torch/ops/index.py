@@ -9,6 +9,7 @@ numbers come out of ``where``.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
@@ -38,6 +39,36 @@ def add(place, values):
     """Adds at ``x.at[index]``; the sum of bools is whether any holds."""
     function = place.max if values.dtype == np.bool_ else place.add
     return function(values, mode=FAST, wrap_negative_indices=False)
+
+
+def spot(axes: tuple[int, ...], arrays) -> tuple:
+    """An index for ``at``: these arrays on these axes, and all of the others."""
+    at: list = [slice(None)] * (axes[-1] + 1)
+    for axis, array in zip(axes, arrays, strict=True):
+        at[axis] = array
+    return tuple(at)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _assigned(axes, x, values, arrays):
+    place = x.at[spot(axes, arrays)]
+    return place.set(values, mode=FAST, wrap_negative_indices=False)
+
+
+@_assigned.defjvp
+def _assigned_jvp(axes, primals, tangents):
+    (x, values, arrays), (dx, dvalues, _) = primals, tangents
+    kept = _assigned(axes, jnp.ones(x.shape, bool), False, arrays)
+    dx = lax.select(kept, dx, jnp.zeros_like(dx))
+    return _assigned(axes, x, values, arrays), add(dx.at[spot(axes, arrays)], dvalues)
+
+
+def assign(self, at: tuple, values):
+    """``values`` at the places ``at``. Of those for one place one stays, undefined which, but all
+    of them get its gradient, as in torch.
+    """
+    axes = tuple(axis for axis, index in enumerate(at) if not isinstance(index, slice))
+    return _assigned(axes, self, values, [at[axis] for axis in axes])
 
 
 def is_mask(index) -> bool:
@@ -108,8 +139,8 @@ def put(self, index, source, accumulate):
     if not index.size:
         return self
     index, source = (lax.reshape(x, (x.size,)) for x in (index, cast(source, self.dtype)))
-    place = lax.reshape(self, (self.size,)).at[wrap(index, self.size)]
-    out = add(place, source) if accumulate else place.set(source, mode=FAST)
+    flat, index = lax.reshape(self, (self.size,)), wrap(index, self.size)
+    out = add(flat.at[index], source) if accumulate else assign(flat, (index,), source)
     return lax.reshape(out, self.shape)
 
 
@@ -123,8 +154,8 @@ def masked_fill(self, mask, value):
 @lowers(aten.masked_select)
 def masked_select(self, mask):
     shape = np.broadcast_shapes(self.shape, mask.shape)
-    self, mask = (lax.reshape(broadcast(x, shape), (math.prod(shape),)) for x in (self, mask))
-    return index(self, [mask])
+    (chosen,) = np.broadcast_to(known(mask), shape).reshape(-1).nonzero()
+    return rows(lax.reshape(broadcast(self, shape), (math.prod(shape),)), chosen, 0)
 
 
 def spread(values, mask):
@@ -176,10 +207,8 @@ def index_put(self, indices, values, accumulate):
     if len(given) == 1 and is_mask(given[0][1]):
         axis, mask = given[0]
         return put_where(self, axis, mask.astype(bool), values, accumulate)
-    place = self.at[positions(self, indices)]
-    if accumulate:
-        return add(place, values)
-    return place.set(values, mode=FAST, wrap_negative_indices=False)
+    at = positions(self, indices)
+    return add(self.at[at], values) if accumulate else assign(self, at, values)
 
 
 @lowers(aten._index_put_impl)

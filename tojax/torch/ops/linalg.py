@@ -92,6 +92,7 @@ def cholesky_inverse(self, upper):
 
 @lowers(aten.cholesky_solve)
 def cholesky_solve(self, input2, upper):
+    """Only one triangle is read, and only it has a gradient; torch gives the other one, too."""
     factor = dagger(jnp.triu(input2)) if upper else jnp.tril(input2)
     return triangular(factor, triangular(factor, self, False), False, adjoint=True)
 
@@ -203,7 +204,9 @@ def slogdet(A):
 
 @lowers(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float)
 def pinv(A, atol, rtol, hermitian, /):
-    """Singular values up to max(atol, rtol * the largest) count as zero."""
+    """Singular values up to max(atol, rtol * the largest) count as zero. torch differentiates a
+    Hermitian matrix like any other, which jnp's ``hermitian`` would not.
+    """
     if rtol is None:
         given = atol is not None and not (isinstance(atol, float) and atol == 0)
         rtol = jnp.finfo(A.dtype).eps * max(A.shape[-2:])
@@ -214,8 +217,7 @@ def pinv(A, atol, rtol, hermitian, /):
     if atol is not None:
         top = lax.stop_gradient(jnp.linalg.norm(A, 2, axis=(-2, -1)))
         rtol = jnp.maximum(rtol, jnp.where(top > 0, atol / top, 0))
-    A = from_triangle(A) if hermitian else A
-    return jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)
+    return jnp.linalg.pinv(from_triangle(A) if hermitian else A, rtol=rtol)
 
 
 @lowers(aten.linalg_pinv.default, aten.linalg_pinv.rcond_tensor)

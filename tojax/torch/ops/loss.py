@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 
 from tojax.torch.core.schema import aten, lowers
-from tojax.torch.ops._operands import wide
+from tojax.torch.ops._operands import absolute, like, select, wide, widened
 from tojax.torch.ops.matmul import linear
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -66,6 +66,53 @@ def nll_loss_forward(self, target, weight, reduction, ignore_index):
     """(loss, total weight); torch leaves the weight at 0 where nothing is reduced."""
     loss, total = picked(classes_last(self), 0, target, weight, reduction, ignore_index)
     return loss, jnp.zeros_like(total) if reduction == NONE else total
+
+
+def reduced(loss, reduction):
+    return loss.mean() if reduction == MEAN else loss.sum() if reduction == SUM else loss
+
+
+@jax.custom_jvp
+def surprise(p, target):
+    """Minus the log probability of a target in [0, 1]; logarithms end at -100."""
+    no, yes = (jnp.maximum(x, -100) for x in (lax.log1p(-p), lax.log(p)))
+    return (target - 1) * no - target * yes
+
+
+@surprise.defjvp
+def surprise_jvp(primals, tangents):
+    """By p as torch has it, finite at 0 and 1; by the target that of the value, which torch's is
+    not where a logarithm ends.
+    """
+    (p, target), (along_p, along_target) = primals, tangents
+    slope = (p - target) / jnp.maximum((1 - p) * p, 1e-12)
+    gain = surprise(p, like(p, 1)) - surprise(p, like(p, 0))
+    return surprise(p, target), along_p * slope + along_target * (gain)
+
+
+@lowers(aten.binary_cross_entropy)
+@widened
+def binary_cross_entropy(self, target, weight, reduction):
+    loss = surprise(self, target)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@lowers(aten.huber_loss)
+@widened
+def huber_loss(self, target, reduction, delta):
+    """Half the square up to ``delta``, linear from there on, also in the gradient at infinity."""
+    gap = self - target
+    near = absolute(gap) < delta
+    square = lax.square(select(near, gap, 0)) / 2
+    return reduced(select(near, square, delta * (absolute(gap) - delta / 2)), reduction)
+
+
+@lowers(aten.smooth_l1_loss)
+@widened
+def smooth_l1_loss(self, target, reduction, beta):
+    if beta == 0:
+        return reduced(absolute(self - target), reduction)
+    return huber_loss(self, target, reduction, beta) / beta
 
 
 @lowers(aten.cosine_similarity)

@@ -28,12 +28,13 @@ def over_channels(x, rank: int):
 
 @lowers(aten.native_layer_norm)
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
+    """The mean and 1 / deviation have no gradient in torch; those of groups do."""
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
     centred, mean, variance = centre(wide(input), axes)
     rstd = lax.rsqrt(variance + eps)
     out = affine(lax.mul(centred, rstd), wide(weight), wide(bias)).astype(input.dtype)
     kept = input.dtype if weight is None else weight.dtype
-    return out, mean.astype(kept), rstd.astype(kept)
+    return out, *(lax.stop_gradient(x.astype(kept)) for x in (mean, rstd))
 
 
 @lowers(aten.layer_norm)
@@ -70,7 +71,9 @@ def group_norm(input, num_groups, weight, bias, eps, cudnn_enabled):
 
 
 def batch_norm_of(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    """(result, mean, 1 / deviation, new running mean, new running variance)."""
+    """(result, mean, 1 / deviation, new running mean, new running variance); only the result has a
+    gradient.
+    """
     if not training:
         rstd = lax.rsqrt(wide(running_var) + eps)
         scale = rstd if weight is None else rstd * wide(weight)
@@ -84,7 +87,7 @@ def batch_norm_of(input, weight, bias, running_mean, running_var, training, mome
     rstd = lax.rsqrt(variance + eps)
     out = affine(centred * rstd, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
     moved = running_statistics(input, running_mean, running_var, mean, variance, momentum)
-    kept = (x.reshape(-1).astype(input.dtype) for x in (mean, rstd))
+    kept = (lax.stop_gradient(x.reshape(-1).astype(input.dtype)) for x in (mean, rstd))
     return out.astype(input.dtype), *kept, *moved
 
 

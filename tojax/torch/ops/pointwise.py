@@ -11,7 +11,6 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jax import lax
 
 from tojax.torch.core.schema import aten, lowers, table
@@ -20,6 +19,7 @@ from tojax.torch.ops._operands import (
     cast,
     common,
     default_int,
+    dividends,
     exact,
     floating,
     is_number,
@@ -32,7 +32,7 @@ from tojax.torch.ops._operands import (
     wide,
     widened,
 )
-from tojax.torch.ops.polar import logaddexp
+from tojax.torch.ops.polar import binary, logaddexp
 
 
 def _float(function):
@@ -53,6 +53,11 @@ def _ints_stay(function):
 def _binary(function):
     """A ``lax`` function of two operands."""
     return lambda x, y, /: function(*operands(x, y))
+
+
+def _divided(function):
+    """A ``lax`` function of two operands, the second of which is no integer 0."""
+    return lambda self, other: function(*dividends(self, other))
 
 
 def _float_binary(function):
@@ -94,7 +99,6 @@ table.update(
         aten.signbit: lambda self: (
             jnp.zeros(self.shape, bool) if self.dtype.kind in "bu" else jnp.signbit(self)
         ),
-        aten.bitwise_not: lax.bitwise_not,
         aten.logical_not: lambda self: lax.eq(self, like(self, 0)),
         aten.isnan: lambda self: lax.ne(self, self),
         aten.isinf: jnp.isinf,
@@ -109,12 +113,8 @@ table.update(
         aten.eq.Scalar: _binary(lax.eq),
         aten.ne.Tensor: _binary(lax.ne),
         aten.ne.Scalar: _binary(lax.ne),
-        aten.maximum: _binary(lax.max),
-        aten.minimum: _binary(lax.min),
-        aten.max.other: _binary(lax.max),
-        aten.min.other: _binary(lax.min),
         aten.isclose: jnp.isclose,
-        aten.atan2: _float_binary(lax.atan2),
+        aten.atan2: _float_binary(lambda x, y: atan2(x, y)),
         aten.hypot: widened(_binary(jnp.hypot)),
         aten.nextafter: lambda self, other: nextafter(
             *jnp.broadcast_arrays(*operands(self, other))
@@ -123,22 +123,15 @@ table.update(
         aten.ldexp.Tensor: widened(lambda self, other: floating(self) * jnp.exp2(floating(other))),
         aten.complex: _binary(lax.complex),
         aten.logaddexp: widened(_binary(logaddexp)),
-        aten.logaddexp2: widened(_binary(jnp.logaddexp2)),
-        aten.fmod: _binary(lax.rem),
-        aten.remainder: _binary(jnp.remainder),
+        aten.logaddexp2: widened(_binary(binary)),
+        aten.fmod: _divided(lax.rem),
+        aten.remainder: _divided(jnp.remainder),
         aten.gcd: _binary(jnp.gcd),
         aten.lcm: _binary(jnp.lcm),
-        aten.heaviside: lambda self, values: jnp.heaviside(*operands(self, values)).astype(
-            self.dtype
-        ),
+        aten.heaviside: lambda self, values: heaviside(*operands(self, values)),
         aten.logical_and: _logical(lax.bitwise_and),
         aten.logical_or: _logical(lax.bitwise_or),
         aten.logical_xor: _logical(lax.bitwise_xor),
-        aten.bitwise_and: _binary(lax.bitwise_and),
-        aten.bitwise_or: _binary(lax.bitwise_or),
-        aten.bitwise_xor: _binary(lax.bitwise_xor),
-        aten.bitwise_right_shift: _binary(lax.shift_right_arithmetic),
-        aten.__rshift__: _binary(lax.shift_right_arithmetic),
     }
 )
 
@@ -162,6 +155,28 @@ def sinc(x):
         series = 1 - square * series / n
     safe = select(near, like(x, 1), x)
     return select(near, series, lax.sin(safe) / safe)
+
+
+@jax.custom_jvp
+def atan2(y, x):
+    """The gradient at (0, 0) is 0."""
+    return lax.atan2(y, x)
+
+
+def _share(part, y, x):
+    square = y * y + x * x
+    return select(square == 0, 0, part / select(square == 0, 1, square))
+
+
+atan2.defjvps(
+    lambda tangent, _, y, x: tangent * _share(x, y, x),
+    lambda tangent, _, y, x: -tangent * _share(y, y, x),
+)
+
+
+def heaviside(x, values):
+    """NaN gives 0; no gradient."""
+    return lax.stop_gradient(select(x == 0, values, cast(x > 0, values.dtype)))
 
 
 def copysign(size, y):
@@ -233,7 +248,7 @@ def div_mode(self, other, rounding_mode):
     if keeps(self, other):
         wider = scaled(lambda *pair: div_mode(*pair, rounding_mode), self, other)
         return cast(wider, self.dtype)
-    x, y = map(lax.stop_gradient, operands(self, other))
+    x, y = map(lax.stop_gradient, dividends(self, other))
     if exact(x):
         return lax.div(x, y) if rounding_mode == "trunc" else jnp.floor_divide(x, y)
     quotient = lax.div(x, y)
@@ -258,7 +273,7 @@ def pow_(self, exponent):
             return lax.integer_pow(self, int(exponent))
     x, y = operands(self, exponent)
     if not exact(x):
-        return lax.pow(x, y)
+        return lax.pow(x, y) if is_number(exponent) else powers(x, y)
     if isinstance(exponent, int):
         return lax.integer_pow(powers_of(x), exponent)
     x = powers_of(x)
@@ -266,11 +281,9 @@ def pow_(self, exponent):
     return select(y < 0, select(abs(x) == 1, sign, 0), jnp.power(x, lax.max(y, like(y, 0))))
 
 
-@lowers(aten.bitwise_left_shift, aten.__lshift__)
-def shift_left(self, other):
-    if is_number(other) and other > 30 and default_int().itemsize == 4:
-        number(2**other, default_int())  # says that torch's bits would not fit
-    return lax.shift_left(*operands(self, other))
+def powers(x, y):
+    """0 to the power of 0 has the gradient 0, which ``lax.pow`` has not."""
+    return lax.pow(select((x == 0) & (y == 0), 1, x), y)
 
 
 def powers_of(x):
@@ -292,70 +305,6 @@ def nextafter(x, y):
 nextafter.defjvps(
     lambda tangent, _, x, y: select(x == y, 0, tangent), lambda tangent, _, x, y: tangent * 0
 )
-
-
-@lowers(aten.sign)
-def sign(self):
-    """NaN has the sign 0 in torch."""
-    return self if self.dtype.kind == "b" else lax.sign(select(self != self, like(self, 0), self))
-
-
-def _at_a_bound() -> bool:
-    """Whether clamp passes gradient to what equals a bound: torch did until 2.13, and not in 2.15,
-    where equal tensors share it.
-    """
-    with torch.enable_grad():
-        x = torch.ones(1, requires_grad=True)
-        return bool(torch.autograd.grad(x.clamp(max=1.0), x)[0])
-
-
-AT_A_BOUND = _at_a_bound()
-
-
-@lowers(aten.clamp, aten.clip)
-def clamp(self, min, max):
-    """A NaN bound gives NaN."""
-    if min is not None:
-        self = clamp_min(self, min)
-    return self if max is None else clamp_max(self, max)
-
-
-@lowers(aten.clamp_min)
-def clamp_min(self, min):
-    x, low = operands(self, min)
-    if not AT_A_BOUND and not is_number(min):
-        return lax.max(x, low)
-    outside = lax.lt(x, low) if AT_A_BOUND else lax.le(x, low)
-    return select(_beyond(outside, min), low, x)
-
-
-@lowers(aten.clamp_max)
-def clamp_max(self, max):
-    x, high = operands(self, max)
-    if not AT_A_BOUND and not is_number(max):
-        return lax.min(x, high)
-    outside = lax.gt(x, high) if AT_A_BOUND else lax.ge(x, high)
-    return select(_beyond(outside, max), high, x)
-
-
-def _beyond(outside, bound):
-    """Where the bound is the result: outside of it, and where it is NaN itself."""
-    if is_number(bound) and not math.isnan(bound):
-        return outside
-    return lax.bitwise_or(outside, jnp.broadcast_to(jnp.isnan(bound), outside.shape))
-
-
-@lowers(aten.fmax)
-def fmax(self, other):
-    """Ties give all the gradient to ``self``."""
-    x, y = operands(self, other)
-    return select((x >= y) | (y != y), x, y)
-
-
-@lowers(aten.fmin)
-def fmin(self, other):
-    x, y = operands(self, other)
-    return select((x <= y) | (y != y), x, y)
 
 
 @lowers(aten.lerp)

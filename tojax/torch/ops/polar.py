@@ -29,9 +29,13 @@ def unit_jvp(primals, tangents):
 
 @lowers(aten.sgn)
 def sgn(self):
-    if self.dtype.kind == "c":
-        return unit(self)
-    return self if self.dtype.kind == "b" else lax.sign(self)
+    return unit(self) if self.dtype.kind == "c" else sign(self)
+
+
+@lowers(aten.sign)
+def sign(self):
+    """NaN has the sign 0 in torch."""
+    return self if self.dtype.kind == "b" else lax.sign(select(self != self, 0, self))
 
 
 @lowers(aten.angle)
@@ -46,10 +50,26 @@ def angle(self):
     return select(x != x, x, select(x < 0, number(math.pi, x.dtype), number(0, x.dtype)))
 
 
+def log_of_sum(function, unit):
+    """jnp's ``function``; at infinity the larger one has the gradient, equal ones share it."""
+    added = jax.custom_jvp(lambda x, y: function(x, y))
+
+    @added.defjvp
+    def jvp(primals, tangents):
+        (x, y), (dx, dy) = primals, tangents
+        gap = select((x == y) & jnp.isinf(x), 0, x - y) * number(unit, x.dtype)
+        return added(x, y), dx * lax.logistic(gap) + dy * lax.logistic(-gap)
+
+    return added
+
+
+natural, binary = log_of_sum(jnp.logaddexp, 1.0), log_of_sum(jnp.logaddexp2, math.log(2))
+
+
 def logaddexp(x, y):
     """Complex: the larger real part leads and keeps its imaginary part, which jnp would wrap."""
     if x.dtype.kind != "c":
-        return jnp.logaddexp(x, y)
+        return natural(x, y)
     swap = (lax.real(x) < lax.real(y)) | (lax.real(y) != lax.real(y))
     high, low = select(swap, y, x), select(swap, x, y)
     equal = (high == low) & ~jnp.isfinite(lax.real(high))

@@ -174,11 +174,16 @@ def dropout_mask(rng, shape, p):
     return jax.random.bernoulli(rng, 1 - p, shape)
 
 
+def dropped(rng, x, p, shape):
+    """``x`` times a mask of this shape, and a scale that keeps the mean."""
+    if p == 1:
+        return x * 0
+    return select(dropout_mask(rng, shape, p), x * (1 / (1 - p)), 0)
+
+
 @lowers(aten.dropout)
 def dropout(rng, input, p, train):
-    if not train or not p:
-        return input
-    return select(dropout_mask(rng, input.shape, p), input * (1 / (1 - p) if p < 1 else 0), 0)
+    return dropped(rng, input, p, input.shape) if train and p else input
 
 
 @lowers(aten.native_dropout)
@@ -186,17 +191,17 @@ def native_dropout(rng, input, p, train):
     """The mask is the second result; train=None means True."""
     if train is False or not p:
         return input, jnp.ones(input.shape, bool)
+    if p == 1:
+        return jnp.zeros_like(input), jnp.zeros(input.shape, bool)
     mask = dropout_mask(rng, input.shape, p)
-    return select(mask, input * (1 / (1 - p) if p < 1 else 0), 0), mask
+    return select(mask, input * (1 / (1 - p)), 0), mask
 
 
 @lowers(aten.feature_dropout)
 def feature_dropout(rng, input, p, train):
     """Whole channels: axes 0 and 1 have one coin each."""
-    if not train or not p:
-        return input
     shape = (*input.shape[:2], *[1] * (input.ndim - 2))
-    return select(dropout_mask(rng, shape, p), input * (1 / (1 - p) if p < 1 else 0), 0)
+    return dropped(rng, input, p, shape) if train and p else input
 
 
 def _alpha_dropout(rng, x, p, shape):

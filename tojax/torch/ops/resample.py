@@ -189,10 +189,13 @@ def reflect(at, low, high):
 
 
 def into(at, size, padding_mode, align_corners):
-    """Coordinates after padding: 0 zeros (later), 1 border, 2 reflection."""
+    """Coordinates after padding: 0 zeros (later), 1 border, 2 reflection.
+
+    At the border and beyond it the gradient is 0; what is no number counts as 0.
+    """
     if padding_mode == 2:
         at = reflect(at, 0, size - 1) if align_corners else reflect(at, -0.5, size - 0.5)
-    return jnp.clip(at, 0, size - 1) if padding_mode else at
+    return lax.clamp(0.0, jnp.where(at == at, at, 0), size - 1.0) if padding_mode else at
 
 
 def grid_taps(at, size, mode, padding_mode, align_corners):
@@ -216,7 +219,10 @@ def cubic_traced(x, a):
 
 @lowers(aten.grid_sampler, aten.grid_sampler_2d, aten.grid_sampler_3d)
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
-    """A sum over taps of gathered elements; the grid names the last dimension first."""
+    """A sum over taps of gathered elements; the grid names the last dimension first.
+
+    Without padding an infinite position gives NaN in two dimensions, 0 in three.
+    """
     sizes, points, dtype = input.shape[2:], grid.shape[1:-1], input.dtype
     input, grid = wide(input), wide(grid)
     taps = []
@@ -231,7 +237,8 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
             place = place * size + jnp.clip(c, 0, size - 1).astype(jnp.int32)
             inside, weight = inside & (c >= 0) & (c <= size - 1), weight * w
         taken = jnp.take_along_axis(flat, place, -1, mode="clip")
-        out = out + jnp.where(inside, taken * weight, 0)
+        taken = jnp.where(inside, taken, 0) * weight
+        out = out + (taken if len(sizes) == 2 else jnp.where(inside, taken, 0))
     return out.reshape(*input.shape[:2], *points).astype(dtype)
 
 

@@ -15,7 +15,7 @@ from jax import lax
 
 from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import cast, exact, number
-from tojax.torch.ops.index import FAST, add, wrap
+from tojax.torch.ops.index import FAST, add, assign, wrap
 
 
 def place(index, dim: int) -> tuple:
@@ -43,8 +43,8 @@ def write(function):
 
 @lowers(aten.scatter.src, aten.scatter.value)
 @write
-def assign(self, dim, index, src, /):
-    return self.at[place(index, dim)].set(src, mode=FAST)
+def scatter(self, dim, index, src, /):
+    return assign(self, place(index, dim), src)
 
 
 HOW = {"add": "sum", "mul": "prod", "multiply": "prod"}
@@ -136,7 +136,9 @@ def index_reduce(self, dim, index, source, reduce, include_self):
 
 
 def slices(self, dim, index, source, write):
-    """``source``, an array or a number, to the slices of ``self`` that a 1-d index names."""
+    """``write(self, at, source)`` to the slices of ``self`` that a 1-d index names; the source is
+    an array or a number.
+    """
     if self.ndim == 0:
         out = slices(lax.reshape(self, (1,)), 0, index, jnp.reshape(source, (-1,)), write)
         return lax.reshape(out, ())
@@ -144,23 +146,23 @@ def slices(self, dim, index, source, write):
     index = lax.reshape(index, (index.size,))
     if isinstance(source, jax.Array) and source.ndim:
         source = lax.reshape(source, (*self.shape[:dim], index.size, *self.shape[dim + 1 :]))
-    return write(self.at[(*[slice(None)] * dim, index)], source)
+    return write(self, (*[slice(None)] * dim, index), source)
 
 
-def put(place, values):
-    return place.set(values, mode=FAST, wrap_negative_indices=False)
+def fill(self, at, value):
+    return self.at[at].set(value, mode=FAST, wrap_negative_indices=False)
 
 
 @lowers(aten.index_add)
 def index_add(self, dim, index, source, alpha):
     source = cast(source, self.dtype)
     source = source if alpha == 1 else source * number(alpha, self.dtype)
-    return slices(self, dim, index, source, add)
+    return slices(self, dim, index, source, lambda x, at, values: add(x.at[at], values))
 
 
 @lowers(aten.index_copy)
 def index_copy(self, dim, index, source):
-    return slices(self, dim, index, cast(source, self.dtype), put)
+    return slices(self, dim, index, cast(source, self.dtype), assign)
 
 
 @lowers(aten.index_fill)
@@ -169,4 +171,4 @@ def index_fill(self, dim, index, value):
     size = self.shape[dim] if self.ndim else 1
     is_array = isinstance(value, jax.Array)
     value = cast(value, self.dtype) if is_array else number(value, self.dtype)
-    return slices(self, dim, wrap(index, size), value, put)
+    return slices(self, dim, wrap(index, size), value, fill)

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.dtypes import is_float
+from tojax.torch.aliasing.no_grad import with_gradient_of
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import along, cast, common, default_int, number, select
 from tojax.torch.ops.reduce import pick
@@ -71,7 +73,14 @@ def _median(self, dim, keepdim, skip_nan):
 def _median_of_all(self, skip_nan):
     if not self.size:
         return jnp.full((), np.nan, self.dtype)
-    return _median(lax.reshape(self, (self.size,)), 0, False, skip_nan)[0]
+    return _shared(self, _median(lax.reshape(self, (self.size,)), 0, False, skip_nan)[0])
+
+
+def _shared(x, out):
+    """An element of x, whose gradient all that are equal to it share; NaN is equal to NaN."""
+    hit = (x == out) | ((x != x) & (out != out))
+    mean = jnp.sum(select(hit, x, 0)) / jnp.sum(hit, dtype=x.dtype)
+    return with_gradient_of(mean, out) if is_float(x.dtype) else out
 
 
 table.update(

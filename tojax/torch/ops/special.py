@@ -101,12 +101,16 @@ def logarithm_times(log):
 xlogy, xlog1py = logarithm_times(lax.log), logarithm_times(lax.log1p)
 
 
+@jax.custom_jvp
 def entr(x):
     """-x log x; -inf below 0."""
     positive = x > 0
     safe = select(positive, x, number(1, x.dtype))
     rest = select(x == 0, 0.0, select(x < 0, -jnp.inf, x))
     return select(positive, -x * lax.log(safe), rest)
+
+
+entr.defjvps(lambda tangent, _, x: tangent * (-lax.log(x) - 1))
 
 
 def log_ndtr(x):
@@ -150,13 +154,24 @@ table.update(
 )
 
 
+@jax.custom_jvp
+def log_odds(x):
+    """The gradient at 0 and 1 is infinite, and none beyond."""
+    return lax.log(x / (1 - x))
+
+
+log_odds.defjvps(
+    lambda tangent, _, x: tangent * select((x < 0) | (x > 1), jnp.nan, 1 / (x * (1 - x)))
+)
+
+
 @lowers(aten.logit)
 @widened
 def logit(self, eps):
     """With ``eps`` the argument is clamped to [eps, 1 - eps], and the gradient outside is 0."""
     x = floating(self)
     if eps is None:
-        return lax.log(x / (1 - x))
+        return log_odds(x)
     low, high = number(eps, x.dtype), number(1 - eps, x.dtype)
     x = select(x < low, low, select(x > high, high, x))
     return lax.log(x / (1 - x))

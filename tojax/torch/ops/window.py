@@ -11,6 +11,7 @@ from jax import lax
 from tojax.errors import Unsupported
 from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import broadcast, cast
+from tojax.torch.ops.index import assign
 
 FEW = 32  # so many slices are faster than one gather, and their gradient is no scatter
 
@@ -111,5 +112,4 @@ def as_strided(self, size, stride, storage_offset):
 def as_strided_scatter(self, src, size, stride, storage_offset):
     index = places(self.shape, size, stride, storage_offset or 0)
     src = broadcast(cast(src, self.dtype), tuple(size))
-    flat = lax.reshape(self, (self.size,)).at[index].set(src, mode="promise_in_bounds")
-    return lax.reshape(flat, self.shape)
+    return lax.reshape(assign(lax.reshape(self, (self.size,)), (index,), src), self.shape)

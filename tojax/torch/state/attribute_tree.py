@@ -40,7 +40,7 @@ class Walk:
             new = [self(f"{name}.{i}", x, loose) for i, x in enumerate(value)]
             if all(x is y for x, y in zip(value, new)):
                 return value
-            return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+            return alike(value, new)
         holder = inside(value)
         if holder is not None and id(value) not in self.seen:
             self.seen.add(id(value))
@@ -51,6 +51,13 @@ class Walk:
                 if new is not x:
                     holder[key] = new
         return value
+
+
+def alike(value: tuple, items: list) -> tuple:
+    """A tuple of these items and of the class of ``value``, whose ``__new__`` may take others."""
+    made = tuple.__new__(type(value), items)
+    made.__dict__.update(vars(value)) if hasattr(value, "__dict__") else None
+    return made
 
 
 def inside(value: Any) -> Any:

@@ -73,7 +73,9 @@ class Slots:
         ]
         for name, array in (*params.items(), *state.items()):
             tensor = self.tensors.get(name)
-            if tensor is not None and tuple(tensor.shape) != tuple(array.shape):
+            if not hasattr(array, "shape"):
+                wrong.append(f"{name} is a {type(array).__name__}, no array")
+            elif tensor is not None and tuple(tensor.shape) != tuple(array.shape):
                 wrong.append(f"{name} has shape {tuple(array.shape)}, not {tuple(tensor.shape)}")
         if wrong:
             raise WrongArguments(

@@ -63,12 +63,20 @@ def by_hand(call: Call):
 
 @writes("batch_norm")
 def batch_norm(call: Call):
-    """With the running statistics."""
-    if call.training:
+    """With the running statistics, or with the batch's own where a function asks for these."""
+    weights = "".join(
+        f" {sign} {name}"
+        for sign, name in (("*", "weight"), ("+", "bias"))
+        if call.args.get(name) is not None
+    )
+    if not call.training:
+        text = "(input - running_mean) * jax.lax.rsqrt(running_var + eps)"
+        return call.write(text + weights)
+    if call.args.get("running_mean") is not None:
         raise NotImplementedError("batch_norm in training mode outside of its module")
-    text = "(input - running_mean) * jax.lax.rsqrt(running_var + eps)"
-    text += " * weight" * (call.args.get("weight") is not None)
-    return call.write(text + " + bias" * (call.args.get("bias") is not None))
+    axes = tuple(range(call.out.ndim - 1))
+    text = "jax.nn.standardize(input, axis=axes, epsilon=eps)"
+    return call.write(text + weights, axes=axes if len(axes) > 1 else axes[0])
 
 
 def usual(call: Call) -> bool:

@@ -42,8 +42,11 @@ def reduce(call: Call):
 @writes("cumsum", "cumprod")
 def running(call: Call):
     name = str(call.node.target).split(".")[1]
-    floats = call.fake("self").dtype.is_floating_point, call.out.dtype.is_floating_point
-    more = ", dtype=dtype" if floats[0] != floats[1] else ""
+    before, after = call.fake("self").dtype, call.out.dtype
+    call.args.get("dtype")  # the result has it
+    same = DTYPES[before] == DTYPES[after]
+    counts = DTYPES[after] == "jnp.int32" and not before.is_floating_point  # JAX counts in these
+    more = "" if same or counts else ", dtype=dtype"
     return call.write(f"self.{name}(dim{more})", dtype=call.out.dtype)
 
 

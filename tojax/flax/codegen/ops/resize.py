@@ -111,3 +111,13 @@ def resized(call: Call, method: str, antialias: str):
     shape = [call.size(n) for n in (call.out.shape[0], *call.out.shape[2:], call.out.shape[1])]
     text = f"jax.image.resize(x, shape, '{method}', antialias={antialias})"
     return call.write(text, x=picture(call), shape=shape)
+
+
+@writes("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def grid_sample(call: Call):
+    mode = ("bilinear", "nearest", "bicubic")[call.interpolation_mode]
+    if call.out.ndim != 4 or call.padding_mode == 2:
+        raise NotImplementedError("grid_sample in three dimensions, or with reflections")
+    more = f", mode='{mode}'" * (mode != "bilinear")
+    more += ", border=True" * (call.padding_mode == 1) + ", corners=True" * bool(call.align_corners)
+    return call.write(f"sampled(input, grid{more})")

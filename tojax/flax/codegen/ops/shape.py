@@ -2,6 +2,8 @@
 
 import ast
 
+import torch
+
 from tojax.flax.codegen.indexing import indexed
 from tojax.flax.codegen.template import Call, expression, rows, writes
 
@@ -35,6 +37,9 @@ rows(
 
 @writes("cat", "concat", "concatenate")
 def cat(call: Call):
+    if len(call.tensors) == 1:
+        call.args.get("dim")
+        return call.tensors[0]
     return call.write("jnp.concatenate(tensors, axis=dim)", tensors=listed(call.tensors))
 
 
@@ -128,7 +133,15 @@ def unbind(call: Call):
 
 @writes("repeat_interleave")
 def repeat_interleave(call: Call):
-    return call.write("jnp.repeat(self, repeats, axis=dim)", dim=call.args.get("dim"))
+    """As often as numbers say, or as an array does; then the sum of that has to be known."""
+    if "self" not in call.args:
+        raise NotImplementedError("repeat_interleave of counts alone")
+    dim = call.args.get("dim")
+    size = call.out.shape[0 if dim is None else dim]
+    if isinstance(call.repeats, int) or not isinstance(call.fake("repeats"), torch.Tensor):
+        return call.write("jnp.repeat(self, repeats, axis=dim)", dim=dim)
+    text = "jnp.repeat(self, repeats, axis=dim, total_repeat_length=size)"
+    return call.write(text, dim=dim, size=call.size(size))
 
 
 @writes("pad", "constant_pad_nd")

@@ -1,0 +1,228 @@
+"""What the command line says about mistakes, terminals and interruptions: never a stack trace."""
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tojax import cli
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "examples/tiny-llama"
+
+
+@pytest.fixture
+def tojax(monkeypatch, capsys):
+    """A call of the command line in this process: (exit code, output, errors)."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tojax", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        told = capsys.readouterr()
+        assert "Traceback" not in told.out + told.err
+        return ended.value.code, told.out, told.err
+
+    return run
+
+
+def changed(folder, weights=None, **config):
+    """The demo checkpoint with other entries of its config, and weights that are changed."""
+    shutil.copytree(DEMO, folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    if weights:
+        stored = folder / "model.safetensors"
+        arrays = {k: v.copy() for k, v in load_file(stored).items()}
+        weights(arrays)
+        save_file(arrays, stored, {"format": "pt"})
+    return folder
+
+
+def four_lines(said):
+    """The lines of an error, without their names."""
+    lines = said.strip().splitlines()
+    assert lines[0].startswith("error: ")
+    assert all(re.match(r"  (where:|why: |do:  )  ?\S", line) for line in lines[1:]), said
+    return lines
+
+
+@pytest.mark.parametrize("verb", ["run", "generate"])
+@pytest.mark.parametrize("dtype", ["float8", "int32", "nosuch"])
+def test_dtypes(tojax, verb, dtype):
+    code, out, err = tojax(verb, DEMO, "--dtype", dtype)
+    assert (code, out) == (1, "")
+    assert "float16, float32" in four_lines(err)[-1]
+
+
+CONFIGS = {
+    "negative": ({"hidden_size": -64}, "hidden_size = -64"),
+    "no layers": ({"num_hidden_layers": -2}, "num_hidden_layers = -2"),
+    "part": ({"vision_config": {"patch_size": -3}}, "vision_config.patch_size = -3"),
+    "text": ({"hidden_size": "abc"}, "'hidden_size'"),
+    "fraction": ({"hidden_size": 1.5}, "'hidden_size'"),
+    "nothing": ({"num_attention_heads": 0}, "ZeroDivisionError"),
+    "activation": ({"hidden_act": "nosuch"}, "KeyError: 'nosuch'"),
+    "table": ({"max_position_embeddings": "big"}, "'max_position_embeddings'"),
+}
+
+
+@pytest.mark.parametrize("verb", ["inspect", "generate"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_values_in_a_config(tojax, tmp_path, verb, name):
+    config, said = CONFIGS[name]
+    code, _, err = tojax(verb, changed(tmp_path / "changed", **config))
+    assert code == 1
+    assert said in err
+    four_lines(err)
+
+
+TYPES = {
+    "newer": ({"model_type": "lama", "transformers_version": "99.1"}, "transformers>=99.1"),
+    "typing": ({"model_type": "lama", "transformers_version": "4.0"}, "near is llama"),
+    "removed": ({"model_type": "realm"}, "transformers 4 had it"),
+    "number": ({"model_type": 5}, "does not know the model type 5"),
+}
+
+
+@pytest.mark.parametrize("verb", ["inspect", "generate"])
+@pytest.mark.parametrize("name", TYPES)
+def test_unknown_model_types(tojax, tmp_path, verb, name):
+    config, said = TYPES[name]
+    code, _, err = tojax(verb, changed(tmp_path / "changed", **config))
+    assert code == 1
+    assert said in err
+    assert len(four_lines(err)) == 4
+
+
+def test_missing_weights_are_listed_one_by_one(tojax, tmp_path):
+    def drop(arrays):
+        for name in [*arrays][1:]:
+            del arrays[name]
+
+    code, _, err = tojax("generate", changed(tmp_path / "changed", drop))
+    lines = err.splitlines()
+    count = int(re.search(r": (\d+) missing", lines[0])[1])
+    assert (code, count > 20) == (1, True)
+    assert all(line.startswith("    missing    ") for line in lines[1:21])
+    assert lines[21] == f"    and {count - 20} more"
+    assert lines[22].startswith("  where:")
+
+
+def test_nan_on_both_sides_is_no_disagreement(tojax, tmp_path):
+    def spoil(arrays):
+        arrays["model.norm.weight"][:] = np.nan
+
+    code, out, err = tojax("run", changed(tmp_path / "changed", spoil))
+    assert code == 1
+    assert "both give NaN (logits: 100% of its values)" in four_lines(err)[0]
+    assert "model.norm.weight" in err
+    assert "disagree" not in out + err
+
+
+def test_nan_on_one_side_is_one():
+    from tojax.cli._run import _difference
+
+    one, two = np.array([1.0, np.nan, np.inf]), np.array([1.0, 2.0, np.inf])
+    assert _difference({"x": one}, {"x": one}) == (0.0, "x")
+    assert _difference({"x": two}, {"x": np.array([1.0, 3.0, np.inf])}) == (0.5, "x")
+    for want, got in ((one, two), (two, one)):
+        assert _difference({"x": want}, {"x": got})[0] == float("inf")
+
+
+@pytest.mark.parametrize(("name", "near"), [("nosuchop", ""), ("linaer", "aten.linear.default")])
+def test_unknown_operators(tojax, name, near):
+    code, out, err = tojax("ops", name)
+    assert (code, out) == (2, "")
+    assert f"no operator has '{name}' in its name" in err
+    assert near in err
+
+
+def test_unknown_operators_of_tensorflow(tojax):
+    pytest.importorskip("tensorflow")
+    code, _, err = tojax("ops", "--tensorflow", "MatMull")
+    assert code == 2 and "MatMul" in err
+
+
+def test_more_tokens_than_positions(tojax):
+    code, out, err = tojax("generate", DEMO, "-p", "def", "-n", "1000000")
+    assert code == 0
+    assert "the model has 512 positions: " in err and "not 1000000" in err
+    code, out, err = tojax("generate", DEMO, "-p", "def main " * 400)
+    assert (code, out) == (1, "")
+    assert "512 positions" in four_lines(err)[0]
+
+
+def test_a_prompt_that_is_no_text(tojax):
+    code, out, err = tojax("generate", DEMO, "-p", b"d\xe9f".decode("utf-8", "surrogateescape"))
+    assert (code, out) == (1, "")
+    assert "not UTF-8" in four_lines(err)[0]
+
+
+@pytest.mark.parametrize("verb", ["generate", "run", "inspect"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_terminals_that_cannot_show_all_letters(tojax, monkeypatch, verb, encoding):
+    shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", shown)
+    options = ("-p", "dé漢", "-n", "2") if verb != "inspect" else ()
+    code, _, _ = tojax(verb, DEMO, *options)
+    assert code == 0
+    if options:
+        letter = "é".encode(encoding, "backslashreplace")
+        assert b"d" + letter + rb"\u6f22" in shown.buffer.getvalue()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("arguments", [["--help"], ["generate", DEMO, "-n", "2"], ["ops"]], ids=str)
+def test_a_full_disk(tojax, monkeypatch, arguments):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        code, _, err = tojax(*arguments)
+    assert code == 1
+    assert four_lines(err)[0] == "error: No space left on device"
+
+
+def test_a_full_disk_for_a_file(tojax):
+    code, _, err = tojax("flax", DEMO, "-o", "/dev/full")
+    assert code == 1
+    assert four_lines(err)[0] == "error: No space left on device"
+
+
+INTERRUPTED = {
+    "compile": """
+def update(self, text, **more):
+    if text == "compiling":
+        threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
+rich.status.Status.update = update
+""",
+    "garbage collection": """
+def collect(*about):
+    gc.callbacks.remove(collect)
+    signal.raise_signal(signal.SIGINT)
+gc.callbacks.append(collect)
+""",
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_an_interruption_is_quiet(name):
+    code = f"""
+import gc, signal, sys, threading
+import rich.status
+from tojax import cli
+{INTERRUPTED[name]}
+sys.argv = ["tojax", "run", {str(DEMO)!r}]
+cli.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")

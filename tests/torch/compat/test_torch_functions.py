@@ -1,0 +1,64 @@
+"""``torch.inference_mode`` inside forward, and initialisers that draw until all values will do."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import tojax
+from tests.tolerance import assert_close
+
+X = np.array([1, -2, 3, 0.5], np.float32)
+
+
+class Inferring(torch.nn.Module):
+    """Views of parameters and buffers inside; what is made of them outside has gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+        self.register_buffer("seen", torch.ones(4))
+
+    def forward(self, x):
+        with torch.inference_mode():
+            row, column = self.weight.view(3, 2)[0], self.weight.t()[1]
+            size = (self.weight * 2).sum()
+            tail = self.seen[1:].clone()
+        with torch.inference_mode(False):
+            square = (self.weight**2).sum()
+        out = row.sum() * x + column.sum() + size + tail.sum() + square
+        return out + self.weight[0].sum() * x
+
+
+class Decorated(Inferring):
+    """All of forward inside."""
+
+    forward = torch.inference_mode()(Inferring.forward)
+
+
+@pytest.mark.parametrize("cls", [Inferring, Decorated])
+def test_inference_mode(cls):
+    model = tojax.from_torch(cls())
+    with torch.no_grad():
+        want = cls()(torch.from_numpy(X)).numpy()
+    assert_close(model(X), want, reduction=16)
+    got = jax.grad(lambda p: model.apply(p, X).sum())(model.params)["weight"]
+    if cls is Inferring:  # as if the tensors of inference were detached
+        outside = torch.arange(6.0).reshape(2, 3) * 8 + torch.tensor([[X.sum()], [0.0]])
+        assert_close(got, outside.numpy(), reduction=16)
+    assert not torch.is_inference_mode_enabled()
+    assert torch.is_grad_enabled()
+
+
+LIMITS = [(0.0, 1.0, -2.0, 2.0), (1.0, 0.5, 0.0, 3.0), (0.0, 1.0, 1.0, 4.0)]
+
+
+@pytest.mark.parametrize(("mean", "std", "low", "high"), LIMITS)
+def test_trunc_normal(mean, std, low, high):
+    init = lambda x: torch.nn.init.trunc_normal_(torch.empty_like(x), mean, std, low, high)
+    draws = tojax.from_torch(init)(np.zeros(4000, np.float32), rng=jax.random.key(0))
+    law = stats.truncnorm((low - mean) / std, (high - mean) / std, mean, std)
+    assert stats.kstest(np.asarray(draws), law.cdf).pvalue > 1e-3
+    assert draws.min() >= low
+    assert draws.max() <= high

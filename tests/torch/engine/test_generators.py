@@ -1,0 +1,73 @@
+"""Numbers of a generator that forward seeds itself: torch's own, without a key."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tests.torch.beside_torch import same_values
+from tojax.errors import FrozenDraw, MissingRng
+
+X = np.arange(1, 5, dtype=np.float32)
+seeded = lambda: torch.Generator().manual_seed(3)
+
+
+def several(x):
+    """One after another from one generator."""
+    g = seeded()
+    return (
+        x + torch.randn(4, generator=g),
+        torch.rand(3, generator=g),
+        torch.randperm(5, generator=g).float(),
+        torch.randint(0, 9, (3,), generator=g).float(),
+        torch.multinomial(torch.ones(4), 2, generator=g).float(),
+        torch.bernoulli(torch.full((4,), 0.5), generator=g),
+    )
+
+
+def two(x):
+    """Two with the same seed draw the same."""
+    return x + torch.rand(4, generator=seeded()), torch.rand(4, generator=seeded())
+
+
+DRAWS = {
+    "several": several,
+    "two": two,
+    "normal_": lambda x: x + torch.empty(4).normal_(generator=seeded()),
+    "in place of what is traced": lambda x: x.clone().normal_(generator=seeded()),
+    "like what is traced": lambda x: torch.empty_like(x).uniform_(generator=seeded()),
+    "rand_like": lambda x: torch.rand_like(x, generator=seeded()),
+    "bernoulli_": lambda x: torch.zeros(4).bernoulli_(0.5, generator=seeded()) + x,
+    "random_": lambda x: torch.zeros(4).random_(9, generator=seeded()) + x,
+    "normal": lambda x: x + torch.normal(torch.zeros(4), torch.ones(4), generator=seeded()),
+    "large": lambda x: x + torch.randn(300, 300, generator=seeded())[7, :4],
+    "trunc_normal_": lambda x: torch.nn.init.trunc_normal_(torch.empty(4), generator=seeded()) + x,
+    "xavier": lambda x: torch.nn.init.xavier_normal_(torch.empty(4, 4), generator=seeded()) + x,
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_of_a_seed(name):
+    same_values(DRAWS[name], X)
+
+
+def test_beside_a_key():
+    """The key is for the other draws."""
+    both = lambda x: (torch.rand(4, generator=seeded()), torch.rand_like(x))
+    model = tojax.from_torch(both)
+    (one, first), (other, second) = (model(X, rng=jax.random.key(i)) for i in range(2))
+    assert_close(one, other)
+    assert_close(one, torch.rand(4, generator=seeded()).numpy())
+    assert (first != second).any()
+
+
+def test_one_that_draws_on():
+    """Each call of torch has other numbers; a program would repeat them."""
+    held = seeded()
+    model = tojax.from_torch(lambda x: x + torch.rand(4, generator=held))
+    with pytest.warns(FrozenDraw, match="torch.Generator"):
+        jax.jit(model.apply)({}, X)
+    with pytest.raises(MissingRng):  # by now something was drawn
+        model.apply({}, X)

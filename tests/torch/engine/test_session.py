@@ -1,0 +1,67 @@
+"""What a trace switches, and that nothing of it stays: users' settings of JAX, leaks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tojax
+
+RNG = np.random.default_rng(0)
+normal = lambda *shape: RNG.standard_normal(shape).astype(np.float32)
+MODULES = {
+    "layers": (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.RMSNorm(8)), (3, 4)),
+    "picture": (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Upsample(scale_factor=2.0)),
+        (2, 3, 8, 8),
+    ),
+    "recurrent": (nn.LSTM(4, 5, 2, bidirectional=True), (6, 3, 4)),
+    "attention": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
+    "channels": (nn.Sequential(nn.InstanceNorm1d(4, affine=True), nn.PReLU(4)), (2, 4, 6)),
+}
+FUNCTIONS = {
+    "operands of other ranks": lambda x: torch.addcdiv(x, x[0], x * x + 1).lerp(x[0], x[1]),
+    "a condition": lambda x: x * x[0] if x.sum() > 0 else x - x[0],
+    "torch.cond": lambda x: torch.cond(x.sum() > 0, lambda x: x * x[0], lambda x: x - x[0], (x,)),
+    "masked rows": lambda x: (x[x[:, 0] > 0] * x[0]).sum(),
+    "places": lambda x: x[torch.where(x[:, 0] > 0)[0]].sum(),
+    "masked numbers": lambda x: x[x > 0].mean(),
+    "a number": lambda x: x * x.max().item(),
+    "repeated places": lambda x: x.index_put((torch.tensor([0, 0]),), x[1]),
+    "losses": lambda x: nn.functional.cross_entropy(x, torch.tensor([0, 1, 2])),
+}
+
+
+def total(out):
+    return sum(jnp.sum(x) for x in jax.tree.leaves(out) if jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_where_ranks_are_not_promoted(name):
+    """The setting is about JAX code, which converted code is not."""
+    module, shape = MODULES[name]
+    model, x = tojax.from_torch(module).train(), normal(*shape)
+    run = lambda p: model.apply(p, x, rng=jax.random.key(0), mutable=True)[0]
+    with jax.numpy_rank_promotion("raise"):
+        jax.make_jaxpr(run)(model.params)
+        jax.make_jaxpr(jax.grad(lambda p: total(jax.jit(run)(p))))(model.params)
+        with pytest.raises(ValueError, match="numpy_rank_promotion"):
+            jnp.ones((2, 3)) + jnp.ones(3)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_where_ranks_are_not_promoted(name):
+    apply = tojax.from_torch(FUNCTIONS[name]).apply
+    with jax.numpy_rank_promotion("raise"):
+        jax.make_jaxpr(jax.grad(lambda x: total(jax.jit(apply)({}, x))))(normal(3, 4))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_tracers_do_not_leak(name):
+    """Nor do they wait for the garbage collector."""
+    apply, x = tojax.from_torch(FUNCTIONS[name]).apply, normal(3, 4)
+    with jax.checking_leaks():
+        jax.jit(apply)({}, x)
+        jax.jit(jax.grad(lambda x: total(apply({}, x))))(x)

@@ -1,0 +1,69 @@
+"""Selections of one element, or of the best, where several are equal: which has the gradient."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.torch.beside_torch import gradients, same_gradients, same_values
+
+TIES = np.array([[1, 3, 3, 2, 3], [2, 2, 2, 2, 2], [5, 1, 1, 5, 0], [1, 2, 1, 2, 1]], np.float32)
+HOLES = TIES.copy()
+HOLES[[0, 1, 2, 2], [0, 2, 0, 1]] = np.nan
+SELECTIONS = {
+    "median": lambda x: x.median(),
+    "median, dim": lambda x: x.median(1).values,
+    "nanmedian": lambda x: x.nanmedian(),
+    "nanmedian, dim": lambda x: x.nanmedian(1).values,
+    "max": lambda x: x.max(),
+    "max, dim": lambda x: x.max(1).values,
+    "max, rows": lambda x: x.max(0).values,
+    "min": lambda x: x.min(),
+    "min, dim": lambda x: x.min(1).values,
+    "amax": lambda x: x.amax(1),
+    "amin": lambda x: x.amin((0, 1)),
+    "aminmax": lambda x: tuple(x.aminmax(dim=1)),
+    "sort": lambda x: x.sort(dim=1, stable=True).values,
+    "sort, descending": lambda x: x.sort(dim=1, stable=True, descending=True).values,
+    "cummax": lambda x: x.cummax(1).values,
+    "cummin": lambda x: x.cummin(1).values,
+    "quantile": lambda x: x.quantile(0.4, 1),
+    "nanquantile": lambda x: x.nanquantile(0.4, 1),
+    "norm, inf": lambda x: torch.linalg.vector_norm(x, float("inf"), 1),
+    "max_pool": lambda x: F.max_pool1d(x, 3, 1, 1),
+    "scatter, amax": lambda x: x.scatter_reduce(1, torch.zeros(4, 5).long(), x.flip(1), "amax"),
+}
+# What torch does not say: which of equal elements is taken.
+UNORDERED = {
+    "mode": lambda x: x.mode(1).values,
+    "kthvalue": lambda x: x.kthvalue(3, 1).values,
+    "topk": lambda x: x.topk(3, 1).values,
+    "topk, smallest": lambda x: x.topk(2, 0, largest=False).values,
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_the_gradient_of_equal_elements(name):
+    same_gradients(SELECTIONS[name], TIES, reduction=20)
+
+
+@pytest.mark.parametrize("name", SELECTIONS | UNORDERED)
+def test_values_with_nan(name):
+    """torch sorts by ``<`` alone for the mode, which NaN upsets."""
+    function = (SELECTIONS | UNORDERED)[name]
+    for x in (TIES,) if name == "mode" else (TIES, HOLES):
+        same_values(function, x)
+
+
+@pytest.mark.parametrize("name", UNORDERED)
+def test_one_of_equal_elements_has_all_of_the_gradient(name):
+    got, want = (g[0] for g in gradients(UNORDERED[name], TIES))
+    axis = 0 if name == "topk, smallest" else 1
+    for value in np.unique(TIES):
+        here = lambda g, value=value: np.where(value == TIES, g, 0).sum(axis)
+        assert np.allclose(here(got), here(want))
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_nan_is_equal_to_nan(name):
+    same_gradients(SELECTIONS[name], HOLES, reduction=20)

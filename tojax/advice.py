@@ -1,0 +1,66 @@
+"""What to do where a program needs values that it does not know: what works, for the call made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from tojax.errors import DataDependent
+
+EAGER = (
+    "call {} outside of jax.jit, grad and vmap, where each operator runs on its own and all values "
+    "are known; or write that line with tensors alone (torch.where, x.sum() in place of "
+    "float(x.sum()))"
+)
+
+
+def advise(
+    error: DataDependent, leaves: Mapping[str, Any], call: str, argument: str = ", {}=..."
+) -> None:
+    """Has the error say what works.
+
+    Args:
+      leaves: the call's arguments by name.
+      call: how it is written, with a place for further arguments.
+      argument: how one of these is written.
+
+    Example:
+      >>> error = DataDependent("it", arguments=("x",), general=True)
+      >>> advise(error, {"x": 1.0}, "model(x{})")
+      >>> error.do.startswith("call model.apply(model.params, ...) outside of jax.jit")
+      True
+    """
+    asked = {name: leaves[name] for name in error.arguments if name in leaves}
+    takes = call.partition("(")[2].partition("{")[0].replace("(x,)", "x").strip(", ")
+    if made := [name for name, leaf in asked.items() if _was_python(leaf)]:
+        error.why = f"jax.jit around this call made an array of the Python value of {made[0]}"
+        written = call.format(argument.format(made[0]))
+        error.advise(
+            f"write {' and '.join(made)} inside of what is jitted, as the Python value that it is: "
+            f"jax.jit(lambda {takes}: {written})"
+        )
+    elif not error.general:
+        return
+    elif len(asked) == len(error.arguments) and all(map(_may_be_static, asked.values())):
+        pure = call.startswith("model.apply")
+        itself = ", or call model(...) outside of jax.jit, which does so itself" if pure else ""
+        error.advise(
+            f"close over {', '.join(asked)} instead of tracing it, as a numpy array{itself}"
+        )
+    else:
+        own = call.startswith("func")
+        error.advise(EAGER.format("func" if own else "model.apply(model.params, ...)"))
+
+
+def _was_python(leaf: Any) -> bool:
+    """Whether a traced array is what JAX makes of a Python number."""
+    if not isinstance(leaf, jax.core.Tracer) or leaf.shape:
+        return False
+    return leaf.dtype == bool or getattr(leaf.aval, "weak_type", False)
+
+
+def _may_be_static(leaf: Any) -> bool:
+    """Whether a traced array may become a known one: floats are not made static."""
+    return isinstance(leaf, jax.core.Tracer) and leaf.dtype.kind in "iub"

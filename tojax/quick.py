@@ -1,0 +1,94 @@
+"""What a call needs beside its arrays: looked up where such a call was made before.
+
+A first call names its arguments, registers their classes and is checked leaf by leaf. All of that
+is the same for the next one of its kind, which goes from its leaves to the compiled program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+
+from tojax import trees
+from tojax.trees import Static
+
+ARRAY, FOREIGN, FLOAT, PLAIN, OTHER = range(5)
+_HOW: dict[type, int] = {}
+
+
+class Kind:
+    """What of a call is part of its program.
+
+    Attributes:
+      structure: of the arguments.
+      static: for each leaf how it is static, None where it is traced.
+      known: the entries of the state that are static.
+      fresh: a program was traced since the shapes of a call were last looked at.
+      wraps: the output has leaves that are no arrays.
+    """
+
+    __slots__ = ("_hash", "fresh", "known", "static", "structure", "wraps")
+
+    def __init__(self, structure: Any, static: tuple[Static | None, ...], known: Static):
+        self.structure, self.static, self.known = structure, static, known
+        self.fresh = self.wraps = False
+        self._hash = hash((structure, static, known))
+
+    def __hash__(self):
+        return self._hash
+
+    def __eq__(self, other):
+        return isinstance(other, Kind) and self._parts() == other._parts()
+
+    def _parts(self):
+        return self.structure, self.static, self.known
+
+    def known_to(self, source: Any) -> Kind:
+        """The one object for all equal ones of a source: programs leave their marks on it."""
+        return source.kept.setdefault((Kind, source, self), self)
+
+
+def asked(source: Any, leaves: list[Any], structure: Any) -> tuple[Hashable, list[Any]] | None:
+    """(a key for calls of this kind, the arrays), None for leaves that have to be looked at.
+
+    Example:
+      >>> import numpy as np, torch
+      >>> source = tojax.from_torch(torch.nn.ReLU()).source
+      >>> key = lambda *leaves: asked(source, leaves, None)[0]
+      >>> x = np.ones(2, np.float32)
+      >>> key(x, 1) == key(x + 1, 1), key(x, 1) == key(x, True), key(0.0) == key(-0.0)
+      (True, False, False)
+    """
+    key, arrays = [asked, source, structure], []
+    for leaf in leaves:
+        kind = type(leaf)
+        how = _HOW.get(kind)
+        if how is None:
+            how = _HOW[kind] = _how(kind, leaf)
+        if how == ARRAY:
+            key.append(ARRAY)
+            arrays.append(leaf)
+        elif how == FOREIGN:
+            leaf = source.as_array(leaf)
+            if not trees.is_array(leaf):  # text
+                return None
+            key.append(ARRAY)
+            arrays.append(leaf)
+        elif how == OTHER:
+            return None
+        else:
+            key += kind, repr(leaf) if how == FLOAT else leaf
+    return tuple(key), arrays
+
+
+def _how(kind: type, leaf: Any) -> int:
+    """How leaves of a type are treated."""
+    if issubclass(kind, jax.core.Tracer):
+        return OTHER
+    if isinstance(leaf, jax.Array):
+        return ARRAY
+    if trees.is_array(leaf):
+        return FOREIGN
+    return (FLOAT if kind in (float, complex) else PLAIN) if kind in trees.PLAIN else OTHER

@@ -1,0 +1,70 @@
+"""Draws from a ``torch.Generator`` that forward seeds itself: torch's own numbers, as constants."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from tojax.errors import FrozenDraw
+from tojax.torch.core.tensor import JaxTensor
+
+aten = torch.ops.aten
+
+# Draws that take no more than a shape and a dtype of their first argument.
+SHAPED = {aten.normal_functional, aten.rand_like, aten.randn_like, aten.randint_like}
+IN_PLACE = {"uniform", "exponential", "cauchy", "log_normal", "geometric", "random"}  # torch's own
+
+
+class Generators:
+    """Those of one trace, by their state: the dispatcher hands over new objects."""
+
+    def __init__(self) -> None:
+        self.states: set[bytes] = set()
+        self.met: list[weakref.ref] = []
+
+    def meet(self, kwargs: dict[str, Any]) -> None:
+        """Remembers one that the code itself holds."""
+        if isinstance(given := kwargs.get("generator"), torch.Generator):
+            self.met.append(weakref.ref(given))
+
+    def draw(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The result of a random operator; NotImplemented where a key has to serve it."""
+        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None)
+        if given is None or not self.seeded(given):
+            return NotImplemented
+        name = op._schema.name.removeprefix("aten::")
+        if op.overloadpacket in SHAPED or op is aten.bernoulli.p or name in IN_PLACE:
+            args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
+        if name in IN_PLACE:
+            op = getattr(getattr(aten, f"{name}_"), op._schema.overload_name or "default")
+        if any(isinstance(x, JaxTensor) for x in (*args, *kwargs.values())):
+            return NotImplemented
+        out = op(*args, **kwargs)
+        self.states.add(state(given))
+        return out
+
+    def seeded(self, generator: torch.Generator) -> bool:
+        """Whether nothing was drawn from it since it was seeded, or only by this trace."""
+        new = torch.Generator(generator.device).manual_seed(generator.initial_seed())
+        return state(generator) in {state(new), *self.states}
+
+    def outlive(self) -> None:
+        """Warns where one of them is not forward's own: each call of torch would go on drawing."""
+        compiled = isinstance(jnp.zeros(()), jax.core.Tracer)
+        if self.states and compiled and any(generator() is not None for generator in self.met):
+            warnings.warn(
+                "forward drew with a torch.Generator that it did not make itself: the compiled "
+                "program repeats these numbers in every call. Draw without it, and pass rng",
+                FrozenDraw,
+                stacklevel=2,
+            )
+
+
+def state(generator: torch.Generator) -> bytes:
+    """What the next numbers follow from."""
+    return generator.get_state().numpy().tobytes()
