@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tojax.errors import WrongArguments
 WORSE = 1e-3  # of the largest value: what is more is no rounding
 
 
-def flax(source: str, output: str, inputs: list[str], task: str | None) -> None:
+def flax(source: str, output: str, inputs: list[str], task: str | None, style: str) -> None:
     """See ``tojax flax --help``."""
     console = Console(highlight=False, stderr=True)
     with console.status("loading"):
@@ -28,7 +29,7 @@ def flax(source: str, output: str, inputs: list[str], task: str | None) -> None:
 
     began = time.perf_counter()
     with console.status("writing"):
-        text = tojax.flax.source(module, *args, **kwargs)
+        text = tojax.flax.source(module, *args, style=style, **kwargs)
     took = time.perf_counter() - began
     if output == "-":
         print(text, end="")
@@ -37,7 +38,7 @@ def flax(source: str, output: str, inputs: list[str], task: str | None) -> None:
     lines = sum(bool(line.strip()) for line in text.splitlines())
     console.print(f"{output}: {lines} lines of {type(module).__name__} in {took:.1f} s")
     with console.status("comparing with torch"):
-        off = _difference(module, Path(output), args, kwargs)
+        off = _difference(module, Path(output), args, kwargs, style)
     console.print(f"outputs differ from torch's by {off:.1e} of their largest value")
     if not off <= WORSE:
         sys.exit(3)
@@ -105,7 +106,7 @@ def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:
     return module, (), kwargs
 
 
-def _difference(module: Any, file: Path, args: tuple, kwargs: dict) -> float:
+def _difference(module: Any, file: Path, args: tuple, kwargs: dict, style: str) -> float:
     """The largest one of any output, relative to that output's largest value."""
     import jax.numpy as jnp
     import numpy as np
@@ -117,9 +118,12 @@ def _difference(module: Any, file: Path, args: tuple, kwargs: dict) -> float:
     written = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(written)
     cls = getattr(written, type(module).__name__)
-    model = cls(rngs=nnx.Rngs(0))
-    written.load_params(model, {k: v.numpy() for k, v in module.state_dict().items()})
-    model.eval()
+    weights = {k: v.numpy() for k, v in module.state_dict().items()}
+    if style == "linen":
+        model = partial(cls().apply, written.load_params(weights))
+    else:
+        model = written.load_params(cls(rngs=nnx.Rngs(0)), weights)
+        model.eval()
     takes = inspect.signature(cls.__call__).parameters
     array = lambda x: jnp.asarray(np.asarray(x))
     got = model(

@@ -6,13 +6,16 @@ import numpy as np
 import optax
 import pytest
 import torch
+from flax import nnx
 from flax.training.train_state import TrainState
+from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import tojax
 from tests.flax.codegen.models import CASES, MLP, drawn, ids
 from tests.flax.codegen.running import arrays, assert_same_values, leaves, loaded
 from tests.tolerance import assert_close
+from tojax.errors import Unsupported
 
 
 def prepared(module, inputs, **how):
@@ -97,9 +100,8 @@ def test_all_layers_are_told_of_training(name):
 
     trained, kept = run(deterministic=False)
     assert np.abs(trained - run()[0]).max() > 1e-4
-    moved = jax.tree.map(lambda x, y: bool((x != y).any()), kept, {
-        k: variables[k] for k in kept
-    })  # fmt: skip
+    before = {k: variables[k] for k in kept}
+    moved = jax.tree.map(lambda x, y: bool((x != y).any()), kept, before)
     assert all(jax.tree.leaves(moved))
 
 
@@ -149,18 +151,81 @@ def test_weights_that_do_not_fit_are_all_listed(style):
     del given["layers.1.weight"], given["out.bias"]
     given["layers.0.weight"] = np.ones((3, 4), "float32")
     given["out.weight"] = np.ones(3, "float32")
-    if style == "linen":
-        model = ()
-    else:
-        from flax import nnx
-
-        model = (file.MLP(rngs=nnx.Rngs(0)),)
+    model = [file.MLP(rngs=nnx.Rngs(0))] if style == "nnx" else []
     with pytest.raises(ValueError, match="do not fit") as caught:
         file.load_params(*model, given)
     lines = str(caught.value).splitlines()[1:]
     assert sum("missing" in x for x in lines) == 2
     assert sum("has the shape" in x for x in lines) == 2
     assert len(lines) == 4
+
+
+class Listed(torch.nn.Module):
+    """Parameters in a list, modules in a dict, a weight that is read beside its layer; names that
+    Linen's modules have, and parameters of the constructor that are not the attribute's value.
+    """
+
+    def __init__(self, name=4, depth=3, outside=2):
+        super().__init__()
+        self.depth = depth - 1
+        self.weights = torch.nn.ParameterList(torch.randn(name, name) for _ in range(depth))
+        inner, outer = torch.nn.Linear(name, name), torch.nn.Linear(name, outside)
+        self.parts = torch.nn.ModuleDict({"inner": inner, "outer": outer})
+        self.mixed = torch.nn.Linear(name, outside)
+
+    def forward(self, x):
+        x = x * self.depth
+        for weight in self.weights:
+            x = x @ weight
+        x = self.parts["outer"](self.parts["inner"](x)) @ self.mixed.weight
+        return self.mixed(x)
+
+
+def nested():
+    """A Sequential that is the whole, with one in it that training changes."""
+    inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), inner, torch.nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize("make", [Listed, nested])
+def test_names(make):
+    torch.manual_seed(0)
+    module, inputs = make().eval(), (drawn(3, 4),)
+    file, model, variables = prepared(module, inputs)
+    assert_same_values(module, lambda *x: model.apply(variables, *x), (drawn(5, 4),))
+    assert_same_slopes(module, file, model, variables, inputs)
+    made = model.init(jax.random.key(0), *arrays(inputs))
+    assert jax.tree.structure(made) == jax.tree.structure(variables)
+
+
+class Scoped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scope = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.scope(x)
+
+
+def test_names_of_linen_s_own_are_refused():
+    with pytest.raises(Unsupported, match=r"scope, .*Linen"):
+        tojax.flax.source(Scoped(), drawn(3, 4), style="linen")
+
+
+def test_a_folder_of_weights(tmp_path):
+    module = MLP().eval()
+    file, _, variables = prepared(module, (drawn(5, 8),))
+    save_file(module.state_dict(), tmp_path / "model.safetensors")
+    jax.tree.map(np.testing.assert_array_equal, file.load_params(tmp_path), variables)
+
+
+def test_another_size_takes_its_own_example():
+    torch.manual_seed(0)
+    module = MLP(width=12, depth=2).eval()
+    file = loaded(tojax.flax.source(MLP(), drawn(5, 8), style="linen"))
+    model = file.MLP(width=12, depth=2)
+    variables = file.load_params(weights(module), model, *arrays([drawn(3, 8)]))
+    assert_same_values(module, lambda *x: model.apply(variables, *x), (drawn(5, 8),))
 
 
 def test_what_a_reader_sees():

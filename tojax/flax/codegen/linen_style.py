@@ -71,7 +71,7 @@ class Linen:
 
     def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
         told = any(self.told(writer, x) for x in writer.layers if x.path == path)
-        name = "Sequential" if told else "nn.Sequential"
+        name = "SequentialLayers" if told else "nn.Sequential"
         return fill(f"{name}(parts)", {"parts": ast.List(parts, ast.Load())})
 
     def listed(self, modules: ast.expr) -> ast.expr:
@@ -102,7 +102,7 @@ class Linen:
         found, configs = merged(writer, root)
         classes = [*configs.texts(), *(self.written(writer, x, x is found[-1]) for x in found)]
         helpers = snippets(writer.snippets, classes, RECURRENT)
-        helpers += [SEQUENTIAL] * any(re.search(r"(?<!\.)Sequential\(", x) for x in classes)
+        helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in classes)
         parts = [x.replace("nnx.", "nn.") for x in helpers] + classes
         loader = _example(writer, root) + LOADER.replace("Whole", found[-1].name)
         return assembled(parts, loader, "from flax import linen as nn")

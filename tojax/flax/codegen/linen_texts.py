@@ -71,7 +71,7 @@ RECURRENT = '''class Recurrent(nn.Module):
             x = jnp.concatenate(outputs, axis=-1)
         return x, *(jnp.stack(part) for part in zip(*last))
 '''
-SEQUENTIAL = '''class Sequential(nn.Module):
+SEQUENTIAL = '''class SequentialLayers(nn.Module):
     """Layers one after the other; those that training changes are told whether this is it."""
 
     layers: list

@@ -317,7 +317,7 @@ class _Lines:
 
     def dotted(self, path: str) -> str:
         """The name of a module from the outermost."""
-        home = self.instance.block.path
+        home, path = self.instance.block.path, path.removeprefix(f"{LIST}.")
         return f"{home}.{path}" if home else path
 
     def all(self, fields: dict[str, Any]) -> dict[str, ast.expr]:

@@ -57,12 +57,10 @@ def read_safetensors(folder):
 '''
 # Where PyTorch's names lack what nnx puts between: the list inside of a Sequential.
 PLAIN = "map(str, path)\n"
-CHAINED = "(str(x) for i, x in enumerate(path) if path[:i] not in chains)\n"
 CHAINS = """\
     chains = {x for x, part in nnx.iter_graph(model) if isinstance(part, nnx.Sequential)}
     for path, variable in state:
 """
-OWN = '(str(x) for x in path if x != "layers_")\n'
 BUFFER = '''class Buffer(nnx.Variable):
     """An array that comes with the weights and that training leaves as it is."""
 '''
@@ -71,12 +69,14 @@ STANDARD = ("dataclasses", "inspect", "json", "math", "pathlib", "re")
 
 def assembled(classes: list[str], loader: str, flax: str) -> str:
     """The file, formatted."""
+    kept, each = [], "x in path"
     if any("nnx.Sequential" in text for text in classes):
-        loader = loader.replace("    for path, variable in state:\n", CHAINS).replace(
-            PLAIN, CHAINED
-        )
-    elif any("self.layers_" in text for text in classes):
-        loader = loader.replace(PLAIN, OWN)
+        loader = loader.replace("    for path, variable in state:\n", CHAINS)
+        kept, each = ["path[:i] not in chains"], "i, x in enumerate(path)"
+    if any("self.layers_" in text for text in classes):
+        kept.append('x != "layers_"')
+    if kept:
+        loader = loader.replace(PLAIN, f"(str(x) for {each} if {' and '.join(kept)})\n")
     if any("Buffer(" in text for text in classes):
         classes = [BUFFER, *classes]
         loader = loader.replace("nnx.BatchStat)", "nnx.BatchStat, Buffer)")
