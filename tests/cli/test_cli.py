@@ -94,6 +94,11 @@ def test_flax_writes_source_and_compares_it(tmp_path):
     assert "outputs differ from torch's by" in err
     code, _, err = tojax("flax", "tests.flax.codegen.models:MLP", "-o", str(file))
     assert code == 1 and "--input" in err
+    given = "tests.flax.codegen.models:CNN", "--input", "2x3x16x16", "--style", "linen"
+    code, _, err = tojax("flax", *given, "-o", str(file))
+    assert code == 0, err
+    assert "class CNN(nn.Module):" in file.read_text()
+    assert "outputs differ from torch's by" in err
 
 
 def test_ops_lists_what_serves_each_operator_and_how_well():

@@ -109,15 +109,17 @@ def flax(
         list[str] | None, typer.Option(help="shape of an input, as 2x3x32x32 or 2x16:int")
     ] = None,
     task: Task = None,
+    style: Annotated[str, typer.Option(help="nnx or linen")] = "nnx",
 ):
     """Write a PyTorch module as readable Flax source code, and compare it with torch.
 
     Example: tojax flax examples/tiny-llama -o llama.py. The file imports only jax and flax;
-    load_params(model, FOLDER) fills it. Exit code 1: it cannot be written; 3: outputs differ.
+    load_params(model, FOLDER) fills it, in Linen variables = load_params(FOLDER).
+    Exit code 1: it cannot be written; 3: outputs differ.
     """
     from tojax.cli._flax import flax as verb
 
-    verb(source, output, input or [], task)
+    verb(source, output, input or [], task, style)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from tojax.errors import WrongArguments
 WORSE = 1e-3  # of the largest value: what is more is no rounding
 
 
-def flax(source: str, output: str, inputs: list[str], task: str | None) -> None:
+def flax(source: str, output: str, inputs: list[str], task: str | None, style: str) -> None:
     """See ``tojax flax --help``."""
     console = Console(highlight=False, stderr=True)
     with console.status("loading"):
@@ -28,7 +28,7 @@ def flax(source: str, output: str, inputs: list[str], task: str | None) -> None:
 
     began = time.perf_counter()
     with console.status("writing"):
-        text = tojax.flax.source(module, *args, **kwargs)
+        text = tojax.flax.source(module, *args, style=style, **kwargs)
     took = time.perf_counter() - began
     if output == "-":
         print(text, end="")

@@ -8,30 +8,32 @@ from typing import Any
 import torch
 
 from tojax.errors import Unsupported, WrongArguments
-from tojax.flax.codegen import nnx_style
 from tojax.flax.codegen.blocks import tree
-from tojax.flax.codegen.checking import check_of
 from tojax.flax.codegen.classes import Writer
 from tojax.flax.codegen.exporting import exported
+from tojax.flax.codegen.linen_style import Linen
+from tojax.flax.codegen.nnx_style import Nnx
 from tojax.flax.codegen.operators import Unwritable
-from tojax.flax.codegen.snippets import snippets
-from tojax.flax.codegen.text import NNX_LOADER, assembled
+
+STYLES = {"nnx": Nnx(), "linen": Linen()}
 
 
 def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: Any) -> str:
     """A PyTorch module as readable Flax source code.
 
     One class for each class of the module, with its name, its submodules' names and its author's
-    variables; the file imports only jax and flax, and has ``load_params(model, weights)``.
+    variables; the file imports only jax and flax. Its weights come from PyTorch: in nnx by
+    ``load_params(model, weights)``, in Linen as ``variables = load_params(weights)``.
     Run as ``python model.py WEIGHTS EXAMPLE.npz`` it compares itself with outputs of PyTorch's.
 
     Args:
       module: what to write; it is put into evaluation mode while it is looked at. Dropout and
-        BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch. Not written are
-        what only training mode does in Python, and attention's own dropout.
+        BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch, in Linen
+        ``deterministic=False``. Not written are what only training mode does in Python, and
+        attention's own dropout.
       *args, **kwargs: an example of its inputs. Give every size that may vary a value above 1;
         sizes stay symbolic unless the module decides something by them.
-      style: "nnx".
+      style: "nnx" or "linen".
 
     Returns:
       The text of a Python file.
@@ -57,9 +59,11 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
             why="Flax source is written from a module's own Python code and its operators",
             do="give the module; for a function, put it into the forward of one",
         )
-    if style != "nnx":
+    if style not in STYLES:
         raise WrongArguments(
-            f"style={style!r}", why='source code is written in Flax\'s "nnx"', do='pass style="nnx"'
+            f"style={style!r}",
+            why="source code is written in Flax's nnx or Linen",
+            do='pass style="nnx" or style="linen"',
         )
     training = {part: part.training for part in module.modules()}
     if "use_cache" in inspect.signature(module.forward).parameters:
@@ -70,9 +74,9 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
         for part, mode in training.items():
             part.training = mode
     root = tree(graph, module)
-    writer = Writer(graph, root)
+    writer = Writer(graph, root, STYLES[style])
     try:
-        classes = nnx_style.classes(writer, root)
+        return writer.style.file(writer, root)
     except NotImplementedError as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {error}",
@@ -80,5 +84,3 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
             why="no rule writes this in terms of jax and flax",
             do="change that line, or use the model as it is: tojax.flax.to_nnx(module)",
         ) from error
-    texts = [*snippets(writer.snippets, classes), *classes]
-    return assembled(texts, NNX_LOADER, check_of(type(module).__name__))

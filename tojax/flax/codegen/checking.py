@@ -36,8 +36,9 @@ NNX = """\
 model = load_params({name}(rngs=nnx.Rngs(0)), weights)
     model.eval()
     found = model(**given)"""
+LINEN = "found = {name}().apply(load_params(weights), **given)"
 
 
-def check_of(name: str, call: str = NNX) -> str:
+def check_of(name: str, call: str) -> str:
     """The text for a file whose outermost class has this name."""
     return CHECK.replace("REPLACED", call.format(name=name))

@@ -17,7 +17,7 @@ from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.initial import buffer, initializer
 from tojax.flax.codegen.kinds import Kinds
-from tojax.flax.codegen.layers import constructor, hinted
+from tojax.flax.codegen.layers import Layer, hinted, positional
 from tojax.flax.codegen.loops import Unrollable
 from tojax.flax.codegen.operators import Unwritable
 from tojax.flax.codegen.rolling import rolled
@@ -48,8 +48,8 @@ class Made:
 class Writer(Kinds):
     """Writes blocks; ``made`` holds the classes by the call of their block."""
 
-    def __init__(self, graph: Graph, root: Block):
-        super().__init__(graph, root)
+    def __init__(self, graph: Graph, root: Block, style: Any):
+        super().__init__(graph, root, style)
         self.made: dict[Block, Made] = {}
         self.snippets: set[str] = set()
         self.labels: dict[fx.Node, str] = {}  # what a value was first called
@@ -180,10 +180,11 @@ class Writer(Kinds):
             kept = {"weight": "kernel", "bias": "bias"} | (
                 {"weight": "embedding"} if owner == "Embed" else {}
             )
-            found = fill("x[...]", {"x": attribute(f"{home}.{kept[leaf]}")})
+            found = self.style.read(attribute(f"{home}.{kept[leaf]}"))
             return fill("x.T", {"x": found}) if owner == "Linear" and leaf == "weight" else found
-        self.place(body, inner, self.initial(node, kind, name, body.block))
-        return fill("x[...]", {"x": attribute(inner)})
+        what = self.initial(node, kind, name, body.block)
+        self.place(body, inner, what)
+        return self.style.read(attribute(inner), what)
 
     def owner(self, path: str) -> str | None:
         """The layer of Flax that a module is, where it is called."""
@@ -191,18 +192,18 @@ class Writer(Kinds):
         return self.layers[found].name if found else None  # type: ignore[union-attr]
 
     def initial(self, node: fx.Node, kind: str, name: str, block: Block) -> ast.expr:
-        """``nnx.Param(...)`` of the right shape."""
+        """What holds it in the class, of the right shape."""
         value = self.root.module.get_parameter(name) if kind == "param" else None
         shape = tuple(node.meta["val"].shape)
         if kind == "param":
             inner = name[len(block.path) + 1 :] if block.path else name
-            text = initializer(value, block.module, inner)
+            drawn = initializer(value, block.module, inner)
             sizes = tuple(hinted(s, "features", f"shape{i}") for i, s in enumerate(shape))
-            return fill(f"nnx.Param({text})", {"shape": expression(sizes)})
+            return self.style.parameter(drawn, expression(sizes))
         array = self.graph.constants.get(name)
         if array is None:
             array = self.root.module.get_buffer(name)
-        return buffer(array, saved=name in self.root.module.state_dict())
+        return buffer(array, name in self.root.module.state_dict(), self.style)
 
     def step(self, step: Step, body: Body) -> ast.expr:
         if step.block is not None:
@@ -211,7 +212,8 @@ class Writer(Kinds):
             if (tied := self.attended(step.block, body)) is not None:
                 return tied
             args = self.arguments(step.block, body)
-            return ast.Call(self.child(step.block, body), args, [])
+            told = self.style.told(self, step.block)
+            return ast.Call(self.child(step.block, body), args, told)
         if layouts.operation(step.node) in layouts.DROPOUT:
             return self.dropped(step.node, body)
         return self.operators.written(step.node, body)
@@ -221,12 +223,12 @@ class Writer(Kinds):
         x, rate = body.value(node.args[0]), node.args[1]
         if not rate:
             return x
-        text = f"nnx.Dropout({rate}, rngs=rngs)"
+        layer = self.style.layer(Layer("Dropout", positional(rate=rate)))
         name = "dropout"
-        while name in body.fields and ast.unparse(body.fields[name]) != text:
+        while name in body.fields and ast.unparse(body.fields[name]) != ast.unparse(layer):
             name += "_"
-        body.fields[name] = ast.parse(text, mode="eval").body
-        return ast.Call(attribute(name), [x], [])
+        body.fields[name] = layer
+        return ast.Call(attribute(name), [x], self.style.flags("Dropout"))
 
     def returned(self, block: Block) -> list[str]:
         """What a block calls its results."""
@@ -269,7 +271,7 @@ class Writer(Kinds):
                     f"calls of {block.path} that torch does not tell apart", block.outputs[1]
                 )
             self.snippets |= {layer.name} if layer.own else set()
-            self.place(body, inner, constructor(layer))
+            self.place(body, inner, self.style.layer(layer))
         elif self.sequential(block):
             for part in chained(block) or ():
                 self.child(part, body)
@@ -290,7 +292,8 @@ class Writer(Kinds):
     def interface(self, block: Block) -> Any:
         """In which order a block takes its inputs, by the places that they have in ``inputs``."""
         sizes = 0 if self.plain(block) else len(self.make(block).sizes)
-        return [block.inputs.index(x) for x in self.order(block)], sizes
+        told = [*map(ast.dump, self.style.told(self, block))]
+        return [block.inputs.index(x) for x in self.order(block)], sizes, told
 
     def function(self, block: Block) -> ast.expr | None:
         """A module without parameters as a function of its one input; None if it is none."""

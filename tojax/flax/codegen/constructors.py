@@ -16,7 +16,7 @@ TORCH_NAMES = {
     "in_features": ("in_features", "in_channels"),
     "out_features": ("out_features", "out_channels"),
     "num_features": ("num_features", "normalized_shape", "num_channels"),
-    "features": ("embedding_dim", "input_size"),
+    "features": ("embedding_dim",),
     "hidden": ("hidden_size",),
     "epsilon": ("eps",),
     "rate": ("p",),

@@ -11,7 +11,7 @@ from tojax.flax.codegen.authors import class_trees
 from tojax.flax.codegen.constructors import constructors_of
 from tojax.flax.codegen.layers import marked
 from tojax.flax.codegen.tables import told
-from tojax.flax.codegen.template import DTYPES, expression, fill
+from tojax.flax.codegen.template import expression, fill
 
 INITIAL = {
     "ones_": "jnp.ones(shape)",
@@ -63,19 +63,18 @@ def _spread(call: ast.Call) -> Any:
     return given[0].value if isinstance(given[0], ast.Constant) else 0.02
 
 
-def buffer(array: Any, saved: bool) -> ast.expr:
+def buffer(array: Any, saved: bool, style: Any) -> ast.expr:
     """What holds a constant; a table that no expression gives is one of the weights.
 
     Raises:
       NotImplementedError: there is no expression, and no file of weights has it either.
     """
     try:
-        return fill("nnx.Variable(x)", {"x": marked(constant(array))})
+        return style.table(marked(constant(array)))
     except NotImplementedError:
         if not saved:
             raise
-    text = f"Buffer(jnp.zeros(shape, {DTYPES[array.dtype]}))"
-    return fill(text, {"shape": tuple(array.shape)})
+    return style.buffer(tuple(array.shape), array.dtype)
 
 
 def constant(array: Any) -> ast.expr:

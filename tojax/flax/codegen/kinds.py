@@ -18,8 +18,8 @@ from tojax.flax.codegen.steps import chained
 class Kinds:
     """Decides it for the blocks of a graph."""
 
-    def __init__(self, graph: Graph, root: Block):
-        self.graph, self.root = graph, root
+    def __init__(self, graph: Graph, root: Block, style: Any):
+        self.graph, self.root, self.style = graph, root, style
         self.layers: dict[Block, Layer | None] = {}
         self.sequentials: dict[str, bool] = {}
         self.activations: dict[Block, str | None] = {}
@@ -30,7 +30,7 @@ class Kinds:
 
     def layer(self, block: Block) -> Layer | None:
         if block not in self.layers:
-            own = not any(self.role(x)[0] for x in block.inputs)
+            own = not any(self.role(x)[0] for x in block.inputs) and self.style.opens(self, block)
             self.layers[block] = layer_of(block) if own else None
         return self.layers[block]
 
@@ -72,7 +72,8 @@ class Kinds:
         for i, x in enumerate(chain):
             if i and self.wants_last(x) != (x.inputs[0] in self.last):
                 return False
-            if (not self.whole(x) or self.activation(x)) and self.function(x) is None:
+            written = not self.whole(x) or self.activation(x)
+            if written and (self.style.told(self, x) or self.function(x) is None):
                 return False
         return True
 

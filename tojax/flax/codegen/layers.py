@@ -168,7 +168,7 @@ def dropout_of_channels(m: nn.Dropout2d, block: Block) -> Layer | None:
 def recurrent(m: nn.LSTM, block: Block) -> Layer | None:
     if not m.batch_first or getattr(m, "proj_size", 0) or len(block.inputs) > 1:
         return None
-    sizes = positional(features=m.input_size, hidden=m.hidden_size)
+    sizes = positional(input_size=m.input_size, hidden=m.hidden_size)
     more = [
         (k, v, False)
         for k, v, plain in (
@@ -181,16 +181,15 @@ def recurrent(m: nn.LSTM, block: Block) -> Layer | None:
     return Layer(f"{type(m).__name__}Layers", sizes + more, own=True)
 
 
-def constructor(layer: Layer) -> ast.expr:
-    """``nnx.Linear(8, 16, use_bias=False, rngs=rngs)``; its numbers know what they are."""
+def constructor(layer: Layer, home: str) -> ast.Call:
+    """``nnx.Linear(8, 16, use_bias=False)``; its numbers know what they are."""
     values = [hinted(value, name) for name, value, plain in layer.arguments if plain]
     words = [
         ast.keyword(name, hinted(value, name))
         for name, value, plain in layer.arguments
         if not plain
     ]
-    words.append(ast.keyword("rngs", ast.Name("rngs", ast.Load())))
-    name = layer.name if layer.own else f"nnx.{layer.name}"
+    name = layer.name if layer.own else f"{home}.{layer.name}"
     return ast.Call(ast.parse(name, mode="eval").body, values, words)
 
 

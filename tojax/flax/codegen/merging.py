@@ -64,14 +64,14 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
         groups: dict[Any, list[Instance]] = defaultdict(list)
         for block in (b for b, h in heights.items() if h == height):
             instance = Instance(block, scopes[block], {})
-            build = _Lines(instance, class_of, writer.sequentials)
+            build = _Lines(instance, class_of, writer)
             instance.lines = build.all(_grouped(writer.make(block).fields))
             groups[_likeness(writer.make(block), instance)].append(instance)
         _adopt(writer, groups)
         for instances in groups.values():
             made = writer.make(instances[0].block)
             whole = Class(_free(made.name, found), made, instances)
-            _resolve(whole)
+            _resolve(whole, writer.style)
             found.append(whole)
             class_of |= {x.block: (whole, x) for x in instances}
     configs = Configs()
@@ -159,7 +159,7 @@ class Swapped(ast.NodeTransformer):
 # ---- numbers in the author's terms
 
 
-def _resolve(whole: Class) -> None:
+def _resolve(whole: Class, style: Any) -> None:
     """Fills in the parameters and the lines."""
     instances = whole.instances
     for instance in instances:
@@ -175,6 +175,7 @@ def _resolve(whole: Class) -> None:
             added = {k: _attribute(k, getattr(instance.block.module, k)) for k in more}
             instance.lines = added | instance.lines
     _parameters(whole, columns, terms)
+    whole.lines = _ordered(whole.lines, style)
 
 
 def _bind(instance: Instance) -> None:
@@ -267,16 +268,16 @@ def _parameters(whole: Class, columns: list[tuple], terms: dict[int, ast.expr]) 
         terms[i] = ast.Name(others[values], ast.Load())
     lines = copy.deepcopy(instances[0].lines)
     swap = {id(x): terms[i] for i, x in enumerate(numbers(lines)) if i in terms}
-    whole.lines = _ordered({k: Swapped(swap).visit(x) for k, x in lines.items()})
+    whole.lines = {k: Swapped(swap).visit(x) for k, x in lines.items()}
 
 
 def _value(instance: Instance, name: str) -> Any:
     return instance.scope.parameter(name, instance.scope.constructors[0])
 
 
-def _ordered(lines: dict[str, ast.expr]) -> dict[str, ast.expr]:
+def _ordered(lines: dict[str, ast.expr], style: Any) -> dict[str, ast.expr]:
     """Each line after those that it reads; plain values first."""
-    plain = [name for name, x in lines.items() if "rngs" not in text(x)]
+    plain = [name for name, x in lines.items() if not style.makes.search(text(x))]
     found: dict[str, ast.expr] = {}
 
     def place(name: str) -> None:
@@ -312,11 +313,11 @@ class _Lines:
 
     instance: Instance
     class_of: dict[Block, tuple[Class, Instance]]
-    sequentials: dict[str, bool]
+    writer: Writer
 
     def dotted(self, path: str) -> str:
         """The name of a module from the outermost."""
-        home = self.instance.block.path
+        home, path = self.instance.block.path, path.removeprefix(f"{LIST}.")
         return f"{home}.{path}" if home else path
 
     def all(self, fields: dict[str, Any]) -> dict[str, ast.expr]:
@@ -329,20 +330,20 @@ class _Lines:
         if not isinstance(what, dict):
             return located(what, path)
         if not all(k.isdigit() for k in what):
-            words = [ast.keyword(k, self.built(x, f"{path}.{k}")) for k, x in what.items()]
-            return ast.Call(ast.parse("nnx.Dict", mode="eval").body, [], words)
+            named = {k: self.built(x, f"{path}.{k}") for k, x in what.items()}
+            return self.writer.style.named(named)
         size = max(map(int, what)) + 1
         parts = [
             self.built(what[str(i)], f"{path}.{i}") if str(i) in what else ast.Constant(None)
             for i in range(size)
         ]
-        if self.sequentials.get(self.dotted(path)):
-            return ast.Call(ast.parse("nnx.Sequential", mode="eval").body, parts, [])
+        if self.writer.sequentials.get(self.dotted(path)):
+            return self.writer.style.chain(parts, self.writer, self.dotted(path))
         found: ast.expr = ast.List(parts, ast.Load())
         if len({text(x) for x in parts}) == 1 and size > 1:
             number = located(hinted(size, f"num_{path}"), path, "count")
             found = fill("[one for _ in range(size)]", {"one": parts[0], "size": number})
-        return ast.Call(ast.parse("nnx.List", mode="eval").body, [found], [])
+        return self.writer.style.listed(found)
 
     def call(self, block: Block, path: str) -> ast.expr:
         """The construction of a class of this file."""
@@ -354,8 +355,7 @@ class _Lines:
             expr, needs = passed(instance.scope.config, instance.needs, self.instance.scope.config)
             added(self.instance.needs, needs)
             args.insert(0, expr)
-        keyword = ast.keyword("rngs", ast.Name("rngs", ast.Load()))
-        return ast.Call(ast.Name(whole.name, ast.Load()), args, [keyword])
+        return self.writer.style.made(ast.Call(ast.Name(whole.name, ast.Load()), args, []))
 
 
 def text(node: ast.AST) -> str:

@@ -3,19 +3,83 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
+import torch
+
 from tojax.flax.codegen.blocks import Block
+from tojax.flax.codegen.checking import NNX, check_of
 from tojax.flax.codegen.classes import Writer
+from tojax.flax.codegen.layers import Layer, constructor
 from tojax.flax.codegen.merging import Class, merged, text
-from tojax.flax.codegen.template import expression
+from tojax.flax.codegen.snippets import snippets
+from tojax.flax.codegen.template import DTYPES, expression, fill
+from tojax.flax.codegen.text import NNX_LOADER, assembled
 
 
-def classes(writer: Writer, root: Block) -> list[str]:
-    """The texts of the classes, inner ones first; the whole's parameters have defaults."""
-    found, configs = merged(writer, root)
+class Nnx:
+    """How nnx spells what Flax's two kinds of modules spell differently."""
 
-    return [*configs.texts(), *(_class(x, x is found[-1]) for x in found)]
+    makes = re.compile("rngs")  # what a line has that makes more than a plain value
+
+    def opens(self, writer: Writer, block: Block) -> bool:
+        """Whether a layer of Flax lets others read the weights that they read of this block."""
+        return True
+
+    def told(self, writer: Writer, block: Block) -> list[ast.keyword]:
+        """Arguments that say whether this is training; in nnx the module knows."""
+        return []
+
+    def flags(self, layer: str) -> list[ast.keyword]:
+        """The same for a layer of Flax."""
+        return []
+
+    def made(self, call: ast.Call) -> ast.expr:
+        """A module that is constructed."""
+        return ast.Call(
+            call.func,
+            call.args,
+            [*call.keywords, ast.keyword("rngs", ast.Name("rngs", ast.Load()))],
+        )
+
+    def layer(self, layer: Layer) -> ast.expr:
+        return self.made(constructor(layer, "nnx"))
+
+    def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
+        """One module after the other, as in the Sequential of this path."""
+        return fill("nnx.Sequential(*parts)", {"parts": parts})
+
+    def listed(self, modules: ast.expr) -> ast.expr:
+        return fill("nnx.List(modules)", {"modules": modules})
+
+    def named(self, modules: dict[str, ast.expr]) -> ast.expr:
+        words = [ast.keyword(k, x) for k, x in modules.items()]
+        return ast.Call(ast.parse("nnx.Dict", mode="eval").body, [], words)
+
+    def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
+        """What holds a parameter; ``drawn`` draws it: "rngs.params.normal(shape) * 0.02"."""
+        return fill(f"nnx.Param({drawn})", {"shape": shape})
+
+    def table(self, values: ast.expr) -> ast.expr:
+        """What holds a constant."""
+        return fill("nnx.Variable(values)", {"values": values})
+
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
+        """What holds a constant that comes with the weights."""
+        return fill(f"Buffer(jnp.zeros(shape, {DTYPES[dtype]}))", {"shape": shape})
+
+    def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
+        """The array of one of these."""
+        return fill("x[...]", {"x": attribute})
+
+    def file(self, writer: Writer, root: Block) -> str:
+        """The whole; its parameters have defaults."""
+        found, configs = merged(writer, root)
+        classes = [*configs.texts(), *(_class(x, x is found[-1]) for x in found)]
+        parts = [*snippets(writer.snippets, classes), *classes]
+        check = check_of(found[-1].name, NNX)
+        return assembled(parts, NNX_LOADER, check, "from flax import nnx")
 
 
 def _class(whole: Class, outermost: bool) -> str:

@@ -102,8 +102,8 @@ SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
 
 
-def snippets(names: set[str], classes: list[str]) -> list[str]:
+def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) -> list[str]:
     """The texts of functions that are called and of these classes, what they are made of first."""
     calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
-    return functions + ([RECURRENT, *(SNIPPETS[name] for name in sorted(names))] if names else [])
+    return functions + ([recurrent, *(SNIPPETS[name] for name in sorted(names))] if names else [])

@@ -18,16 +18,23 @@ def load_params(model, weights):
     names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
     names |= {"mean": "running_mean", "var": "running_var"}
     state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
+    wrong = []
     for path, variable in state:
         *home, name = map(str, path)
         key = ".".join([*home, name])
         key = key if key in weights else ".".join([*home, names.get(name, name)])
+        if key not in weights:
+            wrong.append(f"{key} is missing")
+            continue
         value = jnp.asarray(weights[key])
-        if name == "kernel":
+        if name == "kernel" and value.ndim > 1:
             value = value.transpose(*range(2, value.ndim), 1, 0)
-        if value.shape != variable.shape:
-            raise ValueError(f"{key} has the shape {value.shape}, not that of {variable.shape}")
-        variable[...] = value
+        if value.shape == variable.shape:
+            variable[...] = value
+        else:
+            wrong.append(f"{key} has the shape {value.shape}, not {variable.shape}")
+    if wrong:
+        raise ValueError("\\n".join(["the weights do not fit:", *wrong]))
     nnx.update(model, nnx.from_flat_state(state))
     return model
 '''
@@ -51,26 +58,26 @@ def read_safetensors(path):
 '''
 # Where PyTorch's names lack what nnx puts between: the list inside of a Sequential.
 PLAIN = "map(str, path)\n"
-CHAINED = "(str(x) for i, x in enumerate(path) if path[:i] not in chains)\n"
 CHAINS = """\
     chains = {x for x, part in nnx.iter_graph(model) if isinstance(part, nnx.Sequential)}
     for path, variable in state:
 """
-OWN = '(str(x) for x in path if x != "layers_")\n'
 BUFFER = '''class Buffer(nnx.Variable):
     """An array that comes with the weights and that training leaves as it is."""
 '''
-STANDARD = ("dataclasses", "json", "math", "pathlib", "sys")
+STANDARD = ("dataclasses", "inspect", "json", "math", "pathlib", "re", "sys")
 
 
-def assembled(classes: list[str], loader: str, check: str) -> str:
+def assembled(classes: list[str], loader: str, check: str, flax: str) -> str:
     """The file, formatted."""
+    kept, each = [], "x in path"
     if any("nnx.Sequential" in text for text in classes):
-        loader = loader.replace("    for path, variable in state:\n", CHAINS).replace(
-            PLAIN, CHAINED
-        )
-    elif any("self.layers_" in text for text in classes):
-        loader = loader.replace(PLAIN, OWN)
+        loader = loader.replace("    for path, variable in state:\n", CHAINS)
+        kept, each = ["path[:i] not in chains"], "i, x in enumerate(path)"
+    if any("self.layers_" in text for text in classes):
+        kept.append('x != "layers_"')
+    if kept:
+        loader = loader.replace(PLAIN, f"(str(x) for {each} if {' and '.join(kept)})\n")
     if any("Buffer(" in text for text in classes):
         classes = [BUFFER, *classes]
         loader = loader.replace("nnx.BatchStat)", "nnx.BatchStat, Buffer)")
@@ -78,7 +85,7 @@ def assembled(classes: list[str], loader: str, check: str) -> str:
     lines = [f"import {name}" for name in STANDARD if re.search(rf"\b{name}\.", body)]
     lines += [""] * bool(lines)
     lines += ["import jax"] * bool(re.search(r"\bjax\.", body))
-    lines += ["import jax.numpy as jnp", "from flax import nnx"]
+    lines += ["import jax.numpy as jnp", flax]
     return formatted("\n".join(lines) + "\n\n\n" + body)
 
 

@@ -128,16 +128,23 @@ def load_params(model, weights):
     names = dict.fromkeys(("kernel", "scale", "embedding"), "weight")
     names |= {"mean": "running_mean", "var": "running_var"}
     state = nnx.to_flat_state(nnx.state(model, (nnx.Param, nnx.BatchStat)))
+    wrong = []
     for path, variable in state:
         *home, name = map(str, path)
         key = ".".join([*home, name])
         key = key if key in weights else ".".join([*home, names.get(name, name)])
+        if key not in weights:
+            wrong.append(f"{key} is missing")
+            continue
         value = jnp.asarray(weights[key])
-        if name == "kernel":
+        if name == "kernel" and value.ndim > 1:
             value = value.transpose(*range(2, value.ndim), 1, 0)
-        if value.shape != variable.shape:
-            raise ValueError(f"{key} has the shape {value.shape}, not that of {variable.shape}")
-        variable[...] = value
+        if value.shape == variable.shape:
+            variable[...] = value
+        else:
+            wrong.append(f"{key} has the shape {value.shape}, not {variable.shape}")
+    if wrong:
+        raise ValueError("\n".join(["the weights do not fit:", *wrong]))
     nnx.update(model, nnx.from_flat_state(state))
     return model
 

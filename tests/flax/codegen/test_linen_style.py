@@ -1,0 +1,237 @@
+"""Source code in Linen: values, gradients, other sizes, training, weights that do not fit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from flax import nnx
+from flax.training.train_state import TrainState
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import tojax
+from tests.flax.codegen.models import CASES, MLP, drawn, ids
+from tests.flax.codegen.running import arrays, assert_same_values, leaves, loaded
+from tests.tolerance import assert_close
+from tojax.errors import Unsupported
+
+
+def prepared(module, inputs, **how):
+    """(the file, its model, the model's variables)."""
+    file = loaded(tojax.flax.source(module, *inputs, style="linen", **how))
+    return file, getattr(file, type(module).__name__)(), file.load_params(weights(module))
+
+
+def weights(module):
+    return {k: v.detach().numpy() for k, v in module.state_dict().items()}
+
+
+def assert_same_slopes(module, file, model, variables, inputs):
+    """The gradients of the sum of sines; the file's loader knows their names."""
+    module.zero_grad()
+    sum((3 * x).sin().sum() for x in leaves(module(*inputs))).backward()
+    slopes = {k: p.grad for k, p in module.named_parameters() if p.grad is not None}
+    nothing = {k: np.zeros_like(x) for k, x in weights(module).items()}
+    want = file.load_params(nothing | {k: x.numpy() for k, x in slopes.items()})["params"]
+    rest = {k: x for k, x in variables.items() if k != "params"}
+
+    def loss(params):
+        out = model.apply({"params": params, **rest}, *arrays(inputs))
+        return sum(jnp.sin(3 * y).sum() for y in leaves(out))
+
+    found = jax.grad(loss)(variables["params"])
+    jax.tree.map(lambda x, y: assert_close(x, y, reduction=256), found, want)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plain_modules(name):
+    cls, inputs, others = CASES[name]
+    torch.manual_seed(0)
+    module = cls().eval()
+    for part in module.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2)
+    file, model, variables = prepared(module, inputs)
+    apply = lambda *x: model.apply(variables, *x)
+    assert_same_values(module, apply, inputs)
+    assert_same_values(module, apply, others)
+    if variables.get("params"):
+        assert_same_slopes(module, file, model, variables, inputs)
+    fresh, made = model.init_with_output(jax.random.key(1), *arrays(inputs))
+    assert jax.tree.structure(made) == jax.tree.structure(variables)
+    assert all(np.isfinite(x).all() for x in leaves(fresh))
+
+
+def test_training_mode():
+    """Dropout draws by its key, and BatchNorm keeps statistics of the batch where it may."""
+    cls, inputs, _ = CASES["cnn"]
+    _, model, variables = prepared(cls(), inputs)
+
+    def step(seed):
+        return model.apply(
+            variables,
+            *arrays(inputs),
+            deterministic=False,
+            rngs={"dropout": jax.random.key(seed)},
+            mutable=["batch_stats"],
+        )
+
+    (first, kept), (same, _), (other, _) = step(0), step(0), step(1)
+    np.testing.assert_array_equal(first, same)
+    assert np.abs(first - other).max() > 1e-3
+    before = variables["batch_stats"]["bn1"]["mean"]
+    assert np.abs(kept["batch_stats"]["bn1"]["mean"] - before).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["vit", "generator", "resnet", "pooled"])
+def test_all_layers_are_told_of_training(name):
+    """Those in a Sequential and in a list, and dropout as a function."""
+    cls, inputs, _ = CASES[name]
+    _, model, variables = prepared(cls().eval(), inputs)
+
+    def run(**how):
+        rngs = {"dropout": jax.random.key(0)}
+        given = arrays(inputs)
+        out, kept = model.apply(variables, *given, rngs=rngs, mutable=["batch_stats"], **how)
+        return leaves(out)[0], kept
+
+    trained, kept = run(deterministic=False)
+    assert np.abs(trained - run()[0]).max() > 1e-4
+    before = {k: variables[k] for k in kept}
+    moved = jax.tree.map(lambda x, y: bool((x != y).any()), kept, before)
+    assert all(jax.tree.leaves(moved))
+
+
+def test_a_train_state_learns():
+    _, model, variables = prepared(MLP(), (drawn(5, 8),))
+    x, y = drawn(32, 8).numpy(), np.arange(32) % 4
+    tx = optax.adam(1e-2)
+    state = TrainState.create(apply_fn=model.apply, params=variables["params"], tx=tx)
+
+    @jax.jit
+    def step(state, key):
+        def loss(params):
+            given = {"params": params}
+            out = state.apply_fn(given, x, deterministic=False, rngs={"dropout": key})
+            return optax.softmax_cross_entropy_with_integer_labels(out, y).mean()
+
+        value, slopes = jax.value_and_grad(loss)(state.params)
+        return state.apply_gradients(grads=slopes), value
+
+    losses = []
+    for key in jax.random.split(jax.random.key(0), 40):
+        state, value = step(state, key)
+        losses.append(float(value))
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_llama():
+    sizes = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, vocab_size=60)
+    sizes |= dict(num_attention_heads=6, num_key_value_heads=3, head_dim=10)
+    torch.manual_seed(0)
+    module = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+    ones = torch.ones(2, 7, dtype=torch.int64)
+    file, model, variables = prepared(
+        module, (), input_ids=ids(2, 7), attention_mask=ones, use_cache=False
+    )
+    inputs = ids(3, 9), torch.ones(3, 9, dtype=torch.int64)
+    forward = lambda x, mask: module(x, attention_mask=mask).logits
+    assert_same_values(forward, lambda *x: model.apply(variables, *x), inputs)
+    assert file.LlamaForCausalLM().config == file.LlamaConfig()
+
+
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_weights_that_do_not_fit_are_all_listed(style):
+    module = MLP()
+    file = loaded(tojax.flax.source(module, drawn(5, 8), style=style))
+    given = weights(module)
+    del given["layers.1.weight"], given["out.bias"]
+    given["layers.0.weight"] = np.ones((3, 4), "float32")
+    given["out.weight"] = np.ones(3, "float32")
+    model = [file.MLP(rngs=nnx.Rngs(0))] if style == "nnx" else []
+    with pytest.raises(ValueError, match="do not fit") as caught:
+        file.load_params(*model, given)
+    lines = str(caught.value).splitlines()[1:]
+    assert sum("missing" in x for x in lines) == 2
+    assert sum("has the shape" in x for x in lines) == 2
+    assert len(lines) == 4
+
+
+class Listed(torch.nn.Module):
+    """Parameters in a list, modules in a dict, a weight that is read beside its layer; names that
+    Linen's modules have, and parameters of the constructor that are not the attribute's value.
+    """
+
+    def __init__(self, name=4, depth=3, outside=2):
+        super().__init__()
+        self.depth = depth - 1
+        self.weights = torch.nn.ParameterList(torch.randn(name, name) for _ in range(depth))
+        inner, outer = torch.nn.Linear(name, name), torch.nn.Linear(name, outside)
+        self.parts = torch.nn.ModuleDict({"inner": inner, "outer": outer})
+        self.mixed = torch.nn.Linear(name, outside)
+
+    def forward(self, x):
+        x = x * self.depth
+        for weight in self.weights:
+            x = x @ weight
+        x = self.parts["outer"](self.parts["inner"](x)) @ self.mixed.weight
+        return self.mixed(x)
+
+
+def nested():
+    """A Sequential that is the whole, with one in it that training changes."""
+    inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), inner, torch.nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize("make", [Listed, nested])
+def test_names(make):
+    torch.manual_seed(0)
+    module, inputs = make().eval(), (drawn(3, 4),)
+    file, model, variables = prepared(module, inputs)
+    assert_same_values(module, lambda *x: model.apply(variables, *x), (drawn(5, 4),))
+    assert_same_slopes(module, file, model, variables, inputs)
+    made = model.init(jax.random.key(0), *arrays(inputs))
+    assert jax.tree.structure(made) == jax.tree.structure(variables)
+
+
+class Scoped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scope = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.scope(x)
+
+
+def test_names_of_linen_s_own_are_refused():
+    with pytest.raises(Unsupported, match=r"scope, .*Linen"):
+        tojax.flax.source(Scoped(), drawn(3, 4), style="linen")
+
+
+def test_a_folder_of_weights(tmp_path):
+    module = MLP().eval()
+    file, _, variables = prepared(module, (drawn(5, 8),))
+    save_file(module.state_dict(), tmp_path / "model.safetensors")
+    jax.tree.map(np.testing.assert_array_equal, file.load_params(tmp_path), variables)
+
+
+def test_another_size_takes_its_own_example():
+    torch.manual_seed(0)
+    module = MLP(width=12, depth=2).eval()
+    file = loaded(tojax.flax.source(MLP(), drawn(5, 8), style="linen"))
+    model = file.MLP(width=12, depth=2)
+    variables = file.load_params(weights(module), model, *arrays([drawn(3, 8)]))
+    assert_same_values(module, lambda *x: model.apply(variables, *x), (drawn(5, 8),))
+
+
+def test_what_a_reader_sees():
+    text = tojax.flax.source(MLP(), drawn(5, 8), style="linen")
+    assert "nnx" not in text and "torch." not in text
+    assert "x = self.drop(nn.relu(layer(x)), deterministic=deterministic)" in text
+    assert "class MLP(nn.Module):\n    width: int = 16\n    depth: int = 3\n" in text
+    assert "def __call__(self, x, deterministic=True):" in text
+    assert max(map(len, text.splitlines())) <= 100
