@@ -328,10 +328,23 @@ class Writer:
         if self.layer(first) is not None:
             args = args[:1]
         elif self.whole(first):
-            args += [body.sizes(x) for x in self.make(first).sizes]
+            args += [body.sizes(x) for x in self.agreed([self.make(x) for x in step.blocks])]
         home = first.path.rpartition(".")[0]
         inner = home[len(body.block.path) + 1 :] if body.block.path else home
         return ast.Call(name_of(step.name), args, []), self.part(step, home, attribute(inner))
+
+    def agreed(self, made: list[Made]) -> dict[Any, str]:
+        """The sizes that a loop tells each of its layers: those that any of them asks for."""
+        asked: dict[Any, str] = {}
+        for one in made:
+            asked = {**one.sizes, **asked}
+        for one in made:
+            parameters = one.parameters[: len(one.inputs)]
+            names = {size: one.sizes.get(size, name) for size, name in asked.items()}
+            if len({*parameters, *names.values()}) < len(parameters) + len(names):
+                raise NotImplementedError("layers of a loop that call one size by another's name")
+            one.parameters, one.sizes = parameters + list(names.values()), names
+        return asked
 
     def part(self, step: Step, home: str, layers: ast.expr) -> ast.expr:
         """Of a list's modules those that a loop calls."""

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import sympy
 import torch
 from torch.utils import _pytree as pytree
 
@@ -38,8 +37,8 @@ def simple_sizes(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _length(size: Any) -> int:
-    found = symbolic(size)
-    return 1 if isinstance(found, int) else sum(1 for _ in sympy.preorder_traversal(found))
+    parts = getattr(symbolic(size), "args", ())
+    return 1 + sum(map(_length, parts))
 
 
 def every_size(x: Any) -> list[int]:
