@@ -97,6 +97,45 @@ class Masked(nn.Module):
         return x
 
 
+class Scaled(nn.Module):
+    """Divides by a length that only its caller's input has."""
+
+    def __init__(self, told):
+        super().__init__()
+        self.linear, self.told = nn.Linear(4, 4), told
+
+    def forward(self, x, mask):
+        x = self.linear(x)
+        return x.masked_fill(mask, 0) / mask.shape[1] if self.told else x.masked_fill(mask, 0)
+
+
+class Alternating(nn.Module):
+    """Layers of which every other one needs a size."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Scaled(i == 1) for i in range(3)])
+
+    def forward(self, x, tokens):
+        mask = (tokens > 9)[..., None]
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x
+
+
+class Cached(nn.Module):
+    """Keeps positions for as long as the length is the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.kept = nn.Linear(4, 3), None
+
+    def forward(self, x):
+        if self.kept is None or self.kept.shape[0] != x.shape[1]:
+            self.kept = torch.arange(x.shape[1])[:, None] / 10
+        return self.out(x + self.kept)
+
+
 class Tower(nn.Module):
     """Patches of several pictures in one row; an array tells the grid of each."""
 
@@ -132,6 +171,12 @@ CASES = {
     "positions": (Positions, (drawn(2, 7, 16),), (drawn(3, 9, 16),)),
     "grown": (Grown, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "masked": (Masked, (torch.arange(14).reshape(2, 7),), (torch.arange(27).reshape(3, 9),)),
+    "alternating": (
+        Alternating,
+        (drawn(2, 7, 4), torch.arange(14).reshape(2, 7)),
+        (drawn(3, 5, 4), torch.arange(15).reshape(3, 5)),
+    ),
+    "cached": (Cached, (drawn(2, 7, 4),), (drawn(3, 9, 4),)),
     "sparse": (Sparse, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "interleaved": (Interleaved, (drawn(3, 7, 6),), (drawn(3, 9, 6),)),
 }

@@ -14,11 +14,18 @@ from tojax.flax.codegen.exporting import exported
 from tojax.flax.codegen.linen_style import Linen
 from tojax.flax.codegen.nnx_style import Nnx
 from tojax.flax.codegen.operators import Unwritable
+from tojax.flax.codegen.partly import leavable
 
 STYLES = {"nnx": Nnx(), "linen": Linen()}
 
 
-def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: Any) -> str:
+def source(
+    module: torch.nn.Module,
+    *args: Any,
+    style: str = "nnx",
+    partial: bool = False,
+    **kwargs: Any,
+) -> str:
     """A PyTorch module as readable Flax source code.
 
     One class for each class of the module, with its name, its submodules' names and its author's
@@ -34,6 +41,8 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
       *args, **kwargs: an example of its inputs. Give every size that may vary a value above 1;
         sizes stay symbolic unless the module decides something by them.
       style: "nnx" or "linen".
+      partial: leave the innermost submodules that cannot be written in PyTorch, in nnx: the file
+        then imports tojax, and ``connect(model, module)`` gives these parts their modules.
 
     Returns:
       The text of a Python file.
@@ -65,6 +74,12 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
             why="source code is written in Flax's nnx or Linen",
             do='pass style="nnx" or style="linen"',
         )
+    if partial and style != "nnx":
+        raise WrongArguments(
+            'partial=True with style="linen"',
+            why="a part that stays in PyTorch is an nnx module",
+            do='pass style="nnx"',
+        )
     training = {part: part.training for part in module.modules()}
     if "use_cache" in inspect.signature(module.forward).parameters:
         kwargs.setdefault("use_cache", False)  # what is kept between calls is no part of a forward
@@ -74,13 +89,20 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
         for part, mode in training.items():
             part.training = mode
     root = tree(graph, module)
-    writer = Writer(graph, root, STYLES[style])
+    left: set[type] = set()
     try:
-        return writer.style.file(writer, root)
+        while True:
+            writer = Writer(graph, root, STYLES[style], left)
+            try:
+                return writer.style.file(writer, root)
+            except Unwritable as error:
+                if not partial or not (more := leavable(graph, error, left)):
+                    raise
+                left |= {more}
     except NotImplementedError as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {error}",
             where=(isinstance(error, Unwritable) and error.line()) or "",
             why="no rule writes this in terms of jax and flax",
-            do="change that line, or use the model as it is: tojax.flax.to_nnx(module)",
+            do="change that line, or pass partial=True to leave its submodule a call into tojax",
         ) from error

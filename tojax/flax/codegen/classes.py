@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from tojax.flax.codegen.kinds import Kinds
 from tojax.flax.codegen.layers import Layer, hinted, positional
 from tojax.flax.codegen.loops import Unrollable
 from tojax.flax.codegen.operators import Unwritable
+from tojax.flax.codegen.partly import spelled
 from tojax.flax.codegen.rolling import rolled
 from tojax.flax.codegen.steps import Step, chained, steps_of
 from tojax.flax.codegen.template import attribute, expression, fill, name_of, variable
@@ -48,8 +50,8 @@ class Made:
 class Writer(Kinds):
     """Writes blocks; ``made`` holds the classes by the call of their block."""
 
-    def __init__(self, graph: Graph, root: Block, style: Any):
-        super().__init__(graph, root, style)
+    def __init__(self, graph: Graph, root: Block, style: Any, left: Collection[type] = ()):
+        super().__init__(graph, root, style, left)
         self.made: dict[Block, Made] = {}
         self.snippets: set[str] = set()
         self.labels: dict[fx.Node, str] = {}  # what a value was first called
@@ -58,19 +60,26 @@ class Writer(Kinds):
 
     def make(self, block: Block) -> Made:
         if block not in self.made:
-            inputs = self.named_inputs(block)
-            made = Made(type(block.module).__name__, list(inputs), list(inputs.values()), [], {})
-            self.made[block] = made
-            steps = steps_of(block, self.whole)
             try:
-                body = self.body(block, inputs, rolled(steps, self.graph.roles, self.last), made)
-            except Unrollable:
-                made.fields.clear()
-                made.sizes.clear()
-                body = self.body(block, inputs, steps, made)
-            made.parameters += made.sizes.values()
-            made.body, made.returned = body.statements, body.returned
+                self._make(block)
+            except Unwritable as error:
+                error.blocks.append(block)
+                raise
         return self.made[block]
+
+    def _make(self, block: Block) -> None:
+        inputs = self.named_inputs(block)
+        made = Made(type(block.module).__name__, list(inputs), list(inputs.values()), [], {})
+        self.made[block] = made
+        steps = steps_of(block, self.whole, self.parts)
+        try:
+            body = self.body(block, inputs, rolled(steps, self.graph.roles, self.last), made)
+        except Unrollable:
+            made.fields.clear()
+            made.sizes.clear()
+            body = self.body(block, inputs, steps, made)
+        made.parameters += made.sizes.values()
+        made.body, made.returned = body.statements, body.returned
 
     def body(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step], made: Made) -> Body:
         """The statements."""
@@ -207,6 +216,8 @@ class Writer(Kinds):
 
     def step(self, step: Step, body: Body) -> ast.expr:
         if step.block is not None:
+            if step.block in self.parts:
+                return self.part(step.block, body)
             if text := self.activation(step.block):
                 return fill(text, {"x": self.arguments(step.block, body)[0]})
             if (tied := self.attended(step.block, body)) is not None:
@@ -261,6 +272,17 @@ class Writer(Kinds):
             return [x for _, x in values] + [body.sizes(x) for x in self.made[block].sizes]
         return [self.operators.turned(x, n, self.wants_last(block)) for n, x in values[:1]]
 
+    def part(self, block: Block, body: Body) -> ast.expr:
+        """The call of a submodule that stays in PyTorch, arrays laid out as there."""
+        turned = lambda x: self.operators.turned(body.value(x), x, False)
+        args, words = spelled(self.parts[block], turned)
+        found = ast.Call(self.child(block, body), args, words)
+        outputs = self.parts[block].outputs
+        if len(outputs) == 1 and outputs[0] in self.last:
+            dims = layouts.moved([*range(layouts.rank(outputs[0]))])
+            return fill("x.transpose(*dims)", {"x": found, "dims": dims})
+        return found
+
     def child(self, block: Block, body: Body) -> ast.expr:
         """``self.name``, whose constructor is noted."""
         inner = block.path[len(body.block.path) + 1 :] if body.block.path else block.path
@@ -291,7 +313,7 @@ class Writer(Kinds):
 
     def interface(self, block: Block) -> Any:
         """In which order a block takes its inputs, by the places that they have in ``inputs``."""
-        sizes = 0 if self.plain(block) else len(self.make(block).sizes)
+        sizes = [] if self.plain(block) else list(self.make(block).sizes)
         told = [*map(ast.dump, self.style.told(self, block))]
         return [block.inputs.index(x) for x in self.order(block)], sizes, told
 
@@ -300,7 +322,7 @@ class Writer(Kinds):
         if text := self.activation(block):
             text = text[:-3] if text.endswith("(x)") else f"lambda x: {text}"
             return ast.parse(text, mode="eval").body
-        inner = Body(block, {block.inputs[0]: "x"}, steps_of(block, self.whole), self)
+        inner = Body(block, {block.inputs[0]: "x"}, steps_of(block, self.whole, self.parts), self)
         inner.sizes.inline = True
         inner.run()
         last = inner.statements[-1]

@@ -17,7 +17,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.inplace import packet
-from tojax.flax.codegen.private import export_config, symbol_of
+from tojax.flax.codegen.private import by_example, symbol_of
 from tojax.flax.codegen.sizes import unknown
 
 CHECKS = ("aten._assert_scalar", "aten.sym_constrain_range", "aten.sym_constrain_range_for_size")
@@ -49,10 +49,7 @@ def watched() -> Iterator[Decisions]:
     found, logger = Decisions(), logging.getLogger(LOGGER)
     logger.addFilter(found)
     try:
-        with export_config.patch(
-            fake_tensor_propagate_real_tensors=True,
-            generate_fake_kernels_from_real_mismatches=True,
-        ):
+        with by_example():
             yield found
     finally:
         logger.removeFilter(found)

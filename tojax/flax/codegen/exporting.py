@@ -208,6 +208,7 @@ def _plainly_called(module, args, kwargs) -> set[str]:
 
         return note
 
+    kept = {part: dict(vars(part)) for part in module.modules()}  # no caches of this call
     for name, part in module.named_modules():
         if name:
             handles.append(part.register_forward_hook(hook(name), with_kwargs=True))
@@ -217,6 +218,9 @@ def _plainly_called(module, args, kwargs) -> set[str]:
     finally:
         for handle in handles:
             handle.remove()
+        for part, values in kept.items():
+            vars(part).clear()
+            vars(part).update(values)
     return found - left_out
 
 

@@ -37,12 +37,8 @@ def simple_sizes(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _length(size: Any) -> int:
-    return _count(symbolic(size))
-
-
-def _count(expr: Any) -> int:
-    """The parts of an expression."""
-    return 1 + sum(map(_count, getattr(expr, "args", ())))
+    parts = getattr(symbolic(size), "args", ())
+    return 1 + sum(map(_length, parts))
 
 
 def every_size(x: Any) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -12,14 +13,19 @@ from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.layers import Layer, layer_of
 from tojax.flax.codegen.operators import Operators
+from tojax.flax.codegen.partly import Call, call_of
 from tojax.flax.codegen.steps import chained
 
 
 class Kinds:
     """Decides it for the blocks of a graph."""
 
-    def __init__(self, graph: Graph, root: Block, style: Any):
+    def __init__(self, graph: Graph, root: Block, style: Any, left: Collection[type] = ()):
         self.graph, self.root, self.style = graph, root, style
+        self.parts: dict[Block, Call] = {}
+        for block in all_blocks(root):
+            if type(block.module) in left and (call := call_of(graph, block)):
+                self.parts[block] = call
         self.layers: dict[Block, Layer | None] = {}
         self.sequentials: dict[str, bool] = {}
         self.activations: dict[Block, str | None] = {}
@@ -29,6 +35,8 @@ class Kinds:
             self.layer(block)
 
     def layer(self, block: Block) -> Layer | None:
+        if block in self.parts:
+            return Layer("TorchPart", own=True)
         if block not in self.layers:
             own = not any(self.role(x)[0] for x in block.inputs) and self.style.opens(self, block)
             self.layers[block] = layer_of(block) if own else None

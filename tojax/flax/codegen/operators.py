@@ -31,6 +31,7 @@ class Unwritable(NotImplementedError):
     def __init__(self, what: str, node: fx.Node):
         super().__init__(what)
         self.node = node
+        self.blocks: list[Any] = []  # in which it stands, the innermost first
 
     def line(self) -> str | None:
         """The user's line."""

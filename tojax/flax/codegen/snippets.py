@@ -98,6 +98,29 @@ SAMPLED = '''def sampled(x, grid, mode="bilinear", border=False, corners=False):
             total += x[batch, :, row_, column_] * (across * down * inside)[..., None]
     return total.transpose(0, 3, 1, 2)
 '''
+PART = '''class TorchPart(nnx.Module):
+    """A submodule that stays in PyTorch and is called through tojax; see ``connect``."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        self.model = nnx.data(None)
+
+    def __call__(self, *args, **kwargs):
+        if self.model is None:
+            raise ValueError("connect(model, module) gives the parts that stay in PyTorch theirs")
+        return self.model(*args, **kwargs)
+
+
+def connect(model, module):
+    """Gives the parts that stay in PyTorch theirs; ``load_params`` comes before it."""
+    graph = list(nnx.iter_graph(model))
+    chains = {path for path, part in graph if isinstance(part, nnx.Sequential)}
+    for path, part in graph:
+        if isinstance(part, TorchPart):
+            names = [str(x) for i, x in enumerate(path) if path[:i] not in chains]
+            inner = tojax.from_torch(module.get_submodule(".".join(names)))
+            part.model = tojax.flax.to_nnx(inner, pretrained=True)
+    return model
+'''
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
 
@@ -106,4 +129,6 @@ def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) ->
     """The texts of functions that are called and of these classes, what they are made of first."""
     calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
-    return functions + ([recurrent, *(SNIPPETS[name] for name in sorted(names))] if names else [])
+    functions += [PART] * ("TorchPart" in names)
+    layers = sorted(names & set(SNIPPETS))
+    return functions + ([recurrent, *(SNIPPETS[name] for name in layers)] if layers else [])

@@ -37,11 +37,17 @@ class Step:
         return self.nodes[0]
 
 
-def steps_of(block: Block, whole: Any) -> list[Step]:
-    """The steps of a block; submodules that are not ``whole(block)`` are taken apart."""
+def steps_of(block: Block, whole: Any, parts: Any = ()) -> list[Step]:
+    """The steps of a block; submodules that are not ``whole(block)`` are taken apart.
+
+    ``parts`` are called as PyTorch calls them.
+    """
     found = []
     for item in _apart(block, whole):
         step = _call(item) if isinstance(item, Block) else _operator(item)
+        if isinstance(item, Block) and step is not None and item in parts:
+            step.reads = [x for _, x in parts[item].inputs if isinstance(x, fx.Node)]
+            step.makes = [x if x in item.outputs else None for x in parts[item].outputs]
         found += [] if step is None else [step]
     return found
 

@@ -86,6 +86,7 @@ def assembled(classes: list[str], loader: str, check: str, flax: str) -> str:
     lines += [""] * bool(lines)
     lines += ["import jax"] * bool(re.search(r"\bjax\.", body))
     lines += ["import jax.numpy as jnp", flax]
+    lines += ["", "import tojax"] * ("tojax." in body)
     return formatted("\n".join(lines) + "\n\n\n" + body)
 
 
