@@ -48,6 +48,7 @@ def source(module: torch.nn.Module, *args: Any, style: str = "nnx", **kwargs: An
       >>> print(tojax.flax.source(torch.nn.Linear(3, 2), torch.ones(4, 3)).split("def load")[0])
       import json
       import pathlib
+      import sys
       <BLANKLINE>
       import jax.numpy as jnp
       from flax import nnx
