@@ -228,6 +228,29 @@ def test_another_size_takes_its_own_example():
     assert_same_values(module, lambda *x: model.apply(variables, *x), (drawn(5, 8),))
 
 
+class Drawn(torch.nn.Module):
+    """Parameters that their author draws in ways that Linen has and has not."""
+
+    def __init__(self, width=64):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(width))
+        self.narrow = torch.nn.Parameter(torch.empty(width, width))
+        self.even = torch.nn.Parameter(torch.empty(width, width))
+        torch.nn.init.trunc_normal_(self.narrow, std=0.5)
+        torch.nn.init.xavier_uniform_(self.even)
+
+    def forward(self, x):
+        return x * self.gain @ self.narrow @ self.even
+
+
+def test_parameters_are_drawn_as_by_their_author():
+    file = loaded(tojax.flax.source(Drawn(), drawn(3, 64), style="linen"))
+    params = file.Drawn().init(jax.random.key(0), jnp.ones((3, 64)))["params"]
+    assert (params["gain"] == 1).all()
+    assert 0.4 < params["narrow"].std() < 0.5 and abs(params["narrow"]).max() <= 1
+    assert abs(params["even"]).max() <= (6 / 128) ** 0.5
+
+
 def test_what_a_reader_sees():
     text = tojax.flax.source(MLP(), drawn(5, 8), style="linen")
     assert "nnx" not in text and "torch." not in text

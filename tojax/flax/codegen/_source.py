@@ -57,6 +57,7 @@ def source(
       >>> print(tojax.flax.source(torch.nn.Linear(3, 2), torch.ones(4, 3)).split("def load")[0])
       import json
       import pathlib
+      import sys
       <BLANKLINE>
       import jax.numpy as jnp
       from flax import nnx

@@ -201,4 +201,5 @@ def _example(writer: Writer, root: Block) -> str:
     sizes = lambda shape: tuple(x if isinstance(x, int) else x.node.hint for x in shape)
     values = [n.meta["val"] for n in writer.make(root).inputs]
     parts = [f"jax.ShapeDtypeStruct({sizes(x.shape)}, {DTYPES[x.dtype]})" for x in values]
-    return f"\n\nEXAMPLE = [{', '.join(parts)}]  # of the inputs\n"
+    said = "# The shapes of the inputs that this was written with."
+    return f"\n\n{said}\nEXAMPLE = [{', '.join(parts)}]\n"
