@@ -24,7 +24,7 @@ def test_the_loop_copies_no_cache(batch, heads):
     _, stays, carry = job.prefill(job.plan)
     along = programs.extended(job.along, job.plan.total)
     ends = np.int32(job.last), np.int32(job.last)
-    arrays = model.params, model.state
+    arrays = programs.decode.bound(model).arrays(model)
     lower = programs.decode.of(model).lower
     program = lower(arrays, carry, stays, along, *ends, job.picker, job.plan)
     loop = program.compile().as_text().partition("\nENTRY")[0]
