@@ -128,12 +128,14 @@ class Cached(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.out, self.kept = nn.Linear(4, 3), None
+        self.out, self.kept, self.waves = nn.Linear(4, 3), None, {}
 
     def forward(self, x):
         if self.kept is None or self.kept.shape[0] != x.shape[1]:
             self.kept = torch.arange(x.shape[1])[:, None] / 10
-        return self.out(x + self.kept)
+        if x.shape[1] not in self.waves:
+            self.waves[x.shape[1]] = self.kept.sin()
+        return self.out(x + self.kept) + self.waves[x.shape[1]]
 
 
 class Tower(nn.Module):

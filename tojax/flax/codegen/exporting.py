@@ -208,7 +208,9 @@ def _plainly_called(module, args, kwargs) -> set[str]:
 
         return note
 
-    kept = {part: dict(vars(part)) for part in module.modules()}  # no caches of this call
+    kept = [vars(part) for part in module.modules()]  # no caches of this call, as they were before:
+    inside = [x for held in kept for x in held.values() if type(x) in (dict, list)]
+    before = [(x, x.copy()) for x in (*kept, *inside)]
     for name, part in module.named_modules():
         if name:
             handles.append(part.register_forward_hook(hook(name), with_kwargs=True))
@@ -218,9 +220,9 @@ def _plainly_called(module, args, kwargs) -> set[str]:
     finally:
         for handle in handles:
             handle.remove()
-        for part, values in kept.items():
-            vars(part).clear()
-            vars(part).update(values)
+        for held, values in before:
+            held.clear()
+            held.extend(values) if isinstance(held, list) else held.update(values)
     return found - left_out
 
 

@@ -57,7 +57,7 @@ def candidates(array: np.ndarray) -> Iterator[tuple[str, float]]:
     """(an expression that may give the array, the largest number whose rounding it may show)."""
     if array.size < 2:
         return
-    for find in (_steps, _triangle, _rates, _outer, _waves, _places):
+    for find in (_steps, _triangle, _rates, _outer, _waves, _places, _grid):
         yield from find(array)
 
 
@@ -203,3 +203,14 @@ def _places(array: np.ndarray) -> Iterator[tuple[str, float]]:
     if all(parts):
         text = f"({parts[0]})[:, None, :, None] + ({parts[1]})[:, None, :]"
         yield f"({text}).reshape({rows}, {columns})", 0.0
+
+
+def _grid(array: np.ndarray) -> Iterator[tuple[str, float]]:
+    """Coordinates: down and along, one number of each."""
+    if array.ndim != 3 or array.shape[-1] != 2 or max(array.shape) > 128:
+        return
+    down, along = array[:, 0, 0], array[0, :, 1]
+    lines = [_best(x) or f"jnp.array({x.tolist()})" for x in (down, along)]
+    if (array[..., 0] == down[:, None]).all() and (array[..., 1] == along).all():
+        largest = float(np.abs(array).max()) if array.dtype.kind == "f" else 0.0
+        yield f"jnp.stack(jnp.meshgrid({', '.join(lines)}, indexing='ij'), axis=-1)", largest
