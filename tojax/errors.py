@@ -31,6 +31,9 @@ class TojaxError(Exception):
         said = zip(("where:", "why:", "do:"), (self.where, self.why, do))
         self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in said if v)]),)
 
+    def __str__(self) -> str:
+        return str(self.args[0])  # an ImportError keeps a message of its own
+
 
 class TableError(TojaxError, TypeError):
     """A lowering does not fit its operator's schema; raised when the table is built."""

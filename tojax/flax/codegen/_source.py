@@ -63,24 +63,7 @@ def source(
       from flax import nnx
       ...
     """
-    if not isinstance(module, torch.nn.Module):
-        raise WrongArguments(
-            f"a {type(module).__name__} is no torch.nn.Module",
-            why="Flax source is written from a module's own Python code and its operators",
-            do="give the module; for a function, put it into the forward of one",
-        )
-    if style not in STYLES:
-        raise WrongArguments(
-            f"style={style!r}",
-            why="source code is written in Flax's nnx or Linen",
-            do='pass style="nnx" or style="linen"',
-        )
-    if partial and style != "nnx":
-        raise WrongArguments(
-            'partial=True with style="linen"',
-            why="a part that stays in PyTorch is an nnx module",
-            do='pass style="nnx"',
-        )
+    _check(module, style, partial)
     training = {part: part.training for part in module.modules()}
     if "use_cache" in inspect.signature(module.forward).parameters:
         kwargs.setdefault("use_cache", False)  # what is kept between calls is no part of a forward
@@ -107,3 +90,25 @@ def source(
             why="no rule writes this in terms of jax and flax",
             do="change that line, or pass partial=True to leave its submodule a call into tojax",
         ) from error
+
+
+def _check(module: Any, style: str, partial: bool) -> None:
+    """Refuses what source() cannot take."""
+    if not isinstance(module, torch.nn.Module):
+        raise WrongArguments(
+            f"a {type(module).__name__} is no torch.nn.Module",
+            why="Flax source is written from a module's own Python code and its operators",
+            do="give the module; for a function, put it into the forward of one",
+        )
+    if style not in STYLES:
+        raise WrongArguments(
+            f"style={style!r}",
+            why="source code is written in Flax's nnx or Linen",
+            do='pass style="nnx" or style="linen"',
+        )
+    if partial and style != "nnx":
+        raise WrongArguments(
+            'partial=True with style="linen"',
+            why="a part that stays in PyTorch is an nnx module",
+            do='pass style="nnx"',
+        )
