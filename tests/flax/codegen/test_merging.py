@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import tojax
 from tests.flax.codegen.models import Attention, DoubleConv, drawn, ids
-from tests.flax.codegen.running import assert_same_values, loaded
+from tests.flax.codegen.running import assert_same_values, loaded, prepared
 from tojax.flax.codegen.scope import field_of
 
 
@@ -56,6 +56,27 @@ class Derived(Wide):
 
     def forward(self, x):
         return self.last(super().forward(x))
+
+
+class Listed(nn.Module):
+    """A number that is also the place of a module in a list."""
+
+    def __init__(self, kernel_size=3):
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.layers = nn.ModuleList([nn.Linear(6, 6) for _ in range(5)])
+
+    def forward(self, x):
+        weight = self.layers[3].weight
+        x = self.layers[3](x).tanh() @ weight
+        return x * self.kernel_size
+
+
+def test_the_place_of_a_module_is_no_number_of_the_author_s():
+    module = Listed().eval()
+    text, model = prepared(module, (drawn(2, 6),))
+    assert "self.layers[3](x)" in text and "self.kernel_size" in text
+    assert_same_values(module, model, (drawn(2, 6),))
 
 
 def test_a_constructor_is_the_author_s():

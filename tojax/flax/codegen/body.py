@@ -158,7 +158,9 @@ class Body:
 
     def _written(self, item: Step) -> ast.expr:
         found = self.write.step(item, self)
-        return self.numbers.named(found, item.node) if self.numbers else found
+        if self.numbers is None or item.block is not None:
+            return found
+        return self.numbers.named(found, item.node)
 
     def assign(self, node: fx.Node, name: str, expr: ast.expr) -> None:
         self.vacate(name, expr)

@@ -199,8 +199,13 @@ class _Swap(ast.NodeTransformer):
 
 
 def _numbers(expr: ast.AST) -> Iterator[Any]:
-    """Its numbers, but for axes."""
+    """Its numbers, but for axes and the places of modules in lists."""
     match expr:
+        case ast.Subscript(value=ast.Attribute() | ast.Subscript() as home, slice=ast.Constant()):
+            if ast.unparse(home).startswith("self."):
+                return
+            yield from _numbers(home)
+            yield from _numbers(expr.slice)
         case ast.Constant(value=value):
             if is_number(value):
                 yield expr
