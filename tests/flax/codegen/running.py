@@ -63,7 +63,7 @@ def assert_same_gradients(module, model, inputs, depth=256) -> None:
     slopes = {k: p.grad if p.grad is not None else 0 * p for k, p in module.named_parameters()}
     assert len(found) == len(slopes)
     for path, value in found:
-        *home, name = map(str, path)
+        *home, name = (str(x) for x in path if x != "layers_")
         key = ".".join([*home, name])
         key = key if key in slopes else ".".join([*home, names.get(name, name)])
         want = slopes[key].detach().numpy()
