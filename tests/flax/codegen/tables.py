@@ -133,9 +133,30 @@ class Cached(nn.Module):
     def forward(self, x):
         if self.kept is None or self.kept.shape[0] != x.shape[1]:
             self.kept = torch.arange(x.shape[1])[:, None] / 10
-        if x.shape[1] not in self.waves:
-            self.waves[x.shape[1]] = self.kept.sin()
-        return self.out(x + self.kept) + self.waves[x.shape[1]]
+        if "sines" not in self.waves:
+            self.waves["sines"] = torch.arange(3).sin()
+        return self.out(x + self.kept) + self.waves["sines"]
+
+
+class Stack(nn.Sequential):
+    """A list of layers with a forward of its own."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(4, 4), nn.Linear(4, 4))
+
+    def forward(self, x):
+        for layer in self:
+            x = layer(x)
+        return x.sin()
+
+
+class Stacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stack = Stack()
+
+    def forward(self, x):
+        return self.stack(x) + x
 
 
 class Tower(nn.Module):
@@ -179,6 +200,7 @@ CASES = {
         (drawn(3, 5, 4), torch.arange(15).reshape(3, 5)),
     ),
     "cached": (Cached, (drawn(2, 7, 4),), (drawn(3, 9, 4),)),
+    "stacked": (Stacked, (drawn(2, 7, 4),), (drawn(3, 9, 4),)),
     "sparse": (Sparse, (drawn(2, 7, 8),), (drawn(3, 9, 8),)),
     "interleaved": (Interleaved, (drawn(3, 7, 6),), (drawn(3, 9, 6),)),
 }

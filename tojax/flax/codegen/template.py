@@ -177,6 +177,6 @@ def variable(name: str) -> str:
 
 def attribute(path: str) -> ast.expr:
     """``layers.0.mlp`` -> ``self.layers[0].mlp``."""
-    path = f"{LIST}.{path}" if path[0].isdigit() else path
+    path = f"{LIST}.{path}".rstrip(".") if not path or path[0].isdigit() else path
     text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
     return ast.parse(f"self{text}", mode="eval").body
