@@ -72,6 +72,27 @@ class Listed(nn.Module):
         return x * self.kernel_size
 
 
+class Numbered(nn.Module):
+    """Modules that go by numbers in a class that is no list."""
+
+    def __init__(self):
+        super().__init__()
+        for i in range(3):
+            self.add_module(str(i), nn.Linear(6, 6))
+
+    def forward(self, x):
+        for layer in self.children():
+            x = x + layer(x)
+        return x
+
+
+def test_numbered_modules_of_a_class_are_a_loop():
+    module = Numbered().eval()
+    text, model = prepared(module, (drawn(2, 6),))
+    assert "in self.layers_:" in text
+    assert_same_values(module, model, (drawn(3, 6),))
+
+
 def test_the_place_of_a_module_is_no_number_of_the_author_s():
     module = Listed().eval()
     text, model = prepared(module, (drawn(2, 6),))

@@ -101,10 +101,11 @@ def _listed(home: str, begin: int, count: int, body: Any) -> ast.expr:
     """The list, or those of its modules that the loop takes."""
     found = _first(home, 0).value  # type: ignore[attr-defined]
     whole = body.block.module.get_submodule(home) if home else body.block.module
-    if len(whole) == count:
+    size = len([*whole.children()])  # which a class with numbered modules has, too
+    if size == count:
         return found
     start = ast.Constant(begin) if begin else None
-    stop = ast.Constant(begin + count) if begin + count < len(whole) else None
+    stop = ast.Constant(begin + count) if begin + count < size else None
     return ast.Subscript(found, ast.Slice(start, stop), ast.Load())
 
 
