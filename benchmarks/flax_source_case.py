@@ -148,11 +148,15 @@ class Case:
             return sum(jnp.sin(3 * x).sum() for x, use in zip(found, chosen) if use)
 
         found = jax.jit(jax.grad(mine, allow_int=True))(self.params)
+        every = self.module.named_parameters(remove_duplicate=False)
+        first = {id(p): k for k, p in named.items()}
+        tied = {k: first[id(p)] for k, p in every if id(p) in first}
         seen = set()
         for path, value in nnx.to_flat_state(found):
             *home, name = (str(x) for x in path if x != "layers_")
             key = ".".join([*home, name])
-            key = key if key in named else ".".join([*home, NAMES.get(name, name)])
+            key = key if key in tied else ".".join([*home, NAMES.get(name, name)])
+            key = tied.get(key, key)
             seen.add(key)
             if key not in named:  # torch keeps it as it is
                 continue

@@ -209,7 +209,7 @@ def _plainly_called(module, args, kwargs) -> set[str]:
         return note
 
     kept = [vars(part) for part in module.modules()]  # no caches of this call, as they were before:
-    inside = [x for held in kept for x in held.values() if type(x) in (dict, list)]
+    inside = [x for held in kept for x in held.values() if isinstance(x, (dict, list))]
     before = [(x, x.copy()) for x in (*kept, *inside)]
     for name, part in module.named_modules():
         if name:
