@@ -172,8 +172,8 @@ class Case:
         for how, inputs in others(self.inputs):
             try:
                 want = self.torch(inputs)
-            except Exception:
-                continue
+            except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+                continue  # torch does not take this shape: the next one
             self.row["other"] = how
             self.written_on(inputs, want)
             return

@@ -39,7 +39,9 @@ def source(
         ``deterministic=False``. Not written are what only training mode does in Python, and
         attention's own dropout.
       *args, **kwargs: an example of its inputs. Give every size that may vary a value above 1;
-        sizes stay symbolic unless the module decides something by them.
+        sizes stay symbolic unless the module decides something by them. Where its Python code
+        does, the file has the example's way and refuses other sizes; a size of 1 takes the way of
+        larger ones.
       style: "nnx" or "linen".
       partial: leave the innermost submodules that cannot be written in PyTorch, in nnx: the file
         then imports tojax, and ``connect(model, module)`` gives these parts their modules.

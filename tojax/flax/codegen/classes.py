@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen import layouts
 from tojax.flax.codegen.authors import forward_of
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.body import Body
+from tojax.flax.codegen.conditions import check
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.initial import buffer, initializer
@@ -100,19 +102,9 @@ class Writer(Kinds):
                     found[node] = variable(name)
             return found
         forward = forward_of(block.module.__class__)
-        signature = self.graph.signatures.get(block.path)
         given = set(block.inputs)
-        if signature is not None and forward is not None and block.call == block.path:
-            from torch.utils import _pytree as pytree
-
-            leaves = [self.graph.known.get(getattr(x, "name", "")) for x in signature.inputs]
-            args, kwargs = pytree.tree_unflatten(leaves, signature.in_spec)
-            places = forward.parameters()
-            pairs = [
-                *zip(places, args),
-                *sorted(kwargs.items(), key=lambda x: places.index(x[0]) if x[0] in places else 99),
-            ]
-            for name, value in pairs:
+        if forward is not None and block.call == block.path:
+            for name, value in self.graph.given(block.path, forward.parameters()) or ():
                 parts = pytree.tree_leaves(value)
                 for i, leaf in enumerate(parts):
                     if leaf in given and leaf not in found:
@@ -143,6 +135,9 @@ class Writer(Kinds):
             first = self.graph.fixed.get(self.graph.roles[node][1]) if not block.path else None
             if first is not None:
                 found.append(only_of(tuple(node.meta["val"].shape), first, name))
+        if not block.path:
+            shapes = {name: layouts.shape(node, set()) for node, name in inputs.items()}
+            found += check(self.graph.conditions, shapes)
         for node, name in inputs.items():
             if not block.path and node in self.last:
                 dims = layouts.moved([*range(layouts.rank(node))])

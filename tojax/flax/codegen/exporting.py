@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tojax.errors import Unsupported
+from tojax.flax.codegen.conditions import Condition, conditions
 from tojax.flax.codegen.decided import (
     Undecided,
     deciding,
@@ -53,6 +54,7 @@ class Graph:
       frozen: nodes whose results get no gradient.
       ranges: values that count positions, which are as short as a name for them.
       fixed: inputs that have to have the example's sizes, each with the first dimension of these.
+      conditions: on sizes, by which the module's code decided.
     """
 
     nodes: list[fx.Node]
@@ -64,6 +66,21 @@ class Graph:
     frozen: set[fx.Node] = field(default_factory=set)
     ranges: set[fx.Node] = field(default_factory=set)
     fixed: dict[str, int] = field(default_factory=dict)
+    conditions: list[Condition] = field(default_factory=list)
+
+    def given(self, path: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
+        """What a submodule was called with, by its parameters and in their order: nodes, constants.
+
+        None where it is not known.
+        """
+        signature = self.signatures.get(path)
+        if signature is None:
+            return None
+        value = lambda x: self.known.get(getattr(x, "name", ""), getattr(x, "value", None))
+        leaves = [value(x) for x in signature.inputs]
+        args, kwargs = pytree.tree_unflatten(leaves, signature.in_spec)
+        place = lambda x: parameters.index(x[0]) if x[0] in parameters else len(parameters)
+        return [*zip(parameters, args), *sorted(kwargs.items(), key=place)]
 
 
 def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
@@ -100,7 +117,10 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     nodes = shared(nodes)
     frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
     constants = {**constants, **given}
-    return Graph(nodes, roles, calls, outputs, constants, known, frozen, set(plain.ranges), fixed)
+    return Graph(
+        nodes, roles, calls, outputs, constants, known, frozen,
+        set(plain.ranges), fixed, conditions(program),
+    )  # fmt: skip
 
 
 def _without_empty(node: fx.Node) -> None:

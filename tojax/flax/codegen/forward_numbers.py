@@ -23,6 +23,7 @@ from tojax.flax.codegen.inplace import packet
 from tojax.flax.codegen.layers import hinted, located
 from tojax.flax.codegen.scope import Reader, Scope, Unknown, field_of, is_number, names_in
 from tojax.flax.codegen.sizes import Sizes
+from tojax.flax.codegen.template import Swapped
 
 PLAIN = {0, 1, 2, 0.5}  # too common to stand for anything
 HALVES = {"aten.slice", "aten.narrow"}
@@ -66,7 +67,7 @@ class ForwardNumbers:
                 continue
             if (term := self.term(x.value, node, x.value in literal)) is not None:
                 swap[id(x)] = term
-        return _Swap(swap).visit(expr) if swap else expr
+        return Swapped(swap).visit(expr) if swap else expr
 
     def term(self, value: Any, node: fx.Node, plain: bool) -> ast.expr | None:
         """The first of the author's expressions that gives this number and can be written.
@@ -188,14 +189,6 @@ class _Kept(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Name("self", ast.Load()) if node.id == "config" else node
-
-
-class _Swap(ast.NodeTransformer):
-    def __init__(self, swap: dict[int, ast.expr]):
-        self.swap = swap
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return self.swap.get(id(node), node)
 
 
 def _numbers(expr: ast.AST) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from tojax.flax.codegen.configs import Configs, added, passed
 from tojax.flax.codegen.constructors import Constructor, said_in
 from tojax.flax.codegen.layers import hinted, located
 from tojax.flax.codegen.scope import Scope, Unknown, field_of, is_number, names_in
-from tojax.flax.codegen.template import LIST, fill
+from tojax.flax.codegen.template import LIST, Swapped, fill
 from tojax.flax.codegen.variants import fits
 
 FIELD = "config.{}"
@@ -144,16 +144,6 @@ def _adopted(made: Made, first: Instance, other: Instance, own: Made) -> Instanc
 def numbers(lines: dict[str, ast.expr]) -> list[Any]:
     """The numbers that could be parameters, in order."""
     return [x for line in lines.values() for x in ast.walk(line) if hasattr(x, "hint")]
-
-
-class Swapped(ast.NodeTransformer):
-    """Puts expressions in the place of numbers."""
-
-    def __init__(self, swap: dict[int, ast.expr]):
-        self.swap = swap
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return self.swap.get(id(node), node)
 
 
 # ---- numbers in the author's terms

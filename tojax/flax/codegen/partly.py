@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.authors import forward_of
 from tojax.flax.codegen.blocks import Block
@@ -25,14 +24,14 @@ class Call:
 def call_of(graph: Graph, block: Block) -> Call | None:
     """How PyTorch calls a submodule; None where that is not said, or not of plain arrays."""
     signature, forward = graph.signatures.get(block.path), forward_of(block.module.__class__)
-    if signature is None or forward is None or block.call != block.path:
+    if forward is None or block.call != block.path:
         return None
-    node = lambda x: graph.known.get(getattr(x, "name", ""), getattr(x, "value", x))
-    args, kwargs = pytree.tree_unflatten([node(x) for x in signature.inputs], signature.in_spec)
-    inputs = [*zip(forward.parameters(), args), *kwargs.items()]
+    inputs = graph.given(block.path, forward.parameters())
+    if inputs is None or signature is None:
+        return None
     plain = lambda x: x is None or isinstance(x, (fx.Node, bool, int, float, str))
     given = {x for _, x in inputs if isinstance(x, fx.Node)}
-    outputs = [node(x) for x in signature.outputs]
+    outputs = [graph.known.get(getattr(x, "name", "")) for x in signature.outputs]
     known = [x for x in outputs if isinstance(x, fx.Node)]
     if not all(plain(x) for _, x in inputs) or not set(block.inputs) <= given:
         return None

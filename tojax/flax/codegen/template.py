@@ -180,3 +180,13 @@ def attribute(path: str) -> ast.expr:
     path = f"{LIST}.{path}".rstrip(".") if not path or path[0].isdigit() else path
     text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
     return ast.parse(f"self{text}", mode="eval").body
+
+
+class Swapped(ast.NodeTransformer):
+    """Puts expressions in the place of numbers, which are told by their ``id``."""
+
+    def __init__(self, swap: dict[int, ast.expr]):
+        self.swap = swap
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return self.swap.get(id(node), node)

@@ -141,6 +141,14 @@ class ViTForImageClassification(nnx.Module):
         self.classifier = nnx.Linear(48, 10, rngs=rngs)
 
     def __call__(self, pixel_values):
+        if not (
+            pixel_values.shape[1] == 3
+            and pixel_values.shape[2] == 32
+            and (pixel_values.shape[3] == 32)
+        ):
+            raise ValueError(
+                "written for other sizes, which decide at modeling_vit.py:64 and elsewhere"
+            )
         pixel_values = pixel_values.transpose(0, 2, 3, 1)
         outputs = self.vit(pixel_values)
         pooled_output = outputs[:, 0]

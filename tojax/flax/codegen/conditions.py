@@ -1,0 +1,97 @@
+"""Conditions on sizes by which the author's code took its way; another way is not in the file.
+
+torch.export follows the example, and keeps for each decision of Python what it decided by. What it
+asks of sizes itself (that they fit, how arrays lie in memory) is left to JAX.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tojax.flax.codegen.sizes import Sizes, symbolic, unknown
+
+TORCH = pathlib.Path(torch.__file__).parent
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A relation of sizes that the example fulfils, or the number that a size has to be.
+
+    Attributes:
+      line: where it was asked.
+    """
+
+    relation: Any
+    line: str
+
+
+def conditions(program: Any) -> list[Condition]:
+    """Those of the exported program's Python code."""
+    values = [x.meta.get("val") for x in program.graph.nodes if x.op == "placeholder"]
+    modes = [x.fake_mode for x in values if hasattr(x, "fake_mode")]
+    env: Any = modes[0].shape_env if modes else None
+    found: dict[Any, Condition] = {}
+    for guard in env.guards if env is not None else ():
+        place: Any = guard.sloc.framework_loc
+        file = pathlib.Path(getattr(place, "filename", str(TORCH)))
+        if not _asked_in_python(file, guard.expr):
+            continue
+        relation = guard.expr.xreplace(env.replacements)
+        if relation == True:  # noqa: E712  (sympy's; the size became a number)
+            relation = next(x for x in guard.expr.args if x.xreplace(env.replacements).is_number)
+            relation = relation.xreplace(env.replacements)
+        if not unknown(relation):
+            found.setdefault(relation, Condition(relation, f"{file.name}:{place.lineno}"))
+    return list(found.values())
+
+
+def _asked_in_python(file: pathlib.Path, relation: Any) -> bool:
+    """Whether a line of Python asked it; torch's own modules only ask for equality to check."""
+    if TORCH not in file.parents:
+        return True
+    return TORCH / "nn" in file.parents and getattr(relation, "rel_op", "") != "=="
+
+
+def check(asked: list[Condition], arrays: dict[str, list[Any]]) -> list[ast.stmt]:
+    """The statement that refuses inputs of other sizes, if there is something to ask.
+
+    Raises:
+      NotImplementedError: a condition cannot be written.
+    """
+    sizes = Sizes(arrays, {}, set())
+    sizes.inline = True
+    texts: dict[str, str] = {}
+    for x in asked:
+        for text in _texts(x.relation, sizes, arrays):
+            texts.setdefault(text, x.line)
+    if not texts:
+        return []
+    line, *more = dict.fromkeys(texts.values())
+    message = f"written for other sizes, which decide at {line}{' and elsewhere' * bool(more)}"
+    whole = " and ".join(f"({x})" for x in texts) if len(texts) > 1 else next(iter(texts))
+    return ast.parse(f"if not ({whole}):\n    raise ValueError({message!r})").body
+
+
+def _texts(relation: Any, sizes: Sizes, arrays: dict[str, list[Any]]) -> list[str]:
+    """Expressions that have to be true."""
+    if relation.is_number:
+        places = [(n, i, s) for n, shape in arrays.items() for i, s in enumerate(shape)]
+        return [f"{n}.shape[{i}] == {relation}" for n, i, s in places if symbolic(s) == relation]
+    return [_text(relation, sizes)]
+
+
+def _text(relation: Any, sizes: Sizes) -> str:
+    kind = type(relation).__name__
+    if kind in ("And", "Or"):
+        return f" {kind.lower()} ".join(f"({_text(x, sizes)})" for x in relation.args)
+    if kind == "Not":
+        return f"not ({_text(relation.args[0], sizes)})"
+    if hasattr(relation, "rel_op"):
+        left, right = (ast.unparse(sizes(x)) for x in (relation.lhs, relation.rhs))
+        return f"{left} {relation.rel_op} {right}"
+    raise NotImplementedError(f"a decision by {kind} of sizes")
