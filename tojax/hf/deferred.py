@@ -116,13 +116,16 @@ class Deferred(torch.Tensor):
 
 
 class Node:
-    """One operator's results; where there are several they are kept until all of them were read."""
+    """One operator's results; where there are several they are kept until all of them were read,
+    another operator's are, or nobody can ask any more.
+    """
 
     lock = threading.RLock()  # reading one may read others
-    kept: tuple[Node | None, list[torch.Tensor]] = (None, [])  # one at a time
+    keeper: Callable[[], Node | None] = staticmethod(lambda: None)  # a weak reference: one at a time
 
     def __init__(self, compute: Callable[[], list[torch.Tensor]], count: int):
         self.compute, self.count, self.left = compute, count, count
+        self.kept: list[torch.Tensor] = []
 
     def read(self, i: int, index: Index = None) -> torch.Tensor:
         """Result ``i``."""
@@ -131,13 +134,21 @@ class Node:
                 out = _at(self.compute()[0], index)
                 _trim()
                 return out
-            if Node.kept[0] is not self:
-                Node.kept = (self, self.compute())
-            out = _at(Node.kept[1][i], index).clone()  # not a view that holds all of them
+            if not self.kept:
+                kept = self.compute()
+                Node.forget()
+                self.kept, Node.keeper = kept, weakref.ref(self)
+            out = _at(self.kept[i], index).clone()  # not a view that holds all of them
             self.left -= 1
             if self.left <= 0:
-                Node.kept = (None, [])
+                Node.forget()
         return out
+
+    @staticmethod
+    def forget() -> None:
+        """Drops what is kept."""
+        if (node := Node.keeper()) is not None:
+            node.kept = []
 
 
 def _trim() -> None:
@@ -231,7 +242,7 @@ def _write(op, args, kwargs):
             if reader is not None:
                 reader.settle()
         whole.readers.clear()
-        Node.kept = (None, [])
+        Node.forget()
         if memory(whole.settle()) != memory(target.read()):
             raise Unsupported(
                 f"the loader writes to a part of a weight ({op})",

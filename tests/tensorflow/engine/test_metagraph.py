@@ -103,7 +103,7 @@ def test_partitioned_variables_and_loops(tmp_path):
     tf1.enable_control_flow_v2()
     model = tojax.from_tensorflow(folder)
     assert {k: v.shape for k, v in model.params.items()} == {"w/part_0": (3, 5), "w/part_1": (2, 5)}
-    np.testing.assert_allclose(model(X)["out"], want, rtol=1e-5)
+    np.testing.assert_allclose(model(X)["out"], want, rtol=1e-5, atol=1e-6)  # sums that cancel
 
 
 def test_references_that_are_scattered_to(tmp_path):
