@@ -32,6 +32,7 @@ TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
     ("core",),
     ("ops", "aliasing", "data_dependent", "state"),
     ("control_flow",),
+    ("autograd",),
     ("compat",),
     ("engine", "arguments"),
     ("source",),

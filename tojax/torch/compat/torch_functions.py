@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from tojax.errors import DataDependent
 from tojax.torch.aliasing import in_place
+from tojax.torch.autograd import custom_function
 from tojax.torch.compat.patches import replaces
-from tojax.torch.control_flow import autograd_function
 from tojax.torch.control_flow.higher_order import checkpoint
 from tojax.torch.core import private
 from tojax.torch.core.lifting import inner
@@ -144,9 +144,9 @@ class Twice(torch.autograd.Function):
 
 
 for _target, _replacement in (
-    (private.APPLIED, autograd_function.backward_class),
-    (private.FORWARD, autograd_function.forward),
-    (private.SETUP, autograd_function.setup_context),
+    (private.APPLIED, custom_function.backward_class),
+    (private.FORWARD, custom_function.forward),
+    (private.SETUP, custom_function.setup_context),
 ):
     replaces(_target, probe=lambda: Twice.apply(ONE), of_classes=True)(_replacement)
 
