@@ -22,6 +22,8 @@ from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.program import Kept
 from tojax.torch import arguments
+from tojax.torch.autograd import hooks, identity
+from tojax.torch.autograd.tape import Tape, Unrecorded
 from tojax.torch.control_flow import branches
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
@@ -105,24 +107,28 @@ class TorchSource:
         known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
         traced = {k: v for k, v in state.items() if k not in known}
         run = partial(self._run, names, params, traced, known, (args, kwargs), rng)
-        return branches.all_paths(
-            run, lambda name: state.get(name, self.slots.held.leaves().get(name))
-        )
+        before = lambda name: state.get(name, self.slots.held.leaves().get(name))
+        try:
+            return branches.all_paths(run, before)
+        except Unrecorded:
+            self.kept[Tape] = True  # for all calls from now on
+        return branches.all_paths(run, before)
 
     def _run(self, names, params, traced, known, given, rng, path):
         """One run of the module, with these answers to conditions."""
         leaves, structure = jax.tree.flatten(given)
         inputs = (*names, "the parameters", trees.STATE)
-        with tracing(rng, inputs, self.on_missing == "callback") as trace:
+        with tracing(rng, inputs, self.on_missing == "callback", Tape in self.kept) as trace:
             trace.path = path
-            wrapped = [_wrapped(leaf, 1 << i) for i, leaf in enumerate(leaves)]
+            wrapped = [_wrapped(leaf, 2 << i) for i, leaf in enumerate(leaves)]
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
             args, kwargs = jax.tree.unflatten(structure, lifted)
-            trace.state = self._weights(traced, 2 << len(names))
+            trace.state = self._weights(traced, 4 << len(names))
             places = {k: id(value_of(inner(v))) for k, v in trace.state.items()}
             trace.unread = {*places.values()}
             trace.state |= {k: lift(v) for k, v in known.items()}
-            tensors = self._weights(params, 1 << len(names)) | trace.state
+            tensors = self._weights(params, 2 << len(names)) | trace.state
+            hooks.of_parameters(self.slots.tensors, tensors)
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
                 out = self.module(*args, **kwargs)
                 out = trees.register(out)
@@ -141,7 +147,9 @@ class TorchSource:
         own = {
             k: x for k, x in self.slots.dtypes.items() if k in given and to_jax(x) == given[k].dtype
         }
-        return {k: lift(JaxTensor(v, own.get(k), origin)) for k, v in given.items()}
+        lifted = {k: lift(JaxTensor(v, own.get(k), origin)) for k, v in given.items()}
+        identity.as_they_were(self.slots.tensors, lifted)
+        return lifted
 
     def _setting(self, name: str, array) -> torch.Tensor:
         """A buffer that stays a constant of the trace, so that shapes may come from it."""

@@ -38,7 +38,7 @@ def call(mode, func, args, kwargs) -> Any:
     out = called(mode, func, args, kwargs)
     if func in DETACH and functional(args[0]):
         held = inner(out)
-        alone = held.alone() if isinstance(held, JaxTensor) else held.clone()
+        alone = held.detached() if isinstance(held, JaxTensor) else held.clone()
         out = lift(alone)
         mode.picked.twin(mode.detached.held(out), mode.detached.held(args[0]))
         return out

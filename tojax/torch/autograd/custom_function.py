@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_unflatten
 from tojax.dtypes import is_float
 from tojax.errors import Unsupported
 from tojax.torch.core import current, private
-from tojax.torch.core.lifting import array_of, lift
+from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.pytrees import flatten
 from tojax.torch.core.tensor import JaxTensor
 
@@ -84,7 +84,7 @@ def forward(own: Callable[[type], Any], cls: type) -> Any:
 
     def serve(*args: Any) -> Any:
         with torch.set_grad_enabled(follows):  # torch has switched it off
-            out = served(args if served.setup else args[1:])
+            out = served.trace.whole(served, args if served.setup else args[1:])
         APPLYING.done = cls if served.setup else None
         return out
 
@@ -114,23 +114,25 @@ class Served:
         self.leaves, self.structure = flatten(args)
         self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, torch.Tensor)]
         self.tensors = [self.leaves[i] for i in self.places]
-        function = jax.custom_vjp(lambda keys, *arrays: self.fwd(keys, *arrays)[0])
+        function = jax.custom_vjp(lambda keys, *arrays: self.fwd(keys, *arrays, alone=True)[0])
         function.defvjp(self.fwd, self.bwd)
         keys = self.trace.keys.split(2)
         arrays = map(array_of, self.tensors)
         out = function([None, None] if keys is None else [*keys], *arrays)
         return self.out.rebuild(out)
 
-    def fwd(self, keys, *arrays):
-        """(the tensors of the output, what backward needs), as arrays."""
+    def fwd(self, keys, *arrays, alone=False):
+        """(the tensors of the output, what backward needs), as arrays; ``alone`` where JAX asks for
+        no gradient.
+        """
         full = list(self.leaves)
         with drawing_from(self.trace, keys[0]):
             for place, tensor, array in zip(self.places, self.tensors, arrays):
-                full[place] = lift(JaxTensor(array, tensor.dtype))
+                origins = getattr(inner(tensor), "origins", 0)
+                full[place] = lift(JaxTensor(array, tensor.dtype, origins))
             inputs = tree_unflatten(full, self.structure)
-            ctx = Context(
-                tuple(isinstance(x, torch.Tensor) and x.is_floating_point() for x in inputs)
-            )
+            wants = (lambda x: x.requires_grad) if alone else torch.Tensor.is_floating_point
+            ctx = Context(tuple(isinstance(x, torch.Tensor) and wants(x) for x in inputs))
             if self.setup is None:
                 out = self.function(ctx, *inputs)
             else:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tojax.errors import DataDependent
 from tojax.torch.aliasing import in_place
-from tojax.torch.autograd import custom_function
+from tojax.torch.autograd import backward, custom_function, hooks, identity
 from tojax.torch.compat.patches import replaces
 from tojax.torch.control_flow.higher_order import checkpoint
 from tojax.torch.core import private
@@ -117,6 +117,34 @@ def enter_inference(original, self):
 def exit_inference(original, self, *error):
     """As before it."""
     self.gradients.__exit__(*error)
+
+
+replaces(
+    private.RUN_BACKWARD, probe=lambda: torch.autograd.grad(leaf() * 2, leaf(), allow_unused=True)
+)(backward.run_backward)
+replaces(
+    private.MAPPED,
+    probe=lambda: torch.autograd.functional.jacobian(torch.sin, ONE[0], vectorize=True),
+)(backward.mapped)
+replaces(private.NEW_PARAMETER, probe=lambda: nn.Parameter(ONE))(identity.parameter)
+
+
+@replaces(private.BACKWARD_HOOK, probe=lambda: hooked_module()(leaf()))
+def backward_hook(original, *args):
+    """What a module makes that has full backward hooks."""
+    return hooks.BackwardHook(*args)
+
+
+def leaf() -> torch.Tensor:
+    """A tensor that requires a gradient."""
+    return torch.ones(1, 1, requires_grad=True)
+
+
+def hooked_module() -> nn.Module:
+    """A module with a full backward hook."""
+    module = nn.Identity()
+    module.register_full_backward_hook(lambda *args: None)
+    return module
 
 
 def encoder() -> nn.Module:

@@ -1,1 +1,1 @@
-"""Branches, loops and custom gradients as JAX's own."""
+"""Branches and loops as JAX's own."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -102,6 +103,9 @@ def checkpoint(original, function, *args, **kwargs):
     modes = private.function_modes()
     mode = next(m for m in reversed(modes) if hasattr(m, "trace"))
     kwargs = {k: v for k, v in kwargs.items() if k not in OPTIONS}
+    if mode.trace.tape is not None:  # gradients taken inside need what was computed
+        with mode:
+            return function(*args, **kwargs)
     leaves, structure = flatten((args, kwargs))
 
     def call(*leaves):
@@ -151,7 +155,7 @@ def serve(mode, op, args, kwargs) -> Any:
             do="transform the converted model with jax.vmap or jax.grad",
         )
     if op in RULES:
-        return RULES[op](mode, *args, **kwargs)
+        return mode.trace.whole(partial(RULES[op], mode), *args, **kwargs)
     if private.DENSE not in op.py_kernels:
         raise Unsupported(
             f"the higher-order operator {op}",

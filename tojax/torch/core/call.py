@@ -20,10 +20,13 @@ from tojax.table import REQUIRED, Row
 from tojax.torch.core import autocast, diagnostics, dtypes, result_dtypes, strides
 from tojax.torch.core.lifting import array_of
 from tojax.torch.core.schema import HIDDEN_WRITES, read, table
-from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.core.tensor import GRADIENT, JaxTensor
 
 KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
 SHIFTS = {"bitwise_left_shift", "__lshift__"}
+UNDIFFERENTIABLE = {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty")}
+UNDIFFERENTIABLE |= {f"{kind}_like" for kind in ("rand", "randn", "randint")}
+UNDIFFERENTIABLE |= {"detach", "new_zeros", "new_ones", "new_full", "new_empty", "bernoulli"}
 KEEPS_DTYPE = {"masked_fill", "where", "copy", "_to_copy", "fill"}
 
 
@@ -43,6 +46,7 @@ class Call:
         name = op._schema.name.split("::")[1]
         self.dtype_at = next((i for i, p in enumerate(self.params) if p.kind == "dtype"), None)
         self.writes = HIDDEN_WRITES.get(op, ())
+        self.undifferentiable = name in UNDIFFERENTIABLE
         self.pointwise = torch.Tag.pointwise in op.tags and name not in KEEPS_DTYPE
         self.keeps_scalars = name in KEEPS_SCALARS
         self.shifts = name in SHIFTS
@@ -149,6 +153,8 @@ class Call:
         layout = self.kind and strides.layout_of(
             self.kind, self.op, out.shape, operands, args, kwargs, place
         )
+        if origins & GRADIENT and not (dtype.is_floating_point or dtype.is_complex):
+            origins -= GRADIENT
         result = JaxTensor(out, dtype, origins, layout)
         if self.view:
             result.made_by = (self.op, args, kwargs)

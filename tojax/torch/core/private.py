@@ -53,6 +53,7 @@ set_mkldnn = need("torch._C._set_mkldnn_enabled", "LSTMs and convolutions as who
 
 # What torch itself computes operators by.
 decompositions = need("torch._decomp.decomposition_table", DECOMPOSE)
+IS_PARAMETER = "_is_param"  # what nn.Parameter's instance check asks for
 CUSTOM_OPS = need("torch._library.custom_ops.OPDEFS", "operators of torch.library.custom_op")
 PYTHON_KERNELS = need("torch.library._impls", "operators of torch.library")
 check_tensor_all = need("torch._check_tensor_all", "checks of values (torch._check_tensor_all)")
@@ -61,6 +62,9 @@ sample_dirichlet = need("torch._sample_dirichlet", "torch.distributions.Dirichle
 
 # torch.func, torch.autograd and control flow.
 level_of = need("torch._C._functorch.maybe_get_level", FUNC)
+unwrapped = need("torch._C._functorch.get_unwrapped", FUNC)
+batch_axis = need("torch._C._functorch.maybe_get_bdim", FUNC)
+add_batch_dim = need("torch._C._functorch._add_batch_dim", FUNC)
 transforms = need("torch._C._functorch.get_interpreter_stack", FUNC)
 VMAP = need("torch._C._functorch.TransformType.Vmap", FUNC)
 custom_function_call = need("torch._functorch.autograd_function:custom_function_call", FUNC)
@@ -90,6 +94,7 @@ lazy_clone = need("torch._lazy_clone", WEIGHTS)
 ATTRIBUTES = {
     "_schema": DISPATCH,
     "_cdata": VIEWS,
+    "_backward_hooks": "hooks of tensors",
     "_init_fn": "operators of torch.library.custom_op",
     "_op_dk": "operators of torch.library",
     "_parameters": "weights",
@@ -112,6 +117,10 @@ BATCH_NORM = target(
 )
 GAUSSIAN_NLL = target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
 DYNAMO_COMPILING = target("torch.compiler", "is_dynamo_compiling", CONTROL)
+RUN_BACKWARD = target("torch.autograd", "_engine_run_backward", "torch.autograd inside forward")
+MAPPED = target("torch._vmap_internals", "_vmap", "torch.autograd with is_grads_batched")
+NEW_PARAMETER = target("torch.nn.parameter:Parameter", "__new__", "nn.Parameter inside forward")
+BACKWARD_HOOK = target("torch.nn.modules.module", "BackwardHook", "full backward hooks of modules")
 CHECK_ALL = target("torch", "_check_tensor_all_with", "checks of values (torch._check_tensor_all)")
 ASSERT_ASYNC = target("torch", "_assert_async", "checks of values (torch._assert_async)")
 UNIQUE = target("torch", "unique", "checks that values are alike")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -12,11 +12,16 @@ from tojax.errors import TojaxError, Unsupported
 from tojax.torch.core import private
 from tojax.torch.core.dtypes import of_input
 
+GRADIENT = 1  # of the bits of origins
+
 
 class JaxTensor(torch.Tensor):
     """A tensor without storage around a ``jax.Array`` or tracer.
 
-    ``origins`` is a bit mask of the inputs that the value was computed from, for error messages.
+    ``origins`` is a bit mask of the inputs that the value was computed from, for error messages;
+    its bit ``GRADIENT`` says whether torch would say that it requires a gradient.
+    ``holder`` gives the tensor of torch code that gets this one's gradient in ``.grad``: that of a
+    leaf, or of one whose gradient is ``retained``.
     ``run`` tells in which run of the code it was made, of ``runs`` so far.
     ``made_by`` is the call (operator, args, kwargs) that made a view; ``layout`` are the strides
     and offset that torch would have given it (see strides.py), None if it is contiguous.
@@ -27,6 +32,10 @@ class JaxTensor(torch.Tensor):
     run: int
     runs = 0
     made_by: tuple | None
+    holder: Callable[[], torch.Tensor | None] | None = None  # weak
+    retained = False
+    before_hooks: JaxTensor | None = None
+    required: JaxTensor | None = None  # before ``requires_grad_(False)``
     parts: tuple | None = None  # of a concatenation, see data_dependent/packed_constants.py
 
     @staticmethod
@@ -44,10 +53,21 @@ class JaxTensor(torch.Tensor):
         self.run = JaxTensor.runs
         return self
 
+    @property
+    def unhooked(self) -> JaxTensor:
+        """The tensor as it was before hooks were set on it."""
+        return self if self.before_hooks is None else self.before_hooks
+
     def alone(self) -> JaxTensor:
         """The same values and strides, no view of anything."""
         layout = self.stride(), self.storage_offset()
         return JaxTensor(self.array, self.dtype, self.origins, layout)
+
+    def detached(self) -> JaxTensor:
+        """The same values, from which no gradient comes back."""
+        out = self.alone()
+        out.array, out.origins = jax.lax.stop_gradient(self.array), self.origins & ~GRADIENT
+        return out
 
     __torch_function__ = private.no_torch_function
 
@@ -63,13 +83,18 @@ class JaxTensor(torch.Tensor):
         return f"JaxTensor({self.array!r}, dtype={self.dtype})"
 
 
+def needs_gradient(tensor: Any) -> bool:
+    """Whether torch would say that this tensor of a trace requires a gradient."""
+    return bool(getattr(tensor, "origins", 0) & GRADIENT)
+
+
 def value_of(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
     """The array of a wrapper; a constant as it is."""
     return tensor.array if isinstance(tensor, JaxTensor) else tensor
 
 
 def origins_of(operands: Iterable[Any]) -> int:
-    """Which inputs these were computed from, as bits."""
+    """Which inputs these were computed from, as bits, and whether any needs a gradient."""
     origins = 0
     for operand in operands:
         origins |= getattr(operand, "origins", 0)

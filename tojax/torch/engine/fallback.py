@@ -73,7 +73,7 @@ class Fallback:
         if self.callback:
             self.trace.unread.clear()
             key = self.trace.keys.draw(op) if call_of(op).random else None
-            return call_torch(op, args, kwargs, key)
+            return self.trace.whole(call_torch, op, args, kwargs, key)
         self.missing.setdefault(str(op), (op, diagnostics.where()))
         meta = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
         try:

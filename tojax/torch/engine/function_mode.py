@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from tojax.torch.aliasing import in_place, writes
 from tojax.torch.aliasing.no_grad_views import Detached
 from tojax.torch.aliasing.overlapping import Expanded
+from tojax.torch.autograd import backward, hooks, identity
 from tojax.torch.control_flow import higher_order
 from tojax.torch.core import autocast, private
 from tojax.torch.core.lifting import lift
@@ -49,7 +50,9 @@ def deepcopied(mode, func, args, kwargs) -> Any:
     """A leaf of its own: no gradient comes back through it."""
     tensor, memo = args
     with mode:
-        return memo.setdefault(id(tensor), tensor.detach().clone())
+        copy = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        copy = identity.named_parameter(copy) if identity.is_parameter(tensor) else copy
+        return memo.setdefault(id(tensor), copy)
 
 
 def listed(mode, func, args, kwargs) -> Any:
@@ -72,6 +75,9 @@ def index(mode, func, args, kwargs) -> Any:
 
 
 QUESTIONS = (
+    Handler(identity.serve, identity.ANSWERS, "torch's autograd is off and does not know"),
+    Handler(hooks.register_hook, {torch.Tensor.register_hook}, "gradients are JAX's"),
+    Handler(backward.ask, backward.ASKS, "torch's own Python reads requires_grad of its tensors"),
     Handler(
         answers.sizes,
         {torch.Tensor.tolist},
@@ -137,6 +143,9 @@ class FunctionMode(TorchFunctionMode):
         pending = self.guard is not None or bool(self.trace.unknown)
         func, questions, served = handlers(func, pending)
         self.trace.autocast = autocast.is_on()
+        if kwargs.pop("requires_grad", False):
+            with self:
+                return func(*args, **kwargs).requires_grad_()
         if "generator" in kwargs:
             self.trace.generators.meet(kwargs)
         if not torch.is_grad_enabled():

@@ -16,6 +16,7 @@ import jax
 import torch
 
 from tojax.errors import MissingOps
+from tojax.torch.autograd.tape import Tape
 from tojax.torch.compat import hf_transformers, host_rng, torch_distributions, torch_functions
 from tojax.torch.compat.patches import checked, patched, uncompiled
 from tojax.torch.core import autocast, current, private
@@ -30,7 +31,7 @@ LOCK = threading.RLock()  # torch's switches and a module's attributes are proce
 
 @contextlib.contextmanager
 def tracing(
-    rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False
+    rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False, tape: bool = False
 ) -> Iterator[Trace]:
     """A trace of the torch code in here; one thread at a time.
 
@@ -38,13 +39,15 @@ def tracing(
       rng: the key that random operators draw from, None if there is none.
       inputs: names of the inputs, for errors.
       callback: whether operators that nothing serves run in torch.
+      tape: whether a tape is kept, for code that asks for gradients.
 
     Raises:
       MissingOps: on leaving, with all operators that nothing serves.
     """
     autocast.refuse_around()
     trace = Trace(rng, inputs, callback)
-    trace.again = lambda key: tracing(key, inputs, callback)
+    trace.tape = Tape() if tape else None
+    trace.again = lambda key: tracing(key, inputs, callback, tape=True)
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         checked()

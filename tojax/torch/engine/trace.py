@@ -18,12 +18,13 @@ import torch
 
 from tojax.errors import DataDependent, TojaxError
 from tojax.torch.aliasing.no_grad import cut
+from tojax.torch.autograd.tape import Tape, Unrecorded, marked
 from tojax.torch.core import autocast, diagnostics, private, strides
 from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
 from tojax.torch.core.lifting import CONSTANTS
-from tojax.torch.core.pytrees import map_tensors
-from tojax.torch.core.tensor import JaxTensor, origins_of, value_of
+from tojax.torch.core.pytrees import flatten, map_tensors
+from tojax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
 from tojax.torch.data_dependent.packed_constants import CUTS, PackedConstants, note
 from tojax.torch.data_dependent.same_mask import SameMasks
 from tojax.torch.engine.fallback import Fallback
@@ -51,7 +52,7 @@ class Trace(private.TorchDispatchMode):
 
     Attributes:
       keys: what random operators draw from.
-      inputs: names of the inputs, bit ``i`` of ``JaxTensor.origins`` is ``inputs[i]``.
+      inputs: names of the inputs, bit ``i + 1`` of ``JaxTensor.origins`` is ``inputs[i]``.
       fallback: what serves operators without a lowering.
       state: what the traced code may write to, by name.
       unread: ids of the state's arrays that nothing was computed from.
@@ -60,6 +61,7 @@ class Trace(private.TorchDispatchMode):
       path: the answers to conditions that only the program knows, None where there are none.
       conditions: those that have to hold, None where they mean nothing.
       raised: the last error of ours; TorchScript hands on nothing but its text.
+      tape: what was computed, None until code asks for gradients itself.
       autocast: whether the torch function that goes on was called under autocast.
       again: makes a trace like this one, with another key, once this one is over.
     """
@@ -79,6 +81,7 @@ class Trace(private.TorchDispatchMode):
         self.path: Any = None
         self.conditions: list[jax.Array] | None = []
         self.raised: TojaxError | None = None
+        self.tape: Tape | None = None
         self.autocast = False
 
     @classmethod
@@ -125,10 +128,11 @@ class Trace(private.TorchDispatchMode):
             self.unread.difference_update(id(value_of(x)) for x in read)
         if call.random:
             values.insert(0, None if call.inert(values) else self.keys.draw(call.op))
+        once = lowering
         if self.path is not None:
-            lowering = self.path.once(call.op, lowering, operands)
+            once = self.path.once(call.op, lowering, operands)
         try:
-            out = self.same_masks(call.op, lowering, values)
+            out = self.same_masks(call.op, once, values)
         except CONCRETIZATION as error:
             deciding = diagnostics.deciding(call.op, operands)
             raise self.data_dependent(str(call.op), deciding) from error
@@ -136,16 +140,60 @@ class Trace(private.TorchDispatchMode):
             if isinstance(error, TojaxError):
                 raise
             raise diagnostics.failed(call.op, operands, error) from error
-        if not torch.is_grad_enabled():
+        origins = origins_of(operands)
+        if follows := torch.is_grad_enabled():
+            origins = origins & ~GRADIENT if call.undifferentiable else origins
+        else:
             out = cut(call, out, operands, self.writing)
+            kept = origins_of(operands[:1]) if self.writing else 0
+            origins = origins & ~GRADIENT | kept & GRADIENT
         if call.writes:
             out = call.write(out, args, kwargs)
-        out = call.wrap(out, operands, origins_of(operands), args, kwargs)
+        out = call.wrap(out, operands, origins, args, kwargs)
+        if origins & GRADIENT and (self.tape is not None or not follows):
+            key = values[0] if call.random else None
+            self.note(call, lowering, key, follows, given, operands, out)
         if call.op is aten.cat.default:
             note(out, *args, **kwargs)
         elif call.op in CUTS and args[0].parts and not self.writing:
             out = self.packed.taken_apart(call.op, args, kwargs, out)
         return out
+
+    def note(self, call: Call, lowering, key, follows: bool, given, operands, out) -> None:
+        """What autograd would keep of a call; a leaf that is written under no_grad stays one."""
+        first, writing = operands[0], self.writing
+        if not follows and getattr(first, "holder", None) and first.shape == out.shape:
+            out.holder, out.retained = first.holder, first.retained
+            if self.tape is not None:
+                self.tape.held.append(out)
+            return
+        if self.tape is None:
+            return
+
+        def again(args, kwargs):
+            values, operands = call.bind(args, kwargs)
+            out = lowering(*([key] if call.random else []), *values)
+            out = out if follows else cut(call, out, operands, writing)
+            return out[0] if call.writes else out
+
+        self.tape.operator(again, given, operands, out)
+
+    def whole(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
+        """A function of tensors that computes in JAX, rather than by operators."""
+        if self.tape is None or not torch.is_grad_enabled():
+            inside = flatten((args, kwargs))[0]
+            out = function(*args, **kwargs)
+            return marked(out, [x for x in inside if isinstance(x, torch.Tensor)])
+        return self.tape.whole(function, args, kwargs)
+
+    def recording(self) -> Tape:
+        """The tape; where there is none, the run ends and the next one has one."""
+        if self.tape is None:
+            reason = Unrecorded()
+            if self.path is not None:
+                self.path.stop(reason)
+            raise reason
+        return self.tape
 
     def over(self) -> None:
         """Lets go of what leads back here: JAX's tracers must not outlive their own trace."""
@@ -155,7 +203,7 @@ class Trace(private.TorchDispatchMode):
     def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""
         origins = origins_of(operands)
-        names = tuple(name for i, name in enumerate(self.inputs) if origins >> i & 1)
+        names = tuple(name for i, name in enumerate(self.inputs) if origins >> i & 2)
         return diagnostics.data_dependent(what, names, place or diagnostics.where(error))
 
     @contextlib.contextmanager

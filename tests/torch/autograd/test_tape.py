@@ -1,0 +1,117 @@
+"""What no operator computes is on the tape, too: custom functions, branches, checkpoints."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.torch.autograd.tape import Tape
+
+X = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32))
+grad = torch.autograd.grad
+
+
+class Weighted(torch.autograd.Function):
+    """A square whose gradient is half as large again as it should be."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x**2 * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return 3 * x * w * g, (x**2 * g).sum(0)
+
+
+def custom(x):
+    z = x if x.requires_grad else x.clone().requires_grad_()
+    return grad(Weighted.apply(z, torch.full((3,), 2.0)).sum(), z, create_graph=True)[0]
+
+
+def checkpointed(x):
+    z = x if x.requires_grad else x.clone().requires_grad_()
+    inside = lambda a: (a.sin() * z) ** 2
+    y = torch.utils.checkpoint.checkpoint(inside, z, use_reentrant=False)
+    return grad(y.sum(), z, create_graph=True)[0]
+
+
+def branch(x):
+    z = x.clone().requires_grad_()
+    both = lambda a: (a * 2).sum(), lambda a: (a**2).sum()
+    return grad(torch.cond(z.sum() > 0, *both, (z,)), z)[0]
+
+
+@pytest.mark.parametrize("function", [custom, checkpointed, branch])
+def test_gradients(function):
+    model = tojax.from_torch(function)
+    assert_close(jax.jit(model.apply)({}, X.numpy()), function(X).detach(), reduction=10)
+    if function is branch:
+        return
+    x = X.clone().requires_grad_()
+    (function(x) ** 2).sum().backward()
+    total = lambda x: (model.apply({}, x) ** 2).sum()
+    assert_close(jax.grad(total)(X.numpy()), x.grad, reduction=100)
+
+
+def test_a_branch_that_closes_over():
+    """What a branch closes over counts, which torch itself refuses."""
+
+    def function(x):
+        z = x.clone().requires_grad_()
+        y = torch.cond(x.sum() > 1e3, lambda a: a.sum(), lambda a: (a * z**2).sum(), (x,))
+        return grad(y, z)[0]
+
+    got = jax.jit(tojax.from_torch(function).apply)({}, X.numpy())
+    assert_close(got, 2 * X**2, reduction=3)
+
+
+def test_dropout_is_the_same_in_the_gradient():
+    def function(x):
+        z = x.clone().requires_grad_()
+        y = torch.nn.functional.dropout(z, 0.5)
+        return y, grad((y * x).sum(), z)[0]
+
+    y, slope = tojax.from_torch(function)(X.numpy(), rng=jax.random.key(0))
+    assert_close(slope * X.numpy(), y * X.numpy(), reduction=3)
+    assert (np.asarray(slope) == 0).any() and (np.asarray(slope) == 2 * X.numpy()).any()
+
+
+def test_needs_input_grad_is_as_torch_says():
+    said = []
+
+    class Watching(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            said.append(ctx.needs_input_grad)
+            return x * w
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, g.sum(0)
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return Watching.apply(x, self.w)
+
+    model = tojax.from_torch(Module())
+    model(X.numpy())
+    assert said == [(False, True)]
+    jax.grad(lambda x: model.apply(model.params, x).sum())(X.numpy())
+    assert said[-1] == (True, True)
+
+
+def test_programs_that_never_ask_keep_none():
+    model = tojax.from_torch(torch.nn.Linear(3, 3))
+    model(X.numpy())
+    assert Tape not in model.source.kept
+    asking = tojax.from_torch(custom)
+    asking(X.numpy())
+    assert Tape in asking.source.kept

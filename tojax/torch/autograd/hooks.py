@@ -1,0 +1,167 @@
+"""Hooks that change gradients: of tensors, and full backward hooks of modules.
+
+The gradient that JAX takes, after the trace, goes through them too: they are custom gradients.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from tojax.errors import Unsupported
+from tojax.torch.autograd.custom_function import drawing_from
+from tojax.torch.autograd.identity import traced
+from tojax.torch.autograd.part import Part
+from tojax.torch.autograd.tape import hoisted
+from tojax.torch.core import current, diagnostics, private
+from tojax.torch.core.lifting import array_of, inner, lift
+from tojax.torch.core.tensor import JaxTensor, needs_gradient
+
+
+class Hooked(torch.autograd.Function):
+    """The tensor itself; ``hooks`` see its gradient and may give another."""
+
+    @staticmethod
+    def forward(ctx, tensor, hooks):
+        ctx.hooks = hooks
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, grad):
+        for hook in [*ctx.hooks.values()]:
+            new = hook(grad)
+            grad = grad if new is None else new
+        return grad, None
+
+
+def hooked(tensor: torch.Tensor, hooks: dict[int, Callable]) -> None:
+    """From now on the gradient of a functional tensor goes through ``hooks``."""
+    held = inner(tensor)
+    new = inner(Hooked.apply(tensor, hooks))
+    new.before_hooks = held.unhooked
+    private.replace(tensor, new)
+
+
+def register_hook(mode, func, args, kwargs) -> Any:
+    """``x.register_hook(hook)``."""
+    tensor, hook = args if len(args) == 2 else (args[0], kwargs["hook"])
+    held = traced(tensor)
+    if held is None:
+        return NotImplemented
+    tape = mode.trace.recording()
+    if not needs_gradient(held):
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    if any(x is held for entry in tape for x in entry.ins):
+        raise Unsupported(
+            "a hook on a tensor that was used already",
+            where=diagnostics.where(),
+            why="it would see the gradient of later uses only",
+            do="register the hook right after the tensor is made, before it is used",
+        )
+    hooks: OrderedDict[int, Callable] = OrderedDict()
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    with mode:
+        hooked(tensor, hooks)
+    return handle
+
+
+class BackwardHook:
+    """Stands for torch's own, between a module and its arguments and results."""
+
+    def __init__(self, module: torch.nn.Module, hooks: Any, before: Any):
+        self.module, self.hooks, self.before = module, [*hooks], [*before]
+        self.trace = current.trace()
+        self.tape = self.trace.recording()
+        self.args: list[Any] = []
+        self.inputs: dict[int, JaxTensor] = {}
+
+    def setup_input_hook(self, args: tuple) -> tuple:
+        """The arguments, from where on what the module computes is followed."""
+        held = [traced(x) for x in args]
+        self.args = [None if x is None else np.zeros(x.shape, x.array.dtype) for x in held]
+        self.inputs = {i: t for i, x in enumerate(args) if (t := self.follow(x)) is not None}
+        new = [lift(self.inputs[i]) if i in self.inputs else x for i, x in enumerate(args)]
+        return tuple(new) if type(args) is tuple else type(args)(*new)
+
+    def follow(self, value: Any) -> JaxTensor | None:
+        """A tensor of its own with the same value, if that needs a gradient."""
+        held = traced(value)
+        if held is None or not needs_gradient(held) or not torch.is_grad_enabled():
+            return None
+        new = held.alone()
+        self.tape.note(lambda array: [array], [held], [new])
+        return new
+
+    def setup_output_hook(self, args: Any) -> Any:
+        """The results, whose gradients go through the hooks."""
+        outs = list(args) if isinstance(args, (tuple, list)) else [args]
+        found = {i: traced(x) for i, x in enumerate(outs)}
+        held = {i: x for i, x in found.items() if x is not None and needs_gradient(x)}
+        places = [*held]
+        if not places or not torch.is_grad_enabled():
+            return args
+        part = Part(self.tape, [*held.values()], [*self.inputs.values()])
+        operands = [*part.inputs, *part.free] if self.inputs else part.outputs
+        count = len(part.inputs)
+        run = (lambda *a: part(a[:count], a[count:])) if self.inputs else lambda *a: [*a]
+        arrays = [x.array for x in operands]
+        closed = jax.make_jaxpr(run)(*arrays)
+        function = self.function(hoisted(closed), len(closed.consts), places, outs)
+        fixed = closed.consts
+        found = function(*fixed, *arrays)
+        for i, array in zip(places, found):
+            new = held[i].alone()
+            new.array = array
+            outs[i] = lift(new)
+        again = lambda *arrays: function(*fixed, *arrays)
+        self.tape.note(again, operands, [inner(outs[i]) for i in places])
+        if not isinstance(args, (tuple, list)):
+            return outs[0]
+        return type(args)(outs) if type(args) in (tuple, list) else type(args)(*outs)
+
+    def function(self, run: Callable, count: int, places: list[int], outs: list) -> Callable:
+        """``run`` with the gradients that the hooks give."""
+        function = jax.custom_vjp(run)
+        zeros = {i: x for i, x in enumerate(self.args) if x is not None and self.inputs}
+
+        def bwd(arrays, cotangents):
+            with drawing_from(self.trace, None):
+                given = self.tensors(dict(zip(places, cotangents)), len(outs))
+                for hook in self.before:
+                    new = hook(self.module, given)
+                    given = given if new is None else new if isinstance(new, tuple) else (new,)
+                back = [array_of(given[i]).astype(c.dtype) for i, c in zip(places, cotangents)]
+                grads = [*jax.vjp(run, *arrays)[1](back)]
+                arrays = {i: jax.numpy.asarray(x) for i, x in zeros.items()}
+                arrays |= dict(zip(self.inputs, grads[count:]))
+                own = self.tensors(arrays, len(self.args))
+                for hook in self.hooks:
+                    new = hook(self.module, own, given)
+                    own = own if new is None else new if isinstance(new, tuple) else (new,)
+                for place, i in enumerate(self.inputs, count):
+                    grads[place] = array_of(own[i]).astype(grads[place].dtype)
+            return tuple(grads)
+
+        function.defvjp(lambda *arrays: (run(*arrays), arrays), bwd)
+        return function
+
+    @staticmethod
+    def tensors(arrays: dict[int, jax.Array], count: int) -> tuple:
+        """Tensors where there is an array, None elsewhere."""
+        return tuple(lift(JaxTensor(arrays[i])) if i in arrays else None for i in range(count))
+
+
+def of_parameters(own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Hooks that the user's tensors had before, on those of the trace in their place."""
+    with private.DisableTorchFunction():
+        hooks = {k: own[k]._backward_hooks for k in tensors if k in own}
+    for name, before in hooks.items():
+        if before and needs_gradient(inner(tensors[name])):
+            hooked(tensors[name], before)
