@@ -54,6 +54,7 @@ class Trace(private.TorchDispatchMode):
       inputs: names of the inputs, bit ``i`` of ``JaxTensor.origins`` is ``inputs[i]``.
       fallback: what serves operators without a lowering.
       state: what the traced code may write to, by name.
+      weights: those of the trace by the ``id`` of the module's own, which code may know besides.
       unread: ids of the state's arrays that nothing was computed from.
       writing: whether an in-place call under no_grad goes on.
       unknown: what stands for sizes, or rows of a number, that only the program knows.
@@ -73,6 +74,7 @@ class Trace(private.TorchDispatchMode):
         self.same_masks, self.packed = SameMasks(), PackedConstants()
         self.generators = Generators()
         self.state: dict[str, torch.Tensor] = {}
+        self.weights: dict[int, torch.Tensor] = {}
         self.unread: set[int] = set()
         self.writing = False
         self.unknown: list[Any] = []
