@@ -27,6 +27,7 @@ class JaxTensor(torch.Tensor):
     run: int
     runs = 0
     made_by: tuple | None
+    bounds: tuple[int, int] | None = None  # of integers, see data_dependent/integer_bounds.py
     parts: tuple | None = None  # of a concatenation, see data_dependent/packed_constants.py
 
     @staticmethod
@@ -47,7 +48,9 @@ class JaxTensor(torch.Tensor):
     def alone(self) -> JaxTensor:
         """The same values and strides, no view of anything."""
         layout = self.stride(), self.storage_offset()
-        return JaxTensor(self.array, self.dtype, self.origins, layout)
+        new = JaxTensor(self.array, self.dtype, self.origins, layout)
+        new.bounds = self.bounds
+        return new
 
     __torch_function__ = private.no_torch_function
 

@@ -24,6 +24,7 @@ from tojax.torch.core.keys import Keys
 from tojax.torch.core.lifting import CONSTANTS
 from tojax.torch.core.pytrees import map_tensors
 from tojax.torch.core.tensor import JaxTensor, origins_of, value_of
+from tojax.torch.data_dependent import integer_overflow
 from tojax.torch.data_dependent.packed_constants import CUTS, PackedConstants, note
 from tojax.torch.data_dependent.same_mask import SameMasks
 from tojax.torch.engine.fallback import Fallback
@@ -143,6 +144,7 @@ class Trace(private.TorchDispatchMode):
         if call.writes:
             out = call.write(out, args, kwargs)
         out = call.wrap(out, operands, origins_of(operands), args, kwargs)
+        integer_overflow.follow(self, call, args, kwargs, values, out)
         if call.op is aten.cat.default:
             note(out, *args, **kwargs)
         elif call.op in CUTS and args[0].parts and not self.writing:
