@@ -32,9 +32,10 @@ from tojax.torch.core.tensor import JaxTensor, value_of
 from tojax.torch.data_dependent import assertions
 from tojax.torch.data_dependent.padded import Padded
 from tojax.torch.data_dependent.padded_split import Sizes
-from tojax.torch.engine.session import tracing
+from tojax.torch.engine.session import LOCK, tracing
 from tojax.torch.state.closures import as_module, original
 from tojax.torch.state.module_state import Slots
+from tojax.torch.state.snapshot import Snapshot, in_mode
 from tojax.torch.state.torchscript import modes
 
 
@@ -43,18 +44,21 @@ class TorchSource:
     """Calls ``module`` with JAX arrays for weights; hashable by module and mode.
 
     ``training`` holds the mode of every submodule, in the order of ``module.modules()``; ``kept``
-    what calls leave for later ones, such as programs, for all modes.
+    what calls leave for later ones, such as programs, for all modes; ``snapshot`` the module as it
+    was converted, which nobody else sees; without one, the module itself is traced.
     """
 
     module: torch.nn.Module
     training: tuple[bool, ...]
     on_missing: str = "error"
     kept: Kept = field(default_factory=Kept, repr=False)
+    snapshot: Snapshot | None = field(default=None, repr=False)
     framework = "torch"
 
     def __eq__(self, other):
         same = isinstance(other, TorchSource) and self.module is other.module
-        return same and (self.training, self.on_missing) == (other.training, other.on_missing)
+        form = lambda source: (source.training, source.on_missing, source.snapshot)
+        return same and form(self) == form(other)
 
     def __hash__(self):
         return hash((id(self.module), self.training, self.on_missing))
@@ -66,10 +70,15 @@ class TorchSource:
             return self.module.name
         return getattr(self.module, "original_name", type(self.module).__name__)
 
+    @property
+    def code(self) -> torch.nn.Module:
+        """What is run."""
+        return self.snapshot.module if self.snapshot else self.module
+
     @functools.cached_property
     def slots(self) -> Slots:
         """Where the module keeps its tensors."""
-        return Slots.of(self.module)
+        return Slots.of(self.code)
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -87,8 +96,9 @@ class TorchSource:
         ]
 
     def in_mode(self, training: bool) -> TorchSource:
-        """The same source with every submodule in training or evaluation mode."""
-        return replace(self, training=(training,) * len(self.training))
+        """The same source in training or evaluation mode, as the module's own ``train`` has it."""
+        modes, snapshot = in_mode(self.code, self.training, training)
+        return replace(self, training=modes, snapshot=snapshot or self.snapshot)
 
     def as_array(self, leaf: Any) -> Any:
         """An input leaf as JAX takes it."""
@@ -128,9 +138,11 @@ class TorchSource:
             trace.unread = {*places.values()}
             trace.state |= {k: lift(v) for k, v in known.items()}
             tensors = self._weights(params, 2 << len(names)) | trace.state
-            hooks.of_parameters(self.slots.tensors, tensors)
+            own = self.slots.tensors
+            hooks.of_parameters(own, tensors)
+            trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
-                out = self.module(*args, **kwargs)
+                out = self.code(*args, **kwargs)
                 out = trees.register(out)
                 path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
@@ -207,10 +219,11 @@ def from_torch(
     """A torch module, or any function of torch tensors, as a pure JAX function plus a params
     pytree.
 
-    The module's mode (train or eval, submodule by submodule) is kept. Weights are copied, large
-    ones when torch writes to them; tied weights are one entry under their first name. Modules that
-    a function refers to (as a method, in its closure, in a partial) bring their weights along under
-    the name that the function knows them by.
+    The module is taken as it is: changes of its attributes afterwards are not seen, and other
+    threads may use it at any time. Its mode (train or eval, submodule by submodule) is kept.
+    Weights are copied, large ones when torch writes to them; tied weights are one entry under their
+    first name. Modules that a function refers to (as a method, in its closure, in a partial) bring
+    their weights along under the name that the function knows them by.
 
     Args:
       source: an ``nn.Module``, or a callable whose tensors come in as arguments. TorchScript
@@ -254,7 +267,13 @@ def from_torch(
         )
     check_on_missing(on_missing)
     module = source if isinstance(source, torch.nn.Module) else as_module(source)
-    built = source_of(module, on_missing)
+    with LOCK:  # what cannot be copied is not read while another thread traces it
+        built = replace(source_of(module, on_missing), snapshot=Snapshot.of(module))
+        return _model(built)
+
+
+def _model(built: TorchSource) -> Model:
+    """A Model with the module's own weights."""
     slots = built.slots
     params = {k: interop.to_jax(slots.tensors[k]) for k in slots.params}
     state = {k: interop.to_jax(slots.tensors[k]) for k in slots.state}

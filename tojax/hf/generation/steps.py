@@ -182,7 +182,7 @@ def _source(source: Any) -> TorchSource:
     key = Runner, source
     if key not in source.kept:
         modes = False, *source.training
-        source.kept[key] = TorchSource(Runner(source.module), modes, source.on_missing)
+        source.kept[key] = TorchSource(Runner(source.code), modes, source.on_missing)
     return source.kept[key]
 
 

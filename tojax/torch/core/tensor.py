@@ -36,6 +36,7 @@ class JaxTensor(torch.Tensor):
     retained = False
     before_hooks: JaxTensor | None = None
     required: JaxTensor | None = None  # before ``requires_grad_(False)``
+    bounds: tuple[int, int] | None = None  # of integers, see data_dependent/integer_bounds.py
     parts: tuple | None = None  # of a concatenation, see data_dependent/packed_constants.py
 
     @staticmethod
@@ -61,7 +62,9 @@ class JaxTensor(torch.Tensor):
     def alone(self) -> JaxTensor:
         """The same values and strides, no view of anything."""
         layout = self.stride(), self.storage_offset()
-        return JaxTensor(self.array, self.dtype, self.origins, layout)
+        new = JaxTensor(self.array, self.dtype, self.origins, layout)
+        new.bounds = self.bounds
+        return new
 
     def detached(self) -> JaxTensor:
         """The same values, from which no gradient comes back."""

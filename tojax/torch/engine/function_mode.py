@@ -177,6 +177,8 @@ class FunctionMode(TorchFunctionMode):
         ours = isinstance(tensor, JaxTensor) or private.is_functional(tensor)
         if ours or private.level_of(tensor) != -1:
             return tensor
+        if id(tensor) in self.trace.weights:
+            return self.trace.weights[id(tensor)]
         if id(tensor) not in self.outside:
             self.outside[id(tensor)] = tensor, lift(tensor.detach())
         return self.outside[id(tensor)][1]

@@ -26,7 +26,7 @@ from tojax.torch.engine.function_mode import FunctionMode
 from tojax.torch.engine.trace import Trace
 
 REGISTERED = (hf_transformers, torch_distributions, torch_functions)  # their patches, by importing
-LOCK = threading.RLock()  # torch's switches and a module's attributes are process-wide
+LOCK = threading.RLock()  # torch's switches and a snapshot's attributes are process-wide
 
 
 @contextlib.contextmanager

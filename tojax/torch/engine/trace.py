@@ -25,6 +25,7 @@ from tojax.torch.core.keys import Keys
 from tojax.torch.core.lifting import CONSTANTS
 from tojax.torch.core.pytrees import flatten, map_tensors
 from tojax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
+from tojax.torch.data_dependent import integer_overflow
 from tojax.torch.data_dependent.packed_constants import CUTS, PackedConstants, note
 from tojax.torch.data_dependent.same_mask import SameMasks
 from tojax.torch.engine.fallback import Fallback
@@ -55,6 +56,7 @@ class Trace(private.TorchDispatchMode):
       inputs: names of the inputs, bit ``i + 1`` of ``JaxTensor.origins`` is ``inputs[i]``.
       fallback: what serves operators without a lowering.
       state: what the traced code may write to, by name.
+      weights: those of the trace by the ``id`` of the module's own, which code may know besides.
       unread: ids of the state's arrays that nothing was computed from.
       writing: whether an in-place call under no_grad goes on.
       unknown: what stands for sizes, or rows of a number, that only the program knows.
@@ -75,6 +77,7 @@ class Trace(private.TorchDispatchMode):
         self.same_masks, self.packed = SameMasks(), PackedConstants()
         self.generators = Generators()
         self.state: dict[str, torch.Tensor] = {}
+        self.weights: dict[int, torch.Tensor] = {}
         self.unread: set[int] = set()
         self.writing = False
         self.unknown: list[Any] = []
@@ -153,6 +156,7 @@ class Trace(private.TorchDispatchMode):
         if origins & GRADIENT and (self.tape is not None or not follows):
             key = values[0] if call.random else None
             self.note(call, lowering, key, follows, given, operands, out)
+        integer_overflow.follow(self, call, args, kwargs, values, out)
         if call.op is aten.cat.default:
             note(out, *args, **kwargs)
         elif call.op in CUTS and args[0].parts and not self.writing:

@@ -14,7 +14,7 @@ import torch
 
 class Function(torch.nn.Module):
     """A function of tensors; the modules that it uses are its children. ``captured`` is what else
-    it refers to: by name, what holds it and the key.
+    it refers to: by name, what holds it and the key. Of the children, some are ``known_globally``.
     """
 
     def __init__(self, function: Callable):
@@ -22,6 +22,7 @@ class Function(torch.nn.Module):
         self.function = function
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self.captured: dict[str, tuple[Any, Any]] = {}
+        self.known_globally: set[str] = set()
         known = dict(vars(torch.nn.Module) | vars(self))
         for key, (holder, place) in captured(function):
             value, name = holder[place], key
@@ -29,6 +30,8 @@ class Function(torch.nn.Module):
                 name += "_"
             if isinstance(value, torch.nn.Module):
                 self.add_module(name, value)
+                if "__builtins__" in holder:
+                    self.known_globally.add(name)
             else:
                 self.captured[name] = holder, place
         self.forward = function
@@ -62,6 +65,9 @@ class Cells:
 
     def __init__(self, function: types.FunctionType):
         self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.cells
 
     def __getitem__(self, name: str) -> Any:
         return self.cells[name].cell_contents
