@@ -173,7 +173,9 @@ class TorchSource:
         self.slots.check(params, state)
         with torch.no_grad():
             for name, array in {**params, **state}.items():
-                self.slots.tensors[name].copy_(interop.to_torch(array))
+                if not self.slots.optimizers.keeps(name):
+                    self.slots.tensors[name].copy_(interop.to_torch(array))
+        Slots.of(self.module).optimizers.write_back(state)
         return self.module
 
 
@@ -222,8 +224,10 @@ def from_torch(
     The module is taken as it is: changes of its attributes afterwards are not seen, and other
     threads may use it at any time. Its mode (train or eval, submodule by submodule) is kept.
     Weights are copied, large ones when torch writes to them; tied weights are one entry under their
-    first name. Modules that a function refers to (as a method, in its closure, in a partial) bring
-    their weights along under the name that the function knows them by.
+    first name. Optimizers and schedules that a function refers to are its state, and so are the
+    weights that they own: a training step, one call of ``apply(..., mutable=True)`` each. Modules
+    that a function refers to (as a method, in its closure, in a partial) bring their weights along
+    under the name that the function knows them by.
 
     Args:
       source: an ``nn.Module``, or a callable whose tensors come in as arguments. TorchScript
@@ -277,4 +281,5 @@ def _model(built: TorchSource) -> Model:
     slots = built.slots
     params = {k: interop.to_jax(slots.tensors[k]) for k in slots.params}
     state = {k: interop.to_jax(slots.tensors[k]) for k in slots.state}
+    state |= slots.optimizers.initial()
     return Model(params, state, built)

@@ -6,6 +6,7 @@ Handlers of the function mode: each gives a result, or NotImplemented to let the
 from __future__ import annotations
 
 import contextlib
+import linecache
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -84,13 +85,21 @@ def condition(mode, func, asked: torch.Tensor, frame: FrameType) -> bool | None:
         mode.guard = overflow_guards.guard_at(frame, asked)
         if mode.guard is not None:
             return mode.guard.entered
-    own = f"{frame.f_globals.get('__name__')}.".startswith("torch.")  # see assertions.py
+    module = f"{frame.f_globals.get('__name__')}."
+    if module.startswith("torch.optim.") and "!= 0" in linecache.getline(*line_of(frame)):
+        return True  # whether there is momentum, or decay: with one of 0 it is the same
+    own = module.startswith("torch.")  # see assertions.py
     if own or mode.trace.path is None or asked.numel() != 1:
         return None
     held = inner(asked)
     with contextlib.suppress(jax.errors.TracerBoolConversionError):
         return bool(held.array)  # known where it is only differentiated
     return mode.trace.path.answer(held.array, mode.trace.data_dependent("bool", [held]))
+
+
+def line_of(frame: FrameType) -> tuple[str, int]:
+    """(file, line) that runs."""
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def repair(mode, func, args, kwargs) -> Any:

@@ -25,7 +25,7 @@ from tojax.torch.core.lifting import lift
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import answers
 from tojax.torch.data_dependent.traced_index import GET, SET, Picked
-from tojax.torch.engine import custom_operators, tensor_lists
+from tojax.torch.engine import custom_operators, scaled, tensor_lists
 
 Serve = Callable[["FunctionMode", Any, tuple, dict[str, Any]], Any]
 
@@ -96,6 +96,7 @@ QUESTIONS = (
     Handler(dropout, {torch.nn.functional.dropout}, "an identity: writes reach the input"),
     Handler(answers.split, answers.TENSOR_SPLIT, "torch reads the places to split at from memory"),
     Handler(deepcopied, {torch.Tensor.__deepcopy__}, "torch copies memory, which there is none of"),
+    Handler(scaled.serve, scaled.FUNCTIONS, "torch reads the factor from memory"),
     Handler(listed, tensor_lists.MAKERS, "torch reads the tensors in a list from memory"),
 )
 SERVED = (

@@ -29,11 +29,12 @@ OWN = {*vars(torch.nn.Module())}  # what torch itself keeps in every module
 
 class Held:
     """What one module keeps, by name: its path and the keys that lead there, with dots; not at the
-    ``places`` (id of what holds them, key) of parameters and buffers.
+    ``places`` (id of what holds them, key) of parameters and buffers. Numbers that a function
+    refers to are its own where it ``steps`` an optimizer, as a count of steps is.
     """
 
-    def __init__(self, module: torch.nn.Module, places: set[tuple[int, str]]):
-        self.module, self.places = module, places
+    def __init__(self, module: torch.nn.Module, places: set[tuple[int, str]], steps: bool = False):
+        self.module, self.places, self.steps = module, places, steps
 
     def leaves(self) -> dict[str, Any]:
         """Everything as it is now."""
@@ -76,7 +77,7 @@ class Held:
             yield lambda: self._written(start, {*map(id, weights.values())}, {*tensors})
         finally:
             for holder, key, value in roots:
-                if holder[key] is not value and _traced(holder[key]):
+                if holder[key] is not value and (self.steps or _traced(holder[key])):
                     holder[key] = value
             for holder, before, loose in holders:
                 if not loose or any(_traced(x) for _, x in items(holder)):
@@ -154,7 +155,7 @@ class Held:
         walk = Walk(leaf, visit, {id(m) for m in self.module.modules()})
         for name, holder, key, loose in [*self._roots()]:
             value = holder[key]
-            now = walk(name, value, loose)
+            now = walk(name, value, loose and not self.steps)
             if now is not value:
                 holder[key] = now
 
@@ -167,7 +168,8 @@ def _traced(value: Any) -> bool:
 
 def _array(name: str, number: float, dtype: Any = None) -> jax.Array:
     try:
-        return jnp.asarray(number, dtype)
+        array = jnp.asarray(number, dtype)
+        return jax.lax.convert_element_type(array, array.dtype)  # no weak type: one program less
     except OverflowError:
         raise Unsupported(
             f"forward keeps the number {number} in {name}",

@@ -32,8 +32,10 @@ class Function(torch.nn.Module):
                 self.add_module(name, value)
                 if "__builtins__" in holder:
                     self.known_globally.add(name)
-            else:
-                self.captured[name] = holder, place
+                continue
+            self.captured[name] = holder, place
+            if (parts := Parts.of(value)) is not None and not hasattr(self, name):
+                self.add_module(name, parts)
         self.forward = function
         self.train(any(m.training for m in self.children()))
 
@@ -55,6 +57,28 @@ def original(source: Any) -> Any:
 def as_module(function: Callable) -> torch.nn.Module:
     """``function`` as a module."""
     return Function(function)
+
+
+class Parts(torch.nn.Module):
+    """The modules that an object keeps in its attributes, as a trainer does."""
+
+    @classmethod
+    def of(cls, value: Any) -> Parts | None:
+        """None where there are none."""
+        library = type(value).__module__.partition(".")[0] == "torch"
+        held = {} if library or isinstance(value, type) else getattr(value, "__dict__", {})
+        found = {k: x for k, x in held.items() if isinstance(x, torch.nn.Module)}
+        if not found or isinstance(value, types.ModuleType):
+            return None
+        parts = cls()
+        for name, module in found.items():
+            parts.add_module(name, module)
+        parts.training = any(m.training for m in found.values())
+        return parts
+
+    def train(self, mode: bool = True):
+        """Leaves them in the modes that they have."""
+        return self
 
 
 EMPTY = types.CellType()

@@ -19,6 +19,7 @@ from tojax.torch.core.lifting import array_of, inner
 from tojax.torch.core.tensor import JaxTensor, value_of
 from tojax.torch.state import torchscript
 from tojax.torch.state.attributes import Held, jax_dtype
+from tojax.torch.state.optimizers import Optimizers
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Slots:
     places: list[tuple[dict[str, Any], str, str]]
     """(the ``_parameters`` or ``_buffers`` of a submodule, attribute, name in ``tensors``)"""
     dtypes: dict[str, torch.dtype]
+    optimizers: Optimizers
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> Slots:
@@ -41,6 +43,8 @@ class Slots:
         params: list[str] = []
         state: list[str] = []
         places: list[tuple[dict[str, Any], str, str]] = []
+        optimizers = Optimizers.of(module)
+        owned = {id(tensor): name for name, tensor in optimizers.owned()}
         for path, child in module.named_modules():
             for held in (child._parameters, child._buffers):
                 for attribute, tensor in held.items():
@@ -54,8 +58,16 @@ class Slots:
                         continue
                     tensors[name] = tensor
                     trained = held is child._parameters and tensor.requires_grad
+                    trained = trained and id(tensor) not in owned
                     (params if trained else state).append(name)
-        return cls(module, tensors, params, state, places, {k: t.dtype for k, t in tensors.items()})
+        for name, tensor in optimizers.owned():
+            if id(tensor) not in first:
+                first[id(tensor)] = name
+                tensors[name] = tensor
+                state.append(name)
+        optimizers.names = {place: first[place] for place in owned}
+        dtypes = {k: t.dtype for k, t in tensors.items()}
+        return cls(module, tensors, params, state, places, dtypes, optimizers)
 
     def abstract(self) -> tuple[dict[str, jax.ShapeDtypeStruct], dict[str, jax.ShapeDtypeStruct]]:
         """Params and state as shapes and dtypes."""
@@ -105,14 +117,17 @@ class Slots:
             start = {k: value_of(inner(t)) for k, t in tensors.items()}
             weights = {id(t): tensors[k] for k, t in self.tensors.items()}
             given = {k: t for k, t in tensors.items() if k not in self.tensors}
+            given = {k: t for k, t in given.items() if not self.optimizers.keeps(k)}
             scripted = torchscript.named(self.module).keys()
             kept = {k: given[k] for k in given.keys() - scripted}
             with (
                 torchscript.filled(self.module, weights, given),
                 self.held.filled(kept, weights) as after,
+                self.optimizers.filled(tensors) as stepped,
             ):
                 yield lambda: trees.Written(
-                    self._written(start) | (rest := after()), rest.missed | scripted
+                    self._written(start) | (rest := after()) | (own := stepped()),
+                    rest.missed | own.missed | scripted,
                 )
         finally:
             torchscript.set_modes(self.module, modes)
@@ -127,7 +142,8 @@ class Slots:
     @property
     def held(self) -> Held:
         """What the module keeps besides."""
-        return Held(self.module, {(id(held), attribute) for held, attribute, _ in self.places})
+        places = {(id(held), attribute) for held, attribute, _ in self.places}
+        return Held(self.module, places, steps=bool(self.optimizers.optimizers))
 
     def _written(self, start: dict[str, Any]) -> dict[str, jax.Array]:
         """The arrays of the parameters and buffers that forward wrote."""

@@ -25,6 +25,7 @@ from tojax.torch.state.closures import EMPTY, Cells, Function
 
 CONTAINERS = (list, dict, deque, OrderedDict, defaultdict)
 LEADS = (types.FunctionType, types.MethodType, functools.partial, weakref.ref)
+STEPPED = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 PLAIN = (str, bytes, int, float, complex, type(None), type, torch.dtype, torch.Tensor)
 SIMPLE = {bool, str, int, float, type(None), torch.Tensor, torch.nn.Parameter}  # found faster
 REBUILT: dict[type, Callable[[Copies, Any], Any]] = {}
@@ -63,6 +64,8 @@ class Copies:
             return self.keep(value, rebuild(self, value))
         if isinstance(value, tuple):
             return self.items(value) if len(value) <= MANY else value
+        if isinstance(value, STEPPED):
+            return self.object(value)
         if inside(value) is None:
             return value
         return self.container(value) if type(value) in CONTAINERS else self.object(value)
@@ -117,7 +120,8 @@ class Copies:
 
     def object(self, old: Any) -> Any:
         """An object, or a list or dict of a class of somebody's own."""
-        if isinstance(old, enum.Enum) or not (self.holds(old) or self.is_setting(old)):
+        kept = isinstance(old, STEPPED) or self.holds(old) or self.is_setting(old)
+        if isinstance(old, enum.Enum) or not kept:
             return old
         if isinstance(old, (list, dict, deque)):
             new = None
@@ -163,7 +167,7 @@ class Copies:
         if id(old) in self.cells or old == EMPTY:
             return self.cells.get(id(old), old)
         value = old.cell_contents
-        kinds = (torch.nn.Module, *CONTAINERS, *LEADS)
+        kinds = (torch.nn.Module, *CONTAINERS, *LEADS, *STEPPED)
         if not (isinstance(value, kinds) or self.holds(value)):
             return old
         new = self.cells[id(old)] = types.CellType(value)
