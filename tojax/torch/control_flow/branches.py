@@ -23,7 +23,7 @@ import torch
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-from tojax import trees
+from tojax import dict_order, trees
 from tojax.errors import DataDependent, ForwardFailed, TojaxError
 from tojax.torch.control_flow.region import strong
 from tojax.torch.core import interop
@@ -216,7 +216,7 @@ class Fork:
         if unset := [name for name, value in kept.items() if value is None]:
             why = f"only some of its ways write to {', '.join(unset)}"
             raise refused(self.error, why)
-        leaves, structure = jax.tree.flatten(out)
+        leaves, structure = jax.tree.flatten(dict_order.kept(out))
         static = [None if trees.is_array(x) else trees.Static(x) for x in leaves]
         arrays = [*(x for x in leaves if trees.is_array(x)), *kept.values()]
         arrays = [strong(jnp.asarray(x)) for x in arrays]
