@@ -179,7 +179,8 @@ def _run(model, kind, arrays, rng):
     kind.fresh = True
     kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(out)))
     ordered = dict_order.kept(out)
-    kind.wraps |= jax.tree.structure(ordered) != jax.tree.structure(out)
+    same = jax.tree.structure(ordered) == jax.tree.structure(out)
+    kind.wraps |= not same
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), ordered), holds
 
 

@@ -121,7 +121,7 @@ class Node:
     """
 
     lock = threading.RLock()  # reading one may read others
-    keeper: Callable[[], Node | None] = staticmethod(lambda: None)  # a weak reference: one at a time
+    keeper: Callable[[], Node | None] = staticmethod(lambda: None)  # weak; one at a time
 
     def __init__(self, compute: Callable[[], list[torch.Tensor]], count: int):
         self.compute, self.count, self.left = compute, count, count

@@ -175,7 +175,8 @@ class Fork:
             raise refused(self.error, "the code changes something outside of itself when it is run")
         structure, static, _ = self.form
         rest = iter(jaxpr_as_fun(other)())
-        out = jax.tree.unflatten(structure, [next(rest) if x is None else x.value for x in static])
+        leaves = [next(rest) if x is None else x.value for x in static]
+        out = dict_order.plain(jax.tree.unflatten(structure, leaves))
         self.missed |= {name for name in self.names if trees.is_array(self.before(name))}
         return out, trees.Written(dict(zip(sorted(self.names), rest)), self.missed)
 

@@ -164,4 +164,4 @@ def enforced(out: Any, conditions: list[jax.Array] | None) -> tuple[Any, jax.Arr
     factor = jnp.where(holds, 1, jnp.nan)
     floats = lambda x: isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
     marked = lambda x: x * factor.astype(x.dtype) if floats(x) else x
-    return jax.tree.map(marked, dict_order.kept(out)), holds
+    return dict_order.plain(jax.tree.map(marked, dict_order.kept(out))), holds
