@@ -179,8 +179,8 @@ def _run(model, kind, arrays, rng):
     kind.fresh = True
     kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(out)))
     ordered = dict_order.kept(out)
-    same = jax.tree.structure(ordered) == jax.tree.structure(out)
-    kind.wraps |= not same
+    structure: Any = jax.tree.structure(ordered)
+    kind.wraps |= structure != jax.tree.structure(out)
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), ordered), holds
 
 

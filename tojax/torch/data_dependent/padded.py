@@ -189,6 +189,15 @@ def leading(index: Any) -> torch.Tensor | None:
     return mask if isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and whole else None
 
 
+def mask_first(index: Any) -> tuple[torch.Tensor, tuple] | None:
+    """(the mask, the rest) of ``x[mask, None]`` and ``x[mask, :, 0]``; None for other indices."""
+    mask, *rest = index if isinstance(index, tuple) and index else (index,)
+    plain = all(x is None or isinstance(x, (slice, int)) for x in rest)
+    if not rest or not plain or not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+        return None
+    return mask, (*rest,)
+
+
 def chosen(tensor: torch.Tensor, mask: torch.Tensor, error: Callable[..., Exception]) -> Padded:
     """``tensor[mask]``."""
     rows = tensor.reshape(mask.numel(), *tensor.shape[mask.dim() :])
