@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import jax
 
-from tojax import advice, notices, quick, trees
+from tojax import advice, dict_order, notices, quick, trees
 from tojax.errors import DataDependent, StateDropped, StaticArgument, WrongArguments
 from tojax.program import program
 from tojax.trees import Static
@@ -111,7 +111,9 @@ def _checked(model, args, kwargs, rng, kind: quick.Kind, out, holds) -> Any:
     """The output, if the model's own checks of values hold."""
     if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
         model.apply(model.params, *args, rng=rng, **kwargs)  # raises, with the values
-    return jax.tree.map(_unwrap, out, is_leaf=_is_static) if kind.wraps else out
+    if not kind.wraps:
+        return out
+    return dict_order.plain(jax.tree.map(_unwrap, out, is_leaf=_is_static))
 
 
 def apply(
@@ -176,7 +178,10 @@ def _run(model, kind, arrays, rng):
     holds = getattr(written, "holds", None)
     kind.fresh = True
     kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(out)))
-    return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out), holds
+    ordered = dict_order.kept(out)
+    structure: Any = jax.tree.structure(ordered)
+    kind.wraps |= structure != jax.tree.structure(out)
+    return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), ordered), holds
 
 
 def _pin(leaf: Any, by_value: bool) -> Static | None:

@@ -15,8 +15,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.tree_util import GetAttrKey, default_registry
+from jax.tree_util import GetAttrKey, SequenceKey, default_registry
 
+WRITTEN = 1 << 9  # the flag of classes that are written in Python
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -159,6 +160,9 @@ def _register(node: Any, seen: set[int]) -> None:
     ):  # a struct sequence, such as torch.return_types
         _adopt_sequence(type(node))
         level = default_registry.flatten_one_level(node)
+    elif level is None and isinstance(node, (tuple, list)) and type(node).__flags__ & WRITTEN:
+        _adopt_items(type(node))
+        level = default_registry.flatten_one_level(node)
     elif level is None and _is_container(node):
         _adopt(type(node))
         level = default_registry.flatten_one_level(node)
@@ -169,7 +173,7 @@ def _register(node: Any, seen: set[int]) -> None:
 def _is_container(node: Any) -> bool:
     if isinstance(node, type) or not hasattr(node, "__dict__"):
         return False
-    if dataclasses.is_dataclass(node) or isinstance(node, (dict, list, tuple)):
+    if dataclasses.is_dataclass(node) or isinstance(node, dict):
         return True
     return any(_is_dynamic(v, {id(node)}) for v in vars(node).values())
 
@@ -190,6 +194,25 @@ def _adopt_sequence(cls: type) -> None:
     jax.tree_util.register_pytree_node(
         cls, lambda x: (tuple(x), None), lambda _, children: cls(children)
     )
+
+
+def _adopt_items(cls: type) -> None:
+    """A class of tuples or lists, whose ``__new__`` may take anything; attributes are static."""
+    base: Any = tuple if issubclass(cls, tuple) else list
+
+    def split(x):
+        own = Static(dict(vars(x)) if hasattr(x, "__dict__") else {})
+        return [(SequenceKey(i), value) for i, value in enumerate(x)], own
+
+    def join(own, children):
+        new: Any = tuple.__new__(cls, children) if base is tuple else list.__new__(cls)
+        if base is list:
+            list.extend(new, children)
+        for name, value in own.value.items():
+            object.__setattr__(new, name, value)
+        return new
+
+    jax.tree_util.register_pytree_with_keys(cls, split, join)
 
 
 def _adopt(cls: type) -> None:

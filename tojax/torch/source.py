@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from tojax import trees
+from tojax import dict_order, trees
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
@@ -143,13 +143,14 @@ class TorchSource:
             trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
                 out = self.code(*args, **kwargs)
-                out = trees.register(out)
+                out = dict_order.kept(trees.register(out))
                 path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
             out, holds = assertions.enforced(out, trace.conditions)
             anew = {k for k, place in places.items() if place in trace.unread}
+            out = dict_order.plain(out)
             missed = written.missed | {k for k in written if k in places or k in known}
         return out, trees.Written(written, missed - anew, holds)
 

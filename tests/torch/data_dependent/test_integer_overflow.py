@@ -73,6 +73,7 @@ SAFE = {
     "of a mask": lambda x: ((x > 0).long().cumsum(1) * (x > 0)).sum(),
     "padding": lambda x: (x.ne(1).int().cumsum(1).type_as(x) + 3) * x.ne(1).int() * 2,
     "places": lambda x: x.argmax(1) * 5 + x.argsort(1)[:, 0] * x.topk(2)[1][:, 0],
+    "one-hot": lambda x: torch.nn.functional.one_hot((x > 0).long(), 3).cumsum(0).sum() * 7,
     "a step": lambda x: x + 2,
     "a remainder": lambda x: (x.long() % 32) * (x.long() & 15) * (x.long().clamp(0, 9) // 2),
     "moved": lambda x: (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import tojax
 from tests.tolerance import assert_close
@@ -357,3 +358,14 @@ def test_what_shows_the_number_of_rows(name):
 def test_outside_of_jit_all_is_known(name):
     model = tojax.from_torch(REFUSED[name])
     assert_close(model.apply({}, X.numpy()), REFUSED[name](X), reduction=24)
+
+
+def test_rows_of_an_unknown_number_are_tensors_to_other_code():
+    def forward(x):
+        rows, places = x[x > 1], x.nonzero(as_tuple=True)[0]
+        kinds = (rows, places, (x > 1).nonzero(), x[places], 2 * rows.exp())
+        assert all(isinstance(one, torch.Tensor) and torch.is_tensor(one) for one in kinds)
+        assert not any(isinstance(one, (nn.Parameter, int, list)) for one in kinds)
+        return rows.sum() + 0 * x
+
+    np.testing.assert_array_equal(tojax.from_torch(forward)(np.arange(4.0)), np.full(4, 5.0))

@@ -53,8 +53,10 @@ def test_rows_of_an_unknown_number_are_no_result():
 
 
 def test_places_of_a_matrix():
-    """Of several dimensions their number is not followed."""
+    """One vector for each of its dimensions; not as rows of one tensor."""
     model = tojax.from_torch(lambda b: b[torch.where(b > 2)].sum())
     assert model.apply({}, BOXES) == BOXES[BOXES > 2].sum()
+    np.testing.assert_allclose(jax.jit(model.apply)({}, BOXES), BOXES[BOXES > 2].sum(), rtol=1e-6)
+    model = tojax.from_torch(lambda b: (b > 2).nonzero().sum())
     with pytest.raises(tojax.errors.DataDependent):
         jax.jit(model.apply)({}, BOXES)

@@ -23,6 +23,7 @@ OPERATORS = {  # whose own names it does not know
     torch.Tensor.__irshift__: torch.Tensor.bitwise_right_shift_,
 }
 SIZES = {"resize_", "as_strided_"}
+DRAWS = {"exponential_", "geometric_", "cauchy_", "log_normal_"}  # torch's take no generator
 
 
 def computed(original: Callable, self: torch.Tensor, *args, **kwargs) -> torch.Tensor:
@@ -59,6 +60,8 @@ def known(func: Callable) -> Callable:
         return wraps(func)(partial(counted, func))
     if not name.endswith("_") or not hasattr(aten, name) or not hasattr(aten, name[:-1]):
         return func
+    if name in DRAWS:
+        return wraps(func)(partial(computed, func))
     kernels = private.functionalized("Functionalize")
     if any(x.partition(".")[0] == f"aten::{name}" for x in kernels):
         return func

@@ -47,15 +47,10 @@ def get_interface(original, self, implementation, default):
     return forward
 
 
+@replaces(private.HIDDEN_STATES, probe=_called(private.HIDDEN_STATES))
 def is_torchdynamo_compiling(original):
-    """Told so, a model inside another one ends the recording of the outer one's hidden states, and
-    LongT5 and UDOP make no mask where they need one.
-    """
+    """Told so, a model inside another one ends the recording of the outer one's hidden states."""
     return False
-
-
-for _target in (private.HIDDEN_STATES, private.LONGT5, private.UDOP):
-    replaces(_target, probe=_called(_target))(is_torchdynamo_compiling)
 
 
 @replaces(private.IS_TRACING, probe=_called(private.IS_TRACING))

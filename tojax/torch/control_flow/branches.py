@@ -23,7 +23,7 @@ import torch
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-from tojax import trees
+from tojax import dict_order, trees
 from tojax.errors import DataDependent, ForwardFailed, TojaxError
 from tojax.torch.control_flow.region import strong
 from tojax.torch.core import interop
@@ -175,7 +175,8 @@ class Fork:
             raise refused(self.error, "the code changes something outside of itself when it is run")
         structure, static, _ = self.form
         rest = iter(jaxpr_as_fun(other)())
-        out = jax.tree.unflatten(structure, [next(rest) if x is None else x.value for x in static])
+        leaves = [next(rest) if x is None else x.value for x in static]
+        out = dict_order.plain(jax.tree.unflatten(structure, leaves))
         self.missed |= {name for name in self.names if trees.is_array(self.before(name))}
         return out, trees.Written(dict(zip(sorted(self.names), rest)), self.missed)
 
@@ -216,7 +217,7 @@ class Fork:
         if unset := [name for name, value in kept.items() if value is None]:
             why = f"only some of its ways write to {', '.join(unset)}"
             raise refused(self.error, why)
-        leaves, structure = jax.tree.flatten(out)
+        leaves, structure = jax.tree.flatten(dict_order.kept(out))
         static = [None if trees.is_array(x) else trees.Static(x) for x in leaves]
         arrays = [*(x for x in leaves if trees.is_array(x)), *kept.values()]
         arrays = [strong(jnp.asarray(x)) for x in arrays]

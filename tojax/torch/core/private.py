@@ -109,6 +109,7 @@ ATTRIBUTES = {
 
 # A flag that engine/ sets during a trace, and functions that compat/ patches.
 COMPILING = target("torch.compiler", "_is_compiling_flag", "models that ask whether they compile")
+ASKS_COMPILING = target("torch.compiler", "is_compiling", "defaults that are made in eager mode")
 CAUSAL_HINT = target(
     "torch.nn.modules.transformer", "_detect_is_causal_mask", "masks of nn.TransformerEncoder"
 )
@@ -170,13 +171,8 @@ ATTENTION = target(
 IS_TRACING = target(
     "transformers.utils.import_utils", "is_tracing", "checks of values (torch_compilable_check)"
 )
-HIDDEN_STATES, LONGT5, UDOP = (
-    target(f"transformers.{module}", "is_torchdynamo_compiling", feature)
-    for module, feature in (
-        ("utils.output_capturing", "recorded hidden states"),
-        ("models.longt5.modeling_longt5", "masks of LongT5"),
-        ("models.udop.modeling_udop", "masks of UDOP"),
-    )
+HIDDEN_STATES = target(
+    "transformers.utils.output_capturing", "is_torchdynamo_compiling", "recorded hidden states"
 )
 
 

@@ -26,10 +26,12 @@ from tojax.torch.data_dependent import (
     padded,
     padded_functions,
     padded_nonzero,
+    padded_places,
     padded_split,
 )
 from tojax.torch.data_dependent.traced_index import GET, traced_index
 
+SERVING = padded_places  # by importing
 SELECTS = padded.CHOOSE - {GET} | padded_nonzero.MAKERS
 TENSOR_SPLIT = {torch.tensor_split, torch.Tensor.tensor_split}
 SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
@@ -144,14 +146,22 @@ def split(mode, func, args, kwargs) -> Any:
 
 def select(mode, func, args, kwargs) -> Any:
     """``tensor[mask]`` and ``vector.nonzero()`` of unknown values."""
+    if func is GET and (alone := padded.mask_first(args[1])) is not None:
+        mask, rest = alone
+        if is_traced(mask) and mask.shape == args[0].shape[: mask.dim()]:
+            with mode:
+                args = args[0][(*[slice(None)] * mask.dim(), *rest)], mask
     if func in padded.CHOOSE and len(args) == 2 and chooses(func, *args):
         mask = padded.leading(args[1])
         with mode:
             mode.trace.unknown.append(padded.chosen(args[0], mask, unknown(mode, mask)))
         return mode.trace.unknown[-1]
-    vector = len(args) == 1 and args[0].dim() == 1 and not kwargs.keys() - {"as_tuple"}
-    if func in padded_nonzero.MAKERS and vector and is_traced(args[0]):
-        return places(mode, func, args[0], **kwargs)
+    single = len(args) == 1 and not kwargs.keys() - {"as_tuple"}
+    if func in padded_nonzero.MAKERS and single and is_traced(args[0]):
+        if args[0].dim() == 1:
+            return places(mode, func, args[0], **kwargs)
+        if args[0].dim() and (func is torch.where or kwargs.get("as_tuple")):
+            return coordinates(mode, args[0])
     return NotImplemented
 
 
@@ -161,6 +171,18 @@ def places(mode, func, vector, as_tuple=False) -> Any:
         found = padded_nonzero.of(vector, unknown(mode, vector))
         mode.trace.unknown.append(found)
         return (found,) if as_tuple or func is torch.where else found.like(found.rows[:, None])
+
+
+def coordinates(mode, tensor) -> tuple:
+    """``tensor.nonzero(as_tuple=True)`` of several dimensions."""
+    with mode:
+        found = padded_nonzero.of(tensor.reshape(-1), unknown(mode, tensor))
+        several, rest = [], found.rows
+        for size in reversed(tensor.shape):
+            several.append(found.like(rest % size))
+            rest = rest // size
+    mode.trace.unknown += several
+    return (*reversed(several),)
 
 
 def unknown(mode, mask) -> Callable[..., DataDependent]:

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from tojax import notices
+from tojax import dict_order, notices
 from tojax.errors import UncheckedValues
 from tojax.torch.core import current, private
 from tojax.torch.core.lifting import inner
@@ -163,4 +163,5 @@ def enforced(out: Any, conditions: list[jax.Array] | None) -> tuple[Any, jax.Arr
     holds = jnp.stack(conditions).all()
     factor = jnp.where(holds, 1, jnp.nan)
     floats = lambda x: isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
-    return jax.tree.map(lambda x: x * factor.astype(x.dtype) if floats(x) else x, out), holds
+    marked = lambda x: x * factor.astype(x.dtype) if floats(x) else x
+    return dict_order.plain(jax.tree.map(marked, dict_order.kept(out))), holds

@@ -212,6 +212,7 @@ RULES: dict[str, Callable[[Any], Bounds]] = {
     "neg": lambda call: (-call.bounds(0)[1], -call.bounds(0)[0]),
     "abs": magnitude,
     "sign": lambda call: (-1, 1),
+    "one_hot": lambda call: (0, 1),
     "square": lambda call: (0, max(map(abs, call.bounds(0))) ** 2),
     "pow": power,
     "bitwise_left_shift": shift,

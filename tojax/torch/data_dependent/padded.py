@@ -9,7 +9,6 @@ what needs it as a Python one raises DataDependent. See padded_functions.py for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -39,11 +38,17 @@ IN_PLACE = {"__iadd__", "__isub__", "__imul__", "__itruediv__"}
 PLAIN = {"dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse"}
 
 
-class Padded:
+class Padded(torch.Tensor):
     """``rows`` [all, ...], the ``chosen`` [all] of which count; ``mask`` is the mask's array."""
 
     __hash__ = object.__hash__
     serves: ClassVar[dict[str, Callable]] = {}  # functions of its own kind by name
+
+    @staticmethod
+    def __new__(cls, rows, *_):
+        """A tensor to code that asks for ``isinstance``, without memory."""
+        with private.DisableTorchFunction():
+            return private.make_wrapper(cls, rows.shape, dtype=rows.dtype, device="cpu")
 
     def __init__(self, rows, chosen, mask, error: Callable[..., Exception]):
         self.chosen, self.mask, self.error = chosen, mask, error
@@ -76,21 +81,34 @@ class Padded:
 
     __iter__ = __contains__ = __bool__ = __int__ = __float__ = __index__ = __array__ = __len__
 
-    def __getattr__(self, name: str) -> Any:
-        if name in PLAIN:
-            return getattr(self.rows, name)
-        function = None if name.startswith("__") else getattr(torch.Tensor, name)
-        if function is None:
-            raise AttributeError(name)
-        if name == "shape":
-            return Shape(self)
-        if not callable(function):  # T, data
-            self.refuse(name)
-        return partial(handle_torch_function, function, (self,), self)
+    @property
+    def shape(self) -> Shape:
+        """One traced number, and sizes that are known."""
+        return Shape(self)
+
+    @property
+    def T(self):
+        """Of no use."""
+        return self.refuse("T")
+
+    @property
+    def data(self):
+        """As detach() has it, which is a function."""
+        return self.refuse("data")
+
+    __torch_dispatch__ = None
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         next(x for x in held_in((*args, *(kwargs or {}).values())) if type(x) is cls).refuse(func)
+
+
+def _plain(name: str) -> property:
+    return property(lambda self: getattr(self.rows, name))
+
+
+for _name in PLAIN:
+    setattr(Padded, _name, _plain(_name))
 
 
 def _operator(name: str) -> Callable:
@@ -169,6 +187,15 @@ def leading(index: Any) -> torch.Tensor | None:
     mask, *rest = index if isinstance(index, tuple) and index else (index,)
     whole = all(x is Ellipsis or (isinstance(x, slice) and x == slice(None)) for x in rest)
     return mask if isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and whole else None
+
+
+def mask_first(index: Any) -> tuple[torch.Tensor, tuple] | None:
+    """(the mask, the rest) of ``x[mask, None]`` and ``x[mask, :, 0]``; None for other indices."""
+    mask, *rest = index if isinstance(index, tuple) and index else (index,)
+    plain = all(x is None or isinstance(x, (slice, int)) for x in rest)
+    if not rest or not plain or not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+        return None
+    return mask, (*rest,)
 
 
 def chosen(tensor: torch.Tensor, mask: torch.Tensor, error: Callable[..., Exception]) -> Padded:

@@ -17,7 +17,13 @@ import torch
 
 from tojax.errors import MissingOps
 from tojax.torch.autograd.tape import Tape
-from tojax.torch.compat import hf_transformers, host_rng, torch_distributions, torch_functions
+from tojax.torch.compat import (
+    eager_defaults,
+    hf_transformers,
+    host_rng,
+    torch_distributions,
+    torch_functions,
+)
 from tojax.torch.compat.patches import checked, patched, uncompiled
 from tojax.torch.core import autocast, current, private
 from tojax.torch.core.lifting import CONSTANTS
@@ -25,7 +31,8 @@ from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.engine.function_mode import FunctionMode
 from tojax.torch.engine.trace import Trace
 
-REGISTERED = (hf_transformers, torch_distributions, torch_functions)  # their patches, by importing
+# their patches, by importing
+REGISTERED = (eager_defaults, hf_transformers, torch_distributions, torch_functions)
 LOCK = threading.RLock()  # torch's switches and a snapshot's attributes are process-wide
 
 
