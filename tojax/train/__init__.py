@@ -1,0 +1,18 @@
+"""Training: a state that is a pytree, a step that is a pure function, and ``fit``.
+
+Optimizers are optax's, checkpoints Orbax's, data comes from any iterable, and each works with any
+Model.
+"""
+
+from __future__ import annotations
+
+from tojax.train.losses import loss_of, model_loss
+from tojax.train.state import TrainState
+from tojax.train.step import make_step
+
+__all__ = [
+    "TrainState",
+    "loss_of",
+    "make_step",
+    "model_loss",
+]
