@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
+import optax
 import torch
 
 import tojax
@@ -28,6 +31,20 @@ def mse(model, batch):
     """The mean squared error."""
     x, y = batch
     return jnp.mean((model(x) - y) ** 2)
+
+
+@functools.cache
+def standard(rate: float = 1e-2):
+    """(model with BatchNorm and Dropout, optimizer, step): compiled once for all tests."""
+    model = tojax.from_torch(mlp(torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.1))).train()
+    tx = optax.adam(rate)
+    return model, tx, tojax.train.make_step(mse, tx)
+
+
+def begin(seed: int = 0):
+    """(its state, its step)."""
+    model, tx, step = standard()
+    return tojax.train.TrainState.create(model, tx, rng=seed), step
 
 
 def stateful(module: torch.nn.Module, tx, rng: int = 0):

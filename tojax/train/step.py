@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import NamedSharding
 
 from tojax import notices, trees
 from tojax.errors import DataDependent, ManyCompilations
@@ -95,7 +96,7 @@ class Step:
     compilations: int = 0
 
     def __post_init__(self):
-        self.jitted = jax.jit(self._step, donate_argnums=(0,) if self.donate else ())
+        self.programs: dict[Any, Any] = {}
         self.kind: batching.Kind | None = None
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
@@ -121,7 +122,7 @@ class Step:
 
     def _call(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
         before = self.compilations
-        out = self.jitted(state, batch)
+        out = self.program(state)(state, batch)
         if before < MANY <= self.compilations:
             notices.warn(
                 f"the step was compiled {self.compilations} times, once for each shape of the "
@@ -129,6 +130,19 @@ class Step:
                 ManyCompilations,
             )
         return out
+
+    def program(self, state: TrainState) -> Any:
+        """The jitted step, for states that lie on the devices as this one does: so does the next,
+        which XLA alone would lay out as it finds best.
+        """
+        places = tuple(x.sharding for x in state.params.values())
+        spread = any(isinstance(x, NamedSharding) for x in places)
+        key = places if spread else None
+        if key not in self.programs:
+            out = (jax.tree.map(lambda x: x.sharding, state), None) if spread else None
+            donated = (0,) if self.donate else ()
+            self.programs[key] = jax.jit(self._step, donate_argnums=donated, out_shardings=out)
+        return self.programs[key]
 
     def _settle(self, state: TrainState, batch: Any) -> None:
         """Makes the entries of the state constants that shapes may come from: a few integers which
