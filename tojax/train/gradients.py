@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tojax.errors import WrongValue
+from tojax.train import remat
 from tojax.train.running import Running
 from tojax.train.state import TrainState
 
@@ -33,6 +34,7 @@ class Gradients:
     loss_fn: Callable[[Any, Any], Any]
     accumulate: int = 1
     dtype: Any = None
+    remat: bool | str = False
     known: dict[str, Any] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
 
@@ -51,7 +53,8 @@ class Gradients:
         """The loss alone."""
         running = Running(replace(model, state={**model.state, **self.known}), key, self.dtype)
         before = running.state
-        value, aux = _pair(self.loss_fn(running, batch))
+        with remat.layers(model.source, self.remat):
+            value, aux = _pair(self.loss_fn(running, batch))
         self.written = {k for k, x in running.state.items() if x is not before.get(k)}
         return Out(_scalar(value), aux, running.state)
 

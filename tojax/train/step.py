@@ -17,6 +17,7 @@ from tojax.errors import DataDependent, ManyCompilations
 from tojax.train import batching
 from tojax.train.gradients import Gradients
 from tojax.train.loss_scale import LossScale
+from tojax.train.remat import compiler_options
 from tojax.train.state import TrainState, owned
 
 MANY = 16  # compilations that look as if there were more to come
@@ -31,6 +32,7 @@ def make_step(
     clip: float | None = None,
     compute_dtype: Any = None,
     loss_scale: float | None = None,
+    remat: bool | str = False,
     ema: float | None = None,
     donate: bool = True,
 ) -> Step:
@@ -49,6 +51,8 @@ def make_step(
         outputs back to float32; params and optimizer stay as they are.
       loss_scale: where float16's loss scaling starts; 2**15 by default. Steps that overflow change
         nothing but the scale.
+      remat: True to compute what is inside of repeated layers again for the gradient, which takes
+        less memory and more time; or a regular expression of module paths. For models from torch.
       ema: decay of a moving average of the params, ``state.ema``.
       donate: the state's memory is used for the next one, so that the old one is gone.
 
@@ -74,7 +78,7 @@ def make_step(
     dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
     if loss_scale is None and dtype == jnp.float16:
         loss_scale = SCALE
-    gradients = Gradients(loss_fn, accumulate, dtype)
+    gradients = Gradients(loss_fn, accumulate, dtype, remat)
     clipping = optax.identity() if clip is None else optax.clip_by_global_norm(clip)
     return Step(gradients, optax.with_extra_args_support(tx), clipping, loss_scale, ema, donate)
 
@@ -141,7 +145,10 @@ class Step:
         if key not in self.programs:
             out = (jax.tree.map(lambda x: x.sharding, state), None) if spread else None
             donated = (0,) if self.donate else ()
-            self.programs[key] = jax.jit(self._step, donate_argnums=donated, out_shardings=out)
+            options = compiler_options(state.rng) if self.gradients.remat else None
+            self.programs[key] = jax.jit(
+                self._step, donate_argnums=donated, out_shardings=out, compiler_options=options
+            )
         return self.programs[key]
 
     def _settle(self, state: TrainState, batch: Any) -> None:
