@@ -17,7 +17,7 @@ class Squares(torch.utils.data.Dataset):
         return {"x": torch.full((3,), float(i)), "y": i * i, "pair": (i, np.float32(i))}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.conformance)])
 def test_dataloaders_give_numpy(workers):
     order = Shuffle(10, key=1)
     options = dict(num_workers=workers, multiprocessing_context="spawn") if workers else {}
@@ -91,4 +91,5 @@ def test_a_loader_may_reuse_its_memory():
             memory[:] = i
             yield memory
 
-    assert [int(batch[0, 0]) for batch in prefetch(loader(), 2)] == [0, 1, 2, 3]
+    for size in (1, 2, 4):
+        assert [int(batch[0, 0]) for batch in prefetch(loader(), size)] == [0, 1, 2, 3]

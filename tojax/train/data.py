@@ -144,10 +144,16 @@ def prefetch(batches: Iterable[Any], size: int = 2, sharding: Any = None) -> Ite
       >>> [batch.sum().item() for batch in tojax.train.prefetch([np.ones(2), np.ones(3)])]
       [2.0, 3.0]
     """
-    # numpy's memory is copied: loaders write the next batch into it
-    put = lambda x: jax.device_put(x, sharding, may_alias=False) if trees.is_array(x) else x
-    placed = (jax.tree.map(put, batch) for batch in batches)
+    placed = (jax.tree.map(lambda x: _put(x, sharding), batch) for batch in batches)
     ahead = collections.deque(itertools.islice(placed, size))
     while ahead:
         yield ahead.popleft()
         ahead.extend(itertools.islice(placed, 1))
+
+
+def _put(leaf: Any, sharding: Any) -> Any:
+    """A leaf on the device. numpy's memory is copied first: loaders write the next batch into it,
+    and JAX reads it at some later time, also where it is told not to share it.
+    """
+    leaf = leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+    return jax.device_put(leaf, sharding) if trees.is_array(leaf) else leaf
