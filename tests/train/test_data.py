@@ -83,6 +83,17 @@ def test_prefetched_batches_lie_where_they_are_asked_for():
     assert batch["x"].sharding == over and batch["name"] == "first"
 
 
+def test_errors_come_in_their_turn():
+    def loader():
+        yield np.ones(1)
+        raise KeyError("lost")
+
+    batches = prefetch(loader(), 4)
+    assert next(batches) == 1
+    with pytest.raises(KeyError, match="lost"):
+        next(batches)
+
+
 def test_a_loader_may_reuse_its_memory():
     memory = np.zeros((64, 64), np.float32)
 

@@ -55,6 +55,9 @@ def test_it_stops_without_a_new_best_and_stays_stopped(tmp_path):
 
 def test_it_stops_where_the_data_does():
     assert int(fit(*begin(), iter([rows()] * 3)).step) == 3
+    assert int(fit(*begin(), iter([rows()] * 3), steps=3).step) == 3
+    with pytest.raises(NoData, match="the iterator ended after 3 batches"):
+        fit(*begin(), iter([rows()] * 3), steps=4)
     assert int(fit(*begin(), [rows()] * 3, epochs=2).step) == 6
     assert int(fit(*begin(), [rows()] * 3, steps=7).step) == 7
 

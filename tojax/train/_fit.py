@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -96,7 +97,8 @@ def fit(
         total = steps if epochs is None or steps is not None else _length(batches, epochs)
         run.log = stack.enter_context(Log(folder, log, done, total, progress))
         asked = lambda count: run.at_rest(done + count)
-        fed = feed(batches, run.position, epochs, asked)
+        left = None if steps is None else max(steps - done, 0)
+        fed = itertools.islice(feed(batches, run.position, epochs, asked), left)
         return run(state, _placed(fed, state.model.source, prefetch, sharding))
 
 

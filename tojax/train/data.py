@@ -144,11 +144,23 @@ def prefetch(batches: Iterable[Any], size: int = 2, sharding: Any = None) -> Ite
       >>> [batch.sum().item() for batch in tojax.train.prefetch([np.ones(2), np.ones(3)])]
       [2.0, 3.0]
     """
-    placed = (jax.tree.map(lambda x: _put(x, sharding), batch) for batch in batches)
+    placed = _held_back(batches, sharding)
     ahead = collections.deque(itertools.islice(placed, size))
     while ahead:
-        yield ahead.popleft()
+        batch, error = ahead.popleft()
+        if error is not None:
+            raise error
+        yield batch
         ahead.extend(itertools.islice(placed, 1))
+
+
+def _held_back(batches: Iterable[Any], sharding: Any) -> Iterator[tuple[Any, Exception | None]]:
+    """Batches on the device; an error comes in its turn, after the batches before it."""
+    try:
+        for batch in batches:
+            yield jax.tree.map(lambda x: _put(x, sharding), batch), None
+    except Exception as error:
+        yield None, error
 
 
 def _put(leaf: Any, sharding: Any) -> Any:
