@@ -6,8 +6,10 @@ import optax
 import pytest
 import torch
 
+import tojax
 from tests.tolerance import assert_close
 from tests.train.nets import begin, mlp, mse, rows, standard, stateful
+from tests.train.test_step import Remembers
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
 from tojax.train import TrainState, fit, make_step, restore
 from tojax.train.checkpoint import Best, Checkpoints
@@ -62,6 +64,17 @@ def test_another_model_or_optimizer_is_refused(tmp_path):
         restore(tmp_path, stateful(wide, TX)[1])
     with pytest.raises(OtherCheckpoint, match="absent"):
         restore(tmp_path, TrainState.create(standard()[0], optax.sgd(0.1)))
+
+
+def test_what_code_keeps_in_attributes_comes_back(tmp_path):
+    model, step = tojax.from_torch(Remembers()), make_step(mse, TX)
+    options = dict(folder=tmp_path, every=2)
+    new = lambda: TrainState.create(model, TX)
+    fit(new(), step, [rows()] * 3, **options)
+    parts = fit(new(), step, [rows()] * 6, steps=6, **options)
+    whole = fit(new(), step, [rows()] * 6)
+    assert parts.state.keys() == whole.state.keys() != model.state.keys()
+    assert_close(jax.tree.leaves(parts), jax.tree.leaves(whole), rtol=0)
 
 
 def test_a_folder_without_one(tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
 from tojax.train.disk import writing
@@ -122,10 +125,11 @@ class Checkpoints:
         data = self.manager.restore(which, args=self.args.Composite(data=self.args.JsonRestore()))[
             "data"
         ]
-        compare(data["tree"], described(state), self.folder / str(which))
         target = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
         )
+        target = joined(target, data["tree"])
+        compare(data["tree"], described(target), self.folder / str(which))
         args = self.args.Composite(state=self.args.StandardRestore(target))
         return self.manager.restore(which, args=args)["state"], data["progress"]
 
@@ -141,6 +145,21 @@ def described(state: TrainState) -> dict[str, str]:
     leaves = jax.tree_util.tree_leaves_with_path(state)
     name = {"the model": state.model.source.name}
     return name | {jax.tree_util.keystr(path): shown(leaf) for path, leaf in leaves}
+
+
+def joined(target: TrainState, saved: dict[str, str]) -> TrainState:
+    """The target with the saved entries of the model's state that are not in it yet: what code
+    keeps in attributes joins the state in the first step.
+    """
+    more: dict[str, Any] = {}
+    for path, shown in saved.items():
+        if found := re.fullmatch(r"\.model\.state\[('.*'|\".*\")\]", path):
+            dtype, _, shape = shown.partition("[")
+            sizes, place = ast.literal_eval(f"[{shape}"), target.step.sharding
+            name = ast.literal_eval(found[1])
+            more[name] = jax.ShapeDtypeStruct(sizes, jnp.dtype(dtype), sharding=place)
+    model = target.model
+    return target.replace(model=model.with_state(more | model.state))
 
 
 def compare(saved: dict[str, str], ours: dict[str, str], where: Path) -> None:
