@@ -46,6 +46,7 @@ SAMPLED = {
     "tests/tensorflow/ops/": 5,
     "tests/tensorflow/": 3,
     "tests/torch/ops/": 3,
+    "tests/train/test_examples.py": 3,
 }
 
 

@@ -60,6 +60,7 @@ def test_python_examples(at_the_root):
     assert answer and next_answer and answer != next_answer
     assert set(names["weights"]) == set(names["dense"].params)
     np.testing.assert_allclose(names["cosine"], np.cos(names["x"][0]), rtol=1e-5)
+    assert int(names["train_state"].step) == 20 and names["trained"] is names["module"]
     assert names["prompt"]["input_ids"].shape[1] > 4
 
 

@@ -105,6 +105,26 @@ class BadCheckpoint(TojaxError, ValueError):
     """A folder or file that is no readable checkpoint."""
 
 
+class OtherCheckpoint(BadCheckpoint):
+    """A checkpoint of another model or optimizer."""
+
+
+class NotWritten(TojaxError, OSError):
+    """A folder cannot be written to, or its disk is full."""
+
+
+class WrongBatch(TojaxError, TypeError):
+    """A batch is of another kind than the first one, or holds something that is no array."""
+
+
+class NoData(TojaxError, ValueError):
+    """There is no batch to train with."""
+
+
+class Diverged(TojaxError, FloatingPointError):
+    """The loss, or a gradient, is NaN or infinite."""
+
+
 class HubUnreachable(TojaxError, OSError):
     """The model hub cannot be reached from this machine."""
 
@@ -151,3 +171,7 @@ class UncheckedValues(UserWarning):
 
 class NewWeights(UserWarning):
     """The checkpoint has no weights for a head that was asked for: they are random."""
+
+
+class ManyCompilations(UserWarning):
+    """A step of training is compiled again and again, for batches of ever new shapes."""

@@ -1,0 +1,167 @@
+"""Training beside torch eager and hand-written nnx, in turns in one process; prints ratios.
+
+python benchmarks/train.py [--rounds 15]
+
+The model is a Llama of 3.4M, the batch 4 x 128 tokens, the optimizer Adam.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import optax
+import torch
+from flax import nnx
+from transformers import LlamaConfig, LlamaForCausalLM
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from train_nnx import Llama
+
+import tojax
+from tojax.train import TrainState, fit, make_step
+
+RATE, CURVE = 1e-3, 50
+
+
+def llama(layers: int = 4, width: int = 256) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": width, "intermediate_size": width * 43 // 16, "vocab_size": 1000}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": layers}
+    config = LlamaConfig(**sizes, **heads, max_position_embeddings=256, pad_token_id=0)
+    return LlamaForCausalLM(config).train()
+
+
+def batch(rows: int = 4, length: int = 128, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, 1000, (rows, length)).astype(np.int32)
+
+
+def causal(model, given):
+    """The same loss as transformers', without the model's own cache."""
+    out = model(input_ids=given["input_ids"], use_cache=False).logits
+    return optax.softmax_cross_entropy_with_integer_labels(
+        out[:, :-1], given["input_ids"][:, 1:]
+    ).mean()
+
+
+def by_torch(module, optimizer=torch.optim.Adam, rate=RATE):
+    module = copy.deepcopy(module)
+    optimizer = optimizer(module.parameters(), rate)
+
+    def step(ids):
+        optimizer.zero_grad()
+        ids = torch.from_numpy(ids).long()
+        loss = module(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def by_nnx(module):
+    model = tojax.flax.load_into(Llama(module.config, nnx.Rngs(0)), module)
+    model = model[0] if isinstance(model, tuple) else model
+    optimizer = nnx.Optimizer(model, optax.adam(RATE), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer, ids):
+        def loss(model):
+            losses = optax.softmax_cross_entropy_with_integer_labels(model(ids)[:, :-1], ids[:, 1:])
+            return losses.mean()
+
+        value, grads = nnx.value_and_grad(loss)(model)
+        optimizer.update(model, grads)
+        return value
+
+    cached = nnx.cached_partial(step, model, optimizer)
+    return lambda ids: float(cached(ids))
+
+
+def by_tojax(module, tx=None, loss=causal):
+    tx = tx or optax.adam(RATE)
+    model, step = tojax.from_torch(module), make_step(loss, tx)
+    state = TrainState.create(model, tx)
+
+    def call(ids):
+        nonlocal state
+        state, metrics = step(state, {"input_ids": ids})
+        return float(metrics["loss"])
+
+    return call
+
+
+def step_times(rounds: int) -> None:
+    module = llama()
+    steps = {"torch": by_torch(module), "nnx": by_nnx(module), "tojax": by_tojax(module)}
+    checks, times = {}, {name: [] for name in steps}
+    for name, step in steps.items():
+        checks[name] = [step(batch(seed=i)) for i in range(3)]
+    for name in steps:
+        assert np.allclose(checks[name], checks["torch"], atol=1e-3), checks
+    for i in range(rounds):
+        for name, step in steps.items():
+            begin = time.perf_counter()
+            step(batch(seed=i))
+            times[name].append(time.perf_counter() - begin)
+    for name, seen in times.items():
+        print(f"{name}: {1e3 * min(seen):.1f} ms at best, {1e3 * statistics.median(seen):.1f} ms")
+    for name in ("torch", "nnx"):
+        pairs = [a / b for a, b in zip(times["tojax"], times[name])]
+        best = min(times["tojax"]) / min(times[name])
+        print(f"tojax / {name}: {best:.3f} at best, {statistics.median(pairs):.3f} of pairs")
+
+
+def curves() -> None:
+    module = llama(2, 64)
+    kinds = {"SGD": (torch.optim.SGD, optax.sgd, 0.1), "Adam": (torch.optim.Adam, optax.adam, RATE)}
+    for name, (theirs, ours, rate) in kinds.items():
+        one, two = by_torch(module, theirs, rate), by_tojax(module, ours(rate))
+        pairs = [(one(batch(seed=i)), two(batch(seed=i))) for i in range(CURVE)]
+        worst = max(abs(a - b) for a, b in pairs)
+        print(f"{name}: curves differ by {worst:.1e} over {CURVE} steps")
+
+
+def checkpoints() -> None:
+    module, tx = llama(), optax.adam(RATE)
+    model, step = tojax.from_torch(module), make_step(causal, tx)
+    data = [{"input_ids": batch(seed=i)} for i in range(40)]
+    fit(TrainState.create(model, tx), step, data[:2])
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(3):
+        for saved in times:
+            folder = tempfile.mkdtemp() if saved else None
+            state = TrainState.create(model, tx)
+            begin = time.perf_counter()
+            fit(state, step, data, folder=folder, every=20)
+            times[saved].append((time.perf_counter() - begin) / len(data))
+    with_, without = min(times[True]), min(times[False])
+    extra = 1e3 * (with_ - without)
+    print(f"checkpoints every 20 steps: {extra:.1f} ms a step, {with_ / without:.3f} of the time")
+
+
+def memory() -> None:
+    module, tx = llama(24, 64), optax.sgd(0.1)
+    state = TrainState.create(tojax.from_torch(module), tx)
+    given = {"input_ids": batch(16, 128)}
+    sizes = []
+    for remat in (False, True):
+        step = make_step(causal, tx, remat=remat)
+        compiled = step.program(state).lower(state, given).compile()
+        sizes.append(compiled.memory_analysis().temp_size_in_bytes)
+    print(f"24 layers computed again: {sizes[1] / sizes[0]:.2f} of {sizes[0] / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    step_times(parser.parse_args().rounds)
+    curves()
+    checkpoints()
+    memory()

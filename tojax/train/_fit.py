@@ -1,0 +1,197 @@
+"""A training run: steps, metrics, evaluation, checkpoints, and going on after an interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from tojax.errors import WrongArguments
+from tojax.train import batching, data, diagnose
+from tojax.train.checkpoint import Best, Checkpoints
+from tojax.train.feed import Position, feed, repeatable
+from tojax.train.logs import Log, Sink, scalars
+from tojax.train.state import TrainState
+from tojax.train.step import Step
+
+
+def fit(
+    state: TrainState,
+    step: Step,
+    batches: Iterable[Any],
+    *,
+    folder: str | os.PathLike | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    evaluate: Callable[[TrainState], dict[str, float]] | None = None,
+    every: int = 100,
+    keep: int = 3,
+    keep_best: str | None = None,
+    early_stop: int | None = None,
+    log: Sequence[Sink] = (),
+    prefetch: int = 2,
+    sharding: Any = None,
+    progress: bool = True,
+) -> TrainState:
+    """Trains, and returns the last state.
+
+    With a folder the run is resumed by calling ``fit`` again: it goes on after the last checkpoint,
+    with the batches, keys and optimizer state of a run that was never interrupted.
+
+    Args:
+      state: where to begin.
+      step: from ``make_step``.
+      batches: a list, a DataLoader, a grain pipeline, ``Batches``, any iterable; iterated again for
+        each epoch. To resume, iterating again must give the same batches.
+      folder: for ``metrics.jsonl``, a line for each step, and ``checkpoints``.
+      steps: how many in all, those before a resume included.
+      epochs: how many; without steps 1 is the default, with them no limit.
+      evaluate: ``evaluate(state)`` gives metrics, which are called ``eval_...`` from then on.
+      every: steps from one evaluation and checkpoint to the next; the last step has them, too.
+      keep: how many checkpoints stay.
+      keep_best: ``"min eval_loss"`` or the like: that checkpoint stays as well.
+      early_stop: after how many evaluations in a row without a new best to stop.
+      log: more receivers of ``(step, metrics)``, such as ``tojax.train.tensorboard(folder)``.
+      prefetch: how many batches are put on the device ahead.
+      sharding: of the batches.
+      progress: whether a bar is shown, where somebody looks.
+
+    Raises:
+      Diverged: a loss or gradient is NaN or infinite; the message names where it began. No
+        checkpoint is written after it.
+      NoData: there is no batch.
+      WrongBatch: a batch of another kind than the first one.
+      NotWritten: the folder cannot be written to; earlier checkpoints stay.
+      OtherCheckpoint: the folder belongs to another model or optimizer.
+
+    Example:
+      >>> import numpy as np, optax, torch
+      >>> model, tx = tojax.from_torch(torch.nn.Linear(3, 1)), optax.sgd(0.1)
+      >>> step = tojax.train.make_step(lambda model, x: (model(x) ** 2).mean(), tx)
+      >>> state = tojax.train.TrainState.create(model, tx)
+      >>> batches = tojax.train.Batches(np.ones((8, 3), np.float32), 2, key=0)
+      >>> int(tojax.train.fit(state, step, batches, epochs=3).step)
+      12
+    """
+    if early_stop is not None and keep_best is None:
+        raise WrongArguments(
+            "early_stop without keep_best",
+            why="it stops when there is no new best, and nothing says what is best",
+            do='give keep_best="min eval_loss" or the like',
+        )
+    best = None if keep_best is None else Best(keep_best)
+    epochs = 1 if steps is None and epochs is None else epochs
+    run = Run(step, evaluate, every, steps, best, early_stop)
+    if folder is not None:
+        repeatable(batches)
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            run.kept = stack.enter_context(Checkpoints(folder, keep, best))
+        state = run.resumed(step.prepared(state))
+        done = int(state.step)
+        total = steps if epochs is None or steps is not None else _length(batches, epochs)
+        run.log = stack.enter_context(Log(folder, log, done, total, progress))
+        asked = lambda count: run.at_rest(done + count)
+        left = None if steps is None else max(steps - done, 0)
+        fed = itertools.islice(feed(batches, run.position, epochs, asked), left)
+        return run(state, _placed(fed, state.model.source, prefetch, sharding))
+
+
+@dataclass
+class Run:
+    """The loop, and what it has to remember."""
+
+    step: Step
+    evaluate: Callable[[TrainState], dict[str, float]] | None
+    every: int
+    steps: int | None
+    best: Best | None
+    early_stop: int | None
+    kept: Checkpoints | None = None
+    log: Any = None
+    position: Position = field(default_factory=Position)
+    record: float | None = None  # the best value so far
+    waited: int = 0  # evaluations since
+    pending: Any = None  # the last step, whose metrics may not be there yet
+    rested: int = -1  # the last step that was evaluated and saved
+
+    def __call__(self, state: TrainState, fed: Iterator[tuple[Position, Any]]) -> TrainState:
+        done = self.rested = int(state.step)
+        while not self.over(done):
+            try:
+                self.position, batch = next(fed)
+            except StopIteration:
+                break
+            state, metrics = self.step(state, batch)
+            done += 1
+            last, self.pending = self.pending, (done, batch, metrics)
+            self.settle(state, last)
+            if self.at_rest(done):
+                self.rest(state, done)
+        if done != self.rested:
+            self.rest(state, done)
+        return state
+
+    def over(self, done: int) -> bool:
+        """Whether there is nothing left to do."""
+        tired = self.early_stop is not None and self.waited >= self.early_stop
+        return tired or (self.steps is not None and done >= self.steps)
+
+    def at_rest(self, done: int) -> bool:
+        """Whether there is an evaluation and a checkpoint after this step."""
+        return done % self.every == 0 or done == self.steps
+
+    def settle(self, state: TrainState, pending: Any) -> None:
+        """Logs a step, once its metrics are there: the next one runs meanwhile.
+
+        Raises:
+          Diverged: they are not finite.
+        """
+        if pending is None:
+            return
+        done, batch, metrics = pending
+        metrics = jax.device_get(metrics)
+        diagnose.check(self.step, state, batch, done, metrics)
+        self.log.write(done, scalars(metrics), compiled=self.step.compilations)
+
+    def rest(self, state: TrainState, done: int) -> None:
+        """Evaluates and saves."""
+        pending, self.pending, self.rested = self.pending, None, done
+        self.settle(state, pending)
+        metrics: dict[str, float] = scalars(jax.device_get(pending[2])) if pending else {}
+        if self.evaluate is not None:
+            found = scalars(jax.device_get(self.evaluate(state)), "eval_")
+            self.log.write(done, found, compiled=self.step.compilations)
+            metrics |= found
+        if self.best is not None:
+            value = self.best.value(metrics)
+            better = self.best.better(value, self.record)
+            self.record, self.waited = (value, 0) if better else (self.record, self.waited + 1)
+        if self.kept is not None:
+            progress = {"record": self.record, "waited": self.waited}
+            self.kept.save(state, {**progress, "position": self.position.as_json()}, metrics)
+
+    def resumed(self, state: TrainState) -> TrainState:
+        """The state of the last checkpoint, if there is one."""
+        found = None if self.kept is None else self.kept.restore(state)
+        if found is None:
+            return state
+        state, progress = found
+        self.record, self.waited = progress["record"], progress["waited"]
+        self.position = Position.of_json(progress["position"])
+        return state
+
+
+def _placed(fed: Iterator, source: Any, size: int, sharding: Any) -> Iterator:
+    """The batches as arrays on the device, ``size`` of them ahead."""
+    arrays = ((position, batching.arrays(source, batch)) for position, batch in fed)
+    return data.prefetch(arrays, max(size, 1), sharding)
+
+
+def _length(batches: Any, epochs: int | None) -> int | None:
+    return len(batches) * epochs if epochs is not None and hasattr(batches, "__len__") else None

@@ -1,0 +1,223 @@
+"""Checkpoints of a run, by Orbax: written in the background, whole or not at all."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
+from tojax.train.disk import writing
+from tojax.train.state import TrainState
+
+
+class Best:
+    """Which of two evaluations is better: ``"min eval_loss"``, ``"max eval_accuracy"``.
+
+    Example:
+      >>> best = Best("max eval_accuracy")
+      >>> best.value({"eval_accuracy": 0.5}), best.better(0.6, 0.5)
+      (0.5, True)
+    """
+
+    def __init__(self, said: str):
+        self.mode, _, self.name = said.partition(" ")
+        if self.mode not in ("min", "max") or not self.name:
+            raise WrongValue(
+                f"keep_best={said!r}",
+                why="the best is the smallest or the largest of something",
+                do='give "min eval_loss" or the like',
+            )
+
+    def value(self, metrics: dict[str, float]) -> float:
+        """What decides, from all metrics."""
+        if self.name not in metrics:
+            raise WrongValue(
+                f"there is no metric {self.name!r}",
+                why=f"there are {', '.join(metrics)}",
+                do="give evaluate=, whose metrics are called eval_..., or another name",
+            )
+        return float(metrics[self.name])
+
+    def of(self, metrics: dict[int, dict[str, float] | None]) -> int | None:
+        """The best step, None if no step has metrics."""
+        known = {step: self.value(found) for step, found in metrics.items() if found}
+        pick = min if self.mode == "min" else max
+        return pick(known, key=known.__getitem__) if known else None
+
+    def better(self, new: float, old: float | None) -> bool:
+        """Whether the new value is."""
+        return old is None or (new < old if self.mode == "min" else new > old)
+
+
+class Checkpoints:
+    """Those of one folder: the last ``keep``, and the best if it is known what that is.
+
+    Raises:
+      NotWritten: the folder cannot be written to.
+    """
+
+    def __init__(self, folder: str | os.PathLike, keep: int = 3, best: Best | None = None):
+        import orbax.checkpoint as ocp
+
+        self.folder = Path(folder).absolute() / "checkpoints"
+        policies = ocp.checkpoint_managers
+        kept: list[Any] = [policies.LatestN(keep)]
+        options: dict[str, Any] = {}
+        if best is not None:
+            order: dict[str, Any] = {"reverse": best.mode == "min", "n": 1}
+            order |= {"keep_checkpoints_without_metrics": False}
+            kept += [policies.BestN(get_metric_fn=best.value, **order)]
+            options = {"best_fn": best.value, "best_mode": best.mode}  # so that metrics are kept
+        policy = policies.AnyPreservationPolicy(kept)
+        self.args = ocp.args
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK):
+                raise PermissionError("it is read-only")
+            for left in self.folder.glob("*.orbax-checkpoint-tmp*"):  # by a run that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            options |= {"preservation_policy": policy, "enable_background_delete": False}
+            self.manager = ocp.CheckpointManager(
+                self.folder, options=ocp.CheckpointManagerOptions(**options)
+            )
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        with contextlib.nullcontext() if kind is None else contextlib.suppress(NotWritten):
+            self.finish()
+        self.manager.close()
+
+    def finish(self) -> None:
+        """Waits for what is being written."""
+        with writing(self.folder):
+            self.manager.wait_until_finished()
+
+    def save(
+        self, state: TrainState, progress: Any, metrics: dict[str, float] | None = None
+    ) -> None:
+        """Begins to write; the state may be donated as soon as this returns."""
+        saved = {"tree": described(state), "progress": progress, "metrics": metrics}
+        args = {"state": self.args.StandardSave(state), "data": self.args.JsonSave(saved)}
+        with writing(self.folder):
+            self.manager.save(
+                int(state.step), args=self.args.Composite(**args), metrics=metrics, force=True
+            )
+
+    def restore(self, state: TrainState, which: int | None = None) -> tuple[TrainState, Any] | None:
+        """(state, progress) of the last checkpoint or of one by its step, None if there is none.
+
+        Raises:
+          OtherCheckpoint: it is of another model or optimizer.
+        """
+        which = self.manager.latest_step() if which is None else which
+        if which is None:
+            return None
+        data = self.manager.restore(which, args=self.args.Composite(data=self.args.JsonRestore()))[
+            "data"
+        ]
+        target = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
+        )
+        target = joined(target, data["tree"])
+        compare(data["tree"], described(target), self.folder / str(which))
+        args = self.args.Composite(state=self.args.StandardRestore(target))
+        return self.manager.restore(which, args=args)["state"], data["progress"]
+
+    def data(self, step: int) -> dict[str, Any]:
+        """What is kept beside a state: description, progress, metrics."""
+        args = self.args.Composite(data=self.args.JsonRestore())
+        return self.manager.restore(step, args=args)["data"]
+
+
+def described(state: TrainState) -> dict[str, str]:
+    """Every leaf by its path, with dtype and shape, and what the model is."""
+    shown = lambda x: f"{x.dtype}{list(x.shape)}"
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    name = {"the model": state.model.source.name}
+    return name | {jax.tree_util.keystr(path): shown(leaf) for path, leaf in leaves}
+
+
+def joined(target: TrainState, saved: dict[str, str]) -> TrainState:
+    """The target with the saved entries of the model's state that are not in it yet: what code
+    keeps in attributes joins the state in the first step.
+    """
+    more: dict[str, Any] = {}
+    for path, shown in saved.items():
+        if found := re.fullmatch(r"\.model\.state\[('.*'|\".*\")\]", path):
+            dtype, _, shape = shown.partition("[")
+            sizes, place = ast.literal_eval(f"[{shape}"), target.step.sharding
+            name = ast.literal_eval(found[1])
+            more[name] = jax.ShapeDtypeStruct(sizes, jnp.dtype(dtype), sharding=place)
+    model = target.model
+    return target.replace(model=model.with_state(more | model.state))
+
+
+def compare(saved: dict[str, str], ours: dict[str, str], where: Path) -> None:
+    """Raises OtherCheckpoint where two descriptions differ."""
+    differ = [k for k in {**saved, **ours} if saved.get(k) != ours.get(k)]
+    if differ:
+        lines = [f"{k}: {saved.get(k, 'absent')}, here {ours.get(k, 'absent')}" for k in differ[:5]]
+        more = f"; and {len(differ) - 5} more" if len(differ) > 5 else ""
+        raise OtherCheckpoint(
+            "the checkpoint is of another model or optimizer",
+            where=str(where),
+            why="; ".join(lines) + more,
+            do="give the model and optimizer that it was trained with, or another folder",
+        )
+
+
+def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "last") -> TrainState:
+    """A state from a folder that ``fit`` trained in.
+
+    Args:
+      folder: the folder.
+      state: one of the same model and optimizer, as ``TrainState.create`` makes it; its arrays'
+        shardings are those of the result.
+      which: "last", "min eval_loss" and the like for the best of those kept, or a step.
+
+    Raises:
+      BadCheckpoint: there is none.
+      OtherCheckpoint: it is of another model or optimizer.
+
+    Example:
+      >>> import numpy as np, optax, tempfile, torch
+      >>> model, tx = tojax.from_torch(torch.nn.Linear(3, 1)), optax.sgd(0.1)
+      >>> step = tojax.train.make_step(lambda model, x: (model(x) ** 2).mean(), tx)
+      >>> new = lambda: tojax.train.TrainState.create(model, tx)
+      >>> folder = tempfile.mkdtemp()
+      >>> _ = tojax.train.fit(new(), step, [np.ones((2, 3), np.float32)] * 4, folder=folder)
+      >>> int(tojax.train.restore(folder, new()).step)
+      4
+    """
+    if not (Path(folder) / "checkpoints").is_dir():
+        raise _none(folder)
+    best = Best(which) if isinstance(which, str) and which != "last" else None
+    with Checkpoints(folder, keep=10**9) as kept:
+        number = which if isinstance(which, int) else None
+        if best is not None:
+            number = best.of({n: kept.data(n)["metrics"] for n in kept.manager.all_steps()})
+        if which == "last":
+            number = kept.manager.latest_step()
+        found = kept.restore(state, number) if number in kept.manager.all_steps() else None
+    if found is None:
+        raise _none(folder)
+    return found[0]
+
+
+def _none(folder: Any) -> BadCheckpoint:
+    return BadCheckpoint(
+        "there is no such checkpoint",
+        where=str(folder),
+        why="fit writes one after every so many steps, and keeps the last few",
+        do="look into its folder checkpoints",
+    )

@@ -1,0 +1,60 @@
+"""Losses that need no function of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from tojax.errors import WrongValue
+
+
+def model_loss(model: Any, batch: Any) -> jax.Array:
+    """The loss that the model computes itself from ``labels``, as those of transformers do.
+
+    Args:
+      model: what ``make_step`` gives to a loss function.
+      batch: a dict of the model's arguments, ``labels`` among them.
+
+    Raises:
+      WrongValue: the output has no loss.
+
+    Example:
+      >>> import optax
+      >>> step = tojax.train.make_step(tojax.train.model_loss, optax.adamw(1e-4))
+    """
+    out = model(**batch)
+    loss = out.get("loss") if isinstance(out, dict) else getattr(out, "loss", None)
+    if loss is None:
+        raise WrongValue(
+            f"the model's output, a {type(out).__name__}, has no loss",
+            where=f"the batch has {', '.join(batch)}",
+            why="models of transformers compute one where they are given labels",
+            do="put labels into the batch, or write loss_fn(model, batch)",
+        )
+    return loss
+
+
+def loss_of(loss: Any) -> Callable[[Any, Any], jax.Array]:
+    """A ``loss_fn`` of batches (inputs, targets) from a loss module, or a function.
+
+    Args:
+      loss: a Model (``tojax.from_torch(torch.nn.CrossEntropyLoss())``), or any function of the
+        model's output and the targets.
+
+    Example:
+      >>> import numpy as np, optax, torch
+      >>> model, loss = (tojax.from_torch(x) for x in (torch.nn.Linear(3, 2), torch.nn.MSELoss()))
+      >>> step = tojax.train.make_step(tojax.train.loss_of(loss), optax.sgd(0.1))
+      >>> state = tojax.train.TrainState.create(model, optax.sgd(0.1))
+      >>> batch = np.ones((4, 3), np.float32), np.zeros((4, 2), np.float32)
+      >>> int(step(state, batch)[0].step)
+      1
+    """
+
+    def loss_fn(model, batch):
+        inputs, targets = batch
+        return loss(model(inputs), targets)
+
+    return loss_fn

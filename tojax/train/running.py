@@ -1,0 +1,60 @@
+"""A model inside of a loss function: each call has its own randomness, and what calls write to the
+state is kept for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tojax import trees
+from tojax.model import Model
+
+
+class Running:
+    """What a loss function gets as its model: callable as a Model is, pure around it.
+
+    Attributes:
+      params: in the dtype that is computed in.
+      state: after the calls so far.
+    """
+
+    def __init__(self, model: Model, rng: jax.Array | None = None, dtype: Any = None):
+        self.model, self.rng, self.dtype, self.calls = model, rng, dtype, 0
+        self.params, self.state = self._narrow(model.params), model.state
+
+    def __call__(self, *args, rng: jax.Array | None = None, **kwargs) -> Any:
+        """The model's output; in mixed precision floats go in narrow and come out as float32."""
+        if rng is None and self.rng is not None:
+            rng = jax.random.fold_in(self.rng, self.calls)
+        self.calls += 1
+        args, kwargs = self._narrow(trees.register((args, kwargs)))
+        out, self.state = self.model.apply(
+            self.params, *args, state=self.state, rng=rng, mutable=True, **kwargs
+        )
+        return self._wide(out)
+
+    def apply(self, params: Mapping[str, jax.Array], *args, **kwargs) -> Any:
+        """``Model.apply``, which leaves the state here as it is."""
+        return self.model.apply(params, *args, **{"state": self.state, **kwargs})
+
+    def _narrow(self, tree: Any) -> Any:
+        return tree if self.dtype is None else cast(tree, jnp.float32, self.dtype)
+
+    def _wide(self, tree: Any) -> Any:
+        return tree if self.dtype is None else cast(tree, self.dtype, jnp.float32)
+
+
+def cast(tree: Any, old: Any, new: Any) -> Any:
+    """The arrays of one dtype in another; all else as it is.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> [str(x.dtype) for x in cast([jnp.ones(2), jnp.arange(2)], jnp.float32, jnp.bfloat16)]
+      ['bfloat16', 'int32']
+    """
+    fits = lambda x: trees.is_array(x) and x.dtype == old
+    return jax.tree.map(lambda x: jnp.asarray(x, new) if fits(x) else x, tree)

@@ -1,0 +1,107 @@
+"""What training carries from step to step, as one pytree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from tojax.model import Model
+from tojax.train.loss_scale import LossScale
+
+
+@dataclass(frozen=True, eq=False)
+class TrainState:
+    """Model, optimizer and randomness after ``step`` updates; a pytree, nothing in it is static but
+    the model's source.
+
+    Attributes:
+      model: the Model, with params and state (BatchNorm statistics and the like).
+      opt_state: the optimizer's, as optax made it.
+      rng: the key that every step's randomness is folded from.
+      step: int32, how many updates there were.
+      ema: the exponential moving average of the params, None where no step keeps one.
+      loss_scale: that of float16, else None.
+
+    ``jax.jit``, ``jax.device_put`` and Orbax take it as it is.
+    """
+
+    model: Model
+    opt_state: Any
+    rng: jax.Array
+    step: jax.Array
+    ema: dict[str, jax.Array] | None = None
+    loss_scale: LossScale | None = None
+
+    @classmethod
+    def create(
+        cls, model: Model, tx: optax.GradientTransformation, *, rng: jax.Array | int = 0
+    ) -> TrainState:
+        """The state before the first step.
+
+        The arrays are copies: a step donates its state, and the model's own stay what they are. On
+        a mesh all that is not there yet is put on every device.
+
+        Args:
+          model: in the mode to train in: ``model.train()`` for dropout and BatchNorm's statistics.
+          tx: an optax optimizer.
+          rng: a key, or a seed.
+
+        Example:
+          >>> import optax, torch
+          >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
+          >>> state = tojax.train.TrainState.create(model, optax.adam(1e-3))
+          >>> int(state.step), state.params["weight"].shape
+          (0, (2, 3))
+        """
+        rng = jax.random.key(rng) if isinstance(rng, int) else rng
+        state = cls(model, tx.init(model.params), rng, jnp.int32(0))
+        return _on_one_mesh(owned(state))
+
+    @property
+    def params(self) -> dict[str, jax.Array]:
+        """The model's params."""
+        return self.model.params
+
+    @property
+    def state(self) -> dict[str, jax.Array]:
+        """The model's state."""
+        return self.model.state
+
+    @property
+    def averaged(self) -> Model:
+        """The model with the moving average of its params, where there is one."""
+        return self.model if self.ema is None else self.model.with_params(self.ema)
+
+    def replace(self, **changes: Any) -> TrainState:
+        """A new TrainState with other values."""
+        return replace(self, **changes)
+
+
+jax.tree_util.register_dataclass(
+    TrainState,
+    data_fields=["model", "opt_state", "rng", "step", "ema", "loss_scale"],
+    meta_fields=[],
+)
+
+
+def owned(tree: Any) -> Any:
+    """Copies of all arrays, so that each can be donated."""
+    return jax.tree.map(jnp.copy, tree)
+
+
+def _on_one_mesh(state: TrainState) -> TrainState:
+    """Single-device arrays on all devices of the params' mesh: a step's second call would find
+    them there, and be compiled again.
+    """
+    shardings = (getattr(x, "sharding", None) for x in jax.tree.leaves(state.params))
+    mesh = next((s.mesh for s in shardings if isinstance(s, NamedSharding)), None)
+    if mesh is None:
+        return state
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    place = lambda x: x if isinstance(x.sharding, NamedSharding) else jax.device_put(x, everywhere)
+    return jax.tree.map(place, state)
