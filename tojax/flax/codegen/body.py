@@ -38,7 +38,7 @@ class Body:
         self.items = steps
         self.left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
         self.left.update(x for item in steps if item.roll for x in item.roll.inner())
-        self.left.update(block.outputs)
+        self.left.update(block.outputs if block.path else write.leaves())
         self.uses = Counter(self.left)
         known = {name: layouts.shape(node, write.last) for node, name in inputs.items()}
         sizes = self.forward.sizes() if self.forward else {}
@@ -64,7 +64,8 @@ class Body:
         self.go(self.items)
         results = [self.write.output(node, self) for node in self.block.outputs]
         self.returned = [x.id if isinstance(x, ast.Name) else "" for x in results]
-        if len(results) == 1 and isinstance(results[0], ast.Name) and self.statements:
+        alone = len(results) == 1 and (self.block.path or len(self.write.leaves()) == 1)
+        if alone and isinstance(results[0], ast.Name) and self.statements:
             last: Any = self.statements[-1]  # `x = ...; return x` in one line
             if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == results[0].id:
                 self.statements.pop()

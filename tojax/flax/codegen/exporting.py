@@ -29,6 +29,7 @@ from tojax.flax.codegen.decided import (
 from tojax.flax.codegen.grouped import shared
 from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
 from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
+from tojax.flax.codegen.known import computed
 from tojax.flax.codegen.positions import Plain
 from tojax.flax.codegen.sizes import symbolic
 
@@ -152,20 +153,46 @@ def _program(module, args, kwargs):
     picture: dict[str, int] = {}
     try:
         with simple_sizes(module):
-            program = _attempted(module, args, kwargs, names, every_size)
-    except Involved:
-        program = _attempted(module, args, kwargs, names, but_for_pictures)
-        inputs = zip(program.graph_signature.user_inputs, leaves)
-        picture = {k: 1 for k, x in inputs if len(every_size(x)) > len(but_for_pictures(x))}
+            program = _attempted(module, args, kwargs, set(names), every_size)
     except Exception as error:
         failure = error
-    if failure is not None or sizes_from_arrays(program):
+    pictures = any(len(every_size(x)) > len(but_for_pictures(x)) for x in leaves)
+    if pictures and failure and not isinstance(failure, GuardOnDataDependentSymNode):
         try:
-            return _decided(module, args, kwargs, names)
+            program = _attempted(module, args, kwargs, set(names), but_for_pictures)
+            failure = None
         except Exception as error:
-            if failure is not None:
-                raise _refused(module, failure) from error
+            failure = error if isinstance(failure, Involved) else failure
+        else:
+            inputs = zip(program.graph_signature.user_inputs, leaves)
+            picture = {k: 1 for k, x in inputs if len(every_size(x)) > len(but_for_pictures(x))}
+    if failure is not None or sizes_from_arrays(program):
+        for attempt in (_computed, _decided):
+            try:
+                return attempt(module, args, kwargs, set(names))
+            except Exception as error:
+                other = error
+        if failure is not None:
+            raise _refused(module, failure) from other
     return program, program.constants, {}, picture
+
+
+def _computed(module, args, kwargs, names: set[str]):
+    """The same with the numbers that follow from arrays of sizes: ``tojax.flax.codegen.known``."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    telling = lambda x: tells_sizes(x, leaves)
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    values = {k: x for k, x in bound.items() if any(map(telling, pytree.tree_leaves(x)))}
+    if not values:
+        raise Undecided("no input is an array of sizes")
+    with computed(module, values):
+        some = lambda x: [] if telling(x) else every_size(x)
+        program = _attempted(module, args, kwargs, names, some)
+    if sizes_from_arrays(program):
+        raise Undecided("sizes follow from what arrays hold")
+    inputs = zip(program.graph_signature.user_inputs, leaves)
+    given = {name: x for name, x in inputs if telling(x)}
+    return program, program.constants, given, {}
 
 
 def _attempted(module, args, kwargs, names: set[str], varying: Any):
