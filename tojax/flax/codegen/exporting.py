@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tojax.errors import Unsupported
+from tojax.flax.codegen.aliases import Aliases
 from tojax.flax.codegen.conditions import Condition, conditions
 from tojax.flax.codegen.decided import (
     Undecided,
@@ -91,10 +92,11 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
       Unsupported: torch.export refuses the module.
     """
     program, constants, given, fixed = _program(module, args, dict(kwargs))
-    signature = program.graph_signature
+    signature, aliases = program.graph_signature, Aliases(module)
+    home = lambda name: aliases.array(_home(module, name))
     names = {
-        **{k: ("param", _home(module, v)) for k, v in signature.inputs_to_parameters.items()},
-        **{k: ("buffer", v) for k, v in signature.inputs_to_buffers.items()},
+        **{k: ("param", home(v)) for k, v in signature.inputs_to_parameters.items()},
+        **{k: ("buffer", aliases.array(v)) for k, v in signature.inputs_to_buffers.items()},
         **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
         **{k: ("constant", k) for k in given},
     }
@@ -104,6 +106,7 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     known = {name: plain.replaced.get(node, node) for name, node in known.items()}
     roles, nodes = {}, []
     for node in flat.nodes:
+        aliases.rename(node)
         if node.op == "placeholder":
             roles[node] = names.get(node.name, ("input", node.name))
         elif node.op == "output":
@@ -318,6 +321,7 @@ class _Copier:
         look = lambda x: fx.node.map_arg(x, now)
         for node in part.graph.nodes:
             name = packet(node)
+            self.versions.at(node)
             if node.op == "placeholder":
                 env[node] = self.graph.node_copy(node) if inputs is None else next(given)
             elif node.op == "output":
