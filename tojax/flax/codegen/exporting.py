@@ -32,6 +32,7 @@ from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
 from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
 from tojax.flax.codegen.known import computed
 from tojax.flax.codegen.positions import Plain
+from tojax.flax.codegen.private import grouped_experts
 from tojax.flax.codegen.sizes import symbolic
 
 IGNORED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range"}
@@ -164,13 +165,12 @@ def _program(module, args, kwargs):
         try:
             program = _attempted(module, args, kwargs, set(names), but_for_pictures)
             failure = None
-        except Exception as error:
-            failure = error if isinstance(failure, Involved) else failure
-        else:
             inputs = zip(program.graph_signature.user_inputs, leaves)
             picture = {k: 1 for k, x in inputs if len(every_size(x)) > len(but_for_pictures(x))}
+        except Exception as error:
+            failure = error if isinstance(failure, Involved) else failure
     if failure is not None or sizes_from_arrays(program):
-        for attempt in (_computed, _decided):
+        for attempt in (_grouped, _computed, _decided):
             try:
                 return attempt(module, args, kwargs, set(names))
             except Exception as error:
@@ -178,6 +178,15 @@ def _program(module, args, kwargs):
         if failure is not None:
             raise _refused(module, failure) from other
     return program, program.constants, {}, picture
+
+
+def _grouped(module, args, kwargs, names: set[str]):
+    """The same with experts as grouped products, where the loop over those hit decides."""
+    with grouped_experts(module) as found:
+        if not found:
+            raise Undecided("there are no experts")
+        program = _attempted(module, args, kwargs, names, every_size)
+    return program, program.constants, {}, {}
 
 
 def _computed(module, args, kwargs, names: set[str]):
@@ -188,14 +197,13 @@ def _computed(module, args, kwargs, names: set[str]):
     values = {k: x for k, x in bound.items() if any(map(telling, pytree.tree_leaves(x)))}
     if not values:
         raise Undecided("no input is an array of sizes")
+    some = lambda x: [] if telling(x) else every_size(x)
     with computed(module, values):
-        some = lambda x: [] if telling(x) else every_size(x)
         program = _attempted(module, args, kwargs, names, some)
     if sizes_from_arrays(program):
         raise Undecided("sizes follow from what arrays hold")
     inputs = zip(program.graph_signature.user_inputs, leaves)
-    given = {name: x for name, x in inputs if telling(x)}
-    return program, program.constants, given, {}
+    return program, program.constants, {name: x for name, x in inputs if telling(x)}, {}
 
 
 def _attempted(module, args, kwargs, names: set[str], varying: Any):

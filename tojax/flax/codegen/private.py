@@ -28,3 +28,20 @@ def untraced() -> Iterator[None]:
     """While this is open, torch computes as usual, inside of a trace as well."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         yield
+
+
+@contextlib.contextmanager
+def grouped_experts(module: torch.nn.Module) -> Iterator[bool]:
+    """While this is open, experts of transformers that loop over those that are hit are grouped
+    products over all of them; gives whether there are any.
+    """
+    name = "_experts_implementation"
+    found = {id(x): x for part in module.modules() if (x := getattr(part, "config", None))}
+    loops = [x for x in found.values() if getattr(x, name, None) == "eager"]
+    for one in loops:
+        setattr(one, name, "grouped_mm")
+    try:
+        yield bool(loops)
+    finally:
+        for one in loops:
+            setattr(one, name, "eager")
