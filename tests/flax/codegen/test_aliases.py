@@ -44,3 +44,33 @@ def test_a_module_is_called_by_its_first_name():
     assert "None" not in text.partition("def load_params")[0].partition("class Shared")[2]
     assert_same_values(module, model, inputs)
     assert_same_gradients(module, model, inputs)
+
+
+class Inner(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4) * 2)
+        self.heads = heads
+
+    def forward(self, x):
+        return self.heads[1](x * self.scale)
+
+
+class Outer(nn.Module):
+    """The same heads inside of a submodule and outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList([Head()] * 2)
+        self.inner = Inner(self.heads)
+
+    def forward(self, x):
+        return self.heads[0](x), self.inner(x)
+
+
+def test_names_that_the_caller_reaches():
+    torch.manual_seed(0)
+    module, inputs = Outer().eval(), (drawn(3, 4),)
+    text, model = prepared(module, inputs)
+    assert "self.inner.heads[0](x)" in text
+    assert_same_values(module, model, inputs)

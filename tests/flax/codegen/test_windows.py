@@ -1,4 +1,4 @@
-"""Transposed convolutions in groups, and writing through another name of an array."""
+"""Transposed convolutions in groups, running extremes, writing by another name of an array."""
 
 import pytest
 import torch
@@ -43,5 +43,17 @@ class Detached(nn.Module):
 
 def test_all_of_an_array_by_another_name_is_written_to():
     module, inputs = Detached().eval(), (drawn(2, 3),)
+    _, model = prepared(module, inputs)
+    assert_same_values(module, model, inputs)
+
+
+class Running(nn.Module):
+    def forward(self, x):
+        x = x.sort(-1)[0] + x
+        return x.cummax(-1)[0] * x.flip(0).cummin(dim=0).values.flip(0)
+
+
+def test_running_extremes():
+    module, inputs = Running().eval(), (drawn(4, 6),)
     _, model = prepared(module, inputs)
     assert_same_values(module, model, inputs)

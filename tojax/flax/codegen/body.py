@@ -173,6 +173,10 @@ class Body:
     def _assign_many(self, item: Step, targets: dict[fx.Node, str]) -> None:
         """``values, indices = ...``"""
         expr = self._written(item)
+        if isinstance(expr, ast.Tuple) and len(expr.elts) == 1:  # nobody reads the others
+            (node,) = (x for x in item.makes if x)
+            self.assign(node, targets.get(node) or self._fallback(item, node), expr.elts[0])
+            return
         if len(targets) < sum(x is not None for x in item.makes) and item.block is not None:
             theirs = self.write.returned(item.block)
             targets = {n: variable(name) for n, name in zip(item.makes, theirs) if n and name}
