@@ -152,8 +152,10 @@ class Case:
         first = {id(p): k for k, p in named.items()}
         tied = {k: first[id(p)] for k, p in every if id(p) in first}
         seen = set()
+        chains = {x for x, part in nnx.iter_graph(self.model) if isinstance(part, nnx.Sequential)}
         for path, value in nnx.to_flat_state(found):
-            *home, name = (str(x) for x in path if x != "layers_")
+            names = [str(x) for i, x in enumerate(path) if path[:i] not in chains]
+            *home, name = (x for x in names if x != "layers_")
             key = ".".join([*home, name])
             key = key if key in tied else ".".join([*home, NAMES.get(name, name)])
             key = tied.get(key, key)

@@ -51,7 +51,17 @@ class Both(nn.Module):
         return x.sum() - y.sum()
 
 
+class Square(nn.Module):
+    """Two sizes that have to be the same."""
+
+    def forward(self, x):
+        if x.shape[1] != x.shape[2]:
+            return x
+        return x @ x.mT
+
+
 CASES = {
+    "square": (Square, (drawn(2, 4, 4),), (drawn(3, 5, 5),), (drawn(2, 4, 5),)),
     "remainder": (Remainder, (drawn(2, 5),), (drawn(3, 8),), (drawn(2, 6),)),
     "submodule": (Long, (drawn(2, 5),), (drawn(3, 3),), (drawn(2, 2),)),
     "rounds": (Rounds, (drawn(2, 5),), (drawn(3, 5),), (drawn(2, 6),)),

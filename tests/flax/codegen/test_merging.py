@@ -165,3 +165,36 @@ def test_other_configurations_from_one_file(make, first, second):
         inputs = ids(3, 9), torch.ones(3, 9, dtype=torch.int64)
         forward = lambda x, mask, m=module: m(x, attention_mask=mask).logits
         assert_same_values(forward, model, inputs)
+
+
+class Sizes:
+    """A configuration."""
+
+    width, eps, batch = 6, 1e-5, False
+
+
+class Batch(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(config.width)
+
+
+class Either(nn.Module):
+    """One of two classes, which take other arguments."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        if config.batch:
+            self.norm = Batch(config)
+        else:
+            self.norm = nn.LayerNorm(config.width, eps=config.eps)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def test_arguments_of_a_class_that_is_not_made():
+    text, model = prepared(Either(Sizes()).eval(), (drawn(2, 6),))
+    assert "nnx.LayerNorm(config.width, epsilon=config.eps, rngs=rngs)" in text
+    assert_same_values(Either(Sizes()), model, (drawn(2, 6),))

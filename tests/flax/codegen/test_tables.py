@@ -46,6 +46,7 @@ def learned(length, width, order, padding=None):
 
 TABLES = {
     "range": torch.arange(300).expand(1, -1),
+    "pairs": torch.stack([torch.arange(600) % 24, torch.arange(600) // 24], -1).float(),
     "grid": torch.arange(20)[:, None].expand(20, 30),
     "places": torch.stack(torch.meshgrid(*[torch.arange(20)] * 2, indexing="ij"), -1),
     "causal": torch.ones(1, 1, 40, 40).bool().tril(),

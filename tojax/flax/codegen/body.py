@@ -38,7 +38,7 @@ class Body:
         self.items = steps
         self.left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
         self.left.update(x for item in steps if item.roll for x in item.roll.inner())
-        self.left.update(block.outputs)
+        self.left.update(block.outputs if block.path else write.leaves())
         self.uses = Counter(self.left)
         known = {name: layouts.shape(node, write.last) for node, name in inputs.items()}
         sizes = self.forward.sizes() if self.forward else {}
@@ -64,7 +64,8 @@ class Body:
         self.go(self.items)
         results = [self.write.output(node, self) for node in self.block.outputs]
         self.returned = [x.id if isinstance(x, ast.Name) else "" for x in results]
-        if len(results) == 1 and isinstance(results[0], ast.Name) and self.statements:
+        alone = len(results) == 1 and (self.block.path or len(self.write.leaves()) == 1)
+        if alone and isinstance(results[0], ast.Name) and self.statements:
             last: Any = self.statements[-1]  # `x = ...; return x` in one line
             if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == results[0].id:
                 self.statements.pop()
@@ -172,6 +173,10 @@ class Body:
     def _assign_many(self, item: Step, targets: dict[fx.Node, str]) -> None:
         """``values, indices = ...``"""
         expr = self._written(item)
+        if isinstance(expr, ast.Tuple) and len(expr.elts) == 1:  # nobody reads the others
+            (node,) = (x for x in item.makes if x)
+            self.assign(node, targets.get(node) or self._fallback(item, node), expr.elts[0])
+            return
         if len(targets) < sum(x is not None for x in item.makes) and item.block is not None:
             theirs = self.write.returned(item.block)
             targets = {n: variable(name) for n, name in zip(item.makes, theirs) if n and name}

@@ -150,9 +150,13 @@ class Writer(Kinds):
         expr = body.value(node)
         return expr if body.block.path else self.operators.turned(expr, node, False)
 
+    def leaves(self) -> list[fx.Node]:
+        """The results of the whole, each as often as the author returns it."""
+        return [x for x in pytree.tree_leaves(self.graph.outputs) if isinstance(x, fx.Node)]
+
     def result(self, block: Block, results: list[ast.expr]) -> ast.expr:
         """What is returned: one value, or as the author returns them."""
-        if len(results) == 1 or block.path:
+        if block.path or len(self.leaves()) == 1:
             return results[0] if len(results) == 1 else ast.Tuple(results, ast.Load())
         by_node = dict(zip(block.outputs, results))
 

@@ -13,21 +13,25 @@ from typing import Any
 
 import torch
 
-from tojax.flax.codegen.sizes import Sizes, symbolic, unknown
+from tojax.flax.codegen.private import symbol_of
+from tojax.flax.codegen.sizes import Sizes, unknown
 
 TORCH = pathlib.Path(torch.__file__).parent
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A relation of sizes that the example fulfils, or the number that a size has to be.
+    """A relation of sizes that the example fulfils.
 
     Attributes:
+      relation: of the sizes as they are known.
       line: where it was asked.
+      settled: the size that has to be ``relation``, which is a number or another size.
     """
 
     relation: Any
     line: str
+    settled: Any = None
 
 
 def conditions(program: Any) -> list[Condition]:
@@ -42,11 +46,14 @@ def conditions(program: Any) -> list[Condition]:
         if not _asked_in_python(file, guard.expr):
             continue
         relation = guard.expr.xreplace(env.replacements)
-        if relation == True:  # noqa: E712  (sympy's; the size became a number)
-            relation = next(x for x in guard.expr.args if x.xreplace(env.replacements).is_number)
-            relation = relation.xreplace(env.replacements)
-        if not unknown(relation):
-            found.setdefault(relation, Condition(relation, f"{file.name}:{place.lineno}"))
+        line = f"{file.name}:{place.lineno}"
+        if relation == True:  # noqa: E712  (sympy's: it settled a size)
+            for size in sorted(guard.expr.free_symbols, key=str):
+                now = size.xreplace(env.replacements)
+                if now != size and not unknown(now):
+                    found.setdefault(size, Condition(now, line, size))
+        elif not unknown(relation):
+            found.setdefault(relation, Condition(relation, line))
     return list(found.values())
 
 
@@ -67,7 +74,7 @@ def check(asked: list[Condition], arrays: dict[str, list[Any]]) -> list[ast.stmt
     sizes.inline = True
     texts: dict[str, str] = {}
     for x in asked:
-        for text in _texts(x.relation, sizes, arrays):
+        for text in _texts(x, sizes, arrays):
             texts.setdefault(text, x.line)
     if not texts:
         return []
@@ -77,12 +84,14 @@ def check(asked: list[Condition], arrays: dict[str, list[Any]]) -> list[ast.stmt
     return ast.parse(f"if not ({whole}):\n    raise ValueError({message!r})").body
 
 
-def _texts(relation: Any, sizes: Sizes, arrays: dict[str, list[Any]]) -> list[str]:
+def _texts(asked: Condition, sizes: Sizes, arrays: dict[str, list[Any]]) -> list[str]:
     """Expressions that have to be true."""
-    if relation.is_number:
-        places = [(n, i, s) for n, shape in arrays.items() for i, s in enumerate(shape)]
-        return [f"{n}.shape[{i}] == {relation}" for n, i, s in places if symbolic(s) == relation]
-    return [_text(relation, sizes)]
+    if asked.settled is None:
+        return [_text(asked.relation, sizes)]
+    places = [(n, i, s) for n, shape in arrays.items() for i, s in enumerate(shape)]
+    same = lambda s: isinstance(s, torch.SymInt) and symbol_of(s) == asked.settled
+    wanted = ast.unparse(sizes(asked.relation))
+    return [f"{n}.shape[{i}] == {wanted}" for n, i, s in places if same(s)]
 
 
 def _text(relation: Any, sizes: Sizes) -> str:

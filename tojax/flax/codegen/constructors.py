@@ -128,9 +128,9 @@ class Constructor:
         order = list(inspect.signature(callee.__init__).parameters)[1:]  # type: ignore[misc]
         wanted = [x for x in TORCH_NAMES.get(name, (name,)) if x in order]
         found = []
-        for call in self.made(path):
-            if not isinstance(call, ast.Call):
-                continue
+        calls = [x for x in self.made(path) if isinstance(x, ast.Call)]
+        named = [x for x in calls if ast.unparse(x.func).split(".")[-1] == callee.__name__]
+        for call in named or calls:  # the author may make another class under a condition
             found += [k.value for k in call.keywords if k.arg in wanted]
             places = [order.index(x) for x in wanted if order.index(x) < len(call.args)]
             found += [call.args[i] for i in places]

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from tojax.flax.codegen.inplace import packet
+from tojax.flax.codegen.inplace import VIEWS, packet, writes
 from tojax.flax.codegen.private import by_example, symbol_of
 from tojax.flax.codegen.sizes import unknown
 
@@ -112,12 +112,20 @@ def computes(number: fx.Node) -> bool:
 
 
 def ancestors(node: fx.Node) -> set[fx.Node]:
-    """Everything that a node is computed from."""
+    """Everything that a node is computed from, what is written to that included."""
     found: set[fx.Node] = set()
     left = [node]
     while left:
-        for x in left.pop().all_input_nodes:
+        one = left.pop()
+        for x in (*one.all_input_nodes, *_writers(one)):
             if x not in found:
                 found.add(x)
                 left.append(x)
     return found
+
+
+def _writers(node: fx.Node) -> list[fx.Node]:
+    """What writes to a value, or to a part of it."""
+    into = [x for x in node.users if x.args and x.args[0] is node]
+    parts = [y for x in into if packet(x) in VIEWS for y in _writers(x)]
+    return [x for x in into if writes(x)] + parts

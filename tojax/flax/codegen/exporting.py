@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tojax.errors import Unsupported
+from tojax.flax.codegen.aliases import Aliases
 from tojax.flax.codegen.conditions import Condition, conditions
 from tojax.flax.codegen.decided import (
     Undecided,
@@ -29,7 +30,9 @@ from tojax.flax.codegen.decided import (
 from tojax.flax.codegen.grouped import shared
 from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
 from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
+from tojax.flax.codegen.known import computed
 from tojax.flax.codegen.positions import Plain
+from tojax.flax.codegen.private import grouped_experts
 from tojax.flax.codegen.sizes import symbolic
 
 IGNORED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range"}
@@ -90,10 +93,11 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
       Unsupported: torch.export refuses the module.
     """
     program, constants, given, fixed = _program(module, args, dict(kwargs))
-    signature = program.graph_signature
+    signature, aliases = program.graph_signature, Aliases(module)
+    home = lambda name: aliases.array(_home(module, name))
     names = {
-        **{k: ("param", _home(module, v)) for k, v in signature.inputs_to_parameters.items()},
-        **{k: ("buffer", v) for k, v in signature.inputs_to_buffers.items()},
+        **{k: ("param", home(v)) for k, v in signature.inputs_to_parameters.items()},
+        **{k: ("buffer", aliases.array(v)) for k, v in signature.inputs_to_buffers.items()},
         **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
         **{k: ("constant", k) for k in given},
     }
@@ -103,6 +107,7 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     known = {name: plain.replaced.get(node, node) for name, node in known.items()}
     roles, nodes = {}, []
     for node in flat.nodes:
+        aliases.rename(node)
         if node.op == "placeholder":
             roles[node] = names.get(node.name, ("input", node.name))
         elif node.op == "output":
@@ -152,20 +157,53 @@ def _program(module, args, kwargs):
     picture: dict[str, int] = {}
     try:
         with simple_sizes(module):
-            program = _attempted(module, args, kwargs, names, every_size)
-    except Involved:
-        program = _attempted(module, args, kwargs, names, but_for_pictures)
-        inputs = zip(program.graph_signature.user_inputs, leaves)
-        picture = {k: 1 for k, x in inputs if len(every_size(x)) > len(but_for_pictures(x))}
+            program = _attempted(module, args, kwargs, set(names), every_size)
     except Exception as error:
         failure = error
-    if failure is not None or sizes_from_arrays(program):
+    pictures = any(len(every_size(x)) > len(but_for_pictures(x)) for x in leaves)
+    if pictures and failure and not isinstance(failure, GuardOnDataDependentSymNode):
         try:
-            return _decided(module, args, kwargs, names)
+            program = _attempted(module, args, kwargs, set(names), but_for_pictures)
+            failure = None
+            inputs = zip(program.graph_signature.user_inputs, leaves)
+            picture = {k: 1 for k, x in inputs if len(every_size(x)) > len(but_for_pictures(x))}
         except Exception as error:
-            if failure is not None:
-                raise _refused(module, failure) from error
+            failure = error if isinstance(failure, Involved) else failure
+    if failure is not None or sizes_from_arrays(program):
+        for attempt in (_grouped, _computed, _decided):
+            try:
+                return attempt(module, args, kwargs, set(names))
+            except Exception as error:
+                other = error
+        if failure is not None:
+            raise _refused(module, failure) from other
     return program, program.constants, {}, picture
+
+
+def _grouped(module, args, kwargs, names: set[str]):
+    """The same with experts as grouped products, where the loop over those hit decides."""
+    with grouped_experts(module) as found:
+        if not found:
+            raise Undecided("there are no experts")
+        program = _attempted(module, args, kwargs, names, every_size)
+    return program, program.constants, {}, {}
+
+
+def _computed(module, args, kwargs, names: set[str]):
+    """The same with the numbers that follow from arrays of sizes: ``tojax.flax.codegen.known``."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    telling = lambda x: tells_sizes(x, leaves)
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    values = {k: x for k, x in bound.items() if any(map(telling, pytree.tree_leaves(x)))}
+    if not values:
+        raise Undecided("no input is an array of sizes")
+    some = lambda x: [] if telling(x) else every_size(x)
+    with computed(module, values):
+        program = _attempted(module, args, kwargs, names, some)
+    if sizes_from_arrays(program):
+        raise Undecided("sizes follow from what arrays hold")
+    inputs = zip(program.graph_signature.user_inputs, leaves)
+    return program, program.constants, {name: x for name, x in inputs if telling(x)}, {}
 
 
 def _attempted(module, args, kwargs, names: set[str], varying: Any):
@@ -291,6 +329,7 @@ class _Copier:
         look = lambda x: fx.node.map_arg(x, now)
         for node in part.graph.nodes:
             name = packet(node)
+            self.versions.at(node)
             if node.op == "placeholder":
                 env[node] = self.graph.node_copy(node) if inputs is None else next(given)
             elif node.op == "output":

@@ -55,6 +55,11 @@ class Versions:
         self.graph = graph
         self.latest: dict[fx.Node, fx.Node] = {}
         self.views: dict[fx.Node, View] = {}
+        self.where: dict[str, Any] = {}  # in which call and line new nodes stand
+
+    def at(self, node: fx.Node) -> None:
+        """What is made from now on is made by this node."""
+        self.where = {k: x for k in ("nn_module_stack", "stack_trace") if (x := node.meta.get(k))}
 
     def now(self, node: fx.Node) -> fx.Node:
         """A value as it is now; a part of what was written to is taken again."""
@@ -80,6 +85,8 @@ class Versions:
             whole = self.now(view.base)
             put = self._put(whole, view.taken, new)
             self.write(whole, put)
+            if put is new:  # the part was all of it
+                return
             self.views[new] = View(view.taken, view.base, put)
 
     def _put(self, whole: fx.Node, taken: fx.Node, new: fx.Node) -> fx.Node:
@@ -102,7 +109,7 @@ class Versions:
 
     def _new(self, target: Any, args: tuple, kwargs: dict, like: fx.Node) -> fx.Node:
         node = self.graph.call_function(target, args, kwargs)
-        node.meta = dict(like.meta)
+        node.meta = like.meta | self.where
         return node
 
     def functional(self, node: fx.Node, args: tuple, kwargs: dict) -> fx.Node:

@@ -14,7 +14,7 @@ from tojax.flax.codegen.classes import Made, Writer
 from tojax.flax.codegen.configs import Configs, added, passed
 from tojax.flax.codegen.constructors import Constructor, said_in
 from tojax.flax.codegen.layers import hinted, located
-from tojax.flax.codegen.scope import Scope, Unknown, field_of, is_number, names_in
+from tojax.flax.codegen.scope import CONFIG, Scope, Unknown, field_of, is_number, names_in
 from tojax.flax.codegen.template import LIST, Swapped, fill
 from tojax.flax.codegen.variants import fits
 
@@ -176,7 +176,7 @@ def _bind(instance: Instance) -> None:
         for constructor in scope.constructors[: number.kind != "table"]:
             for x in _said(number, constructor, instance):
                 match x:
-                    case ast.Name(id=name) if name not in constructor.locals:
+                    case ast.Name(id=name) if name not in (*constructor.locals, *CONFIG):
                         if name in constructor.parameters:
                             votes[name][number.value] += 1
     for name, values in votes.items():

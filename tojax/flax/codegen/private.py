@@ -1,9 +1,13 @@
 """Private names of torch that source code is written with."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch._functorch import config
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 def symbol_of(size: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
@@ -17,3 +21,27 @@ def by_example() -> Any:
         fake_tensor_propagate_real_tensors=True,
         generate_fake_kernels_from_real_mismatches=True,
     )
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """While this is open, torch computes as usual, inside of a trace as well."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        yield
+
+
+@contextlib.contextmanager
+def grouped_experts(module: torch.nn.Module) -> Iterator[bool]:
+    """While this is open, experts of transformers that loop over those that are hit are grouped
+    products over all of them; gives whether there are any.
+    """
+    name = "_experts_implementation"
+    found = {id(x): x for part in module.modules() if (x := getattr(part, "config", None))}
+    loops = [x for x in found.values() if getattr(x, name, None) == "eager"]
+    for one in loops:
+        setattr(one, name, "grouped_mm")
+    try:
+        yield bool(loops)
+    finally:
+        for one in loops:
+            setattr(one, name, "eager")

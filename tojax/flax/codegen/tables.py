@@ -57,7 +57,7 @@ def candidates(array: np.ndarray) -> Iterator[tuple[str, float]]:
     """(an expression that may give the array, the largest number whose rounding it may show)."""
     if array.size < 2:
         return
-    for find in (_steps, _triangle, _rates, _outer, _waves, _places, _grid):
+    for find in (_steps, _triangle, _rates, _outer, _waves, _places, _grid, _columns):
         yield from find(array)
 
 
@@ -88,7 +88,7 @@ def _steps(array: np.ndarray) -> Iterator[tuple[str, float]]:
     whole = tuple(count for count, step in reversed(runs))
     if any(step == 0 for _, step in runs):
         text = f"jnp.broadcast_to({text}, {whole})"
-    if array.dtype.kind == "f" and all(isinstance(s, int) for _, s in runs):
+    if array.dtype.kind == "f" and all(step in (0, 1) for _, step in runs) and not flat[0]:
         text = f"({text}).astype(jnp.float32)"
     yield (text if whole == array.shape else f"({text}).reshape{array.shape}"), 0.0
 
@@ -214,3 +214,13 @@ def _grid(array: np.ndarray) -> Iterator[tuple[str, float]]:
     if (array[..., 0] == down[:, None]).all() and (array[..., 1] == along).all():
         largest = float(np.abs(array).max()) if array.dtype.kind == "f" else 0.0
         yield f"jnp.stack(jnp.meshgrid({', '.join(lines)}, indexing='ij'), axis=-1)", largest
+
+
+def _columns(array: np.ndarray) -> Iterator[tuple[str, float]]:
+    """Few numbers side by side, as the two coordinates of each place."""
+    if array.ndim < 2 or array.shape[-1] > 4 or array.shape[-1] == array.size:
+        return
+    parts = [_best(np.ascontiguousarray(x)) for x in np.moveaxis(array, -1, 0)]
+    if all(parts):
+        largest = float(np.abs(array).max()) if array.dtype.kind == "f" else 0.0
+        yield f"jnp.stack([{', '.join(map(str, parts))}], axis=-1)", largest

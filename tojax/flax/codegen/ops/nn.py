@@ -101,6 +101,38 @@ def conv(call: Call):
     return call.write(text, pads=pads, **sizes)
 
 
+@writes("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def conv_transpose(call: Call):
+    """A convolution of the input spread out, with each group's kernel turned around."""
+    rank = call.out.ndim - 2
+    spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
+    window, dilation = call.fake("weight").shape[2:], spread(call.dilation)
+    parts = ["input", "kernel", "ones", "pads", "lhs_dilation=strides"]
+    parts += ["rhs_dilation=dilation"] * (set(dilation) != {1})
+    parts += ["feature_group_count=groups"] * (call.groups != 1)
+    space = "DHW"[-rank:]
+    parts.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
+    reach = [d * (k - 1) - p for d, k, p in zip(dilation, window, spread(call.padding))]
+    pads = [(r, r + more) for r, more in zip(reach, spread(call.output_padding))]
+    bias = " + bias" if call.args.get("bias") is not None else ""
+    text = f"jax.lax.conv_general_dilated({', '.join(parts)}){bias}"
+    more = {"strides": spread(call.stride), "dilation": dilation, "ones": (1,) * rank}
+    listed = ast.List([expression(x) for x in pads], ast.Load())
+    return call.write(text, kernel=turned(call), pads=listed, **more)
+
+
+def turned(call: Call) -> ast.expr:
+    """The kernel of a transposed convolution as that of a convolution."""
+    inputs, outputs, *window = (int(x) for x in call.fake("weight").shape)
+    groups = call.groups
+    split = [groups, inputs // groups, outputs, *window]
+    joined = [groups * outputs, inputs // groups, *window]
+    grouped = "weight.reshape(*split).swapaxes(1, 2).reshape(*joined)"
+    kernel = grouped if groups > 1 else "weight.swapaxes(0, 1)"
+    axes = tuple(range(2, len(window) + 2))
+    return call.write(f"jnp.flip({kernel}, axes)", split=split, joined=joined, axes=axes)
+
+
 def pairs(padding) -> ast.expr:
     return ast.List([expression((p, p)) for p in padding], ast.Load())
 

@@ -137,6 +137,14 @@ def sort(call: Call):
     return call.write(f"(jnp.sort(self, axis=dim{more}), jnp.argsort(self, axis=dim{more}))")
 
 
+@writes("cummax", "cummin")
+def running_extreme(call: Call):
+    if any(u.args[1] == 1 and u.users for u in call.node.users):
+        raise NotImplementedError("places of running extremes")
+    name, dim = str(call.node.target).split(".")[1], call.dim % call.fake("self").ndim
+    return call.write(f"(jax.lax.{name}(self, dim),)", dim=dim)
+
+
 @writes("norm", "linalg_vector_norm", "linalg_norm")
 def norm(call: Call):
     """JAX takes two dimensions for those of a matrix, torch only in ``linalg_norm``."""
