@@ -69,7 +69,7 @@ def named_modules(source: Any) -> Iterator[None]:
         return
     from torch.nn.modules import module as nn
 
-    paths = {id(m): path for path, m in source.module.named_modules()}
+    paths = {id(m): path for path, m in source.code.named_modules()}
     thread, open_scopes = threading.get_ident(), contextlib.ExitStack()
     stack: list[contextlib.ExitStack] = []
 

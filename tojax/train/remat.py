@@ -38,7 +38,7 @@ def layers(source: Any, which: bool | str) -> Iterator[None]:
     from tojax.torch.control_flow.higher_order import checkpoint
     from tojax.torch.engine.session import LOCK
 
-    chosen = repeated(source.module) if which is True else matching(source.module, str(which))
+    chosen = repeated(source.code) if which is True else matching(source.code, str(which))
     if not chosen:
         raise WrongValue(
             f"remat={which!r} chooses no module of {source.name}",
