@@ -21,6 +21,7 @@ from tojax.torch.core import private
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.tensor import JaxTensor, value_of
+from tojax.torch.state import recurrent
 from tojax.torch.state.attribute_tree import NUMBERS, Walk, grown, items, restore, tree
 from tojax.torch.state.closures import Function
 
@@ -105,7 +106,10 @@ class Held:
                         why="from then on they would be two arrays of the state",
                         do="keep it in one place, or register it as a buffer",
                     )
-                if before is not None or longer:
+                begun = (
+                    name in start and was is None and recurrent.carried(self.module, name, tensor)
+                )
+                if before is not None or longer or begun:
                     missed.add(name)
             elif value is None:
                 continue
