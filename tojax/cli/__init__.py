@@ -123,6 +123,41 @@ def flax(
 
 
 @app.command()
+def finetune(
+    source: Source,
+    data: Annotated[str, typer.Option(help="text file, or .jsonl with text or prompt, completion")],
+    out: Annotated[str, typer.Option(help="folder for adapter, metrics and checkpoints")],
+    lora: Annotated[int, typer.Option(min=1, help="rank of the adapters")] = 8,
+    dora: Annotated[bool, typer.Option("--dora", help="also train the lengths of rows")] = False,
+    targets: Annotated[
+        str | None, typer.Option(help="regular expression of weights; all linear layers by default")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="how many in all")] = 300,
+    batch: Annotated[int, typer.Option(min=1, help="rows of a step")] = 8,
+    length: Annotated[int, typer.Option(min=2, help="tokens of a row")] = 256,
+    rate: Annotated[float, typer.Option(min=0.0, help="highest learning rate")] = 1e-3,
+    every: Annotated[int, typer.Option(min=1, help="steps between evaluations")] = 50,
+    seed: Annotated[int, typer.Option(help="of adapters, order and dropout")] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only tell what it would do, and the memory")
+    ] = False,
+):
+    """Train a language model further on texts, by LoRA adapters; called again, it goes on.
+
+    Example: tojax finetune examples/tiny-llama --data notes.txt --steps 300 --out tuned. Texts are
+    packed into rows, one row of 20 is held out. The folder then holds an adapter that PEFT and
+    tojax generate load, metrics.jsonl, and loss.png where matplotlib is installed.
+    """
+    from tojax.cli._finetune import Options
+    from tojax.cli._finetune import finetune as verb
+
+    verb(
+        source,
+        Options(data, lora, dora, targets, steps, batch, length, rate, every, seed, out, dry_run),
+    )
+
+
+@app.command()
 def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,

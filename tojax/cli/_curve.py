@@ -1,0 +1,52 @@
+"""The loss of a run as a picture: in the terminal, and as PNG."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def losses(folder: Path, name: str = "loss") -> tuple[list[int], list[float]]:
+    """(steps, values) of a metric in ``metrics.jsonl``."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [(x["step"], x[name]) for x in map(json.loads, lines) if name in x]
+    return [step for step, _ in found], [value for _, value in found]
+
+
+def drawn(values: list[float], width: int = 60, height: int = 6) -> str:
+    """Lines of block characters, the largest value on top.
+
+    Example:
+      >>> print(drawn([4.0, 2.0, 1.0, 0.0], width=4, height=1))
+      4.000 █▄▂
+      0.000
+    """
+    columns = [float(np.mean(part)) for part in np.array_split(values, min(width, len(values)))]
+    low, high = min(columns), max(columns)
+    fills = [(x - low) / (high - low or 1) * height for x in columns]
+    level = lambda fill, row: BLOCKS[int(np.clip(fill - row, 0, 1) * (len(BLOCKS) - 1))]
+    lines = ["".join(level(fill, row) for fill in fills) for row in reversed(range(height))]
+    marks = [f"{high:.3f}", *[" " * len(f"{high:.3f}")] * (height - 1)]
+    return "\n".join(f"{mark} {line}".rstrip() for mark, line in zip(marks, lines)) + f"\n{low:.3f}"
+
+
+def picture(folder: Path) -> Path | None:
+    """``loss.png``, None where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="tight")
+    axes = figure.add_subplot(xlabel="step", ylabel="loss (nats per token)")
+    for name, label in (("loss", "training"), ("eval_loss", "held out")):
+        steps, values = losses(folder, name)
+        if steps:
+            axes.plot(steps, values, label=label, marker="." if len(steps) < 20 else None)
+    axes.legend()
+    figure.savefig(folder / "loss.png", dpi=120)
+    return folder / "loss.png"
