@@ -95,6 +95,8 @@ ATTRIBUTES = {
     "_schema": DISPATCH,
     "_cdata": VIEWS,
     "_backward_hooks": "hooks of tensors",
+    "_wrapped_by_lr_sched": "learning-rate schedules",
+    "_opt_called": "learning-rate schedules",
     "_init_fn": "operators of torch.library.custom_op",
     "_op_dk": "operators of torch.library",
     "_parameters": "weights",

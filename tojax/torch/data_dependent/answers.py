@@ -178,7 +178,7 @@ def coordinates(mode, tensor) -> tuple:
     with mode:
         found = padded_nonzero.of(tensor.reshape(-1), unknown(mode, tensor))
         several, rest = [], found.rows
-        for size in reversed(tensor.shape):
+        for size in (max(n, 1) for n in reversed(tensor.shape)):  # of 0 there are no places
             several.append(found.like(rest % size))
             rest = rest // size
     mode.trace.unknown += several
