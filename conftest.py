@@ -39,13 +39,17 @@ collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in ("to
 # Of the cases of each parametrized test there the first and then every nth are in `make test`, all
 # of them in `make conformance`.
 SAMPLED = {
-    "tests/flax/codegen/": 3,
-    "tests/hf/generation/": 3,
-    "tests/hf/test_families.py": 3,
-    "tests/stablehlo/": 3,
+    "tests/flax/codegen/": 5,
+    "tests/hf/generation/": 5,
+    "tests/hf/test_families.py": 6,
+    "tests/stablehlo/": 4,
     "tests/tensorflow/ops/": 5,
-    "tests/tensorflow/": 3,
-    "tests/torch/ops/": 3,
+    "tests/tensorflow/": 4,
+    "tests/torch/autograd/": 2,
+    "tests/torch/data_dependent/": 2,
+    "tests/torch/ops/": 4,
+    "tests/torch/state/test_optimizers.py": 3,
+    "tests/torch/state/test_schedules.py": 3,
     "tests/train/test_examples.py": 3,
 }
 
