@@ -158,6 +158,24 @@ IN_PLACE_BY_NAME = [
     *(target("torch", name, f"in-place {name}") for name in _DROPOUTS),
     *(target("torch.nn.functional", name, f"in-place {name}") for name in ("rrelu_", "selu_")),
 ]
+QUANTIZED = "fake quantization (torch.ao.quantization)"
+FAKE_QUANTIZE = target("torch.ao.quantization.fake_quantize:FakeQuantize", "forward", QUANTIZED)
+FUSED = target("torch", "fused_moving_avg_obs_fake_quant", QUANTIZED)
+QPARAMS = target(
+    "torch.ao.quantization.observer:UniformQuantizationObserverBase",
+    "_calculate_qparams",
+    QUANTIZED,
+)
+LIMITS_VALID = target("torch.ao.quantization.observer", "check_min_max_valid", QUANTIZED)
+MOVING_AVERAGE = target(
+    "torch.ao.quantization.observer:MovingAverageMinMaxObserver", "forward", QUANTIZED
+)
+PER_CHANNEL = [
+    target("torch.ao.quantization.observer:PerChannelMinMaxObserver", "_forward", QUANTIZED),
+    target(
+        "torch.ao.quantization.observer:MovingAveragePerChannelMinMaxObserver", "forward", QUANTIZED
+    ),
+]
 EXPERTS = target(
     "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts"
 )

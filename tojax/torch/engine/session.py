@@ -19,6 +19,7 @@ from tojax.errors import MissingOps
 from tojax.torch.autograd.tape import Tape
 from tojax.torch.compat import (
     eager_defaults,
+    fake_quantize,
     hf_transformers,
     host_rng,
     torch_distributions,
@@ -32,7 +33,7 @@ from tojax.torch.engine.function_mode import FunctionMode
 from tojax.torch.engine.trace import Trace
 
 # their patches, by importing
-REGISTERED = (eager_defaults, hf_transformers, torch_distributions, torch_functions)
+REGISTERED = (eager_defaults, fake_quantize, hf_transformers, torch_distributions, torch_functions)
 LOCK = threading.RLock()  # torch's switches and a snapshot's attributes are process-wide
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from tojax.errors import Unsupported
 from tojax.torch.aliasing.no_grad import with_gradient_of
 from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import cast
@@ -40,6 +41,76 @@ def fake_quantize_with_tensors(self, scale, zero_point, fake_quant_enabled, quan
 def fake_quantize_per_channel(self, scale, zero_point, axis, quant_min, quant_max):
     scale, zero_point = (along_axis(v, self, axis) for v in (scale, zero_point))
     return fake(self, scale, zero_point, quant_min, quant_max)
+
+
+SMALLEST_STEP = 6.1e-5  # fbgemm's, so that a step is a normal number in float16
+
+
+def steps(low, high, quant_min, quant_max, symmetric):
+    """(scale, zero point) of the range from ``low`` to ``high``, by torch's C++: not what its
+    observers compute in Python, which knows no smallest step and other symmetric limits.
+    """
+    count, half = quant_max - quant_min, (quant_max - quant_min) // 2
+    both = (low < 0) & (high > 0) & symmetric
+    most = lax.max(abs(low) / (half + 1), abs(high) / half)
+    low = jnp.minimum(jnp.where(both, -most * (half + 1), low), 0)
+    high = jnp.maximum(jnp.where(both, most * half, high), 0)
+    scale = (high - low) / count
+    none = (scale == 0) | jnp.isinf(1 / scale)
+    scale = jnp.where(none, 0.1, scale)
+    grown = jnp.where(scale < SMALLEST_STEP, SMALLEST_STEP / scale, 1)
+    scale = lax.max(scale, jnp.full_like(scale, SMALLEST_STEP))
+    # A range of one sign, which includes 0, ends there whatever the step is.
+    top = jnp.where((low == 0) & ~none, count, high * grown / scale)
+    bottom = jnp.where((high == 0) & ~none, -count, low * grown / scale)
+    from_low = abs(quant_min) - abs(bottom) < abs(quant_max) - abs(top)
+    zero = jnp.where(from_low, quant_min - bottom, quant_max - top)
+    zero = jnp.where((low < 0) & (high > 0) & symmetric, (quant_min + quant_max) / 2, zero)
+    return scale, jnp.clip(jnp.round(zero), quant_min, quant_max)
+
+
+def averaged(x, running_min, running_max, averaging_const, axes):
+    """The limits after another ``x``; infinite ones have seen none yet."""
+    now = x.min(axes).reshape(running_min.shape), x.max(axes).reshape(running_max.shape)
+    return (
+        jnp.where(jnp.isinf(old), new, old + averaging_const * (new - old)).astype(old.dtype)
+        for old, new in zip((running_min, running_max), now)
+    )
+
+
+def kept(on, values, buffers):
+    """The buffers, with these values where that is on."""
+    new = (v.reshape(old.shape).astype(old.dtype) for v, old in zip(values, buffers))
+    return [jnp.where(on, v, old) for v, old in zip(new, buffers)]
+
+
+@lowers(aten._fused_moving_avg_obs_fq_helper_functional)
+def observe_and_fake_quantize(
+    self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point,
+    averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant, symmetric_quant,
+):  # fmt: skip
+    if running_min.size == 0:
+        raise not_observed()
+    if per_row_fake_quant and ch_axis != 0:
+        raise ValueError("fused fake quantization per channel is of axis 0 alone, as in torch")
+    x, on = lax.stop_gradient(self), fake_quant_on.reshape(()) != 0
+    axes = tuple(range(1, x.ndim)) if per_row_fake_quant else None
+    seen = averaged(x, running_min, running_max, averaging_const, axes)
+    limits = kept(observer_on.reshape(()) != 0, seen, (running_min, running_max))
+    found = steps(*limits, quant_min, quant_max, symmetric_quant)
+    scale, zero_point = kept(on, found, (scale, zero_point))
+    parts = (along_axis(v, x, ch_axis) if per_row_fake_quant else v for v in (scale, zero_point))
+    out, mask = fake(self, *(lax.stop_gradient(v) for v in parts), quant_min, quant_max)
+    return jnp.where(on, out, self), mask | ~on, *limits, scale, zero_point
+
+
+def not_observed():
+    """The error for limits per channel that do not have the channels' number yet."""
+    return Unsupported(
+        "fake quantization per channel that has seen no values",
+        why="its buffers have no elements; they get the number of channels in the first call",
+        do="call the module once with torch before it is converted",
+    )
 
 
 @lowers("quantized_decomposed.quantize_per_tensor")
