@@ -50,6 +50,7 @@ SAMPLED = {
     "tests/torch/ops/": 4,
     "tests/torch/state/test_optimizers.py": 3,
     "tests/torch/state/test_schedules.py": 3,
+    "tests/torch/test_extremes.py": 5,
     "tests/train/test_examples.py": 3,
 }
 
