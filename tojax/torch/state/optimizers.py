@@ -96,7 +96,9 @@ class Optimizers:
         for name, schedule in self.schedules.items():
             found |= {f"{name}.{k}": x for k, x in schedules.numbers(schedule).items()}
         found |= self._groups()
-        array = lambda x: interop.to_jax(x) if isinstance(x, torch.Tensor) else _array(x)
+        array = lambda x: (
+            interop.to_jax(x) if isinstance(x, torch.Tensor) else schedules.as_array(x)
+        )
         return {k: array(x) for k, x in found.items()}
 
     def _groups(self) -> dict[str, Any]:
@@ -216,9 +218,5 @@ class Optimizers:
             elif value is None and name in start:
                 written[name] = jnp.zeros_like(start[name])
             elif value is not None:
-                written[name] = _array(value)
+                written[name] = schedules.as_array(value)
         return trees.Written(written, {*written} & {*start})
-
-
-def _array(number: float) -> jax.Array:
-    return jnp.asarray(number, jnp.float32 if isinstance(number, float) else jnp.int32)

@@ -136,10 +136,10 @@ class Step:
 
     def __call__(self, *args: Any) -> None:
         groups = self.schedule.optimizer.param_groups
-        own = [{k: _array(flat(g)[k]) for k in names} for g, names in zip(groups, self.changed)]
-        given = own, {k: _array(x) for k, x in numbers(self.schedule).items()}
+        own = [{k: as_array(flat(g)[k]) for k in names} for g, names in zip(groups, self.changed)]
+        given = own, {k: as_array(x) for k, x in numbers(self.schedule).items()}
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((), x.dtype), given)
-        args = tuple(map(_array, args))
+        args = tuple(map(as_array, args))
         own, after = jax.pure_callback(self.host, shapes, *given, args, vmap_method="sequential")
         wrap = lambda array: lift(JaxTensor(array))
         for group, new in zip(groups, own):
@@ -164,7 +164,8 @@ class Step:
         return jax.tree.map(like, (now, numbers(schedule)), (own, kept))
 
 
-def _array(value: Any) -> jax.Array:
+def as_array(value: Any) -> jax.Array:
+    """A number, or the tensor that stands for one, as a scalar."""
     if isinstance(value, torch.Tensor):
         return array_of(value).reshape(())
     return jax.numpy.asarray(value, np.float32 if isinstance(value, float) else np.int32)
