@@ -18,7 +18,7 @@ PACKAGE = "tojax"
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "dtypes", "notices"),
-    ("trees", "dict_order", "private_names", "known", "bessel", "depthwise"),
+    ("trees", "dict_order", "private_names", "known", "bessel", "depthwise", "division"),
     ("table", "model", "calling", "quick", "advice", "program", "saved"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),

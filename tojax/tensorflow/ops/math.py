@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax import division
 from tojax.tensorflow.core.known import is_known
 from tojax.tensorflow.core.schema import lowers, table
 from tojax.tensorflow.ops._derivative import partials
@@ -73,11 +74,18 @@ def truncate_divide(x, y):
 
 
 def divide(x, y):
-    return truncate_divide(x, y) if is_exact(x) else jnp.divide(x, y)
+    return truncate_divide(x, y) if is_exact(x) else quotient(x, y)
 
 
 def floor_divide(x, y):
-    return jnp.floor_divide(x, y) if is_exact(x) else lax.floor(jnp.divide(x, y))
+    return jnp.floor_divide(x, y) if is_exact(x) else lax.floor(quotient(x, y))
+
+
+def quotient(x, y):
+    """Of floats; the scalar stays one."""
+    if np.ndim(y):
+        x, y = jnp.broadcast_arrays(x, y)
+    return division.divide(x, y)
 
 
 def truncate_mod(x, y):

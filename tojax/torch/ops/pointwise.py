@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.division import divide
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     absolute,
@@ -236,8 +237,8 @@ def mul(self, other):
 @lowers(aten.div.Tensor, aten.div.Scalar, aten.true_divide)
 def div(self, other):
     if keeps(self, other):
-        return cast(scaled(lax.div, self, other), self.dtype)
-    return lax.div(*map(floating, operands(self, other)))
+        return cast(scaled(divide, self, other), self.dtype)
+    return divide(*map(floating, operands(self, other)))
 
 
 @lowers(aten.div.Tensor_mode, aten.div.Scalar_mode)
@@ -251,7 +252,7 @@ def div_mode(self, other, rounding_mode):
     x, y = map(lax.stop_gradient, dividends(self, other))
     if exact(x):
         return lax.div(x, y) if rounding_mode == "trunc" else jnp.floor_divide(x, y)
-    quotient = lax.div(x, y)
+    quotient = divide(x, y)
     if rounding_mode == "trunc":
         return jnp.trunc(quotient)
     return select(y == 0, quotient, jnp.floor_divide(x, y))
