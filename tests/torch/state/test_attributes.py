@@ -305,3 +305,43 @@ def test_what_is_taken_away_is_an_error():
     assert_close(model(X), X)
     with pytest.raises(Unsupported, match=r"None in the place of the tensor kept\.0"):
         model.apply(model.params, X, state={"kept.0": X}, mutable=True)
+
+
+class Warm(torch.nn.Module):
+    """Counts in its class body, which the first write makes the module's own."""
+
+    calls, rate, warm = 0, 1.0, False
+    limit = 3  # nobody writes to it
+
+    def forward(self, x):
+        self.calls += 1
+        self.warm, self.rate = self.calls > 1, self.rate / 2
+        return x * self.calls * self.rate
+
+
+def test_numbers_of_the_class_are_state():
+    module, model, state = Warm(), tojax.from_torch(Warm()), {}
+    for _ in range(3):
+        out, state = model.apply({}, X, state=state, mutable=True)
+        assert_close(out, module(torch.tensor(X)))
+    assert sorted(state) == ["calls", "rate", "warm"]
+    assert (Warm.calls, int(state["calls"]), bool(state["warm"])) == (0, 3, True)
+
+
+def test_numbers_of_the_class_of_a_trainer():
+    class Trainer:
+        calls = 0
+
+        def __init__(self):
+            self.layer = torch.nn.Linear(3, 3)
+
+        def step(self, x):
+            self.calls += 1
+            return self.layer(x) / self.calls
+
+    trainer = Trainer()
+    model = tojax.from_torch(trainer.step)
+    state = model.state
+    for _ in range(3):
+        out, state = model.apply(model.params, X, state=state, mutable=True)
+        assert_close(out, trainer.step(torch.tensor(X)))

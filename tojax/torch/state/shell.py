@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dis
 import enum
 import functools
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from tojax.torch.state.attribute_tree import MANY, alike, inside, items
+from tojax.torch.state.attribute_tree import LIBRARIES, MANY, alike, inside, items
 from tojax.torch.state.closures import EMPTY, Cells, Function
 
 CONTAINERS = (list, dict, deque, OrderedDict, defaultdict)
 LEADS = (types.FunctionType, types.MethodType, functools.partial, weakref.ref)
 STEPPED = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 PLAIN = (str, bytes, int, float, complex, type(None), type, torch.dtype, torch.Tensor)
+NUMERIC = {bool, int, float}
 SIMPLE = {bool, str, int, float, type(None), torch.Tensor, torch.nn.Parameter}  # found faster
 REBUILT: dict[type, Callable[[Copies, Any], Any]] = {}
 
@@ -91,8 +93,8 @@ class Copies:
 
     def attributes(self, old: Any, new: Any) -> None:
         """The attributes of an object, where it has them: not by way of its class."""
-        vars(new).update(vars(old))
-        for key, value in [*vars(old).items()]:
+        vars(new).update(counts(type(old)) | vars(old))
+        for key, value in [*vars(new).items()]:
             if key == "training":
                 continue  # a source's own, see TorchSource
             own = isinstance(old, torch.nn.Module) and type(value) in CONTAINERS
@@ -189,6 +191,30 @@ class Copies:
             else:
                 now = holder if "__builtins__" in holder else self(holder)
             self(old)[name] = now, key
+
+
+def counts(cls: type) -> dict[str, Any]:
+    """Numbers in the class body that methods write to the object (``self.calls += 1``): there they
+    are the object's own, and may be state.
+    """
+    held = {k: v for c in reversed(cls.__mro__) for k, v in vars(c).items() if type(v) in NUMERIC}
+    return {k: held[k] for k in held.keys() & written(cls)} if held else {}
+
+
+@functools.cache
+def written(cls: type) -> set[str]:
+    """The attributes that code of this class writes to, of whatever object; not a library's."""
+    own = [c for c in cls.__mro__ if c.__module__.partition(".")[0] not in LIBRARIES]
+    functions = [f for c in own for f in vars(c).values() if isinstance(f, types.FunctionType)]
+    return {name for f in functions for name in stored(f.__code__)}
+
+
+def stored(code: types.CodeType) -> Iterator[str]:
+    """The attributes that code writes to, of whatever object."""
+    yield from (i.argval for i in dis.get_instructions(code) if i.opname == "STORE_ATTR")
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from stored(inner)
 
 
 def blank(old: Any) -> Any:
