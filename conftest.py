@@ -30,6 +30,7 @@ NEEDS = {
     "tensorflow": "tensorflow",
     "flax": "flax",
     "train": "optax",
+    "parallel": "transformers",
     "cli": "typer",
 }
 MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(package) is None}
@@ -42,6 +43,7 @@ SAMPLED = {
     "tests/flax/codegen/": 5,
     "tests/hf/generation/": 5,
     "tests/hf/test_families.py": 6,
+    "tests/parallel/test_shard.py": 5,
     "tests/stablehlo/": 4,
     "tests/tensorflow/ops/": 5,
     "tests/tensorflow/": 4,

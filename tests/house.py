@@ -17,8 +17,8 @@ PACKAGE = "tojax"
 
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "dtypes", "notices"),
-    ("trees", "dict_order", "private_names", "known", "bessel", "depthwise", "division"),
+    ("errors", "dtypes", "notices", "depthwise", "division"),
+    ("trees", "dict_order", "private_names", "known", "bessel", "explicit_mesh"),
     ("table", "model", "calling", "quick", "advice", "program", "saved"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import jax
 
-from tojax import advice, dict_order, notices, quick, trees
+from tojax import advice, dict_order, explicit_mesh, notices, quick, trees
 from tojax.errors import DataDependent, StateDropped, StaticArgument, WrongArguments
 from tojax.program import program
 from tojax.trees import Static
@@ -124,7 +124,7 @@ def apply(
     known: set[str] = set()
     while True:
         try:
-            return source(params, state, args, kwargs, rng)
+            return explicit_mesh.run(source, params, state, args, kwargs, rng)
         except DataDependent as error:
             leaves, structure = jax.tree.flatten((args, kwargs))
             names = trees.names(args, kwargs, source.positional)
@@ -173,7 +173,7 @@ def _run(model, kind, arrays, rng):
     rest = iter(arrays)
     leaves = [next(rest) if s is None else _unwrap(s) for s in kind.static]
     args, kwargs = jax.tree.unflatten(kind.structure, leaves)
-    out, written = model.source(model.params, state, args, kwargs, rng)
+    out, written = explicit_mesh.run(model.source, model.params, state, args, kwargs, rng)
     warn_dropped(written, state)
     holds = getattr(written, "holds", None)
     kind.fresh = True

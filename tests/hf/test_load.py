@@ -110,9 +110,8 @@ def test_nothing_is_printed_where_there_is_no_terminal(llama, capfd):
 
 
 def test_what_does_not_exist_yet_is_refused_by_name(llama, tmp_path):
-    for options, said in (({"roll": True}, "roll=True"), ({"plan": "tp"}, "'tp'")):
-        with pytest.raises(Unsupported, match=said):
-            tojax.from_pretrained(llama, **options)
+    with pytest.raises(Unsupported, match="roll=True"):
+        tojax.from_pretrained(llama, roll=True)
     config = json.loads((llama / "config.json").read_text())
     for told, method in (
         ({"quant_method": "gptq", "bits": 4}, "gptq"),
@@ -189,6 +188,19 @@ def test_on_a_mesh(name, plan, tmp_path):
     assert all(
         len(v.sharding.device_set) == 8 for v in (*model.params.values(), *model.state.values())
     )
+    assert abs(model(**inputs).logits - module(**inputs).logits.detach().numpy()).max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("plan", ["tp", "tp+fsdp"])
+def test_plans_by_name(name, plan, tmp_path):
+    """As from a module: the class's plan, or the program's, before any weight is read."""
+    module, inputs = write(name, tmp_path)
+    model = tojax.from_pretrained(tmp_path, mesh=mesh(), plan=plan)
+    want = tojax.parallel.shard(tojax.from_torch(module), mesh(), plan)
+    specs = lambda model: {k: v.sharding.spec for k, v in model.params.items()}
+    assert specs(model) == specs(want)
+    assert any("model" in spec for spec in specs(model).values())
     assert abs(model(**inputs).logits - module(**inputs).logits.detach().numpy()).max() < 1e-4
 
 

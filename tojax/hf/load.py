@@ -41,9 +41,9 @@ def from_pretrained(
       dtype: dtype of the floating-point weights, such as "bfloat16"; the checkpoint's own by
         default, float32 for GGUF.
       mesh: the mesh to place all arrays on; JAX's default device without one.
-      plan: rules of the form {regular expression: PartitionSpec}, or pairs of these: the first one
-        that is found in a name says how it is sharded. What no rule names is replicated. A device
-        reads the bytes of its own part only, but where transformers merges or reorders weights.
+      plan: "tp", "fsdp", "tp+fsdp", or rules {regular expression: PartitionSpec}, as for
+        ``tojax.parallel.shard``. A device reads the bytes of its own part only, but where
+        transformers merges or reorders weights.
       roll: repeated layers as one loop; not there yet.
       task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM",
         "SequenceClassification", or "Base" for the model without a head); the class that the
@@ -64,8 +64,8 @@ def from_pretrained(
         truncated or pickled: all of them in one error.
       HubUnreachable: the id is not here and the hub does not answer.
       Unsupported: the weights are quantized (but for GGUF), the model brings code that is not
-        trusted, a plan by name, roll.
-      WrongArguments: the plan does not fit the arrays or has no mesh.
+        trusted, roll.
+      WrongArguments: there is no such plan, it does not fit the arrays, or there is no mesh.
 
     Example:
       >>> import numpy as np
@@ -95,7 +95,7 @@ def from_pretrained(
         )
         module = module if adapter is None else put_on(module, adapter)
         made = source_of(module, found.folder, on_missing)
-        arrays = place.take(made.slots, place.shardings(made.slots, mesh, plan), reader)
+        arrays = place.take(made.slots, place.shardings(made, mesh, plan), reader)
     finally:
         reader.close()
     params = {k: arrays[k] for k in made.slots.params}

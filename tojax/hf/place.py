@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,53 +11,41 @@ import torch
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from tqdm.auto import tqdm
 
-from tojax.errors import Unsupported, WrongArguments
+from tojax.errors import WrongArguments
 from tojax.hf.deferred import Deferred, Reader
+from tojax.model import Model
+from tojax.parallel._shard import specs
 from tojax.torch.core import interop
+from tojax.torch.core.dtypes import to_jax
+from tojax.torch.source import TorchSource
 from tojax.torch.state.module_state import Slots
 
 WORKERS = 4  # reading waits for the disk and the kernel, so a few more than cores help
-Rules = Iterable[tuple[str, PartitionSpec]]
 
 
-def shardings(slots: Slots, mesh: Any, plan: Any) -> dict[str, Sharding | None]:
-    """Where each tensor goes: None is JAX's default device; on a mesh the first rule that is found
-    in a parameter's name decides, and everything else is replicated.
+def shardings(made: TorchSource, mesh: Any, plan: Any) -> dict[str, Sharding | None]:
+    """Where each tensor goes: None is JAX's default device; on a mesh the plan decides of weights,
+    and everything else is replicated.
 
     Raises:
-      WrongArguments: a plan without a mesh, or that does not divide an array; all are named.
-      Unsupported: a plan by name.
+      WrongArguments: a plan without a mesh, see ``tojax.parallel.shard`` for others.
     """
-    if isinstance(plan, str):
-        raise Unsupported(
-            f"the plan {plan!r} does not exist yet",
-            why="plans by name need rules for each architecture",
-            do="give rules: plan={r'q_proj.weight': PartitionSpec('model', None)}",
-        )
+    tensors = made.slots.tensors
     if mesh is None:
         if plan is not None:
             raise WrongArguments("a plan needs a mesh", do="pass mesh=jax.make_mesh(...), too")
-        return dict.fromkeys(slots.tensors)
-    rules = list(plan.items() if isinstance(plan, Mapping) else plan or ())
-    found: dict[str, Sharding | None] = {}
-    wrong = []
-    for name, tensor in slots.tensors.items():
-        given = (s for pattern, s in rules if name in slots.params and re.search(pattern, name))
-        spec, shape = next(given, PartitionSpec()), tuple(tensor.shape)
-        try:
-            found[name] = sharding = NamedSharding(mesh, spec)
-            sharding.check_compatible_aval(shape)
-            sharding.shard_shape(shape)
-        except ValueError as error:
-            wrong.append(f"{name} {list(shape)} as {spec}: {str(error).splitlines()[0]}")
-    if wrong:
-        raise WrongArguments(
-            f"the plan does not fit {len(wrong)} arrays: {'; '.join(wrong)}",
-            where=f"mesh {dict(mesh.shape)}",
-            why="a sharded dimension is a multiple of its mesh axes",
-            do="change those rules; what no rule names is replicated",
-        )
-    return found
+        return dict.fromkeys(tensors)
+    given = {k: _shape(t) for k, t in tensors.items()}
+    state = {k: given[k] for k in made.slots.state}
+    found = specs(Model({k: given[k] for k in made.slots.params}, state, made), mesh, plan or {})
+    return {k: NamedSharding(mesh, found.get(k, PartitionSpec())) for k in tensors}
+
+
+def _shape(tensor: torch.Tensor) -> Any:
+    """Of a weight the shape; of a buffer the values, which Python code may look at."""
+    if isinstance(tensor, torch.nn.Parameter):
+        return jax.ShapeDtypeStruct(tuple(tensor.shape), to_jax(tensor.dtype))
+    return interop.to_jax(tensor.read() if isinstance(tensor, Deferred) else tensor.detach())
 
 
 def take(slots: Slots, places: Mapping[str, Any], reader: Reader) -> dict[str, jax.Array]:

@@ -24,6 +24,7 @@ from tojax.program import Kept
 from tojax.torch import arguments
 from tojax.torch.autograd import hooks, identity
 from tojax.torch.autograd.tape import Tape, Unrecorded
+from tojax.torch.compat import hf_plans
 from tojax.torch.control_flow import branches
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
@@ -168,6 +169,18 @@ class TorchSource:
         """A buffer that stays a constant of the trace, so that shapes may come from it."""
         tensor = interop.to_torch(array)
         return tensor.to(self.slots.dtypes.get(name, tensor.dtype))
+
+    def own_plan(self) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """(The plan for tensor parallelism that the module brings along, all names of weights.)"""
+        paths: dict[str, list[str]] = {}
+        names = {id(t): k for k, t in self.slots.tensors.items()}
+        for name, tensor in self.code.named_parameters(remove_duplicate=False):
+            paths.setdefault(names[id(tensor)], []).append(name)
+        return hf_plans.own_plan(self.code), paths
+
+    def examples(self) -> list[hf_plans.Call]:
+        """Calls that the module can take, where it tells."""
+        return hf_plans.examples(self.code)
 
     def write_back(self, params, state) -> torch.nn.Module:
         """Copies params and state into the module's own tensors and returns it."""

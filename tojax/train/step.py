@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 
 from tojax import notices, trees
 from tojax.errors import DataDependent, ManyCompilations
+from tojax.parallel import batches
 from tojax.train import batching
 from tojax.train.gradients import Gradients
 from tojax.train.loss_scale import LossScale
@@ -106,6 +107,8 @@ class Step:
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
         """The next state, and the metrics of this batch."""
         batch = batching.arrays(state.model.source, batch)
+        if (mesh := batches.mesh_of(state.params)) is not None:
+            batch = batches.place(batch, mesh)
         self.kind = batching.checked(batch, self.kind, self.gradients.accumulate)
         state = self.prepared(state)
         try:

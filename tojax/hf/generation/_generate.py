@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Int
 from transformers import GenerationMixin
 
+from tojax import explicit_mesh
 from tojax.errors import MissingRng, Unsupported, WrongArguments
 from tojax.hf.generation import assisted
 from tojax.hf.generation.own_generate import WRAPS, wrapped
@@ -140,9 +141,10 @@ def generate(
         guesses = assisted.wanted(model, assistant, asked, options, ask, Job)
         return Job(model, asked, key, streamer, tokenizer, guesses).run()
 
-    if type(module).__name__ in WRAPS:
-        return wrapped(model, input_ids, options, common)
-    return common(input_ids, options)
+    with explicit_mesh.left((model, input_ids, options)) as (model, input_ids, options):
+        if type(module).__name__ in WRAPS:
+            return wrapped(model, input_ids, options, common)
+        return common(input_ids, options)
 
 
 def _refuse_traced(params: Any, given: dict[str, Any]) -> None:

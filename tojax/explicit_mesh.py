@@ -1,0 +1,92 @@
+"""Calls with arrays on a mesh of explicit axes, where JAX asks each operator for its sharding.
+
+A model's operators say none. So inside of the call all axes are automatic, and XLA decides; what
+comes out has explicit shardings again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard, use_abstract_mesh
+
+
+def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: Any) -> Any:
+    """``source(params, state, args, kwargs, rng)``, on whatever mesh.
+
+    Outputs keep the sharding of the inputs' first axis, where theirs is as long; written state is
+    placed as it was.
+
+    Example:
+      >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))  # its axis is explicit
+      >>> x = jax.device_put(jax.numpy.ones((8, 2)), NamedSharding(mesh, PartitionSpec("data")))
+      >>> double = lambda params, state, args, kwargs, rng: (2 * args[0], state)
+      >>> jax.typeof(run(double, {}, {}, (x,), {}, None)[0]).sharding.spec
+      P('data', None)
+    """
+    given = params, state, args, kwargs, rng
+    mesh = next((m for m in map(_mesh, jax.tree.leaves(given)) if m is not None), None)
+    if mesh is None:
+        return source(*given)
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given)):
+        axes = dict.fromkeys(mesh.axis_names, AxisType.Auto)
+        free = lambda x: x if _mesh(x) is None else reshard(x, PartitionSpec())
+        with use_abstract_mesh(mesh.update_axis_types(axes)):
+            out, written = source(*jax.tree.map(free, given))
+    else:  # each operator runs on its own
+        mesh = next(x.sharding.mesh for x in jax.tree.leaves(given) if _mesh(x) is not None)
+        with left(given) as there:
+            out, written = source(*there)
+    batches = {x.shape[0]: _spec(x) for x in jax.tree.leaves((args, kwargs)) if _batched(x)}
+
+    def place(x: Any, spec: PartitionSpec | None = None) -> Any:
+        if not isinstance(x, jax.Array):
+            return x
+        if spec is None and x.ndim and x.shape[0] in batches:
+            spec = PartitionSpec(batches[x.shape[0]][0])
+        place = reshard if isinstance(x, jax.core.Tracer) else jax.device_put
+        return place(x, NamedSharding(mesh, spec or PartitionSpec()))
+
+    for name, x in written.items():
+        written[name] = place(x, _spec(state[name]) if name in state else None)
+    if getattr(written, "holds", None) is not None:
+        written.holds = place(written.holds)
+    return jax.tree.map(place, out), written
+
+
+@contextlib.contextmanager
+def left(tree: Any) -> Iterator[Any]:
+    """The arrays of a tree on the same mesh with automatic axes, for programs that run outside of
+    the user's own; nothing is copied.
+    """
+    shardings = [x.sharding for x in jax.tree.leaves(tree) if _mesh(x) is not None]
+    if not shardings:
+        yield tree
+        return
+    mesh = shardings[0].mesh
+    axes = (AxisType.Auto,) * len(mesh.axis_names)
+    free = Mesh(mesh.devices, mesh.axis_names, axis_types=axes)
+    on = lambda x: (
+        x if _mesh(x) is None else jax.device_put(x, NamedSharding(free, x.sharding.spec))
+    )
+    with jax.set_mesh(free):
+        yield jax.tree.map(on, tree)
+
+
+def _mesh(x: Any) -> Any:
+    """The mesh of an array, if one of its axes is explicit."""
+    if not isinstance(x, jax.Array):
+        return None
+    mesh = jax.typeof(x).sharding.mesh
+    return mesh if mesh.explicit_axes else None
+
+
+def _spec(x: Any) -> PartitionSpec:
+    return jax.typeof(x).sharding.spec if isinstance(x, jax.Array) else PartitionSpec()
+
+
+def _batched(x: Any) -> bool:
+    return _mesh(x) is not None and x.ndim and _spec(x)[0] is not None

@@ -1,0 +1,6 @@
+"""Models on many devices: plans are written here, and JAX distributes."""
+
+from tojax.parallel._explain import explain
+from tojax.parallel._shard import shard
+
+__all__ = ["explain", "shard"]

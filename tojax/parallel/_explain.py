@@ -1,0 +1,181 @@
+"""What a plan does to a model: placements, memory, and what the compiled program communicates."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from tojax import calling, trees
+from tojax.model import Model
+from tojax.parallel._shard import blank, example, specs, weights
+from tojax.parallel.batches import spec_of
+from tojax.parallel.collectives import Traffic, collectives
+from tojax.parallel.derived import SMALL
+from tojax.parallel.plans import Plan
+
+
+@dataclass(frozen=True)
+class Row:
+    """A weight: where it lies, and a remark where it is on every device without need."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    spec: PartitionSpec
+    bytes: int
+    per_device: int
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What ``explain`` found; ``str`` of it is a table, ``save`` a page.
+
+    Attributes:
+      rows: the weights, by name.
+      traffic: collectives of the compiled forward pass, by kind: their number, and bytes per
+        device and call.
+      arguments, temporaries: bytes on one device while it runs.
+    """
+
+    mesh: dict[str, int]
+    rows: list[Row]
+    traffic: dict[str, Traffic]
+    arguments: int
+    temporaries: int
+
+    @property
+    def replicated(self) -> list[Row]:
+        """Weights that are on every device although they are large."""
+        return [row for row in self.rows if row.remark]
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Totals, as pairs of words and numbers."""
+        whole, part = (sum(getattr(r, k) for r in self.rows) for k in ("bytes", "per_device"))
+        told = [
+            ("mesh", ", ".join(f"{k}: {v}" for k, v in self.mesh.items())),
+            ("weights", f"{whole:,} bytes, {part:,} per device ({part / max(whole, 1):.3f})"),
+            ("program", f"{self.arguments:,} bytes of arguments, {self.temporaries:,} of others"),
+        ]
+        for kind, (count, size) in sorted(self.traffic.items()):
+            told.append((kind, f"{count} x, {size:,} bytes"))
+        return told
+
+    def __str__(self) -> str:
+        names = max([len(r.name) for r in self.rows] + [4])
+        lines = [
+            f"{r.name:<{names}}  {list(r.shape)!s:<16} {r.spec!s:<36} {r.per_device:>14,}"
+            + (f"  <- {r.remark}" if r.remark else "")
+            for r in self.rows
+        ]
+        head = f"{'name':<{names}}  {'shape':<16} {'spec':<36} {'bytes/device':>14}"
+        return "\n".join([head, *lines, "", *(f"{k:<20} {v}" for k, v in self.summary())])
+
+    def _repr_html_(self) -> str:
+        top = max((r.bytes for r in self.rows), default=1)
+        rows = "".join(
+            f"<tr><td>{html.escape(r.name)}</td><td>{list(r.shape)}</td><td>{r.dtype}</td>"
+            f"<td><code>{html.escape(str(r.spec))}</code></td><td class=n>{r.per_device:,}</td>"
+            f'<td><span class="bar" style="width:{300 * r.bytes / top:.0f}px">'
+            f'<span style="width:{300 * r.per_device / top:.0f}px"></span></span></td>'
+            f"<td class=remark>{html.escape(r.remark)}</td></tr>"
+            for r in self.rows
+        )
+        told = "".join(
+            f"<tr><th>{k}</th><td colspan=6>{html.escape(v)}</td></tr>" for k, v in self.summary()
+        )
+        head = "name", "shape", "dtype", "spec", "bytes/device", "of all", "remark"
+        titles = "".join(f"<th>{x}</th>" for x in head)
+        return f"{STYLE}<table class=plan>{told}<tr>{titles}</tr>{rows}</table>"
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the page: the table with a bar for each weight, its part on one device filled."""
+        page = f'<!doctype html><meta charset="utf-8"><title>Sharding</title>{self._repr_html_()}'
+        Path(path).write_text(page, encoding="utf-8")
+
+
+STYLE = """<style>
+table.plan { font: 14px system-ui, sans-serif; border-collapse: collapse; }
+table.plan td, table.plan th { padding: 2px 10px; text-align: left; }
+table.plan .n { text-align: right; font-variant-numeric: tabular-nums; }
+table.plan .bar { display: inline-block; height: 10px; background: #d8dee9; }
+table.plan .bar span { display: block; height: 10px; background: #3b6ea5; }
+table.plan .remark { color: #b3261e; }
+</style>"""
+
+
+def explain(
+    model: Model, mesh: Mesh, plan: Plan = "tp", *args: Any, rng: Any = None, **kwargs: Any
+) -> Explanation:
+    """What ``shard(model, mesh, plan)`` would do; the forward pass is compiled, nothing is placed.
+
+    Args:
+      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Rows of arguments lie along the
+        mesh's data axis where they divide by it.
+
+    Raises:
+      WrongArguments: as ``shard``, or there is no example call to compile.
+
+    Example:
+      >>> import jax, numpy as np, torch
+      >>> model = tojax.from_torch(torch.nn.Linear(64, 8))
+      >>> mesh = jax.make_mesh((jax.device_count(),), ("model",))
+      >>> told = tojax.parallel.explain(model, mesh, "tp", np.ones((4, 64), np.float32))
+      >>> [(row.name, row.remark) for row in told.rows]
+      [('weight', ''), ('bias', '')]
+    """
+    found = specs(model, mesh, plan, args, kwargs, rng)
+    given = (args, kwargs, rng) if args or kwargs else example(model)
+    compiled = compile_for(model, mesh, found, *given)
+    memory: Any = compiled.memory_analysis()
+    held = weights(model)
+    largest = max((x.nbytes for x in held.values()), default=0)
+    return Explanation(
+        dict(mesh.shape),
+        [row(name, x, mesh, found[name], largest) for name, x in held.items()],
+        collectives(compiled.as_text()),
+        memory.argument_size_in_bytes,
+        memory.temp_size_in_bytes,
+    )
+
+
+def row(name: str, x: Any, mesh: Mesh, spec: PartitionSpec, largest: int) -> Row:
+    """A line of the table."""
+    part = NamedSharding(mesh, spec).shard_shape(x.shape)
+    size = int(np.prod(part, dtype=np.int64)) * x.dtype.itemsize
+    remark = ""
+    if part == x.shape and x.ndim > 1 and x.nbytes > SMALL * largest and mesh.size > 1:
+        remark = "on every device: no rule names it, or no dimension divides"
+    return Row(name, x.shape, str(x.dtype), spec, x.nbytes, size, remark)
+
+
+def compile_for(model: Model, mesh: Mesh, found: dict, args: tuple, kwargs: dict, rng: Any) -> Any:
+    """The forward pass, compiled from shapes alone; outputs lie as XLA finds best."""
+    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+
+    def at(x: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
+
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    leaves = [blank(model.source.as_array(x)) for x in leaves]
+    arrays = [at(x, spec_of(x, mesh)) for x in leaves if trees.is_array(x)]
+
+    def run(params, state, arrays):
+        rest = iter(arrays)
+        full = [next(rest) if trees.is_array(x) else x for x in leaves]
+        args, kwargs = jax.tree.unflatten(structure, full)
+        out, _ = calling.apply(model.source, params, state, args, kwargs, blank(rng))
+        return [x for x in jax.tree.leaves(out) if trees.is_array(x)]
+
+    params, state = (
+        {k: at(x, found.get(k, PartitionSpec())) for k, x in held.items()}
+        for held in (model.params, model.state)
+    )
+    return jax.jit(run).lower(params, state, arrays).compile()

@@ -1,0 +1,46 @@
+"""Which axis of a mesh does what, by its name."""
+
+from __future__ import annotations
+
+from jax.sharding import Mesh
+
+from tojax.errors import WrongArguments
+
+NAMES = {
+    "tp": ("model", "tp", "tensor"),
+    "fsdp": ("fsdp", "data", "dp", "batch", "replica"),
+    "expert": ("expert", "ep"),
+}
+
+
+def axis(mesh: Mesh, use: str, alone: bool = True) -> str:
+    """The axis of the mesh for this use; the only one that there is, whatever its name.
+
+    Args:
+      use: "tp", "fsdp" or "expert".
+      alone: whether the only axis of a mesh may be taken under any name.
+
+    Raises:
+      WrongArguments: no axis has one of the names.
+
+    Example:
+      >>> import jax
+      >>> axis(jax.make_mesh((1, 1), ("data", "model")), "tp")
+      'model'
+    """
+    found = [name for name in NAMES[use] if name in mesh.axis_names]
+    if not found and alone and len(mesh.axis_names) == 1:
+        found = [*mesh.axis_names]
+    if not found:
+        raise WrongArguments(
+            f"the mesh has no axis for {use}",
+            where=f"mesh {dict(mesh.shape)}",
+            why=f"the plan shards over an axis named {', '.join(NAMES[use])}",
+            do=f'name one so: jax.make_mesh((2, 4), ("data", "{NAMES[use][0]}")), or give rules',
+        )
+    return found[0]
+
+
+def batch_axes(mesh: Mesh) -> tuple[str, ...]:
+    """The axes that rows of a batch are divided over."""
+    return tuple(name for name in mesh.axis_names if name in NAMES["fsdp"])

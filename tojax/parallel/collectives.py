@@ -1,0 +1,42 @@
+"""What a compiled program communicates."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+CALL = re.compile(rf"= (.+?) ({'|'.join(KINDS)})(-start)?\(")
+ARRAY = re.compile(r"(pred|[a-z]+[0-9]+)[a-z0-9]*\[([0-9,]*)\]")
+
+
+class Traffic(NamedTuple):
+    """How many of a kind, and the bytes of their results on one device."""
+
+    calls: int
+    bytes: int
+
+
+def collectives(text: str) -> dict[str, Traffic]:
+    """By kind, of a program's text after compilation. What a loop contains counts once.
+
+    Example:
+      >>> collectives("  %sum = f32[4,2]{1,0} all-reduce(%x), replica_groups={{0,1}}")
+      {'all-reduce': Traffic(calls=1, bytes=32)}
+    """
+    found: dict[str, Traffic] = {}
+    for shape, kind, start in CALL.findall(text):
+        arrays = [size_of(*x) for x in ARRAY.findall(shape)]
+        size = max(arrays) if start else sum(arrays)  # of a start the operands stand beside
+        before = found.get(kind, Traffic(0, 0))
+        found[kind] = Traffic(before.calls + 1, before.bytes + size)
+    return found
+
+
+def size_of(dtype: str, shape: str) -> int:
+    """Bytes of an array such as f32[4,2]."""
+    bits = 8 if dtype == "pred" else int(re.sub(r"\D+", "", dtype))
+    count = 1
+    for n in filter(None, shape.split(",")):
+        count *= int(n)
+    return -(-count * bits // 8)

@@ -1,0 +1,121 @@
+"""Plans: which dimension of which parameter lies along which axis of the mesh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tojax.errors import WrongArguments
+from tojax.parallel import declared, derived
+from tojax.parallel.axes import NAMES, axis
+
+Rules = Mapping[str, PartitionSpec] | Iterable[tuple[str, PartitionSpec]]
+Plan = Literal["tp", "fsdp", "tp+fsdp"] | Rules
+BY_NAME = ("tp", "fsdp", "tp+fsdp")
+
+
+def specs(
+    shapes: Mapping[str, Any],
+    mesh: Mesh,
+    plan: Plan | None,
+    paths: Mapping[str, list[str]] | None = None,
+    own: Mapping[str, str] | None = None,
+    program: Callable[[], Any] | None = None,
+) -> dict[str, PartitionSpec]:
+    """A spec for each parameter.
+
+    Args:
+      shapes: the parameters, or their shapes and dtypes, by name.
+      mesh: its axes are told apart by their names (``axes.py``).
+      plan: "tp", "fsdp", both, or rules: the first whose regular expression is found in a name.
+      paths: all names of each parameter, its own by default.
+      own: the model's own plan for "tp", as transformers writes them.
+      program: makes the model's program, a jaxpr of the params alone in the order of ``shapes``,
+        where "tp" has to be derived.
+
+    Raises:
+      WrongArguments: no such plan, no such axis, or rules that do not divide the arrays.
+    """
+    if not isinstance(plan, str):
+        return by_rules(shapes, mesh, plan or ())
+    if plan not in BY_NAME:
+        raise WrongArguments(
+            f"there is no plan {plan!r}",
+            why=f"plans by name are {', '.join(BY_NAME)}",
+            do='take one, or give rules: {r"q_proj.weight": PartitionSpec("model", None)}',
+        )
+    placed: dict[str, dict[int, str]] = {k: {} for k in shapes}
+    data = axis(mesh, "fsdp", alone=plan == "fsdp") if "fsdp" in plan else ""
+    if "tp" in plan:
+        model = axis(mesh, "tp", alone=plan == "tp")
+        parts = mesh.shape[model]
+        stacked = experts(shapes, mesh)
+        for name, i in stacked.items():
+            placed[name][i] = axis(mesh, "expert", alone=False)
+        if own:
+            found = declared.dimensions(own, paths or {k: [k] for k in shapes}, shapes, parts)
+        else:
+            assert program is not None, "specs needs a program to derive from"
+            found = derived.dimensions(shapes, program(), [*shapes], parts)
+        for name, i in found.items():
+            placed[name].setdefault(i, model)
+    if data:
+        for name, x in shapes.items():
+            free = [i for i in range(len(x.shape)) if i not in placed[name]]
+            free = [i for i in free if x.shape[i] % mesh.shape[data] == 0]
+            if free:
+                placed[name][max(free, key=lambda i: x.shape[i])] = data
+    return {k: spec(len(x.shape), placed[k]) for k, x in shapes.items()}
+
+
+def experts(shapes: Mapping[str, Any], mesh: Mesh) -> dict[str, int]:
+    """The stacked weights of experts, where the mesh has an axis for those."""
+    if not {*NAMES["expert"]} & {*mesh.axis_names}:
+        return {}
+    count = mesh.shape[axis(mesh, "expert", alone=False)]
+    stacks = {k: x for k, x in shapes.items() if len(x.shape) == 3 and "expert" in k}
+    return {k: 0 for k, x in stacks.items() if x.shape[0] % count == 0}
+
+
+def spec(ndim: int, placed: Mapping[int, str]) -> PartitionSpec:
+    """A PartitionSpec with these dimensions divided.
+
+    Example:
+      >>> spec(3, {1: "model"})
+      P(None, 'model')
+    """
+    last = max(placed, default=-1)
+    return PartitionSpec(*(placed.get(i) for i in range(min(ndim, last + 1))))
+
+
+def by_rules(shapes: Mapping[str, Any], mesh: Mesh, rules: Rules) -> dict[str, PartitionSpec]:
+    """The first rule that is found in a name; what no rule names is replicated."""
+    pairs = [*(rules.items() if isinstance(rules, Mapping) else rules)]
+    found, wrong = {}, []
+    for name, x in shapes.items():
+        found[name] = given = next((s for p, s in pairs if re.search(p, name)), PartitionSpec())
+        try:
+            sharding = NamedSharding(mesh, given)
+            sharding.check_compatible_aval(tuple(x.shape))
+            sharding.shard_shape(tuple(x.shape))
+        except ValueError as error:
+            said = str(error).splitlines()[0]
+            wrong.append(f"{name} {list(x.shape)} as {given}: {said}")
+    if wrong:
+        raise WrongArguments(
+            f"the plan does not fit {len(wrong)} arrays: {'; '.join(wrong)}",
+            where=f"mesh {dict(mesh.shape)}",
+            why="a sharded dimension is a multiple of its mesh axes",
+            do="change those rules; what no rule names is replicated",
+        )
+    return found
+
+
+def sharded(arrays: Mapping[str, Any], mesh: Mesh, found: Mapping[str, PartitionSpec]) -> dict:
+    """The arrays in their places; what the plan does not name is on every device."""
+    place = lambda k: NamedSharding(mesh, found.get(k, PartitionSpec()))
+    return jax.device_put(dict(arrays), {k: place(k) for k in arrays})
