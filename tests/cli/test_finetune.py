@@ -69,3 +69,14 @@ def test_bad_data(content, error, tmp_path):
 def test_targets_that_match_nothing(texts, tmp_path):
     found = call("--data", texts, "--out", str(tmp_path / "out"), "--targets", "nothing")
     assert isinstance(found.exception, WrongValue)
+
+
+def test_quantized(texts, tmp_path):
+    out = tmp_path / "out"
+    found = call("--data", texts, "--out", str(out), *SHORT, "--quantize", "int4")
+    assert found.exit_code == 0, found.output
+    assert "matrices held as int4" in " ".join(found.output.split())
+    adapted = load_adapter(tojax.from_pretrained(DEMO), out)
+    assert any(x.any() for name, x in adapted.params.items() if name.endswith("lora_B"))
+    bad = call("--data", texts, "--out", str(out), *SHORT, "--quantize", "int5")
+    assert isinstance(bad.exception, WrongValue) and "int8, int4, nf4" in str(bad.exception)
