@@ -33,6 +33,9 @@ def test_trains_and_goes_on(texts, tmp_path):
     assert "step 4: loss" in first.output and "held out" in first.output
     lines = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
     assert [x["step"] for x in lines if "loss" in x] == [1, 2, 3, 4]
+    rates = [x["tokens_per_second"] for x in lines if "loss" in x]
+    assert f"{np.median(rates):,.0f} tokens per second" in first.output
+    assert all(0 < x["tokens"] <= 4 * 32 for x in lines if "loss" in x)
     again = call("--data", texts, "--out", str(out), *SHORT, "--steps", "6")
     assert again.exit_code == 0, again.output
     after = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]

@@ -61,7 +61,7 @@ def finetune(source: str, asked: Options) -> None:
     warmup = max(1, int(asked.steps * WARMUP))
     rate = optax.warmup_cosine_decay_schedule(0, asked.rate, warmup, max(asked.steps, warmup + 1))
     tx = optax.adamw(rate)
-    step = train.make_step(loss, tx, clip=1.0)
+    step = train.make_step(counted, tx, clip=1.0)
     state = train.TrainState.create(model, tx, rng=asked.seed)
     batches = train.Batches(kept, min(asked.batch, len(kept["input_ids"])), key=asked.seed)
     plan(model, whole, kept, held, batches, asked)
@@ -84,6 +84,11 @@ def loss(model: Any, batch: dict[str, Any]) -> jax.Array:
     given = {k: x for k, x in batch.items() if k != "segment_ids"}
     mask = train.segment_mask(batch["segment_ids"])
     return train.model_loss(model, {**given, "attention_mask": mask})
+
+
+def counted(model: Any, batch: dict[str, Any]) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The loss, and how many tokens there are."""
+    return loss(model, batch), {"tokens": (batch["segment_ids"] > 0).sum()}
 
 
 def positions(model: Any, asked: int) -> int:
@@ -156,6 +161,10 @@ def told(out: Path) -> None:
     print(
         f"step {steps[-1]}: loss {values[-1]:.3f}"
         + (f", held out {found[-1]:.3f}" if found else "")
+    )
+    rates = _curve.losses(out, "tokens_per_second")[1]
+    print(
+        f"{np.median(rates):,.0f} tokens per second in training, the median of {len(rates)} steps"
     )
     drawing = _curve.picture(out)
     print(f"{out}: adapter, metrics.jsonl, checkpoints" + (", loss.png" if drawing else ""))
