@@ -44,7 +44,7 @@ class Wrapped:
 
     def in_mode(self: Self, training: bool) -> Self:
         """The same in training or evaluation mode."""
-        return replace(self, base=self.base.in_mode(training), kept=Kept())
+        return replace(self, base=self.base.in_mode(training))
 
     def write_back(self, params, state) -> Any:
         """The source's own module, with the base's params and state."""

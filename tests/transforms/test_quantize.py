@@ -85,7 +85,9 @@ def test_equal_sources_share_programs_and_others_do_not():
     model = tojax.from_torch(network())
     assert quantize(model, "int8").source == quantize(model, "int8").source
     assert quantize(model, "int8").source != quantize(model, "int4").source
-    assert quantize(model, "int8").train().source.training
+    small = quantize(model, "int8")
+    assert small.train().source.training and not small.eval().source.training
+    assert small.train().eval().source.kept is small.source.kept  # evaluations compile once
 
 
 @pytest.mark.parametrize(
