@@ -86,7 +86,7 @@ def test_equal_sources_share_programs_and_others_do_not():
     assert quantize(model, "int8").source == quantize(model, "int8").source
     assert quantize(model, "int8").source != quantize(model, "int4").source
     small = quantize(model, "int8")
-    assert small.train().source.training and not small.eval().source.training
+    assert all(small.train().source.training) and not any(small.eval().source.training)
     assert small.train().eval().source.kept is small.source.kept  # evaluations compile once
 
 
