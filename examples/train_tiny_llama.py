@@ -254,7 +254,7 @@ def main() -> None:
     )
     here = Path(__file__).resolve().parent / "tiny-llama"
     add = parser.add_argument
-    add("--steps", type=int, default=3400, help="optimizer steps")
+    add("--steps", type=int, default=6800, help="optimizer steps")
     add("--seed", type=int, default=0, help="seed of the split, the windows and the weights")
     add("--out", type=Path, default=here, help="folder of the checkpoint, replaced as a whole")
     add("--overwrite", action="store_true", help="replace the folder if it is there")
