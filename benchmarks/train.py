@@ -1,6 +1,6 @@
-"""Training beside torch eager and hand-written nnx, in turns in one process; prints ratios.
+"""Training beside torch eager, torchax and hand-written nnx, in turns in one process: ratios.
 
-python benchmarks/train.py [--rounds 15]
+python benchmarks/train.py [--rounds 15]     # torchax where it can be imported
 
 The model is a Llama of 3.4M, the batch 4 x 128 tokens, the optimizer Adam.
 """
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib.util
 import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
+import jax
 import numpy as np
 import optax
 import torch
@@ -84,6 +87,36 @@ def by_nnx(module):
     return lambda ids: float(cached(ids))
 
 
+def by_torchax(module):
+    import torchax
+
+    weights, func = torchax.extract_jax(copy.deepcopy(module))
+    names = {name for name, _ in module.named_parameters()}
+    weights = {k: jax.numpy.asarray(v) for k, v in weights.items()}
+    params = {k: v for k, v in weights.items() if k in names}
+    rest = {k: v for k, v in weights.items() if k not in names}
+    tx = optax.adam(RATE)
+    opt_state = tx.init(params)
+
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def step(params, opt_state, ids):
+        def loss(params):
+            out = func({**params, **rest}, (ids,), {"use_cache": False}).logits
+            losses = optax.softmax_cross_entropy_with_integer_labels(out[:, :-1], ids[:, 1:])
+            return losses.mean()
+
+        value, grads = jax.value_and_grad(loss)(params)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, value
+
+    def call(ids):
+        nonlocal params, opt_state
+        params, opt_state, value = step(params, opt_state, ids)
+        return float(value)
+
+    return call
+
+
 def by_tojax(module, tx=None, loss=causal):
     tx = tx or optax.adam(RATE)
     model, step = tojax.from_torch(module), make_step(loss, tx)
@@ -100,6 +133,8 @@ def by_tojax(module, tx=None, loss=causal):
 def step_times(rounds: int) -> None:
     module = llama()
     steps = {"torch": by_torch(module), "nnx": by_nnx(module), "tojax": by_tojax(module)}
+    if importlib.util.find_spec("torchax"):
+        steps["torchax"] = by_torchax(module)
     checks, times = {}, {name: [] for name in steps}
     for name, step in steps.items():
         checks[name] = [step(batch(seed=i)) for i in range(3)]
@@ -111,8 +146,12 @@ def step_times(rounds: int) -> None:
             step(batch(seed=i))
             times[name].append(time.perf_counter() - begin)
     for name, seen in times.items():
-        print(f"{name}: {1e3 * min(seen):.1f} ms at best, {1e3 * statistics.median(seen):.1f} ms")
-    for name in ("torch", "nnx"):
+        middle = statistics.median(seen)
+        rate = f"{batch().size / middle:,.0f} tokens per second"
+        print(
+            f"{name}: {1e3 * min(seen):.1f} ms at best, {1e3 * middle:.1f} ms by the median, {rate}"
+        )
+    for name in [name for name in steps if name != "tojax"]:
         pairs = [a / b for a, b in zip(times["tojax"], times[name])]
         best = min(times["tojax"]) / min(times[name])
         print(f"tojax / {name}: {best:.3f} at best, {statistics.median(pairs):.3f} of pairs")

@@ -4,7 +4,6 @@ The corpus is the source of the Python that runs the script, so nothing is downl
 the files depends on the seed alone.
 """
 
-import math
 import random
 import re
 import sysconfig
@@ -25,7 +24,6 @@ DROPPED_LINES = re.compile(
     r"\bauthors?\b|__author__|__credits__|copyright|(written|contributed) by|\w@\w+\.\w|://|pypi",
     re.IGNORECASE,
 )
-WARMUP = 0.03  # of the steps
 
 
 def read_corpus(seed: int, held_out: float = 0.05) -> tuple[list[str], list[str]]:
@@ -77,12 +75,3 @@ def windows(tokens: np.ndarray, batch: int, length: int, rng: np.random.Generato
     """Random windows of the stream: int32[batch, length + 1], inputs and the token after each."""
     starts = rng.integers(0, len(tokens) - length, batch)
     return tokens[starts[:, None] + np.arange(length + 1)]
-
-
-def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Linear warm-up, then a cosine down to a fiftieth of the peak."""
-    warmup = math.ceil(WARMUP * steps)
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    done = (step - warmup) / max(1, steps - warmup)
-    return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))

@@ -3,29 +3,37 @@
 Why: examples, tests and the first command a newcomer runs need a language model that is small
 enough to live in the repository and good enough that its text can be judged by eye: a wrong
 position or mask shows at once as broken indentation. Random weights cannot do that. The corpus is
-the Python standard library (`tiny_llama_data.py`), so nothing is downloaded.
+the Python standard library (`tiny_llama_data.py`), so nothing is downloaded. The model is torch's,
+the training is JAX: after an interruption the same command goes on.
 
-    python examples/train_tiny_llama.py --steps 20 --out /tmp/try     # half a minute, a smoke test
+    python examples/train_tiny_llama.py --steps 20 --out /tmp/try     # a minute, a smoke test
     python examples/train_tiny_llama.py --overwrite                   # the committed checkpoint
 """
 
 import argparse
+import itertools
 import json
+import math
 import platform
 import shutil
 import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
+import optax
 import torch
 from matplotlib.figure import Figure
-from tiny_llama_data import WARMUP, encode, learning_rate, read_corpus, train_tokenizer, windows
+from tiny_llama_data import encode, read_corpus, train_tokenizer, windows
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils import logging
 
+import tojax
+
 NEW_TOKENS = 96
 PROMPTS = ("def main(", "class", "import os", "for i in range(")
+WARMUP = 0.03  # of the steps
 
 
 def build_model(tokenizer) -> LlamaForCausalLM:
@@ -47,32 +55,46 @@ def build_model(tokenizer) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def loss_of(model: LlamaForCausalLM, rows: np.ndarray) -> torch.Tensor:
-    """Mean cross-entropy in nats per token; matrix products in bfloat16, parameters in float32."""
-    rows = torch.from_numpy(rows).long()
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(input_ids=rows[:, :-1], use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
+def loss_of(model, rows) -> jax.Array:
+    """Mean cross-entropy in nats per token of rows [batch, length + 1]."""
+    logits = model(input_ids=rows[:, :-1], use_cache=False).logits
+    return optax.softmax_cross_entropy_with_integer_labels(logits, rows[:, 1:]).mean()
 
 
-@torch.no_grad()
-def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, length: int, limit: int) -> float:
-    """Mean loss over consecutive windows of the stream, at most `limit` of them."""
+def held_out(tokens: np.ndarray, length: int, limit: int) -> list[np.ndarray]:
+    """Batches of consecutive windows of the stream, at most `limit` windows."""
     count = min(limit, (len(tokens) - 1) // length)
     starts = np.linspace(0, len(tokens) - length - 1, count).astype(int)
-    rows = tokens[starts[:, None] + np.arange(length + 1)]
-    return float(np.mean([loss_of(model, row[None]).item() for row in rows]))
+    return np.array_split(tokens[starts[:, None] + np.arange(length + 1)], max(1, count // 8))
 
 
-@torch.no_grad()
-def continuation(model: LlamaForCausalLM, tokenizer, prompt: str) -> str:
+def continuation(model, tokenizer, prompt: str) -> str:
     """The greedy continuation, prompt included."""
-    ids = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
-    out = model.generate(**ids, max_new_tokens=NEW_TOKENS, do_sample=False)
-    return tokenizer.decode(out[0], skip_special_tokens=True)
+    ids = np.array([tokenizer(prompt).input_ids])
+    return tokenizer.decode(tojax.generate(model, ids, max_new_tokens=NEW_TOKENS)[0].tolist())
 
 
-def save(folder: Path, model: LlamaForCausalLM, tokenizer, curve: list[tuple], recipe: str):
+class Windows:
+    """The batches: the same ones each time that it is iterated, so that a run can go on.
+
+    The last fifth of the steps takes half as many windows of twice the length, so that the
+    positions up to `max_position_embeddings` are trained at the price of the shorter ones.
+    """
+
+    def __init__(self, tokens: np.ndarray, args: argparse.Namespace):
+        self.tokens, self.args = tokens, args
+
+    def __len__(self) -> int:
+        return self.args.steps
+
+    def __iter__(self):
+        args, rng = self.args, np.random.default_rng(self.args.seed)
+        for step in range(1, args.steps + 1):
+            late = step > 0.8 * args.steps
+            yield windows(self.tokens, args.batch // (1 + late), args.length * (1 + late), rng)
+
+
+def save(folder: Path, model: tojax.Model, tokenizer, curve: list[tuple], recipe: str):
     """Write everything beside `folder`, then swap: a reader never sees half a checkpoint."""
     fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
     for leftover in (fresh, old):
@@ -83,7 +105,7 @@ def save(folder: Path, model: LlamaForCausalLM, tokenizer, curve: list[tuple], r
     settings = fresh / "tokenizer_config.json"  # transformers 4 knows the class by its older name
     named = json.loads(settings.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     settings.write_text(json.dumps(named, indent=2) + "\n")
-    lines = ["step,tokens,train,val", *(f"{s},{n},{a:.4f},{b:.4f}" for s, n, a, b in curve)]
+    lines = ["step,tokens,train,val", *(f"{s},{n},{a:.4f},{b:.4f}" for s, n, a, b, _ in curve)]
     (fresh / "loss.csv").write_text("\n".join(lines) + "\n")
     figure = Figure(figsize=(5, 3), dpi=90, layout="constrained")
     axes = figure.subplots()
@@ -110,7 +132,7 @@ def recipe_of(args: argparse.Namespace, model, tokenizer, facts: dict) -> str:
     rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
     return f"""# tiny-llama
 
-A Llama of {model.num_parameters():,} parameters that writes text shaped like Python: good enough
+A Llama of {size(model):,} parameters that writes text shaped like Python: good enough
 to see by eye whether a conversion or a cache is right, and no use for anything else. It indents
 well; its programs mean nothing and often do not parse, and greedy text soon repeats itself.
 It was trained on windows of at most {2 * args.length} tokens.
@@ -134,91 +156,100 @@ the word after it.
 """
 
 
-def make_optimizer(model: LlamaForCausalLM) -> torch.optim.Optimizer:
-    """AdamW; the norms' vectors are not decayed."""
-    groups = [
-        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.1},
-        {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.95), fused=True)
+def size(model: tojax.Model) -> int:
+    """How many numbers it has learned."""
+    return sum(x.size for x in model.params.values())
 
 
-def fit(args: argparse.Namespace, model, tokenizer, tokens: np.ndarray, val: np.ndarray):
-    """The torch loop, ended early by Ctrl-C; returns the tokens seen and the loss curve.
+def make_optimizer(steps: int, peak: float) -> optax.GradientTransformation:
+    """Muon for the layers' matrices; AdamW for the embedding, and for the norms without decay."""
+    warmup = math.ceil(WARMUP * steps)
+    rate = optax.warmup_cosine_decay_schedule(peak / warmup, peak, warmup, steps, peak / 50)
+    by_muon = optax.contrib.MuonDimensionNumbers()
+    kinds = lambda params: {k: by_muon if "proj" in k else None for k in params}
+    return optax.contrib.muon(
+        rate, weight_decay=0.1, adam_weight_decay=0.1, adam_b2=0.95, consistent_rms=0.2,
+        muon_weight_dimension_numbers=kinds,
+        weight_decay_mask=lambda params: jax.tree.map(lambda x: x.ndim > 1, params),
+    )  # fmt: skip
 
-    The last fifth of the steps takes half as many windows of twice the length, so that the
-    positions up to `max_position_embeddings` are trained at the price of the shorter ones.
-    """
-    rng, optimizer = np.random.default_rng(args.seed), make_optimizer(model)
-    curve, recent, seen, begin = [], [], 0, time.monotonic()
-    try:
-        for step in range(1, args.steps + 1):
-            late = step > 0.8 * args.steps
-            batch, length = args.batch // (1 + late), args.length * (1 + late)
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step - 1, args.steps, args.lr)
-            loss = loss_of(model, windows(tokens, batch, length, rng))
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            recent.append(loss.item())
-            seen += batch * length
-            if step % args.report == 0 or step == args.steps:
-                train, held_out = np.mean(recent), evaluate(model, val, args.length, limit=64)
-                curve.append((step, seen, train, held_out))
-                recent, minutes = [], (time.monotonic() - begin) / 60
-                left = minutes * (args.steps / step - 1)
-                line = f"step {step}/{args.steps}  train {train:.3f}  validation {held_out:.3f}"
-                print(f"{line}  {seen / minutes / 60:,.0f} tokens/s  {left:.0f} min left")
-                if step % (4 * args.report) == 0:
-                    save(args.out, model, tokenizer, curve, "Training has not finished.\n")
-    except KeyboardInterrupt:
-        print(f"stopped at step {step}; what was learned so far is saved")
-    return seen, curve
+
+def fit(args: argparse.Namespace, module, tokens: np.ndarray, val: np.ndarray):
+    """Trains in the folder `args.run`; returns the model and the loss curve."""
+    tx = make_optimizer(args.steps, args.lr)
+    step = tojax.train.make_step(loss_of, tx, clip=1.0)
+    state = tojax.train.TrainState.create(tojax.from_torch(module), tx)
+    rows, begin = held_out(val, args.length, limit=64), time.process_time()
+
+    def evaluate(state):
+        found = tojax.train.evaluate(state, rows, loss_of)
+        minutes = (time.process_time() - begin) / 60
+        print(f"step {state.step}/{args.steps}  validation {found['loss']:.3f}  {minutes:.1f} min")
+        return {**found, "minutes": minutes}
+
+    options = {"folder": args.run, "evaluate": evaluate, "every": args.report}
+    state = tojax.train.fit(state, step, Windows(tokens, args), **options)
+    return state.model, curve_of(args)
+
+
+def curve_of(args: argparse.Namespace) -> list[tuple]:
+    """(step, tokens seen, train and validation loss, minutes of this process) of each report."""
+    lines = (args.run / "metrics.jsonl").read_text().splitlines()
+    curve, recent = [], []
+    for row in map(json.loads, lines):
+        if "loss" in row:
+            recent.append(row["loss"])
+        else:
+            seen = row["step"] * args.batch * args.length
+            values = np.mean(recent), row["eval_loss"], row["eval_minutes"]
+            curve, recent = [*curve, (row["step"], seen, *values)], []
+    return curve
 
 
 def run(args: argparse.Namespace) -> None:
     """Corpus, tokenizer, training, and the folder with everything that describes them."""
     logging.disable_progress_bar()
     sys.stdout.reconfigure(line_buffering=True)
-    torch.set_num_threads(1)
     torch.manual_seed(args.seed)
-    begin = time.monotonic()
-    texts, held_out = read_corpus(args.seed)
+    texts, kept = read_corpus(args.seed)
     tokenizer = train_tokenizer(texts, args.vocab)
-    tokens, val = encode(tokenizer, texts), encode(tokenizer, held_out)
-    model = build_model(tokenizer)
-    held = f"{len(held_out)} files, {len(val):,} tokens"
+    tokens, val = encode(tokenizer, texts), encode(tokenizer, kept)
+    held = f"{len(kept)} files, {len(val):,} tokens"
     data = f"{len(texts)} files, {len(tokens):,} tokens"
-    print(f"train on {data}; held out {held}; {model.num_parameters():,} parameters")
-    seen, curve = fit(args, model, tokenizer, tokens, val)
-    long = 2 * args.length
-    train_loss = evaluate(model, tokens, long, limit=200)
-    val_loss = evaluate(model, val, long, limit=200)
-    characters = sum(map(len, held_out)) / len(val)
+    print(f"train on {data}; held out {held}")
+    model, curve = fit(args, build_model(tokenizer), tokens, val)
+    long, seen = 2 * args.length, curve[-1][1]
+    train_loss, val_loss = (
+        tojax.train.evaluate(model, held_out(part, long, limit=200), loss_of)["loss"]
+        for part in (tokens, val)
+    )
+    minutes = [0, *(row[4] for row in curve)]
+    # the minutes of a process that went on begin at zero again
+    spent = sum(b - a if b > a else b for a, b in itertools.pairwise(minutes))
     facts = {
         "data": f"Python {platform.python_version()}: {data}",
-        "held out": f"{held} of {characters:.2f} characters",
+        "held out": f"{held} of {sum(map(len, kept)) / len(val):.2f} characters",
         "tokenizer": f"byte-level BPE, {len(tokenizer)} tokens, learned from the training files",
         "tokens seen": f"{seen:,} ({seen / len(tokens):.1f} epochs)",
-        "steps planned": f"{args.steps} of {args.batch} x {args.length} tokens, the last fifth of"
+        "steps": f"{args.steps} of {args.batch} x {args.length} tokens, the last fifth of"
         f" {args.batch // 2} x {long}",
-        "optimizer": f"AdamW, betas 0.9 and 0.95, weight decay 0.1, clipped at norm 1; peak"
+        "optimizer": "Muon (momentum 0.95, updates of Adam's size) for the layers' matrices, AdamW"
+        " (betas 0.9 and 0.95) for the rest; weight decay 0.1, clipped at norm 1; peak"
         f" {args.lr}, {WARMUP:.0%} of the steps warm-up, then cosine",
-        "arithmetic": "bfloat16 autocast, float32 parameters, saved as float32",
+        "arithmetic": f"float32, JAX {jax.__version__} on {jax.default_backend()}",
         "final loss": f"train {train_loss:.3f}, validation {val_loss:.3f} nats per token"
         f" (windows of {long})",
-        "time": f"{(time.monotonic() - begin) / 60:.0f} minutes of wall time, one CPU thread",
+        "time": f"{spent:.0f} minutes of processor time",
     }
     save(args.out, model, tokenizer, curve, recipe_of(args, model, tokenizer, facts))
+    shutil.rmtree(args.run)
     print(f"train {train_loss:.3f}  val {val_loss:.3f}  saved in {args.out}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Train a tiny Llama on the Python standard library, on one CPU core.",
-        epilog="Ctrl-C saves what has been learned so far. A test run: --steps 20 --out /tmp/try",
+        description="Train a tiny Llama on the Python standard library.",
+        epilog="Stopped, the same command goes on. A test run: --steps 20 --out /tmp/try",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     here = Path(__file__).resolve().parent / "tiny-llama"
@@ -231,8 +262,10 @@ def main() -> None:
     add("--length", type=int, default=256, help="tokens per window; twice as many at the end")
     add("--lr", type=float, default=4e-3, help="peak learning rate")
     add("--vocab", type=int, default=2048, help="tokens in the vocabulary")
-    add("--report", type=int, default=100, help="steps between reports; saved every four reports")
+    add("--report", type=int, default=100, help="steps between reports and checkpoints")
+    add("--run", type=Path, help="folder of the run, removed at the end; OUT.run if not given")
     args = parser.parse_args()
+    args.run = args.run or args.out.with_name(args.out.name + ".run")
     if args.out.exists() and not args.overwrite:
         parser.error(f"{args.out} exists: choose another --out, or give --overwrite")
     if args.out.exists() and not (args.out / "config.json").exists():

@@ -19,7 +19,7 @@ PACKAGE = "tojax"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "dtypes", "notices", "depthwise", "division"),
     ("trees", "dict_order", "private_names", "known", "bessel", "explicit_mesh"),
-    ("table", "model", "calling", "quick", "advice", "program", "saved"),
+    ("table", "model", "calling", "quick", "advice", "program", "saved", "wrapped"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
     ("transforms", "parallel", "parity", "flax", "train"),

@@ -75,7 +75,7 @@ def documentation():
 
 
 def untested():
-    parts = tuple(f"tojax/{x}/" for x in (*house.FRONTENDS, "hf", "train"))
+    parts = tuple(f"tojax/{x}/" for x in (*house.FRONTENDS, "hf", "train", "transforms"))
     tests = [path for path in sources() if path.startswith("tests/")]
     return house.mirrored((path for path in product() if path.startswith(parts)), tests)
 

@@ -66,7 +66,7 @@ def _method(model: Model, name: str):
 
 
 # tojax.tensorflow.convert(...) and the like
-_PARTS = ("flax", "hf", "parallel", "stablehlo", "tensorflow", "torch", "train")
+_PARTS = ("flax", "hf", "parallel", "stablehlo", "tensorflow", "torch", "train", "transforms")
 
 
 def __getattr__(name: str):

@@ -33,6 +33,9 @@ def test_trains_and_goes_on(texts, tmp_path):
     assert "step 4: loss" in first.output and "held out" in first.output
     lines = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
     assert [x["step"] for x in lines if "loss" in x] == [1, 2, 3, 4]
+    rates = [x["tokens_per_second"] for x in lines if "loss" in x]
+    assert f"{np.median(rates):,.0f} tokens per second" in first.output
+    assert all(0 < x["tokens"] <= 4 * 32 for x in lines if "loss" in x)
     again = call("--data", texts, "--out", str(out), *SHORT, "--steps", "6")
     assert again.exit_code == 0, again.output
     after = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
@@ -69,3 +72,14 @@ def test_bad_data(content, error, tmp_path):
 def test_targets_that_match_nothing(texts, tmp_path):
     found = call("--data", texts, "--out", str(tmp_path / "out"), "--targets", "nothing")
     assert isinstance(found.exception, WrongValue)
+
+
+def test_quantized(texts, tmp_path):
+    out = tmp_path / "out"
+    found = call("--data", texts, "--out", str(out), *SHORT, "--quantize", "int4")
+    assert found.exit_code == 0, found.output
+    assert "matrices held as int4" in " ".join(found.output.split())
+    adapted = load_adapter(tojax.from_pretrained(DEMO), out)
+    assert any(x.any() for name, x in adapted.params.items() if name.endswith("lora_B"))
+    bad = call("--data", texts, "--out", str(out), *SHORT, "--quantize", "int5")
+    assert isinstance(bad.exception, WrongValue) and "int8, int4, nf4" in str(bad.exception)

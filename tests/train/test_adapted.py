@@ -35,4 +35,4 @@ def test_computes_in_the_dtype_of_the_weights():
     model = tojax.from_torch(nn.Linear(4, 4).to(torch.bfloat16))
     small = lora(model, 2, "weight")
     assert small.params["weight.lora_A"].dtype == np.float32
-    assert small.source.merged(small.params, small.state)[0]["weight"].dtype == "bfloat16"
+    assert small.source.opened(small.params, small.state)[0]["weight"].dtype == "bfloat16"

@@ -16,6 +16,7 @@ SHOWN = {
     "ensemble": lambda first, last, members, near, far: last < first / 20 and far > 3 * near,
     "hyper_gradients": lambda first, last, *rest: last < 0.8 * first,
     "hessian_vector": lambda one, all_, first, last: abs(one - all_) < 1e-3 and last < first,
+    "dpo": lambda before, after, right: before == 0 and after > 1 and right > 90,
     "influence": lambda match, worst: match > 0.95 and worst == 17,
 }
 

@@ -58,3 +58,15 @@ def test_tensorboard_reads_what_is_written(tmp_path):
     assert [(e.step, v.tag, v.simple_value) for e in events for v in e.summary.value] == [
         (3, "loss", 0.5)
     ]
+
+
+def test_tokens_are_counted_by_the_second(monkeypatch, capsys):
+    monkeypatch.setattr("time.perf_counter", iter(np.arange(100) / 4).__next__)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    seen = []
+    with Log(None, [lambda step, metrics: seen.append(metrics)], 0, 2, True) as log:
+        log.write(1, {"loss": 0.5, "tokens": 64})
+        log.write(1, {"eval_loss": 0.5})
+        log.write(2, {"loss": 0.5, "tokens": 32})
+    assert [x.get("tokens_per_second") for x in seen] == [256, None, 128]
+    assert "tokens_per_second=" in capsys.readouterr().err

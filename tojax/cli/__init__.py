@@ -132,6 +132,9 @@ def finetune(
     targets: Annotated[
         str | None, typer.Option(help="regular expression of weights; all linear layers by default")
     ] = None,
+    quantize: Annotated[
+        str | None, typer.Option(help="hold the adapted weights as int8, int4 or nf4")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="how many in all")] = 300,
     batch: Annotated[int, typer.Option(min=1, help="rows of a step")] = 8,
     length: Annotated[int, typer.Option(min=2, help="tokens of a row")] = 256,
@@ -153,8 +156,11 @@ def finetune(
 
     verb(
         source,
-        Options(data, lora, dora, targets, steps, batch, length, rate, every, seed, out, dry_run),
-    )
+        Options(
+            data, lora, dora, targets, quantize, steps, batch, length, rate, every, seed, out,
+            dry_run,
+        ),
+    )  # fmt: skip
 
 
 @app.command()

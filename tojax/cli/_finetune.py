@@ -31,6 +31,7 @@ class Options:
     rank: int
     dora: bool
     targets: str | None
+    quantize: str | None
     steps: int
     batch: int
     length: int
@@ -52,16 +53,18 @@ def finetune(source: str, asked: Options) -> None:
         tokenizer = load_tokenizer(found)
     rows = _texts.rows(texts, tokenizer, min(asked.length, positions(model, asked.length)))
     held, kept = split(rows)
+    whole = sum(x.size for x in model.params.values())
     model = train.lora(
-        model, asked.rank, asked.targets or linears(model), dora=asked.dora, rng=asked.seed
-    )
+        model, asked.rank, asked.targets or linears(model), dora=asked.dora,
+        quantize=asked.quantize, rng=asked.seed,
+    )  # fmt: skip
     warmup = max(1, int(asked.steps * WARMUP))
     rate = optax.warmup_cosine_decay_schedule(0, asked.rate, warmup, max(asked.steps, warmup + 1))
     tx = optax.adamw(rate)
-    step = train.make_step(loss, tx, clip=1.0)
+    step = train.make_step(counted, tx, clip=1.0)
     state = train.TrainState.create(model, tx, rng=asked.seed)
     batches = train.Batches(kept, min(asked.batch, len(kept["input_ids"])), key=asked.seed)
-    plan(model, kept, held, batches, asked)
+    plan(model, whole, kept, held, batches, asked)
     if asked.dry_run:
         memory(step, state, next(iter(batches)))
         return
@@ -81,6 +84,11 @@ def loss(model: Any, batch: dict[str, Any]) -> jax.Array:
     given = {k: x for k, x in batch.items() if k != "segment_ids"}
     mask = train.segment_mask(batch["segment_ids"])
     return train.model_loss(model, {**given, "attention_mask": mask})
+
+
+def counted(model: Any, batch: dict[str, Any]) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The loss, and how many tokens there are."""
+    return loss(model, batch), {"tokens": (batch["segment_ids"] > 0).sum()}
 
 
 def positions(model: Any, asked: int) -> int:
@@ -118,16 +126,16 @@ def linears(model: Any) -> str:
     return "^(" + "|".join(name.replace(".", r"\.") for name in names) + ")$"
 
 
-def plan(model: Any, kept: Any, held: Any, batches: Any, asked: Options) -> None:
+def plan(model: Any, whole: int, kept: Any, held: Any, batches: Any, asked: Options) -> None:
     """Says what will be done."""
     own = sum(x.size for x in model.params.values())
-    rest = sum(x.size for x in model.state.values())
+    held_as = f" held as {asked.quantize}" if asked.quantize else ""
     ids = kept["input_ids"]
     tokens = int((kept["segment_ids"] > 0).sum())
     console.print(
-        f"{model.source.name}: {own:,} of {own + rest:,} params are trained "
+        f"{model.source.name}: {own:,} of {own + whole:,} params are trained "
         f"(rank {asked.rank}{', DoRA' if asked.dora else ''}, "
-        f"{len(model.source.adapters)} matrices)\n"
+        f"{len(model.source.adapters)} matrices{held_as})\n"
         f"{asked.data}: {tokens:,} tokens in {len(ids)} rows of {ids.shape[1]}, "
         f"{len(held['input_ids'])} rows held out\n"
         f"{asked.steps} steps of {batches.size} rows: {asked.steps / len(batches):.1f} epochs"
@@ -153,6 +161,10 @@ def told(out: Path) -> None:
     print(
         f"step {steps[-1]}: loss {values[-1]:.3f}"
         + (f", held out {found[-1]:.3f}" if found else "")
+    )
+    rates = _curve.losses(out, "tokens_per_second")[1]
+    print(
+        f"{np.median(rates):,.0f} tokens per second in training, the median of {len(rates)} steps"
     )
     drawing = _curve.picture(out)
     print(f"{out}: adapter, metrics.jsonl, checkpoints" + (", loss.png" if drawing else ""))

@@ -48,7 +48,8 @@ def fit(
       step: from ``make_step``.
       batches: a list, a DataLoader, a grain pipeline, ``Batches``, any iterable; iterated again for
         each epoch. To resume, iterating again must give the same batches.
-      folder: for ``metrics.jsonl``, a line for each step, and ``checkpoints``.
+      folder: for ``metrics.jsonl``, a line for each step, and ``checkpoints``. Where the loss
+        function's aux counts ``tokens``, lines have ``tokens_per_second``, and so has the bar.
       steps: how many in all, those before a resume included.
       epochs: how many; without steps 1 is the default, with them no limit.
       evaluate: ``evaluate(state)`` gives metrics, which are called ``eval_...`` from then on.

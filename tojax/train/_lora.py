@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ import jax.numpy as jnp
 from tojax.errors import WrongArguments, WrongValue
 from tojax.model import Model
 from tojax.train.adapted import Adapted, Adapter
+from tojax.transforms import quantize as quantized
+from tojax.transforms.packed import Packed, Quantized
 
 
 def lora(
@@ -21,21 +24,27 @@ def lora(
     alpha: float | None = None,
     dora: bool = False,
     train: str | None = None,
+    quantize: str | None = None,
+    block: int | None = None,
     rng: jax.Array | int = 0,
 ) -> Model:
     """A Model whose params are low-rank adapters of some matrices, and whose state holds all else.
 
     It gives what ``model`` gives until it is trained. Each matrix W of shape (m, n) becomes
     ``W + alpha / rank * B @ A`` with A of shape (rank, n) and B of shape (m, rank), both float32.
-    Source: LoRA, arXiv:2106.09685; DoRA, arXiv:2402.09353.
+    Source: LoRA, arXiv:2106.09685; DoRA, arXiv:2402.09353; QLoRA, arXiv:2305.14314.
 
     Args:
-      model: any Model; one that is adapted already is merged first.
+      model: any Model; one that is adapted already is merged first. Of a quantized one
+        (``tojax.transforms.quantize``) the matrices stay quantized, adapted or not.
       rank: the inner size of the adapters.
       targets: a regular expression, searched for in the names of ``model.params``: of matrices.
       alpha: the scale times rank; rank by default, so that the scale is 1.
       dora: also trains the lengths of the rows, ``lora_magnitude_vector`` of shape (m,).
       train: a regular expression of further params that are trained whole, such as a new head.
+      quantize: "int8", "int4" or "nf4": W is held so, and opened inside of the step. The adapters
+        learn what W rounded lacks, and nothing changes the rounded numbers.
+      block: of ``quantize``: how many numbers share a scale.
       rng: a key or a seed for A; B begins with zeros.
 
     Returns:
@@ -43,7 +52,8 @@ def lora(
       adapted. ``merge`` makes a plain one of it, ``to_torch()`` writes the merged weights.
 
     Raises:
-      WrongValue: the targets match no matrix, or train matches nothing; rank is no size.
+      WrongValue: the targets match no matrix, or train matches nothing; rank is no size; there is
+        no such quantization, or it does not divide the rows.
 
     Example:
       >>> import numpy as np, torch
@@ -59,27 +69,31 @@ def lora(
     if rank < 1:
         raise WrongValue(f"rank={rank}", why="it is a size", do="give 1 or more, such as 8")
     model = merge(model) if isinstance(model.source, Adapted) else model
-    chosen = [k for k in _found(model, targets, "targets") if model.params[k].ndim == 2]
+    known = held(model)
+    chosen = [k for k in _found(known, targets, "targets") if known[k].ndim == 2]
     if not chosen:
         raise WrongValue(
             f"targets={targets!r} matches no matrix",
             why="an adapter is the product of two matrices: what it matches has other shapes",
             do="see model.params for names and shapes",
         )
-    whole = [k for k in _found(model, train, "train") if k not in chosen] if train else []
+    whole = [k for k in _found(model.params, train, "train") if k not in chosen] if train else []
+    if quantize is not None:
+        names = "|".join(f"^{re.escape(k)}$" for k in chosen)
+        model = quantized(model, quantize, targets=names, block=block)
     scale = (rank if alpha is None else alpha) / rank
     adapters = tuple(Adapter(name, scale, dora) for name in chosen)
     key = jax.random.key(rng) if isinstance(rng, int) else rng
     params = {k: model.params[k] for k in whole}
     for adapter, own in zip(adapters, jax.random.split(key, len(adapters))):
-        weight = model.params[adapter.name]
-        rows, columns = weight.shape
+        rows, columns = known[adapter.name].shape
         bound = columns**-0.5
         first = jax.random.uniform(own, (rank, columns), jnp.float32, -bound, bound)
         params |= {adapter.part("lora_A"): first}
         params |= {adapter.part("lora_B"): jnp.zeros((rows, rank), jnp.float32)}
         if dora:
-            lengths = jnp.linalg.norm(weight.astype(jnp.float32), axis=1)
+            weight = _opened(model, adapter.name).astype(jnp.float32)
+            lengths = jnp.linalg.norm(weight, axis=1)
             params |= {adapter.part("lora_magnitude_vector"): lengths}
     return adapted(model, params, adapters, whole)
 
@@ -101,7 +115,7 @@ def freeze(model: Model, names: str) -> Model:
       >>> sorted(tojax.train.freeze(model, r"^0").params)
       ['1.bias', '1.weight']
     """
-    frozen = set(_found(model, names, "names"))
+    frozen = set(_found(model.params, names, "names"))
     own = [k for k in model.params if k not in frozen]
     if isinstance(model.source, Adapted):
         params = {k: model.params[k] for k in own}
@@ -119,6 +133,10 @@ def freeze(model: Model, names: str) -> Model:
 def merge(model: Model) -> Model:
     """The plain Model of one that ``lora`` or ``freeze`` made, adapters added to their matrices.
 
+    Of quantized matrices it is the rounded ones to which they are added, those that the adapters
+    were trained with: the result computes what the adapted model does, in the dtype of the
+    original, and is not the original with the adapters. Nothing is quantized in it any more.
+
     Example:
       >>> import torch
       >>> model = tojax.from_torch(torch.nn.Linear(8, 2))
@@ -127,7 +145,7 @@ def merge(model: Model) -> Model:
     """
     if not isinstance(model.source, Adapted):
         return model
-    return Model(*model.source.merged(model.params, model.state), model.source.base)
+    return Model(*model.source.opened(model.params, model.state), model.source.base)
 
 
 def adapted(
@@ -135,14 +153,30 @@ def adapted(
 ) -> Model:
     """The Model of these params; of the model's own only ``own`` are among them."""
     frozen = {k: v for k, v in model.params.items() if k not in {*own}}
-    source = Adapted(model.source, (*model.params,), adapters)
+    packed = _packed(model)
+    base = model.source.base if isinstance(model.source, Quantized) else model.source
+    source = Adapted(base, (*held(model),), adapters, packed)
     return Model(params, {**model.state, **frozen}, source)
 
 
-def _found(model: Model, pattern: str, what: str) -> list[str]:
-    found = [k for k in model.params if re.search(pattern, k)]
+def held(model: Model) -> dict[str, Any]:
+    """The params of a model that is not adapted, quantized ones by what is known of them."""
+    return {**model.params, **{each.name: each for each in _packed(model)}}
+
+
+def _packed(model: Model) -> tuple[Packed, ...]:
+    return model.source.packed if isinstance(model.source, Quantized) else ()
+
+
+def _opened(model: Model, name: str) -> jax.Array:
+    found = {each.name: each for each in _packed(model)}
+    return found[name](model.state) if name in found else model.params[name]
+
+
+def _found(params: Mapping[str, Any], pattern: str, what: str) -> list[str]:
+    found = [k for k in params if re.search(pattern, k)]
     if not found:
-        some = ", ".join([*model.params][:4])
+        some = ", ".join([*params][:4])
         raise WrongValue(
             f"{what}={pattern!r} matches none of the model's params",
             why=f"they are called {some}, ...",

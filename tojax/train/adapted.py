@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
-from tojax.calling import Source
-from tojax.program import Kept
-
-Arrays = Mapping[str, jax.Array]
+from tojax.transforms.packed import Packed, opened
+from tojax.wrapped import Arrays, Wrapped
 
 
 @dataclass(frozen=True)
@@ -46,43 +42,20 @@ class Adapter:
 
 
 @dataclass(frozen=True, eq=False)
-class Adapted:
+class Adapted(Wrapped):
     """Calls ``base``, whose params are named ``names``: those that this source's params hold, the
-    others from its state.
+    others from its state, which holds some of them packed.
     """
 
-    base: Source
     names: tuple[str, ...]
     adapters: tuple[Adapter, ...]
-    kept: Kept = field(default_factory=Kept, repr=False)
+    packed: tuple[Packed, ...] = ()
 
-    def __eq__(self, other: Any) -> bool:
-        form = lambda x: (x.base, x.names, x.adapters)
-        return isinstance(other, Adapted) and form(self) == form(other)
-
-    def __hash__(self) -> int:
-        return hash((self.base, self.adapters))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.base, name)  # name, signature, module, framework, ...: the base's own
-
-    def merged(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
-        """(params, state) of the base."""
-        full = {k: params[k] if k in params else state[k] for k in self.names}
+    def opened(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
+        """(params, state) of the base: adapters added to their matrices."""
+        arrays, state = opened(self.packed, state)
+        held = {**state, **arrays, **params}
+        full = {k: held[k] for k in self.names}
         for adapter in self.adapters:
             full[adapter.name] = adapter(full[adapter.name], params)
         return full, {k: v for k, v in state.items() if k not in full}
-
-    def __call__(self, params, state, args, kwargs, rng=None):
-        """What the base gives with the merged params."""
-        return self.base(*self.merged(params, state), args, kwargs, rng)
-
-    def in_mode(self, training: bool) -> Adapted:
-        """The same in training or evaluation mode."""
-        return replace(self, base=self.base.in_mode(training))
-
-    def write_back(self, params, state) -> Any:
-        """The source's own module, with the merged params."""
-        return self.base.write_back(*self.merged(params, state))

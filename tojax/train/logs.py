@@ -26,7 +26,7 @@ class Log:
     def __init__(self, folder: Any, sinks: Iterable[Sink], done: int, total: int | None, bar: bool):
         from tqdm.auto import tqdm
 
-        self.sinks, self.done = list(sinks), done
+        self.sinks, self.done, self.last = list(sinks), done, time.perf_counter()
         self.file = None if folder is None else opened(Path(folder) / "metrics.jsonl", done)
         # None: no bar where nobody looks
         self.bar = tqdm(total=total, initial=done, unit="step", disable=None if bar else True)
@@ -40,7 +40,14 @@ class Log:
         self.bar.close()
 
     def write(self, step: int, metrics: dict[str, float], **shown: Any) -> None:
-        """One line; ``shown`` is for the bar alone."""
+        """One line; ``shown`` is for the bar alone.
+
+        Of a step that counts ``tokens`` it has ``tokens_per_second`` too, since the line before it.
+        """
+        now = time.perf_counter()
+        seconds, self.last = now - self.last, now
+        if "tokens" in metrics:
+            metrics = {**metrics, "tokens_per_second": metrics["tokens"] / max(seconds, 1e-9)}
         if self.file is not None:
             with writing(Path(self.file.name)):
                 self.file.write(json.dumps({"step": step, **metrics}) + "\n")
@@ -51,7 +58,8 @@ class Log:
             self.bar.update(step - self.done)
             self.done = step
         if not self.bar.disable:
-            few = {k: f"{v:.4g}" for k, v in [*metrics.items()][:2]}
+            rate = [(k, v) for k, v in metrics.items() if k == "tokens_per_second"]
+            few = {k: f"{v:.4g}" for k, v in [*metrics.items()][:2] + rate}
             self.bar.set_postfix({**few, **shown}, refresh=False)
 
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.model import Model
-from tojax.train._lora import lora, merge
+from tojax.train._lora import held, lora, merge
 from tojax.train.adapted import Adapted, Adapter
 from tojax.train.disk import writing
 
@@ -124,7 +124,7 @@ def load_adapter(model: Model, folder: str | os.PathLike) -> Model:
     for key, x in tensors.items():
         place, _, kind = key.removeprefix(PREFIX).removesuffix(".weight").rpartition(".")
         found.setdefault(place, {})[kind] = x
-    known = {k.removesuffix(".weight") for k in model.params}
+    known = {k.removesuffix(".weight") for k in held(model)}
     if strange := sorted(found.keys() - known):
         raise BadCheckpoint(
             f"the adapter does not fit the model: there is no {strange[0]}",

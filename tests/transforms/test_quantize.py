@@ -1,0 +1,117 @@
+"""Weights in 8 and 4 bits: how far off, how small, and every use of a Model still there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tojax
+from tojax.errors import WrongArguments, WrongValue
+from tojax.transforms import quantize
+
+X = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 8))
+
+
+def size(arrays):
+    return sum(x.nbytes for x in jax.tree.leaves(arrays))
+
+
+@pytest.mark.parametrize("scheme, step, bits", [("int8", 127, 8), ("int4", 7, 4), ("nf4", 6, 4)])
+def test_each_number_is_off_by_half_a_step_of_its_block(scheme, step, bits):
+    model = tojax.from_torch(network())
+    small = quantize(model, scheme)
+    opened, _ = small.source.opened(small.params, small.state)
+    for name in ("0.weight", "2.weight"):
+        want, rows = model.params[name], opened[name]
+        block = want.shape[1] if scheme == "int8" else 64
+        cut = lambda x, block=block: x.reshape(x.shape[0], -1, block)
+        largest = jnp.abs(cut(want)).max(-1, keepdims=True)
+        off = jnp.abs(cut(want - rows))
+        # the codes of nf4 lie closer near zero; the widest gap is a bit above a fourth
+        assert float((off / largest).max()) <= 1.02 * 0.5 / step * (2 if scheme == "nf4" else 1)
+        assert float(off.max()) > 0
+        assert small.state[f"{name}.{scheme}"].nbytes == want.size * bits // 8
+    assert sorted(small.params) == ["0.bias", "2.bias"]
+    assert size(small.state) < size(model.params) * (bits / 32 + 0.04)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4", "nf4"])
+def test_computes_with_the_rounded_weights(scheme):
+    net = network()
+    small = quantize(tojax.from_torch(net), scheme)
+    theirs = small.to_torch()(torch.from_numpy(X)).detach()
+    np.testing.assert_allclose(small(X), theirs, atol=1e-5)
+    slope = jax.jit(jax.grad(lambda p: small.apply(p, X).sum()))(small.params)
+    assert float(jnp.abs(slope["0.bias"]).max()) > 0
+    both = jax.vmap(lambda x: small.apply(small.params, x))(X)
+    np.testing.assert_allclose(both, small(X), atol=1e-5)
+
+
+def test_targets_blocks_kernels_and_dtypes():
+    model = tojax.from_torch(network())
+    small = quantize(model, "int4", targets=r"^0", block=16)
+    assert sorted(small.params) == ["0.bias", "2.bias", "2.weight"]
+    assert small.state["0.weight.scale"].shape == (128, 4)
+    conv = tojax.from_torch(nn.Conv2d(4, 6, 3).to(torch.bfloat16))
+    image = np.ones((1, 4, 8, 8), jnp.bfloat16)
+    out = quantize(conv, "int8")(image)
+    assert out.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.float32(out), np.float32(conv(image)), atol=0.05)
+
+
+def test_rows_of_zeros_stay_zero():
+    net = nn.Linear(64, 2, bias=False)
+    nn.init.zeros_(net.weight)
+    for scheme in ("int8", "int4", "nf4"):
+        assert not np.asarray(quantize(tojax.from_torch(net), scheme)(X)).any()
+
+
+def test_is_saved_and_loaded(tmp_path):
+    small = quantize(tojax.from_torch(network()), "nf4")
+    small.save(tmp_path / "net", X)
+    again = tojax.load(tmp_path / "net")
+    np.testing.assert_allclose(again(X), small(X), atol=1e-6)
+    assert size(again.state) == size(small.state)
+
+
+def test_equal_sources_share_programs_and_others_do_not():
+    model = tojax.from_torch(network())
+    assert quantize(model, "int8").source == quantize(model, "int8").source
+    assert quantize(model, "int8").source != quantize(model, "int4").source
+    small = quantize(model, "int8")
+    assert all(small.train().source.training) and not any(small.eval().source.training)
+    assert small.train().eval().source.kept is small.source.kept  # evaluations compile once
+
+
+@pytest.mark.parametrize(
+    "make, error, says",
+    [
+        (lambda m: quantize(m, "int3"), WrongValue, "int8, int4, nf4"),
+        (lambda m: quantize(m, "int8", targets="nothing"), WrongValue, "matches nothing"),
+        (lambda m: quantize(m, "int8", targets="bias"), WrongValue, "matches nothing"),
+        (lambda m: quantize(m, "int4", block=48), WrongValue, "blocks of 48"),
+        (lambda m: quantize(quantize(m, "int8"), "int4"), WrongArguments, "already"),
+    ],
+)
+def test_bad_input(make, error, says):
+    with pytest.raises(error, match=says):
+        make(tojax.from_torch(network()))
+
+
+def test_nothing_is_allocated_before_the_error(monkeypatch):
+    """The last matrix is the one that does not fit."""
+    from tojax.transforms.packed import Packed
+
+    monkeypatch.setattr(
+        Packed, "closed", lambda *_: pytest.fail("quantized before all was checked")
+    )
+    net = nn.Sequential(nn.Linear(64, 63), nn.Linear(63, 8))
+    with pytest.raises(WrongValue, match=r"1\.weight has rows of 63"):
+        quantize(tojax.from_torch(net), "int4")

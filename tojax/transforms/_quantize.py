@@ -1,0 +1,76 @@
+"""Weights held in 8 or 4 bits."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+
+from tojax.errors import WrongArguments, WrongValue
+from tojax.model import Model
+from tojax.transforms.packed import SCHEMES, Packed, Quantized
+
+
+def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None = None) -> Model:
+    """A Model whose matrices and kernels are held in 8 or 4 bits a number, and computed with in
+    the dtype that they had: weights only, activations stay as they are.
+
+    Each row of the first axis is cut into blocks with a float32 scale each. The quantized arrays
+    are ``model.state``: integers have no gradients. They are opened inside of the call, so that
+    they take little memory between calls, and all of it while a program runs.
+
+    Args:
+      model: any Model.
+      scheme: "int8" or "int4", equally spaced, or "nf4", the quantiles of a normal distribution
+        (QLoRA, arXiv:2305.14314).
+      targets: a regular expression, searched for in the names of ``model.params``; by default all
+        floating-point ones of two or more axes.
+      block: how many numbers share a scale; a whole row for int8, 64 for the others by default.
+
+    Returns:
+      A Model with the state ``NAME.int8`` (or int4, nf4: two numbers in a byte) and ``NAME.scale``
+      in the place of the param ``NAME``. ``to_torch()`` writes what it computes with.
+
+    Raises:
+      WrongValue: there is no such scheme, the targets match nothing that can be quantized, or a
+        block does not divide the rows. Nothing is allocated then.
+      WrongArguments: the model is quantized already.
+      MissingDependency: qwix is not installed.
+
+    Example:
+      >>> import numpy as np, torch
+      >>> model = tojax.from_torch(torch.nn.Linear(64, 8))
+      >>> small = tojax.transforms.quantize(model, "int4")
+      >>> {name: (str(x.dtype), x.shape) for name, x in small.state.items()}
+      {'weight.int4': ('uint8', (8, 32)), 'weight.scale': ('float32', (8, 1))}
+      >>> x = np.ones((1, 64), np.float32)
+      >>> bool((abs(small(x) - model(x)) < 0.2).all())
+      True
+    """
+    if scheme not in SCHEMES:
+        raise WrongValue(
+            f"quantization to {scheme!r}",
+            why="there is no such scheme",
+            do=f"give one of {', '.join(SCHEMES)}",
+        )
+    if isinstance(model.source, Quantized):
+        raise WrongArguments(
+            "the model is quantized already",
+            why="a second rounding would start from the first one's values",
+            do="quantize the original with all targets at once",
+        )
+    fits = lambda x: x.ndim > 1 and jnp.issubdtype(x.dtype, jnp.floating) and x.size
+    chosen = {k: x for k, x in model.params.items() if re.search(targets, k) and fits(x)}
+    if not chosen:
+        raise WrongValue(
+            f"targets={targets!r} matches nothing that can be quantized",
+            why="that is floating-point params of two or more axes",
+            do="see model.params for names and shapes",
+        )
+    packed = tuple(Packed.of(k, x, scheme, block) for k, x in chosen.items())
+    state = dict(model.state)
+    for form in packed:
+        state |= jax.jit(form.closed)(chosen[form.name])
+    params = {k: x for k, x in model.params.items() if k not in chosen}
+    return Model(params, state, Quantized(model.source, packed))
