@@ -18,7 +18,7 @@ from torch import fx
 
 from tojax.flax.codegen.authors import FRAME, class_trees, forward_of
 from tojax.flax.codegen.constructors import Constructor
-from tojax.flax.codegen.exporting import RESHAPES
+from tojax.flax.codegen.flattening import RESHAPES
 from tojax.flax.codegen.inplace import packet
 from tojax.flax.codegen.layers import hinted, located
 from tojax.flax.codegen.scope import Reader, Scope, Unknown, field_of, is_number, names_in
