@@ -47,12 +47,12 @@ class Graph:
     fixed: dict[str, int] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
 
-    def given(self, path: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
+    def given(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
         """What a submodule was called with, by its parameters and in their order: nodes, constants.
 
-        None where it is not known.
+        None where it is not known; a call by another name of the module has that behind its @.
         """
-        signature = self.signatures.get(path)
+        signature = self.signatures.get(call) or self.signatures.get(call.partition("@")[2])
         if signature is None:
             return None
         value = lambda x: self.known.get(getattr(x, "name", ""), getattr(x, "value", None))
