@@ -103,6 +103,11 @@ class Writer(Kinds):
                 if kind == "input" and node in block.inputs:
                     found[node] = variable(name)
             return found
+        first = self.first.setdefault(block.path, block)
+        if first is not block and len(first.inputs) == len(block.inputs):
+            mine = dict(zip(first.inputs, block.inputs))  # as the same code reads them
+            one = self.make(first)
+            return {mine[x]: name for x, name in zip(one.inputs, one.parameters)}
         forward = forward_of(block.module.__class__)
         given = set(block.inputs)
         if forward is not None:
