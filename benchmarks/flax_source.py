@@ -9,12 +9,14 @@ FOLDER has public.json, a list of transformers' model types, and zoo.py with mai
 runnable(class, seconds): a tiny model and inputs that it takes. Each type runs in a worker process,
 which is started anew after a crash or when the time is up; types that the file has are skipped.
 
-Checks, each "ok", "n/a: why", or what went wrong:
+Checks, each "ok", "n/a: why", or what went wrong; gradients and values in training may be off by
+four times what torch's own are from those that it computes in 64 bits:
   source    the text is written
   forward   values equal torch's
   gradient  of the sum of sines, for every parameter
   shape     another batch size and length, whichever torch takes
-  training  model.train() equals torch's where no dropout is left, and draws where there is some
+  training  model.train() equals torch's where no dropout is left, running statistics included,
+            and draws where there is some
   init      finite values without load_params
   speed     a jitted call beside one of tojax.from_torch(module), in turns
   length    lines of code: those of the file, and those that torch ran. In the Python files of the

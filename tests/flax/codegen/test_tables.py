@@ -2,6 +2,7 @@
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -79,6 +80,13 @@ def test_tables_have_expressions(name):
 @pytest.mark.parametrize("array", [np.random.rand(20, 20), np.random.randint(0, 9, (20, 20))])
 def test_other_arrays_have_none(array):
     assert told(array.astype(array.dtype.kind + "4")) is None
+
+
+def test_a_sum_with_a_dimension_of_size_1():
+    array = np.arange(2, 130, dtype=np.int32)[None]
+    text = told(array)
+    assert text is not None
+    np.testing.assert_array_equal(eval(text, {"jnp": jnp}), array)
 
 
 def test_a_table_a_little_off_has_none():

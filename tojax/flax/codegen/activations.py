@@ -26,7 +26,8 @@ def activation(block: Block) -> str | None:
     """
     names = {str(n.target).split(".")[1].strip("_") for n in block.nodes() if "." in str(n.target)}
     plain = len(block.inputs) == len(block.outputs) == 1 and len(block.items) > 1
-    if not plain or not names <= set(elementwise.NAMES) or any(block.module.parameters()):
+    stored = next(block.module.parameters(), None) is not None
+    if not plain or not names <= set(elementwise.NAMES) or stored:
         return None
     x = torch.cat([torch.linspace(-4, 4, 4001), torch.linspace(-30, 30, 601)]).double()
     try:

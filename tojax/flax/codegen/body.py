@@ -110,7 +110,7 @@ class Body:
         if item.roll:
             write_loop(item.roll, self)
             return
-        if len(item.makes) != 1:
+        if len(item.makes) != 1 or item.parts:
             if any(item.makes):
                 self._assign_many(item, targets)
             return

@@ -15,6 +15,7 @@ from tojax.flax.codegen import layouts
 from tojax.flax.codegen.authors import forward_of
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.body import Body
+from tojax.flax.codegen.calls import canonical
 from tojax.flax.codegen.conditions import check
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
@@ -55,6 +56,7 @@ class Writer(Kinds):
     def __init__(self, graph: Graph, root: Block, style: Any, left: Collection[type] = ()):
         super().__init__(graph, root, style, left)
         self.made: dict[Block, Made] = {}
+        self.first: dict[str, Block] = {}  # call of each module
         self.snippets: set[str] = set()
         self.labels: dict[fx.Node, str] = {}  # what a value was first called
 
@@ -101,10 +103,15 @@ class Writer(Kinds):
                 if kind == "input" and node in block.inputs:
                     found[node] = variable(name)
             return found
+        first = self.first.setdefault(block.path, block)
+        if first is not block and len(first.inputs) == len(block.inputs):
+            mine = dict(zip(first.inputs, block.inputs))  # as the same code reads them
+            one = self.make(first)
+            return {mine[x]: name for x, name in zip(one.inputs, one.parameters)}
         forward = forward_of(block.module.__class__)
         given = set(block.inputs)
-        if forward is not None and block.call == block.path:
-            for name, value in self.graph.given(block.path, forward.parameters()) or ():
+        if forward is not None:
+            for name, value in self.graph.given(block.call, forward.parameters()) or ():
                 parts = pytree.tree_leaves(value)
                 for i, leaf in enumerate(parts):
                     if leaf in given and leaf not in found:
@@ -298,8 +305,19 @@ class Writer(Kinds):
                 self.child(part, body)
         else:
             own = self.whole(block) and not self.activation(block)
+            if own:
+                self.agreeing(block)
             self.place(body, inner, block if own else self.function(block))
         return attribute(inner)
+
+    def agreeing(self, block: Block) -> None:
+        """Refuses a call that the class of the module's first call does not serve."""
+        first = self.first.setdefault(block.path, block)
+        one, other = self.make(first), self.make(block)
+        if first is not block and (
+            canonical(one.parameters, one.body) != canonical(other.parameters, other.body)
+        ):
+            raise Unwritable(f"calls of {block.path} that do different things", block.outputs[0])
 
     def noted(self, step: Step, body: Body) -> None:
         """Sets what a step reads of the class, where another one is written in its place."""

@@ -100,13 +100,21 @@ class Configs:
 
     def texts(self) -> list[str]:
         """The classes, inner ones first."""
-        found = []
-        for name, fields in self.found.items():
+        found: dict[str, str] = {}
+
+        def write(name: str) -> None:
+            if name in found or name not in self.found:
+                return
+            fields = self.found[name]
+            for kind in map(self._kind, fields.values()):
+                write(kind)
             lines = [f"    {k}: {self._kind(v)} = {ast.unparse(v)}" for k, v in fields.items()]
-            found.append(
-                "\n".join(["@dataclasses.dataclass(frozen=True)", f"class {name}:", *lines]) + "\n"
-            )
-        return found
+            head = ["@dataclasses.dataclass(frozen=True)", f"class {name}:"]
+            found[name] = "\n".join([*head, *lines]) + "\n"
+
+        for name in self.found:
+            write(name)
+        return [*found.values()]
 
     def _kind(self, value: ast.expr) -> str:
         match value:

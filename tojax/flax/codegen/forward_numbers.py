@@ -18,7 +18,7 @@ from torch import fx
 
 from tojax.flax.codegen.authors import FRAME, class_trees, forward_of
 from tojax.flax.codegen.constructors import Constructor
-from tojax.flax.codegen.exporting import RESHAPES
+from tojax.flax.codegen.flattening import RESHAPES
 from tojax.flax.codegen.inplace import packet
 from tojax.flax.codegen.layers import hinted, located
 from tojax.flax.codegen.scope import Reader, Scope, Unknown, field_of, is_number, names_in
@@ -57,7 +57,7 @@ class ForwardNumbers:
         if not self.forwards or not fresh:
             return expr
         swap = self._shapes(expr, fresh, node) if packet(node) in RESHAPES else {}
-        spelled = lambda x: isinstance(x.value, int) and x.value in PLAIN
+        spelled = lambda x: x.value == 0 or (isinstance(x.value, int) and x.value in PLAIN)
         fresh = [x for x in fresh if not spelled(x) and id(x) not in swap]
         line = _innermost(node)
         literal = {float(x) for x in re.findall(r"\d+\.?\d*(?:[eE][-+]?\d+)?", line)}

@@ -106,7 +106,7 @@ def group_norm(m: nn.GroupNorm, block: Block) -> Layer:
 
 @makes(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def batch_norm(m: nn.BatchNorm2d, block: Block) -> Layer | None:
-    """Its running variance is that of the batch, torch's is that of a sample: n / (n - 1)."""
+    """In Linen its running variance is that of the batch, torch's is that of a sample."""
     if not m.track_running_stats or m.momentum is None:
         return None
     more = named(

@@ -10,7 +10,7 @@ from tojax.flax.codegen.template import attribute, name_of, variable
 
 
 class Unrollable(Exception):
-    """A loop whose modules take their inputs in different ways."""
+    """A loop whose modules take their inputs in different ways, or are not of this module."""
 
 
 def write_loop(roll: Roll, body: Any) -> None:
@@ -72,6 +72,8 @@ def _is(expr: ast.expr, name: str) -> bool:
 def _for(roll: Roll, body: Any, inner: list[ast.stmt]) -> ast.stmt:
     """The statement; the modules of the second round go by their names in the loop."""
     path = body.block.path
+    if path and not all(x == path or x.startswith(f"{path}.") for x in roll.lists):
+        raise Unrollable
     homes = [x[len(path) + 1 :] if path else x for x in roll.lists]
     taken = {x.id for s in inner for x in ast.walk(s) if isinstance(x, ast.Name)}
     taken |= {name for name, node in body.bound.items() if body.left[node] > 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,7 +45,8 @@ class Nnx:
         )
 
     def layer(self, layer: Layer) -> ast.expr:
-        return self.made(constructor(layer, "nnx"))
+        own = layer.own or layer.name == "BatchNorm"  # which keeps a batch's variance as it is
+        return self.made(constructor(replace(layer, own=own), "nnx"))
 
     def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
         """One module after the other, as in the Sequential of this path."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from typing import Any
 
 import torch
@@ -57,7 +58,8 @@ class Operators:
         if name in layouts.TURNS:
             return self.permuted(node, body.value(node.args[0]))
         if row is None:
-            raise Unwritable(f"{node.target} has no row", node)
+            what = node.target.__name__ if inspect.isfunction(node.target) else node.target
+            raise Unwritable(f"{what} has no row", node)
         if layouts.without_batch(node):
             raise Unwritable(f"{name} of an input without a batch dimension", node)
         call = Call(node, Given(self.given(node, body)), body.sizes, node in self.last)

@@ -121,6 +121,16 @@ def connect(model, module):
             part.model = tojax.flax.to_nnx(inner, pretrained=True)
     return model
 '''
+BATCH_NORM = '''class BatchNorm(nnx.BatchNorm):
+    """As PyTorch's: of a batch's variance it keeps that of a sample, n / (n - 1) times as much."""
+
+    def __call__(self, x):
+        kept, count = self.momentum * self.var[...], x.size // x.shape[-1]
+        x = super().__call__(x)
+        if not self.use_running_average:
+            self.var[...] = kept + (self.var[...] - kept) * (count / (count - 1))
+        return x
+'''
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
 
@@ -130,5 +140,6 @@ def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) ->
     calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
     functions += [PART] * ("TorchPart" in names)
+    functions += [BATCH_NORM] * any(re.search(r"(?<!\.)BatchNorm\(", x) for x in classes)
     layers = sorted(names & set(SNIPPETS))
     return functions + ([recurrent, *(SNIPPETS[name] for name in layers)] if layers else [])

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from tojax.flax.codegen.blocks import Block, is_size
+from tojax.flax.codegen.inplace import packet
 
 
 @dataclass(eq=False)
@@ -23,6 +24,7 @@ class Step:
       name: what to call its result where the author does not say.
       block: the call of a submodule that it is.
       roll: the loop that it is.
+      parts: whether it gives a list, be it of one value.
     """
 
     reads: list[fx.Node]
@@ -31,6 +33,7 @@ class Step:
     name: str
     block: Block | None = None
     roll: Any = None
+    parts: bool = False
 
     @property
     def node(self) -> fx.Node:
@@ -80,10 +83,12 @@ def _operator(node: fx.Node) -> Step | None:
     if node.target is operator.getitem and isinstance(node.args[0].meta.get("val"), (tuple, list)):
         return None
     makes: list[fx.Node | None] = [node]
-    if isinstance(made := node.meta.get("val"), (tuple, list)):
+    several = isinstance(made := node.meta.get("val"), (tuple, list))
+    if several:
         parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
         makes = [parts.get(i) for i in range(len(made))]
-    return Step(operands(node), makes, [node], str(node.target).split(".")[1].strip("_"))
+    name = packet(node).rpartition(".")[2].strip("_")
+    return Step(operands(node), makes, [node], name, parts=several)
 
 
 def operands(node: fx.Node) -> list[fx.Node]:

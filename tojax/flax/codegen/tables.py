@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterator
 from itertools import product
@@ -25,7 +26,8 @@ def told(array: np.ndarray) -> str | None:
     found = _best(inner)
     if found is None or not ones:
         return found
-    return f"{found}[{', '.join(['None'] * ones)}]"
+    operated = isinstance(ast.parse(found, mode="eval").body, (ast.BinOp, ast.UnaryOp))
+    return f"{f'({found})' if operated else found}[{', '.join(['None'] * ones)}]"
 
 
 def _best(array: np.ndarray) -> str | None:

@@ -6,16 +6,27 @@ import jax.numpy as jnp
 from flax import nnx
 
 
+class BatchNorm(nnx.BatchNorm):
+    """As PyTorch's: of a batch's variance it keeps that of a sample, n / (n - 1) times as much."""
+
+    def __call__(self, x):
+        kept, count = self.momentum * self.var[...], x.size // x.shape[-1]
+        x = super().__call__(x)
+        if not self.use_running_average:
+            self.var[...] = kept + (self.var[...] - kept) * (count / (count - 1))
+        return x
+
+
 class BasicBlock(nnx.Module):
     def __init__(self, inplanes, planes, *, rngs: nnx.Rngs):
         self.conv1 = nnx.Conv(
             inplanes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
         )
-        self.bn1 = nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.bn1 = BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
         self.conv2 = nnx.Conv(
             planes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
         )
-        self.bn2 = nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.bn2 = BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
 
     def __call__(self, x):
         out = nnx.relu(self.bn1(self.conv1(x)))
@@ -35,11 +46,11 @@ class BasicBlock2(nnx.Module):
             use_bias=False,
             rngs=rngs,
         )
-        self.bn1 = nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.bn1 = BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
         self.conv2 = nnx.Conv(
             planes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
         )
-        self.bn2 = nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.bn2 = BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
         self.downsample = nnx.Sequential(
             nnx.Conv(
                 inplanes,
@@ -50,7 +61,7 @@ class BasicBlock2(nnx.Module):
                 use_bias=False,
                 rngs=rngs,
             ),
-            nnx.BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs),
+            BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs),
         )
 
     def __call__(self, x):
@@ -66,7 +77,7 @@ class ResNet(nnx.Module):
         self.conv1 = nnx.Conv(
             3, 8, kernel_size=(7, 7), strides=2, padding=3, use_bias=False, rngs=rngs
         )
-        self.bn1 = nnx.BatchNorm(8, momentum=0.9, epsilon=1e-05, rngs=rngs)
+        self.bn1 = BatchNorm(8, momentum=0.9, epsilon=1e-05, rngs=rngs)
         self.layer1 = nnx.Sequential(BasicBlock(8, 8, rngs=rngs), BasicBlock(8, 8, rngs=rngs))
         self.layer2 = nnx.Sequential(
             BasicBlock2(8, 16, 2, rngs=rngs), BasicBlock(16, 16, rngs=rngs)

@@ -24,6 +24,7 @@ rows(
         "triu": "jnp.triu(self, diagonal)",
         "roll": "jnp.roll(self, shifts, dims)",
         "repeat": "jnp.tile(self, repeats)",
+        "tile": "jnp.tile(self, dims)",
         "meshgrid": "jnp.meshgrid(*tensors, indexing=indexing)",
         "diagonal": "jnp.diagonal(self, offset, dim1, dim2)",
         "broadcast_to": "jnp.broadcast_to(self, size)",
