@@ -302,6 +302,7 @@ class Written(nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(6))
+        self.gate = nn.Linear(6, 1)
 
     def forward(self, x):
         y = (x * self.scale).clone()
@@ -311,7 +312,8 @@ class Written(nn.Module):
         y[:, 4:] *= 2
         with torch.no_grad():
             frozen = y.sum(-1, keepdim=True)
-        return y.relu_() / (1 + frozen.abs())
+            gate = self.gate(x)
+        return y.relu_() * gate / (1 + frozen.abs())
 
 
 class Pooled(nn.Module):

@@ -221,19 +221,26 @@ class Writer(Kinds):
         return buffer(array, name in self.root.module.state_dict(), self.style)
 
     def step(self, step: Step, body: Body) -> ast.expr:
+        """The call of an operator or a submodule."""
         if step.block is not None:
-            if step.block in self.parts:
-                return self.part(step.block, body)
-            if text := self.activation(step.block):
-                return fill(text, {"x": self.arguments(step.block, body)[0]})
-            if (tied := self.attended(step.block, body)) is not None:
-                return tied
-            args = self.arguments(step.block, body)
-            told = self.style.told(self, step.block)
-            return ast.Call(self.child(step.block, body), args, told)
+            found = self.called(step.block, body)
+            whole = self.plain(step.block) or step.block in self.parts
+            ends = whole and self.operators.muted & {*step.block.outputs}
+            return fill("jax.lax.stop_gradient(x)", {"x": found}) if ends else found
         if layouts.operation(step.node) in layouts.DROPOUT:
             return self.dropped(step.node, body)
         return self.operators.written(step.node, body)
+
+    def called(self, block: Block, body: Body) -> ast.expr:
+        """The call of a submodule."""
+        if block in self.parts:
+            return self.part(block, body)
+        if text := self.activation(block):
+            return fill(text, {"x": self.arguments(block, body)[0]})
+        if (tied := self.attended(block, body)) is not None:
+            return tied
+        args = self.arguments(block, body)
+        return ast.Call(self.child(block, body), args, self.style.told(self, block))
 
     def dropped(self, node: fx.Node, body: Body) -> ast.expr:
         """``F.dropout``: a layer of Flax that the class gets, so that training mode has it."""
