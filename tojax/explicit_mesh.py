@@ -47,8 +47,8 @@ def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: 
             return x
         if spec is None and x.ndim and x.shape[0] in batches:
             spec = PartitionSpec(batches[x.shape[0]][0])
-        place = reshard if isinstance(x, jax.core.Tracer) else jax.device_put
-        return place(x, NamedSharding(mesh, spec or PartitionSpec()))
+        put = reshard if isinstance(x, jax.core.Tracer) else jax.device_put
+        return put(x, NamedSharding(mesh, spec or PartitionSpec()))
 
     for name, x in written.items():
         written[name] = place(x, _spec(state[name]) if name in state else None)
@@ -66,14 +66,18 @@ def left(tree: Any) -> Iterator[Any]:
     if not shardings:
         yield tree
         return
-    mesh = shardings[0].mesh
-    axes = (AxisType.Auto,) * len(mesh.axis_names)
-    free = Mesh(mesh.devices, mesh.axis_names, axis_types=axes)
+    free = automatic(shardings[0].mesh)
     on = lambda x: (
         x if _mesh(x) is None else jax.device_put(x, NamedSharding(free, x.sharding.spec))
     )
     with jax.set_mesh(free):
         yield jax.tree.map(on, tree)
+
+
+def automatic(mesh: Mesh) -> Mesh:
+    """The same devices, with axes that XLA decides about."""
+    axes = (AxisType.Auto,) * len(mesh.axis_names)
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=axes)
 
 
 def _mesh(x: Any) -> Any:

@@ -40,5 +40,5 @@ def test_text_and_page(tmp_path):
     assert any(x.startswith("all-reduce") for x in lines)
     found.save(tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text()
-    assert page.count("<tr>") == len(found.summary()) + 1 + len(found.rows)
+    assert page.count("<tr>") == len(found.summary()) + len(found.rows)
     assert "0.weight" in page and 'class="bar"' in page

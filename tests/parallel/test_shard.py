@@ -120,6 +120,18 @@ def test_adapters():
     assert matrix.addressable_shards[0].data.size * 8 == matrix.size
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_quantized_weights(name):
+    """The numbers are divided as the matrix would be."""
+    module, inputs = build(name)
+    targets = "proj|c_fc|c_attn"
+    packed = tojax.transforms.quantize(tojax.from_torch(module), "int8", targets=targets)
+    there = shard(packed, mesh(), "tp", **inputs)
+    assert_close(there(**inputs).logits, packed(**inputs).logits, reduction=512)
+    numbers = [x for k, x in there.state.items() if k.endswith(".int8")]
+    assert numbers and all(x.addressable_shards[0].data.size * 8 == x.size for x in numbers)
+
+
 def test_experts_have_an_axis():
     module, inputs = build("mixtral")
     model = tojax.from_torch(module)

@@ -10,14 +10,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tojax import calling, trees
+from tojax.explicit_mesh import automatic
 from tojax.model import Model
-from tojax.parallel._shard import blank, example, specs, weights
+from tojax.parallel._shard import specs, weights
 from tojax.parallel.batches import spec_of
 from tojax.parallel.collectives import Traffic, collectives
 from tojax.parallel.derived import SMALL
+from tojax.parallel.forward import Forward
 from tojax.parallel.plans import Plan
 
 
@@ -83,8 +84,8 @@ class Explanation:
         rows = "".join(
             f"<tr><td>{html.escape(r.name)}</td><td>{list(r.shape)}</td><td>{r.dtype}</td>"
             f"<td><code>{html.escape(str(r.spec))}</code></td><td class=n>{r.per_device:,}</td>"
-            f'<td><span class="bar" style="width:{300 * r.bytes / top:.0f}px">'
-            f'<span style="width:{300 * r.per_device / top:.0f}px"></span></span></td>'
+            f'<td><span class="bar" style="width:{160 * r.bytes / top:.0f}px">'
+            f'<span style="width:{160 * r.per_device / top:.0f}px"></span></span></td>'
             f"<td class=remark>{html.escape(r.remark)}</td></tr>"
             for r in self.rows
         )
@@ -93,7 +94,7 @@ class Explanation:
         )
         head = "name", "shape", "dtype", "spec", "bytes/device", "of all", "remark"
         titles = "".join(f"<th>{x}</th>" for x in head)
-        return f"{STYLE}<table class=plan>{told}<tr>{titles}</tr>{rows}</table>"
+        return f"{STYLE}<table class=plan>{told}<tr class=head>{titles}</tr>{rows}</table>"
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the page: the table with a bar for each weight, its part on one device filled."""
@@ -103,11 +104,12 @@ class Explanation:
 
 STYLE = """<style>
 table.plan { font: 14px system-ui, sans-serif; border-collapse: collapse; }
-table.plan td, table.plan th { padding: 2px 10px; text-align: left; }
+table.plan td, table.plan th { padding: 2px 10px; text-align: left; white-space: nowrap; }
+table.plan tr.head th { padding-top: 14px; }
 table.plan .n { text-align: right; font-variant-numeric: tabular-nums; }
-table.plan .bar { display: inline-block; height: 10px; background: #d8dee9; }
+table.plan .bar { display: inline-block; margin-right: 10px; height: 10px; background: #d8dee9; }
 table.plan .bar span { display: block; height: 10px; background: #3b6ea5; }
-table.plan .remark { color: #b3261e; }
+table.plan td.remark { color: #b3261e; white-space: normal; }
 </style>"""
 
 
@@ -132,8 +134,7 @@ def explain(
       [('weight', ''), ('bias', '')]
     """
     found = specs(model, mesh, plan, args, kwargs, rng)
-    given = (args, kwargs, rng) if args or kwargs else example(model)
-    compiled = compile_for(model, mesh, found, *given)
+    compiled = compile_for(Forward.of(model, args, kwargs, rng), mesh, found)
     memory: Any = compiled.memory_analysis()
     held = weights(model)
     largest = max((x.nbytes for x in held.values()), default=0)
@@ -156,26 +157,16 @@ def row(name: str, x: Any, mesh: Mesh, spec: PartitionSpec, largest: int) -> Row
     return Row(name, x.shape, str(x.dtype), spec, x.nbytes, size, remark)
 
 
-def compile_for(model: Model, mesh: Mesh, found: dict, args: tuple, kwargs: dict, rng: Any) -> Any:
+def compile_for(forward: Forward, mesh: Mesh, found: dict[str, PartitionSpec]) -> Any:
     """The forward pass, compiled from shapes alone; outputs lie as XLA finds best."""
-    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    mesh = automatic(mesh)
 
     def at(x: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
 
-    leaves, structure = jax.tree.flatten((args, kwargs))
-    leaves = [blank(model.source.as_array(x)) for x in leaves]
-    arrays = [at(x, spec_of(x, mesh)) for x in leaves if trees.is_array(x)]
-
-    def run(params, state, arrays):
-        rest = iter(arrays)
-        full = [next(rest) if trees.is_array(x) else x for x in leaves]
-        args, kwargs = jax.tree.unflatten(structure, full)
-        out, _ = calling.apply(model.source, params, state, args, kwargs, blank(rng))
-        return [x for x in jax.tree.leaves(out) if trees.is_array(x)]
-
+    model, arrays = forward.model, [at(x, spec_of(x, mesh)) for x in forward.arrays]
     params, state = (
         {k: at(x, found.get(k, PartitionSpec())) for k, x in held.items()}
         for held in (model.params, model.state)
     )
-    return jax.jit(run).lower(params, state, arrays).compile()
+    return jax.jit(forward.__call__).lower(params, state, arrays).compile()

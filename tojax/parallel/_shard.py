@@ -7,14 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, PartitionSpec
 
-from tojax import calling, trees
-from tojax.errors import WrongArguments
 from tojax.model import Model
 from tojax.parallel import plans
+from tojax.parallel.forward import Forward
 from tojax.parallel.plans import Plan
 
 
@@ -72,7 +70,7 @@ def specs(
     """A spec for each of the model's weights, see ``shard``."""
     held = weights(model)
     own, paths = {}, {}
-    if hasattr(model.source, "own_plan"):
+    if hasattr(model.source, "own_plan"):  # torch's
         own, paths = model.source.own_plan()
     return plans.specs(
         held,
@@ -80,53 +78,27 @@ def specs(
         plan,
         paths={k: paths.get(k, [k]) for k in held},
         own=own,
-        program=lambda: program(model, held, args, kwargs or {}, rng),
+        program=lambda: program(model, held, Forward.of(model, args, kwargs, rng)),
     )
 
 
 def weights(model: Model) -> dict[str, Any]:
-    """The params, and matrices in the state: weights that are not trained, as beside an adapter."""
-    matrix = lambda x: x.ndim > 1 and jnp.issubdtype(x.dtype, jnp.inexact)
+    """The params, and matrices in the state: weights that are not trained, as beside an adapter,
+    and quantized ones.
+    """
+    number = lambda x: jnp.issubdtype(x.dtype, jnp.inexact) or x.dtype in (jnp.int8, jnp.uint8)
+    matrix = lambda x: x.ndim > 1 and number(x)
     held = lambda x: matrix(x) or isinstance(x, jax.ShapeDtypeStruct)  # not read yet
     return model.params | {k: x for k, x in model.state.items() if held(x)}
 
 
-def program(
-    model: Model, held: Mapping[str, Any], args: tuple, kwargs: dict, rng: Any
-) -> ClosedJaxpr:
-    """The model's jaxpr by its weights alone: for this call, else for the last one made."""
-    if not (args or kwargs):
-        args, kwargs, rng = example(model)
-    leaves, structure = jax.tree.flatten((args, kwargs, rng))
-    leaves = [blank(model.source.as_array(x)) for x in leaves]
-    args, kwargs, rng = jax.tree.unflatten(structure, leaves)
+def program(model: Model, held: Mapping[str, Any], forward: Forward) -> ClosedJaxpr:
+    """The model's jaxpr by its weights alone: values of the call may decide shapes."""
 
     def run(*arrays):
         given = dict(zip(held, arrays))
         params = {k: given[k] for k in model.params}
         state = {k: given.get(k, x) for k, x in model.state.items()}
-        out, _ = calling.apply(model.source, params, state, args, kwargs, rng)
-        return [x for x in jax.tree.leaves(out) if trees.is_array(x)]
+        return forward(params, state, forward.arrays)
 
     return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in held.values()))
-
-
-def blank(x: Any) -> Any:
-    """An array of which a call remembered the shape alone."""
-    if not isinstance(x, jax.ShapeDtypeStruct):
-        return x
-    key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-    return jax.random.key(0) if key else np.zeros(x.shape, x.dtype)
-
-
-def example(model: Model) -> tuple:
-    """(args, kwargs, rng) of a call that was made, or that the source makes up."""
-    made = calling.calls(model.source) or getattr(model.source, "examples", list)()
-    if not made:
-        raise WrongArguments(
-            "there is no call to derive a plan from",
-            where=model.source.name,
-            why="which product feeds which is read from the traced program",
-            do='give an example: shard(model, mesh, "tp", *args, **kwargs), or call model first',
-        )
-    return made[-1]

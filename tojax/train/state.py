@@ -11,6 +11,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tojax.model import Model
+from tojax.parallel.batches import mesh_of
 from tojax.train.loss_scale import LossScale
 
 
@@ -98,8 +99,7 @@ def _on_one_mesh(state: TrainState) -> TrainState:
     """Single-device arrays on all devices of the params' mesh: a step's second call would find
     them there, and be compiled again.
     """
-    shardings = (getattr(x, "sharding", None) for x in jax.tree.leaves(state.params))
-    mesh = next((s.mesh for s in shardings if isinstance(s, NamedSharding)), None)
+    mesh = mesh_of(state.params)
     if mesh is None:
         return state
     everywhere = NamedSharding(mesh, PartitionSpec())

@@ -1,0 +1,76 @@
+"""The forward pass of one call as a function of arrays alone, to be read or compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tojax import calling, trees
+from tojax.errors import WrongArguments
+from tojax.model import Model
+
+
+@dataclass(frozen=True)
+class Forward:
+    """``forward(params, state, arrays)`` gives the arrays of the output; what the call has besides
+    arrays stays as it is.
+
+    Example:
+      >>> import torch
+      >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
+      >>> forward = Forward.of(model, (np.ones((4, 3), np.float32),))
+      >>> [x.shape for x in forward(model.params, model.state, forward.arrays)]
+      [(4, 2)]
+    """
+
+    model: Model
+    leaves: list[Any]
+    structure: Any
+
+    @classmethod
+    def of(cls, model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None) -> Forward:
+        """Of this call; without arguments of the last one, or of one that the source makes up.
+
+        Raises:
+          WrongArguments: there is none.
+        """
+        call = (args, kwargs or {}, rng) if args or kwargs else example(model)
+        leaves, structure = jax.tree.flatten(call)
+        return cls(model, [filled(model.source.as_array(x)) for x in leaves], structure)
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays of the call."""
+        return [x for x in self.leaves if trees.is_array(x)]
+
+    def __call__(self, params: Any, state: Any, arrays: list[Any]) -> list[jax.Array]:
+        rest = iter(arrays)
+        leaves = [next(rest) if trees.is_array(x) else x for x in self.leaves]
+        args, kwargs, rng = jax.tree.unflatten(self.structure, leaves)
+        out, _ = calling.apply(self.model.source, params, state, args, kwargs, rng)
+        return [x for x in jax.tree.leaves(out) if trees.is_array(x)]
+
+
+def filled(x: Any) -> Any:
+    """Zeros for an array of which a call remembered the shape alone."""
+    if not isinstance(x, jax.ShapeDtypeStruct):
+        return x
+    key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return jax.random.key(0) if key else np.zeros(x.shape, x.dtype)
+
+
+def example(model: Model) -> tuple:
+    """(args, kwargs, rng) of a call that was made, or that the source makes up."""
+    made = calling.calls(model.source) or getattr(model.source, "examples", list)()
+    if not made:
+        raise WrongArguments(
+            "there is no call to derive a plan from",
+            where=model.source.name,
+            why="which product feeds which is read from the traced program",
+            do='give an example: shard(model, mesh, "tp", *args, **kwargs), or call model first',
+        )
+    return made[-1]
