@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-from tojax.errors import Unsupported
 from tojax.hf import place
 from tojax.hf.adapter import base_of, is_adapter, put_on
 from tojax.hf.checkpoint import find
@@ -14,6 +13,7 @@ from tojax.hf.module import load_module
 from tojax.hf.source import source_of
 from tojax.model import Model
 from tojax.torch.source import check_on_missing
+from tojax.transforms._roll import program_of, rolled
 
 
 def from_pretrained(
@@ -44,7 +44,7 @@ def from_pretrained(
       plan: "tp", "fsdp", "tp+fsdp", or rules {regular expression: PartitionSpec}, as for
         ``tojax.parallel.shard``. A device reads the bytes of its own part only, but where
         transformers merges or reorders weights.
-      roll: repeated layers as one loop; not there yet.
+      roll: repeated layers as one loop over stacked weights, see ``tojax.transforms.roll``.
       task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM",
         "SequenceClassification", or "Base" for the model without a head); the class that the
         checkpoint names by default.
@@ -63,9 +63,10 @@ def from_pretrained(
       BadCheckpoint: the folder is no checkpoint, or weights are missing, extra, misshaped,
         truncated or pickled: all of them in one error.
       HubUnreachable: the id is not here and the hub does not answer.
-      Unsupported: the weights are quantized (but for GGUF), the model brings code that is not
-        trusted, roll.
-      WrongArguments: there is no such plan, it does not fit the arrays, or there is no mesh.
+      Unsupported: the weights are quantized (but for GGUF), or the model brings code that is not
+        trusted.
+      WrongArguments: there is no such plan, it does not fit the arrays, there is no mesh, or the
+        model does not tell which call shall be looked at for ``roll``.
 
     Example:
       >>> import numpy as np
@@ -74,12 +75,6 @@ def from_pretrained(
       (1, 3)
     """
     check_on_missing(on_missing)
-    if roll:
-        raise Unsupported(
-            "roll=True does not exist yet",
-            why="layers are not stacked into one loop so far",
-            do="leave it out: the result is the same",
-        )
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source
     found = find(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
@@ -98,5 +93,7 @@ def from_pretrained(
         arrays = place.take(made.slots, place.shardings(made, mesh, plan), reader)
     finally:
         reader.close()
-    params = {k: arrays[k] for k in made.slots.params}
-    return Model(params, {k: arrays[k] for k in made.slots.state}, made)
+    params = {k: arrays.pop(k) for k in made.slots.params}
+    state = {k: arrays[k] for k in made.slots.state}
+    model = Model(params, state, made)
+    return rolled(model, params, state, program_of(model)) if roll else model
