@@ -91,8 +91,8 @@ def specs(
 def unrolled(model: Model) -> Model:
     """The model with a param for each layer; of large arrays only shapes and dtypes."""
     cut = lambda x, i: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) if x.ndim > 2 else x[i]
-    rows = (model.source.open(held, cut) for held in (model.params, model.state))
-    return Model(*rows, model.source.base)
+    source: Any = model.source
+    return Model(source.open(model.params, cut), source.open(model.state, cut), source.base)
 
 
 def weights(model: Model) -> dict[str, Any]:

@@ -52,7 +52,9 @@ class Traced(NamedTuple):
 def traced(source: Source, params: Arrays, state: Arrays, rest: tuple) -> Traced:
     """``source(params, state, *rest)`` as a program; arrays may be shapes and dtypes alone."""
     settings = {k: v for k, v in state.items() if _known(v)}
-    names = [("params", k) for k in params] + [("state", k) for k in state if k not in settings]
+    names: list[tuple[str, Any]] = [("params", k) for k in params] + [
+        ("state", k) for k in state if k not in settings
+    ]
     leaves, structure = jax.tree.flatten(rest)
     places = [i for i, x in enumerate(leaves) if trees.is_array(x)]
     names += [("rest", i) for i in places]
@@ -130,7 +132,7 @@ class Rolled(Wrapped):
         rest = (args, kwargs, rng)
         found = traced(self.base, self.open(params, shape), self.open(state, shape), rest)
         row = lambda x, i: Row(x, i)
-        values = {
+        values: dict[tuple[str, Any], Any] = {
             **{("params", k): x for k, x in self.open(params, row).items()},
             **{("state", k): x for k, x in self.open(state, row).items()},
             **{("rest", i): x for i, x in enumerate(jax.tree.leaves(rest))},

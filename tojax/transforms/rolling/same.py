@@ -119,7 +119,7 @@ def _inside(cell: Any) -> Any:
 
 
 def _itself(value: Any) -> Hashable:
-    kind = type(value)
+    kind: Any = type(value)
     if kind is object or kind.__module__ == WrappedFun.__module__:
         return kind  # marks, and places where tracing leaves the structure of a result
     try:

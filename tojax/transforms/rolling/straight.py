@@ -24,9 +24,9 @@ def straight(
     of equations that were left out because an earlier one computes the same, that one's.)
 
     Masks, positions and the like depend on no weight and no float: the equations that make them
-    come first, each once. A layer that was the first to ask for them is then like any other. What is made of
-    weights alone is made where it is used, such as a matrix of its packed numbers; first as well,
-    where several equations use it.
+    come first, each once. A layer that was the first to ask for them is then like any other. What
+    is made of weights alone is made where it is used, such as a matrix of its packed numbers; first
+    as well, where several equations use it.
 
     Args:
       weights: inputs that are params or state.
@@ -43,13 +43,13 @@ def straight(
     uses = Counter(v for eqn in needed for v in {*_given(eqn)})
     uses.update(v for v in jaxpr.outvars if isinstance(v, Var))
     moving, drawn = {*jaxpr.invars} - weights, {*keys}
-    floats = {v for v in moving if jnp.issubdtype(v.aval.dtype, jnp.inexact)}
-    weighty = weights | floats  # those go through layers themselves
+    floats = {v for v in moving if jnp.issubdtype(_type(v).dtype, jnp.inexact)}
+    weighty = {*weights, *floats}  # floats go through layers themselves
     for eqn in needed:
         given = _given(eqn)
         if any(v in drawn for v in given):
             drawn.update(eqn.outvars)
-            large = any(v.aval.size > SMALL for v in eqn.outvars)
+            large = any(_type(v).size > SMALL for v in eqn.outvars)
         else:
             large = False
         of_call = large or any(v in moving for v in given)
@@ -107,6 +107,10 @@ class _Order:
         if same is not eqn:
             self.first.pop()
             self.renamed |= dict(zip(eqn.outvars, same.outvars))
+
+
+def _type(v: Var) -> Any:
+    return v.aval
 
 
 def _given(eqn: JaxprEqn) -> list[Var]:
