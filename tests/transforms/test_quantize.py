@@ -58,7 +58,7 @@ def test_targets_blocks_kernels_and_dtypes():
     model = tojax.from_torch(network())
     small = quantize(model, "int4", targets=r"^0", block=16)
     assert sorted(small.params) == ["0.bias", "2.bias", "2.weight"]
-    assert small.state["0.weight.scale"].shape == (128, 4)
+    assert small.state["0.weight.scale"].shape == (4, 128)
     conv = tojax.from_torch(nn.Conv2d(4, 6, 3).to(torch.bfloat16))
     image = np.ones((1, 4, 8, 8), jnp.bfloat16)
     out = quantize(conv, "int8")(image)
