@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -41,8 +42,8 @@ class Wrapped:
 
     def __call__(self, params, state, args, kwargs, rng=None):
         """What the base gives."""
-        with shortcuts.noting():
-            return self.base(*self.opened(params, state), args, kwargs, rng)
+        with unwrapped(self, params, state) as (base, params, state):
+            return base(params, state, args, kwargs, rng)
 
     def in_mode(self: Self, training: bool) -> Self:
         """The same in training or evaluation mode."""
@@ -51,3 +52,13 @@ class Wrapped:
     def write_back(self, params, state) -> Any:
         """The source's own module, with the base's params and state."""
         return self.base.write_back(*self.opened(params, state))
+
+
+@contextlib.contextmanager
+def unwrapped(source: Source, params: Arrays, state: Arrays) -> Iterator[tuple]:
+    """(the source under all others, its params, its state), to be called while this lasts."""
+    with shortcuts.noting():
+        while isinstance(source, Wrapped):
+            params, state = source.opened(params, state)
+            source = source.base
+        yield source, params, state

@@ -17,7 +17,7 @@ from tojax.errors import MissingDependency, WrongValue
 from tojax.transforms.numbers import LOADED, Scheme, pairs
 from tojax.wrapped import Arrays, Wrapped
 
-UNROLLED = 16  # rows of bytes that one round of a product takes: more are too many streams to read
+UNROLLED = 16  # numbers of a column in one kernel of a product: more are too many streams to read
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Packed:
     axis, in which each ``block`` has a scale.
 
     The parts have those rows as columns, so that a product with one vector adds up whole vectors
-    of results; but int8 with one scale a row, which XLA:CPU's library multiplies as it lies.
+    of results.
     """
 
     name: str
@@ -74,14 +74,9 @@ class Packed:
         """Numbers in a row."""
         return math.prod(self.shape[1:])
 
-    @property
-    def by_column(self) -> bool:
-        """Whether the parts have rows as columns."""
-        return not (self.scheme == "int8" and self.block == self.row)
-
     def closed(self, array: jax.Array) -> dict[str, jax.Array]:
         """The parts: numbers int8 or uint8 [row or row / 2, rows], scales float32
-        [row / block, rows]; of int8 with one scale a row int8 [rows, row] and float32 [rows, 1].
+        [row / block, rows].
         """
         rows = jnp.reshape(array, (self.shape[0], -1)).astype(jnp.float32)
         found = library().quantize(
@@ -92,27 +87,20 @@ class Packed:
             values = lax.bitcast_convert_type(values, jnp.uint8)
         if self.kind.bits == 4:
             values = values.astype(jnp.uint8 if self.scheme == "nf4" else jnp.int8)
-        if self.by_column:
-            values, scale = values.T, scale.T
-        if self.kind.bits == 4:
-            values = pairs(values)
-        return dict(zip(self.parts, (values, scale)))
+        values = pairs(values.T) if self.kind.bits == 4 else values.T
+        return dict(zip(self.parts, (values, scale.T)))
 
     def __call__(self, state: Arrays) -> jax.Array:
         """The array again, each number rounded to one of its scheme."""
-        values, *rest = (state[part] for part in self.parts)
-        axis = 0 if self.by_column else 1
-        rows = self._opened(values, *rest, axis=axis)
-        return (rows.T if self.by_column else rows).reshape(self.shape).astype(self.dtype)
+        columns = self.opened(*(state[part] for part in self.parts))
+        return columns.T.reshape(self.shape).astype(self.dtype)
 
-    def _opened(self, values, scale, zero=None, axis=0) -> jax.Array:
-        """float32 numbers of columns (axis 0) or rows (axis 1)."""
-        out = jnp.stack(self.kind.numbers(values), 1) if axis == 0 else values.astype(jnp.float32)
-        if axis == 0:
-            out = out.reshape(scale.shape[0], -1, out.shape[-1])
-            out = out if zero is None else out - zero[:, None].astype(jnp.float32)
-            return (out * scale[:, None].astype(jnp.float32)).reshape(self.row, -1)
-        return out * scale.astype(jnp.float32)
+    def opened(self, values: jax.Array, scale: jax.Array, *zero: jax.Array) -> jax.Array:
+        """float32 columns of these parts, which may be those of a few rows."""
+        blocks = jnp.stack(self.kind.numbers(values), 1).reshape(len(scale), -1, scale.shape[1])
+        for x in zero:
+            blocks -= x[:, None].astype(jnp.float32)
+        return (blocks * scale[:, None].astype(jnp.float32)).reshape(self.row, -1)
 
 
 @dataclass(frozen=True)
@@ -125,10 +113,7 @@ class Short:
     def rows(self, indices: jax.Array) -> jax.Array:
         """``matrix[indices]``."""
         form, flat = self.form, indices.reshape(-1)
-        axis = 1 if form.by_column else 0
-        taken = (jnp.take(x, flat, axis, mode="clip") for x in self.parts)
-        rows = form._opened(*taken, axis=1 - axis)
-        rows = rows.T if form.by_column else rows
+        rows = form.opened(*(jnp.take(x, flat, 1, mode="clip") for x in self.parts)).T
         return rows.reshape(*indices.shape, form.row).astype(form.dtype)
 
     def product(self, x: jax.Array) -> jax.Array | None:
@@ -138,37 +123,27 @@ class Short:
         On other platforms XLA opens numbers while it multiplies; the process's own one decides.
         """
         form = self.form
-        if x.size != form.row or jax.default_backend() != "cpu":
+        step = math.gcd(form.block, UNROLLED)
+        if x.size != form.row or step < 8 or jax.default_backend() != "cpu":
             return None
         vector = x.reshape(-1).astype(jnp.float32)
-        if not form.by_column:  # a fused convert, multiply and sum
-            values, scale = self.parts
-            out = (values.astype(jnp.float32) * vector).sum(1) * scale[:, 0].astype(jnp.float32)
-        elif (step := math.gcd(form.block, UNROLLED * form.kind.per)) >= 8:
-            out = self._summed(vector, step)
-        else:
-            return None
-        return out.reshape(*x.shape[:-1], -1).astype(x.dtype)
+        return self._summed(vector, step).reshape(*x.shape[:-1], -1).astype(x.dtype)
 
     def _summed(self, vector: jax.Array, step: int) -> jax.Array:
-        """Adds up columns, ``step`` numbers of each in a round."""
-        kind, (values, scale, *zero) = self.form.kind, self.parts
-        rounds = vector.size // step
-        vectors = vector.reshape(rounds, step)
-        stored = values.reshape(rounds, step // kind.per, -1)
-        pick = lambda x, i: lax.dynamic_index_in_dim(x, i, 0, False).astype(jnp.float32)
-
-        def body(i, total):
-            block = i * step // self.form.block
-            taken, factors = lax.dynamic_index_in_dim(stored, i, 0, False), pick(vectors, i)
-            null = [pick(x, block) for x in zero]
-            out = jnp.zeros_like(total)
-            for j in range(step // kind.per):
-                for k, number in enumerate(kind.numbers(taken[j])):
-                    out += (number - null[0] if null else number) * factors[j * kind.per + k]
-            return total + out * pick(scale, block)
-
-        return lax.fori_loop(0, rounds, body, jnp.zeros(values.shape[1], jnp.float32))
+        """Adds up columns, first ``step`` numbers of each in one kernel, then those sums."""
+        # Else a decoding loop opens the matrix once, before it: there it would lie as float32.
+        vector, (values, scale, *zero) = lax.optimization_barrier((vector, self.parts))
+        kind = self.form.kind
+        sums = vector.size // step
+        stored = values.reshape(sums, step // kind.per, -1)
+        factors = vector.reshape(sums, step, 1)
+        every = lambda x: jnp.repeat(x.astype(jnp.float32), sums // len(x), 0)
+        null = every(zero[0]) if zero else None
+        out: Any = 0.0
+        for j in range(step // kind.per):
+            for k, number in enumerate(kind.numbers(stored[:, j])):
+                out += (number - null if zero else number) * factors[:, j * kind.per + k]
+        return jnp.ones(sums) @ (out * every(scale))
 
 
 def opened(packed: Iterable[Packed], state: Arrays) -> tuple[dict, dict]:

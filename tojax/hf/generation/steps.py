@@ -30,6 +30,7 @@ from tojax.model import Model
 from tojax.torch.compat.patches import replaces
 from tojax.torch.source import TorchSource
 from tojax.trees import Static
+from tojax.wrapped import unwrapped
 
 FOLLOWS = (*ALIGNED, *TYPES)
 
@@ -191,10 +192,11 @@ def run(model: Model, what: str, **kwargs) -> Any:
 
     Values that are no arrays come back as ``Static``, so that the result may leave ``jit``.
     """
-    source = _source(cast(Any, model.source))
     prefixed = lambda tree: {f"module.{k}": v for k, v in tree.items()}
     kwargs = jax.tree.map(_open, kwargs, is_leaf=lambda x: isinstance(x, Static))
-    out, _ = source(prefixed(model.params), prefixed(model.state), (), {"what": what, **kwargs})
+    with unwrapped(model.source, model.params, model.state) as (base, params, state):
+        source = _source(cast(Any, base))
+        out, _ = source(prefixed(params), prefixed(state), (), {"what": what, **kwargs})
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
 
 
