@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from tojax import shortcuts
 from tojax.calling import Source
 from tojax.program import Kept
 
@@ -40,7 +41,8 @@ class Wrapped:
 
     def __call__(self, params, state, args, kwargs, rng=None):
         """What the base gives."""
-        return self.base(*self.opened(params, state), args, kwargs, rng)
+        with shortcuts.noting():
+            return self.base(*self.opened(params, state), args, kwargs, rng)
 
     def in_mode(self: Self, training: bool) -> Self:
         """The same in training or evaluation mode."""

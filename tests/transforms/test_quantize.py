@@ -23,14 +23,16 @@ def size(arrays):
     return sum(x.nbytes for x in jax.tree.leaves(arrays))
 
 
-@pytest.mark.parametrize("scheme, step, bits", [("int8", 127, 8), ("int4", 7, 4), ("nf4", 6, 4)])
+@pytest.mark.parametrize(
+    "scheme, step, bits", [("int8", 127, 8), ("fp8", 14, 8), ("int4", 7, 4), ("nf4", 6, 4)]
+)
 def test_each_number_is_off_by_half_a_step_of_its_block(scheme, step, bits):
     model = tojax.from_torch(network())
     small = quantize(model, scheme)
     opened, _ = small.source.opened(small.params, small.state)
     for name in ("0.weight", "2.weight"):
         want, rows = model.params[name], opened[name]
-        block = want.shape[1] if scheme == "int8" else 64
+        block = want.shape[1] if bits == 8 else 64
         cut = lambda x, block=block: x.reshape(x.shape[0], -1, block)
         largest = jnp.abs(cut(want)).max(-1, keepdims=True)
         off = jnp.abs(cut(want - rows))
@@ -42,7 +44,7 @@ def test_each_number_is_off_by_half_a_step_of_its_block(scheme, step, bits):
     assert size(small.state) < size(model.params) * (bits / 32 + 0.04)
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int4", "nf4"])
+@pytest.mark.parametrize("scheme", ["int8", "fp8", "int4", "nf4"])
 def test_computes_with_the_rounded_weights(scheme):
     net = network()
     small = quantize(tojax.from_torch(net), scheme)
@@ -54,11 +56,43 @@ def test_computes_with_the_rounded_weights(scheme):
     np.testing.assert_allclose(both, small(X), atol=1e-5)
 
 
+@pytest.mark.parametrize("scheme", ["int8", "fp8", "int4", "nf4"])
+@pytest.mark.parametrize("block", [None, 8, 32])
+def test_one_vector_is_multiplied_by_the_rounded_weights(scheme, block):
+    """The CPU does it without opening the matrix; an embedding opens rows."""
+    net = nn.Sequential(nn.Embedding(40, 64), nn.Linear(64, 24, bias=False))
+    small = quantize(tojax.from_torch(net), scheme, block=block)
+    tables, _ = small.source.opened(small.params, small.state)
+    want = tables["0.weight"] @ tables["1.weight"].T
+    for ids in ([3], [[39]], [0, 7]):
+        got = jax.jit(lambda ids: small.apply({}, ids))(np.array(ids))
+        np.testing.assert_allclose(got, want[np.array(ids)], atol=1e-5)
+    text = jax.jit(lambda ids: small.apply({}, ids)).lower(np.array([3])).as_text()
+    assert "f32[24,64]" not in text and "24x64xf32" not in text.split("dot_general")[-1]
+
+
+def test_numbers_are_those_of_the_libraries():
+    """All bytes of fp8 but the two that are no number; qwix's rounding of the nf4 codes."""
+    from tojax.transforms.numbers import SCHEMES
+
+    every = jnp.array([x for x in range(256) if x & 127 != 127], jnp.uint8)
+    (got,) = jax.jit(SCHEMES["fp8"].numbers)(every)
+    want = jax.lax.bitcast_convert_type(every, jnp.float8_e4m3fn).astype(jnp.float32)
+    np.testing.assert_array_equal(got, want)
+    codes = jnp.arange(16, dtype=jnp.uint8)
+    low, high = jax.jit(SCHEMES["nf4"].numbers)(codes | (codes << 4))
+    np.testing.assert_array_equal(low, high)
+    model = tojax.from_torch(nn.Linear(16, 1)).with_params({"weight": low[None], "bias": low[:1]})
+    small = quantize(model, "nf4", block=16)
+    opened, _ = small.source.opened(small.params, small.state)
+    np.testing.assert_array_equal(opened["weight"][0], low)
+
+
 def test_targets_blocks_kernels_and_dtypes():
     model = tojax.from_torch(network())
     small = quantize(model, "int4", targets=r"^0", block=16)
     assert sorted(small.params) == ["0.bias", "2.bias", "2.weight"]
-    assert small.state["0.weight.scale"].shape == (128, 4)
+    assert small.state["0.weight.scale"].shape == (4, 128)
     conv = tojax.from_torch(nn.Conv2d(4, 6, 3).to(torch.bfloat16))
     image = np.ones((1, 4, 8, 8), jnp.bfloat16)
     out = quantize(conv, "int8")(image)
@@ -69,7 +103,7 @@ def test_targets_blocks_kernels_and_dtypes():
 def test_rows_of_zeros_stay_zero():
     net = nn.Linear(64, 2, bias=False)
     nn.init.zeros_(net.weight)
-    for scheme in ("int8", "int4", "nf4"):
+    for scheme in ("int8", "fp8", "int4", "nf4"):
         assert not np.asarray(quantize(tojax.from_torch(net), scheme)(X)).any()
 
 
@@ -93,7 +127,7 @@ def test_equal_sources_share_programs_and_others_do_not():
 @pytest.mark.parametrize(
     "make, error, says",
     [
-        (lambda m: quantize(m, "int3"), WrongValue, "int8, int4, nf4"),
+        (lambda m: quantize(m, "int3"), WrongValue, "int8, fp8, int4, nf4"),
         (lambda m: quantize(m, "int8", targets="nothing"), WrongValue, "matches nothing"),
         (lambda m: quantize(m, "int8", targets="bias"), WrongValue, "matches nothing"),
         (lambda m: quantize(m, "int4", block=48), WrongValue, "blocks of 48"),

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from tojax.errors import WrongArguments, WrongValue
 from tojax.model import Model
-from tojax.transforms.packed import SCHEMES, Packed, Quantized
+from tojax.transforms.numbers import SCHEMES
+from tojax.transforms.packed import Packed, Quantized
 
 
 def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None = None) -> Model:
@@ -22,14 +23,14 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
 
     Args:
       model: any Model.
-      scheme: "int8" or "int4", equally spaced, or "nf4", the quantiles of a normal distribution
-        (QLoRA, arXiv:2305.14314).
+      scheme: "int8" or "int4", equally spaced; "fp8", floats of 8 bits (e4m3fn, arXiv:2209.05433);
+        or "nf4", the quantiles of a normal distribution (QLoRA, arXiv:2305.14314).
       targets: a regular expression, searched for in the names of ``model.params``; by default all
         floating-point ones of two or more axes.
-      block: how many numbers share a scale; a whole row for int8, 64 for the others by default.
+      block: how many numbers share a scale; a whole row for int8 and fp8, 64 for the others.
 
     Returns:
-      A Model with the state ``NAME.int8`` (or int4, nf4: two numbers in a byte) and ``NAME.scale``
+      A Model with the state ``NAME.int8`` (or fp8, or int4 and nf4: two numbers in a byte) and ``NAME.scale``
       in the place of the param ``NAME``. ``to_torch()`` writes what it computes with.
 
     Raises:
@@ -43,7 +44,7 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
       >>> model = tojax.from_torch(torch.nn.Linear(64, 8))
       >>> small = tojax.transforms.quantize(model, "int4")
       >>> {name: (str(x.dtype), x.shape) for name, x in small.state.items()}
-      {'weight.int4': ('uint8', (8, 32)), 'weight.scale': ('float32', (8, 1))}
+      {'weight.int4': ('uint8', (32, 8)), 'weight.scale': ('float32', (1, 8))}
       >>> x = np.ones((1, 64), np.float32)
       >>> bool((abs(small(x) - model(x)) < 0.2).all())
       True

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tojax import shortcuts
 from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import default_int, wide
 from tojax.torch.ops.index import FAST, known, rows
@@ -29,7 +30,10 @@ def lookup(weight, indices, padding_idx, scale_grad_by_freq):
 @lowers(aten.embedding)
 def embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse):
     """torch raises for a token that the table does not have; a program gives NaN."""
-    found = lookup(weight, indices, padding_idx, scale_grad_by_freq)
+    if (short := shortcuts.of(weight)) is not None:
+        found = short.rows(indices)
+    else:
+        found = lookup(weight, indices, padding_idx, scale_grad_by_freq)
     inside = (indices >= 0) & (indices < weight.shape[0])
     if not isinstance(inside, jax.core.Tracer) and not inside.all():
         raise ValueError(f"index out of range in a table of {weight.shape[0]} rows")

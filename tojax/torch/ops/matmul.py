@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from tojax import shortcuts
 from tojax.errors import Unsupported
 from tojax.torch.core.dtypes import TO_TORCH, to_jax
 from tojax.torch.core.schema import aten, lowers, table
@@ -41,9 +42,11 @@ def plus(self, out, beta, alpha):
 
 @lowers(aten.linear)
 def linear(input, weight, bias):
-    if few(input, weight):
+    short = shortcuts.of(weight)
+    out = None if short is None else short.product(input)
+    if out is None and few(input, weight):
         out = turned(input, weight)
-    else:
+    elif out is None:
         out = contract(input, weight, (input.ndim - 1, weight.ndim - 1))
     return out if bias is None else out + bias
 
