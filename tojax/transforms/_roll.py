@@ -66,7 +66,7 @@ def roll(model: Model, *args: Any, rng: Any = None, remat: bool = False, **kwarg
 
 def rolled(model: Model, params: dict, state: dict, found: Traced, remat: bool = False) -> Model:
     """The model with these arrays, which are taken out of their dicts, by a program of a call."""
-    chosen = groups(found, found.loops())
+    chosen = groups(found, found.loops)
     if not chosen:
         notices.warn(
             f"no layers of {model.source.name} repeat: the model stays as it is "

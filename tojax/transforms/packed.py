@@ -142,7 +142,7 @@ class Short:
         out: Any = 0.0
         for j in range(step // kind.per):
             for k, number in enumerate(kind.numbers(stored[:, j])):
-                out += (number - null if zero else number) * factors[:, j * kind.per + k]
+                out += (number if null is None else number - null) * factors[:, j * kind.per + k]
         return jnp.ones(sums) @ (out * every(scale))
 
 

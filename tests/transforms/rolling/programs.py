@@ -1,11 +1,22 @@
 """Functions of params as the programs that repeats are looked for in."""
 
-from types import SimpleNamespace
+from dataclasses import dataclass, field
+from typing import Any
 
 from tojax.transforms.rolling.rolled import traced
 
 
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """A source that is one function of params."""
+
+    function: Any
+    kept: dict = field(default_factory=dict)
+
+    def __call__(self, params, state, args, kwargs, rng=None):
+        return self.function(params, *args), {}
+
+
 def program(function, params, *args):
     """``function(params, *args)`` as a traced call."""
-    source = lambda params, state, args, kwargs, rng: (function(params, *args), {})
-    return traced(SimpleNamespace(__call__=source).__call__, params, {}, (args, {}, None))
+    return traced(Plain(function), params, {}, (args, {}, None))

@@ -51,7 +51,7 @@ ROUNDS = {two: 3}  # the last layer's second value is not needed
 def test_values_and_gradients(function, remat):
     """To the last bit or nearly, with one scan."""
     found = program(function, P, X)
-    loops = found.loops()
+    loops = found.loops
     assert [loop.rounds for loop in loops] == [ROUNDS.get(function, 4)]
 
     def rolled(p):

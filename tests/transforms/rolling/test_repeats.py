@@ -17,8 +17,7 @@ def shapes(found):
     """(rounds, names of the weights of the first round) of each loop."""
     names = found.program.names
     return [
-        (loop.rounds, [names[xs[0]] for xs in weights(found.program, loop)])
-        for loop in found.loops()
+        (loop.rounds, [names[xs[0]] for xs in weights(found.program, loop)]) for loop in found.loops
     ]
 
 
@@ -75,9 +74,9 @@ def test_a_value_that_skips_a_layer():
         return xs[-1]
 
     found = program(run, params(*(f"{i}.w" for i in range(4))), X)
-    assert all(loop.rounds * loop.period <= len(found.program.eqns) for loop in found.loops())
+    assert all(loop.rounds * loop.period <= len(found.program.eqns) for loop in found.loops)
     uses = found.program.last_use
-    for loop in found.loops():  # each carry is made in the round before
+    for loop in found.loops:  # each carry is made in the round before
         assert all(i < loop.period for (i, _), _ in loop.carries)
     assert uses
 

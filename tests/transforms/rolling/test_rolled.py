@@ -80,7 +80,7 @@ def test_quantized_layers(llama):
     """Stacks of packed arrays."""
     packed = tojax.transforms.quantize(llama, "int8")
     rolled = roll(packed, IDS)
-    assert rolled.state["model.layers.*.mlp.up_proj.weight.int8"].shape == (4, 48, 32)
+    assert rolled.state["model.layers.*.mlp.up_proj.weight.int8"].shape == (4, 32, 48)
     assert_close(rolled(IDS).logits, packed(IDS).logits, reduction=64)
 
 
@@ -89,3 +89,21 @@ def test_vmap_and_jit(llama):
     rolled = roll(llama, IDS)
     one = lambda ids: rolled.apply(rolled.params, ids[None]).logits[0]
     assert_close(jax.jit(jax.vmap(one))(IDS), llama(IDS).logits, reduction=64)
+
+
+def test_a_kind_of_call_is_traced_once(llama):
+    """Gradients and other programs of it find what was found; other shapes are looked at."""
+    seen = []
+    handle = llama.source.code.model.register_forward_hook(lambda *_: seen.append(1))
+    rolled = roll(llama, IDS)
+    traces = len(seen)
+    loss = lambda params, ids: rolled.apply(params, ids).logits.mean()
+    jax.jit(loss)(rolled.params, IDS)
+    jax.grad(loss)(rolled.params, IDS)
+    assert len(seen) == traces
+    jax.jit(loss)(rolled.params, IDS[:, :5])
+    handle.remove()
+    assert len(seen) == traces + 1
+    with jax.default_matmul_precision("highest"):
+        program = jax.make_jaxpr(loss)(rolled.params, IDS)
+    assert "HIGHEST" in str(program)

@@ -51,7 +51,7 @@ class Report:
     @classmethod
     def of(cls, found: Traced) -> Report:
         """Of a traced call."""
-        program, loops = found.program, found.loops()
+        program, loops = found.program, found.loops
         names = program.names
         covered = {i for loop in loops for i in range(loop.start, loop.end)}
         outside = [i for i in range(len(program.eqns)) if program.heavy[i] and i not in covered]

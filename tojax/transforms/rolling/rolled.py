@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 
 from tojax import trees
 from tojax.calling import Source
@@ -33,6 +33,7 @@ class Traced(NamedTuple):
     Attributes:
       inputs: variables by what they are: ("params", name), ("state", name), ("rest", number).
       program: equations, those that all layers share first.
+      loops: its repeats.
       outvars: of the arrays that the call gives.
       join: makes (output, what was written) of these arrays.
     """
@@ -41,54 +42,73 @@ class Traced(NamedTuple):
     consts: list[Any]
     inputs: dict[tuple[str, Any], Var]
     program: Program
+    loops: list[Repeat]
     outvars: list[Any]
-    join: Any
-
-    def loops(self) -> list[Repeat]:
-        """The repeats of the program."""
-        return repeats(self.program)
+    join: Callable[[list[Any]], tuple[Any, trees.Written]]
 
 
 def traced(source: Source, params: Arrays, state: Arrays, rest: tuple) -> Traced:
-    """``source(params, state, *rest)`` as a program; arrays may be shapes and dtypes alone."""
-    settings = {k: v for k, v in state.items() if _known(v)}
-    names: list[tuple[str, Any]] = [("params", k) for k in params] + [
-        ("state", k) for k in state if k not in settings
-    ]
+    """``source(params, state, *rest)`` as a program; arrays may be shapes and dtypes alone.
+
+    A kind of call is traced once for each set of shapes: later ones find what was found.
+    """
+    settings = {k: trees.Constant(v) for k, v in state.items() if _known(v)}
     leaves, structure = jax.tree.flatten(rest)
-    places = [i for i, x in enumerate(leaves) if trees.is_array(x)]
-    names += [("rest", i) for i in places]
-    result: list[Any] = []
+    known = tuple(None if trees.is_array(x) else trees.Static(x) for x in leaves)
+    names: list[tuple[str, Any]] = [("params", k) for k in sorted(params)]
+    names += [("state", k) for k in sorted(state) if k not in settings]
+    names += [("rest", i) for i, x in enumerate(known) if x is None]
+    key = traced, source, (*names,), known, structure, trees.Static(settings)
+    if key not in source.kept:
+        source.kept[key] = Recording(source, names, known, structure, settings)
+    held: dict[str, Any] = {"params": params, "state": state, "rest": leaves}
+    return source.kept[key]([_shape(held[kind][name]) for kind, name in names])
 
-    def call(arrays: list[Any]) -> list[Any]:
-        given = dict(zip(names, arrays))
-        full = [given.get(("rest", i), x) for i, x in enumerate(leaves)]
-        now_state = {k: settings[k] if k in settings else given["state", k] for k in state}
-        now_params = {k: given["params", k] for k in params}
-        out, written = source(now_params, now_state, *jax.tree.unflatten(structure, full))
-        made, form = jax.tree.flatten((out, dict(written), getattr(written, "holds", None)))
-        result[:] = made, form, written
-        return [x for x in made if trees.is_array(x)]
 
-    arrays = [*params.values(), *(state[k] for kind, k in names if kind == "state")]
-    closed = jax.make_jaxpr(call)([*map(_shape, [*arrays, *(leaves[i] for i in places)])])
-    inputs = dict(zip(names, closed.jaxpr.invars))
-    named = {v: name for (kind, name), v in inputs.items() if kind != "rest"}
-    kinds = Kinds()
-    keys = {v for v in inputs.values() if jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.prng_key)}
-    eqns, renamed = straight(closed.jaxpr, {*named}, keys, kinds)
-    outvars = [now(v, renamed) for v in closed.jaxpr.outvars]
-    program = Program(eqns, [*map(kinds, eqns)], outvars, named)
-    made, form, written = result
+class Recording:
+    """Calls of one kind, and the programs of those that were made."""
 
-    def join(arrays: list[Any]) -> tuple[Any, trees.Written]:
-        rest = iter(arrays)
-        out, new, holds = jax.tree.unflatten(
-            form, [next(rest) if trees.is_array(x) else x for x in made]
-        )
-        return out, trees.Written(new, getattr(written, "missed", {*()}), holds)
+    def __init__(self, source: Source, names: list, known: tuple, structure: Any, settings: dict):
+        self.names, self.found = names, dict[int, tuple[Any, Traced]]()
+        self.last: Any = None
 
-    return Traced(closed.jaxpr, closed.consts, inputs, program, outvars, join)
+        def call(arrays: list[Any]) -> list[Any]:
+            given = dict(zip(names, arrays))
+            params = {k: x for (kind, k), x in given.items() if kind == "params"}
+            state = {k: x for (kind, k), x in given.items() if kind == "state"}
+            state |= {k: x.array for k, x in settings.items()}
+            full = [given["rest", i] if x is None else x.value for i, x in enumerate(known)]
+            out, written = source(params, state, *jax.tree.unflatten(structure, full))
+            made, form = jax.tree.flatten((out, dict(written), getattr(written, "holds", None)))
+            plain = [None if trees.is_array(x) else trees.Static(x) for x in made]
+            self.last = form, plain, {*getattr(written, "missed", ())}
+            return [x for x in made if trees.is_array(x)]
+
+        self.jitted = jax.jit(call)
+
+    def __call__(self, shapes: list[jax.ShapeDtypeStruct]) -> Traced:
+        closed = self.jitted.trace(shapes).jaxpr  # JAX's own cache knows about its settings
+        if id(closed) not in self.found:
+            self.found[id(closed)] = closed, self._read(closed)
+        return self.found[id(closed)][1]
+
+    def _read(self, closed: ClosedJaxpr) -> Traced:
+        jaxpr, kinds = closed.jaxpr, Kinds()
+        inputs = dict(zip(self.names, jaxpr.invars, strict=True))
+        named = {v: name for (kind, name), v in inputs.items() if kind != "rest"}
+        keys = {v for v in jaxpr.invars if jnp.issubdtype(v.aval.dtype, jax.dtypes.prng_key)}
+        eqns, renamed = straight(jaxpr, {*named}, keys, kinds)
+        outvars = [now(v, renamed) for v in jaxpr.outvars]
+        program = Program(eqns, [*map(kinds, eqns)], outvars, named)
+        form, plain, missed = self.last
+
+        def join(arrays: list[Any]) -> tuple[Any, trees.Written]:
+            rest = iter(arrays)
+            full = [next(rest) if x is None else x.value for x in plain]
+            out, new, holds = jax.tree.unflatten(form, full)
+            return out, trees.Written(new, missed, holds)
+
+        return Traced(jaxpr, closed.consts, inputs, program, repeats(program), outvars, join)
 
 
 def _known(x: Any) -> bool:
@@ -140,7 +160,7 @@ class Rolled(Wrapped):
         given = dict(zip(found.jaxpr.constvars, found.consts))
         given |= {v: values[key] for key, v in found.inputs.items()}
         program = found.program
-        out = run(program.eqns, found.loops(), program.last_use, found.outvars, given, self.remat)
+        out = run(program.eqns, found.loops, program.last_use, found.outvars, given, self.remat)
         out, written = found.join(out)
         return out, self._closed(written, state)
 
