@@ -203,8 +203,8 @@ class Writer(Kinds):
 
     def owner(self, path: str) -> str | None:
         """The layer of Flax that a module is, where it is called."""
-        found = next((b for b in self.layers if b.path == path and self.layers[b]), None)
-        return self.layers[found].name.removeprefix("Padded") if found else None  # type: ignore[union-attr]
+        found = next((layer for b, layer in self.layers.items() if b.path == path and layer), None)
+        return found.name.removeprefix("Padded") if found else None
 
     def initial(self, node: fx.Node, kind: str, name: str, block: Block) -> ast.expr:
         """What holds it in the class, of the right shape."""
