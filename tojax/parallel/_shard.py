@@ -68,7 +68,9 @@ def specs(
     rng: Any = None,
 ) -> dict[str, PartitionSpec]:
     """A spec for each of the model's weights, see ``shard``."""
-    if groups := getattr(model.source, "groups", ()):  # stacks of layers: a layer is on all devices
+    if groups := vars(model.source).get(
+        "groups", ()
+    ):  # stacks of layers: a layer is on all devices
         rows = specs(unrolled(model), mesh, plan, args, kwargs, rng)
         stacks = {g.name: PartitionSpec(None, *rows[g.members[0]]) for g in groups}
         return {

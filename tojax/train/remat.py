@@ -33,7 +33,7 @@ def layers(source: Any, which: bool | str) -> Iterator[None]:
         raise Unsupported(
             f"remat of a model from {source.framework}",
             why="its layers are not known any more",
-            do="use jax.checkpoint in loss_fn around a part of the computation",
+            do="roll it: tojax.transforms.roll(model, ..., remat=True)",
         )
     from tojax.torch.control_flow.higher_order import checkpoint
     from tojax.torch.engine.session import LOCK

@@ -36,7 +36,7 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
     Raises:
       WrongValue: there is no such scheme, the targets match nothing that can be quantized, or a
         block does not divide the rows. Nothing is allocated then.
-      WrongArguments: the model is quantized already.
+      WrongArguments: the model is quantized or rolled already.
       MissingDependency: qwix is not installed.
 
     Example:
@@ -60,6 +60,12 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
             "the model is quantized already",
             why="a second rounding would start from the first one's values",
             do="quantize the original with all targets at once",
+        )
+    if "groups" in vars(model.source):
+        raise WrongArguments(
+            "the model is rolled",
+            why="the rows that share a scale are those of one layer's matrix",
+            do="quantize first: tojax.transforms.roll(tojax.transforms.quantize(model, ...))",
         )
     fits = lambda x: x.ndim > 1 and jnp.issubdtype(x.dtype, jnp.floating) and x.size
     chosen = {k: x for k, x in model.params.items() if re.search(targets, k) and fits(x)}

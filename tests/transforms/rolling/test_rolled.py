@@ -9,7 +9,7 @@ from torch import nn
 
 import tojax
 from tests.tolerance import assert_close
-from tojax.errors import StateDropped
+from tojax.errors import StateDropped, WrongArguments
 from tojax.transforms import explain, roll, unroll
 
 IDS = np.arange(16, dtype=np.int32).reshape(2, 8)
@@ -107,3 +107,8 @@ def test_a_kind_of_call_is_traced_once(llama):
     with jax.default_matmul_precision("highest"):
         program = jax.make_jaxpr(loss)(rolled.params, IDS)
     assert "HIGHEST" in str(program)
+
+
+def test_layers_are_quantized_before_they_are_rolled(llama):
+    with pytest.raises(WrongArguments, match="rolled"):
+        tojax.transforms.quantize(roll(llama, IDS), "int8")

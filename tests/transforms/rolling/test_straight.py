@@ -47,3 +47,20 @@ def test_what_nobody_needs_is_left_out():
     jaxpr = jax.make_jaxpr(wasteful)(1.0).jaxpr
     names = [e.primitive.name for e in straight(jaxpr, {*jaxpr.invars}, set(), Kinds())[0]]
     assert "sin" not in names and {"cos", "debug_print", "add"} >= {*names} >= {"cos", "add"}
+
+
+def test_what_comes_of_an_effect_comes_after_it():
+    """Though it depends on no weight."""
+
+    def noted(w, i):
+        ref = jax.new_ref(i)
+        ref[...] = i * 3
+        return w * (ref[...] + 1)
+
+    jaxpr = jax.make_jaxpr(noted)(1.0, 2).jaxpr
+    eqns = straight(jaxpr, {jaxpr.invars[0]}, set(), Kinds())[0]
+    made = {*jaxpr.invars}
+    for eqn in eqns:
+        assert made.issuperset(v for v in eqn.invars if not hasattr(v, "val"))
+        made.update(eqn.outvars)
+    assert len(eqns) == len(jaxpr.eqns)

@@ -101,7 +101,8 @@ def _parts(value: Any) -> Any:
         return value.__func__, value.__self__
     if isinstance(value, types.FunctionType):
         cells = tuple(map(_inside, value.__closure__ or ()))
-        return value.__code__, value.__defaults__, value.__kwdefaults__, cells
+        home = id(value.__globals__)  # equal code may stand in several modules
+        return value.__code__, home, value.__defaults__, value.__kwdefaults__, cells
     if isinstance(value, slice):
         return value.start, value.stop, value.step
     if type(value).__name__ == "Unhashable":  # JAX's box around a static argument

@@ -47,16 +47,15 @@ def straight(
     weighty = {*weights, *floats}  # floats go through layers themselves
     for eqn in needed:
         given = _given(eqn)
+        stays = bool(eqn.effects)
         if any(v in drawn for v in given):
             drawn.update(eqn.outvars)
-            large = any(_type(v).size > SMALL for v in eqn.outvars)
-        else:
-            large = False
-        of_call = large or any(v in moving for v in given)
-        of_weights = large or any(v in weighty for v in given)
+            stays |= any(_type(v).size > SMALL for v in eqn.outvars)
+        of_call = stays or any(v in moving for v in given)
+        of_weights = stays or any(v in weighty for v in given)
         moving.update(eqn.outvars if of_call else ())
         weighty.update(eqn.outvars if of_weights else ())
-        if eqn.effects or (of_call and of_weights):
+        if of_call and of_weights:
             order.emit(eqn, order.rest)
         elif of_weights and max(uses[v] for v in eqn.outvars) == 1:
             order.late |= dict.fromkeys(eqn.outvars, eqn)
