@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Literal
+
+import jax
 
 from tojax.errors import Unsupported
 from tojax.hf import place
@@ -14,6 +17,7 @@ from tojax.hf.module import load_module
 from tojax.hf.source import source_of
 from tojax.model import Model
 from tojax.torch.source import check_on_missing
+from tojax.transforms.packed import Packed, Quantized
 
 
 def from_pretrained(
@@ -29,6 +33,7 @@ def from_pretrained(
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
     on_missing: Literal["error", "callback"] = "error",
+    dequantize: bool | None = None,
 ) -> Model:
     """A Hugging Face checkpoint as a Model, in evaluation mode.
 
@@ -54,6 +59,9 @@ def from_pretrained(
       gguf_file: name of a GGUF file in the folder; its blocks are unpacked.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
       trust_remote_code: also run model code that comes with the checkpoint.
+      dequantize: whether quantized weights become floats of the dtype. By default they stay as they
+        are, in ``state`` as after ``tojax.transforms.quantize``, wherever that is exact and decoding
+        is not slower: not those in reordered groups, nor nf4 and fp4 on a CPU.
       on_missing: what happens at operators without a lowering, see ``from_torch``.
 
     Returns:
@@ -63,7 +71,7 @@ def from_pretrained(
       BadCheckpoint: the folder is no checkpoint, or weights are missing, extra, misshaped,
         truncated or pickled: all of them in one error.
       HubUnreachable: the id is not here and the hub does not answer.
-      Unsupported: the weights are quantized (but for GGUF), the model brings code that is not
+      Unsupported: the weights are quantized in a way that is not read, the model brings code that is not
         trusted, roll.
       WrongArguments: there is no such plan, it does not fit the arrays, or there is no mesh.
 
@@ -95,8 +103,16 @@ def from_pretrained(
         )
         module = module if adapter is None else put_on(module, adapter)
         made = source_of(module, found.folder, on_missing)
-        arrays = place.take(made.slots, place.shardings(made, mesh, plan), reader)
+        keep = partial(_keep, dequantize if adapter is None else True)
+        arrays, packed = place.take(made.slots, place.shardings(made, mesh, plan), keep)
     finally:
         reader.close()
-    params = {k: arrays[k] for k in made.slots.params}
-    return Model(params, {k: arrays[k] for k in made.slots.state}, made)
+    params = {k: arrays[k] for k in made.slots.params if k in arrays}
+    state = {k: x for k, x in arrays.items() if k not in params}
+    return Model(params, state, Quantized(made, packed) if packed else made)
+
+
+def _keep(dequantize: bool | None, form: Packed) -> bool:
+    """Whether a matrix stays packed."""
+    slow = jax.default_backend() == "cpu" and bool(form.kind.codes)
+    return not slow if dequantize is None else not dequantize
