@@ -23,7 +23,9 @@ def size(arrays):
     return sum(x.nbytes for x in jax.tree.leaves(arrays))
 
 
-@pytest.mark.parametrize("scheme, step, bits", [("int8", 127, 8), ("fp8", 14, 8), ("int4", 7, 4), ("nf4", 6, 4)])
+@pytest.mark.parametrize(
+    "scheme, step, bits", [("int8", 127, 8), ("fp8", 14, 8), ("int4", 7, 4), ("nf4", 6, 4)]
+)
 def test_each_number_is_off_by_half_a_step_of_its_block(scheme, step, bits):
     model = tojax.from_torch(network())
     small = quantize(model, scheme)

@@ -108,7 +108,9 @@ def _packed(name: str, tensor: torch.Tensor, sharding: Sharding | None, keep: Ca
     grid = read() if read is not None else None
     if grid is None or not grid.block:
         return {}, None
-    form = Packed(name, grid.scheme, grid.block, tuple(tensor.shape), np.dtype(to_jax(tensor.dtype)))
+    form = Packed(
+        name, grid.scheme, grid.block, tuple(tensor.shape), np.dtype(to_jax(tensor.dtype))
+    )
     if not keep(form):
         return {}, None
     parts = [interop.to_jax(x) for x in grid.packed()]

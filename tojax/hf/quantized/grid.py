@@ -83,9 +83,7 @@ def floats(values: torch.Tensor, name: str) -> torch.Tensor:
     """
     found = values.view(torch.uint8)
     if bool(((found & 127) == 127).any()):
-        raise BadCheckpoint(
-            f"{name} holds a NaN", why="no weight is one", do="restore the file"
-        )
+        raise BadCheckpoint(f"{name} holds a NaN", why="no weight is one", do="restore the file")
     return found
 
 
