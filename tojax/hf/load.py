@@ -59,9 +59,10 @@ def from_pretrained(
       gguf_file: name of a GGUF file in the folder; its blocks are unpacked.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
       trust_remote_code: also run model code that comes with the checkpoint.
-      dequantize: whether quantized weights become floats of the dtype. By default they stay as they
-        are, in ``state`` as after ``tojax.transforms.quantize``, wherever that is exact and decoding
-        is not slower: not those in reordered groups, nor nf4 and fp4 on a CPU.
+      dequantize: whether quantized weights become floats of the dtype. By default they stay as
+        they are, in ``state`` as after ``tojax.transforms.quantize``, but for those in reordered
+        groups or blocks across rows, and nf4 and fp4 on a CPU, where decoding would be slower.
+        Activations are never quantized. Below an adapter all become floats.
       on_missing: what happens at operators without a lowering, see ``from_torch``.
 
     Returns:
@@ -71,8 +72,8 @@ def from_pretrained(
       BadCheckpoint: the folder is no checkpoint, or weights are missing, extra, misshaped,
         truncated or pickled: all of them in one error.
       HubUnreachable: the id is not here and the hub does not answer.
-      Unsupported: the weights are quantized in a way that is not read, the model brings code that is not
-        trusted, roll.
+      Unsupported: the weights are quantized in a way that is not read, the model brings code that
+        is not trusted, roll.
       WrongArguments: there is no such plan, it does not fit the arrays, or there is no mesh.
 
     Example:

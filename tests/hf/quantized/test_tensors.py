@@ -22,7 +22,7 @@ def test_scales_of_activations_are_left_out(tmp_path):
     eight = torch.ones(4, 4).to(torch.float8_e4m3fn)
     scale, one = torch.full((2, 2), 3.0), torch.ones(1)
     given = {"a.weight": eight, "a.weight_scale_inv": scale, "a.activation_scale": one}
-    found = read(tmp_path, given | {"a.bias": one, "b.weight": one})
+    found = read(tmp_path, given | {"a.bias": one.clone(), "b.weight": one.clone()})
     assert sorted(found) == ["a.bias", "a.weight", "b.weight"]
     torch.testing.assert_close(found["a.weight"].read(), torch.full((4, 4), 3.0))
 

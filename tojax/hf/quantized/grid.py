@@ -43,7 +43,7 @@ class Grid(NamedTuple):
         bits = LOADED[self.scheme].bits
         signed = (self.numbers.to(torch.int16) - middle).to(torch.int8)
         numbers = signed & 15 if bits == 4 else signed
-        return self._replace(scheme=f"int{bits}", numbers=numbers, zero=None)
+        return Grid(f"int{bits}", numbers, self.scale, None, self.groups)
 
     def dense(self) -> torch.Tensor:
         """The float32 matrix."""

@@ -16,8 +16,8 @@ from tojax.hf.quantized.grid import Grid
 from tojax.hf.quantized.layouts import LAYOUTS, awq, gptq, state_of
 
 # Scales of activations, which are not quantized here.
-ACTIVATIONS = ("input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale")
-ACTIVATIONS += ("activation_scale", "input_global_scale")
+ACTIVATIONS = {"input_scale", "input_zero_point", "output_scale", "k_scale", "v_scale"}
+ACTIVATIONS |= {"activation_scale", "input_global_scale"}
 SHORT = {"I8", "U8", "F8_E4M3", "F8_E5M2", "I32"}
 
 
@@ -37,7 +37,7 @@ def matrices(
         names = [k.removesuffix(key) for k in left if k.endswith(f".{key}")]
         for place in names:
             parts = dict(_parts(left, place, (key, *rest.split())))
-            layout = awq if read is gptq and told["quant_method"] == "awq" else read
+            layout: Any = awq if read is gptq and told["quant_method"] == "awq" else read
             matrix = _matrix(place, parts, partial(layout, told=told), reader, told)
             path = place.removesuffix(".")
             conv = any(f".{n}".endswith(f".{path}") or f".{path}".endswith(f".{n}") for n in turned)
