@@ -31,7 +31,8 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
 
     Returns:
       A Model with the state ``NAME.int8`` (or fp8, or int4 and nf4: two numbers in a byte) and
-      ``NAME.scale`` in the place of the param ``NAME``. ``to_torch()`` writes what it computes with.
+      ``NAME.scale`` in the place of the param ``NAME``. ``to_torch()`` writes what it computes
+      with.
 
     Raises:
       WrongValue: there is no such scheme, the targets match nothing that can be quantized, or a

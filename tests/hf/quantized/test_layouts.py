@@ -1,4 +1,6 @@
-"""A small Llama written in each tool's layout, number by number as the tool packs them; it gives the logits of the float model with the same rounded weights."""
+"""A small Llama written in each tool's layout, number by number as the tool packs them: it gives
+the logits of the float model with the same rounded weights.
+"""
 
 import json
 
