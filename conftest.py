@@ -54,6 +54,7 @@ SAMPLED = {
     "tests/torch/state/test_schedules.py": 3,
     "tests/torch/test_extremes.py": 5,
     "tests/train/test_examples.py": 3,
+    "tests/transforms/test_roll.py": 5,
 }
 
 

@@ -7,7 +7,7 @@ the Python standard library (`tiny_llama_data.py`), so nothing is downloaded. Th
 the training is JAX: after an interruption the same command goes on.
 
     python examples/train_tiny_llama.py --steps 20 --out /tmp/try     # a minute, a smoke test
-    python examples/train_tiny_llama.py --overwrite                   # two hours of one core
+    python examples/train_tiny_llama.py --overwrite    # the committed checkpoint: two hours
 """
 
 import argparse

@@ -175,3 +175,7 @@ class NewWeights(UserWarning):
 
 class ManyCompilations(UserWarning):
     """A step of training is compiled again and again, for batches of ever new shapes."""
+
+
+class NotRolled(UserWarning):
+    """No layers repeat, so that nothing was rolled into a loop."""

@@ -26,7 +26,7 @@ _known: ContextVar[dict[int, tuple[jax.Array, Shortcut]] | None] = ContextVar("k
 @contextlib.contextmanager
 def noting() -> Iterator[None]:
     """While this lasts, shortcuts are remembered."""
-    token = _known.set({})
+    token = _known.set({**(_known.get() or {})})  # sources around others note their own
     try:
         yield
     finally:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -42,8 +41,8 @@ class Wrapped:
 
     def __call__(self, params, state, args, kwargs, rng=None):
         """What the base gives."""
-        with unwrapped(self, params, state) as (base, params, state):
-            return base(params, state, args, kwargs, rng)
+        with shortcuts.noting():
+            return self.base(*self.opened(params, state), args, kwargs, rng)
 
     def in_mode(self: Self, training: bool) -> Self:
         """The same in training or evaluation mode."""
@@ -52,13 +51,3 @@ class Wrapped:
     def write_back(self, params, state) -> Any:
         """The source's own module, with the base's params and state."""
         return self.base.write_back(*self.opened(params, state))
-
-
-@contextlib.contextmanager
-def unwrapped(source: Source, params: Arrays, state: Arrays) -> Iterator[tuple]:
-    """(the source under all others, its params, its state), to be called while this lasts."""
-    with shortcuts.noting():
-        while isinstance(source, Wrapped):
-            params, state = source.opened(params, state)
-            source = source.base
-        yield source, params, state

@@ -82,4 +82,4 @@ def test_quantized(texts, tmp_path):
     adapted = load_adapter(tojax.from_pretrained(DEMO), out)
     assert any(x.any() for name, x in adapted.params.items() if name.endswith("lora_B"))
     bad = call("--data", texts, "--out", str(out), *SHORT, "--quantize", "int5")
-    assert isinstance(bad.exception, WrongValue) and "int8, int4, nf4" in str(bad.exception)
+    assert isinstance(bad.exception, WrongValue) and "int8, fp8, int4, nf4" in str(bad.exception)

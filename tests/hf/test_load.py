@@ -109,11 +109,6 @@ def test_nothing_is_printed_where_there_is_no_terminal(llama, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_does_not_exist_yet_is_refused_by_name(llama):
-    with pytest.raises(Unsupported, match="roll=True"):
-        tojax.from_pretrained(llama, roll=True)
-
-
 def test_code_of_its_own_runs_when_it_is_trusted(tmp_path):
     (tmp_path / "modeling_mine.py").write_text(
         textwrap.dedent("""

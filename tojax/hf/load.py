@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import jax
 
-from tojax.errors import Unsupported
 from tojax.hf import place
 from tojax.hf.adapter import base_of, is_adapter, put_on
 from tojax.hf.checkpoint import find
@@ -17,6 +16,7 @@ from tojax.hf.module import load_module
 from tojax.hf.source import source_of
 from tojax.model import Model
 from tojax.torch.source import check_on_missing
+from tojax.transforms._roll import program_of, rolled
 from tojax.transforms.packed import Packed, Quantized
 
 
@@ -49,7 +49,7 @@ def from_pretrained(
       plan: "tp", "fsdp", "tp+fsdp", or rules {regular expression: PartitionSpec}, as for
         ``tojax.parallel.shard``. A device reads the bytes of its own part only, but where
         transformers merges or reorders weights.
-      roll: repeated layers as one loop; not there yet.
+      roll: repeated layers as one loop over stacked weights, see ``tojax.transforms.roll``.
       task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM",
         "SequenceClassification", or "Base" for the model without a head); the class that the
         checkpoint names by default.
@@ -62,7 +62,8 @@ def from_pretrained(
       dequantize: whether quantized weights become floats of the dtype. By default they stay as
         they are, in ``state`` as after ``tojax.transforms.quantize``, but for those in reordered
         groups or blocks across rows, and nf4 and fp4 on a CPU, where decoding would be slower.
-        Activations are never quantized. Below an adapter all become floats.
+        Activations are never quantized. Below an adapter and
+        with ``roll`` all become floats.
       on_missing: what happens at operators without a lowering, see ``from_torch``.
 
     Returns:
@@ -72,9 +73,10 @@ def from_pretrained(
       BadCheckpoint: the folder is no checkpoint, or weights are missing, extra, misshaped,
         truncated or pickled: all of them in one error.
       HubUnreachable: the id is not here and the hub does not answer.
-      Unsupported: the weights are quantized in a way that is not read, the model brings code that
-        is not trusted, roll.
-      WrongArguments: there is no such plan, it does not fit the arrays, or there is no mesh.
+      Unsupported: the weights are quantized in a way that is not read, or the model brings code
+        that is not trusted.
+      WrongArguments: there is no such plan, it does not fit the arrays, there is no mesh, or the
+        model does not tell which call shall be looked at for ``roll``.
 
     Example:
       >>> import numpy as np
@@ -83,12 +85,6 @@ def from_pretrained(
       (1, 3)
     """
     check_on_missing(on_missing)
-    if roll:
-        raise Unsupported(
-            "roll=True does not exist yet",
-            why="layers are not stacked into one loop so far",
-            do="leave it out: the result is the same",
-        )
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source
     found = find(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
@@ -104,13 +100,14 @@ def from_pretrained(
         )
         module = module if adapter is None else put_on(module, adapter)
         made = source_of(module, found.folder, on_missing)
-        keep = partial(_keep, dequantize if adapter is None else True)
+        floats = roll or adapter is not None
+        keep = partial(_keep, True if floats else dequantize)
         arrays, packed = place.take(made.slots, place.shardings(made, mesh, plan), keep)
     finally:
         reader.close()
-    params = {k: arrays[k] for k in made.slots.params if k in arrays}
-    state = {k: x for k, x in arrays.items() if k not in params}
-    return Model(params, state, Quantized(made, packed) if packed else made)
+    params = {k: arrays.pop(k) for k in made.slots.params if k in arrays}
+    model = Model(params, arrays, Quantized(made, packed) if packed else made)
+    return rolled(model, params, arrays, program_of(model)) if roll else model
 
 
 def _keep(dequantize: bool | None, form: Packed) -> bool:

@@ -68,6 +68,12 @@ def specs(
     rng: Any = None,
 ) -> dict[str, PartitionSpec]:
     """A spec for each of the model's weights, see ``shard``."""
+    if groups := getattr(model.source, "groups", ()):  # stacks of layers: a layer is on all devices
+        rows = specs(unrolled(model), mesh, plan, args, kwargs, rng)
+        stacks = {g.name: PartitionSpec(None, *rows[g.members[0]]) for g in groups}
+        return {
+            k: stacks[k] if k in stacks else rows[k] for k in weights(model) if k in stacks | rows
+        }
     held = weights(model)
     own, paths = {}, {}
     if hasattr(model.source, "own_plan"):  # torch's
@@ -80,6 +86,13 @@ def specs(
         own=own,
         program=lambda: program(model, held, Forward.of(model, args, kwargs, rng)),
     )
+
+
+def unrolled(model: Model) -> Model:
+    """The model with a param for each layer; of large arrays only shapes and dtypes."""
+    cut = lambda x, i: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) if x.ndim > 2 else x[i]
+    source: Any = model.source
+    return Model(source.open(model.params, cut), source.open(model.state, cut), source.base)
 
 
 def weights(model: Model) -> dict[str, Any]:

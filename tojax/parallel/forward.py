@@ -47,6 +47,11 @@ class Forward:
         """The arrays of the call."""
         return [x for x in self.leaves if trees.is_array(x)]
 
+    @property
+    def call(self) -> tuple:
+        """(args, kwargs, rng) as a source takes them."""
+        return jax.tree.unflatten(self.structure, self.leaves)
+
     def __call__(self, params: Any, state: Any, arrays: list[Any]) -> list[jax.Array]:
         rest = iter(arrays)
         leaves = [next(rest) if trees.is_array(x) else x for x in self.leaves]

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tojax.transforms._quantize import quantize
+from tojax.transforms._roll import explain, roll, unroll
 
-__all__ = ["quantize"]
+__all__ = ["explain", "quantize", "roll", "unroll"]

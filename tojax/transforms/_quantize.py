@@ -30,9 +30,8 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
       block: how many numbers share a scale; a whole row for int8 and fp8, 64 for the others.
 
     Returns:
-      A Model with the state ``NAME.int8`` (or fp8, or int4 and nf4: two numbers in a byte) and
-      ``NAME.scale`` in the place of the param ``NAME``. ``to_torch()`` writes what it computes
-      with.
+      A Model with the state ``NAME.int8`` (fp8; int4, nf4: two numbers a byte) and ``NAME.scale``
+      in the place of the param ``NAME``. ``to_torch()`` writes what it computes with.
 
     Raises:
       WrongValue: there is no such scheme, the targets match nothing that can be quantized, or a

@@ -138,11 +138,11 @@ class Short:
         stored = values.reshape(sums, step // kind.per, -1)
         factors = vector.reshape(sums, step, 1)
         every = lambda x: jnp.repeat(x.astype(jnp.float32), sums // len(x), 0)
-        null = [every(x) for x in zero]
+        null = every(zero[0]) if zero else None
         out: Any = 0.0
         for j in range(step // kind.per):
             for k, number in enumerate(kind.numbers(stored[:, j])):
-                out += (number - null[0] if null else number) * factors[:, j * kind.per + k]
+                out += (number if null is None else number - null) * factors[:, j * kind.per + k]
         return jnp.ones(sums) @ (out * every(scale))
 
 

@@ -2,10 +2,11 @@
 
 import jax.numpy as jnp
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tests.flax.codegen.models import CNN, drawn
-from tests.flax.codegen.running import assert_same_values, prepared
+from tests.flax.codegen.running import assert_same_gradients, assert_same_values, prepared
 from tests.tolerance import assert_close
 
 
@@ -39,3 +40,26 @@ def test_lists_of_one_value_and_shifts():
     text, model = prepared(module, inputs)
     assert "jax.lax.pad(x, 0.0," in text
     assert_same_values(module, model, inputs)
+
+
+class Padded(nn.Module):
+    """An embedding whose weights the head has, too, and one that is looked up by a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(12, 8, padding_idx=3)
+        self.table = nn.Parameter(torch.randn(12, 8))
+        self.head = nn.Linear(8, 12, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens):
+        return self.head(self.embed(tokens) + F.embedding(tokens, self.table, padding_idx=1))
+
+
+def test_looking_padding_up_has_no_gradient():
+    torch.manual_seed(0)
+    module, inputs = Padded().eval(), (torch.arange(12).reshape(2, 6),)
+    text, model = prepared(module, inputs)
+    assert "PaddedEmbed(12, 8, padding_idx=3" in text
+    assert_same_values(module, model, inputs)
+    assert_same_gradients(module, model, inputs)

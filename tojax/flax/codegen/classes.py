@@ -204,7 +204,7 @@ class Writer(Kinds):
     def owner(self, path: str) -> str | None:
         """The layer of Flax that a module is, where it is called."""
         found = next((b for b in self.layers if b.path == path and self.layers[b]), None)
-        return self.layers[found].name if found else None  # type: ignore[union-attr]
+        return self.layers[found].name.removeprefix("Padded") if found else None  # type: ignore[union-attr]
 
     def initial(self, node: fx.Node, kind: str, name: str, block: Block) -> ast.expr:
         """What holds it in the class, of the right shape."""

@@ -79,7 +79,10 @@ def linear(m: nn.Linear, block: Block) -> Layer:
 def embedding(m: nn.Embedding, block: Block) -> Layer | None:
     if m.max_norm is not None:
         return None
-    return Layer("Embed", positional(num_embeddings=m.num_embeddings, features=m.embedding_dim))
+    sizes = positional(num_embeddings=m.num_embeddings, features=m.embedding_dim)
+    if m.padding_idx is None:
+        return Layer("Embed", sizes)
+    return Layer("PaddedEmbed", sizes + named(padding_idx=m.padding_idx), own=True)
 
 
 @makes(nn.LayerNorm)

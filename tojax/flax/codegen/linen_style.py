@@ -16,7 +16,7 @@ from tojax.flax.codegen.checking import LINEN, check_of
 from tojax.flax.codegen.classes import Writer
 from tojax.flax.codegen.kinds import all_blocks
 from tojax.flax.codegen.layers import Layer, constructor
-from tojax.flax.codegen.linen_texts import LOADER, RECURRENT, SEQUENTIAL
+from tojax.flax.codegen.linen_texts import LOADER, PADDED_EMBED, RECURRENT, SEQUENTIAL
 from tojax.flax.codegen.merging import Class, merged, text
 from tojax.flax.codegen.snippets import snippets
 from tojax.flax.codegen.template import DTYPES, expression, fill
@@ -104,6 +104,7 @@ class Linen:
         classes = [*configs.texts(), *(self.written(writer, x, x is found[-1]) for x in found)]
         helpers = snippets(writer.snippets, classes, RECURRENT)
         helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in classes)
+        helpers = [PADDED_EMBED if x.startswith("class PaddedEmbed") else x for x in helpers]
         parts = [x.replace("nnx.", "nn.") for x in helpers] + classes
         loader = _example(writer, root) + LOADER.replace("Whole", found[-1].name)
         check = check_of(found[-1].name, LINEN)

@@ -83,3 +83,13 @@ SEQUENTIAL = '''class SequentialLayers(nn.Module):
             x = layer(x, **dict.fromkeys(flags, deterministic))
         return x
 '''
+PADDED_EMBED = '''class PaddedEmbed(nn.Embed):
+    """As PyTorch's: looking the token of padding up gives its row no gradient."""
+
+    padding_idx: int = 0
+
+    def __call__(self, inputs):
+        found = super().__call__(inputs)
+        padding = (inputs == self.padding_idx)[..., None]
+        return jnp.where(padding, jax.lax.stop_gradient(found), found)
+'''

@@ -16,12 +16,12 @@ from tojax.flax.codegen.inplace import packet
 from tojax.flax.codegen.steps import operands
 from tojax.flax.codegen.template import Call, Given, fill, swapped, table
 
-# Where arrays are and how; hints for kernels; what only gradients of a padding row see; sizes that
+# Where arrays are and how; hints for kernels; how gradients of embeddings are kept; sizes that
 # the result's shape tells, and what a new array is only made like.
 HARMLESS = {
     *("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "implicit"),
     *("stable", "sorted", "generator", "cudnn_enable", "cudnn_enabled", "enable_gqa", "momentum"),
-    *("padding_idx", "scale_grad_by_freq", "sparse"),
+    *("scale_grad_by_freq", "sparse"),
     *("size", "sizes", "output_size", "split_size", "split_sizes", "chunks", "sections", "self"),
 }
 

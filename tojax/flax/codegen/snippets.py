@@ -131,6 +131,18 @@ BATCH_NORM = '''class BatchNorm(nnx.BatchNorm):
             self.var[...] = kept + (self.var[...] - kept) * (count / (count - 1))
         return x
 '''
+PADDED_EMBED = '''class PaddedEmbed(nnx.Embed):
+    """As PyTorch's: looking the token of padding up gives its row no gradient."""
+
+    def __init__(self, num_embeddings, features, *, padding_idx, rngs):
+        super().__init__(num_embeddings, features, rngs=rngs)
+        self.padding_idx = padding_idx
+
+    def __call__(self, inputs):
+        found = super().__call__(inputs)
+        padding = (inputs == self.padding_idx)[..., None]
+        return jnp.where(padding, jax.lax.stop_gradient(found), found)
+'''
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
 
@@ -140,6 +152,7 @@ def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) ->
     calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
     functions += [PART] * ("TorchPart" in names)
+    functions += [PADDED_EMBED] * ("PaddedEmbed" in names)
     functions += [BATCH_NORM] * any(re.search(r"(?<!\.)BatchNorm\(", x) for x in classes)
     layers = sorted(names & set(SNIPPETS))
     return functions + ([recurrent, *(SNIPPETS[name] for name in layers)] if layers else [])

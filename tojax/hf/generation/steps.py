@@ -11,8 +11,9 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,10 +28,11 @@ from tojax.hf.generation import private
 from tojax.hf.generation import static_cache as caches
 from tojax.hf.generation.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, sees_ahead, unchanged
 from tojax.model import Model
+from tojax.program import Kept
 from tojax.torch.compat.patches import replaces
 from tojax.torch.source import TorchSource
 from tojax.trees import Static
-from tojax.wrapped import unwrapped
+from tojax.wrapped import Arrays, Wrapped
 
 FOLLOWS = (*ALIGNED, *TYPES)
 
@@ -179,11 +181,31 @@ def _cache_of(module: torch.nn.Module) -> type[Cache] | None:
     return next((x for x in own if isinstance(x, type) and issubclass(x, Cache)), None)
 
 
-def _source(source: Any) -> TorchSource:
+class Inner(Wrapped):
+    """A Runner's source by the names of its module's weights."""
+
+    def opened(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
+        """(params, state) of the Runner."""
+        prefixed = lambda tree: {f"module.{k}": v for k, v in tree.items()}
+        return prefixed(params), prefixed(state)
+
+    def __call__(self, params, state, args, kwargs, rng=None):
+        out, written = super().__call__(params, state, args, kwargs, rng)
+        name = lambda k: k.removeprefix("module.")
+        new = {name(k): v for k, v in written.items()}
+        return out, trees.Written(new, {*map(name, written.missed)}, written.holds)
+
+
+def _source(source: Any) -> Any:
+    """The Runner of a model's module, and around it what is around the module."""
     key = Runner, source
     if key not in source.kept:
-        modes = False, *source.training
-        source.kept[key] = TorchSource(Runner(source.code), modes, source.on_missing)
+        if isinstance(source, Wrapped):
+            source.kept[key] = replace(source, base=_source(source.base), kept=Kept())
+        else:
+            modes = False, *source.training
+            runner = TorchSource(Runner(source.code), modes, source.on_missing)
+            source.kept[key] = Inner(runner)
     return source.kept[key]
 
 
@@ -192,11 +214,9 @@ def run(model: Model, what: str, **kwargs) -> Any:
 
     Values that are no arrays come back as ``Static``, so that the result may leave ``jit``.
     """
-    prefixed = lambda tree: {f"module.{k}": v for k, v in tree.items()}
+    source = _source(model.source)
     kwargs = jax.tree.map(_open, kwargs, is_leaf=lambda x: isinstance(x, Static))
-    with unwrapped(model.source, model.params, model.state) as (base, params, state):
-        source = _source(cast(Any, base))
-        out, _ = source(prefixed(params), prefixed(state), (), {"what": what, **kwargs})
+    out, _ = source(model.params, model.state, (), {"what": what, **kwargs})
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
 
 

@@ -23,6 +23,7 @@ from tojax.torch.core import current, private
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.pytrees import flatten
 from tojax.torch.core.tensor import JaxTensor
+from tojax.trees import Static
 
 
 class Context:
@@ -107,8 +108,22 @@ class Served:
         setup = cls.setup_context
         own = setup is private.SingleLevelFunction.setup_context
         self.setup = None if own else setup
+        self.leaves: list[Any] = []
+        self.structure: Any = None
         self.out: Any = None
         self.context: Any = None
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Served) and self._form() == other._form()
+
+    def __hash__(self) -> int:
+        return hash((self.cls, self.function))
+
+    def _form(self) -> Any:
+        """What decides which function of its arrays this is."""
+        leaves = [x.dtype if isinstance(x, torch.Tensor) else Static(x) for x in self.leaves]
+        context = self.context.structure, [*map(Static, self.context.static)]
+        return self.cls, self.function, self.trace, self.structure, leaves, context
 
     def __call__(self, args: tuple) -> Any:
         self.leaves, self.structure = flatten(args)

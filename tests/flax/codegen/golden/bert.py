@@ -8,10 +8,24 @@ import jax.numpy as jnp
 from flax import nnx
 
 
+class PaddedEmbed(nnx.Embed):
+    """As PyTorch's: looking the token of padding up gives its row no gradient."""
+
+    def __init__(self, num_embeddings, features, *, padding_idx, rngs):
+        super().__init__(num_embeddings, features, rngs=rngs)
+        self.padding_idx = padding_idx
+
+    def __call__(self, inputs):
+        found = super().__call__(inputs)
+        padding = (inputs == self.padding_idx)[..., None]
+        return jnp.where(padding, jax.lax.stop_gradient(found), found)
+
+
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
     vocab_size: int = 96
     hidden_size: int = 48
+    pad_token_id: int = 0
     type_vocab_size: int = 2
     max_position_embeddings: int = 64
     layer_norm_eps: float = 1e-12
@@ -25,7 +39,9 @@ class BertEmbeddings(nnx.Module):
     def __init__(self, config: BertConfig, *, rngs: nnx.Rngs):
         self.position_ids = nnx.Variable(jnp.arange(64)[None])
         self.token_type_ids = nnx.Variable(jnp.full((1, 64), 0))
-        self.word_embeddings = nnx.Embed(config.vocab_size, config.hidden_size, rngs=rngs)
+        self.word_embeddings = PaddedEmbed(
+            config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id, rngs=rngs
+        )
         self.token_type_embeddings = nnx.Embed(
             config.type_vocab_size, config.hidden_size, rngs=rngs
         )

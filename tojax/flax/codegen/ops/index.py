@@ -13,7 +13,6 @@ rows(
         "index_select": "jnp.take(self, index, axis=dim)",
         "take_along_dim": "jnp.take_along_axis(self, indices, axis=dim)",
         "one_hot": "nnx.one_hot(self, num_classes)",
-        "embedding": "weight[indices]",
         "isin": "jnp.isin(elements, test_elements, invert=invert)",
     }
 )
@@ -25,6 +24,15 @@ def subscript(base, indices) -> ast.expr:
     return ast.Subscript(
         base, parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load()), ast.Load()
     )
+
+
+@writes("embedding")
+def embedding(call: Call):
+    """Looking the token of padding up gives its row no gradient."""
+    if call.args.get("padding_idx", -1) < 0:
+        return call.write("weight[indices]")
+    stopped = "jax.lax.stop_gradient(weight[indices])"
+    return call.write(f"jnp.where((indices == padding_idx)[..., None], {stopped}, weight[indices])")
 
 
 @writes("index")

@@ -1,0 +1,22 @@
+"""Functions of params as the programs that repeats are looked for in."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tojax.transforms.rolling.rolled import traced
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """A source that is one function of params."""
+
+    function: Any
+    kept: dict = field(default_factory=dict)
+
+    def __call__(self, params, state, args, kwargs, rng=None):
+        return self.function(params, *args), {}
+
+
+def program(function, params, *args):
+    """``function(params, *args)`` as a traced call."""
+    return traced(Plain(function), params, {}, (args, {}, None))

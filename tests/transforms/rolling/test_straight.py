@@ -1,0 +1,49 @@
+"""What all layers share comes first, once."""
+
+import jax
+import jax.numpy as jnp
+
+from tojax.transforms.rolling.same import Kinds
+from tojax.transforms.rolling.straight import now, straight
+
+
+def layers(weights, ids, key):
+    x = weights[0][ids]
+    for i, w in enumerate(weights[1:]):
+        mask = jnp.where(jnp.tril(jnp.ones((8, 8))) > 0, 0.0, -1.0)
+        kept = jax.random.bernoulli(jax.random.fold_in(key, i), 0.5, (8, 1024))
+        x = (mask @ x @ w) * kept.astype(x.dtype).mean()
+    return x
+
+
+def test_masks_once_and_draws_where_they_are():
+    """Constants of all layers are one; large random arrays stay in their layer."""
+    args = [jnp.ones((8, 8))] * 3, jnp.arange(8), jax.random.key(0)
+    closed = jax.make_jaxpr(layers)(*args)
+    named = {*closed.jaxpr.invars[:3]}
+    eqns, renamed = straight(closed.jaxpr, named, {closed.jaxpr.invars[-1]}, Kinds())
+    names = [e.primitive.name for e in eqns]
+    assert names.count("select_n") + str(closed).count("_where") > 1
+    assert sum("_where" in str(e.params.get("name")) for e in eqns) == 1
+    draws = [i for i, e in enumerate(eqns) if "bits" in str(e)]
+    products = [i for i, name in enumerate(names) if name == "dot_general"]
+    assert draws[-1] > products[0]
+    out = jax.core.eval_jaxpr(
+        closed.jaxpr.replace(eqns=eqns, outvars=[now(v, renamed) for v in closed.jaxpr.outvars]),
+        closed.consts,
+        *jax.tree.leaves(args),
+    )
+    assert (out[0] == layers(*args)).all()
+
+
+def test_what_nobody_needs_is_left_out():
+    """But for effects."""
+
+    def wasteful(x):
+        jnp.sin(x)
+        jax.debug.print("{}", jnp.cos(x))
+        return x + 1
+
+    jaxpr = jax.make_jaxpr(wasteful)(1.0).jaxpr
+    names = [e.primitive.name for e in straight(jaxpr, {*jaxpr.invars}, set(), Kinds())[0]]
+    assert "sin" not in names and {"cos", "debug_print", "add"} >= {*names} >= {"cos", "add"}
