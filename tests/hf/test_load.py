@@ -109,18 +109,6 @@ def test_nothing_is_printed_where_there_is_no_terminal(llama, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_does_not_exist_yet_is_refused_by_name(llama, tmp_path):
-    config = json.loads((llama / "config.json").read_text())
-    for told, method in (
-        ({"quant_method": "gptq", "bits": 4}, "gptq"),
-        ({"quant_method": "fp8"}, "fp8"),
-        ({"load_in_8bit": True}, "bitsandbytes"),
-    ):
-        (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": told}))
-        with pytest.raises(Unsupported, match=f"quantized with {method}"):
-            tojax.from_pretrained(tmp_path)
-
-
 def test_code_of_its_own_runs_when_it_is_trusted(tmp_path):
     (tmp_path / "modeling_mine.py").write_text(
         textwrap.dedent("""

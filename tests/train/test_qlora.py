@@ -78,7 +78,10 @@ def test_a_quantized_model_of_which_a_part_is_adapted(tmp_path):
 
 @pytest.mark.parametrize(
     "options, says",
-    [({"quantize": "int5"}, "fp8, int4, nf4"), ({"quantize": "int4", "block": 48}, "blocks of")],
+    [
+        ({"quantize": "int5"}, "int8, fp8, int4, nf4"),
+        ({"quantize": "int4", "block": 48}, "blocks of"),
+    ],
 )
 def test_bad_input(options, says):
     with pytest.raises(WrongValue, match=says):

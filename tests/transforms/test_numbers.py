@@ -1,9 +1,13 @@
 """Bytes as the numbers that they stand for, beside dtypes that JAX has."""
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from torch import nn
 
+import tojax
+from tojax.transforms import quantize
 from tojax.transforms.numbers import FP4, LOADED, NF4, pairs
 
 BYTES = np.arange(256, dtype=np.uint8)
@@ -35,3 +39,14 @@ def test_codes():
     assert len(FP4) == 8 and max(FP4) == 1
     low, _ = LOADED["nf4"].numbers(jnp.asarray(BYTES))
     assert np.allclose(low, np.asarray(codes, np.float32)[BYTES & 15])
+
+
+def test_qwix_has_the_same_codes():
+    """Its rounding leaves them as they are."""
+    codes = jnp.arange(16, dtype=jnp.uint8)
+    low, high = jax.jit(LOADED["nf4"].numbers)(codes | (codes << 4))
+    np.testing.assert_array_equal(low, high)
+    model = tojax.from_torch(nn.Linear(16, 1)).with_params({"weight": low[None], "bias": low[:1]})
+    small = quantize(model, "nf4", block=16)
+    opened, _ = small.source.opened(small.params, small.state)
+    np.testing.assert_array_equal(opened["weight"][0], low)

@@ -71,23 +71,6 @@ def test_one_vector_is_multiplied_by_the_rounded_weights(scheme, block):
     assert "f32[24,64]" not in text and "24x64xf32" not in text.split("dot_general")[-1]
 
 
-def test_numbers_are_those_of_the_libraries():
-    """All bytes of fp8 but the two that are no number; qwix's rounding of the nf4 codes."""
-    from tojax.transforms.numbers import SCHEMES
-
-    every = jnp.array([x for x in range(256) if x & 127 != 127], jnp.uint8)
-    (got,) = jax.jit(SCHEMES["fp8"].numbers)(every)
-    want = jax.lax.bitcast_convert_type(every, jnp.float8_e4m3fn).astype(jnp.float32)
-    np.testing.assert_array_equal(got, want)
-    codes = jnp.arange(16, dtype=jnp.uint8)
-    low, high = jax.jit(SCHEMES["nf4"].numbers)(codes | (codes << 4))
-    np.testing.assert_array_equal(low, high)
-    model = tojax.from_torch(nn.Linear(16, 1)).with_params({"weight": low[None], "bias": low[:1]})
-    small = quantize(model, "nf4", block=16)
-    opened, _ = small.source.opened(small.params, small.state)
-    np.testing.assert_array_equal(opened["weight"][0], low)
-
-
 def test_targets_blocks_kernels_and_dtypes():
     model = tojax.from_torch(network())
     small = quantize(model, "int4", targets=r"^0", block=16)

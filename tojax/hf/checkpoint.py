@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tojax.errors import BadCheckpoint, HubUnreachable, Unsupported
+from tojax.errors import BadCheckpoint, HubUnreachable
+from tojax.hf.quantized import schemes
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 WEIGHTS = "model.safetensors"
@@ -94,7 +95,7 @@ def find(
     Raises:
       BadCheckpoint: no config, unreadable config, pickled, missing or truncated weights.
       HubUnreachable: it is no folder and the hub gives no answer.
-      Unsupported: the weights are quantized.
+      Unsupported: the weights are quantized in a way that is not read.
     """
     folder = Path(source).expanduser()
     if folder.suffix == ".gguf" and gguf_file is None:
@@ -113,7 +114,7 @@ def find(
     config = _config(folder)
     if not need_weights:
         return Checkpoint(folder, config, sorted(folder.glob("*.safetensors")))
-    _refuse_quantized(folder, config)
+    schemes.check(folder, config)
     found = Checkpoint(folder, config, _weights(folder, config, allow_pickle))
     found.shapes()
     return found
@@ -177,18 +178,6 @@ def _negative(config: dict[str, Any], place: str = "") -> Iterator[str]:
 
 def _is_size(name: str) -> bool:
     return name in SIZES or name.endswith(("_size", "_dim")) or name.startswith("num_")
-
-
-def _refuse_quantized(folder: Path, config: dict[str, Any]) -> None:
-    told = config.get("quantization_config") or config.get("compression_config")
-    if told:
-        method = told.get("quant_method") or ("bitsandbytes" if "load_in_8bit" in told else "?")
-        raise Unsupported(
-            f"the weights are quantized with {method}",
-            where=str(folder / "config.json"),
-            why="its kernels and its storage format are torch extensions",
-            do="load the checkpoint that it was made from, or a GGUF file of the model",
-        )
 
 
 def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[Path]:

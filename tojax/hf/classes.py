@@ -29,7 +29,12 @@ def config_of(found: Checkpoint, trust_remote_code: bool = False) -> Any:
         _need_gguf()
         options["gguf_file"] = found.gguf.name
     with refusing(found, "read the config of"):
-        return transformers.AutoConfig.from_pretrained(found.folder, **options)
+        config = transformers.AutoConfig.from_pretrained(found.folder, **options)
+    for part in (config, getattr(config, "text_config", None)):
+        for name in ("quantization_config", "compression_config"):  # its matrices come as floats
+            if hasattr(part, name):
+                delattr(part, name)
+    return config
 
 
 CONFIG = "correct the config, or try a newer transformers"

@@ -64,6 +64,7 @@ class Deferred(torch.Tensor):
     sliced: bool
     base: Deferred | None = None
     readers: list[weakref.ref[Deferred]]
+    grid: Callable[[], Any] | None = None  # reads it as small numbers, see quantized/grid.py
 
     @staticmethod
     def __new__(cls, like, read, sliced):
@@ -79,7 +80,7 @@ class Deferred(torch.Tensor):
     def settle(self) -> torch.Tensor:
         """Reads it for good: from now on it has this memory."""
         memory = self.read()
-        self.read = partial(_at, memory)
+        self.read, self.grid = partial(_at, memory), None
         return memory
 
     __torch_function__ = private.no_torch_function
@@ -106,6 +107,8 @@ class Deferred(torch.Tensor):
         view = any(a.alias_info is not None for a in op._schema.arguments)
         for out in outs:
             out.base = args[0] if view else None
+            if op in ELEMENTWISE and out.dtype.is_floating_point and args[0].grid is not None:
+                out.grid = lambda: args[0].grid and args[0].grid()  # until that one is written to
         if not view:
             for given in (x for x in tree_leaves((args, kwargs)) if isinstance(x, Deferred)):
                 given.whole.readers.extend(map(weakref.ref, outs))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Literal
+
+import jax
 
 from tojax.hf import place
 from tojax.hf.adapter import base_of, is_adapter, put_on
@@ -14,6 +17,7 @@ from tojax.hf.source import source_of
 from tojax.model import Model
 from tojax.torch.source import check_on_missing
 from tojax.transforms._roll import program_of, rolled
+from tojax.transforms.packed import Packed, Quantized
 
 
 def from_pretrained(
@@ -29,6 +33,7 @@ def from_pretrained(
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
     on_missing: Literal["error", "callback"] = "error",
+    dequantize: bool | None = None,
 ) -> Model:
     """A Hugging Face checkpoint as a Model, in evaluation mode.
 
@@ -54,6 +59,11 @@ def from_pretrained(
       gguf_file: name of a GGUF file in the folder; its blocks are unpacked.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
       trust_remote_code: also run model code that comes with the checkpoint.
+      dequantize: whether quantized weights become floats of the dtype. By default they stay as
+        they are, in ``state`` as after ``tojax.transforms.quantize``, but for those in reordered
+        groups or blocks across rows, and nf4 and fp4 on a CPU, where decoding would be slower.
+        Activations are never quantized. Below an adapter and
+        with ``roll`` all become floats.
       on_missing: what happens at operators without a lowering, see ``from_torch``.
 
     Returns:
@@ -63,8 +73,8 @@ def from_pretrained(
       BadCheckpoint: the folder is no checkpoint, or weights are missing, extra, misshaped,
         truncated or pickled: all of them in one error.
       HubUnreachable: the id is not here and the hub does not answer.
-      Unsupported: the weights are quantized (but for GGUF), or the model brings code that is not
-        trusted.
+      Unsupported: the weights are quantized in a way that is not read, or the model brings code
+        that is not trusted.
       WrongArguments: there is no such plan, it does not fit the arrays, there is no mesh, or the
         model does not tell which call shall be looked at for ``roll``.
 
@@ -90,10 +100,17 @@ def from_pretrained(
         )
         module = module if adapter is None else put_on(module, adapter)
         made = source_of(module, found.folder, on_missing)
-        arrays = place.take(made.slots, place.shardings(made, mesh, plan), reader)
+        floats = roll or adapter is not None
+        keep = partial(_keep, True if floats else dequantize)
+        arrays, packed = place.take(made.slots, place.shardings(made, mesh, plan), keep)
     finally:
         reader.close()
-    params = {k: arrays.pop(k) for k in made.slots.params}
-    state = {k: arrays[k] for k in made.slots.state}
-    model = Model(params, state, made)
-    return rolled(model, params, state, program_of(model)) if roll else model
+    params = {k: arrays.pop(k) for k in made.slots.params if k in arrays}
+    model = Model(params, arrays, Quantized(made, packed) if packed else made)
+    return rolled(model, params, arrays, program_of(model)) if roll else model
+
+
+def _keep(dequantize: bool | None, form: Packed) -> bool:
+    """Whether a matrix stays packed."""
+    slow = jax.default_backend() == "cpu" and bool(form.kind.codes)
+    return not slow if dequantize is None else not dequantize

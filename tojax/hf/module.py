@@ -16,6 +16,8 @@ from tojax.hf import deferred
 from tojax.hf.checkpoint import Checkpoint, stored_in
 from tojax.hf.classes import config_of, model_class, refusing
 from tojax.hf.private import LOADER
+from tojax.hf.quantized.schemes import told_in
+from tojax.hf.quantized.tensors import matrices
 from tojax.torch.compat.patches import Patch, applied
 
 LOCK = threading.Lock()
@@ -46,7 +48,10 @@ def load_module(
     if trust_remote_code:
         options["trust_remote_code"] = True
     do = "compare config.json with the weights: tojax inspect FOLDER"
-    with quiet(), _deferring(reader), refusing(found, "load", do):
+    told = told_in(found.config)
+    if told:
+        options["config"] = config_of(found, trust_remote_code)
+    with quiet(), _deferring(reader, told), refusing(found, "load", do):
         if found.gguf is not None:
             module, told = _from_gguf(found, cls, options)
         else:
@@ -88,7 +93,7 @@ def _from_gguf(found: Checkpoint, cls, options) -> tuple[torch.nn.Module, dict[s
 
 
 @contextlib.contextmanager
-def _deferring(reader: deferred.Reader | None) -> Iterator[None]:
+def _deferring(reader: deferred.Reader | None, told: dict[str, Any]) -> Iterator[None]:
     """While this lasts, this thread's loading in transformers gets deferred tensors."""
     if reader is None:
         yield
@@ -98,7 +103,10 @@ def _deferring(reader: deferred.Reader | None) -> Iterator[None]:
     def load(original, model, state_dict, files, *args, **kwargs):
         if state_dict is None and files and all(str(f).endswith(".safetensors") for f in files):
             stored = {k: v for f in files for k, v in stored_in(f).items()}
-            state_dict = {k: deferred.from_file(v, reader) for k, v in stored.items()}
+            if told:
+                state_dict = matrices(stored, told, reader, model)
+            else:
+                state_dict = {k: deferred.from_file(v, reader) for k, v in stored.items()}
         return original(model, state_dict, files, *args, **kwargs)
 
     with LOCK, applied([Patch(LOADER, load)], lambda: threading.get_ident() == thread):

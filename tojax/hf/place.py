@@ -7,18 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
+import numpy as np
 import torch
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from tqdm.auto import tqdm
 
 from tojax.errors import WrongArguments
-from tojax.hf.deferred import Deferred, Reader
+from tojax.hf.deferred import Deferred
 from tojax.model import Model
 from tojax.parallel._shard import specs
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.source import TorchSource
 from tojax.torch.state.module_state import Slots
+from tojax.transforms.packed import Packed
 
 WORKERS = 4  # reading waits for the disk and the kernel, so a few more than cores help
 
@@ -48,22 +50,30 @@ def _shape(tensor: torch.Tensor) -> Any:
     return interop.to_jax(tensor.read() if isinstance(tensor, Deferred) else tensor.detach())
 
 
-def take(slots: Slots, places: Mapping[str, Any], reader: Reader) -> dict[str, jax.Array]:
-    """All tensors as arrays. Parameters are left on the meta device; buffers, which Python code in
-    a forward may look at, get their values.
+def take(
+    slots: Slots, places: Mapping[str, Any], keep: Callable[[Packed], bool] = lambda form: False
+) -> tuple[dict[str, jax.Array], tuple[Packed, ...]]:
+    """(All tensors as arrays, the forms of those that came as small numbers and are kept as such).
+
+    Parameters are left on the meta device; buffers, which Python code in a forward may look at, get
+    their values.
     """
     total = sum(t.numel() * t.element_size() for t in slots.tensors.values())
     shown = {"unit": "B", "unit_scale": True, "desc": "Loading weights", "disable": None}
     arrays: dict[str, jax.Array] = {}
+    forms: list[Packed] = []
     homes: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for held, attribute, name in slots.places:
         homes.setdefault(name, []).append((held, attribute))
     with tqdm(total=total, **shown) as bar, ThreadPoolExecutor(WORKERS) as pool:
-        jobs = {k: pool.submit(_take, slots, k, homes[k], places[k]) for k in homes}
+        jobs = {k: pool.submit(_take, slots, k, homes[k], places[k], keep) for k in homes}
         try:
             for name, job in jobs.items():
-                arrays[name] = job.result()
-                bar.update(arrays[name].nbytes)
+                size = slots.tensors[name].numel() * slots.tensors[name].element_size()
+                found, form = job.result()
+                arrays |= found
+                forms += [] if form is None else [form]
+                bar.update(size)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -71,15 +81,17 @@ def take(slots: Slots, places: Mapping[str, Any], reader: Reader) -> dict[str, j
         for name, value in vars(module).items():
             if isinstance(value, Deferred):
                 setattr(module, name, value.read())
-    return arrays
+    return arrays, tuple(forms)
 
 
-def _take(slots: Slots, name: str, homes: list, sharding: Sharding | None) -> jax.Array:
+def _take(slots: Slots, name: str, homes: list, sharding: Sharding | None, keep: Callable):
     tensor = slots.tensors[name]
     parameter = isinstance(tensor, torch.nn.Parameter)
     if isinstance(tensor, Deferred) and not parameter:
         tensor = tensor.read()
-    array = _placed(tensor.detach(), sharding)
+    found, form = _packed(name, tensor, sharding, keep)
+    if form is None:
+        found = {name: _placed(tensor.detach(), sharding)}
     left = tensor
     if parameter:
         empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
@@ -87,7 +99,35 @@ def _take(slots: Slots, name: str, homes: list, sharding: Sharding | None) -> ja
     slots.tensors[name] = left
     for held, attribute in homes:
         held[attribute] = left
-    return array
+    return found, form
+
+
+def _packed(name: str, tensor: torch.Tensor, sharding: Sharding | None, keep: Callable):
+    """(parts, form) of a matrix that came as small numbers in blocks; none for any other."""
+    read = getattr(tensor, "grid", None)
+    grid = read() if read is not None else None
+    if grid is None or not grid.block:
+        return {}, None
+    form = Packed(
+        name, grid.scheme, grid.block, tuple(tensor.shape), np.dtype(to_jax(tensor.dtype))
+    )
+    if not keep(form):
+        return {}, None
+    parts = [interop.to_jax(x) for x in grid.packed()]
+    return {k: jax.device_put(x, _turned(sharding, x)) for k, x in zip(form.parts, parts)}, form
+
+
+def _turned(sharding: Any, part: jax.Array) -> Sharding | None:
+    """The sharding of a matrix for parts that have its rows as columns, where it divides them."""
+    if not isinstance(sharding, NamedSharding):
+        return sharding
+    rows, columns = (*sharding.spec, None, None)[:2]
+    turned = NamedSharding(sharding.mesh, PartitionSpec(columns, rows))
+    try:
+        turned.shard_shape(part.shape)
+    except ValueError:
+        return NamedSharding(sharding.mesh, PartitionSpec())
+    return turned
 
 
 def _placed(tensor: torch.Tensor, sharding: Sharding | None) -> jax.Array:

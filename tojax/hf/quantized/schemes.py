@@ -1,0 +1,75 @@
+"""What ``quantization_config`` in a config.json says, looked at before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tojax.errors import Unsupported
+
+COMPRESSED = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized")
+METHODS = ("gptq", "awq", "compressed-tensors", "bitsandbytes", "fp8")
+# Keys that change what the weights mean, and are not read.
+UNREAD = ("transform_config", "sparsity_config")
+
+
+def told_in(config: dict[str, Any]) -> dict[str, Any]:
+    """The quantization that a config tells of, its own or that of its text model; {} for none.
+
+    Example:
+      >>> told_in({"quantization_config": {"load_in_4bit": True}})["quant_method"]
+      'bitsandbytes'
+    """
+    inner = config.get("text_config") or {}
+    names = "quantization_config", "compression_config"
+    told = next((c[n] for c in (config, inner) for n in names if c.get(n)), None)
+    if not told:
+        return {}
+    old = "bitsandbytes" if "load_in_8bit" in told or "load_in_4bit" in told else "?"
+    return {"quant_method": old, **told}
+
+
+def check(folder: Path, config: dict[str, Any]) -> None:
+    """Raises Unsupported for weights that are quantized in a way that is not read."""
+    told = told_in(config)
+    if told and (problem := _problem(told)):
+        raise Unsupported(
+            f"the weights are quantized with {problem}",
+            where=str(folder / "config.json"),
+            why=f"what is read is {', '.join(METHODS)}: gptq of 4 and 8 bits, awq's gemm layout, "
+            f"compressed-tensors as {', '.join(COMPRESSED)} of 4 and 8 bits",
+            do="load the checkpoint that it was made from, or a GGUF file of the model",
+        )
+
+
+def _problem(told: dict[str, Any]) -> str:
+    """What is not read of it; "" for nothing."""
+    method = told["quant_method"]
+    if method not in METHODS:
+        return str(method)
+    bits = told.get("bits", 4)
+    if method == "gptq":
+        layout = told.get("checkpoint_format") or told.get("format") or "gptq"
+        known = layout in ("gptq", "gptq_v2") and bits in (4, 8)
+        return "" if known else f"gptq of {bits} bits in the format {layout!r}"
+    if method == "awq":
+        layout = str(told.get("version") or told.get("format") or "gemm").lower()
+        return "" if layout == "gemm" and bits == 4 else f"awq of {bits} bits, version {layout!r}"
+    if method == "fp8":
+        form = told.get("scale_fmt", "float"), told.get("expert_dtype", "fp8")
+        return "" if form == ("float", "fp8") else f"fp8 with scales and experts {form}"
+    return _problem_of_groups(told) if method == "compressed-tensors" else ""
+
+
+def _problem_of_groups(told: dict[str, Any]) -> str:
+    unread = [k for k in UNREAD if told.get(k)]
+    if (told.get("sparsity_config") or {}).get("format") == "dense":
+        unread.remove("sparsity_config")
+    if unread:
+        return f"compressed-tensors and a {unread[0]}"
+    for group in (told.get("config_groups") or {}).values():
+        layout = group.get("format") or told.get("format")
+        weights = group.get("weights") or {}
+        if layout not in COMPRESSED or weights.get("num_bits", 8) not in (4, 8):
+            return f"compressed-tensors as {layout}, {weights.get('num_bits')} bits"
+    return ""
