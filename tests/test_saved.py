@@ -1,5 +1,7 @@
 """Saved models: equal outputs in a process without torch, gradients, errors, interrupted saves."""
 
+import json
+import re
 import subprocess
 import sys
 
@@ -80,6 +82,32 @@ def test_damaged_folders(tmp_path):
     (tmp_path / "m" / "params.safetensors").write_bytes(b"short")
     with pytest.raises(BadCheckpoint, match="damaged"):
         tojax.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["params.safetensors", "state.safetensors", "call-0.jax"])
+def test_a_changed_byte_names_the_file(tmp_path, name):
+    tojax.from_torch(torch.nn.BatchNorm1d(3).eval()).save(tmp_path / "m", np.ones((2, 3), "f"))
+    content = bytearray((tmp_path / "m" / name).read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "m" / name).write_bytes(content)
+    with pytest.raises(BadCheckpoint, match=rf"{re.escape(name)} is damaged"):
+        tojax.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("number", [1, 99])
+def test_another_format_is_refused(tmp_path, number):
+    tojax.from_torch(torch.nn.Linear(3, 2)).save(tmp_path / "m", np.ones((2, 3), "f"))
+    about = json.loads((tmp_path / "m" / "model.json").read_text())
+    (tmp_path / "m" / "model.json").write_text(json.dumps(about | {"format": number}))
+    with pytest.raises(BadCheckpoint, match=f"has format {number}"):
+        tojax.load(tmp_path / "m")
+
+
+def test_a_key_alone_is_an_example(tmp_path):
+    model = tojax.from_torch(lambda: torch.rand(4))
+    key = jax.random.key(0)
+    model.save(tmp_path / "m", rng=key)
+    np.testing.assert_array_equal(tojax.load(tmp_path / "m")(rng=key), model(rng=key))
 
 
 def test_an_interrupted_save_loses_nothing(tmp_path, monkeypatch):

@@ -142,7 +142,11 @@ class Model:
           >>> tojax.load(folder)(np.ones((5, 3), np.float32)).shape
           (5, 2)
         """
-        calls = [(args, kwargs, rng)] if args or kwargs else calling.calls(self.source)
+        calls = (
+            [(args, kwargs, rng)]
+            if args or kwargs or rng is not None
+            else calling.calls(self.source)
+        )
         if not calls:
             raise WrongArguments(
                 "there is no call to save",

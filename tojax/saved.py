@@ -8,6 +8,7 @@ and run on CPU, CUDA and TPU.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 import json
 import os
@@ -29,6 +30,7 @@ from tojax.errors import BadCheckpoint, DataDependent, Unsupported, WrongArgumen
 from tojax.program import Kept
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+FORMAT = 2
 
 
 class Output(dict):
@@ -140,10 +142,13 @@ def save(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -
             told, program = _export(source, params, state, args, kwargs, rng)
             (scratch / f"call-{i}.jax").write_bytes(program)
             described.append(told)
+        save_file(dict(params), scratch / "params.safetensors")
+        save_file(dict(state), scratch / "state.safetensors")
         modes = source.training  # one for each submodule, or one
         training = list(modes) if isinstance(modes, tuple) else [modes]
         about = {
-            "format": 1,
+            "format": FORMAT,
+            "sha256": {file.name: _digest(file) for file in sorted(scratch.iterdir())},
             "name": source.name,
             "framework": source.framework,
             "positional": source.positional,
@@ -151,8 +156,6 @@ def save(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -
         (scratch / "model.json").write_text(
             json.dumps(about | {"training": training, "calls": described}, indent=1)
         )
-        save_file(dict(params), scratch / "params.safetensors")
-        save_file(dict(state), scratch / "state.safetensors")
 
 
 @contextlib.contextmanager
@@ -184,6 +187,28 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
             old.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _check_files(folder: Path, about: dict[str, Any]) -> None:
+    """Raises where the folder is of another format, or a file is not the one that was saved."""
+    if about["format"] != FORMAT:
+        raise BadCheckpoint(
+            f"{folder} has format {about['format']}, this tojax reads format {FORMAT}",
+            why="another version of tojax saved it",
+            do="save it again with this version, or load it with the one that saved it",
+        )
+    for name, digest in about["sha256"].items():
+        if _digest(folder / name) != digest:
+            raise BadCheckpoint(
+                f"{folder / name} is damaged",
+                why="its sha256 is not the one that model.json holds",
+                do="copy the folder again, or save the model again",
+            )
 
 
 def _export(source, params, state, args, kwargs, rng, known=None) -> tuple[dict[str, Any], bytes]:
@@ -281,11 +306,12 @@ def read(
     """(params, state, source) of a folder that ``save`` wrote.
 
     Raises:
-      BadCheckpoint: it is none, or a file is missing or broken.
+      BadCheckpoint: it is none, of another format, or a file is missing, damaged or exchanged.
     """
     folder = Path(folder)
     try:
         about = json.loads((folder / "model.json").read_text())
+        _check_files(folder, about)
         programs = [
             jax.export.deserialize(bytearray((folder / f"call-{i}.jax").read_bytes()))
             for i in range(len(about["calls"]))
