@@ -258,7 +258,8 @@ class Case:
         theirs = dict(module.named_buffers())
         for path, value in nnx.to_flat_state(nnx.state(model, nnx.BatchStat)):
             *home, name = (str(x) for i, x in enumerate(path) if path[:i] not in chains)
-            key = ".".join([*(x for x in home if x != "layers_"), f"running_{name}"])
+            name = f"running_{name}" if name in {"mean", "var"} else name
+            key = ".".join([*(x for x in home if x != "layers_"), name])
             exact = lambda key=key: [wide().get_buffer(key)]
             settled([value[...]], [theirs[key]], exact, key)
 

@@ -1,26 +1,69 @@
 """Classes that a file brings along."""
 
+import jax
 import jax.numpy as jnp
+import pytest
 import torch
 import torch.nn.functional as F
+from flax import nnx
 from torch import nn
 
+import tojax
 from tests.flax.codegen.models import CNN, drawn
-from tests.flax.codegen.running import assert_same_gradients, assert_same_values, prepared
+from tests.flax.codegen.running import assert_same_gradients, assert_same_values, loaded, prepared
 from tests.tolerance import assert_close
 
 
-def test_running_statistics_are_torchs():
+class Normed(nn.Module):
+    """Statistics kept with another momentum, without one, and without weights of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.usual, self.slow = nn.BatchNorm2d(3), nn.BatchNorm2d(3, momentum=0.01, affine=False)
+        self.every = nn.BatchNorm2d(3, momentum=None)
+
+    def forward(self, x):
+        return self.usual(x), self.slow(x), self.every(x)
+
+
+@pytest.mark.parametrize("cls", [CNN, Normed])
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_running_statistics_are_torchs(style, cls):
+    """After three steps on few values, where a sample's variance is not that of the batch."""
     torch.manual_seed(0)
-    module, inputs = CNN().eval(), (drawn(4, 3, 16, 16),)
-    _, model = prepared(module, inputs)
-    module.train(), model.train()
-    for _ in range(2):
-        module(*inputs), model(jnp.asarray(inputs[0].numpy()))
-    for mine, other in ((model.bn1.mean, "running_mean"), (model.bn1.var, "running_var")):
-        assert_close(mine[...], getattr(module.bn1, other).numpy(), reduction=1024)
-    module.eval(), model.eval()
-    assert_same_values(module, model, inputs)
+    module = cls().eval()
+    steps = [drawn(2, 3, 16, 16) if cls is CNN else drawn(2, 3, 2, 2) * i + i for i in (1, 2, 3)]
+    text = tojax.flax.source(module, steps[0], style=style)
+    file = loaded(text)
+    weights = lambda: {k: x.numpy() for k, x in module.state_dict().items()}
+    before = {k: x.copy() for k, x in weights().items()}
+    if style == "nnx":
+        model = file.load_params(getattr(file, cls.__name__)(rngs=nnx.Rngs(0)), before)
+        model.train()
+        for x in steps:
+            model(jnp.asarray(x.numpy()))
+        model.eval()
+        found = nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
+        kept = lambda: nnx.to_pure_dict(
+            nnx.state(file.load_params(nnx.clone(model), weights()), nnx.BatchStat)
+        )
+        apply = model
+    else:
+        model, variables = getattr(file, cls.__name__)(), file.load_params(before)
+        for x in steps:
+            how = dict(mutable="batch_stats", rngs={"dropout": jax.random.key(0)})
+            given = jnp.asarray(x.numpy())
+            variables |= model.apply(variables, given, deterministic=False, **how)[1]
+        found = variables["batch_stats"]
+        kept = lambda: file.load_params(weights())["batch_stats"]
+        apply = lambda x: model.apply(variables, x)
+    module.train()
+    with torch.no_grad():
+        for x in steps:
+            module(x)
+    jax.tree.map(lambda x, y: assert_close(x, y, reduction=1024), found, kept())
+    module.eval()
+    assert_same_values(module, apply, steps[:1])
 
 
 class Parts(nn.Module):

@@ -109,13 +109,14 @@ def group_norm(m: nn.GroupNorm, block: Block) -> Layer:
 
 @makes(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def batch_norm(m: nn.BatchNorm2d, block: Block) -> Layer | None:
-    """In Linen its running variance is that of the batch, torch's is that of a sample."""
-    if not m.track_running_stats or m.momentum is None:
+    """Its running variance is that of a sample, Flax's is that of the batch."""
+    if not m.track_running_stats:
         return None
-    more = named(
-        momentum=round(1 - m.momentum, 12), epsilon=m.eps, use_bias=m.affine, use_scale=m.affine
-    )
-    return Layer("BatchNorm", positional(num_features=m.num_features) + more)
+    sizes = positional(num_features=m.num_features)
+    more = named(epsilon=m.eps, use_bias=m.affine, use_scale=m.affine)
+    if m.momentum is None:
+        return Layer("CumulativeBatchNorm", sizes + more, own=True)
+    return Layer("BatchNorm", sizes + named(momentum=round(1 - m.momentum, 12)) + more)
 
 
 @makes(nn.Dropout)

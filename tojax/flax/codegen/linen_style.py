@@ -16,13 +16,14 @@ from tojax.flax.codegen.checking import LINEN, check_of
 from tojax.flax.codegen.classes import Writer
 from tojax.flax.codegen.kinds import all_blocks
 from tojax.flax.codegen.layers import Layer, constructor
-from tojax.flax.codegen.linen_texts import LOADER, PADDED_EMBED, RECURRENT, SEQUENTIAL
+from tojax.flax.codegen.linen_texts import LOADER, OWN, RECURRENT, SEQUENTIAL
 from tojax.flax.codegen.merging import Class, merged, text
 from tojax.flax.codegen.snippets import snippets
 from tojax.flax.codegen.template import DTYPES, expression, fill
 from tojax.flax.codegen.text import assembled
 
-FLAGS = {"Dropout": "deterministic", "BatchNorm": "use_running_average"}
+AVERAGE = "use_running_average"
+FLAGS = {"Dropout": "deterministic", "BatchNorm": AVERAGE, "CumulativeBatchNorm": AVERAGE}
 RESERVED = {"name", "parent", "scope", *dir(linen.Module)}
 INFERRED = {"in_features", "num_features", "input_size"}  # Linen takes them from the input
 DRAWN = {  # nnx's ways to draw a parameter as Linen's initializers
@@ -68,7 +69,8 @@ class Linen:
 
     def layer(self, layer: Layer) -> ast.expr:
         given = [x for x in layer.arguments if x[0] not in INFERRED]
-        return constructor(Layer(layer.name.replace("Linear", "Dense"), given, layer.own), "nn")
+        own = layer.own or layer.name == "BatchNorm"  # which keeps a batch's variance as it is
+        return constructor(Layer(layer.name.replace("Linear", "Dense"), given, own), "nn")
 
     def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
         told = any(self.told(writer, x) for x in writer.layers if x.path == path)
@@ -104,7 +106,7 @@ class Linen:
         classes = [*configs.texts(), *(self.written(writer, x, x is found[-1]) for x in found)]
         helpers = snippets(writer.snippets, classes, RECURRENT)
         helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in classes)
-        helpers = [PADDED_EMBED if x.startswith("class PaddedEmbed") else x for x in helpers]
+        helpers = [OWN.get(x[6 : x.find("(")], x) for x in helpers]
         parts = [x.replace("nnx.", "nn.") for x in helpers] + classes
         loader = _example(writer, root) + LOADER.replace("Whole", found[-1].name)
         check = check_of(found[-1].name, LINEN)

@@ -93,3 +93,35 @@ PADDED_EMBED = '''class PaddedEmbed(nn.Embed):
         padding = (inputs == self.padding_idx)[..., None]
         return jnp.where(padding, jax.lax.stop_gradient(found), found)
 '''
+BATCH_NORM = '''class BatchNorm(nn.BatchNorm):
+    """As PyTorch's: of a batch's variance it keeps that of a sample, n / (n - 1) times as much."""
+
+    def __call__(self, x, use_running_average=True):
+        before, count = self.get_variable("batch_stats", "var"), x.size // x.shape[-1]
+        x = super().__call__(x, use_running_average=use_running_average)
+        if not use_running_average and not self.is_initializing():
+            kept = self.momentum * before
+            new = self.get_variable("batch_stats", "var") - kept
+            self.put_variable("batch_stats", "var", kept + new * (count / (count - 1)))
+        return x
+'''
+CUMULATIVE = '''class CumulativeBatchNorm(nn.BatchNorm):
+    """As PyTorch's without a momentum: the statistics are means over all batches so far."""
+
+    momentum: float = 0.0  # without one it keeps those of this batch
+
+    def setup(self):
+        self.batches = self.variable("batch_stats", "num_batches_tracked", jnp.zeros, (), int)
+
+    def __call__(self, x, use_running_average=True):
+        before = {name: self.get_variable("batch_stats", name) for name in ("mean", "var")}
+        count = x.size // x.shape[-1]
+        x = super().__call__(x, use_running_average=use_running_average)
+        if not use_running_average and not self.is_initializing():
+            self.batches.value += 1
+            for name, scale in (("mean", 1), ("var", count / (count - 1))):
+                new = self.get_variable("batch_stats", name) * scale - before[name]
+                self.put_variable("batch_stats", name, before[name] + new / self.batches.value)
+        return x
+'''
+OWN = {"PaddedEmbed": PADDED_EMBED, "BatchNorm": BATCH_NORM, "CumulativeBatchNorm": CUMULATIVE}

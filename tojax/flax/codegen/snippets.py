@@ -131,6 +131,23 @@ BATCH_NORM = '''class BatchNorm(nnx.BatchNorm):
             self.var[...] = kept + (self.var[...] - kept) * (count / (count - 1))
         return x
 '''
+CUMULATIVE = '''class CumulativeBatchNorm(nnx.BatchNorm):
+    """As PyTorch's without a momentum: the statistics are means over all batches so far."""
+
+    def __init__(self, num_features, **how):
+        super().__init__(num_features, momentum=0.0, **how)
+        self.num_batches_tracked = nnx.BatchStat(jnp.zeros((), int))
+
+    def __call__(self, x):
+        mean, var, count = self.mean[...], self.var[...], x.size // x.shape[-1]
+        x = super().__call__(x)  # without a momentum it keeps those of this batch
+        if not self.use_running_average:
+            self.num_batches_tracked[...] += 1
+            batches = self.num_batches_tracked[...]
+            self.mean[...] = mean + (self.mean[...] - mean) / batches
+            self.var[...] = var + (self.var[...] * (count / (count - 1)) - var) / batches
+        return x
+'''
 PADDED_EMBED = '''class PaddedEmbed(nnx.Embed):
     """As PyTorch's: looking the token of padding up gives its row no gradient."""
 
@@ -153,6 +170,7 @@ def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) ->
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
     functions += [PART] * ("TorchPart" in names)
     functions += [PADDED_EMBED] * ("PaddedEmbed" in names)
-    functions += [BATCH_NORM] * any(re.search(r"(?<!\.)BatchNorm\(", x) for x in classes)
+    functions += [BATCH_NORM] * any(re.search(r"(?<![.\w])BatchNorm\(", x) for x in classes)
+    functions += [CUMULATIVE] * ("CumulativeBatchNorm" in names)
     layers = sorted(names & set(SNIPPETS))
     return functions + ([recurrent, *(SNIPPETS[name] for name in layers)] if layers else [])
