@@ -286,11 +286,13 @@ class Writer(Kinds):
         return [self.operators.turned(x, n, self.wants_last(block)) for n, x in values[:1]]
 
     def part(self, block: Block, body: Body) -> ast.expr:
-        """The call of a submodule that stays in PyTorch, arrays laid out as there."""
+        """The call of a submodule as PyTorch has it, arrays laid out as there."""
         turned = lambda x: self.operators.turned(body.value(x), x, False)
         args, words = spelled(self.parts[block], turned)
-        found = ast.Call(self.child(block, body), args, words)
+        found = ast.Call(self.child(block, body), args, words + self.style.told(self, block))
         outputs = self.parts[block].outputs
+        if block in self.layers and len(outputs) == 1:
+            return fill("x[0]", {"x": found})
         if len(outputs) == 1 and outputs[0] in self.last:
             dims = layouts.moved([*range(layouts.rank(outputs[0]))])
             return fill("x.transpose(*dims)", {"x": found, "dims": dims})

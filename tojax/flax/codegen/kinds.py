@@ -13,7 +13,7 @@ from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.layers import Layer, layer_of
 from tojax.flax.codegen.operators import Operators
-from tojax.flax.codegen.partly import Call, call_of
+from tojax.flax.codegen.partly import Call, attending, call_of
 from tojax.flax.codegen.steps import chained
 
 
@@ -33,9 +33,19 @@ class Kinds:
         self.last = self.operators.last
         for block in all_blocks(root):
             self.layer(block)
+        self._attending()
+
+    def _attending(self) -> None:
+        """nn.MultiheadAttention is a layer if it is known how each call of each of them goes."""
+        found = [x for x in self.layers if type(x.module) is torch.nn.MultiheadAttention]
+        calls = {x: call for x in found if self.layers[x] and (call := attending(self.graph, x))}
+        if len(calls) == len(found):
+            self.parts |= calls
+        else:
+            self.layers |= dict.fromkeys(found)
 
     def layer(self, block: Block) -> Layer | None:
-        if block in self.parts:
+        if block in self.parts and block not in self.layers:
             return Layer("TorchPart", own=True)
         if block not in self.layers:
             own = not any(self.role(x)[0] for x in block.inputs) and self.style.opens(self, block)

@@ -185,6 +185,17 @@ def recurrent(m: nn.LSTM, block: Block) -> Layer | None:
     return Layer(f"{type(m).__name__}Layers", sizes + more, own=True)
 
 
+@makes(nn.MultiheadAttention)
+def multihead(m: nn.MultiheadAttention, block: Block) -> Layer | None:
+    if m.bias_k is not None or m.add_zero_attn or m.in_proj_weight is None:
+        return None
+    sizes = positional(embed_dim=m.embed_dim, num_heads=m.num_heads)
+    more = [("dropout", m.dropout, False)] * bool(m.dropout)
+    more += named(use_bias=m.in_proj_bias is not None)
+    more += [("batch_first", False, False)] * (not m.batch_first)
+    return Layer("MultiheadAttention", sizes + more, own=True)
+
+
 def constructor(layer: Layer, home: str) -> ast.Call:
     """``nnx.Linear(8, 16, use_bias=False)``; its numbers know what they are."""
     values = [hinted(value, name) for name, value, plain in layer.arguments if plain]

@@ -23,7 +23,8 @@ from tojax.flax.codegen.template import DTYPES, expression, fill
 from tojax.flax.codegen.text import assembled
 
 AVERAGE = "use_running_average"
-FLAGS = {"Dropout": "deterministic", "BatchNorm": AVERAGE, "CumulativeBatchNorm": AVERAGE}
+FLAGS = dict.fromkeys(("Dropout", "MultiheadAttention"), "deterministic")
+FLAGS |= dict.fromkeys(("BatchNorm", "CumulativeBatchNorm"), AVERAGE)
 RESERVED = {"name", "parent", "scope", *dir(linen.Module)}
 INFERRED = {"in_features", "num_features", "input_size"}  # Linen takes them from the input
 DRAWN = {  # nnx's ways to draw a parameter as Linen's initializers

@@ -124,4 +124,58 @@ CUMULATIVE = '''class CumulativeBatchNorm(nn.BatchNorm):
                 self.put_variable("batch_stats", name, before[name] + new / self.batches.value)
         return x
 '''
-OWN = {"PaddedEmbed": PADDED_EMBED, "BatchNorm": BATCH_NORM, "CumulativeBatchNorm": CUMULATIVE}
+MULTIHEAD = '''class MultiheadAttention(nn.Module):
+    """PyTorch's; masks are what is added to the scores, or True where they do not look."""
+
+    embed_dim: int
+    num_heads: int
+    dropout: float = 0.0
+    use_bias: bool = True
+    batch_first: bool = True
+
+    def setup(self):
+        rows, drawn = 3 * self.embed_dim, nn.initializers.xavier_uniform()
+        self.in_proj_weight = self.param("in_proj_weight", drawn, (rows, self.embed_dim))
+        if self.use_bias:
+            self.in_proj_bias = self.param("in_proj_bias", nn.initializers.zeros, (rows,))
+        self.out_proj = nn.Dense(self.embed_dim, use_bias=self.use_bias)
+        self.drop = nn.Dropout(self.dropout)
+
+    def __call__(
+        self,
+        query,
+        key,
+        value,
+        attn_mask=None,
+        key_padding_mask=None,
+        average_attn_weights=True,
+        deterministic=True,
+    ):
+        """(batch, length, embed_dim) each; gives outputs and probabilities."""
+        given = [x if self.batch_first else x.swapaxes(0, 1) for x in (query, key, value)]
+        weights, biases = jnp.split(self.in_proj_weight, 3), (0, 0, 0)
+        if self.use_bias:
+            biases = jnp.split(self.in_proj_bias, 3)
+        heads = [
+            (x @ weight.T + bias).reshape(*x.shape[:2], self.num_heads, -1)
+            for x, weight, bias in zip(given, weights, biases)
+        ]
+        query, key, value = heads
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * query.shape[-1] ** -0.5
+        added = lambda mask: jnp.where(mask, -jnp.inf, 0) if mask.dtype == bool else mask
+        if attn_mask is not None:
+            scores += added(attn_mask if attn_mask.ndim == 2 else attn_mask.reshape(scores.shape))
+        if key_padding_mask is not None:
+            scores += added(key_padding_mask)[:, None, None]
+        probabilities = self.drop(nn.softmax(scores), deterministic=deterministic)
+        outputs = jnp.einsum("bhqk,bkhd->bqhd", probabilities, value)
+        outputs = self.out_proj(outputs.reshape(*outputs.shape[:2], -1))
+        outputs = outputs if self.batch_first else outputs.swapaxes(0, 1)
+        return outputs, probabilities.mean(1) if average_attn_weights else probabilities
+'''
+OWN = {
+    "PaddedEmbed": PADDED_EMBED,
+    "BatchNorm": BATCH_NORM,
+    "CumulativeBatchNorm": CUMULATIVE,
+    "MultiheadAttention": MULTIHEAD,
+}

@@ -15,10 +15,15 @@ from tojax.flax.codegen.exporting import Graph
 
 @dataclass(frozen=True)
 class Call:
-    """How a submodule is called: (name, value or constant) in order, and what it gives."""
+    """How a submodule is called: (name, value or constant) in order, and what it gives.
+
+    Attributes:
+      positional: how many of the inputs go without their names.
+    """
 
     inputs: list[tuple[str, Any]]
     outputs: list[fx.Node | None]
+    positional: int = 1
 
 
 def call_of(graph: Graph, block: Block) -> Call | None:
@@ -41,8 +46,20 @@ def call_of(graph: Graph, block: Block) -> Call | None:
 def spelled(call: Call, value: Any) -> tuple[list[ast.expr], list[ast.keyword]]:
     """The arguments; ``value(node)`` writes an array."""
     look = lambda x: value(x) if isinstance(x, fx.Node) else ast.Constant(x)
-    words = [ast.keyword(name, look(x)) for name, x in call.inputs[1:] if x is not None]
-    return [look(x) for _, x in call.inputs[:1]], words
+    first, rest = call.inputs[: call.positional], call.inputs[call.positional :]
+    words = [ast.keyword(name, look(x)) for name, x in rest if x is not None]
+    return [look(x) for _, x in first], words
+
+
+def attending(graph: Graph, block: Block) -> Call | None:
+    """How nn.MultiheadAttention is called, without what its values do not depend on."""
+    call = call_of(graph, block)
+    if call is None or len(call.outputs) != 2 or call.inputs[0][1].meta["val"].ndim != 3:
+        return None
+    hints = {"need_weights", "is_causal"}  # masks say the latter as well
+    given = [x for x in call.inputs if x[0] not in hints and x != ("average_attn_weights", True)]
+    weights = call.outputs[1] in block.outputs
+    return Call(given, call.outputs if weights else call.outputs[:1], positional=3)
 
 
 def leavable(graph: Graph, error: Any, left: set[type]) -> type | None:

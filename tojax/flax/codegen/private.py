@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._functorch import config
@@ -45,3 +46,11 @@ def grouped_experts(module: torch.nn.Module) -> Iterator[bool]:
     finally:
         for one in loops:
             setattr(one, name, "eager")
+
+
+def masks_in_full() -> Any:
+    """While this is open, torch.nn's Transformers do not look whether a mask is the causal one:
+    it is added as it is, which has the same values.
+    """
+    told = lambda mask, is_causal=None, size=None: bool(is_causal)
+    return mock.patch.object(torch.nn.modules.transformer, "_detect_is_causal_mask", told)

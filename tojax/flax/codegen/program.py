@@ -22,7 +22,7 @@ from tojax.flax.codegen.decided import (
 )
 from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
 from tojax.flax.codegen.known import computed
-from tojax.flax.codegen.private import grouped_experts
+from tojax.flax.codegen.private import grouped_experts, masks_in_full
 
 
 def program_of(module, args, kwargs):
@@ -93,7 +93,7 @@ def _attempted(module, args, kwargs, names: set[str], varying: Any):
     shapes = _by_argument(module, *pytree.tree_map(sizes, (args, kwargs)))
     while True:
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), masks_in_full():
                 warnings.simplefilter("ignore")  # of torch's own modules
                 return export(
                     module,

@@ -160,6 +160,42 @@ PADDED_EMBED = '''class PaddedEmbed(nnx.Embed):
         padding = (inputs == self.padding_idx)[..., None]
         return jnp.where(padding, jax.lax.stop_gradient(found), found)
 '''
+MULTIHEAD = '''class MultiheadAttention(nnx.Module):
+    """PyTorch's; masks are what is added to the scores, or True where they do not look."""
+
+    def __init__(self, embed_dim, num_heads, dropout=0.0, use_bias=True, batch_first=True, *, rngs):
+        self.num_heads, self.batch_first = num_heads, batch_first
+        drawn = nnx.initializers.xavier_uniform()(rngs.params(), (3 * embed_dim, embed_dim))
+        self.in_proj_weight = nnx.Param(drawn)
+        self.in_proj_bias = nnx.Param(jnp.zeros(3 * embed_dim)) if use_bias else None
+        self.out_proj = nnx.Linear(embed_dim, embed_dim, use_bias=use_bias, rngs=rngs)
+        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+
+    def __call__(
+        self, query, key, value, attn_mask=None, key_padding_mask=None, average_attn_weights=True
+    ):
+        """(batch, length, embed_dim) each; gives outputs and probabilities."""
+        given = [x if self.batch_first else x.swapaxes(0, 1) for x in (query, key, value)]
+        weights, biases = jnp.split(self.in_proj_weight[...], 3), (0, 0, 0)
+        if self.in_proj_bias is not None:
+            biases = jnp.split(self.in_proj_bias[...], 3)
+        heads = [
+            (x @ weight.T + bias).reshape(*x.shape[:2], self.num_heads, -1)
+            for x, weight, bias in zip(given, weights, biases)
+        ]
+        query, key, value = heads
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * query.shape[-1] ** -0.5
+        added = lambda mask: jnp.where(mask, -jnp.inf, 0) if mask.dtype == bool else mask
+        if attn_mask is not None:
+            scores += added(attn_mask if attn_mask.ndim == 2 else attn_mask.reshape(scores.shape))
+        if key_padding_mask is not None:
+            scores += added(key_padding_mask)[:, None, None]
+        probabilities = self.dropout(nnx.softmax(scores))
+        outputs = jnp.einsum("bhqk,bkhd->bqhd", probabilities, value)
+        outputs = self.out_proj(outputs.reshape(*outputs.shape[:2], -1))
+        outputs = outputs if self.batch_first else outputs.swapaxes(0, 1)
+        return outputs, probabilities.mean(1) if average_attn_weights else probabilities
+'''
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
 
@@ -169,6 +205,7 @@ def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) ->
     calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
     functions += [PART] * ("TorchPart" in names)
+    functions += [MULTIHEAD] * ("MultiheadAttention" in names)
     functions += [PADDED_EMBED] * ("PaddedEmbed" in names)
     functions += [BATCH_NORM] * any(re.search(r"(?<![.\w])BatchNorm\(", x) for x in classes)
     functions += [CUMULATIVE] * ("CumulativeBatchNorm" in names)
