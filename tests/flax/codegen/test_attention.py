@@ -1,8 +1,14 @@
 """torch.nn's attention and Transformers, with masks; dropout of the probabilities."""
 
+from contextlib import nullcontext
+
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from flax import nnx
 from torch import nn
 
 import tojax
@@ -11,6 +17,7 @@ from tests.flax.codegen.running import (
     arrays,
     assert_same_gradients,
     assert_same_values,
+    leaves,
     loaded,
     prepared,
 )
@@ -131,3 +138,102 @@ def test_linen(name):
         assert_same_values(module, lambda *x: model.apply(variables, *x), given)
     made = model.init(jax.random.key(0), *arrays(inputs(2, 5, 7)))
     assert jax.tree.structure(made) == jax.tree.structure(variables)
+
+
+class Dropping(nn.Module):
+    """Attention as a function and by hand, dropped out only in training mode."""
+
+    def __init__(self, attn_pdrop):
+        super().__init__()
+        self.attn_pdrop = attn_pdrop
+
+    def forward(self, query, key, value, wide):
+        rate = self.attn_pdrop if self.training else 0.0
+        one = F.scaled_dot_product_attention(query, key, value, dropout_p=rate)
+        other = F.scaled_dot_product_attention(query, key, wide, dropout_p=rate)
+        weights = F.dropout((query @ key.mT).softmax(-1), p=rate)
+        return one, other, weights @ value
+
+
+def running(module, inputs, style):
+    """(outputs in evaluation mode, those in training mode by a seed)"""
+    file = loaded(tojax.flax.source(module, *inputs, style=style))
+    cls = getattr(file, type(module).__name__)
+    given = arrays(inputs)
+    weights = {k: v.numpy() for k, v in module.state_dict().items()}
+    if style == "nnx":
+        model = file.load_params(cls(rngs=nnx.Rngs(0)), weights)
+        model.eval()
+        out = model(*given)
+        model.train()
+        return out, lambda seed: model(*given)
+    variables, model = file.load_params(weights), cls()
+    rngs = lambda seed: {"dropout": jax.random.key(seed)}
+    train = lambda seed: model.apply(variables, *given, deterministic=False, rngs=rngs(seed))
+    return model.apply(variables, *given), train
+
+
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_probabilities_are_dropped_out_in_training(style):
+    """Of 16 equal ones each comes through alone: it is 0, or 1 / (1 - rate) times as large."""
+    query, key = torch.zeros(8, 4, 16, 16), drawn(8, 4, 16, 16)
+    value = torch.eye(16).expand(8, 4, 16, 16)
+    inputs = (query, key, value, torch.cat([value, value], -1))
+    found, train = running(Dropping(0.3).eval(), inputs, style)
+    for x in leaves(found):
+        np.testing.assert_allclose(x, np.full(x.shape, 1 / 16) * (np.asarray(x) > 0), rtol=1e-5)
+    first, other = train(0), train(1)
+    for x, y in zip(leaves(first), leaves(other)):
+        x, count = np.asarray(x)[..., :16], x[..., :16].size
+        assert abs((x == 0).mean() - 0.3) < 5 * (0.3 * 0.7 / count) ** 0.5
+        np.testing.assert_allclose(x[x > 0], 1 / 16 / 0.7, rtol=1e-5)
+        assert (x != np.asarray(y)[..., :16]).any()
+
+
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_nothing_is_dropped_out_without_a_rate(style):
+    inputs = (drawn(2, 3, 5, 8), drawn(2, 3, 7, 8), drawn(2, 3, 7, 8), drawn(2, 3, 7, 4))
+    text = tojax.flax.source(Dropping(0.0), *inputs, style=style)
+    assert "jax.nn.dot_product_attention(" in text and "Dropout(" not in text
+
+
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_attention_of_torch_drops_out(style):
+    """On average over draws the probabilities are those of evaluation mode."""
+    torch.manual_seed(0)
+    module = Looking().eval()
+    found, train = running(module, CASES["looking"][1](2, 5, 7), style)
+    draws = jnp.stack([train(seed)[2] for seed in range(200)])
+    assert abs((draws == 0).mean() - 0.2) < 5 * (0.2 * 0.8 / draws.size) ** 0.5
+    np.testing.assert_allclose(draws.mean(0), found[2], atol=0.1)
+    np.testing.assert_array_equal(train(0)[1], found[1])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_modules_are_as_before(fails):
+    """Whatever a call in training mode writes, and where it is refused."""
+
+    class Counting(Dropping):
+        def __init__(self):
+            super().__init__(0.1)
+            self.norm = nn.BatchNorm1d(16)
+            self.seen = []
+
+        def forward(self, x):
+            if self.training and fails:
+                raise ValueError("labels are missing")
+            self.seen.append(1)
+            x = self.norm(x.mean(1))[:, None]
+            return super().forward(x, x, x, x)[0]
+
+    module = Counting()
+    before = {k: x.clone() for k, x in module.state_dict().items()}
+    state = torch.get_rng_state()
+    said = pytest.warns(UserWarning, match="left out.*labels") if fails else nullcontext()
+    with said:
+        text = tojax.flax.source(module, drawn(4, 3, 16))
+    assert ("Dropout(" in text) != fails
+    assert module.training and module.norm.training
+    assert torch.equal(state, torch.get_rng_state())
+    for k, x in module.state_dict().items():
+        assert torch.equal(x, before[k])

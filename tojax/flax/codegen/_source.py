@@ -36,8 +36,8 @@ def source(
     Args:
       module: what to write; it is put into evaluation mode while it is looked at. Dropout and
         BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch, in Linen
-        ``deterministic=False``. Not written are what only training mode does in Python, and
-        attention's own dropout.
+        ``deterministic=False``. Attention's rate of dropout is that of a call in training mode;
+        what else only training mode does in Python is not written.
       *args, **kwargs: an example of its inputs. Give every size that may vary a value above 1;
         sizes stay symbolic unless the module decides something by them. Where its Python code
         does, the file has the example's way and refuses other sizes; a size of 1 takes the way of

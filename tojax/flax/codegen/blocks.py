@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from tojax.flax.codegen.exporting import Graph
+from tojax.flax.codegen.rates import calls_of
 
 
 @dataclass(eq=False)
@@ -57,7 +58,7 @@ def tree(graph: Graph, module: torch.nn.Module) -> Block:
     for node in graph.nodes:
         if is_size(node):
             continue
-        calls = _calls(node)
+        calls = calls_of(node)
         depth = 1
         while (
             depth < min(len(open_blocks), len(calls) + 1)
@@ -73,13 +74,6 @@ def tree(graph: Graph, module: torch.nn.Module) -> Block:
         open_blocks[-1].items.append(node)
     _interfaces(root, graph)
     return root
-
-
-def _calls(node: fx.Node) -> list[str]:
-    """The calls that a node stands in, outermost first."""
-    stack = node.meta.get("nn_module_stack") or {}
-    found = [path for path, _ in stack.values() if path and not path.startswith("_empty")]
-    return list(dict.fromkeys(found))
 
 
 def _interfaces(root: Block, graph: Graph) -> None:

@@ -17,14 +17,16 @@ from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.body import Body
 from tojax.flax.codegen.calls import canonical
 from tojax.flax.codegen.conditions import check
+from tojax.flax.codegen.dropping import dropped, dropping
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.initial import buffer, initializer
 from tojax.flax.codegen.kinds import Kinds
-from tojax.flax.codegen.layers import Layer, hinted, positional
+from tojax.flax.codegen.layers import hinted
 from tojax.flax.codegen.loops import Unrollable
 from tojax.flax.codegen.operators import Unwritable
 from tojax.flax.codegen.partly import spelled
+from tojax.flax.codegen.rates import rate_of
 from tojax.flax.codegen.rolling import rolled
 from tojax.flax.codegen.steps import Step, chained, steps_of
 from tojax.flax.codegen.template import attribute, expression, fill, name_of, variable
@@ -228,7 +230,10 @@ class Writer(Kinds):
             ends = whole and self.operators.muted & {*step.block.outputs}
             return fill("jax.lax.stop_gradient(x)", {"x": found}) if ends else found
         if layouts.operation(step.node) in layouts.DROPOUT:
-            return self.dropped(step.node, body)
+            return dropped(step.node, body, self.style)
+        if rate := rate_of(step.node):
+            layer = dropping(rate, step.node, body, self.style)
+            return self.operators.written(step.node, body, dropout_p=layer)
         return self.operators.written(step.node, body)
 
     def called(self, block: Block, body: Body) -> ast.expr:
@@ -241,18 +246,6 @@ class Writer(Kinds):
             return tied
         args = self.arguments(block, body)
         return ast.Call(self.child(block, body), args, self.style.told(self, block))
-
-    def dropped(self, node: fx.Node, body: Body) -> ast.expr:
-        """``F.dropout``: a layer of Flax that the class gets, so that training mode has it."""
-        x, rate = body.value(node.args[0]), node.args[1]
-        if not rate:
-            return x
-        layer = self.style.layer(Layer("Dropout", positional(rate=rate)))
-        name = "dropout"
-        while name in body.fields and ast.unparse(body.fields[name]) != ast.unparse(layer):
-            name += "_"
-        body.fields[name] = layer
-        return ast.Call(attribute(name), [x], self.style.flags("Dropout"))
 
     def returned(self, block: Block) -> list[str]:
         """What a block calls its results."""

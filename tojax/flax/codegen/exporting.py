@@ -17,6 +17,7 @@ from tojax.flax.codegen.grouped import shared
 from tojax.flax.codegen.inplace import packet
 from tojax.flax.codegen.positions import Plain
 from tojax.flax.codegen.program import program_of
+from tojax.flax.codegen.rates import trained
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     calls = {x.fqn: x.signature for x in program.module_call_graph if _complete(x.signature)}
     for node in nodes:
         _without_empty(node)
+    trained(nodes, module, args, dict(kwargs))
     nodes = shared(nodes)
     frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
     constants = {**constants, **given}

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from flax import linen
 
-from tojax.flax.codegen import layouts
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.checking import LINEN, check_of
 from tojax.flax.codegen.classes import Writer
@@ -18,6 +17,7 @@ from tojax.flax.codegen.kinds import all_blocks
 from tojax.flax.codegen.layers import Layer, constructor
 from tojax.flax.codegen.linen_texts import LOADER, OWN, RECURRENT, SEQUENTIAL
 from tojax.flax.codegen.merging import Class, merged, text
+from tojax.flax.codegen.rates import rate_of
 from tojax.flax.codegen.snippets import snippets
 from tojax.flax.codegen.template import DTYPES, expression, fill
 from tojax.flax.codegen.text import assembled
@@ -53,11 +53,7 @@ class Linen:
     def told(self, writer: Writer, block: Block) -> list[ast.keyword]:
         if layer := writer.layer(block):
             return self.flags(layer.name)
-        drops = any(
-            layouts.operation(n) in layouts.DROPOUT and n.args[1]
-            for n in block.items
-            if not isinstance(n, Block)
-        )
+        drops = any(rate_of(n) for n in block.items if not isinstance(n, Block))
         trains = drops or any(self.told(writer, x) for x in block.children())
         return self.flags("Dropout") if trains else []
 

@@ -48,8 +48,8 @@ class Operators:
         self.last = layouts.channels_last(graph.nodes, inputs)
         self.muted = muted(graph)
 
-    def written(self, node: fx.Node, body: Any) -> ast.expr:
-        """An operator by its row.
+    def written(self, node: fx.Node, body: Any, **more: ast.expr) -> ast.expr:
+        """An operator by its row, with these in place of arguments.
 
         Raises:
           Unwritable: there is none, or it does not cover this.
@@ -62,7 +62,7 @@ class Operators:
             raise Unwritable(f"{what} has no row", node)
         if layouts.without_batch(node):
             raise Unwritable(f"{name} of an input without a batch dimension", node)
-        call = Call(node, Given(self.given(node, body)), body.sizes, node in self.last)
+        call = Call(node, Given(self.given(node, body) | more), body.sizes, node in self.last)
         try:
             found = fill(row, call.args) if isinstance(row, str) else row(call)
             refuse_unseen(call)

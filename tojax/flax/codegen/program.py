@@ -23,6 +23,7 @@ from tojax.flax.codegen.decided import (
 from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
 from tojax.flax.codegen.known import computed
 from tojax.flax.codegen.private import grouped_experts, masks_in_full
+from tojax.flax.codegen.rates import unchanged
 
 
 def program_of(module, args, kwargs):
@@ -147,21 +148,15 @@ def _plainly_called(module, args, kwargs) -> set[str]:
 
         return note
 
-    kept = [vars(part) for part in module.modules()]  # no caches of this call, as they were before:
-    inside = [x for held in kept for x in held.values() if isinstance(x, (dict, list))]
-    before = [(x, x.copy()) for x in (*kept, *inside)]
     for name, part in module.named_modules():
         if name:
             handles.append(part.register_forward_hook(hook(name), with_kwargs=True))
     try:
-        with torch.no_grad():
+        with unchanged(module), torch.no_grad():
             module(*args, **kwargs)
     finally:
         for handle in handles:
             handle.remove()
-        for held, values in before:
-            held.clear()
-            held.extend(values) if isinstance(held, list) else held.update(values)
     return found - left_out
 
 

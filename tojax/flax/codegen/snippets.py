@@ -98,6 +98,21 @@ SAMPLED = '''def sampled(x, grid, mode="bilinear", border=False, corners=False):
             total += x[batch, :, row_, column_] * (across * down * inside)[..., None]
     return total.transpose(0, 3, 1, 2)
 '''
+ATTENTION = '''def attention_with_dropout(
+    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None, **mode
+):
+    """JAX's dot_product_attention with dropout of the probabilities."""
+    groups = query.shape[2] // key.shape[2]
+    key, value = (jnp.repeat(x, groups, axis=2) for x in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * scale
+    scores = scores if bias is None else scores + bias
+    if is_causal:
+        mask = jnp.tri(*scores.shape[-2:], dtype=bool)
+    if mask is not None:
+        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores), **mode), value)
+'''
 PART = '''class TorchPart(nnx.Module):
     """A submodule that stays in PyTorch and is called through tojax; see ``connect``."""
 
@@ -198,12 +213,14 @@ MULTIHEAD = '''class MultiheadAttention(nnx.Module):
 '''
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
+ALONE = {"attention_with_dropout": ATTENTION}
 
 
 def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) -> list[str]:
     """The texts of functions that are called and of these classes, what they are made of first."""
     calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
+    functions += [x for name, x in ALONE.items() if any(f"{name}(" in y for y in classes)]
     functions += [PART] * ("TorchPart" in names)
     functions += [MULTIHEAD] * ("MultiheadAttention" in names)
     functions += [PADDED_EMBED] * ("PaddedEmbed" in names)

@@ -8,6 +8,22 @@ import jax.numpy as jnp
 from flax import nnx
 
 
+def attention_with_dropout(
+    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None, **mode
+):
+    """JAX's dot_product_attention with dropout of the probabilities."""
+    groups = query.shape[2] // key.shape[2]
+    key, value = (jnp.repeat(x, groups, axis=2) for x in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * scale
+    scores = scores if bias is None else scores + bias
+    if is_causal:
+        mask = jnp.tri(*scores.shape[-2:], dtype=bool)
+    if mask is not None:
+        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores), **mode), value)
+
+
 class PaddedEmbed(nnx.Embed):
     """As PyTorch's: looking the token of padding up gives its row no gradient."""
 
@@ -31,6 +47,7 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     hidden_dropout_prob: float = 0.1
     num_attention_heads: int = 4
+    attention_probs_dropout_prob: float = 0.1
     intermediate_size: int = 80
     num_hidden_layers: int = 3
 
@@ -74,6 +91,7 @@ class BertSelfAttention(nnx.Module):
         self.query = nnx.Linear(config.hidden_size, self.all_head_size, rngs=rngs)
         self.key = nnx.Linear(config.hidden_size, self.all_head_size, rngs=rngs)
         self.value = nnx.Linear(config.hidden_size, self.all_head_size, rngs=rngs)
+        self.dropout = nnx.Dropout(config.attention_probs_dropout_prob, rngs=rngs)
 
     def __call__(self, hidden_states, attention_mask):
         batch, length = hidden_states.shape[:2]
@@ -92,10 +110,11 @@ class BertSelfAttention(nnx.Module):
             .reshape(batch, length, -1, self.attention_head_size)
             .swapaxes(1, 2)
         )
-        attn_output = jax.nn.dot_product_attention(
+        attn_output = attention_with_dropout(
             query_layer.swapaxes(1, 2),
             key_layer.swapaxes(1, 2),
             value_layer.swapaxes(1, 2),
+            self.dropout,
             mask=attention_mask,
         )
         return attn_output.reshape(batch, length, -1)

@@ -3,15 +3,31 @@ import json
 import pathlib
 import sys
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
+
+
+def attention_with_dropout(
+    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None, **mode
+):
+    """JAX's dot_product_attention with dropout of the probabilities."""
+    groups = query.shape[2] // key.shape[2]
+    key, value = (jnp.repeat(x, groups, axis=2) for x in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * scale
+    scores = scores if bias is None else scores + bias
+    if is_causal:
+        mask = jnp.tri(*scores.shape[-2:], dtype=bool)
+    if mask is not None:
+        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores), **mode), value)
 
 
 @dataclasses.dataclass(frozen=True)
 class GPT2Config:
     hidden_size: int = 48
     num_attention_heads: int = 4
+    attn_pdrop: float = 0.1
     resid_pdrop: float = 0.1
     layer_norm_epsilon: float = 1e-05
     vocab_size: int = 96
@@ -37,6 +53,7 @@ class GPT2Attention(nnx.Module):
     def __init__(self, config: GPT2Config, *, rngs: nnx.Rngs):
         self.head_dim = config.hidden_size // config.num_attention_heads
         self.c_attn = Conv1D(3 * config.hidden_size, config.hidden_size, rngs=rngs)
+        self.attn_dropout = nnx.Dropout(config.attn_pdrop, rngs=rngs)
         self.c_proj = Conv1D(config.hidden_size, config.hidden_size, rngs=rngs)
         self.resid_dropout = nnx.Dropout(config.resid_pdrop, rngs=rngs)
 
@@ -46,10 +63,11 @@ class GPT2Attention(nnx.Module):
         key_states = key_states.reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
         value_states = value_states.reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
         query_states = query_states.reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
-        attn_output = jax.nn.dot_product_attention(
+        attn_output = attention_with_dropout(
             query_states.swapaxes(1, 2),
             key_states.swapaxes(1, 2),
             value_states.swapaxes(1, 2),
+            self.attn_dropout,
             mask=attention_mask,
         )
         attn_output = attn_output.reshape(batch, length, -1)

@@ -8,6 +8,22 @@ import jax.numpy as jnp
 from flax import nnx
 
 
+def attention_with_dropout(
+    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None, **mode
+):
+    """JAX's dot_product_attention with dropout of the probabilities."""
+    groups = query.shape[2] // key.shape[2]
+    key, value = (jnp.repeat(x, groups, axis=2) for x in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * scale
+    scores = scores if bias is None else scores + bias
+    if is_causal:
+        mask = jnp.tri(*scores.shape[-2:], dtype=bool)
+    if mask is not None:
+        scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores), **mode), value)
+
+
 @dataclasses.dataclass(frozen=True)
 class T5Config:
     num_heads: int = 4
@@ -41,6 +57,7 @@ class T5Attention(nnx.Module):
         self.relative_attention_bias = nnx.Embed(
             config.relative_attention_num_buckets, config.num_heads, rngs=rngs
         )
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask):
@@ -61,10 +78,11 @@ class T5Attention(nnx.Module):
             (sub > 0).astype(jnp.int32) * 16
             + jnp.where(abs_ < 8, abs_, jnp.minimum(add, jnp.full((length, length), 15, jnp.int32)))
         ).transpose(2, 0, 1)[None]
-        attn_output = jax.nn.dot_product_attention(
+        attn_output = attention_with_dropout(
             query_states.swapaxes(1, 2),
             key_states.swapaxes(1, 2),
             value_states.swapaxes(1, 2),
+            self.dropout,
             bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
             scale=self.scaling,
         )
@@ -94,6 +112,7 @@ class T5Attention2(nnx.Module):
         self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask, position_bias):
@@ -107,10 +126,11 @@ class T5Attention2(nnx.Module):
         value_states = (
             self.v(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
         )
-        attn_output = jax.nn.dot_product_attention(
+        attn_output = attention_with_dropout(
             query_states.swapaxes(1, 2),
             key_states.swapaxes(1, 2),
             value_states.swapaxes(1, 2),
+            self.dropout,
             bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
             scale=self.scaling,
         )
@@ -129,6 +149,7 @@ class T5Attention3(nnx.Module):
         self.relative_attention_bias = nnx.Embed(
             config.relative_attention_num_buckets, config.num_heads, rngs=rngs
         )
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask):
@@ -150,10 +171,11 @@ class T5Attention3(nnx.Module):
         position_bias = self.relative_attention_bias(
             jnp.where(neg < 16, neg, jnp.minimum(add, jnp.full((length, length), 31, jnp.int32)))
         ).transpose(2, 0, 1)[None]
-        attn_output = jax.nn.dot_product_attention(
+        attn_output = attention_with_dropout(
             query_states.swapaxes(1, 2),
             key_states.swapaxes(1, 2),
             value_states.swapaxes(1, 2),
+            self.dropout,
             bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
             scale=self.scaling,
         )
@@ -171,6 +193,7 @@ class T5Attention4(nnx.Module):
         self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask, key_value_states):
@@ -190,10 +213,11 @@ class T5Attention4(nnx.Module):
             .swapaxes(1, 2)
         )
         position_bias = jnp.zeros((1, self.n_heads, length, width))
-        attn_output = jax.nn.dot_product_attention(
+        attn_output = attention_with_dropout(
             query_states.swapaxes(1, 2),
             key_states.swapaxes(1, 2),
             value_states.swapaxes(1, 2),
+            self.dropout,
             bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
             scale=self.scaling,
         )
@@ -210,6 +234,7 @@ class T5Attention5(nnx.Module):
         self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask, key_value_states, position_bias):
@@ -228,10 +253,11 @@ class T5Attention5(nnx.Module):
             .reshape(batch, width, -1, self.key_value_proj_dim)
             .swapaxes(1, 2)
         )
-        attn_output = jax.nn.dot_product_attention(
+        attn_output = attention_with_dropout(
             query_states.swapaxes(1, 2),
             key_states.swapaxes(1, 2),
             value_states.swapaxes(1, 2),
+            self.dropout,
             bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
             scale=self.scaling,
         )

@@ -1,8 +1,9 @@
 """Layers called as functions."""
 
 import ast
+from typing import Any
 
-from tojax.flax.codegen.template import Call, expression, rows, swapped, table, writes
+from tojax.flax.codegen.template import Call, expression, fill, rows, swapped, table, writes
 
 rows(
     {
@@ -30,7 +31,9 @@ def linear(call: Call):
 
 @writes("scaled_dot_product_attention")
 def attention(call: Call):
-    """torch has heads before positions, Flax and JAX the other way round."""
+    """torch has heads before positions, Flax and JAX the other way round; ``dropout_p`` is the
+    call of the layer that drops probabilities out.
+    """
     if call.fake("query").ndim != 4 or call.fake("query").shape[-1] != call.fake("value").shape[-1]:
         return by_hand(call)
     parts = ["query", "key", "value"]
@@ -42,13 +45,21 @@ def attention(call: Call):
     if call.args.get("scale") is not None and not usual(call):
         parts.append("scale=scale")
     moved = {name: swapped(call.args[name], 1, 2) for name in ("query", "key", "value")}
-    return swapped(call.write(f"jax.nn.dot_product_attention({', '.join(parts)})", **moved), 1, 2)
+    found: Any = call.write(f"jax.nn.dot_product_attention({', '.join(parts)})", **moved)
+    if drop := call.args.get("dropout_p"):
+        found.func = ast.Name("attention_with_dropout", ast.Load())
+        found.args.append(drop.func)
+        found.keywords += drop.keywords
+    return swapped(found, 1, 2)
 
 
 def by_hand(call: Call):
     """Where the values are wider or narrower than the keys."""
     scale = call.args.get("scale")
-    scale = call.fake("query").shape[-1] ** -0.5 if scale is None else scale
+    if scale is None:
+        width = call.fake("query").shape[-1]
+        symbolic = fill("width ** -0.5", {"width": call.size(width)})
+        scale = width**-0.5 if isinstance(width, int) else symbolic
     scores = call.write("query @ key.mT * scale", scale=scale)
     if call.args.get("attn_mask") is not None:
         boolean = str(call.fake("attn_mask").dtype) == "torch.bool"
@@ -58,7 +69,10 @@ def by_hand(call: Call):
         text = "jnp.where(jnp.tri(rows, columns, dtype=bool), scores, -jnp.inf)"
         rows, columns = (call.size(call.fake(x).shape[-2]) for x in ("query", "key"))
         scores = call.write(text, scores=scores, rows=rows, columns=columns)
-    return call.write("nnx.softmax(scores) @ value", scores=scores)
+    found = call.write("nnx.softmax(scores)", scores=scores)
+    if drop := call.args.get("dropout_p"):
+        found = ast.Call(drop.func, [found], drop.keywords)
+    return call.write("found @ value", found=found)
 
 
 @writes("batch_norm")
