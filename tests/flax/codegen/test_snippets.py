@@ -11,6 +11,8 @@ from torch import nn
 import tojax
 from tests.flax.codegen.models import CNN, drawn
 from tests.flax.codegen.running import assert_same_gradients, assert_same_values, loaded, prepared
+from tests.flax.codegen.test_linen_style import assert_same_slopes
+from tests.flax.codegen.test_linen_style import prepared as linen
 from tests.tolerance import assert_close
 
 
@@ -99,10 +101,27 @@ class Padded(nn.Module):
         return self.head(self.embed(tokens) + F.embedding(tokens, self.table, padding_idx=1))
 
 
-def test_looking_padding_up_has_no_gradient():
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_looking_padding_up_has_no_gradient(style):
+    """The row gets what the head and other tokens send it, and nothing of its own."""
     torch.manual_seed(0)
     module, inputs = Padded().eval(), (torch.arange(12).reshape(2, 6),)
-    text, model = prepared(module, inputs)
-    assert "PaddedEmbed(12, 8, padding_idx=3" in text
-    assert_same_values(module, model, inputs)
-    assert_same_gradients(module, model, inputs)
+    if style == "nnx":
+        text, model = prepared(module, inputs)
+        assert "PaddedEmbed(12, 8, padding_idx=3" in text
+        assert_same_values(module, model, inputs)
+        assert_same_gradients(module, model, inputs)
+        return
+    file, model, variables = linen(module, inputs)
+    assert file.PaddedEmbed.__doc__.startswith("As PyTorch's")
+    assert_same_values(module, lambda *x: model.apply(variables, *x), inputs)
+    assert_same_slopes(module, file, model, variables, inputs)
+
+
+def test_a_row_of_padding_alone():
+    torch.manual_seed(0)
+    module, inputs = nn.Sequential(nn.Embedding(5, 4, padding_idx=2)).eval(), (torch.arange(5),)
+    _, model, variables = linen(module, inputs)
+    loss = lambda params: model.apply({"params": params}, jnp.arange(5)).sum()
+    (slopes,) = jax.tree.leaves(jax.grad(loss)(variables["params"]))
+    assert slopes.sum(1).tolist() == [4, 4, 0, 4, 4]

@@ -201,8 +201,8 @@ def _said(number: Any, constructor: Constructor, instance: Instance) -> list[ast
         return constructor.shape(path, int(kind[5:]))
     try:
         callee = type(module.get_submodule(path))
-    except AttributeError:
-        return []
+    except AttributeError:  # a rate of dropout that the author keeps as a number
+        return constructor.attributes.get(path, [])
     return constructor.arguments(path, number.hint, callee)
 
 

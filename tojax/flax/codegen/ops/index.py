@@ -55,39 +55,55 @@ def index_put(call: Call):
     return call.write(f"place.{name}(values)", place=place)
 
 
-@writes("scatter", "scatter_add", "scatter_", "scatter_add_")
+REDUCED = {"sum": ("add", 0), "mean": ("add", 0), "prod": ("multiply", 1)}
+REDUCED |= {"amax": ("max", -torch.inf), "amin": ("min", torch.inf)}
+
+
+@writes("scatter", "scatter_")
 def scatter(call: Call):
-    rank, dim = call.fake("self").ndim, call.dim
-    source = call.args.get("src", call.args.get("value"))
-    name = "add" if "add" in str(call.node.target) else "set"
     if call.args.get("reduce"):
         raise NotImplementedError("scatter with a reduction")
-    return (
-        call.write(
-            f"jnp.put_along_axis(self, index, source, axis=dim, inplace=False{', mode=0' * 0})"
-            if name == "set"
-            else "self.at[jnp.ogrid_index(index, dim)].add(source)",
-            source=source,
-            dim=dim % rank,
-        )
-        if name == "set"
-        else added(call, source, dim % rank)
-    )
+    source = call.args.get("src", call.args.get("value"))
+    text = "jnp.put_along_axis(self, index, source, axis=dim, inplace=False)"
+    return call.write(text, source=source, dim=call.dim % call.out.ndim)
 
 
-def added(call: Call, source, dim: int) -> ast.expr:
-    rank = call.fake("self").ndim
+@writes("scatter_add", "scatter_add_")
+def scatter_add(call: Call):
+    return call.write(f"self.{places(call)}.add(src)", **sides(call))
+
+
+@writes("scatter_reduce", "scatter_reduce_")
+def scatter_reduce(call: Call):
+    """Where nothing comes to, numbers stay; ``include_self`` says whether others count as well."""
+    name, neutral = REDUCED[call.reduce]
+    place, more = places(call), sides(call)
+    if neutral not in (0, 1) and not call.out.is_floating_point():
+        raise NotImplementedError(f"scatter_reduce of whole numbers by {call.reduce}")
+    start = "self" if call.args.get("include_self") else f"self.{place}.set(neutral)"
+    found = call.write(f"{start}.{place}.{name}(src)", neutral=neutral, **more)
+    if call.reduce != "mean":
+        return found
+    counts = call.write(f"jnp.zeros(self.shape).{place}.add(1)", **more)
+    parts = "1 + counts" if call.include_self else "jnp.maximum(counts, 1)"
+    return call.write(f"found / ({parts})", found=found, counts=counts)
+
+
+def places(call: Call) -> str:
+    """``at[...]``: for each index its own place in the other dimensions."""
+    rank, dim = call.fake("self").ndim, call.dim % max(call.fake("self").ndim, 1)
     grid = "jnp.indices(index.shape, sparse=True)"
     if rank == 1:
-        return call.write("self.at[index].add(source)", source=source)
-    if dim == rank - 1:
-        return call.write(f"self.at[*{grid}[:-1], index].add(source)", source=source)
-    return call.write(
-        f"self.at[*{grid}[:dim], index, *{grid}[after:]].add(source)",
-        source=source,
-        after=dim + 1,
-        dim=dim,
+        return "at[index]"
+    return f"at[*{grid}[:{'-1' if dim == rank - 1 else 'dim'}], index" + (
+        "]" if dim == rank - 1 else f", *{grid}[after:]]"
     )
+
+
+def sides(call: Call) -> dict[str, int]:
+    """The dimension that is indexed, and the one after it."""
+    dim = call.dim % max(call.fake("self").ndim, 1)
+    return {"dim": dim, "after": dim + 1}
 
 
 @writes("slice_scatter")

@@ -1,0 +1,36 @@
+"""Numbers brought to places that arrays tell, in torch's ways to join them."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.flax.codegen.models import drawn
+from tests.flax.codegen.running import assert_same_values, prepared
+
+
+class Scattered(nn.Module):
+    """A sixth of the places gets nothing, others get several numbers."""
+
+    def __init__(self, how, dim, own):
+        super().__init__()
+        self.how, self.dim, self.own = how, dim, own
+
+    def forward(self, x, index, source):
+        if self.how == "add":
+            return x.scatter_add(self.dim, index, source)
+        return x.scatter_reduce(self.dim, index, source, self.how, include_self=self.own)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("how", ["add", "sum", "mean", "prod", "amax", "amin"])
+def test_joined(how, dim, own):
+    index = torch.arange(60).reshape(3, 4, 5) * 7 % 5 % 3
+    inputs = (drawn(3, 4, 5), index, drawn(3, 4, 5))
+    module = Scattered(how, dim, own).eval()
+    _, model = prepared(module, inputs)
+    assert_same_values(module, model, inputs)
+    if dim == 0:
+        flat = tuple(x.flatten() for x in inputs)
+        _, model = prepared(module, flat)
+        assert_same_values(module, model, flat)
