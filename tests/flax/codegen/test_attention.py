@@ -237,3 +237,25 @@ def test_modules_are_as_before(fails):
     assert torch.equal(state, torch.get_rng_state())
     for k, x in module.state_dict().items():
         assert torch.equal(x, before[k])
+
+
+class Telling(Dropping):
+    """Dropout where only training mode comes to."""
+
+    def forward(self, x):
+        return F.dropout(x, self.attn_pdrop) if self.training else 2 * x
+
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attend = nn.MultiheadAttention(8, 2, dropout=0.1, kdim=4, vdim=4, batch_first=True)
+
+    def forward(self, x):
+        return self.attend(x, x[..., :4], x[..., :4])
+
+
+@pytest.mark.parametrize("make, where", [(lambda: Telling(0.1), "whole"), (Wide, "attend")])
+def test_dropout_that_cannot_be_written_is_said(make, where):
+    with pytest.warns(UserWarning, match=f"left out.*{where}"):
+        tojax.flax.source(make(), drawn(2, 5, 8))

@@ -14,6 +14,7 @@ from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.layers import Layer, layer_of
 from tojax.flax.codegen.operators import Operators
 from tojax.flax.codegen.partly import Call, attending, call_of
+from tojax.flax.codegen.rates import left_out, rate_of
 from tojax.flax.codegen.steps import chained
 
 
@@ -43,6 +44,9 @@ class Kinds:
             self.parts |= calls
         else:
             self.layers |= dict.fromkeys(found)
+            for x in found:
+                if x.module.dropout and not any(map(rate_of, x.nodes())):  # it gives its weights
+                    left_out(f"{x.path} is called in a way that no layer of the file has")
 
     def layer(self, block: Block) -> Layer | None:
         if block in self.parts and block not in self.layers:

@@ -46,12 +46,22 @@ def calls_of(node: fx.Node) -> list[str]:
 def trained(nodes: list[fx.Node], module: torch.nn.Module, args: Any, kwargs: Any) -> None:
     """Gives those of these operators that drop nothing out the rate that they have in training."""
     ours = [n for n in nodes if packet(n) in PLACES]
-    if all(map(rate_of, ours)):
+    try:
+        found = _noted(module, args, kwargs)
+    except Exception as error:  # it wants more than this example: labels, larger batches
+        if not all(map(rate_of, ours)):
+            said = f"{type(error).__name__}: {error}"
+            left_out(f"the module refuses this example there: {said}")
         return
-    found = _noted(module, args, kwargs)
     by_place: dict[Any, list[fx.Node]] = defaultdict(list)
     for node in ours:
         by_place[["", *calls_of(node)][-1].partition("@")[0], packet(node)].append(node)
+    whole = torch.nn.MultiheadAttention  # a layer of the file, or else looked at in its own place
+    lost = {x for x, rates in found.items() if any(rates) and x not in by_place}
+    lost = {x for x in lost if type(module.get_submodule(x[0])) is not whole}
+    if lost:
+        names = ", ".join(sorted({f"in {x[0] or 'the whole'}" for x in lost}))
+        left_out(f"{names} evaluation mode has no operator for it")
     for (path, kind), these in by_place.items():
         rates = found[path, kind]
         if len(rates) != len(these):  # in training it may leave out whole layers
@@ -78,18 +88,16 @@ def _noted(module: torch.nn.Module, args: Any, kwargs: Any) -> dict[tuple[str, s
     try:
         with unchanged(module), torch.no_grad(), torch.random.fork_rng(), noting:
             module.train()(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-    except Exception as error:  # it wants more than this example: labels, larger batches
-        notices.warn(
-            "dropout that only training mode has is left out, as the module refuses this example "
-            f"there: {type(error).__name__}: {error}",
-            UserWarning,
-        )
-        return defaultdict(list)
     finally:
         for handle in handles:
             handle.remove()
         module.eval()
     return noting.found
+
+
+def left_out(why: str) -> None:
+    """Says that the file has less dropout than the module."""
+    notices.warn(f"dropout that only training mode has is left out: {why}", UserWarning)
 
 
 class _Noting(TorchFunctionMode):

@@ -30,8 +30,8 @@ class T5Config:
     d_kv: int = 12
     d_model: int = 48
     relative_attention_num_buckets: int = 32
-    layer_norm_epsilon: float = 1e-06
     dropout_rate: float = 0.1
+    layer_norm_epsilon: float = 1e-06
     d_ff: int = 80
 
 
@@ -57,7 +57,7 @@ class T5Attention(nnx.Module):
         self.relative_attention_bias = nnx.Embed(
             config.relative_attention_num_buckets, config.num_heads, rngs=rngs
         )
-        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask):
@@ -112,7 +112,7 @@ class T5Attention2(nnx.Module):
         self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask, position_bias):
@@ -149,7 +149,7 @@ class T5Attention3(nnx.Module):
         self.relative_attention_bias = nnx.Embed(
             config.relative_attention_num_buckets, config.num_heads, rngs=rngs
         )
-        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask):
@@ -193,7 +193,7 @@ class T5Attention4(nnx.Module):
         self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask, key_value_states):
@@ -234,7 +234,7 @@ class T5Attention5(nnx.Module):
         self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
     def __call__(self, hidden_states, mask, key_value_states, position_bias):
