@@ -125,3 +125,28 @@ def test_a_row_of_padding_alone():
     loss = lambda params: model.apply({"params": params}, jnp.arange(5)).sum()
     (slopes,) = jax.tree.leaves(jax.grad(loss)(variables["params"]))
     assert slopes.sum(1).tolist() == [4, 4, 0, 4, 4]
+
+
+class Still(nn.Module):
+    """A region without gradients that ends in a permutation."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Parameter(torch.randn(6, 4)), nn.Linear(6, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            found = self.table.t()[x].permute(0, 2, 1).transpose(1, 2)
+        with torch.no_grad():
+            kept = F.dropout(found * self.table.sum(), 0.1, self.training)
+        return self.out(found + kept)
+
+
+def test_regions_without_gradients():
+    torch.manual_seed(0)
+    module, inputs = Still().eval(), (torch.arange(8).reshape(2, 4) % 4,)
+    text, model = prepared(module, inputs)
+    model.eval()
+    assert text.count("stop_gradient") == 2
+    assert_same_values(module, model, inputs)
+    assert_same_gradients(module, model, inputs)

@@ -57,3 +57,26 @@ def test_running_extremes():
     module, inputs = Running().eval(), (drawn(4, 6),)
     _, model = prepared(module, inputs)
     assert_same_values(module, model, inputs)
+
+
+class Parted(nn.Module):
+    """Channels in equal and in other parts, none as many as there are columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(3, 8, 1), nn.Conv2d(3, 2, 1)
+
+    def forward(self, x):
+        one, other = self.conv(x).chunk(2, dim=1)
+        few, more = self.conv(other[:, :3]).split([3, 5], dim=-3)
+        return one, few + more[:, 1:4], self.out(few).sigmoid().logit(eps=0.3)
+
+
+@pytest.mark.parametrize("size", [(2, 3, 5, 6), (2, 3, 4, 8)])
+def test_parts_of_channels(size):
+    torch.manual_seed(0)
+    module, inputs = Parted().eval(), (drawn(*size),)
+    _, model = prepared(module, inputs)
+    assert_same_values(module, model, inputs)
+    assert_same_values(module, model, (drawn(3, 3, 7, 9),))
+    assert_same_gradients(module, model, inputs)

@@ -227,14 +227,19 @@ class Writer(Kinds):
         if step.block is not None:
             found = self.called(step.block, body)
             whole = self.plain(step.block) or step.block in self.parts
-            ends = whole and self.operators.muted & {*step.block.outputs}
-            return fill("jax.lax.stop_gradient(x)", {"x": found}) if ends else found
-        if layouts.operation(step.node) in layouts.DROPOUT:
-            return dropped(step.node, body, self.style)
-        if rate := rate_of(step.node):
-            layer = dropping(rate, step.node, body, self.style)
-            return self.operators.written(step.node, body, dropout_p=layer)
-        return self.operators.written(step.node, body)
+            ends = bool(whole and self.operators.muted & {*step.block.outputs})
+        else:
+            found, ends = self.operator(step.node, body), step.node in self.operators.muted
+        return fill("jax.lax.stop_gradient(x)", {"x": found}) if ends else found
+
+    def operator(self, node: fx.Node, body: Body) -> ast.expr:
+        """The call of an operator, with dropout as a layer."""
+        if layouts.operation(node) in layouts.DROPOUT:
+            return dropped(node, body, self.style)
+        if rate := rate_of(node):
+            layer = dropping(rate, node, body, self.style)
+            return self.operators.written(node, body, dropout_p=layer)
+        return self.operators.written(node, body)
 
     def called(self, block: Block, body: Body) -> ast.expr:
         """The call of a submodule."""

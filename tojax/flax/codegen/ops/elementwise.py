@@ -49,7 +49,6 @@ UNARY = {
     "lgamma": "jax.lax.lgamma(self)",
     "digamma": "jax.lax.digamma(self)",
     "trunc": "jnp.trunc(self)",
-    "logit": "jax.scipy.special.logit(self)",
     "relu": "nnx.relu(self)",
     "relu6": "nnx.relu6(self)",
     "silu": "nnx.silu(self)",
@@ -136,6 +135,8 @@ NAMES = [
     "clamp",
     "gelu",
     "softplus",
+    "logit",
+    "special_logit",
     "to",
 ]
 
@@ -179,6 +180,14 @@ def clamp(call: Call):
     if high is None:
         return call.write("jnp.maximum(self, min)")
     return call.write("jnp.minimum(self, max)" if low is None else "jnp.clip(self, min, max)")
+
+
+@writes("logit", "special_logit")
+def logit(call: Call):
+    """Kept away from 0 and 1 by ``eps``."""
+    if call.args.get("eps") is None:
+        return call.write("jax.scipy.special.logit(self)")
+    return call.write("jax.scipy.special.logit(jnp.clip(self, eps, 1 - eps))")
 
 
 @writes("gelu")

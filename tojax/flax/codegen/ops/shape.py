@@ -120,7 +120,9 @@ def select(call: Call):
 @writes("split", "split_with_sizes", "chunk", "unsafe_chunk", "tensor_split")
 def split(call: Call):
     """Equal parts by their number, others by where they end."""
-    sizes = [part.shape[call.dim] for part in call.out]
+    count = call.fake("self").ndim
+    order = [0, *range(2, count), 1] if call.last else [*range(count)]  # where torch has them
+    sizes = [part.shape[order[call.dim]] for part in call.out]
     if all(s == sizes[0] for s in sizes) and isinstance(sizes[0], int):
         return call.write("jnp.split(self, count, axis=dim)", count=len(sizes))
     ends = [call.size(sum(sizes[: i + 1])) for i in range(len(sizes) - 1)]
