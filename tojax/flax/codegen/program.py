@@ -22,6 +22,7 @@ from tojax.flax.codegen.decided import (
 )
 from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
 from tojax.flax.codegen.known import computed
+from tojax.flax.codegen.neutral import always
 from tojax.flax.codegen.private import grouped_experts, masks_in_full
 from tojax.flax.codegen.rates import unchanged
 
@@ -52,7 +53,7 @@ def program_of(module, args, kwargs):
         except Exception as error:
             failure = error if isinstance(failure, Involved) else failure
     if failure is not None or sizes_from_arrays(program):
-        for attempt in (_grouped, _computed, _decided):
+        for attempt in (_always, _grouped, _computed, _decided):
             try:
                 return attempt(module, args, kwargs, set(names))
             except Exception as error:
@@ -60,6 +61,15 @@ def program_of(module, args, kwargs):
         if failure is not None:
             raise _refused(module, failure) from other
     return program, program.constants, {}, picture
+
+
+def _always(module, args, kwargs, names: set[str]):
+    """The same where masks that may be empty are written to anyway."""
+    with always(module) as taken:
+        program = _attempted(module, args, kwargs, names, every_size)
+    if not taken or sizes_from_arrays(program):
+        raise Undecided("sizes follow from what arrays hold")
+    return program, program.constants, {}, {}
 
 
 def _grouped(module, args, kwargs, names: set[str]):

@@ -42,12 +42,13 @@ def index(call: Call):
 
 @writes("index_put", "index_put_", "_unsafe_index_put")
 def index_put(call: Call):
-    """One number at the places of a mask is a choice, the shape of which no mask decides."""
+    """The same at all places of a mask is a choice, the shape of which no mask decides."""
     mask, values = call.node.args[1][0], call.fake("values")
-    if isinstance(mask, fx.Node) and mask.meta["val"].dtype == torch.bool and values.ndim == 0:
+    masked = isinstance(mask, fx.Node) and mask.meta["val"].dtype == torch.bool
+    inner = call.out.ndim - mask.meta["val"].ndim if masked else 0
+    if masked and values.ndim <= inner:
         if len(call.indices) > 1 or call.accumulate:
             raise NotImplementedError("a mask among other indices, or numbers added at one")
-        inner = call.out.ndim - mask.meta["val"].ndim
         place = f"mask[...{', None' * inner}]" if inner else "mask"
         return call.write(f"jnp.where({place}, values, self)", mask=call.indices[0])
     place = subscript(call.write("self.at"), call.indices)
