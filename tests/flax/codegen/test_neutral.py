@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
 import tojax
 from tests.flax.codegen.models import drawn
@@ -63,3 +64,4 @@ def test_branches_that_only_write_to_a_mask():
 def test_other_branches_are_refused(cls):
     with pytest.raises(Unsupported, match=r"[Dd]ata-dependent|decide"):
         tojax.flax.source(cls().eval(), drawn(3, 3))
+    assert not _get_current_function_mode_stack()

@@ -23,7 +23,7 @@ from tojax.flax.codegen.decided import (
 from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, simple_sizes
 from tojax.flax.codegen.known import computed
 from tojax.flax.codegen.neutral import always
-from tojax.flax.codegen.private import grouped_experts, masks_in_full
+from tojax.flax.codegen.private import grouped_experts, masks_in_full, same_modes
 from tojax.flax.codegen.rates import unchanged
 
 
@@ -104,7 +104,7 @@ def _attempted(module, args, kwargs, names: set[str], varying: Any):
     shapes = _by_argument(module, *pytree.tree_map(sizes, (args, kwargs)))
     while True:
         try:
-            with warnings.catch_warnings(), masks_in_full():
+            with warnings.catch_warnings(), masks_in_full(), same_modes():
                 warnings.simplefilter("ignore")  # of torch's own modules
                 return export(
                     module,
