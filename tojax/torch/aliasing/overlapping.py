@@ -12,7 +12,7 @@ import torch
 
 from tojax.errors import Unsupported
 from tojax.torch.aliasing.no_grad_views import OWN, functional, of_one_memory
-from tojax.torch.core import diagnostics
+from tojax.torch.core import diagnostics, sizes
 
 ONE = {"expand", "expand_as", "broadcast_to"}
 MAKERS = ONE | {"broadcast_tensors", "meshgrid"}
@@ -55,4 +55,5 @@ class Expanded:
 
 def overlaps(tensor: torch.Tensor) -> bool:
     """Whether an axis of more than one element has one place in memory."""
-    return any(n > 1 and not step for n, step in zip(tensor.shape, tensor.stride()))
+    most = lambda numbers: (sizes.limits(n)[1] for n in numbers)
+    return any(n > 1 and not step for n, step in zip(most(tensor.shape), most(tensor.stride())))

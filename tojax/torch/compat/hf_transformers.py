@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 
@@ -12,7 +11,7 @@ from tojax.errors import DataDependent
 from tojax.private_names import Target
 from tojax.torch.compat.patches import mentions, replaces
 from tojax.torch.control_flow.branches import undivided
-from tojax.torch.core import private
+from tojax.torch.core import private, sizes
 from tojax.torch.core.lifting import inner
 from tojax.torch.core.tensor import JaxTensor
 
@@ -79,8 +78,10 @@ def mask_function(original, self, key):
 
     def masked(*, q_length, kv_length, **given):
         mask = make(q_length=q_length, kv_length=kv_length, **given)
-        padding, window = given.get("attention_mask"), given.get("local_size") or math.inf
-        may_skip = given.get("allow_is_causal_skip", True) and q_length > 1 and kv_length < window
+        padding, window = given.get("attention_mask"), given.get("local_size")
+        several = sizes.limits(q_length)[1] > 1  # of one position it is the same
+        may_skip = several and given.get("allow_is_causal_skip", True)
+        may_skip = may_skip and (not window or kv_length < window)
         if mask is not None and padding is not None and may_skip:
             whole = padding[:, :q_length].bool().all() & (given.get("q_offset", 0) == 0)
             mask.shown = whole & (torch.arange(kv_length) < q_length)

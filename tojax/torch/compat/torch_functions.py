@@ -59,6 +59,14 @@ def gaussian_nll_loss(original, input, target, var, full=False, eps=1e-6, reduct
     return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
 
 
+@replaces(private.SDPA)
+def scaled_dot_product_attention(original, *args, **kwargs):
+    """Whether a length is more than 1 has an answer, but torch's parser takes bools alone."""
+    if isinstance(kwargs.get("is_causal"), torch.SymBool):
+        kwargs["is_causal"] = bool(kwargs["is_causal"])
+    return original(*args, **kwargs)
+
+
 @replaces(
     private.DYNAMO_COMPILING, probe=lambda: torch.cond(ONE.sum() > 0, torch.sin, torch.cos, (ONE,))
 )

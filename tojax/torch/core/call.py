@@ -17,7 +17,7 @@ import torch
 from tojax.dtypes import fitting, x64
 from tojax.errors import Unsupported
 from tojax.table import REQUIRED, Row
-from tojax.torch.core import autocast, diagnostics, dtypes, result_dtypes, strides
+from tojax.torch.core import autocast, diagnostics, dtypes, result_dtypes, sizes, strides
 from tojax.torch.core.lifting import array_of
 from tojax.torch.core.schema import HIDDEN_WRITES, read, table
 from tojax.torch.core.tensor import GRADIENT, JaxTensor
@@ -42,6 +42,9 @@ class Call:
         self.factory = (
             not any(p.kind in ("array", "arrays") for p in self.params) and row is not None
         )
+        scalar = ("number", "Optional[number]")
+        scalars = [i for i, a in enumerate(op._schema.arguments) if str(a.real_type) in scalar]
+        self.numbers = () if self.factory else scalars
         self.casts_inside = autocast.casts_inside(op)
         name = op._schema.name.split("::")[1]
         self.dtype_at = next((i for i, p in enumerate(self.params) if p.kind == "dtype"), None)
@@ -77,9 +80,13 @@ class Call:
                 if isinstance(value, torch.Tensor):
                     operands.append(value)
                     value = array_of(value)
+                elif isinstance(value, torch.SymInt):
+                    value = sizes.to_jax(value, as_number=True)
             elif kind == "arrays":
                 operands.extend(v for v in value if v is not None)
                 value = [None if v is None else array_of(v) for v in value]
+            elif sizes.symbolic(value):
+                value = sizes.to_jax(value, as_number=i in self.numbers)
             values.append(value)
         if self.pointwise:
             self._promote(values, operands)
@@ -163,8 +170,7 @@ class Call:
 
     def size(self, args) -> int:
         """How many elements a factory makes, 0 if its first argument is no shape."""
-        shape = args[0] if args and isinstance(args[0], (list, tuple)) else None
-        return torch.Size(shape).numel() if shape is not None else 0
+        return sizes.count(args[0]) if args and isinstance(args[0], (list, tuple)) else 0
 
 
 @lru_cache(None)

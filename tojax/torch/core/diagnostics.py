@@ -102,6 +102,17 @@ def data_dependent(what: str, names: tuple[str, ...], place: str) -> DataDepende
     )
 
 
+def unknown_size(what: str) -> DataDependent:
+    """The error for a size that is needed as a number, where the program leaves it open."""
+    return DataDependent(
+        f"{what} is needed while it is traced, and depends on a symbolic size",
+        where=where(),
+        why="the program is made for all sizes at once, so none is known",
+        do="fix that size, or say what it is at least: "
+        "jax.export.symbolic_shape(..., constraints=[...])",
+    )
+
+
 def refuse_kind(op) -> None:
     """Raises Unsupported for operators on kinds of tensors that no lowering could make."""
     for said, (kind, why, do) in KINDS.items():

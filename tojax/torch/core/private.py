@@ -49,6 +49,7 @@ functionalized = need("torch._C._dispatch_get_registrations_for_dispatch_key", V
 graph_task = need("torch._C._current_graph_task_id", "writes through unfold")
 output_strides = need("torch._prims_common.compute_elementwise_output_strides", "strides")
 get_mkldnn = need("torch._C._get_mkldnn_enabled", "LSTMs and convolutions as whole operators")
+python_kernels = need("torch._C._EnablePythonDispatcher", "symbolic sizes")
 set_mkldnn = need("torch._C._set_mkldnn_enabled", "LSTMs and convolutions as whole operators")
 
 # What torch itself computes operators by.
@@ -119,6 +120,7 @@ BATCH_NORM = target(
     "torch.nn.modules.batchnorm:_BatchNorm", "forward", "BatchNorm with momentum=None"
 )
 GAUSSIAN_NLL = target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
+SDPA = target("torch.nn.functional", "scaled_dot_product_attention", "attention of symbolic length")
 DYNAMO_COMPILING = target("torch.compiler", "is_dynamo_compiling", CONTROL)
 RUN_BACKWARD = target("torch.autograd", "_engine_run_backward", "torch.autograd inside forward")
 MAPPED = target("torch._vmap_internals", "_vmap", "torch.autograd with is_grads_batched")

@@ -6,11 +6,13 @@ itself, once for each combination of an operator, its operands' dtypes and its f
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 
-from tojax.torch.core import strides
+from tojax.errors import DataDependent
+from tojax.torch.core import sizes, strides
 from tojax.torch.core.dtypes import WIDE
 from tojax.torch.core.pytrees import map_tensors
 
@@ -53,9 +55,12 @@ def _ask(op, args, kwargs, place: int) -> torch.dtype | None:
     on_meta = {"device": torch.device("meta")} if _makes(op) else {}
     for stand_in, extra in ((strides.to_meta, on_meta), (_small, {})):
         given, named = map_tensors(stand_in, (args, kwargs))
+        shapes = [x.shape for x in (*given, *named.values()) if isinstance(x, torch.Tensor)]
+        open_sizes = sizes.symbolic((given, shapes))
         try:
-            out = op(*given, **{**named, **extra})
-        except RuntimeError:
+            with sizes.generally() if open_sizes else contextlib.nullcontext():
+                out = op(*given, **{**named, **extra})
+        except (RuntimeError, DataDependent):
             continue
         return (out[place] if isinstance(out, (tuple, list)) else out).dtype
     return next((t.dtype for t in args if isinstance(t, torch.Tensor)), None)
@@ -67,4 +72,4 @@ def _makes(op) -> bool:
 
 
 def _small(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.zeros([min(n, 1) for n in tensor.shape], dtype=tensor.dtype)
+    return torch.zeros([min(sizes.limits(n)[1], 1) for n in tensor.shape], dtype=tensor.dtype)

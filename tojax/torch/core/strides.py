@@ -16,7 +16,7 @@ from jax import lax
 
 from tojax.dtypes import x64
 from tojax.errors import Unsupported
-from tojax.torch.core import private
+from tojax.torch.core import private, sizes
 from tojax.torch.core.dtypes import WIDE
 from tojax.torch.core.tensor import JaxTensor
 
@@ -52,6 +52,13 @@ def order_of(op) -> str | None:
 
 def layout_of(kind, op, shape, operands, args, kwargs, place=0) -> Layout | None:
     """Strides and offset of result number ``place``; None for contiguous memory of its own."""
+    if not sizes.symbolic((shape, args, *(t.shape for t in operands))):
+        return _layout_of(kind, op, shape, operands, args, kwargs, place)
+    with sizes.generally():
+        return _layout_of(kind, op, shape, operands, args, kwargs, place)
+
+
+def _layout_of(kind, op, shape, operands, args, kwargs, place) -> Layout | None:
     if kind == "view":
         return _of_view(op, args, kwargs, place)
     if kind == "bits":
@@ -59,12 +66,15 @@ def layout_of(kind, op, shape, operands, args, kwargs, place=0) -> Layout | None
     if kind in (None, "bits"):
         return None
     if (wanted := kwargs.get("memory_format")) not in (None, torch.preserve_format):
-        strides = torch.empty(shape, memory_format=wanted, device="meta").stride()
-        return None if wanted is torch.contiguous_format else (strides, 0)
+        if wanted is torch.contiguous_format:
+            return None
+        shape = sizes.to_torch(shape)
+        return torch.empty(shape, memory_format=wanted, device="meta").stride(), 0
     operands = operands[:1] if kind == "written" else operands
     if all(t.is_contiguous() for t in operands):
         return None
-    return _elementwise(tuple(shape), tuple((tuple(t.shape), t.stride()) for t in operands))
+    shapes = sizes.to_torch(shape), tuple((tuple(t.shape), t.stride()) for t in operands)
+    return (_elementwise.__wrapped__ if sizes.symbolic(shapes) else _elementwise)(*shapes)
 
 
 def _of_view(op, args, kwargs, place) -> Layout | None:

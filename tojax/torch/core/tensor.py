@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import torch
 
-from tojax.errors import TojaxError, Unsupported
-from tojax.torch.core import private
+from tojax.errors import TojaxError
+from tojax.torch.core import private, sizes
 from tojax.torch.core.dtypes import of_input
 
 GRADIENT = 1  # of the bits of origins
@@ -43,13 +43,8 @@ class JaxTensor(torch.Tensor):
     def __new__(cls, array, dtype=None, origins=0, layout=None):
         dtype = of_input(array.dtype) if dtype is None else dtype
         strides, offset = layout or (None, None)
-        if not all(isinstance(n, int) for n in array.shape):
-            raise Unsupported(
-                f"an array of shape {array.shape}",
-                why="torch code reads sizes as numbers, and a symbolic dimension has none",
-                do="jax.vmap over it (jax.export.symbolic_shape works so), or export each size",
-            )
-        self = private.make_wrapper(cls, array.shape, strides, offset, dtype=dtype, device="cpu")
+        shape = sizes.to_torch(array.shape)
+        self = private.make_wrapper(cls, shape, strides, offset, dtype=dtype, device="cpu")
         self.array, self.origins, self.made_by = array, origins, None
         self.run = JaxTensor.runs
         return self

@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
+from tojax.torch.core import sizes
 from tojax.torch.core.lifting import inner
 from tojax.torch.core.tensor import JaxTensor
 
 Bounds = tuple[int, int]
+NUMBERS = (int, float, torch.SymInt)
 ANY: Bounds = (-(2**31), 2**31 - 1)  # all that an array of 32 bits holds
 LARGE = 1 << 20  # elements of constants that are not looked at
 
@@ -46,6 +48,8 @@ def of(value: Any) -> Bounds | None:
         return int(value), int(value)
     if isinstance(value, float):
         return (math.floor(value), math.ceil(value)) if math.isfinite(value) else None
+    if isinstance(value, torch.SymInt):
+        return sizes.limits(value)
     if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
         return None
     held = inner(value)
@@ -132,7 +136,7 @@ def matrix(first: int) -> Callable[..., Bounds]:
         if call.kwargs:  # factors of the two terms
             return 2 * ANY[0], 2 * ANY[1]
         most = max(map(abs, call.bounds(first))) * max(map(abs, call.bounds(first + 1)))
-        most *= call.args[first].shape[-1]
+        most *= sizes.limits(call.args[first].shape[-1])[1]
         most += max(map(abs, call.bounds(0))) if first else 0
         return -most, most
 
@@ -200,7 +204,7 @@ def magnitude(call: Any) -> Bounds:
 
 def count_to(call: Any) -> Bounds:
     """Of ``arange``, whose numbers are known."""
-    numbers = [of(x) or ANY for x in call.args if isinstance(x, (int, float))]
+    numbers = [of(x) or ANY for x in call.args if isinstance(x, NUMBERS)]
     return min(0, *(x for x, _ in numbers)), max(0, *(x for _, x in numbers))
 
 

@@ -19,13 +19,14 @@ import torch
 from tojax import notices
 from tojax.dtypes import x64
 from tojax.errors import UncheckedValues, Unsupported
-from tojax.torch.core import diagnostics
+from tojax.torch.core import diagnostics, sizes
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import integer_bounds
 from tojax.torch.data_dependent.integer_bounds import (
     ANY,
     FILLS,
     MOVES,
+    NUMBERS,
     PAIRS,
     PLACES,
     RULES,
@@ -66,8 +67,8 @@ class Computed:
         if isinstance(dims, int):
             dims = [dims]
         if not isinstance(dims, (list, tuple)) or not dims or not tensor.dim():
-            return tensor.numel()
-        return torch.Size(tensor.shape[d] for d in dims).numel()
+            dims = range(tensor.dim())
+        return sizes.count([tensor.shape[d] for d in dims])
 
     def moved(self) -> Bounds | None:
         """The bounds of all arguments together."""
@@ -75,7 +76,7 @@ class Computed:
         for value in (*self.args, *self.kwargs.values()):
             if value is True or isinstance(value, str):
                 return None  # it adds up
-            filled = self.name in FILLS and isinstance(value, (int, float))
+            filled = self.name in FILLS and isinstance(value, NUMBERS)
             several = value if isinstance(value, (list, tuple)) else ()
             tensors = [x for x in (value, *several) if isinstance(x, torch.Tensor)]
             for one in [value] if filled else tensors:
@@ -90,7 +91,7 @@ class Computed:
         if self.name in MOVES:
             return self.moved()
         if self.name in PLACES:
-            return 0, max(x.numel() for x in self.args if isinstance(x, torch.Tensor))
+            return 0, max(sizes.count(x.shape) for x in self.args if isinstance(x, torch.Tensor))
         return RULES[self.name](self) if self.name in RULES else None
 
     def small_step(self) -> bool:
@@ -113,7 +114,7 @@ def follow(trace: Any, call: Any, args: tuple, kwargs: dict[str, Any], values: A
             if isinstance(one, JaxTensor) and one.dtype in INTEGERS:
                 name = call.op.overloadpacket.__name__
                 if i == 1 and name in PAIRS:
-                    one.bounds = 0, args[0].numel()
+                    one.bounds = 0, sizes.count(args[0].shape)
                 elif name in MOVES:
                     one.bounds = Computed(name, args, kwargs).moved()
         return

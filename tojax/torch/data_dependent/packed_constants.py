@@ -14,6 +14,7 @@ import torch
 
 from tojax.errors import Unsupported
 from tojax.torch.core import diagnostics, private
+from tojax.torch.core.sizes import symbolic
 from tojax.torch.core.tensor import JaxTensor, value_of
 
 aten = torch.ops.aten
@@ -24,6 +25,8 @@ def note(out: JaxTensor, tensors, dim: int = 0) -> None:
     """Keeps what ``out`` was put together from: (first position, array or constant, origins), and
     whether it has a gradient.
     """
+    if symbolic(out.shape):
+        return
     dim %= max(out.dim(), 1)
     sizes = [t.shape[dim] if t.dim() == out.dim() else 0 for t in tensors]
     parts = [
@@ -42,6 +45,8 @@ class PackedConstants:
 
     def taken_apart(self, op, args, kwargs, out: Any) -> Any:
         """What ``op`` cut out of a concatenation: its parts, where it cut just these."""
+        if symbolic(args[1:]):
+            return out
         dim, parts, follows = args[0].parts
         follows &= torch.is_grad_enabled()
         with private.DisableTorchFunction():

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from tojax.torch.core.sizes import symbolic
+
 MAKERS = {torch.tensor, torch.as_tensor}
 
 
@@ -32,7 +34,11 @@ def leaves_of(data: Any) -> Iterator[Any]:
 
 
 def holds_tensors(data: Any) -> bool:
-    """Whether data is a list with tensors of one number each in it; torch takes no others."""
+    """Whether data is a list with tensors of one number each in it, torch takes no others, or with
+    symbolic sizes.
+    """
+    if symbolic(data):
+        return True
     tensors = [x for x in leaves_of(data) if isinstance(x, torch.Tensor)]
     nested = isinstance(data, (list, tuple))
     return nested and bool(tensors) and all(x.numel() == 1 for x in tensors)
@@ -47,7 +53,7 @@ def stacked(data: Any, *, dtype=None, device=None, requires_grad=False, pin_memo
 
 
 def _dtype(number: Any) -> torch.dtype:
-    return torch.tensor(number).dtype
+    return torch.int64 if symbolic(number) else torch.tensor(number).dtype
 
 
 def _stack(data: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -55,4 +61,4 @@ def _stack(data: Any, dtype: torch.dtype) -> torch.Tensor:
         return torch.stack([_stack(x, dtype) for x in data])
     if isinstance(data, torch.Tensor):
         return data.to(dtype).reshape(())
-    return torch.tensor(data, dtype=dtype)
+    return torch.scalar_tensor(data, dtype=dtype)

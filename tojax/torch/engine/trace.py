@@ -19,7 +19,7 @@ import torch
 from tojax.errors import DataDependent, TojaxError
 from tojax.torch.aliasing.no_grad import cut
 from tojax.torch.autograd.tape import Tape, Unrecorded, marked
-from tojax.torch.core import autocast, diagnostics, private, strides
+from tojax.torch.core import autocast, diagnostics, private, sizes, strides
 from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
 from tojax.torch.core.lifting import CONSTANTS
@@ -86,6 +86,8 @@ class Trace(private.TorchDispatchMode):
         self.raised: TojaxError | None = None
         self.tape: Tape | None = None
         self.autocast = False
+        self.generally = False
+        self.size_conditions: dict[str, jax.Array] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -98,7 +100,7 @@ class Trace(private.TorchDispatchMode):
             watcher[op] += 1
         if op is aten.unfold_backward.default:
             strides.check_write_through_unfold(*args[1:])
-        traced = JaxTensor in types
+        traced = JaxTensor in types or sizes.symbolic(args)
         if call.random and (drawn := self.generators.draw(op, args, kwargs)) is not NotImplemented:
             return drawn
         if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
@@ -139,6 +141,8 @@ class Trace(private.TorchDispatchMode):
         except CONCRETIZATION as error:
             deciding = diagnostics.deciding(call.op, operands)
             raise self.data_dependent(str(call.op), deciding) from error
+        except jax.errors.InconclusiveDimensionOperation as error:
+            raise diagnostics.unknown_size(f"{call.op}: {str(error).splitlines()[0]}") from error
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, TojaxError):
                 raise
@@ -159,7 +163,7 @@ class Trace(private.TorchDispatchMode):
         integer_overflow.follow(self, call, args, kwargs, values, out)
         if call.op is aten.cat.default:
             note(out, *args, **kwargs)
-        elif call.op in CUTS and args[0].parts and not self.writing:
+        elif call.op in CUTS and getattr(args[0], "parts", None) and not self.writing:
             out = self.packed.taken_apart(call.op, args, kwargs, out)
         return out
 
@@ -204,6 +208,17 @@ class Trace(private.TorchDispatchMode):
         self.unknown.clear()
         self.fallback.trace = self.raised = None
 
+    def size_condition(self, condition: sizes.Condition, text: str) -> bool:
+        """The answer to a condition on symbolic sizes, the same whenever it is asked."""
+        if self.generally and condition.general is not None:
+            return condition.general
+        error = diagnostics.unknown_size(f"whether {text}")
+        if self.path is None:
+            raise error
+        if condition.key not in self.size_conditions:
+            self.size_conditions[condition.key] = condition.holds()
+        return self.path.answer(self.size_conditions[condition.key], error)
+
     def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""
         origins = origins_of(operands)
@@ -242,7 +257,8 @@ def constant(op, call: Call, args, kwargs):
 def size_like(args) -> int:
     """How many elements a factory makes that takes its dtype, or its shape too, from a tensor."""
     own = len(args) > 1 and isinstance(args[1], (list, tuple))
-    return torch.Size(args[1] if own else args[0].shape).numel()
+    shape = args[1] if own else args[0].shape
+    return LARGE + 1 if sizes.symbolic(shape) else sizes.count(shape)
 
 
 @contextlib.contextmanager

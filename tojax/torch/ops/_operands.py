@@ -17,6 +17,7 @@ from jax import lax
 from tojax.dtypes import canonical, x64
 from tojax.errors import Unsupported
 from tojax.torch.core.dtypes import TO_TORCH, promote, scalar_dtype, to_jax
+from tojax.torch.core.sizes import as_array
 from tojax.torch.data_dependent.assertions import require
 
 NUMBERS = (bool, int, float, complex)
@@ -110,7 +111,12 @@ def common(*values) -> np.dtype:
 
 
 def number(value, dtype: np.dtype):
-    """A Python number in an array's dtype; limits of 64 bits become those of 32, 8 bits wrap."""
+    """A Python number in an array's dtype; limits of 64 bits become those of 32, 8 bits wrap.
+
+    A symbolic size, too.
+    """
+    if jax.export.is_symbolic_dim(value):
+        return lax.convert_element_type(as_array(value), dtype)
     if dtype.kind not in "iu" or isinstance(value, complex):
         return dtype.type(value)
     value = int(value)
@@ -147,7 +153,7 @@ def operands(*values):
         values = [number(v, dtype) if is_number(v) else cast(v, dtype) for v in values]
         arrays = [v for v in values if np.ndim(v)]
     if any(a.shape != arrays[0].shape for a in arrays):
-        shape = np.broadcast_shapes(*[a.shape for a in arrays])
+        shape = lax.broadcast_shapes(*[a.shape for a in arrays])
         values = [broadcast(v, shape) if np.ndim(v) else v for v in values]
     return values
 
@@ -163,7 +169,7 @@ def dividends(x, y):
 def select(condition, x, y):
     """``x`` where the condition holds, else ``y``; each may be a number or need broadcasting."""
     x, y = operands(x, y)
-    shape = np.broadcast_shapes(np.shape(condition), np.shape(x), np.shape(y))
+    shape = lax.broadcast_shapes(np.shape(condition), np.shape(x), np.shape(y))
     return lax.select(*[broadcast(v, shape) for v in (condition, x, y)])
 
 

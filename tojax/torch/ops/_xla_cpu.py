@@ -65,5 +65,5 @@ def few(input, weight) -> bool:
     on another one it only costs time.
     """
     rows = math.prod(input.shape[:-1])
-    fits = weight.ndim == 2 and weight.dtype == np.float32 and 2 <= rows <= 128
-    return fits and jax.default_backend() == "cpu"
+    fits = isinstance(rows, int) and weight.ndim == 2 and weight.dtype == np.float32
+    return fits and 2 <= rows <= 128 and jax.default_backend() == "cpu"

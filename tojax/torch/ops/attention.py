@@ -12,7 +12,7 @@ from tojax.torch.core.schema import aten, lowers
 
 def pairs(a, b, dims, dtype=None):
     """Matrix products over leading dimensions, which broadcast; ``dims`` are contracted."""
-    lead = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead = lax.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (
         x if x.shape[:-2] == lead else jnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b)
     )

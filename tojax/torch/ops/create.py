@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -87,18 +88,20 @@ def _indices(pair, dtype):
 
 def _values(first, count, step, dtype):
     """first + i * step, counted in integers where all is integer."""
-    exact = all(isinstance(v, int) for v in (first, step))
+    exact = not any(isinstance(v, float) for v in (first, step))
     kind = dtype or (default_int() if exact else default_float())
     if kind.kind in "iu":  # torch cuts both before it counts
-        first, step, exact = int(first), int(step), True
-        first, _ = (number(v, kind) for v in (first, first + max(count - 1, 0) * step))
+        first, step, exact = (int(v) if isinstance(v, float) else v for v in (first, step, True))
+        first, _ = (number(v, kind) for v in (first, first + jax.core.max_dim(count - 1, 0) * step))
     steps = lax.iota(default_int() if exact else np.promote_types(kind, np.float32), count)
     return cast(first + steps * step, kind)
 
 
 @lowers(aten.arange.start_step)
 def arange(start, end, step, dtype):
-    return _values(start, max(0, math.ceil((end - start) / step)), step, dtype)
+    if any(isinstance(v, float) for v in (start, end, step)):
+        return _values(start, max(0, math.ceil((end - start) / step)), step, dtype)
+    return _values(start, jax.core.max_dim(-((start - end) // step), 0), step, dtype)
 
 
 table.update(

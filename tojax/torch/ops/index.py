@@ -32,7 +32,7 @@ def known(x) -> np.ndarray:
 
 def wrap(index, size: int):
     """Negative positions count from the end."""
-    return lax.select(index < 0, index + index.dtype.type(size), index)
+    return lax.select(index < 0, index + number(size, index.dtype), index)
 
 
 def add(place, values):
@@ -146,14 +146,14 @@ def put(self, index, source, accumulate):
 
 @lowers(aten.masked_fill)
 def masked_fill(self, mask, value):
-    shape = np.broadcast_shapes(self.shape, mask.shape)
+    shape = lax.broadcast_shapes(self.shape, mask.shape)
     value = cast(value, self.dtype) if isinstance(value, jax.Array) else number(value, self.dtype)
     return lax.select(broadcast(mask, shape), broadcast(value, shape), broadcast(self, shape))
 
 
 @lowers(aten.masked_select)
 def masked_select(self, mask):
-    shape = np.broadcast_shapes(self.shape, mask.shape)
+    shape = lax.broadcast_shapes(self.shape, mask.shape)
     (chosen,) = np.broadcast_to(known(mask), shape).reshape(-1).nonzero()
     return rows(lax.reshape(broadcast(self, shape), (math.prod(shape),)), chosen, 0)
 
@@ -167,7 +167,7 @@ def spread(values, mask):
 
 @lowers(aten.masked_scatter)
 def masked_scatter(self, mask, source):
-    shape = np.broadcast_shapes(self.shape, mask.shape)
+    shape = lax.broadcast_shapes(self.shape, mask.shape)
     mask, self = broadcast(mask, shape), broadcast(self, shape)
     if not self.size or not source.size:
         return self

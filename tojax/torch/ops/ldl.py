@@ -102,7 +102,7 @@ def unpack(LD, pivots, conj):
 def ldl_solve(LD, pivots, B, hermitian):
     hermitian = hermitian and jnp.iscomplexobj(LD)
     permutation, L, D = unpack(LD, pivots, lax.conj if hermitian else lambda x: x)
-    shape = jnp.broadcast_shapes(LD.shape[:-2], B.shape[:-2])
+    shape = lax.broadcast_shapes(LD.shape[:-2], B.shape[:-2])
     B, order = jnp.broadcast_to(B, (*shape, *B.shape[-2:])), permutation[..., None]
     order = jnp.broadcast_to(order, (*shape, *order.shape[-2:]))
     B = triangular(L, jnp.take_along_axis(B, order, -2), False, unit=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from tojax.errors import Unsupported
@@ -25,7 +24,7 @@ def dagger(x):
 
 def batched(*matrices):
     """Matrices with their leading axes broadcast."""
-    batch = np.broadcast_shapes(*(m.shape[:-2] for m in matrices))
+    batch = lax.broadcast_shapes(*(m.shape[:-2] for m in matrices))
     return [jnp.broadcast_to(m, (*batch, *m.shape[-2:])) for m in matrices]
 
 

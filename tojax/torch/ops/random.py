@@ -114,7 +114,7 @@ table.update(
 def normal_of_tensors(rng, mean, std):
     """Mean and standard deviation broadcast; draws carry gradient to neither."""
     mean, std = map(lax.stop_gradient, operands(mean, std))
-    shape = np.broadcast_shapes(np.shape(mean), np.shape(std))
+    shape = lax.broadcast_shapes(np.shape(mean), np.shape(std))
     return mean + std * normal(rng, shape, mean.dtype)
 
 

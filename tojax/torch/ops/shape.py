@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from tojax.errors import Unsupported
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import broadcast, cast, common, same
+
+END = 2**63 - 1  # how torch writes a slice without an end
 
 
 def reshape(self, size):
@@ -47,9 +50,11 @@ def transpose(self, dim0, dim1):
 def bounds(size, start, end) -> tuple[int, int]:
     """A slice in torch's terms: negative positions count from the end, others are cut to fit."""
     start = 0 if start is None else start
-    end = size if end is None else end
-    start, end = (min(max(i + size if i < 0 else i, 0), size) for i in (start, end))
-    return start, max(start, end)
+    end = size if end is None or (isinstance(end, int) and end >= END) else end
+    known = all(isinstance(n, int) for n in (size, start, end))
+    low, high = (max, min) if known else (jax.core.max_dim, jax.core.min_dim)
+    start, end = (low(high(i + size if i < 0 else i, size), 0) for i in (start, end))
+    return start, low(start, end)
 
 
 def slice_(self, dim, start, end, step):
