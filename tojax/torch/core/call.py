@@ -22,6 +22,7 @@ from tojax.torch.core.lifting import array_of
 from tojax.torch.core.schema import HIDDEN_WRITES, read, table
 from tojax.torch.core.tensor import GRADIENT, JaxTensor
 
+HOLDS_SIZES = (torch.SymInt, list, tuple)
 KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
 SHIFTS = {"bitwise_left_shift", "__lshift__"}
 UNDIFFERENTIABLE = {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty")}
@@ -85,7 +86,7 @@ class Call:
             elif kind == "arrays":
                 operands.extend(v for v in value if v is not None)
                 value = [None if v is None else array_of(v) for v in value]
-            elif sizes.symbolic(value):
+            elif isinstance(value, HOLDS_SIZES) and sizes.symbolic(value):
                 value = sizes.to_jax(value, as_number=i in self.numbers)
             values.append(value)
         if self.pointwise:

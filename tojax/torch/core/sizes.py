@@ -284,5 +284,5 @@ def to_jax(value: Any, as_number: bool = False) -> Any:
 def symbolic(tree: Any) -> bool:
     """Whether there is a symbolic size in a shape, or in arguments of an operator."""
     if isinstance(tree, (list, tuple)):
-        return any(map(symbolic, tree))
+        return any(type(x) is not int and symbolic(x) for x in tree)
     return isinstance(tree, torch.SymInt) or jax.export.is_symbolic_dim(tree)

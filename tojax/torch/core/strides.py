@@ -52,7 +52,10 @@ def order_of(op) -> str | None:
 
 def layout_of(kind, op, shape, operands, args, kwargs, place=0) -> Layout | None:
     """Strides and offset of result number ``place``; None for contiguous memory of its own."""
-    if not sizes.symbolic((shape, args, *(t.shape for t in operands))):
+    if kind is None:
+        return None
+    shapes = [shape, *(t.array.shape for t in operands if isinstance(t, JaxTensor))]
+    if not sizes.symbolic([*shapes, args[1:]] if kind == "view" else shapes):
         return _layout_of(kind, op, shape, operands, args, kwargs, place)
     with sizes.generally():
         return _layout_of(kind, op, shape, operands, args, kwargs, place)
@@ -63,7 +66,7 @@ def _layout_of(kind, op, shape, operands, args, kwargs, place) -> Layout | None:
         return _of_view(op, args, kwargs, place)
     if kind == "bits":
         _same_bits(args[0].dtype, args[1])
-    if kind in (None, "bits"):
+    if kind == "bits":
         return None
     if (wanted := kwargs.get("memory_format")) not in (None, torch.preserve_format):
         if wanted is torch.contiguous_format:
