@@ -1,6 +1,7 @@
 """Models on many devices: plans are written here, and JAX distributes."""
 
+from tojax.parallel._estimate import estimate
 from tojax.parallel._explain import explain
 from tojax.parallel._shard import shard
 
-__all__ = ["explain", "shard"]
+__all__ = ["estimate", "explain", "shard"]

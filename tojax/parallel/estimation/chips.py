@@ -1,0 +1,157 @@
+"""Published figures of accelerators, and slices of them by name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tojax.errors import WrongArguments
+
+GB = 10**9
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One accelerator.
+
+    Attributes:
+      flops: the highest rate of matrix products by dtype of the operands, FLOP/s, without sparsity.
+      memory: bytes of HBM; 0 where it is not known.
+      bandwidth: of that memory, bytes/s.
+      link: bytes/s of one link in one direction; of a switch, of one chip into it.
+      torus: dimensions of the torus that the links make; 0 where all chips meet in a switch.
+      domain: how many chips the links reach.
+      beyond: bytes/s of one chip to those that the links do not reach.
+    """
+
+    name: str
+    flops: Mapping[str, float]
+    memory: int
+    bandwidth: float
+    link: float
+    torus: int
+    domain: int
+    beyond: float
+
+    def rate(self, dtype: str) -> float:
+        """FLOP/s of matrix products of this dtype; where it has no units of its own, of the next
+        wider one. float32 on a TPU is one pass in bfloat16, JAX's default.
+        """
+        for name in (dtype, *WIDER.get(dtype, ()), "bfloat16"):
+            if name in self.flops:
+                return self.flops[name]
+        raise AssertionError(f"{self.name} has no rate")
+
+    def ring(self, size: int) -> float:
+        """bytes/s that leave a chip around a ring of ``size`` chips, both directions together.
+
+        A torus has two links for each of its dimensions, a ring lies along one of them; below four
+        chips nothing wraps around.
+        """
+        if size > self.domain:
+            return self.beyond
+        if not self.torus:
+            return self.link
+        return self.link * (2 if size >= 4 else 1)
+
+
+WIDER = {
+    "int4": ("int8",),
+    "float8_e4m3fn": ("bfloat16",),
+    "float16": ("bfloat16",),
+    "float64": ("float32",),
+}
+
+
+def _tpu(name, bfloat16, int8, memory, bandwidth, link, torus, domain, beyond, **more):
+    rates = {"bfloat16": bfloat16, "int8": int8, **more}
+    return Chip(name, rates, memory * GIB, bandwidth, link, torus, domain, beyond)
+
+
+def _gpu(name, float32, bfloat16, int8, memory, bandwidth, link, beyond, **more):
+    rates = {"float32": float32, "bfloat16": bfloat16, "int8": int8, **more}
+    return Chip(name, rates, memory * GB, bandwidth, link, 0, 8, beyond)
+
+
+# Rates are without sparsity. Links of TPUs: the chip's bandwidth in both directions over twice its
+# ports (4 on a 2D torus, 6 on a 3D one). The network beyond a pod, and beyond the eight GPUs of a
+# node: what one chip has of the host's, as the vendors' own machines are built.
+CHIPS = {
+    chip.name: chip
+    for chip in (
+        # https://docs.cloud.google.com/tpu/docs/v4 and, for its links,
+        # https://jax-ml.github.io/scaling-book/tpus
+        _tpu("v4", 275e12, 275e12, 32, 1200e9, 45e9, 3, 4096, 6.25e9),
+        # https://docs.cloud.google.com/tpu/docs/v5e
+        _tpu("v5e", 197e12, 393e12, 16, 819e9, 50e9, 2, 256, 3.125e9),
+        # https://docs.cloud.google.com/tpu/docs/v5p
+        _tpu("v5p", 459e12, 918e12, 95, 2765e9, 100e9, 3, 8960, 6.25e9),
+        # https://docs.cloud.google.com/tpu/docs/v6e
+        _tpu("v6e", 918e12, 1836e12, 32, 1638e9, 100e9, 2, 256, 12.5e9),
+        # https://docs.cloud.google.com/tpu/docs/tpu7x
+        _tpu("v7x", 2307e12, 4614e12, 192, 7380e9, 100e9, 3, 9216, 12.5e9, float8_e4m3fn=4614e12),
+        # https://www.nvidia.com/en-us/data-center/a100/ (float32 as TF32; one 200 Gb/s card each)
+        _gpu("a100-40", 156e12, 312e12, 624e12, 40, 1555e9, 300e9, 25e9),
+        _gpu("a100-80", 156e12, 312e12, 624e12, 80, 2039e9, 300e9, 25e9),
+        # https://www.nvidia.com/en-us/data-center/h100/ (SXM; half of the rates with sparsity)
+        _gpu(
+            "h100", 494.5e12, 989.5e12, 1979e12, 80, 3350e9, 450e9, 50e9, float8_e4m3fn=1979e12
+        ),
+        # https://www.nvidia.com/en-us/data-center/h200/
+        _gpu(
+            "h200", 494.5e12, 989.5e12, 1979e12, 141, 4800e9, 450e9, 50e9, float8_e4m3fn=1979e12
+        ),
+        # https://resources.nvidia.com/en-us-blackwell-architecture (HGX B200)
+        _gpu("b200", 1100e12, 2250e12, 4500e12, 180, 8000e9, 900e9, 50e9, float8_e4m3fn=4500e12),
+        # https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html (seven links)
+        _gpu(
+            "mi300x",
+            653.7e12,
+            1307.4e12,
+            2614.9e12,
+            192,
+            5300e9,
+            448e9,
+            50e9,
+            float8_e4m3fn=2614.9e12,
+        ),
+        # No product: a core with two vector units of 16 floats at 3 GHz, one memory channel, and
+        # memory in the place of links. For runs on virtual devices; memory is not judged.
+        Chip("cpu", {"float32": 192e9, "bfloat16": 192e9}, 0, 20e9, 10e9, 0, 2**30, 10e9),
+    )
+}
+OTHER_NAMES = {"v5litepod": "v5e", "ironwood": "v7x", "tpu7x": "v7x", "trillium": "v6e"}
+
+
+def slice_of(chips: str) -> tuple[Chip, int]:
+    """The chip and the number of them.
+
+    Args:
+      chips: as ``v6e-8``: eight chips, also of those that are counted in cores elsewhere.
+
+    Raises:
+      WrongArguments: there is no such chip in the table, or no number.
+
+    Example:
+      >>> chip, count = slice_of("a100-80-16")
+      >>> chip.name, chip.memory // 10**9, count
+      ('a100-80', 80, 16)
+    """
+    name, _, number = chips.lower().rpartition("-")
+    name = OTHER_NAMES.get(name, name)
+    if re.fullmatch(r"[1-9]\d{0,6}", number) and name in CHIPS:
+        return CHIPS[name], int(number)
+    kind = name if re.fullmatch(r"\d+", number) else chips.lower()
+    near = difflib.get_close_matches(kind, [*CHIPS, *OTHER_NAMES], 1, 0.3) or ["v6e"]
+    known = kind in CHIPS
+    raise WrongArguments(
+        f"{chips!r} does not say how many chips" if known else f"there is no chip {chips!r}",
+        where="--chips, or chips=",
+        why="a slice is the name of a chip, a dash and a number"
+        if known
+        else f"the table has {', '.join(CHIPS)}",
+        do=f"write {kind if known else near[0]}-8 for eight of them",
+    )

@@ -1,0 +1,248 @@
+"""What an estimate says: a table, Markdown, a page."""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tojax.parallel.estimation.chips import Chip
+from tojax.parallel.estimation.compiled import Compiled
+
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Collectives of one kind over some axes: calls, bytes of whole arrays on one device, time."""
+
+    kind: str
+    axes: tuple[str, ...]
+    calls: int
+    bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one call needs on each device of a mesh; ``str`` is a table, ``save`` writes a page.
+
+    Attributes:
+      what: "forward", "train", "prefill" or "decode".
+      chip, count: the slice.
+      memory: bytes of arguments on one device, by what they are: params, optimizer, state, cache,
+        inputs.
+      gradients: bytes of the gradients on one device, a part of the temporaries.
+      outputs: bytes of results that take no argument's place.
+      temporaries: bytes of all else at the moment that needs most.
+      largest: (bytes, shape, dtype, operation, module) of the largest temporaries then.
+      products: FLOPs of matrix products on one device, by dtype; ``others`` of all else.
+      traffic: bytes read from and written to memory.
+      communication: the collectives.
+      compute, moving, linking: seconds at the chip's rates: products, memory, links.
+      tokens: of one call, on all devices together.
+      useful: FLOPs of products that the call is about, on all devices together, none of them twice.
+      compiled: the same of XLA's program for virtual CPU devices, where it was compiled.
+      otherwise: what fits where this does not, as (plan, chips).
+      notes: what the figures leave out.
+    """
+
+    what: str
+    model: str
+    chip: Chip
+    count: int
+    mesh: dict[str, int]
+    plan: str
+    dtype: str
+    weights: int
+    memory: dict[str, int]
+    gradients: int
+    outputs: int
+    temporaries: int
+    largest: tuple
+    products: dict[str, float]
+    others: float
+    traffic: float
+    communication: tuple[Communication, ...]
+    compute: float
+    moving: float
+    linking: float
+    tokens: int
+    useful: float
+    compiled: Compiled | None = None
+    otherwise: tuple[str, int] | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def arguments(self) -> int:
+        """Bytes of all arguments on one device."""
+        return sum(self.memory.values())
+
+    @property
+    def traced_peak(self) -> int:
+        """Bytes on one device at the moment that needs most, from the traced program."""
+        return self.arguments + self.outputs + self.temporaries
+
+    @property
+    def peak(self) -> int:
+        """The peak to plan with: on CPUs that of XLA's own program where it was compiled, which is
+        the one that runs there; else the traced one.
+        """
+        if self.chip.name == "cpu" and self.compiled is not None:
+            return self.compiled.peak
+        return self.traced_peak
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the peak is within a chip's memory; None where that is not known."""
+        return self.peak <= self.chip.memory if self.chip.memory else None
+
+    @property
+    def seconds(self) -> float:
+        """Of one call where compute, memory and links work at their rates and at the same time."""
+        return max(self.compute, self.moving, self.linking)
+
+    @property
+    def bound(self) -> str:
+        """What decides of the time."""
+        times = {"compute": self.compute, "memory": self.moving, "interconnect": self.linking}
+        return max(times, key=lambda k: times[k])
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all devices together."""
+        return self.tokens / self.seconds
+
+    @property
+    def utilization(self) -> float:
+        """Model FLOP utilisation: useful FLOPs over what all chips could do in that time."""
+        rate = self.chip.rate(self.dtype) * self.count
+        return self.useful / (self.seconds * rate)
+
+    def verdict(self) -> str:
+        """Whether it fits, in words."""
+        if self.fits is None:
+            return "not judged: the memory of this chip is not known"
+        part = f"{self.peak / self.chip.memory:.0%} of {size(self.chip.memory)}"
+        if self.fits:
+            return f"fits: {part}"
+        found = "nothing that was tried does"
+        if self.otherwise is not None:
+            plan, count = self.otherwise
+            found = f'plan "{plan}" on {self.chip.name}-{count} does'
+        return f"does not fit: {part}; {found}"
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(title, value, remark) of each line."""
+        shown = [("model", self.model, f"{self.weights / 1e9:.2f} G params in {self.dtype}")]
+        mesh = ", ".join(f"{k}={v}" for k, v in self.mesh.items())
+        shown.append(("call", self.what, f"{self.chip.name}-{self.count}, {self.plan}, {mesh}"))
+        told = lambda *row: shown.append(row)
+        for kind, held in self.memory.items():
+            told(kind, size(held), "")
+        if self.gradients:
+            told("gradients", size(self.gradients), "among the temporaries")
+        told("temporaries", size(self.temporaries), self._largest())
+        told("outputs", size(self.outputs), "beside those in an argument's place")
+        told("peak per device", size(self.peak), self.verdict())
+        if self.compiled is not None:
+            other = f"XLA's program for CPUs: {size(self.compiled.temporaries)} of temporaries"
+            told("compiled peak", size(self.compiled.peak), other)
+            told("traced peak", size(self.traced_peak), "")
+        flops = sum(self.products.values())
+        told("FLOPs per device", count(flops + self.others), f"{count(flops)} in products")
+        told("memory traffic", size(self.traffic), "")
+        for c in self.communication:
+            over = "+".join(c.axes)
+            told(f"{c.kind} ({over})", size(c.bytes), f"{c.calls} x, {time(c.seconds)}")
+        told("compute time", time(self.compute), "")
+        told("memory time", time(self.moving), "")
+        told("interconnect time", time(self.linking), "")
+        told("step time", time(self.seconds), f"bound by {self.bound}")
+        told("tokens/s", f"{self.tokens_per_second:,.0f}", f"{self.tokens:,} tokens a call")
+        told("utilization", f"{self.utilization:.1%}", "model FLOPs of the chips' rate")
+        return shown + [("note", note, "") for note in self.notes]
+
+    def _largest(self) -> str:
+        if not self.largest:
+            return ""
+        held, shape, dtype, name, _ = self.largest[0]
+        return f"largest: {dtype}{[*shape]} of {name}, {size(held)}"
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        first, second = (max(len(r[i]) for r in rows if r[0] != "note") for i in (0, 1))
+        return "\n".join(f"{a:<{first}}  {b:>{second}}  {c}".rstrip() for a, b, c in rows)
+
+    def markdown(self) -> str:
+        """The table in Markdown."""
+        lines = [f"| {a} | {b} | {c} |" for a, b, c in self.rows()]
+        return "\n".join(["| | per device | |", "| --- | ---: | --- |", *lines])
+
+    def _repr_html_(self) -> str:
+        top = max(self.peak, self.chip.memory, 1)
+        parts = {**self.memory, "outputs": self.outputs, "temporaries": self.temporaries}
+        bars = "".join(
+            f'<span class="part {k}" style="width:{600 * v / top:.1f}px" title="{k}: {size(v)}">'
+            "</span>"
+            for k, v in parts.items()
+        )
+        edge = f'<span class="edge" style="left:{600 * self.chip.memory / top:.1f}px"></span>'
+        rows = "".join(
+            f"<tr><th>{html.escape(a)}</th><td class=n>{html.escape(b)}</td>"
+            f"<td>{html.escape(c)}</td></tr>"
+            for a, b, c in self.rows()
+        )
+        return f'{STYLE}<div class="memory">{bars}{edge}</div><table class=estimate>{rows}</table>'
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the page: memory as a bar beside the chip's, and the table."""
+        page = f'<!doctype html><meta charset="utf-8"><title>Estimate</title>{self._repr_html_()}'
+        Path(path).write_text(page, encoding="utf-8")
+
+
+STYLE = """<style>
+table.estimate { font: 14px system-ui, sans-serif; border-collapse: collapse; }
+table.estimate td, table.estimate th { padding: 2px 10px; text-align: left; }
+table.estimate .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.memory { position: relative; height: 24px; width: 600px; background: #eceff4; margin: 8px 0; }
+.memory .part { display: inline-block; height: 24px; background: #3b6ea5; }
+.memory .optimizer { background: #7b4ea5; } .memory .cache { background: #3b8f6e; }
+.memory .temporaries { background: #d08a35; } .memory .outputs { background: #8a8a8a; }
+.memory .edge { position: absolute; top: -4px; height: 32px; border-left: 2px solid #b3261e; }
+</style>"""
+
+
+def size(n: float) -> str:
+    """Bytes in words.
+
+    Example:
+      >>> size(13_476_831_232), size(512)
+      ('13.48 GB', '512 B')
+    """
+    unit, name = next(((u, k) for u, k in UNITS if n >= u), (1, ""))
+    return f"{n / unit:.2f} {name}B" if name else f"{n:.0f} B"
+
+
+def count(n: float) -> str:
+    """A number in words.
+
+    Example:
+      >>> count(1.5e12)
+      '1.50 T'
+    """
+    unit, name = next(((u, k) for u, k in ((1e15, "P"), *UNITS) if n >= u), (1, ""))
+    return f"{n / unit:.2f} {name}".strip()
+
+
+def time(seconds: float) -> str:
+    """Seconds in words.
+
+    Example:
+      >>> time(0.0123), time(2.5)
+      ('12.30 ms', '2.50 s')
+    """
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
