@@ -164,6 +164,63 @@ def finetune(
 
 
 @app.command()
+def plan(
+    source: Source,
+    chips: Annotated[str, typer.Option(help="chip and number, as v6e-8, v5p-64, h100-16, cpu-8")],
+    batch: Annotated[int, typer.Option(min=1, help="rows, of all chips together")] = 1,
+    length: Annotated[int, typer.Option(min=1, help="tokens of a row; of a cache")] = 2048,
+    plan: Annotated[
+        str | None, typer.Option(help="tp, fsdp or tp+fsdp; fsdp to train, else tp, by default")
+    ] = None,
+    mesh: Annotated[str | None, typer.Option(help="axes and sizes, as data=2,model=4")] = None,
+    train: Annotated[bool, typer.Option("--train", help="a training step")] = False,
+    decode: Annotated[bool, typer.Option("--decode", help="one token for each row")] = False,
+    prefill: Annotated[bool, typer.Option("--prefill", help="prompts into a cache")] = False,
+    dtype: Dtype = None,
+    optimizer: Annotated[str, typer.Option(help="adamw, adafactor, sgd or momentum")] = "adamw",
+    remat: Annotated[
+        bool, typer.Option("--remat", help="compute layers again for the gradient")
+    ] = False,
+    quantize: Annotated[
+        str | None, typer.Option(help="hold the weights as int8, fp8, int4 or nf4")
+    ] = None,
+    task: Task = None,
+    compile: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile/--no-compile",
+            help="also compile for as many virtual CPU devices; by default for cpu alone",
+        ),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
+    html: Annotated[str | None, typer.Option(help="also write a page to this file")] = None,
+):
+    """Tell what a model needs on chips that are not here: memory, FLOPs, communication, time.
+
+    A config.json is enough: nothing is loaded or allocated. Without --train, --decode or --prefill
+    it is a forward pass. Times are those of the chip's published rates: a step that takes longer
+    is slower than the chip, none is faster. Example:
+
+    tojax plan FOLDER --chips v6e-8 --decode --batch 32 --length 8192
+
+    peak per device: fits or not, and what does. step time: the longest of compute, memory and
+    interconnect, which work at the same time; the one that decides is named. utilization: what the
+    chips do for the model, of what they could. docs/scaling.md has the formulas.
+    """
+    from tojax.cli._plan import Options, one_of
+    from tojax.cli._plan import plan as verb
+
+    what = one_of(train=train, decode=decode, prefill=prefill)
+    verb(
+        source,
+        Options(
+            chips, what, batch, length, plan, mesh, dtype, optimizer, remat, quantize, task,
+            compile, markdown, html,
+        ),
+    )  # fmt: skip
+
+
+@app.command()
 def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,

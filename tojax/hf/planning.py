@@ -77,7 +77,7 @@ def traced_call(
     ids = jax.ShapeDtypeStruct((batch, length), np.int32)
     if what == "forward":
         return calls.trace(_forward(model, ids))
-    before = calls.trace(_prefill(model, ids, length + 1))
+    before = calls.trace(_prefill(model, ids, length))
     return before if what == "prefill" else calls.trace(_decode(model, before, batch))
 
 
@@ -175,7 +175,7 @@ def _held(cache: Cache) -> tuple:
 
 def _decode(model: Model, before: Traced, batch: int) -> Call:
     """One token more for each row, with the cache that the prefill leaves."""
-    room = before.call.arguments[2].shape[1] + 1
+    room = before.call.arguments[2].shape[1]
     token = jax.ShapeDtypeStruct((batch,), np.int32)
 
     def decode(params, state, token, held):

@@ -16,6 +16,7 @@ from tojax.parallel.axes import NAMES, batch_axes
 from tojax.parallel.estimation import call as calls
 from tojax.parallel.estimation.call import Traced, trace
 from tojax.parallel.estimation.chips import Chip, slice_of
+from tojax.parallel.estimation.combine import combined
 from tojax.parallel.estimation.compiled import compile_call
 from tojax.parallel.estimation.fusion import fused
 from tojax.parallel.estimation.lifetimes import peak
@@ -93,8 +94,8 @@ def of_call(
     chip, number = slice_of(chips)
     mesh = checked_mesh(mesh, chips, number) or mesh_for(plan, number)
     progress(f"dividing over {', '.join(f'{k}={v}' for k, v in mesh.items())}")
-    checked_rows(traced, mesh)
     inputs = places(traced, mesh, plan)
+    checked_rows(traced, mesh)
     checked_plan(traced, mesh, plan, inputs)
     found = _evaluated(traced, chip, mesh, plan, inputs)
     if compile or (compile is None and chip.name == "cpu"):
@@ -136,7 +137,7 @@ def weak(traced: Traced) -> list[bool]:
 def part_of(traced: Traced, mesh: dict[str, int], inputs: list[Placed]) -> Divided:
     """The call's program on one device."""
     ends = [None if i is None else inputs[i] for i in traced.outputs]
-    return divided(traced.program, mesh, inputs, ends, weak(traced))
+    return combined(divided(traced.program, mesh, inputs, ends, weak(traced)))
 
 
 def _evaluated(

@@ -169,8 +169,8 @@ def step(step: Any, state: Any, batch: Any) -> Call:
             step.tx, step.clipping, step.loss_scale, step.ema, step.donate,
         )._step  # fmt: skip
     return Call(
-        "train", state.model, step._step, (state, jax.tree.map(shape, batch)), role, {0: 0}, tokens,
-        plain, options=BARRIERS if step.gradients.remat else None,
+        "train", state.model.eval(), step._step, (state, jax.tree.map(shape, batch)), role, {0: 0},
+        tokens, plain, options=BARRIERS if step.gradients.remat else None,
     )  # fmt: skip
 
 

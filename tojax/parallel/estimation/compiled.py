@@ -73,12 +73,9 @@ def executable(
     ]
     call = traced.call
     arguments = jax.tree.unflatten(jax.tree.structure(call.arguments), leaves)
-    out = None
-    if call.again:
-        ends = [None if i is None else there[i] for i in traced.outputs]
-        out = jax.tree.unflatten(jax.tree.structure(traced.shape), ends)
+    ends = [None if i is None else there[i] for i in traced.outputs]
     jitted = jax.jit(
-        call.function, donate_argnums=tuple(call.again), out_shardings=out,
+        lambda *given: jax.tree.leaves(call.function(*given)), donate_argnums=tuple(call.again), out_shardings=ends,
         compiler_options={**(call.options or {}), **(options or {})},
     )  # fmt: skip
     return jitted.lower(*arguments).compile()

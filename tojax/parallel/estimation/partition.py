@@ -213,15 +213,19 @@ class Partition:
                     if axis in axes and d is not None:
                         return d
             return None
-        stays = {d: n for d, n in strong.items() if d in kept}
-        if stays:
-            return max(stays, key=lambda d: stays[d])
-        if len({d for d, _ in held}) == 1 and self.everywhere(held[0][0], node, labels, axis):
-            return held[0][0]
         out = sum(self.made.bytes(v) for v in node.outs)
         for d in {d for d, _ in held if d is not None}:
             costs[d] = sum(n for other, n in held if other != d)
             costs[d] += 0 if d in kept else 2 * out
+        stays = {d: n for d, n in strong.items() if d in kept}
+        if stays:
+            first = max(stays, key=lambda d: stays[d])
+            moved = min((n for d, n in costs.items() if d in kept and d != first), default=math.inf)
+            if node.name == "dot_general" and moved + out < costs[first]:  # a few rows, many weights
+                return min((d for d in costs if d in kept and d != first), key=lambda d: costs[d])
+            return first
+        if len({d for d, _ in held}) == 1 and self.everywhere(held[0][0], node, labels, axis):
+            return held[0][0]
         costs[None] = sum(n for _, n in held)
         return min(costs, key=lambda d: costs[d])
 

@@ -111,7 +111,7 @@ def _traffic(part: Divided, node: Node, reads: set[int], written: set[int]) -> f
 
 
 def _communicate(part: Divided, node: Node, done: Work) -> None:
-    size = max(part.bytes(node.ins[0]), part.bytes(node.outs[0]))
+    size = sum(max(part.bytes(v), part.bytes(w)) for v, w in zip(node.ins, node.outs))
     key = node.name, node.params["axes"]
     calls, before = done.moved.get(key, (0, 0))
     done.moved[key] = calls + 1, before + size
