@@ -183,7 +183,8 @@ def places(traced: Traced, mesh: Any, specs: dict, caches: list[Placed] | None =
     found, cached = [], iter(caches or [])
     for role, v in zip(traced.roles, traced.program.inputs):
         value = traced.program.values[v]
-        if role.name in specs:
+        vector = role.kind == "state" and len(value.shape) < 2  # on every device, as shard has it
+        if role.name in specs and not vector:
             found.append(placed(specs[role.name], len(value.shape), mesh))
         elif role.kind == "cache" and caches is not None:
             found.append(next(cached))
