@@ -6,14 +6,16 @@ collectives, sorts and loops read and write whole arrays. A reshape is the same 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from tojax.parallel.estimation.nodes import Node
+from tojax.parallel.estimation.nodes import Node, Program
 from tojax.parallel.estimation.partition import COLLECTIVES, Divided
 
 # The same memory, looked at in another way.
 VIEWS = {"reshape", "squeeze", "expand_dims", "stop_gradient", "optimization_barrier", "copy_p",
-         "sharding_constraint", "bitcast_convert_type", "rounded_on_cpu", "reduce_precision"}  # fmt: skip
+         "sharding_constraint", "bitcast_convert_type", "rounded_on_cpu", "kept_on_cpu",
+         "reduce_precision"}  # fmt: skip
 # Made again wherever it is used.
 CHEAP = {"broadcast_in_dim", "iota", "convert_element_type", "slice", "neg", "not", "abs", "sign",
          "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "select_n"}  # fmt: skip
@@ -53,8 +55,12 @@ def fused(part: Divided) -> Fused:
     root = lambda v: roots.get(v, v)
     maker: dict[int, int] = {}
     users: dict[int, list[int]] = {}
+    counts = Counter(v for node in program.nodes for v in node.ins if v is not None)
+    counts.update(v for v in program.outputs if v is not None)
     for i, node in enumerate(program.nodes):
-        if node.name in VIEWS and node.ins and node.ins[0] is not None:
+        first = node.ins[0] if node.ins else None
+        turned = node.name == "transpose" and counts[first] == 1 and _product(program, maker, root(first))
+        if (node.name in VIEWS or turned) and first is not None:
             roots[node.outs[0]] = root(node.ins[0])
             continue
         for v in {root(v) for v in node.ins if v is not None}:
@@ -83,6 +89,11 @@ def fused(part: Divided) -> Fused:
             given = (leaves(root(v)) for v in node.ins if v is not None)
             reads[i] = {*frozenset().union(*given)}
     return Fused(roots, reads, written)
+
+
+def _product(program: Program, maker: dict[int, int], v: int) -> bool:
+    """Whether a value is a matrix product: one with its operands exchanged is the transpose."""
+    return v in maker and program.nodes[maker[v]].name == "dot_general"
 
 
 def _writes(node: Node, users: list[Node]) -> bool:
