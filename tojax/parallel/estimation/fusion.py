@@ -69,7 +69,9 @@ def fused(part: Divided) -> Fused:
     wanted = {root(v) for v in program.outputs if v is not None}
     written = {*program.inputs}
     for v, i in maker.items():
-        if v in wanted or _writes(program.nodes[i], [program.nodes[j] for j in users.get(v, ())]):
+        using = [program.nodes[j] for j in users.get(v, ())]
+        shared = program.values[v].size == 1 and len(using) > 1  # a scalar that many look at
+        if v in wanted or shared or _writes(program.nodes[i], using):
             written.add(v)
     seen: dict[int, frozenset[int]] = {}
 

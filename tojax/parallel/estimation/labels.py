@@ -154,6 +154,13 @@ def _pieces(params: Any, ins: Shapes, outs: Shapes) -> Labels:
     return Labels([dims(x) for x in ins], [dims(x) for x in outs], shifted=axis)
 
 
+def _stack(params: Any, ins: Shapes, outs: Shapes) -> Labels:
+    """The new dimension is whole."""
+    axis = params["axis"]
+    dims: Dims = [*range(len(ins[0]))]
+    return Labels([[*dims] for _ in ins], [[*dims[:axis], None, *dims[axis:]]])
+
+
 def _slice(params: Any, ins: Shapes, outs: Shapes) -> Labels:
     """A half of a divided dimension is divided, too."""
     cut = [i for i, (a, b) in enumerate(zip(ins[0], outs[0])) if a != b]
@@ -268,5 +275,5 @@ RULES: dict[str, Callable[[Any, Shapes, Shapes], Labels]] = {
     "dot_general": _dot, "ragged_dot_general": _ragged_dot, "conv_general_dilated": _convolution,
     "reshape": _reshape, "transpose": _transpose, "broadcast_in_dim": _broadcast,
     "squeeze": _squeeze, "dynamic_update_slice": _update, "gather": _gather, "top_k": _last,
-    "sort": _sort, "slice": _slice,
+    "sort": _sort, "slice": _slice, "stack": _stack,
 }  # fmt: skip
