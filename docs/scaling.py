@@ -19,7 +19,7 @@ from tojax.parallel._estimate import of_call
 from tojax.parallel.estimation.report import Estimate, size, time
 
 PAGE = Path(__file__).with_name("scaling.md")
-POSITIONS = dict(max_position_embeddings=8192)
+POSITIONS = {"max_position_embeddings": 8192}
 CONFIGS = {
     "7b": ("LlamaForCausalLM", lambda: transformers.LlamaConfig(**POSITIONS)),
     "70b": (
@@ -41,7 +41,6 @@ ROWS: dict[str, list[tuple]] = {
     "7b": [
         ("decode", "v6e-8", "tp", 32, 8192, {}),
         ("decode", "h100-8", "tp", 32, 8192, {}),
-        ("decode", "v6e-8", "tp", 32, 8192, {"quantize": "int8"}),
         ("prefill", "v6e-8", "tp", 4, 8192, {}),
         ("prefill", "v6e-32", "tp", 4, 8192, {}),
         ("train", "v5p-32", "fsdp", 64, 4096, {}),
@@ -55,7 +54,6 @@ ROWS: dict[str, list[tuple]] = {
         ("train", "v7x-128", "fsdp", 128, 4096, {"remat": True}),
     ],
     "671b": [
-        ("decode", "v7x-16", "tp", 16, 4096, {}),
         ("decode", "v7x-64", "tp", 64, 4096, {}),
         ("train", "v7x-512", "fsdp", 512, 4096, {"remat": True}),
     ],
@@ -114,8 +112,9 @@ def main(names: list[str]) -> None:
     for name in names or [*ROWS]:
         new = f"<!-- {name} -->\n\n{table(name)}\n\n<!-- end -->"
         text = PAGE.read_text(encoding="utf-8")
-        found = re.sub(rf"<!-- {name} -->.*?<!-- end -->", lambda _, new=new: new, text, flags=re.S)
-        PAGE.write_text(found, encoding="utf-8")
+        old = re.search(rf"<!-- {name} -->.*?<!-- end -->", text, flags=re.S)
+        assert old is not None, f"the page has no place for {name}"
+        PAGE.write_text(text.replace(old[0], new), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Small models run for real on eight virtual CPU devices: what they hold, beside what is estimated.
+"""Small models run for real on eight virtual CPU devices, beside what is estimated of them.
 
-``python -m tests.parallel.running`` prints the table; with the name of a case it prints how much the
-resident set of this process grew.
+``python -m tests.parallel.running`` prints the table; with a case (``llama train fsdp 32 128``) it
+prints how much the resident set of this process grew.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import transformers as tf
 import tojax
 from tojax.hf.planning import OPTIMIZERS, next_token_loss, traced_call
 from tojax.parallel import shard
-from tojax.parallel._estimate import Estimate, abstract, mesh_for, of_call
+from tojax.parallel._estimate import abstract, mesh_for, of_call
 from tojax.parallel.estimation.compiled import Compiled, analysis
+from tojax.parallel.estimation.report import Estimate
 from tojax.train import TrainState, make_step
 
 TOKENS = dict(vocab_size=512, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -74,9 +75,7 @@ def real_mesh(plan: str) -> jax.sharding.Mesh:
 
 
 def run(name: str, what: str, plan: str, batch: int = BATCH, length: int = LENGTH):
-    """(The program that ran, bytes of arrays on the first device afterwards): the model has weights,
-    lies on devices, and computes; what it returned counts, what it was given as well.
-    """
+    """(The program that ran, bytes of arrays on the first device afterwards)."""
     torch.manual_seed(0)
     cls, config = CONFIGS[name]()
     model = tojax.from_torch(getattr(tf, cls)(config).eval())
@@ -97,9 +96,9 @@ def run(name: str, what: str, plan: str, batch: int = BATCH, length: int = LENGT
 
 def forward(model, ids):
     """The forward pass."""
-    apply = lambda params, state, ids: model.apply(
-        params, input_ids=ids, use_cache=False, state=state
-    ).logits
+    apply = lambda params, state, ids: (
+        model.apply(params, input_ids=ids, use_cache=False, state=state).logits
+    )
     given = model.params, model.state, ids
     return jax.jit(apply).lower(*given).compile(), given, model
 
@@ -136,31 +135,31 @@ def measured(name: str, what: str, plan: str, **size: int) -> tuple[Compiled, in
 def resident() -> tuple[int, int]:
     """(Bytes of this process in memory now, and the most since it was last reset)."""
     text = Path("/proc/self/status").read_text()
-    now, most = (int(re.search(rf"{k}:\s+(\d+)", text)[1]) * 1024 for k in ("VmRSS", "VmHWM"))
+    now, most = (int(re.findall(rf"{k}:\s+(\d+)", text)[0]) * 1024 for k in ("VmRSS", "VmHWM"))
     return now, most
 
 
-def grown(name: str, what: str, plan: str, batch: int, length: int) -> int:
-    """How much the resident set grows while the call runs, over one that holds arguments alone."""
-    program, given = None, None
+def grown(name: str, what: str, plan: str, batch: int, length: int) -> tuple[int, Compiled]:
+    """(How much the resident set grows while the call runs, what XLA says of it)."""
+    start = 0
     original = CASES[what]
 
-    def before(model, ids):
-        nonlocal program, given
-        program, given, kept = original(model, ids)
+    def prepared(model, ids):
+        nonlocal start
+        found = original(model, ids)
         Path("/proc/self/clear_refs").write_text("5")
-        CASES["start"] = resident()[0]
-        return program, given, kept
+        start = resident()[0]
+        return found
 
-    CASES[what] = before
-    run(name, what, plan, batch, length)
-    return resident()[1] - CASES["start"]
+    CASES[what] = prepared
+    program, _ = run(name, what, plan, batch, length)
+    return resident()[1] - start, analysis(program)
 
 
 def main() -> None:
     """Prints the table."""
-    print("| model | call | plan | predicted MB | program MB | error | arrays MB | error | traced |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    heads = "model", "call", "plan", "predicted MB", "program MB", "error", "arrays MB", "error"
+    print(f"| {' | '.join(heads)} | traced |\n| --- | --- | --- |{' ---: |' * 6}")
     for name in CONFIGS:
         for what in CALLS:
             for plan in PLANS:
@@ -168,9 +167,9 @@ def main() -> None:
                 program, arrays = measured(name, what, plan)
                 off = [told.peak / x - 1 for x in (program.peak, arrays)]
                 print(
-                    f"| {name} | {what} | {plan} | {told.peak / 1e6:.2f} | {program.peak / 1e6:.2f} "
-                    f"| {off[0]:+.1%} | {arrays / 1e6:.2f} | {off[1]:+.1%} "
-                    f"| {told.traced_peak / 1e6:.2f} |",
+                    f"| {name} | {what} | {plan} | {told.peak / 1e6:.2f} "
+                    f"| {program.peak / 1e6:.2f} | {off[0]:+.1%} "
+                    f"| {arrays / 1e6:.2f} | {off[1]:+.1%} | {told.traced_peak / 1e6:.2f} |",
                     flush=True,
                 )
 
@@ -178,7 +177,9 @@ def main() -> None:
 if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 8)
     if len(sys.argv) > 4:
-        name, what, plan, batch, length = *sys.argv[1:4], *map(int, sys.argv[4:6])
-        print(grown(name, what, plan, batch, length))
+        rows, positions = map(int, sys.argv[4:6])
+        more, found = grown(sys.argv[1], sys.argv[2], sys.argv[3], rows, positions)
+        told = 8 * (found.temporaries + found.outputs - found.aliased)
+        print(f"resident set +{more / 1e6:.0f} MB, XLA on eight devices {told / 1e6:.0f} MB")
     else:
         main()

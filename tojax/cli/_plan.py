@@ -56,9 +56,7 @@ def plan(source: str, options: Options) -> None:
             task=options.task,
         )  # fmt: skip
         name = options.plan or ("fsdp" if options.what == "train" else "tp")
-        found = of_call(
-            traced, options.chips, name, mesh, compile=options.compile, progress=said
-        )
+        found = of_call(traced, options.chips, name, mesh, compile=options.compile, progress=said)
     if options.html:
         found.save(options.html)
     if options.markdown:

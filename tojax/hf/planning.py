@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,7 +22,6 @@ from tojax.parallel.estimation.call import Call, Role, Traced
 from tojax.train import TrainState, make_step
 from tojax.transforms import quantize as quantized
 
-What = Literal["forward", "train", "prefill", "decode"]
 OPTIMIZERS = {
     "adamw": lambda: optax.adamw(1e-4),
     "adafactor": lambda: optax.adafactor(1e-4),
@@ -33,7 +32,7 @@ OPTIMIZERS = {
 
 def traced_call(
     source: str,
-    what: What = "forward",
+    what: str = "forward",
     batch: int = 1,
     length: int = 2048,
     *,
@@ -47,8 +46,8 @@ def traced_call(
 
     Args:
       source: a folder with a config.json; weights are not looked at.
-      what: the forward pass, a step of ``tojax.train.make_step`` with the loss of the next tokens,
-        the reading of prompts into a cache, or one token more with a cache of that length.
+      what: "forward"; "train", a step of ``tojax.train.make_step`` with the next tokens' loss;
+        "prefill", prompts into a cache; "decode", one token more with a cache of that length.
       batch, length: rows, and tokens of each.
       dtype: of the weights; the config's own by default.
       optimizer: adamw, adafactor, sgd or momentum.
@@ -68,7 +67,7 @@ def traced_call(
             why="its state is counted by its name",
             do=f"take one of {', '.join(OPTIMIZERS)}",
         )
-    model = abstract_model(source, dtype, task)
+    model: Any = abstract_model(source, dtype, task)
     checked_length(model, length)
     if quantize is not None:
         model = jax.eval_shape(lambda m: quantized(m, quantize), model)
@@ -105,8 +104,8 @@ def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> M
     with quiet(), refusing(found, "build"), torch.device("meta"):
         module = make(config, **options).eval()
     made = source_of(module, found.folder)
-    params, state = made.slots.abstract()
-    return Model(dict(params), dict(state), made)
+    params, state = (dict[str, Any](x) for x in made.slots.abstract())
+    return Model(params, state, made)
 
 
 def checked_length(model: Model, length: int) -> None:
@@ -128,8 +127,8 @@ def _forward(model: Model, ids: Any) -> Call:
     if model.source.module.main_input_name != "input_ids":
         raise Unsupported(
             f"a plan of {model.source.name}",
-            why=f"its input is {model.source.module.main_input_name}, and batch and length say only "
-            "what text is like",
+            why=f"its input is {model.source.module.main_input_name}, and batch and length are "
+            "sizes of text",
             do="use tojax.parallel.estimate(model, chips, plan, *args) with arrays of your own",
         )
     more = {"use_cache": False} if "use_cache" in model.source.signature.parameters else {}
@@ -163,9 +162,8 @@ def _prefill(model: Model, ids: Any, room: int) -> Call:
         return Role(kind, path[1].key if kind != "inputs" else "")
 
     arguments = (model.params, model.state, ids)
-    return Call(
-        "prefill", model, prefill, arguments, role, tokens=ids.size, example=((), {"input_ids": ids})
-    )
+    example = (), {"input_ids": ids}
+    return Call("prefill", model, prefill, arguments, role, tokens=ids.size, example=example)
 
 
 def _held(cache: Cache) -> tuple:

@@ -23,8 +23,9 @@ from tojax.parallel.estimation.lifetimes import peak
 from tojax.parallel.estimation.partition import Divided, Placed, divided
 from tojax.parallel.estimation.report import Communication, Estimate
 from tojax.parallel.estimation.work import seconds, time_of, work
-from tojax.parallel.plans import BY_NAME, Plan
+from tojax.parallel.plans import BY_NAME, Rules
 
+Plan = str | Rules
 TENSOR = 8  # devices that share a layer by default: they fit one host, or one node
 DIVIDED = 0.5  # of the weights' bytes at least, or the plan divides nothing worth it
 MOST = 4096  # chips that are tried
@@ -111,19 +112,18 @@ def places(traced: Traced, mesh: dict[str, int], plan: Plan) -> list[Placed]:
     """Where the inputs of a call lie; a decoding step finds its cache where the prefill left it."""
     call, sharded = traced.call, abstract(mesh)
     args, kwargs = call.example
-    given = specs(call.model, sharded, plan, args, kwargs)
+    named: Any = plan
+    given = specs(call.model, sharded, named, args, kwargs)
     caches = None
     if call.source is not None:
         before = call.source
-        part = divided(
-            before.program, mesh, places(before, mesh, plan), (), weak(before)
-        )
+        part = divided(before.program, mesh, places(before, mesh, plan), (), weak(before))
         left = [(part.placed[v] if v is not None else ()) for v in part.program.outputs]
         caches = left[-sum(r.kind == "cache" for r in traced.roles) :]
     return calls.places(traced, sharded, given, caches)
 
 
-def abstract(mesh: dict[str, int]) -> AbstractMesh:
+def abstract(mesh: dict[str, int]) -> Any:
     """A mesh without devices."""
     kinds = (AxisType.Auto,) * len(mesh)
     return AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=kinds)
@@ -157,9 +157,7 @@ def _evaluated(
     )
     parts = lambda axes: math.prod(mesh[a] for a in axes)
     moved = tuple(
-        Communication(
-            kind, axes, n, size, time_of(kind, size, parts(axes), chip.ring(parts(axes)))
-        )
+        Communication(kind, axes, n, size, time_of(kind, size, parts(axes), chip.ring(parts(axes))))
         for (kind, axes), (n, size) in sorted(done.moved.items())
     )
     call, params = traced.call, traced.call.model.params
@@ -167,7 +165,7 @@ def _evaluated(
     for x in weights(call.model).values():
         sizes[str(x.dtype)] = sizes.get(str(x.dtype), 0) + math.prod(x.shape)
     products = dict(done.products)
-    notes = [f"not known, counted as elementwise on whole arrays: {', '.join(sorted(part.unknown))}"]
+    unknown = ", ".join(sorted(part.unknown))
     return Estimate(
         call.what, call.model.source.name, chip, math.prod(mesh.values()), dict(mesh),
         plan if isinstance(plan, str) else "rules",
@@ -177,7 +175,7 @@ def _evaluated(
         outputs, most.temporaries, most.largest, products, done.others, done.traffic, moved,
         sum(n / chip.rate(dtype) for dtype, n in products.items()),
         done.traffic / chip.bandwidth, seconds(done, mesh, chip.ring), call.tokens, traced.useful,
-        notes=tuple(notes) if part.unknown else (),
+        notes=(f"counted as elementwise on whole arrays: {unknown}",) if unknown else (),
     )  # fmt: skip
 
 
@@ -279,7 +277,7 @@ def checked_rows(traced: Traced, mesh: dict[str, int]) -> None:
 
 
 def checked_plan(traced: Traced, mesh: dict[str, int], plan: Plan, inputs: list[Placed]) -> None:
-    """Raises WrongArguments where a plan by name leaves most weights whole along one of its axes."""
+    """Raises WrongArguments where a plan by name leaves most weights whole along an axis of it."""
     sizes = [
         (traced.program.values[v].size * traced.program.values[v].itemsize, place)
         for role, v, place in zip(traced.roles, traced.program.inputs, inputs)
@@ -288,15 +286,14 @@ def checked_plan(traced: Traced, mesh: dict[str, int], plan: Plan, inputs: list[
     total = sum(n for n, _ in sizes)
     for axis, parts in mesh.items():
         done = sum(n for n, place in sizes if any(axis in axes for axes in place))
-        used = "fsdp" in plan if axis in NAMES["fsdp"] else "tp" in plan
-        if isinstance(plan, str) and used and parts > 1 and done < DIVIDED * total:
+        share = done / max(total, 1)
+        named = plan if isinstance(plan, str) else ""
+        used = "fsdp" in named if axis in NAMES["fsdp"] else "tp" in named
+        if used and parts > 1 and done < DIVIDED * total:
             raise WrongArguments(
-                f'plan "{plan}" divides {done / max(total, 1):.0%} of the weights over {parts} chips',
+                f'plan "{plan}" divides {share:.0%} of the weights over {parts} chips',
                 where=f"mesh {mesh}, axis {axis}",
                 why="heads, features and vocabulary are divided where their numbers are multiples "
                 f"of {parts}",
                 do="take a power of two for the axis, or another plan",
             )
-
-
-

@@ -97,13 +97,9 @@ CHIPS = {
         _gpu("a100-40", 156e12, 312e12, 624e12, 40, 1555e9, 300e9, 25e9),
         _gpu("a100-80", 156e12, 312e12, 624e12, 80, 2039e9, 300e9, 25e9),
         # https://www.nvidia.com/en-us/data-center/h100/ (SXM; half of the rates with sparsity)
-        _gpu(
-            "h100", 494.5e12, 989.5e12, 1979e12, 80, 3350e9, 450e9, 50e9, float8_e4m3fn=1979e12
-        ),
+        _gpu("h100", 494.5e12, 989.5e12, 1979e12, 80, 3350e9, 450e9, 50e9, float8_e4m3fn=1979e12),
         # https://www.nvidia.com/en-us/data-center/h200/
-        _gpu(
-            "h200", 494.5e12, 989.5e12, 1979e12, 141, 4800e9, 450e9, 50e9, float8_e4m3fn=1979e12
-        ),
+        _gpu("h200", 494.5e12, 989.5e12, 1979e12, 141, 4800e9, 450e9, 50e9, float8_e4m3fn=1979e12),
         # https://resources.nvidia.com/en-us-blackwell-architecture (HGX B200)
         _gpu("b200", 1100e12, 2250e12, 4500e12, 180, 8000e9, 900e9, 50e9, float8_e4m3fn=4500e12),
         # https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html (seven links)

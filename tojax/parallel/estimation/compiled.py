@@ -75,7 +75,8 @@ def executable(
     arguments = jax.tree.unflatten(jax.tree.structure(call.arguments), leaves)
     ends = [None if i is None else there[i] for i in traced.outputs]
     jitted = jax.jit(
-        lambda *given: jax.tree.leaves(call.function(*given)), donate_argnums=tuple(call.again), out_shardings=ends,
+        lambda *given: jax.tree.leaves(call.function(*given)),
+        donate_argnums=tuple(call.again), out_shardings=ends,
         compiler_options={**(call.options or {}), **(options or {})},
     )  # fmt: skip
     return jitted.lower(*arguments).compile()

@@ -1,13 +1,15 @@
 """Which results of a program are ever written to memory, as a compiler that fuses decides.
 
-Elementwise operations run inside of what uses them, unless several do and they are costly; products,
-collectives, sorts and loops read and write whole arrays. A reshape is the same memory.
+Elementwise operations run inside of what uses them, unless several do; products, collectives, sorts
+and loops read and write whole arrays. A reshape is the same memory.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tojax.parallel.estimation.nodes import Node, Program
 from tojax.parallel.estimation.partition import COLLECTIVES, Divided
@@ -52,16 +54,18 @@ def fused(part: Divided) -> Fused:
     """Decides it for a program."""
     program = part.program
     roots: dict[int, int] = {}
-    root = lambda v: roots.get(v, v)
+    root: Callable[[Any], int] = lambda v: roots.get(v, v)
     maker: dict[int, int] = {}
     users: dict[int, list[int]] = {}
     counts = Counter(v for node in program.nodes for v in node.ins if v is not None)
     counts.update(v for v in program.outputs if v is not None)
     for i, node in enumerate(program.nodes):
         first = node.ins[0] if node.ins else None
-        turned = node.name == "transpose" and counts[first] == 1 and _product(program, maker, root(first))
-        if (node.name in VIEWS or turned) and first is not None:
-            roots[node.outs[0]] = root(node.ins[0])
+        turned = node.name == "transpose" and counts[first] == 1
+        if node.name in VIEWS or (turned and _product(program, maker, root(first))):
+            if first is None:
+                continue
+            roots[node.outs[0]] = root(first)
             continue
         for v in {root(v) for v in node.ins if v is not None}:
             users.setdefault(v, []).append(i)

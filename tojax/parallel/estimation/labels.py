@@ -30,6 +30,7 @@ class Labels(NamedTuple):
 
 
 Shapes = list[tuple[int, ...]]
+Rule = Callable[[tuple[int, ...]], Dims]
 
 
 def _spreads(x: tuple[int, ...], out: tuple[int, ...]) -> bool:
@@ -53,9 +54,13 @@ def labels_of(node: Node, values: list[Value]) -> Labels:
     if rule is not None:
         return rule(node.params, ins, outs)
     if outs and all(x == outs[0] for x in outs) and all(_spreads(x, outs[0]) for x in ins):
-        stays = lambda x: [i if n == outs[0][i] else None for i, n in enumerate(x)]
+        stays: Rule = lambda x: [i if n == outs[0][i] else None for i, n in enumerate(x)]
         return Labels([stays(x) for x in ins], [[*range(len(x))] for x in outs])
     return Labels([[None] * len(x) for x in ins], [[None] * len(x) for x in outs], False)
+
+
+def _whole(x: tuple[int, ...]) -> Dims:
+    return [*[None] * len(x)]
 
 
 def _reduce(params: Any, ins: Shapes, outs: Shapes) -> Labels:
@@ -132,7 +137,7 @@ def _reshape(params: Any, ins: Shapes, outs: Shapes) -> Labels:
         b = next((i for i in others if after[i] > 1), None)
         if a is not None and b is not None:
             x[a] = out[b] = n
-    return Labels([x, *([None] * len(s) for s in ins[1:])], [out])
+    return Labels([x, *[_whole(s) for s in ins[1:]]], [out])
 
 
 def _kept(params: Any, ins: Shapes, outs: Shapes) -> Labels:
@@ -204,7 +209,7 @@ def _update(params: Any, ins: Shapes, outs: Shapes) -> Labels:
     """A part is written: what is divided and not written as a whole stays divided."""
     whole: Dims = [*range(len(outs[0]))]
     part: Dims = [i if a == b else None for i, (a, b) in enumerate(zip(ins[1], outs[0]))]
-    return Labels([whole, part, *([None] * len(x) for x in ins[2:])], [whole])
+    return Labels([whole, part, *[_whole(x) for x in ins[2:]]], [whole])
 
 
 def _gather(params: Any, ins: Shapes, outs: Shapes) -> Labels:
@@ -240,7 +245,8 @@ def _scatter(params: Any, ins: Shapes, outs: Shapes) -> Labels:
         if ins[2][place] == ins[0][i]:
             update[place] = i
     rows = [i for i in range(len(update)) if i not in numbers.update_window_dims]
-    batch = {j: i for i, j in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims)}
+    batching = zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims)
+    batch = {j: i for i, j in batching}
     for n, i in enumerate(rows):
         update[i] = index[n] = batch.get(n, f"row {n}")
     return Labels([x, index, update], [[*x]])

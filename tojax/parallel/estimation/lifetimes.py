@@ -32,7 +32,6 @@ def peak(part: Divided, fusions: Fused | None = None, outside: bool = False) -> 
     """
     found = fusions or fused(part)
     program = part.program
-    given = {*program.inputs}
     results = {found.roots.get(v, v) for v in program.outputs if v is not None}
     last: dict[int, int] = {}
     for i, values in found.reads.items():
@@ -46,7 +45,7 @@ def peak(part: Divided, fusions: Fused | None = None, outside: bool = False) -> 
         made = [v for v in node.outs if v in found.written and (outside or v not in results)]
         sizes = {v: part.bytes(v) for v in made}
         if node.name not in WHOLES or node.name in IN_PLACE or part.inner.get(i):
-            for v, size in sizes.items():  # in the place of what ends here
+            for size in sizes.values():  # in the place of what ends here
                 match = next((x for x in dying if live[x] == size), None)
                 if match is not None:
                     dying.remove(match)
@@ -60,7 +59,6 @@ def peak(part: Divided, fusions: Fused | None = None, outside: bool = False) -> 
         for v in [v for v in made if v not in last]:
             if v not in results:
                 total -= live.pop(v)
-    del given
     return Peak(most, _told(part, held, at))
 
 

@@ -51,7 +51,7 @@ class Node:
 
     name: str
     params: dict[str, Any]
-    ins: list[int | None]
+    ins: list[Any]
     outs: list[int]
     inner: list[Program] = field(default_factory=list)
     barrier: int = 0
@@ -125,7 +125,7 @@ def _add(program: Program, eqn: JaxprEqn, ins: list, barrier: int, where: str) -
         held = eqn.params[key]
         inner += map(program_of, held if isinstance(held, Sequence) else [held])
     outs = [program.new(value_of(v.aval)) for v in eqn.outvars]
-    if name == "dynamic_slice" and eqn.invars[0].aval.shape == eqn.outvars[0].aval.shape:
+    if name == "dynamic_slice" and program.values[ins[0]].shape == program.values[outs[0]].shape:
         name, ins = "copy_p", ins[:1]  # all of it, wherever it begins
     params = eqn.params if not inner else {k: v for k, v in eqn.params.items() if k not in LOOPS}
     program.nodes.append(Node(name, params, ins, outs, inner, barrier, where))

@@ -1,4 +1,4 @@
-"""A program divided over a mesh from the places of its inputs, with the collectives that this takes.
+"""A program divided over a mesh by where its inputs lie, with the collectives that this takes.
 
 Every operation is divided along the dimensions that its operands are divided along; what does not
 go together is gathered, what is summed over devices is reduced. XLA's partitioner decides by more
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tojax.parallel.estimation.labels import Label, Labels, labels_of
 from tojax.parallel.estimation.nodes import Node, Program, Value
@@ -35,6 +36,10 @@ class Divided:
     inner: dict[int, list[Divided]] = field(default_factory=dict)
     rounds: int = 1
     unknown: set[str] = field(default_factory=set)
+
+    def at(self, v: int | None) -> Placed:
+        """Where a value lies; literals have no dimensions."""
+        return () if v is None else self.placed[v]
 
     def shape(self, v: int) -> tuple[int, ...]:
         """The shape on one device."""
@@ -90,7 +95,7 @@ def _wanted(program: Program, found: Partition, outputs: Sequence) -> dict[int, 
             continue
         for out, dims in zip(node.outs, labels.outs):
             place = wanted.get(out, found.first_place(out))
-            given = {d: axes for d, axes in zip(dims, place) if d is not None and axes}
+            given: dict[Any, Any] = {d: a for d, a in zip(dims, place) if d is not None and a}
             if not given:
                 continue
             for v, own in zip(node.ins, labels.ins):
@@ -126,9 +131,8 @@ class Partition:
         self.source = program
         copy = Program([*program.values], [*program.inputs], [*program.outputs], [])
         self.made = Divided(copy, mesh, dict(zip(program.inputs, inputs, strict=True)))
-        for v in range(len(program.values)):  # what is made of nothing, as constants inside of calls
+        for v in range(len(program.values)):  # constants inside of calls are made of nothing
             self.made.placed.setdefault(v, whole(program.values[v]))
-        self.now: dict[int, int] = {}  # a value of the source, or where it is in the new program
         self.moved: dict[tuple, int] = {}
         self.spread: dict[int, tuple[Node, Labels]] = {}  # what is made of smaller things
         self.weights = {v for v, weight in zip(program.inputs, weights) if weight}
@@ -221,7 +225,7 @@ class Partition:
         if stays:
             first = max(stays, key=lambda d: stays[d])
             moved = min((n for d, n in costs.items() if d in kept and d != first), default=math.inf)
-            if node.name == "dot_general" and moved + out < costs[first]:  # a few rows, many weights
+            if node.name == "dot_general" and moved + out < costs[first]:  # few rows, many weights
                 return min((d for d in costs if d in kept and d != first), key=lambda d: costs[d])
             return first
         if len({d for d, _ in held}) == 1 and self.everywhere(held[0][0], node, labels, axis):
@@ -335,7 +339,7 @@ class Partition:
         weights = [v in self.weights for v in node.ins[skip:]]
         for _ in range(3):
             inner = [self.body(b, start, weights) for b in bodies]
-            outs = [[d.placed[o] if o is not None else () for o in d.program.outputs] for d in inner]
+            outs = [[d.at(o) for o in d.program.outputs] for d in inner]
             carried = [_joined(a, b) for a, b in zip(start[consts:], outs[0][:count])]
             if carried == start[consts : consts + count]:
                 break
@@ -351,7 +355,8 @@ class Partition:
             v if v is None else self.move(v, place, node.barrier)
             for v, place in zip(node.ins[skip:], targets)
         ]
-        number = self.add(Node(node.name, node.params, ins, node.outs, [], node.barrier, node.where))
+        new = Node(node.name, node.params, ins, node.outs, [], node.barrier, node.where)
+        number = self.add(new)
         for part in inner:
             part.rounds = rounds
             self.made.unknown |= part.unknown

@@ -118,8 +118,8 @@ def _communicate(part: Divided, node: Node, done: Work) -> None:
 
 
 def time_of(kind: str, size: float, parts: int, bandwidth: float) -> float:
-    """Seconds of a collective on a ring: each device sends (n - 1) / n of the whole array, twice for
-    an all-reduce.
+    """Seconds of a collective on a ring: each device sends (n - 1) / n of the whole array, for an
+    all-reduce twice.
 
     Args:
       size: bytes of the whole array on one device: what is summed, or what was gathered.
