@@ -47,8 +47,9 @@ def plan(source: str, options: Options) -> None:
         if options.compile or (chip.name == "cpu" and options.compile is None):
             jax.config.update("jax_num_cpu_devices", number)
         from tojax.hf.planning import traced_call
-        from tojax.parallel._estimate import of_call
+        from tojax.parallel._estimate import checked_mesh, of_call
 
+        mesh = checked_mesh(mesh, options.chips, number)
         said(f"tracing {options.what} of {options.batch} x {options.length} tokens")
         traced = traced_call(
             source, options.what, options.batch, options.length, dtype=options.dtype,

@@ -60,7 +60,8 @@ def labels_of(node: Node, values: list[Value]) -> Labels:
 
 
 def _whole(x: tuple[int, ...]) -> Dims:
-    return [*[None] * len(x)]
+    found: Dims = [None] * len(x)
+    return found
 
 
 def _reduce(params: Any, ins: Shapes, outs: Shapes) -> Labels:
