@@ -109,8 +109,8 @@ def _ragged_dot(params: Any, ins: Shapes, outs: Shapes) -> Labels:
 
 
 def _numbered(x: Dims, y: Dims, out: tuple[int, ...]) -> Dims:
-    free = [d for d in (*x, *y) if isinstance(d, int)]
-    return [None] * (len(out) - len(free)) + [*free]
+    free: Dims = [d for d in (*x, *y) if isinstance(d, int)]
+    return [*[None] * (len(out) - len(free)), *free]
 
 
 def _convolution(params: Any, ins: Shapes, outs: Shapes) -> Labels:
