@@ -126,6 +126,10 @@ class Node:
         """The smaller one."""
         return Node(jax.core.min_dim(self.value, other.value))
 
+    def sym_sum(self, others: list[Node]) -> Node:
+        """All of them together."""
+        return Node(sum(x.value for x in others))
+
     def sym_ite(self, yes: Node, no: Node) -> Node:
         """One of two."""
         return yes if self.guard_bool() else no
