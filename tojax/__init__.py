@@ -73,7 +73,17 @@ def _loop(model: Model, args, kwargs, options):
 
 
 # tojax.tensorflow.convert(...) and the like
-_PARTS = ("flax", "hf", "parallel", "stablehlo", "tensorflow", "torch", "train", "transforms")
+_PARTS = (
+    "export",
+    "flax",
+    "hf",
+    "parallel",
+    "stablehlo",
+    "tensorflow",
+    "torch",
+    "train",
+    "transforms",
+)
 
 
 def __getattr__(name: str):
