@@ -30,12 +30,7 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
       NotWritten: the system refuses to write, or the disk is full.
     """
     target = Path(folder)
-    if target.is_file() or (
-        target.exists() and not (target / mark).exists() and any(target.iterdir())
-    ):
-        raise WrongArguments(
-            f"{target} holds something else", do="give a new folder, or one that save wrote"
-        )
+    check_free(target, mark)
     scratch, old = (
         target.parent / f".{target.name}-{uuid.uuid4().hex[:8]}-{end}" for end in ("new", "old")
     )
@@ -58,6 +53,16 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
             old.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def check_free(target: Path, mark: str) -> None:
+    """Raises WrongArguments for a file, and a folder with files but none that is called ``mark``."""
+    if target.is_file() or (
+        target.exists() and not (target / mark).exists() and any(target.iterdir())
+    ):
+        raise WrongArguments(
+            f"{target} holds something else", do="give a new folder, or one that save wrote"
+        )
 
 
 def check_target(folder: str | os.PathLike) -> None:
