@@ -207,3 +207,10 @@ def test_an_operator_with_a_lowering_for_each_platform(tmp_path):
     loss = lambda m: lambda p: m.apply(p, x).sum()
     got, want = (jax.grad(loss(m))(m.params)["weight"] for m in (back, model))
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_convert_loads_it_and_refuses_two_models_in_one_folder(model, folder):
+    np.testing.assert_array_equal(tojax.convert(folder)(X), model(X))
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(WrongArguments, match=r"holds config\.json and model\.json"):
+        tojax.convert(folder)

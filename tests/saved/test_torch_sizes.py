@@ -8,7 +8,11 @@ import torch
 import tojax
 from tests.hf import tiny
 from tests.tolerance import assert_close
-from tojax.errors import WrongArguments
+from tojax.errors import Unsupported, WrongArguments
+
+pytestmark = pytest.mark.xfail(
+    raises=Unsupported, reason="PyTorch's code gets no sizes with names from the trace"
+)
 
 
 class Net(torch.nn.Module):
@@ -44,7 +48,7 @@ def test_a_module(tmp_path):
 def test_a_transformer(tmp_path, name):
     module, inputs = tiny.build(name)
     model = tojax.from_torch(module)
-    given = {k: v.numpy() for k, v in inputs.items()}
+    given = {k: v.numpy() for k, v in inputs.items() if isinstance(v, torch.Tensor)}
     options = {"use_cache": False} if name != "bert" else {}
     shapes = {k: "batch, length" for k, v in given.items() if v.ndim == 2}
     model.save(tmp_path / "m", **given, **options, shapes=shapes, constraints=("length <= 24",))

@@ -30,8 +30,11 @@ class Output(dict):
             raise AttributeError(name) from None
 
 
-jax.tree_util.register_pytree_node(
-    Output, lambda o: (list(o.values()), tuple(o)), lambda k, v: Output(zip(k, v))
+jax.tree_util.register_pytree_with_keys(
+    Output,
+    lambda o: ([(jax.tree_util.GetAttrKey(k), v) for k, v in o.items()], tuple(o)),
+    lambda names, values: Output(zip(names, values)),
+    lambda o: (list(o.values()), tuple(o)),
 )
 
 

@@ -56,7 +56,7 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
 
 
 def check_free(target: Path, mark: str) -> None:
-    """Raises WrongArguments for a file, and a folder with files but none that is called ``mark``."""
+    """Raises WrongArguments for a file, and for a folder with files of which none is ``mark``."""
     if target.is_file() or (
         target.exists() and not (target / mark).exists() and any(target.iterdir())
     ):

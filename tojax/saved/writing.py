@@ -44,10 +44,14 @@ def save(
                 continue
             (scratch / f"call-{len(described)}.jax").write_bytes(program)
             described[key] = told | {"constraints": held}
+        programs = {extra.name: extra.about for extra in extras}
         for extra in extras:
             (scratch / f"{extra.name}.jax").write_bytes(
                 export_extra(extra, params, state, platforms)
             )
+        for name, (told, program) in getattr(source, "extras", {}).items():  # of a loaded model
+            if programs.setdefault(name, told) is told:
+                (scratch / f"{name}.jax").write_bytes(program.serialize())
         save_file(dict(params), scratch / "params.safetensors")
         save_file(dict(state), scratch / "state.safetensors")
         modes = source.training  # one for each submodule, or one
@@ -62,6 +66,6 @@ def save(
             "positional": source.positional,
             "training": training,
             "calls": [*described.values()],
-            "programs": {extra.name: extra.about for extra in extras},
+            "programs": programs,
         }
         (scratch / ABOUT).write_text(json.dumps(about, indent=1))

@@ -204,3 +204,11 @@ def test_a_model_without_its_loop(tmp_path):
     built("llama")[1].save(tmp_path / "m", IDS, use_cache=False)
     with pytest.raises(Unsupported, match="was saved without its decoding loop"):
         tojax.load(tmp_path / "m").generate(IDS)
+
+
+def test_a_loaded_model_is_saved_with_its_loop(greedy, tmp_path):
+    greedy.save(tmp_path / "m", IDS, attention_mask=MASK, use_cache=False)
+    again = tojax.load(tmp_path / "m")
+    np.testing.assert_array_equal(again.generate(IDS, MASK), greedy.generate(IDS, MASK))
+    with pytest.raises(Unsupported, match="generates no text"):
+        greedy.save(tmp_path / "m", IDS, generate=dict(max_new_tokens=3))

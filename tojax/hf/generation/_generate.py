@@ -33,7 +33,9 @@ def generate(
 
     Args:
       model: a language model from ``from_pretrained`` or ``from_torch``: decoder-only,
-        encoder-decoder, or with images or sound beside text.
+        encoder-decoder, or with images or sound beside text; or one from ``tojax.load`` that was
+        saved with ``generate=``: options are then those it was saved with, ``max_new_tokens`` may
+        be fewer, and prompts shorter and, unless tokens are drawn, in fewer rows.
       input_ids: prompts, left-padded to one length for decoder-only models.
       attention_mask: 1 for tokens, 0 for padding; by default 0 where ``input_ids`` is the padding
         token.
@@ -55,7 +57,8 @@ def generate(
 
     Raises:
       Unsupported: an option or a model that this does not serve, by name, before anything runs.
-      WrongArguments: ids that are no [batch, length] integers, options that contradict.
+      WrongArguments: ids that are no [batch, length] integers, options that contradict, or others
+        than a loaded model was saved with.
       MissingRng: ``do_sample=True`` without a key.
 
     Warns:
