@@ -97,3 +97,12 @@ def test_a_buffer_that_decides_a_shape_is_part_of_the_program(tmp_path):
     np.testing.assert_array_equal(loaded(X), X[:, :2])
     with pytest.raises(WrongArguments, match="width is 3, in the saved program 2"):
         loaded.apply(loaded.params, X, state={"width": np.array(3)})
+
+
+def test_arguments_by_name_in_another_order(tmp_path):
+    """By position they come as the function has them, by name in alphabetical order."""
+    model = tojax.from_torch(lambda query, key: query - 2 * key)
+    model.save(tmp_path / "m", X, X + 1)
+    back = tojax.load(tmp_path / "m")
+    for call in (lambda m: m(X, X + 1), lambda m: m(key=X + 1, query=X), lambda m: m(X, key=X + 1)):
+        np.testing.assert_array_equal(call(back), call(model))

@@ -60,7 +60,7 @@ def misfit(call: dict[str, Any], leaves: list[Any], names: list[str]) -> str | N
     saved, asked = call["inputs"], describe_call(leaves, names)
     if saved == asked:
         return None
-    if list(saved) != list(asked):
+    if {*saved} != {*asked}:
         return f"it takes {', '.join(saved) or 'no arguments'}"
     given = dict(zip(names, leaves))
     sizes: dict[str, int] = {}

@@ -65,10 +65,11 @@ class SavedSource:
 
     def __call__(self, params, state, args, kwargs, rng=None):
         """Runs the program for this kind of call."""
-        leaves = jax.tree.leaves((args, kwargs))
-        call, program = self._chosen(leaves, trees.names(args, kwargs, self.positional))
+        leaves, names = jax.tree.leaves((args, kwargs)), trees.names(args, kwargs, self.positional)
+        call, program = self._chosen(leaves, names)
         _check_known(call.get("known", {}), state)
-        arrays = [x for x in leaves if trees.is_array(x)]
+        given = dict(zip(names, leaves))  # by position or by name: the program has its own order
+        arrays = [given[name] for name in call["inputs"] if trees.is_array(given[name])]
         key = None if rng is None else jax.random.key_data(rng)
         flat, written = program.call(dict(params), dict(state), arrays, key)
         return join(call["output"], flat), written
