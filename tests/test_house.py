@@ -163,12 +163,13 @@ def test_imported_packages_are_declared():
         for requirement in group
     }
     provided = packages_distributions()
+    named = lambda dist: dist.lower().replace("_", "-")
     missing = [
         f"{path}: {name}"
         for path, text in product().items()
         for name in house.foreign_imports(text) - set(sys.stdlib_module_names) - {house.PACKAGE}
-        for dist in [provided.get(name, [name])[0].lower().replace("_", "-")]
-        if NESTED.get(dist, dist) not in declared
+        for dists in [{named(x) for x in provided.get(name, [name])}]  # several share a namespace
+        if not declared & {NESTED.get(x, x) for x in dists}
     ]
     none(missing)
 

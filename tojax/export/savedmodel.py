@@ -62,9 +62,9 @@ def to_savedmodel(
       >>> import numpy as np, tempfile, torch
       >>> x, folder = np.ones((5, 3), np.float32), tempfile.mkdtemp() + "/linear"
       >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
-      >>> path = tojax.export.to_savedmodel(model, folder, x, shapes={"input": "batch, _"})
-      >>> tojax.from_tensorflow(path)(x[:2])["output"].shape
-      (2, 2)
+      >>> path = tojax.export.to_savedmodel(model, folder, x)
+      >>> tojax.from_tensorflow(path)(x)["output"].shape
+      (5, 2)
     """
     tf = _tensorflow()
     check_platforms(platforms)
