@@ -65,10 +65,10 @@ def _method(model: Model, name: str):
     return functools.partial(getattr(function, inside) if inside else function, model)
 
 
-def _loop(model: Model, args, kwargs, options):
+def _loop(model: Model, args, kwargs, shapes, options):
     """The decoding loop that ``model.save(folder, ..., generate=options)`` saves, too."""
     return importlib.import_module("tojax.hf.generation.loop_program").loop_of(
-        model, args, kwargs, options
+        model, args, kwargs, shapes, options
     )
 
 

@@ -143,7 +143,8 @@ class Model:
           constraints: what holds for these sizes, such as ``("length <= 2048",)``.
           platforms: what the programs run on: "cpu", "cuda", "rocm", "tpu".
           generate: options of ``tojax.generate``, whose whole decoding loop is saved, too. The
-            example is then the longest prompt; see ``tojax.generate``.
+            example is then the longest prompt, in any number of rows where ``shapes`` names its
+            batch; see ``tojax.generate``.
 
         Raises:
           WrongArguments: there is neither an example nor a call so far, the folder holds
@@ -171,7 +172,7 @@ class Model:
                 why="a program is compiled for the shapes of its inputs",
                 do="give an example: model.save(folder, *args, **kwargs), or call model(...) first",
             )
-        extras = [] if generate is None else [self._loop(args, kwargs, generate)]
+        extras = [] if generate is None else [self._loop(args, kwargs, shapes, generate)]
         saved.save(
             self.source,
             self.params,
@@ -184,11 +185,11 @@ class Model:
             extras=extras,
         )
 
-    def _loop(self, args: tuple, kwargs: dict[str, Any], options: Mapping[str, Any]) -> Any:
+    def _loop(self, args: tuple, kwargs: dict[str, Any], shapes: Any, options: Any) -> Any:
         """The decoding loop, which a floor above makes."""
         import tojax
 
-        return tojax._loop(self, args, kwargs, options)
+        return tojax._loop(self, args, kwargs, shapes, options)
 
     def __getattr__(self, name: str) -> Any:
         """A method that a floor above adds; the facade lists them."""

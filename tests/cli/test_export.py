@@ -88,7 +88,7 @@ def test_onnx(net, tmp_path, capsys):
         (["--batch", "0"], "--batch 0"),
         (["--length", "long"], "--length long"),
         (["--format", "onnx", "--generate", "4"], "--generate with --format onnx"),
-        (["--batch", "symbolic", "--generate", "4"], "the cache is made for a batch"),
+        (["--length", "symbolic", "--generate", "4"], "the cache is made for a greatest length"),
         (["--platforms", "abacus"], "platforms="),
     ],
 )

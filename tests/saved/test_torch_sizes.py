@@ -8,11 +8,7 @@ import torch
 import tojax
 from tests.hf import tiny
 from tests.tolerance import assert_close
-from tojax.errors import Unsupported, WrongArguments
-
-pytestmark = pytest.mark.xfail(
-    raises=Unsupported, reason="PyTorch's code gets no sizes with names from the trace"
-)
+from tojax.errors import WrongArguments
 
 
 class Net(torch.nn.Module):

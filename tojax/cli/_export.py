@@ -92,11 +92,11 @@ def _check(options: Options) -> None:
             why="a decoding loop is a program of JAX",
             do="leave one of the two out",
         )
-    if options.generate and SYMBOLIC in (options.batch, options.length):
+    if options.generate and options.length == SYMBOLIC:
         raise WrongValue(
-            f"--generate with --batch {options.batch} --length {options.length}",
-            why="the cache is made for a batch and a greatest length",
-            do="give numbers; fewer and shorter prompts are served as well",
+            f"--generate with --length {SYMBOLIC}",
+            why="the cache is made for a greatest length",
+            do="give that as a number; shorter prompts are served as well",
         )
 
     if mark := {"jax": "model.json", "savedmodel": "saved_model.pb"}.get(options.format):

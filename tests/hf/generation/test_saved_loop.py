@@ -62,6 +62,10 @@ def test_the_same_key_draws_the_same_tokens(sampled, length, seed):
     key = jax.random.key(seed)
     want = built("llama")[1].generate(**cut(length), **SAMPLED, rng=key)
     np.testing.assert_array_equal(sampled.generate(**cut(length), rng=key), want)
+    np.testing.assert_array_equal(
+        sampled.generate(**cut(length, 2), rng=key),
+        built("llama")[1].generate(**cut(length, 2), **SAMPLED, rng=key),
+    )
     other = sampled.generate(**cut(length), rng=jax.random.key(seed + 7))
     assert not np.array_equal(other, want)
 
@@ -179,8 +183,8 @@ def test_other_options_are_refused(greedy, options, said):
 def test_other_prompts_are_refused(greedy, sampled):
     with pytest.raises(WrongArguments, match="at most 3 rows of at most 9 tokens"):
         greedy.generate(np.ones((3, 10), np.int32))
-    with pytest.raises(WrongArguments, match="3 rows of at most 9 tokens"):
-        sampled.generate(IDS[:2], rng=jax.random.key(0))
+    with pytest.raises(WrongArguments, match="at most 3 rows of at most 9 tokens"):
+        sampled.generate(np.repeat(IDS, 2, 0), rng=jax.random.key(0))
     with pytest.raises(WrongArguments, match=r"prompts are integers of shape"):
         greedy.generate(IDS[0])
     with pytest.raises(WrongArguments, match=r"attention_mask is \[3, 2\]"):
@@ -212,3 +216,20 @@ def test_a_loaded_model_is_saved_with_its_loop(greedy, tmp_path):
     np.testing.assert_array_equal(again.generate(IDS, MASK), greedy.generate(IDS, MASK))
     with pytest.raises(Unsupported, match="generates no text"):
         greedy.save(tmp_path / "m", IDS, generate=dict(max_new_tokens=3))
+
+
+@pytest.mark.parametrize("options", [dict(max_new_tokens=12, do_sample=False), SAMPLED])
+def test_any_number_of_prompts(folder, options):
+    model = built("llama")[1]
+    shapes = dict.fromkeys(("input_ids", "attention_mask"), "batch, length")
+    call = dict(attention_mask=MASK, use_cache=False, shapes=shapes)
+    model.save(folder / "any", IDS, **call, generate=options)
+    loaded = tojax.load(folder / "any")
+    rng = {"rng": jax.random.key(5)} if options["do_sample"] else {}
+    many = {k: np.concatenate([v, v[::-1]])[:5] for k, v in cut(6).items()}
+    for given in (cut(9), cut(4, 1), many):
+        want = model.generate(**given, **options, **rng)
+        np.testing.assert_array_equal(loaded.generate(**given, **rng), want)
+    assert loaded(IDS[:2], attention_mask=MASK[:2], use_cache=False).logits.shape[:2] == (2, 9)
+    with pytest.raises(WrongArguments, match="any number of rows of at most 9 tokens"):
+        loaded.generate(np.ones((3, 10), np.int32))

@@ -35,7 +35,7 @@ def generate(
       model: a language model from ``from_pretrained`` or ``from_torch``: decoder-only,
         encoder-decoder, or with images or sound beside text; or one from ``tojax.load`` that was
         saved with ``generate=``: options are then those it was saved with, ``max_new_tokens`` may
-        be fewer, and prompts shorter and, unless tokens are drawn, in fewer rows.
+        be fewer, and prompts shorter and in fewer rows.
       input_ids: prompts, left-padded to one length for decoder-only models.
       attention_mask: 1 for tokens, 0 for padding; by default 0 where ``input_ids`` is the padding
         token.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,14 +20,20 @@ from tojax.hf.generation.run import Job
 from tojax.hf.generation.saved_loop import NAME
 from tojax.model import Model
 from tojax.saved import Extra
+from tojax.saved.dimensions import symbolic
 
 TEXT = {"attention_mask", "position_ids"}
 
 
 def loop_of(
-    model: Model, args: tuple, kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    model: Model,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    shapes: Mapping[str, str] | None,
+    options: Mapping[str, Any],
 ) -> Extra:
-    """The loop for prompts of the example's batch, and of its length or a shorter one.
+    """The loop for prompts of the example's batch, or of any where ``shapes`` names it, and of its
+    length or a shorter one.
 
     Numbers that depend on the length of the prompt, such as the least length of a text, are
     computed from it.
@@ -54,11 +60,14 @@ def loop_of(
         weighted = replace(model, params=params, state=state)
         return _decoded(weighted, plan, picked(length), ids, mask, length, last, key)
 
-    rows = len(job.asked.ids)
+    named = _names_batch(model, args, kwargs, shapes)
+    # One row is another program: its axis is dropped and broadcast here and there.
+    any_number = jax.export.symbolic_shape("rows", constraints=("rows >= 2",))
+    rows = any_number[0] if named else len(job.asked.ids)
     text = jax.ShapeDtypeStruct((rows, job.length), np.int32)
     number = jax.ShapeDtypeStruct((), np.int32)
     key = jax.ShapeDtypeStruct((2,), np.uint32) if plan.sample else None
-    about = _about(job, plan, options, len(ids), moving[-1])
+    about = _about(job, plan, options, None if named else len(ids), moving[-1])
     return Extra(NAME, run, [text, text, number, number, key], about)
 
 
@@ -77,9 +86,16 @@ def _example(args: tuple, kwargs: Mapping[str, Any]) -> np.ndarray:
         raise Unsupported(
             f"generate= with input_ids of shape {given.shape}",
             why="the cache is made for a batch and a greatest length",
-            do="give these as numbers; shorter prompts, and fewer of them, are served as well",
+            do="give the longest prompts as an array, and name the batch in shapes=",
         )
     return np.ones(given.shape, np.int32)
+
+
+def _names_batch(model: Model, args: tuple, kwargs: Mapping[str, Any], shapes: Any) -> bool:
+    """Whether the number of prompts has a name in ``shapes``."""
+    args, kwargs, _ = symbolic(args, dict(kwargs), model.source.positional, shapes, ())
+    ids: Any = kwargs.get("input_ids", args[0] if args else None)
+    return jax.export.is_symbolic_dim(ids.shape[0])
 
 
 def _other(ids: np.ndarray) -> list[np.ndarray]:
@@ -224,9 +240,11 @@ def _extended(name: str, value: Any, length: Any, total: int) -> Any:
     return jnp.where(place < length, whole, last + 1 + place - length)
 
 
-def _about(job: Job, plan, options: dict[str, Any], batch: int, moves: bool) -> dict[str, Any]:
+def _about(
+    job: Job, plan, options: dict[str, Any], batch: int | None, moves: bool
+) -> dict[str, Any]:
     """What ``saved_loop`` reads: the options as they were given, and what came of them."""
-    settings = job.asked.settings
+    settings, config = job.asked.settings, cast(Any, jax.config)
     pad, ends = settings._pad_token_tensor, settings._eos_token_tensor
     infers = pad is not None and (ends is None or int(pad) not in np.asarray(ends))
     plain = {k: _json(v) for k, v in settings.to_dict().items() if not k.startswith("_")}
@@ -241,6 +259,8 @@ def _about(job: Job, plan, options: dict[str, Any], batch: int, moves: bool) -> 
         "masked": steps.takes(job.model, "attention_mask"),
         "pad": int(pad) if infers else None,
         "samples": plan.sample,
+        # whether the first rows of many are drawn as if there were no others
+        "fewer": not plan.sample or config.jax_threefry_partitionable,
         "new_tokens": job.last - job.length if moves else None,
         "last": None if moves else job.last,
     }

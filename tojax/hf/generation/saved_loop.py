@@ -99,19 +99,21 @@ def _plain(value: Any) -> Any:
 def _check_rows(about: dict[str, Any], ids: np.ndarray) -> Any:
     """A function that gives arrays as many rows as the program has."""
     batch, length = ids.shape
-    fits = batch == about["batch"] if about["samples"] else batch <= about["batch"]
+    # one that takes any number of rows takes two at least
+    rows = max(batch, 2) if about["batch"] is None else about["batch"]
+    fits = batch <= rows if about["fewer"] else batch == rows
     if not fits or not (
         length == about["length"] or (about["shorter"] and length < about["length"])
     ):
-        most = "" if about["samples"] else "at most "
+        most = f"at most {rows}" if about["fewer"] else rows
+        most = "any number of" if about["batch"] is None else most
         upto = "at most " if about["shorter"] else ""
         raise WrongArguments(
             f"input_ids are [{batch}, {length}]",
-            why=f"the loop was saved for {most}{about['batch']} rows of {upto}{about['length']} "
-            "tokens",
+            why=f"the loop was saved for {most} rows of {upto}{about['length']} tokens",
             do="split or pad the prompts, or save the model again with an example of this size",
         )
-    more = np.arange(about["batch"]) % batch  # rows that nobody asked for repeat others
+    more = np.arange(rows) % batch  # rows that nobody asked for repeat others
     return lambda x: np.repeat(x[more], about["answers"], 0)
 
 
