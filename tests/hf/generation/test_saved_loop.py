@@ -218,7 +218,7 @@ def test_a_loaded_model_is_saved_with_its_loop(greedy, tmp_path):
         greedy.save(tmp_path / "m", IDS, generate=dict(max_new_tokens=3))
 
 
-@pytest.mark.parametrize("options", [dict(max_new_tokens=12, do_sample=False), SAMPLED])
+@pytest.mark.parametrize("options", [dict(max_new_tokens=12, do_sample=False), *further(SAMPLED)])
 def test_any_number_of_prompts(folder, options):
     model = built("llama")[1]
     shapes = dict.fromkeys(("input_ids", "attention_mask"), "batch, length")
