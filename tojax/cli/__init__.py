@@ -216,6 +216,8 @@ def plan(
         Options(
             chips, what, batch, length, plan, mesh, dtype, optimizer, remat, quantize, task,
             compile, markdown, html,
+        ),
+    )  # fmt: skip
 
 
 @app.command()
