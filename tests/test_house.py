@@ -163,12 +163,11 @@ def test_imported_packages_are_declared():
         for requirement in group
     }
     provided = packages_distributions()
-    named = lambda dist: dist.lower().replace("_", "-")
     missing = [
         f"{path}: {name}"
         for path, text in product().items()
         for name in house.foreign_imports(text) - set(sys.stdlib_module_names) - {house.PACKAGE}
-        for dists in [{named(x) for x in provided.get(name, [name])}]  # several share a namespace
+        for dists in [{x.lower().replace("_", "-") for x in provided.get(name, [name])}]
         if not declared & {NESTED.get(x, x) for x in dists}
     ]
     none(missing)
