@@ -1,7 +1,7 @@
 # `make` prints the targets. An environment that exists already: make test VENV=path/to/venv
 VENV   ?= .venv
 PYTHON ?= python3
-EXTRAS ?= hf,gguf,cli,flax,train,dev
+EXTRAS ?= hf,gguf,cli,flax,train,onnx,dev
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 

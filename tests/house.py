@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("table", "model", "calling", "quick", "advice", "program", "saved", "wrapped"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
-    ("transforms", "parallel", "parity", "flax", "train"),
+    ("transforms", "parallel", "parity", "flax", "train", "export"),
     ("hf",),
     ("",),
     ("cli", "__main__"),

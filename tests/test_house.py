@@ -167,8 +167,8 @@ def test_imported_packages_are_declared():
         f"{path}: {name}"
         for path, text in product().items()
         for name in house.foreign_imports(text) - set(sys.stdlib_module_names) - {house.PACKAGE}
-        for dist in [provided.get(name, [name])[0].lower().replace("_", "-")]
-        if NESTED.get(dist, dist) not in declared
+        for dists in [{x.lower().replace("_", "-") for x in provided.get(name, [name])}]
+        if not declared & {NESTED.get(x, x) for x in dists}
     ]
     none(missing)
 

@@ -61,6 +61,8 @@ def test_python_examples(at_the_root):
     assert set(names["weights"]) == set(names["dense"].params)
     np.testing.assert_allclose(names["cosine"], np.cos(names["x"][0]), rtol=1e-5)
     assert int(names["train_state"].step) == 20 and names["trained"] is names["module"]
+    want = names["llama"].generate(names["prompt_ids"], max_new_tokens=8)
+    np.testing.assert_array_equal(names["continued"], want)
     assert names["prompt"]["input_ids"].shape[1] > 4
 
 

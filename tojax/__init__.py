@@ -65,8 +65,25 @@ def _method(model: Model, name: str):
     return functools.partial(getattr(function, inside) if inside else function, model)
 
 
+def _loop(model: Model, args, kwargs, shapes, options):
+    """The decoding loop that ``model.save(folder, ..., generate=options)`` saves, too."""
+    return importlib.import_module("tojax.hf.generation.loop_program").loop_of(
+        model, args, kwargs, shapes, options
+    )
+
+
 # tojax.tensorflow.convert(...) and the like
-_PARTS = ("flax", "hf", "parallel", "stablehlo", "tensorflow", "torch", "train", "transforms")
+_PARTS = (
+    "export",
+    "flax",
+    "hf",
+    "parallel",
+    "stablehlo",
+    "tensorflow",
+    "torch",
+    "train",
+    "transforms",
+)
 
 
 def __getattr__(name: str):

@@ -8,8 +8,16 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from tojax.errors import Unsupported
+from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
+
+# Files that tell what a folder is.
+MARKS = {
+    "saved_model.pb": "tensorflow",
+    "saved_model.pbtxt": "tensorflow",
+    "config.json": "hf",
+    "model.json": "saved",
+}
 
 
 def convert(source: Any, *example_args: Any) -> Model:
@@ -18,11 +26,12 @@ def convert(source: Any, *example_args: Any) -> Model:
     Args:
       source: a torch module or function; a Keras model, a ``tf.function`` or ``tf.Module``; a
         ``jax.export.Exported`` or a StableHLO module; the folder of a checkpoint or a SavedModel,
-        or a file of any of these.
+        or a file of any of these; a folder that ``model.save`` wrote.
       *example_args: for frontends that need them; TensorFlow functions do.
 
     Raises:
       Unsupported: no frontend takes an object of this type.
+      WrongArguments: a folder holds two models.
 
     Example:
       >>> import torch
@@ -42,6 +51,8 @@ def convert(source: Any, *example_args: Any) -> Model:
         return tojax.from_stablehlo(source)
     if kind == "hf":
         return tojax.from_pretrained(source)
+    if kind == "saved":
+        return tojax.load(source)
     if kind == "torch":
         return tojax.from_torch(source)
     raise Unsupported(
@@ -80,8 +91,14 @@ def _of_path(source: str | os.PathLike) -> str:
         return "tensorflow"
     if path.suffix in (".mlir", ".mlirbc", ".stablehlo", ".jax_export"):
         return "stablehlo"
-    saved = ("saved_model.pb", "saved_model.pbtxt")
-    return "tensorflow" if any((path / name).exists() for name in saved) else "hf"
+    found = {kind: name for name, kind in MARKS.items() if (path / name).exists()}
+    if len(found) > 1:
+        raise WrongArguments(
+            f"{path} holds {' and '.join(found.values())}",
+            why="each of them is a model",
+            do="say which: tojax.from_pretrained, tojax.from_tensorflow or tojax.load",
+        )
+    return next(iter(found), "hf")
 
 
 def _is_tensorflow(source: Any, tensorflow: Any) -> bool:

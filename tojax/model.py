@@ -5,7 +5,7 @@ from.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,19 +120,38 @@ class Model:
         return self.source.write_back(self.params, self.state)
 
     def save(
-        self, folder: str | os.PathLike, *args, rng: jax.Array | None = None, **kwargs
+        self,
+        folder: str | os.PathLike,
+        *args,
+        rng: jax.Array | None = None,
+        shapes: Mapping[str, str] | None = None,
+        constraints: Sequence[str] = (),
+        platforms: Sequence[str] = saved.PLATFORMS,
+        generate: Mapping[str, Any] | None = None,
+        **kwargs,
     ) -> None:
         """Writes the model so that ``tojax.load`` runs it again without the source framework.
 
         Args:
           folder: where to; it appears whole or not at all.
           *args, rng, **kwargs: an example of the call to save (shapes and dtypes count, values of
-            arrays do not). Without one, every kind of call made with ``model(...)`` so far is
-            saved.
+            arrays do not), or ``jax.ShapeDtypeStruct``s. Without one, every kind of call made with
+            ``model(...)`` so far is saved.
+          shapes: the arguments that may have other sizes, as ``jax.export.symbolic_shape`` writes
+            them: ``{"input_ids": "batch, length"}``. Sizes of one name are equal in a call; ``...``
+            and ``_`` stand for what the example has.
+          constraints: what holds for these sizes, such as ``("length <= 2048",)``.
+          platforms: what the programs run on: "cpu", "cuda", "rocm", "tpu".
+          generate: options of ``tojax.generate``, whose whole decoding loop is saved, too. The
+            example is then the longest prompt, in any number of rows where ``shapes`` names its
+            batch; see ``tojax.generate``.
 
         Raises:
-          WrongArguments: there is neither an example nor a call so far, or the folder holds
-            something else.
+          WrongArguments: there is neither an example nor a call so far, the folder holds
+            something else, or ``shapes`` do not fit the example.
+          WrongValue: there is no such platform.
+          Unsupported: the model's code asks for a size that is not known.
+          NotWritten: the disk is full; an earlier save is still there.
 
         Example:
           >>> import numpy as np, tempfile, torch
@@ -153,7 +172,24 @@ class Model:
                 why="a program is compiled for the shapes of its inputs",
                 do="give an example: model.save(folder, *args, **kwargs), or call model(...) first",
             )
-        saved.save(self.source, self.params, self.state, folder, calls)
+        extras = [] if generate is None else [self._loop(args, kwargs, shapes, generate)]
+        saved.save(
+            self.source,
+            self.params,
+            self.state,
+            folder,
+            calls,
+            shapes=shapes,
+            constraints=constraints,
+            platforms=platforms,
+            extras=extras,
+        )
+
+    def _loop(self, args: tuple, kwargs: dict[str, Any], shapes: Any, options: Any) -> Any:
+        """The decoding loop, which a floor above makes."""
+        import tojax
+
+        return tojax._loop(self, args, kwargs, shapes, options)
 
     def __getattr__(self, name: str) -> Any:
         """A method that a floor above adds; the facade lists them."""
@@ -178,7 +214,8 @@ def load(folder: str | os.PathLike) -> Model:
     Outputs of classes that JAX does not know come as dicts with attributes.
 
     Raises:
-      BadCheckpoint: the folder is none, or damaged.
+      BadCheckpoint: the folder is none, or damaged, or for a newer JAX.
+      Unsupported: it was saved for other platforms.
 
     Example:
       >>> import numpy as np, tempfile, torch

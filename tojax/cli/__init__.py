@@ -221,6 +221,52 @@ def plan(
 
 
 @app.command()
+def export(
+    source: Source,
+    out: Annotated[
+        str, typer.Option("--output", "-o", help="folder to write, for onnx a file such as m.onnx")
+    ],
+    format: Annotated[str, typer.Option(help="jax, savedmodel or onnx")] = "jax",
+    batch: Annotated[str, typer.Option(help="rows of a call: a number, or symbolic for any")] = "1",
+    length: Annotated[str, typer.Option(help="tokens of a row: a number, or symbolic")] = "16",
+    generate: Annotated[
+        int, typer.Option(min=0, help="also the decoding loop, for so many new tokens (jax)")
+    ] = 0,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="draw tokens by a key instead of the likeliest")
+    ] = False,
+    platforms: Annotated[str, typer.Option(help="what it runs on, with commas")] = "cpu,cuda,tpu",
+    roll: Annotated[bool, typer.Option("--roll", help="repeated layers as one loop")] = False,
+    quantize: Annotated[str | None, typer.Option(help="weights as int8, int4, nf4 or fp8")] = None,
+    dtype: Dtype = None,
+    task: Task = None,
+    allow_pickle: Pickle = False,
+):
+    """Write a model as an artifact that runs without its framework, and compare it with the model.
+
+    FOLDER_OR_ID is a Hugging Face checkpoint, a SavedModel's folder or a .keras file.
+
+    jax: a folder for tojax.load, which needs JAX alone; with --generate 32 tojax.generate works,
+    too. savedmodel: for TensorFlow, with derivatives. onnx: for onnxruntime (tojax[onnx]).
+
+    Examples: tojax export examples/tiny-llama -o llama --batch 4 --length 128 --generate 32;
+    tojax export model.keras -o model.onnx --format onnx --batch symbolic.
+
+    Exit code 1: it cannot be written; 3: the artifact and the model disagree.
+    """
+    from tojax.cli._export import Options
+    from tojax.cli._export import export as verb
+
+    verb(
+        source,
+        Options(
+            out, format, batch, length, generate, sample, platforms, roll, quantize, dtype, task,
+            allow_pickle,
+        ),
+    )  # fmt: skip
+
+
+@app.command()
 def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,

@@ -156,7 +156,10 @@ def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:
     Raises:
       WrongArguments: nothing tells what it is called with.
     """
-    if (inputs := getattr(function, "input", None)) is not None:
+    inputs = getattr(function, "input", None)
+    if inputs is None and len(found := getattr(function, "inputs", None) or []) == 1:
+        inputs = found[0]  # of a Sequential that was never called
+    if inputs is not None:
         spec = lambda x: tf.TensorSpec(x.shape, x.dtype)
         return (tf.nest.map_structure(spec, inputs),), {}
     if hasattr(function, "structured_input_signature"):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
+from tojax.known import as_jax
 from tojax.model import Model
 from tojax.program import Kept
 from tojax.tensorflow import savedmodel
@@ -102,7 +103,9 @@ class TensorFlowSource:
         raw = [*concrete.tensors(args, kwargs), *concrete.captured]
         flat = run.graph(concrete.graph, given, self._origins(args, kwargs, raw, params))
         written = {h.name: run.variables[h] for h in run.written if h.name not in seeds}
-        return concrete.pack([jnp.asarray(x) for x in flat]), trees.Written(written, set(written))
+        return concrete.pack([jnp.asarray(as_jax(x)) for x in flat]), trees.Written(
+            written, set(written)
+        )
 
     def _origins(self, args, kwargs, given, params) -> list[frozenset[str]]:
         """What errors call the inputs of the graph."""

@@ -255,7 +255,7 @@ def choose(plan: Plan, picker: Picker, carry, logits):
 def lost(carry, logits):
     """The prompts whose logits were NaN before they ended; two logits stand for all of them."""
     nan = jnp.isnan(logits[:, 0]) & jnp.isnan(logits[:, -1])
-    return carry["lost"] | (nan.reshape(len(carry["done"]), -1).any(-1) & ~carry["done"])
+    return carry["lost"] | (nan.reshape(carry["done"].shape[0], -1).any(-1) & ~carry["done"])
 
 
 def likeliest(scores):

@@ -14,7 +14,7 @@ from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf import inputs
 from tojax.hf.generation import programs, rope_switch, steps, strategy
-from tojax.hf.generation._generate import language_model
+from tojax.hf.generation.calls import language_model
 from tojax.hf.generation.request import (
     PROMPT_ONLY,
     as_numpy,

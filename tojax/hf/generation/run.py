@@ -11,7 +11,7 @@ import numpy as np
 from transformers.generation import utils as theirs
 
 from tojax import notices
-from tojax.errors import NotNumbers, SlowGeneration, Unsupported, WrongArguments
+from tojax.errors import SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation import (
     assisted,
     guidance,
@@ -22,6 +22,7 @@ from tojax.hf.generation import (
     strategy,
 )
 from tojax.hf.generation import beams as search
+from tojax.hf.generation.checks import refuse_nan
 from tojax.hf.generation.programs import Picker, Plan
 from tojax.hf.generation.reference import Literal
 from tojax.hf.generation.request import PROMPT_ONLY, Request
@@ -193,15 +194,15 @@ class Job:
             go = rope_switch.interrupted(self, plan, go)
         if self.streamer is None:
             carry = go(carry, self.last)
-            _refuse_nan(_behind_prompt(logits))  # while the program runs
+            refuse_nan(_behind_prompt(logits))  # while the program runs
             return carry
-        _refuse_nan(_behind_prompt(logits))
+        refuse_nan(_behind_prompt(logits))
         if plan.cached:
             self.say(carry, self.length)
         while int(carry["at"]) < self.last and not bool(carry["done"].all()):
             at = int(carry["at"])
             carry = go(carry, at + 1)
-            _refuse_nan(carry["lost"], "after new tokens")
+            refuse_nan(carry["lost"], "after new tokens")
             for place in range(at, int(carry["at"])):
                 self.say(carry, place)
         return carry
@@ -239,7 +240,7 @@ class Job:
 
     def result(self, carry: dict[str, Any]) -> Any:
         """What the user gets."""
-        _refuse_nan(carry["lost"], "after new tokens")
+        refuse_nan(carry["lost"], "after new tokens")
         extra: dict[str, Any] = {}
         settings = self.asked.settings
         if self.plan.beams and self.last > self.length:
@@ -262,19 +263,6 @@ class Job:
 
 def _behind_prompt(logits: Any) -> Any:
     return False if logits is None else np.isnan(logits).all(-1)
-
-
-def _refuse_nan(rows: Any, where: str = "behind the prompt") -> None:
-    """Raises NotNumbers where every logit of a row is NaN: any token would be picked."""
-    if not np.any(rows):
-        return
-    raise NotNumbers(
-        f"the logits {where} are NaN",
-        why="a token is not in the vocabulary, the text is longer than the model's table of "
-        "positions, or the weights hold NaN or infinite values, or overflow in this dtype",
-        do="compare with config.vocab_size and config.max_position_embeddings, and look at the "
-        "weights: [k for k, v in model.params.items() if not jnp.isfinite(v).all()]",
-    )
 
 
 def pad_right(array: np.ndarray, count: int, filler: int = 0) -> np.ndarray:

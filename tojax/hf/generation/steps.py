@@ -113,7 +113,7 @@ class Runner(torch.nn.Module):
         """The prompt with an empty cache: ``length`` is its room, None for one that grows."""
         given = dict(given)
         if use_cache:
-            self.module._prepare_cache_for_generation(PLAIN, given, None, len(ids), 0)
+            self.module._prepare_cache_for_generation(PLAIN, given, None, ids.shape[0], 0)
             own = _cache_of(self.module)
             if length is not None and "past_key_values" not in given and own:
                 given["past_key_values"] = own()

@@ -58,7 +58,7 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
     if not all(map(is_known, inputs)) or not _pure(node):
         return None
     symbolic = [x for x in inputs if x.dtype == object and not _strings(x)]
-    quick = None if symbolic and node.op == "Empty" else NUMPY.get(node.op)
+    quick = None if symbolic and not _of_sizes(node) else NUMPY.get(node.op)
     few = all(x.dtype.kind in "iub" and x.size <= SMALL for x in inputs)
     if quick is not None and (symbolic or few):
         computed = np.asarray(quick(node, *inputs))
@@ -78,6 +78,11 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
             return None
         raise
     return None if sum(x.size for x in found if is_known(x)) > LARGE else found
+
+
+def _of_sizes(node: Any) -> bool:
+    """Whether what a node makes of symbolic sizes are sizes again."""
+    return node.op != "Empty" and (node.op != "Cast" or _wide(node, "DstT").kind in "iu")
 
 
 def _pure(node: Any) -> bool:

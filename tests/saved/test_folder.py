@@ -1,0 +1,216 @@
+"""Folders: whole or not there, read only as they were saved, and nobody else's files."""
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tojax.errors import BadCheckpoint, NotWritten, Unsupported, WrongArguments, WrongValue
+from tojax.saved import writing
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture
+def model():
+    return tojax.from_torch(torch.nn.Linear(3, 2))
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    model.save(tmp_path / "m", X)
+    return tmp_path / "m"
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in sorted(folder.iterdir())}
+
+
+def change(folder, **entries):
+    about = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(about | entries))
+
+
+STOPS = [
+    KeyboardInterrupt(),
+    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("name", ["export_call", "save_file", "digest"])
+@pytest.mark.parametrize("error", STOPS, ids=lambda e: type(e).__name__)
+def test_an_interrupted_save_loses_nothing(model, folder, monkeypatch, name, error):
+    before = contents(folder)
+
+    def stop(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(writing, name, stop)
+    wanted = NotWritten if isinstance(error, OSError) else type(error)
+    with pytest.raises(wanted):
+        model.save(folder, X)
+    assert [p.name for p in folder.parent.iterdir()] == ["m"]
+    assert contents(folder) == before
+
+
+FULL = """
+import resource, sys, numpy as np, torch, tojax
+from tojax.errors import NotWritten
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+try:
+    tojax.from_torch(torch.nn.Linear(300, 200)).save(sys.argv[1], np.ones((1, 300), "f"))
+except NotWritten as error:
+    print(error)
+"""
+
+
+def test_a_file_that_the_system_does_not_take(folder):
+    """A limit on the size of a file stands for a full disk: the write itself fails."""
+    before = contents(folder)
+    run = subprocess.run(
+        [sys.executable, "-c", FULL, str(folder)], capture_output=True, text=True, timeout=120
+    )
+    assert "cannot be written" in run.stdout and "what was there before" in run.stdout, run.stderr
+    assert contents(folder) == before and [p.name for p in folder.parent.iterdir()] == ["m"]
+
+
+INTERRUPTED = """
+import sys, time, numpy as np, torch, tojax
+from tojax.saved import writing
+save = writing.save_file
+def slow(*args):
+    save(*args)
+    print("now", flush=True)
+    time.sleep(60)
+writing.save_file = slow
+tojax.from_torch(torch.nn.Linear(3, 2)).save(sys.argv[1], np.ones((1, 3), "f"))
+"""
+
+
+def test_ctrl_c_in_the_middle(folder):
+    before = contents(folder)
+    command = [sys.executable, "-c", INTERRUPTED, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        assert run.stdout.readline() == b"now\n"
+        time.sleep(0.1)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) != 0
+    assert contents(folder) == before and [p.name for p in folder.parent.iterdir()] == ["m"]
+
+
+def test_a_folder_that_is_not_ours(model, tmp_path):
+    (tmp_path / "precious.txt").write_text("x")
+    with pytest.raises(WrongArguments, match="holds something else"):
+        model.save(tmp_path, X)
+    (tmp_path / "model.json").write_text('{"modelTopology": {}}')  # of TensorFlow.js
+    with pytest.raises(WrongArguments, match=r"its model\.json is not one of model\.save"):
+        model.save(tmp_path, X)
+    with pytest.raises(BadCheckpoint, match=r"no folder that model\.save wrote"):
+        tojax.load(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.json", "precious.txt"]
+
+
+def test_a_folder_with_files_beside_ours(model, folder):
+    (folder / "notes.txt").write_text("x")
+    with pytest.raises(WrongArguments, match=r"a saved model and something else: notes\.txt"):
+        model.save(folder, X)
+    (folder / "notes.txt").unlink()
+    model.save(folder, X)
+
+
+@pytest.mark.parametrize("name", ["params.safetensors", "state.safetensors", "call-0.jax"])
+@pytest.mark.parametrize("how", ["changed", "truncated", "missing"])
+def test_files_that_are_not_as_saved(tmp_path, name, how):
+    tojax.from_torch(torch.nn.BatchNorm1d(3).eval()).save(tmp_path / "m", X)
+    file = tmp_path / "m" / name
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.unlink()
+    if how != "missing":
+        file.write_bytes(content if how == "changed" else content[: len(content) // 2])
+    said = "missing" if how == "missing" else "damaged"
+    with pytest.raises(BadCheckpoint, match=rf"{re.escape(name)} is {said}"):
+        tojax.load(tmp_path / "m")
+
+
+def test_what_is_no_folder(tmp_path, folder):
+    for place in (tmp_path, tmp_path / "none", folder / "model.json"):
+        with pytest.raises(BadCheckpoint, match=r"no folder that model\.save wrote"):
+            tojax.load(place)
+    (folder / "model.json").write_text((folder / "model.json").read_text()[:-20])
+    with pytest.raises(BadCheckpoint, match=r"no folder that model\.save wrote"):
+        tojax.load(folder)
+
+
+@pytest.mark.parametrize("number", [1, 2, 99])
+def test_another_format_is_refused(folder, number):
+    change(folder, format=number)
+    with pytest.raises(BadCheckpoint, match=f"has format {number}"):
+        tojax.load(folder)
+
+
+def test_a_program_for_a_newer_jax(folder, monkeypatch):
+    change(folder, jax="99.1.0")
+    tojax.load(folder)  # what was saved is still read
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.export, "maximum_supported_calling_convention_version", 1)
+        with pytest.raises(BadCheckpoint, match=r"a program of JAX 99\.1\.0.*\n.*convention"):
+            tojax.load(folder)
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("version 9"), ValueError("StableHLO 9")])
+def test_a_program_that_jax_cannot_read(folder, monkeypatch, error):
+    change(folder, jax="99.1.0")
+
+    def fail(*args):
+        raise error
+
+    of_file = isinstance(error, NotImplementedError)
+    owner = jax.export if of_file else jax.export.Exported
+    monkeypatch.setattr(owner, "deserialize" if of_file else "mlir_module", fail)
+    with pytest.raises(BadCheckpoint, match=r"(?s)a program of JAX 99\.1\.0.*jax>=99\.1\.0"):
+        tojax.load(folder)
+
+
+def test_platforms(model, tmp_path):
+    model.save(tmp_path / "two", X, platforms=("cpu", "tpu"))
+    assert tojax.load(tmp_path / "two")(X).shape == (4, 2)
+    model.save(tmp_path / "other", X, platforms=("tpu", "cuda"))
+    with pytest.raises(Unsupported, match="was saved for tpu, cuda, JAX runs on cpu"):
+        tojax.load(tmp_path / "other")
+    for wrong in ("cpu", (), ("cpu", "abacus")):
+        with pytest.raises(WrongValue, match="platforms="):
+            model.save(tmp_path / "none", X, platforms=wrong)
+
+
+def test_an_operator_with_a_lowering_for_each_platform(tmp_path):
+    """A depthwise convolution is a sum on CPUs and XLA's own convolution elsewhere."""
+    conv = torch.nn.Conv1d(4, 4, 3, groups=4)
+    model = tojax.from_torch(conv)
+    x = np.linspace(-1, 1, 32, dtype="f").reshape(1, 4, 8)
+    model.save(tmp_path / "conv", x)
+    back = tojax.load(tmp_path / "conv")
+    assert "stablehlo.convolution" in back.source.programs[0].mlir_module()
+    assert "stablehlo.case" in back.source.programs[0].mlir_module()
+    np.testing.assert_array_equal(back(x), model(x))
+    loss = lambda m: lambda p: m.apply(p, x).sum()
+    got, want = (jax.grad(loss(m))(m.params)["weight"] for m in (back, model))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_convert_loads_it_and_refuses_two_models_in_one_folder(model, folder):
+    np.testing.assert_array_equal(tojax.convert(folder)(X), model(X))
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(WrongArguments, match=r"holds config\.json and model\.json"):
+        tojax.convert(folder)

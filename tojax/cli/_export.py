@@ -1,0 +1,259 @@
+"""``tojax export``: a checkpoint as an artifact that runs without its framework, checked."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from tojax.errors import WrongValue
+
+FORMATS = ("jax", "savedmodel", "onnx")
+SYMBOLIC = "symbolic"
+ROWS, LENGTH = 2, 16  # of the example where a size is symbolic, or nothing is said
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says, beside the source."""
+
+    out: str
+    format: str
+    batch: str
+    length: str
+    generate: int
+    sample: bool
+    platforms: str
+    roll: bool
+    quantize: str | None
+    dtype: str | None
+    task: str | None
+    allow_pickle: bool
+
+
+def export(source: str, options: Options) -> None:
+    """See ``tojax export --help``."""
+    console, status = Console(highlight=False, markup=False, soft_wrap=True), Console(stderr=True)
+    _check(options)
+    with status.status("loading") as bar:
+        began = time.perf_counter()
+        model, args, kwargs, shapes = _loaded(source, options)
+        bar.update(f"writing {options.format}")
+        loaded = time.perf_counter()
+        _write(model, options, args, kwargs, shapes)
+        written = time.perf_counter()
+        bar.update("comparing with the model")
+        found = _compared(model, options, args, kwargs) if options.format == "jax" else None
+    inputs = ", ".join(f"{k} {v}" for k, v in _shapes(model, args, kwargs, shapes).items())
+    console.print(f"{model.source.name} from {source}, called with {inputs}")
+    console.print(f"loaded in {loaded - began:.1f} s, written in {written - loaded:.1f} s")
+    for file, size in _sizes(Path(options.out)):
+        console.print(f"  {file:<40} {size / 1e6:>10.3f} MB")
+    if found is not None:
+        difference, tokens = found
+        console.print(f"largest difference to the model: {difference:.1e} of the largest value")
+        if tokens is not None:
+            console.print(f"generated tokens: {'the same' if tokens else 'others'}")
+        if not difference <= _worse(model) or tokens is False:
+            status.print("error: the artifact and the model disagree")
+            sys.exit(3)
+    else:
+        console.print("its outputs were compared with the model's")
+    console.print(f"load it: {_how(options)}")
+
+
+def _check(options: Options) -> None:
+    """Raises before anything is loaded."""
+    from tojax.saved.folder import check_free, check_target
+    from tojax.saved.programs import check_platforms
+
+    if options.format not in FORMATS:
+        raise WrongValue(
+            f"--format {options.format}",
+            why=f"formats are {', '.join(FORMATS)}",
+            do="give one of these",
+        )
+    for name in ("batch", "length"):
+        value = getattr(options, name)
+        if value != SYMBOLIC and not (value.isdigit() and int(value)):
+            raise WrongValue(
+                f"--{name} {value}", why="it is a size", do=f"give a number, or {SYMBOLIC}"
+            )
+    check_platforms(_platforms(options))
+    if options.generate and options.format != "jax":
+        raise WrongValue(
+            f"--generate with --format {options.format}",
+            why="a decoding loop is a program of JAX",
+            do="leave one of the two out",
+        )
+    if options.generate and options.length == SYMBOLIC:
+        raise WrongValue(
+            f"--generate with --length {SYMBOLIC}",
+            why="the cache is made for a greatest length",
+            do="give that as a number; shorter prompts are served as well",
+        )
+
+    if mark := {"jax": "model.json", "savedmodel": "saved_model.pb"}.get(options.format):
+        check_free(Path(options.out), mark)
+        check_target(options.out)
+
+
+def _loaded(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
+    """(model, args and kwargs of an example, shapes by name)"""
+    from tojax.frontends import frontend_of
+
+    load = _tensorflow if frontend_of(source) == "tensorflow" else _checkpoint
+    model, args, kwargs, shapes = load(source, options)
+    from tojax import transforms
+
+    if options.quantize:  # first: rolled weights share no scales
+        model = transforms.quantize(model, options.quantize)
+    if options.roll:
+        model = transforms.roll(model, *args, **kwargs)
+    return model, args, kwargs, shapes
+
+
+def _checkpoint(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
+    import tojax
+    from tojax.hf import inputs
+
+    model = tojax.from_pretrained(
+        source,
+        dtype=options.dtype,
+        task=options.task,
+        allow_pickle=options.allow_pickle,
+    )
+    module: Any = model.source.module
+    length = LENGTH if options.length == SYMBOLIC else int(options.length)
+    given = inputs.example(module, length=length)
+    given = {k: np.repeat(v, _rows(options), 0) for k, v in given.items()}
+    kwargs: dict[str, Any] = {k: model.source.as_array(v) for k, v in given.items()}
+    if "use_cache" in inspect.signature(module.forward).parameters:
+        kwargs["use_cache"] = False  # what is kept between calls is no part of the forward pass
+    text = {"input_ids", "attention_mask"}
+    return model, (), kwargs, _symbolic(options, given, text)
+
+
+def _tensorflow(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
+    import tojax
+    from tojax import trees
+    from tojax.cli._run_tensorflow import examples
+    from tojax.tensorflow import savedmodel
+
+    whole = savedmodel.load(source)
+    function = savedmodel.choose(whole, None) if hasattr(whole, "signatures") else whole
+    args, kwargs = examples(savedmodel.call_of(function), _rows(options))
+    model = tojax.from_tensorflow(function, *args, **kwargs)
+    arrays = zip(trees.names(args, kwargs, model.source.positional), _leaves((args, kwargs)))
+    return model, args, kwargs, _symbolic(options, dict(arrays), set())
+
+
+def _leaves(tree: Any) -> list[Any]:
+    import jax
+
+    return jax.tree.leaves(tree)
+
+
+def _platforms(options: Options) -> tuple[str, ...]:
+    return tuple(x.strip() for x in options.platforms.split(","))
+
+
+def _rows(options: Options) -> int:
+    return ROWS if options.batch == SYMBOLIC else int(options.batch)
+
+
+def _symbolic(options: Options, arrays: dict[str, Any], text: set[str]) -> dict[str, str]:
+    """The shapes with names, for ``model.save``."""
+    batch = "batch" if options.batch == SYMBOLIC else "_"
+    length = "length" if options.length == SYMBOLIC else "_"
+    if (batch, length) == ("_", "_"):
+        return {}
+    shapes = {k: f"{batch}, {length}" if k in text else f"{batch}, ..." for k in arrays}
+    return {k: v for k, v in shapes.items() if v != "_, ..."}
+
+
+def _write(model: Any, options: Options, args: tuple, kwargs: dict, shapes: dict) -> None:
+    from tojax.export import to_onnx, to_savedmodel
+
+    platforms = _platforms(options)
+    if options.format == "onnx":
+        to_onnx(model, options.out, *args, shapes=shapes, **kwargs)
+    elif options.format == "savedmodel":
+        to_savedmodel(model, options.out, *args, shapes=shapes, platforms=platforms, **kwargs)
+    else:
+        loop = _loop(options) if options.generate else None
+        model.save(options.out, *args, shapes=shapes, platforms=platforms, generate=loop, **kwargs)
+
+
+def _loop(options: Options) -> dict[str, Any]:
+    return {"max_new_tokens": options.generate, "do_sample": options.sample}
+
+
+def _compared(model: Any, options: Options, args: tuple, kwargs: dict) -> tuple[float, bool | None]:
+    """(the largest difference of an output, whether the generated tokens are the same)"""
+    import jax
+
+    import tojax
+    from tojax.export.flat import call_of, difference
+
+    back = tojax.load(options.out)
+    want, got = (
+        call_of(m, args, kwargs, None, ()).want([x for x in _leaves((args, kwargs)) if _array(x)])
+        for m in (model, back)
+    )
+    if not options.generate:
+        return difference(want, got), None
+    ids = kwargs["input_ids"]
+    key = {"rng": jax.random.key(0)} if options.sample else {}
+    text = lambda m: np.asarray(tojax.generate(m, ids, **_loop(options), **key))
+    return difference(want, got), np.array_equal(text(model), text(back))
+
+
+def _array(x: Any) -> bool:
+    return hasattr(x, "shape")
+
+
+def _worse(model: Any) -> float:
+    from tojax.export.flat import WORSE
+
+    widths = (x.dtype.itemsize for x in model.params.values() if x.dtype.kind not in "iub")
+    return WORSE.get(min(widths, default=4), WORSE[4])
+
+
+def _shapes(model: Any, args: tuple, kwargs: dict, shapes: dict[str, str]) -> dict[str, str]:
+    from tojax.saved.calls import describe_call
+    from tojax.saved.dimensions import symbolic
+    from tojax.trees import names
+
+    args, kwargs, _ = symbolic(args, kwargs, model.source.positional, shapes, ())
+    return describe_call(_leaves((args, kwargs)), names(args, kwargs, model.source.positional))
+
+
+def _sizes(out: Path) -> list[tuple[str, int]]:
+    files = [out] if out.is_file() else sorted(x for x in out.rglob("*") if x.is_file())
+    beside = out.with_name(f"{out.name}.data")
+    files += [beside] if beside.is_file() and out.is_file() else []
+    return [(str(x.relative_to(out.parent)), x.stat().st_size) for x in files]
+
+
+def _how(options: Options) -> str:
+    """One line of Python."""
+    where = options.out
+    if options.format == "onnx":
+        return f"session = onnxruntime.InferenceSession({where!r})"
+    if options.format == "savedmodel":
+        return (
+            f"call = tf.saved_model.load({where!r}).signatures['serving_default'], "
+            f"or tojax.from_tensorflow({where!r})"
+        )
+    line = f"model = tojax.load({where!r})"
+    if options.generate:
+        key = ", rng=jax.random.key(0)" if options.sample else ""
+        line += f"; ids = tojax.generate(model, input_ids{key})"
+    return line

@@ -1,0 +1,13 @@
+"""Models in the formats of others, whichever framework made them.
+
+``flat`` is a call with named arrays in and out, ``plain`` its jaxpr in operators that exporters
+know, with the help of ``rewrites``; ``onnx`` and ``savedmodel`` write it. Both run what they wrote
+and compare it with the model.
+"""
+
+from __future__ import annotations
+
+from tojax.export.onnx import run_onnx, to_onnx
+from tojax.export.savedmodel import to_savedmodel
+
+__all__ = ["run_onnx", "to_onnx", "to_savedmodel"]

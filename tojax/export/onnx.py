@@ -1,0 +1,187 @@
+"""A model as an ONNX file, by jax2onnx."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from tojax.errors import MissingDependency, MissingOps, NotWritten, TojaxError, Unsupported
+from tojax.export.flat import Call, call_of, check
+from tojax.export.plain import plain, primitives
+from tojax.model import Model
+
+LARGE = 2**31 - 2**20  # bytes: protobuf holds no more in one file
+
+
+def to_onnx(
+    model: Model,
+    file: str | os.PathLike,
+    *args: Any,
+    shapes: Mapping[str, str] | None = None,
+    constraints: Sequence[str] = (),
+    **kwargs: Any,
+) -> Path:
+    """Writes the model as an ONNX file, with its weights in it, and runs that once to compare.
+
+    Args:
+      model: a Model of any framework, in evaluation mode.
+      file: where to, such as "model.onnx"; weights above 2 GB go to "model.onnx.data" beside it.
+      *args, **kwargs: an example of the call; inputs have the names of the arguments, outputs those
+        of the fields.
+      shapes: the arguments that may have other sizes, as for ``model.save``:
+        ``{"input_ids": "batch, length"}``.
+      constraints: what holds for these sizes.
+
+    Returns:
+      The file's path.
+
+    Raises:
+      MissingDependency: jax2onnx or onnxruntime is not installed.
+      MissingOps: operators that jax2onnx does not know, all of them.
+      Unsupported: jax2onnx cannot write one of them in this form, the file does not run, or
+        computes something else; nothing is left behind.
+      NotWritten: the disk is full.
+
+    Example:
+      >>> import numpy as np, tempfile, torch
+      >>> x, file = np.ones((5, 3), np.float32), tempfile.mkdtemp() + "/linear.onnx"
+      >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
+      >>> path = tojax.export.to_onnx(model, file, x)  # doctest: +SKIP
+      >>> tojax.export.run_onnx(path, {"input": x})["output"].shape  # doctest: +SKIP
+      (5, 2)
+    """
+    onnx, converter = _packages()
+    target = Path(file)
+    call = call_of(model, args, kwargs, shapes, constraints)
+    proto = _proto(converter, call)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            made = Path(scratch) / target.name
+            if proto.ByteSize() < LARGE:
+                made.write_bytes(proto.SerializeToString())
+            else:
+                beside = {"save_as_external_data": True, "location": f"{target.name}.data"}
+                onnx.save_model(proto, made, **beside)
+            _compare(call, made)
+            for part in sorted(Path(scratch).iterdir(), reverse=True):  # the weights first
+                os.replace(part, target.parent / part.name)
+    except TojaxError:
+        raise
+    except OSError as error:
+        raise NotWritten(
+            f"{target} cannot be written", why=str(error), do="free some space, or write elsewhere"
+        ) from error
+    return target
+
+
+def run_onnx(file: str | os.PathLike, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The outputs of an ONNX file by name, computed by onnxruntime on the CPU.
+
+    Raises:
+      MissingDependency: onnxruntime is not installed.
+
+    Example:
+      >>> tojax.export.run_onnx("model.onnx", {"x": x})["logits"]  # doctest: +SKIP
+    """
+    _packages()
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # its errors are raised, too
+    session = onnxruntime.InferenceSession(
+        os.fspath(file), options, providers=["CPUExecutionProvider"]
+    )
+    given = {x.name: np.asarray(inputs[x.name]) for x in session.get_inputs()}
+    names = [x.name for x in session.get_outputs()]
+    return dict(zip(names, session.run(names, given)))
+
+
+def _packages() -> tuple[Any, Any]:
+    """(onnx, jax2onnx)"""
+    try:
+        with _quiet():
+            import jax2onnx
+            import onnx
+            import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency(
+            f"ONNX files need the package {error.name}",
+            why="jax2onnx writes them, and onnxruntime runs them to compare",
+            do="pip install tojax[onnx]",
+        ) from error
+    return onnx, jax2onnx
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what jax2onnx says of its optional parts."""
+    logger = logging.getLogger("jax2onnx")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _proto(converter: Any, call: Call) -> Any:
+    """The file's content."""
+    params, state = call.model.params, call.model.state
+    closed = plain(lambda *arrays: call(params, state, *arrays), *call.specs)
+    with _quiet():
+        _refuse_unknown(call, primitives(closed))
+        try:
+            return converter.to_onnx(
+                jaxpr_as_fun(closed),
+                call.specs,
+                model_name=call.model.source.name,
+                input_names=call.names,
+                output_names=call.outputs,
+            )
+        except Exception as error:  # whatever its parts raise for what they do not write
+            raise Unsupported(
+                f"{call.model.source.name} as ONNX",
+                where="jax2onnx",
+                why=f"{type(error).__name__}: " + " ".join(str(error).split())[:300],
+                do="fix all sizes, or keep to model.save(folder)",
+            ) from error
+
+
+def _refuse_unknown(call: Call, used: set[str]) -> None:
+    from jax2onnx.plugins import plugin_system
+
+    plugin_system.import_all_plugins()
+    if unknown := sorted(used - {*plugin_system.PLUGIN_REGISTRY}):
+        raise MissingOps(
+            f"{call.model.source.name} as ONNX: {', '.join(unknown)}",
+            ops=tuple(unknown),
+            why="jax2onnx does not know how to write these operators of JAX",
+            do="keep to model.save(folder), or tojax.export.to_savedmodel",
+        )
+
+
+def _compare(call: Call, file: Path) -> None:
+    want = call.want(call.examples)
+    try:
+        got = run_onnx(file, dict(zip(call.names, call.examples)))
+    except TojaxError:
+        raise
+    except Exception as error:  # onnxruntime's own, which have no common base
+        raise Unsupported(
+            f"{call.model.source.name} as ONNX: onnxruntime does not run it",
+            why=" ".join(str(error).split())[:300],
+            do="keep to model.save(folder), or tojax.export.to_savedmodel",
+        ) from error
+    check("ONNX", call, want, [got[name] for name in call.outputs])

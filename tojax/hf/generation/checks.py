@@ -1,0 +1,67 @@
+"""What is refused of any call of generate, also of a loaded model: no framework is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from tojax.errors import MissingRng, NotNumbers, WrongArguments
+
+
+def refuse_traced(params: Any, given: dict[str, Any]) -> None:
+    """Raises WrongArguments inside somebody's jit, grad or vmap."""
+    for name, value in {"params": params, **given}.items():
+        if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
+            continue
+        raise WrongArguments(
+            f"{name} is traced",
+            why="generate looks at its prompts to choose programs, and compiles those by itself",
+            do="call it outside of jax.jit and jax.vmap, with one row per prompt; "
+            "loops of your own carry model.cache(...)",
+        )
+
+
+def prompts(input_ids: Any) -> np.ndarray:
+    """Integers [batch, length] as numpy's.
+
+    Raises:
+      WrongArguments: they are something else.
+    """
+    ids = np.asarray(input_ids)
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or not ids.size:
+        raise WrongArguments(
+            f"input_ids are {ids.dtype}{list(ids.shape)}",
+            why="prompts are integers of shape [batch, length]",
+            do="give one row per prompt, left-padded to one length",
+        )
+    return ids
+
+
+def need_key(rng: jax.Array | None) -> jax.Array:
+    """The key that tokens are drawn with.
+
+    Raises:
+      MissingRng: there is none.
+    """
+    if rng is None:
+        raise MissingRng(
+            "do_sample=True without rng",
+            why="tokens are drawn, and a JAX function gets its randomness as an argument",
+            do="pass rng=jax.random.key(0), or do_sample=False for the likeliest tokens",
+        )
+    return rng
+
+
+def refuse_nan(rows: Any, where: str = "behind the prompt") -> None:
+    """Raises NotNumbers where every logit of a row is NaN: any token would be picked."""
+    if not np.any(rows):
+        return
+    raise NotNumbers(
+        f"the logits {where} are NaN",
+        why="a token is not in the vocabulary, the text is longer than the model's table of "
+        "positions, or the weights hold NaN or infinite values, or overflow in this dtype",
+        do="compare with config.vocab_size and config.max_position_embeddings, and look at the "
+        "weights: [k for k, v in model.params.items() if not jnp.isfinite(v).all()]",
+    )

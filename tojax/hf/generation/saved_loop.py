@@ -1,0 +1,147 @@
+"""The decoding loop of a loaded model: one program with what was decided when it was saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from tojax.errors import Unsupported, WrongArguments
+from tojax.hf.generation.checks import need_key, prompts, refuse_nan, refuse_traced
+from tojax.model import Model
+from tojax.program import program
+from tojax.saved import SavedSource
+
+NAME = "generate"  # of the program and its file
+
+
+def is_loaded(model: Model) -> bool:
+    """Whether a model came from ``tojax.load``."""
+    return isinstance(model.source, SavedSource)
+
+
+@program()
+def _loop(model: Model, *arrays: Any) -> list[Any]:
+    source: Any = model.source
+    return source.extras[NAME][1].call(model.params, model.state, *arrays)
+
+
+def run(
+    model: Model, input_ids: Any, rng: jax.Array | None, streamer: Any, options: dict[str, Any]
+) -> jax.Array:
+    """``tojax.generate`` of a loaded model.
+
+    Raises:
+      Unsupported: no loop was saved, or there is a streamer.
+      WrongArguments: other prompts or options than the loop was saved for.
+      MissingRng: it draws tokens, and there is no key.
+    """
+    source: Any = model.source
+    if NAME not in source.extras:
+        raise Unsupported(
+            f"{model.source.name} was saved without its decoding loop",
+            why="a loaded model has the programs that were saved",
+            do="save it with one: model.save(folder, ids, generate=dict(max_new_tokens=32))",
+        )
+    if streamer is not None:
+        raise Unsupported(
+            "a streamer for a loaded model",
+            why="its tokens come from one program, which calls no Python",
+            do="leave it out, and read the ids when they are there",
+        )
+    about = source.extras[NAME][0]
+    options = dict(options)
+    mask = options.pop("attention_mask", None)
+    refuse_traced(model.params, {"input_ids": input_ids, "attention_mask": mask})
+    new_tokens = _check_options(about, options)
+    ids = prompts(input_ids).astype(np.int32)
+    mask = _mask(about, ids, mask)
+    rows = _check_rows(about, ids)
+    length = ids.shape[1]
+    last = length + new_tokens if about["last"] is None else about["last"]
+    if last <= length:
+        return jax.device_put(rows(ids)[: len(ids) * about["answers"]])
+    behind = [(0, 0), (0, about["length"] - length)]
+    padded = [np.pad(rows(x), behind) for x in (ids, mask)]
+    key = jax.random.key_data(need_key(rng)) if about["samples"] else None
+    _check_key(key)
+    out, at, broken, lost = _loop(model, *padded, np.int32(length), np.int32(last), key)
+    refuse_nan(broken)
+    refuse_nan(lost, "after new tokens")
+    return jax.device_put(np.asarray(out)[: len(ids) * about["answers"], : int(at)])
+
+
+def _check_options(about: dict[str, Any], options: dict[str, Any]) -> int:
+    """How many new tokens; everything else has to be as it was saved."""
+    known = about["settings"] | about["options"]
+    most = about["new_tokens"]
+    asked = options.pop("max_new_tokens", None)
+    wrong = [k for k, v in options.items() if v is not None and _plain(v) != known.get(k)]
+    if asked is not None and (most is None or not 0 <= asked <= most):
+        wrong.append("max_new_tokens")
+        options["max_new_tokens"] = asked
+    if wrong:
+        shown = ", ".join(f"{k}={v!r}" for k, v in about["options"].items())
+        raise WrongArguments(
+            f"{', '.join(f'{k}={options[k]!r}' for k in wrong)} for a loaded model",
+            why=f"its loop was saved with {shown or 'the defaults of the model'}",
+            do="leave it out (fewer max_new_tokens are possible), or save the model again: "
+            "model.save(folder, ids, generate=dict(...))",
+        )
+    return most if asked is None else asked
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value).tolist() if hasattr(value, "shape") else value
+
+
+def _check_rows(about: dict[str, Any], ids: np.ndarray) -> Any:
+    """A function that gives arrays as many rows as the program has."""
+    batch, length = ids.shape
+    # one that takes any number of rows takes two at least
+    rows = max(batch, 2) if about["batch"] is None else about["batch"]
+    fits = batch <= rows if about["fewer"] else batch == rows
+    if not fits or not (
+        length == about["length"] or (about["shorter"] and length < about["length"])
+    ):
+        most = f"at most {rows}" if about["fewer"] else rows
+        most = "any number of" if about["batch"] is None else most
+        upto = "at most " if about["shorter"] else ""
+        raise WrongArguments(
+            f"input_ids are [{batch}, {length}]",
+            why=f"the loop was saved for {most} rows of {upto}{about['length']} tokens",
+            do="split or pad the prompts, or save the model again with an example of this size",
+        )
+    more = np.arange(rows) % batch  # rows that nobody asked for repeat others
+    return lambda x: np.repeat(x[more], about["answers"], 0)
+
+
+def _mask(about: dict[str, Any], ids: np.ndarray, mask: Any) -> np.ndarray:
+    """1 for tokens; without a mask the padding token is 0 where it is no end token."""
+    if mask is None:
+        pad = about["pad"]
+        return (ids != pad).astype(np.int32) if pad is not None else np.ones_like(ids)
+    mask = np.asarray(mask)
+    if mask.shape != ids.shape:
+        raise WrongArguments(
+            f"attention_mask is {list(mask.shape)}, input_ids are {list(ids.shape)}",
+            why="every token is seen or not",
+            do="give both from the tokenizer",
+        )
+    if not about["masked"] and not mask.all():
+        raise WrongArguments(
+            "attention_mask has zeros",
+            why="the model takes no mask",
+            do="give prompts of one length",
+        )
+    return mask.astype(np.int32)
+
+
+def _check_key(key: Any) -> None:
+    if key is not None and key.shape != (2,):
+        raise WrongArguments(
+            f"rng is a key of {list(key.shape)} numbers",
+            why="the loop was saved for one key of jax.random.key(seed)",
+            do="give that kind of key",
+        )

@@ -1,0 +1,21 @@
+"""A model on disk that runs without its source framework: jax.export programs beside safetensors.
+
+A folder holds ``model.json`` (names, calls and their structures), ``params.safetensors``,
+``state.safetensors`` and one serialized program per kind of call, and perhaps further programs by
+name. Programs of calls are differentiable once; all run on the platforms that they were saved for.
+
+``calls`` describes calls and compares them, ``dimensions`` holds what may be any size, ``programs``
+exports, ``folder`` keeps files whole, ``writing`` and ``reading`` go there and back, and ``source``
+is what a loaded model calls.
+"""
+
+from __future__ import annotations
+
+from tojax.saved.calls import Output
+from tojax.saved.folder import whole
+from tojax.saved.programs import PLATFORMS, Extra
+from tojax.saved.reading import read
+from tojax.saved.source import SavedSource
+from tojax.saved.writing import save
+
+__all__ = ["PLATFORMS", "Extra", "Output", "SavedSource", "read", "save", "whole"]

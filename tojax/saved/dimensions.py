@@ -1,0 +1,195 @@
+"""Sizes with names: which ones a call has, and whether they fit what a program was saved for."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax import export
+
+from tojax import trees
+from tojax.errors import WrongArguments
+
+_ARITHMETIC: dict[type, Callable] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+}
+_FUNCTIONS: dict[str, Callable] = {
+    "mod": operator.mod,
+    "floordiv": operator.floordiv,
+    "max": max,
+    "min": min,
+}
+_RELATIONS: dict[type, Callable] = {
+    ast.Eq: operator.eq,
+    ast.GtE: operator.ge,
+    ast.LtE: operator.le,
+}
+
+
+def parts(text: str) -> list[str]:
+    """The dimensions of a written shape.
+
+    Example:
+      >>> parts("[batch, 2*length, mod(length, 8), 3]")
+      ['batch', '2*length', 'mod(length, 8)', '3']
+    """
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.Expr) and isinstance(node.value, ast.List)
+    return [ast.get_source_segment(text, x) or "" for x in node.value.elts]
+
+
+def names(text: str) -> set[str]:
+    """The dimensions with names in an expression.
+
+    Example:
+      >>> sorted(names("floordiv(length, 2) + batch"))
+      ['batch', 'length']
+    """
+    found = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name)}
+    return found - {*_FUNCTIONS}
+
+
+def value(text: str, sizes: Mapping[str, int]) -> Any:
+    """An expression's integer, or whether a constraint holds.
+
+    Example:
+      >>> value("2*length - 1", {"length": 8}), value("mod(length, 8) == 0", {"length": 9})
+      (15, False)
+    """
+    return _value(ast.parse(text.replace("^", "**"), mode="eval").body, sizes)  # JAX writes ^
+
+
+def _value(node: ast.AST, sizes: Mapping[str, int]) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, sizes)
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        one, other = _value(node.left, sizes), _value(node.right, sizes)
+        return _ARITHMETIC[type(node.op)](one, other)
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _RELATIONS:
+        one, other = _value(node.left, sizes), _value(node.comparators[0], sizes)
+        return _RELATIONS[type(node.ops[0])](one, other)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _FUNCTIONS[node.func.id](*(_value(x, sizes) for x in node.args))
+    raise ValueError(f"{ast.unparse(node)} is no dimension")
+
+
+def symbolic(
+    args: tuple,
+    kwargs: dict[str, Any],
+    positional: Sequence[str],
+    shapes: Mapping[str, str] | None,
+    constraints: Sequence[str],
+) -> tuple[tuple, dict[str, Any], list[str]]:
+    """(args, kwargs, constraints) with the shapes that are named as symbolic ones.
+
+    Raises:
+      WrongArguments: a name that no argument has, a shape that does not fit the example, a
+        constraint that JAX does not read, a dimension that is nowhere alone.
+    """
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    called = trees.names(args, kwargs, positional)
+    scope, constraints = _scope(leaves, constraints)
+    given = not any(is_symbolic(x) for x in leaves)
+    left = set(shapes or {})
+    for i, (name, leaf) in enumerate(zip(called, leaves)):
+        if (key := _key(name, shapes or {})) is None:
+            continue
+        left.discard(key)
+        leaves[i] = _spec(name, leaf, (shapes or {})[key], scope)
+    if left:
+        raise WrongArguments(
+            f"shapes= names {', '.join(sorted(left))}",
+            why=f"the arguments are {', '.join(called) or 'none'}",
+            do='use these names: shapes={"input_ids": "batch, length"}',
+        )
+    found = _found([x for x in leaves if trees.is_array(x)])
+    held = [text for text in constraints if names(text) <= found]
+    if len(held) < len(constraints) and given:
+        text = next(x for x in constraints if x not in held)
+        raise WrongArguments(
+            f"the constraint {text} is about {', '.join(sorted(names(text) - found))}",
+            why=f"the sizes with names are {', '.join(sorted(found)) or 'none'}",
+            do="use these names, which shapes= gives",
+        )
+    args, kwargs = jax.tree.unflatten(structure, leaves)
+    return args, kwargs, held
+
+
+def _key(name: str, shapes: Mapping[str, str]) -> str | None:
+    """Its own name, or that of the argument that it is a part of."""
+    inside = lambda key: name.startswith((f"{key}[", f"{key}."))
+    return name if name in shapes else next(filter(inside, shapes), None)
+
+
+def _scope(leaves: list[Any], constraints: Sequence[str]) -> tuple[Any, list[str]]:
+    """(the scope of all names, the constraints in it)."""
+    if isinstance(constraints, str):
+        constraints = [constraints]
+    dims = (n for x in leaves if trees.is_array(x) for n in x.shape)
+    given = next((n.scope for n in dims if export.is_symbolic_dim(n)), None)
+    if given is None:
+        try:
+            return export.SymbolicScope(tuple(constraints)), list(constraints)
+        except ValueError as error:
+            raise WrongArguments(
+                f"constraints={list(constraints)}",
+                why=str(error),
+                do='write them as jax.export does: constraints=("length <= 2048",)',
+            ) from None
+    if constraints:
+        raise WrongArguments(
+            "constraints= beside symbolic shapes that have a scope already",
+            why="constraints belong to the scope",
+            do="give them there: jax.export.symbolic_shape(shape, constraints=...)",
+        )
+    # JAX shows the constraints of a scope in its text alone.
+    _, _, said = str(given).partition("with constraints:")
+    return given, [line.strip() for line in said.splitlines() if line.strip()]
+
+
+def _spec(name: str, leaf: Any, text: str, scope: Any) -> jax.ShapeDtypeStruct:
+    if not trees.is_array(leaf):
+        raise WrongArguments(
+            f"shapes= names {name}, which is {leaf!r}",
+            why="only an array has a shape",
+            do="leave it out",
+        )
+    try:
+        shape = export.symbolic_shape(text, like=leaf.shape, scope=scope)
+        if len(shape) != len(leaf.shape):
+            raise ValueError(f"the two have {len(leaf.shape)} and {len(shape)} dimensions")
+    except ValueError as error:
+        raise WrongArguments(
+            f"shapes= gives {name} the shape ({text})",
+            why=f"the example has {tuple(leaf.shape)}; " + " ".join(str(error).split())[:200],
+            do='name sizes and separate them by commas: "batch, length", or "batch, ..."',
+        ) from None
+    return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+
+def is_symbolic(leaf: Any) -> bool:
+    """Whether an array has a size with a name."""
+    return trees.is_array(leaf) and any(map(export.is_symbolic_dim, leaf.shape))
+
+
+def _found(arrays: list[Any]) -> set[str]:
+    """The names, each of which is somewhere a whole size, from which a call tells its value."""
+    sizes = [str(n) for x in arrays for n in x.shape if export.is_symbolic_dim(n)]
+    used = {name for text in sizes for name in names(text)}
+    if hidden := sorted(used - {*sizes}):
+        raise WrongArguments(
+            f"the dimension {hidden[0]} is part of {', '.join(s for s in sizes if hidden[0] in s)}",
+            why="a call could not tell its size",
+            do=f"give some argument a dimension that is {hidden[0]} alone",
+        )
+    return used

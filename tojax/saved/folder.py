@@ -1,0 +1,114 @@
+"""Files of a saved model: a folder appears whole or not at all, and is read only if it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from tojax.errors import BadCheckpoint, NotWritten, TojaxError, WrongArguments
+
+FORMAT = 3
+ABOUT = "model.json"
+
+
+@contextlib.contextmanager
+def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
+    """A scratch folder that takes the place of ``folder`` when all is written, and not before.
+
+    Raises:
+      WrongArguments: ``folder`` holds something else than an earlier save, which has a file
+        ``mark``.
+      NotWritten: the system refuses to write, or the disk is full.
+    """
+    target = Path(folder)
+    check_free(target, mark)
+    scratch, old = (
+        target.parent / f".{target.name}-{uuid.uuid4().hex[:8]}-{end}" for end in ("new", "old")
+    )
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        if target.exists():
+            target.rename(old)
+        scratch.rename(target)
+    except TojaxError:
+        raise
+    except (OSError, SafetensorError) as error:
+        raise NotWritten(
+            f"{target} cannot be written",
+            why=" ".join(str(error).split())[:200],
+            do="free some space, or give another folder; what was there before is still there",
+        ) from error
+    finally:
+        if old.exists() and not target.exists():  # interrupted between the two
+            old.rename(target)
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def check_free(target: Path, mark: str) -> None:
+    """Raises WrongArguments for a file, and for a folder with files of which none is ``mark``."""
+    if target.is_file() or (
+        target.exists() and not (target / mark).exists() and any(target.iterdir())
+    ):
+        raise WrongArguments(
+            f"{target} holds something else", do="give a new folder, or one that save wrote"
+        )
+
+
+def check_target(folder: str | os.PathLike) -> None:
+    """Raises WrongArguments where a save would take away files that no save has written."""
+    target = Path(folder)
+    if not (target / ABOUT).is_file():
+        return
+    try:
+        listed = {ABOUT, *json.loads((target / ABOUT).read_text())["sha256"]}
+    except (ValueError, KeyError, TypeError, OSError):
+        raise WrongArguments(
+            f"{target} holds something else: its {ABOUT} is not one of model.save",
+            do="give a new folder",
+        ) from None
+    if others := sorted({x.name for x in target.iterdir()} - listed):
+        raise WrongArguments(
+            f"{target} holds a saved model and something else: {', '.join(others[:3])}",
+            why="the folder is replaced as a whole, and those would be gone",
+            do="give a new folder, or move them away",
+        )
+
+
+def digest(file: Path) -> str:
+    """The sha256 of a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def check_files(folder: Path, about: dict[str, Any]) -> None:
+    """Raises where the folder is of another format, or a file is not the one that was saved."""
+    if about["format"] != FORMAT:
+        raise BadCheckpoint(
+            f"{folder} has format {about['format']}, this tojax reads format {FORMAT}",
+            why="another version of tojax saved it",
+            do="save it again with this version, or load it with the one that saved it",
+        )
+    for name, known in about["sha256"].items():
+        if not (folder / name).is_file():
+            raise BadCheckpoint(
+                f"{folder / name} is missing",
+                why=f"{ABOUT} lists it",
+                do="copy the folder again, or save the model again",
+            )
+        if digest(folder / name) != known:
+            raise BadCheckpoint(
+                f"{folder / name} is damaged",
+                why=f"its sha256 is not the one that {ABOUT} holds",
+                do="copy the folder again, or save the model again",
+            )

@@ -1,0 +1,115 @@
+"""Calls and other functions of a model as serialized programs of jax.export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from tojax import trees
+from tojax.errors import DataDependent, Unsupported, WrongValue
+from tojax.saved.calls import describe_call, split
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+KNOWN = (*PLATFORMS, "rocm")
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A further program that a floor above saves with a model, under a name.
+
+    Attributes:
+      name: of the program and its file.
+      function: (params, state, *arrays) -> a list of arrays.
+      arrays: the shapes and dtypes of ``arrays``; None is an argument that is not there.
+      about: what is written about it, as JSON holds it.
+    """
+
+    name: str
+    function: Callable
+    arrays: Sequence[Any]
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def shape_of(x: Any) -> jax.ShapeDtypeStruct:
+    """The shape of an array with the dtype that JAX gives it."""
+    return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
+
+
+def check_platforms(platforms: Sequence[str]) -> None:
+    """Raises WrongValue for what is no platform of jax.export, or none at all."""
+    unknown = sorted({*platforms} - {*KNOWN}) if not isinstance(platforms, str) else [platforms]
+    if unknown or not platforms:
+        raise WrongValue(
+            f"platforms={platforms!r}",
+            why=f"programs are made for {', '.join(KNOWN)}",
+            do=f"give some of these: platforms={PLATFORMS}",
+        )
+
+
+def export_call(
+    source, params, state, args, kwargs, rng, platforms: Sequence[str], known=None
+) -> tuple[dict[str, Any], bytes]:
+    """(what is said of a call, its program); ``known`` are entries of the state as constants."""
+    known = known or {}
+    trees.register((args, kwargs))
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    leaves = [source.as_array(x) for x in leaves]
+    inputs = describe_call(leaves, trees.names(args, kwargs, source.positional))
+    output: list[Any] = []
+
+    def flat(params, state, arrays, key):
+        rest = iter(arrays)
+        full = [next(rest) if trees.is_array(x) else x for x in leaves]
+        args, kwargs = jax.tree.unflatten(structure, full)
+        out, written = source(
+            params,
+            state | known,
+            args,
+            kwargs,
+            None if key is None else jax.random.wrap_key_data(key),
+        )
+        found: list[Any] = []
+        output[:] = [split(out, found)]
+        return found, dict(written)
+
+    arrays = [shape_of(x) for x in leaves if trees.is_array(x)]
+    key = None if rng is None else shape_of(jax.random.key_data(rng))
+    try:
+        program = _exported(flat, params, state, (arrays, key), platforms)
+    except DataDependent as error:
+        settings = {k: v for k, v in state.items() if trees.is_setting(v)}
+        if known or not settings or trees.STATE not in error.arguments:
+            raise
+        return export_call(source, params, state, args, kwargs, rng, platforms, settings)
+    except jax.errors.InconclusiveDimensionOperation as error:
+        raise _undecided(error, inputs) from error
+    values = {k: np.asarray(v).tolist() for k, v in known.items()}
+    told = {"inputs": inputs, "output": output[0], "known": values}
+    return told, bytes(program.serialize(vjp_order=1))
+
+
+def export_extra(extra: Extra, params, state, platforms: Sequence[str]) -> bytes:
+    """A further program; it has no derivative."""
+    arrays = [None if x is None else shape_of(x) for x in extra.arrays]
+    return bytes(_exported(extra.function, params, state, arrays, platforms).serialize())
+
+
+def _exported(function: Callable, params, state, arrays: Sequence[Any], platforms) -> Any:
+    shapes = jax.tree.map(shape_of, (dict(params), dict(state)))
+    return jax.export.export(jax.jit(function), platforms=tuple(platforms))(*shapes, *arrays)
+
+
+def _undecided(error: Exception, inputs: dict[str, Any]) -> Unsupported:
+    """The error for a model that asks whether one unknown size is another one's."""
+    shown = ", ".join(f"{k} {v}" for k, v in inputs.items() if isinstance(v, str) and "[" in v)
+    notes = [x for x in getattr(error, "__notes__", []) if x.startswith("in ")]  # by frontends
+    return Unsupported(
+        "the model's code depends on a size that is not known",
+        where="; ".join([shown, *notes]),
+        why=str(error).partition("\n")[0][:300],
+        do='fix that size in shapes=, or say more of it: constraints=("length >= 8",)',
+    )
