@@ -177,5 +177,9 @@ class ManyCompilations(UserWarning):
     """A step of training is compiled again and again, for batches of ever new shapes."""
 
 
+class SameRows(UserWarning):
+    """All processes give the same rows as their parts of a batch."""
+
+
 class NotRolled(UserWarning):
     """No layers repeat, so that nothing was rolled into a loop."""

@@ -6,7 +6,6 @@ import ast
 import contextlib
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
-from tojax.train.disk import writing
+from tojax.train.disk import begin, writing
 from tojax.train.state import TrainState
 
 
@@ -79,11 +78,7 @@ class Checkpoints:
         policy = policies.AnyPreservationPolicy(kept)
         self.args = ocp.args
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.folder, os.W_OK):
-                raise PermissionError("it is read-only")
-            for left in self.folder.glob("*.orbax-checkpoint-tmp*"):  # by a run that was killed
-                shutil.rmtree(left, ignore_errors=True)
+            begin(self.folder)
             options |= {"preservation_policy": policy, "enable_background_delete": False}
             self.manager = ocp.CheckpointManager(
                 self.folder, options=ocp.CheckpointManagerOptions(**options)
