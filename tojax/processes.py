@@ -75,6 +75,20 @@ def whole(x: jax.Array) -> np.ndarray | None:
     return np.asarray(x) if leads() else None
 
 
+def collected(*held: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Dicts of arrays with those of several processes as numpy in the leading one; None in the
+    others. Where all arrays lie in this process, they are what comes back.
+
+    Example:
+      >>> collected({"a": jnp.ones(2)}, {})
+      [{'a': Array([1., 1.], dtype=float32)}, {}]
+    """
+    if all(is_local(x) for arrays in held for x in arrays.values()):
+        return [dict(arrays) for arrays in held]
+    found = [{k: whole(x) for k, x in arrays.items()} for arrays in held]
+    return found if leads() else None
+
+
 def gathered(numbers: Any) -> np.ndarray:
     """Numbers of every process, [processes, ...]; none goes on before all have come here.
 

@@ -24,7 +24,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.flax import load_file, save_file
 
-from tojax import trees
+from tojax import processes, trees
 from tojax.dtypes import fitting
 from tojax.errors import BadCheckpoint, DataDependent, Unsupported, WrongArguments
 from tojax.program import Kept
@@ -132,10 +132,19 @@ class SavedSource:
 
 
 def save(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -> None:
-    """Writes the folder; it appears whole or not at all.
+    """Writes the folder; it appears whole or not at all. Of several processes that hold parts of
+    the arrays all must call this, and the first one writes.
 
     ``calls`` holds (args, kwargs, rng) with arrays or ``jax.ShapeDtypeStruct``.
     """
+    shared = not all(map(processes.is_local, (*params.values(), *state.values())))
+    if (found := processes.collected(params, state)) is not None:
+        _write(source, *found, folder, calls)
+    if shared:
+        processes.gathered([0])  # it is there when this returns
+
+
+def _write(source, params, state, folder: str | os.PathLike, calls: list[tuple]) -> None:
     with whole(folder, "model.json") as scratch:
         described = []
         for i, (args, kwargs, rng) in enumerate(calls):

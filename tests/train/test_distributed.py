@@ -1,0 +1,146 @@
+"""Jobs of several processes: each reads, feeds and saves its part; what is killed goes on."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import tojax
+from tests.jobs import HEARTBEAT, WAIT, Job
+from tests.tolerance import assert_close
+from tests.train import distributed
+
+# what a row's loss sums: hidden sizes, positions, a batch; and that of the steps before it
+SUMMED = 32 * 12 * distributed.SIZE
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return distributed.checkpoint(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def pair(folder, tmp_path_factory):
+    """(what two processes of two devices returned, the folder that they trained in)."""
+    run = tmp_path_factory.mktemp("pair")
+    with Job(run / "job", distributed.everything, 2, folder, run / "run", devices=2) as job:
+        return job.results(), run / "run"
+
+
+@pytest.mark.parametrize("plan", ["fsdp", "tp"])
+def test_each_process_reads_its_own_bytes(plan, pair):
+    for result in pair[0]:
+        told = result["loads"][plan]
+        assert told["read"] == told["own"]
+        assert told["own"] == (told["all"] - told["copied"]) / 2 + told["copied"]
+        assert told["copied"] < 0.02 * told["all"]
+
+
+def test_training_is_that_of_one_process(pair, folder):
+    """The rows of both are one batch; the first writes the log and tells it."""
+    (first, second), run = pair
+    model = tojax.from_pretrained(folder)
+    batches = distributed.Batches(distributed.DATA, distributed.SIZE, key=3)
+    mean = tojax.train.evaluate(model, batches, distributed.model_loss)["loss"]
+    assert_close(np.float32([first["mean"], second["mean"]]), np.float32([mean] * 2), reduction=SUMMED)
+    want = alone(folder)
+    assert second["losses"] == [] and len(want) == 12
+    assert_close(np.float32(first["losses"]), np.float32(want), reduction=SUMMED)
+    assert distributed.curve(run) == first["losses"]
+
+
+def test_saved_once_and_whole(pair):
+    results, run = pair
+    whole = results[0]["bytes"]
+    assert [r["steps"] for r in results] == [12, 12]
+    assert all(x is None for x in results[1]["bytes"].values())
+    for file in ("checkpoint/model.safetensors", "saved/params.safetensors"):
+        got = load_file(run / file)
+        assert got.keys() == whole.keys()
+        assert all((got[k] == whole[k]).all() for k in got)
+    ids = distributed.IDS[:2]
+    want = tojax.from_pretrained(run / "checkpoint")(input_ids=ids, use_cache=False).logits
+    got = tojax.load(run / "saved")(input_ids=ids, use_cache=False).logits
+    assert_close(got, want, reduction=SUMMED)
+
+
+def test_mistakes_are_told_in_every_process(pair):
+    told = {
+        "no mesh": "the model lies in 1 of 2 processes",
+        "other weights": "processes have different values of weight, bias",
+        "batch of 9": "a batch of 9 rows cannot be divided among 2 processes",
+        "batch of 2": "1 rows of process",
+        "ragged": "processes give batches of different shapes",
+        "other rows": "processes that must give the same rows give different ones",
+        "other folder": "does not see what process 0 writes",
+        "other rng": "processes have different values of .rng",
+    }
+    for i, result in enumerate(pair[0]):
+        missing = [k for k, v in told.items() if v not in result["errors"].get(k, "")]
+        assert missing == ["other folder"] * (i == 0), result["errors"]
+        assert "processes [1] cannot use it" in pair[0][0]["errors"]["other folder"]
+        assert "all 2 processes give the same rows" in " ".join(result["warned"])
+
+
+def alone(folder):
+    """The losses of one device, and no mesh."""
+    tx = distributed.optax.adam(1e-2)
+    state = tojax.train.TrainState.create(tojax.from_pretrained(folder), tx)
+    step, seen = tojax.train.make_step(distributed.model_loss, tx), []
+    batches = distributed.Batches(distributed.DATA, distributed.SIZE, key=3)
+    note = lambda step, metrics: seen.append(metrics["loss"])
+    tojax.train.fit(state, step, batches, epochs=2, log=[note])
+    return seen
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("victim", [2, 0])
+def test_killed_with_four_and_continued_with_two(victim, folder, tmp_path):
+    """The others end within the heartbeat, with an error; two go on where the last save was."""
+    run, args = tmp_path / "run", dict(epochs=8, every=4, slow=True)
+    with Job(tmp_path / "four", work, 4, folder, run, args) as job:
+        until_step(run, 20, job)
+        os.kill(job.processes[victim].pid, signal.SIGKILL)
+        killed = time.monotonic()
+        for process in job.processes:
+            process.join(WAIT)
+        seconds = time.monotonic() - killed
+        codes = [p.exitcode for p in job.processes]
+        logs = [job.log(i) for i in range(4) if i != victim]
+    assert codes.pop(victim) == -signal.SIGKILL and all(codes)
+    assert seconds < HEARTBEAT + 10
+    for log in logs:
+        assert "another task died" in log or "leader" in log
+    before = distributed.curve(run)
+    assert 20 <= len(before) < 48
+    with Job(tmp_path / "two", work, 2, folder, run, args) as job:
+        seen = job.results()[0]
+    after = distributed.curve(run)
+    saved = 48 - len(seen)  # the step that it went on from
+    assert saved % 4 == 0 and 12 <= saved <= len(before)
+    assert after[:saved] == before[:saved] and after[saved:] == seen
+    want = np.float32(distributed_alone(folder, tmp_path))
+    print(f"ended after {seconds:.1f} s, went on from step {saved}")
+    print(f"four then two: largest difference {np.abs(after - want).max():.2g}")
+    assert_close(np.float32(after), want, reduction=SUMMED * 48)
+
+
+def work(folder, run, args):
+    return distributed.train(folder, run, **args)
+
+
+def distributed_alone(folder, tmp_path):
+    with Job(tmp_path / "one", work, 1, folder, None, dict(epochs=8)) as job:
+        return job.results()[0]
+
+
+def until_step(run, step, job):
+    """Waits until that many steps are logged."""
+    end = time.monotonic() + WAIT
+    file = run / "metrics.jsonl"
+    while not file.exists() or len(file.read_text().splitlines()) < step:
+        assert time.monotonic() < end and all(p.is_alive() for p in job.processes), job.log(0)
+        time.sleep(0.01)
