@@ -125,6 +125,10 @@ class Diverged(TojaxError, FloatingPointError):
     """The loss, or a gradient, is NaN or infinite."""
 
 
+class ProcessLost(TojaxError, ConnectionError):
+    """Another process of the job is gone: it was killed, failed, or cannot be reached."""
+
+
 class HubUnreachable(TojaxError, OSError):
     """The model hub cannot be reached from this machine."""
 

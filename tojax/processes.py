@@ -7,8 +7,9 @@ process all of it is ``jax.device_put`` and ``numpy.asarray``.
 
 from __future__ import annotations
 
+import contextlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from tojax.errors import WrongArguments
+from tojax.errors import ProcessLost, TojaxError, WrongArguments
 
 
 def leads() -> bool:
@@ -111,6 +112,41 @@ def gathered(numbers: Any) -> np.ndarray:
     array = jax.make_array_from_process_local_data(apart, rows, shape)
     every = np.asarray(jax.jit(jnp.copy, out_shardings=everywhere)(array))
     return every[[firsts[process] for process in sorted(firsts)]]
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether XLA raised it because another process does not answer.
+
+    Example:
+      >>> is_loss(ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"))
+      True
+    """
+    said = str(error)
+    return any(word in said for word in ("Gloo ", "NCCL", "oordination service", "heartbeat"))
+
+
+@contextlib.contextmanager
+def together(do: str) -> Iterator[None]:
+    """What XLA raises in here because another process is gone says so, and what to do.
+
+    Raises:
+      ProcessLost: it has happened.
+
+    Example:
+      >>> with together("start again"):
+      ...     pass
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        if jax.process_count() == 1 or isinstance(error, TojaxError) or not is_loss(error):
+            raise
+        raise ProcessLost(
+            "another process of this job is gone",
+            where=f"process {jax.process_index()} of {jax.process_count()}",
+            why=" ".join(str(error).split())[:300],
+            do=do,
+        ) from error
 
 
 def checksum(x: Any) -> int:

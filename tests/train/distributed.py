@@ -55,13 +55,12 @@ class Slow(Batches):
         return super().rows_at(chosen)
 
 
-def train(folder: Path, run: Path | None, epochs: int = 2, every: int = 4, slow: bool = False):
+def train(begun, run: Path | None, epochs: int = 2, every: int = 4, slow: bool = False):
     """Losses, by each process's own log; there is one in the first alone."""
-    state, step = begin(folder)
     seen: list[float] = []
     batches = (Slow if slow else Batches)(DATA, SIZE, key=3)
     note = lambda step, metrics: seen.append(metrics["loss"])
-    state = fit(state, step, batches, folder=run, epochs=epochs, every=every, log=[note])
+    fit(*begun, batches, folder=run, epochs=epochs, every=every, log=[note])
     return seen
 
 
@@ -90,43 +89,52 @@ def everything(folder: Path, run: Path) -> dict:
     """All that two processes can do and must not do."""
     state, step = begin(folder)
     data = Batches(DATA, SIZE, key=3)
-    mean = evaluate(state, data, lambda model, batch: model(**batch).loss)
-    losses = train(folder, run)
-    again = restore(run, state)
-    tojax.save_pretrained(again.model, run / "checkpoint")
-    again.model.save(run / "saved", input_ids=IDS[:2], use_cache=False)
-    return {
+    told = {
+        "mean": evaluate(state, data, lambda model, batch: model(**batch).loss)["loss"],
+        "errors": errors(run, state, step),
+        "warned": warned(),
         "loads": {plan: loaded(folder, plan) for plan in ("fsdp", "tp")},
-        "losses": losses,
-        "mean": mean["loss"],
-        "steps": int(again.step),
-        "bytes": {k: processes.whole(x) for k, x in again.params.items()},
-        "errors": errors(folder, run, state, step),
-        "warned": warned(state, step),
+        "losses": train((state, step), run),
     }
+    again = restore(run, begin(folder)[0])
+    tojax.save_pretrained(again.model, run / "checkpoint")
+    net = linear()
+    net.save(run / "saved", ONES)
+    told["weights"] = {k: processes.whole(x) for k, x in again.params.items()}
+    told["net"] = processes.whole(net.params["weight"])
+    return told | {"steps": int(again.step)}
 
 
-def errors(folder: Path, run: Path, state, step) -> dict[str, str]:
+ONES = np.ones((4, 4), np.float32)
+
+
+def linear(axis: str = "fsdp"):
+    """A small model on the mesh, divided where its axis is one for that."""
+    plain = tojax.from_torch(torch.nn.Linear(4, 8, bias=False))
+    plain = plain.with_params({"weight": jnp.arange(32.0).reshape(8, 4)})
+    return shard(plain, mesh(axis), "fsdp" if axis == "fsdp" else {})
+
+
+def square(model, x):
+    return (model(x) ** 2).mean()
+
+
+def errors(run: Path, state, step) -> dict[str, str]:
     """What is said to mistakes, all of them without leaving a process behind."""
-    me, here = jax.process_index(), mesh()
-    alone = tojax.from_torch(torch.nn.Linear(4, 2))
+    me, tx = jax.process_index(), optax.sgd(0.1)
     with torch.random.fork_rng():
         torch.manual_seed(me)
         other = tojax.from_torch(torch.nn.Linear(4, 2))
-    tx = optax.sgd(0.1)
-    ragged = np.ones((4 + 2 * me, 4), np.float32)
-    net = shard(tojax.from_torch(torch.nn.Linear(4, 2, bias=False)).with_params(
-        {"weight": jnp.ones((2, 4))}), mesh("model"), {})  # fmt: skip
-    square = lambda model, x: (model(x) ** 2).mean()
+    alone, net = (TrainState.create(x, tx) for x in (other, linear("model")))
+    ragged = np.ones((4 + 4 * me, 4), np.float32)
+    new = lambda: make_step(square, tx)
     tries = {
-        "no mesh": lambda: fit(TrainState.create(alone, tx), make_step(square, tx), [ragged]),
-        "other weights": lambda: shard(other, here, "fsdp"),
+        "no mesh": lambda: fit(alone, new(), [ONES]),
+        "other weights": lambda: shard(other, mesh(), "fsdp"),
         "batch of 9": lambda: fit(state, step, Batches(DATA, 9)),
         "batch of 2": lambda: fit(state, step, Batches(DATA, 2)),
-        "ragged": lambda: fit(state, step, [{"input_ids": IDS[: len(ragged)]}]),
-        "other rows": lambda: make_step(square, tx)(
-            TrainState.create(net, tx), np.full((4, 4), me, np.float32)
-        ),
+        "ragged": lambda: fit(TrainState.create(linear(), tx), new(), [ragged]),
+        "other rows": lambda: new()(net, ONES * me),
         "other folder": lambda: fit(state, step, Batches(DATA, SIZE), folder=run / f"own-{me}"),
         "other rng": lambda: TrainState.create(state.model, tx, rng=me),
     }
@@ -139,9 +147,10 @@ def errors(folder: Path, run: Path, state, step) -> dict[str, str]:
     return said
 
 
-def warned(state, step) -> list[str]:
+def warned() -> list[str]:
     """What is said where both processes give the same rows."""
+    tx = optax.sgd(0.1)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        make_step(model_loss, optax.adam(1e-2))(state, {k: v[:SIZE] for k, v in DATA.items()})
+        make_step(square, tx)(TrainState.create(linear(), tx), ONES)
     return [str(w.message) for w in found if w.category.__name__ == "SameRows"]

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+pytest.importorskip("transformers")
+
 import tojax
 from tests.jobs import HEARTBEAT, WAIT, Job
 from tests.tolerance import assert_close
@@ -54,17 +56,14 @@ def test_training_is_that_of_one_process(pair, folder):
 
 def test_saved_once_and_whole(pair):
     results, run = pair
-    whole = results[0]["bytes"]
+    whole, net = results[0]["weights"], results[0]["net"]
     assert [r["steps"] for r in results] == [12, 12]
-    assert all(x is None for x in results[1]["bytes"].values())
-    for file in ("checkpoint/model.safetensors", "saved/params.safetensors"):
-        got = load_file(run / file)
-        assert got.keys() == whole.keys()
-        assert all((got[k] == whole[k]).all() for k in got)
-    ids = distributed.IDS[:2]
-    want = tojax.from_pretrained(run / "checkpoint")(input_ids=ids, use_cache=False).logits
-    got = tojax.load(run / "saved")(input_ids=ids, use_cache=False).logits
-    assert_close(got, want, reduction=SUMMED)
+    assert {*results[1]["weights"].values(), results[1]["net"]} == {None}
+    got = load_file(run / "checkpoint/model.safetensors")
+    assert got.keys() == whole.keys()
+    assert all((got[k] == whole[k]).all() for k in got)
+    out = tojax.load(run / "saved")(distributed.ONES)
+    assert_close(out, distributed.ONES @ net.T, reduction=4)
 
 
 def test_mistakes_are_told_in_every_process(pair):
@@ -113,7 +112,7 @@ def test_killed_with_four_and_continued_with_two(victim, folder, tmp_path):
     assert codes.pop(victim) == -signal.SIGKILL and all(codes)
     assert seconds < HEARTBEAT + 10
     for log in logs:
-        assert "another task died" in log or "leader" in log
+        assert "another process of this job is gone" in log or "another task died" in log
     before = distributed.curve(run)
     assert 20 <= len(before) < 48
     with Job(tmp_path / "two", work, 2, folder, run, args) as job:
@@ -125,11 +124,11 @@ def test_killed_with_four_and_continued_with_two(victim, folder, tmp_path):
     want = np.float32(distributed_alone(folder, tmp_path))
     print(f"ended after {seconds:.1f} s, went on from step {saved}")
     print(f"four then two: largest difference {np.abs(after - want).max():.2g}")
-    assert_close(np.float32(after), want, reduction=SUMMED * 48)
+    assert_close(np.float32(after), want, reduction=SUMMED)
 
 
 def work(folder, run, args):
-    return distributed.train(folder, run, **args)
+    return distributed.train(distributed.begin(folder), run, **args)
 
 
 def distributed_alone(folder, tmp_path):

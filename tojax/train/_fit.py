@@ -14,6 +14,7 @@ import numpy as np
 
 from tojax.errors import WrongArguments
 from tojax.parallel.batches import mesh_of
+from tojax.processes import together
 from tojax.train import agreement, batching, data, diagnose
 from tojax.train.checkpoint import Best, Checkpoints
 from tojax.train.feed import Position, divide, feed, repeatable
@@ -76,6 +77,8 @@ def fit(
       WrongBatch: a batch of another kind than the first one.
       NotWritten: the folder cannot be written to; earlier checkpoints stay.
       OtherCheckpoint: the folder belongs to another model or optimizer.
+      ProcessLost: another process of the job is gone. Where JAX notices before a step does, it ends
+        this one itself.
       WrongArguments: several processes, and the model is not on a mesh of all of them.
 
     Example:
@@ -115,7 +118,8 @@ def fit(
         fed = ((position, batching.arrays(state.model.source, x)) for position, x in fed)
         if mesh is not None and mesh.is_multi_process:
             fed, sharding = agreement.divided(fed, mesh, sharding), None
-        return run(state, data.prefetch(fed, max(prefetch, 1), sharding))
+        with together("look at what the others say; start again: it goes on where it was saved"):
+            return run(state, data.prefetch(fed, max(prefetch, 1), sharding))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
+from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
 from tojax.train.disk import begin, writing
 from tojax.train.state import TrainState
 
@@ -88,6 +88,8 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind, *_) -> None:
+        if kind is not None and issubclass(kind, ProcessLost):
+            return  # nothing can be finished without it
         with contextlib.nullcontext() if kind is None else contextlib.suppress(NotWritten):
             self.finish()
         self.manager.close()

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from tojax.errors import NotWritten
-from tojax.processes import gathered, leads
+from tojax.processes import gathered, is_loss, leads
 
 
 @contextlib.contextmanager
@@ -34,6 +34,8 @@ def writing(path: Path) -> Iterator[None]:
     except NotWritten:
         raise
     except (OSError, ValueError) as error:
+        if is_loss(error):
+            raise
         raise NotWritten(
             f"{path} cannot be written",
             why=str(error).splitlines()[0][:300],
