@@ -76,18 +76,20 @@ def whole(x: jax.Array) -> np.ndarray | None:
     return np.asarray(x) if leads() else None
 
 
-def collected(*held: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Dicts of arrays with those of several processes as numpy in the leading one; None in the
-    others. Where all arrays lie in this process, they are what comes back.
+def collected(
+    params: Mapping[str, Any], state: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Both with the arrays of several processes as numpy in the leading one; None in the others.
+    Where all arrays lie in this process, they are what comes back.
 
     Example:
       >>> collected({"a": jnp.ones(2)}, {})
-      [{'a': Array([1., 1.], dtype=float32)}, {}]
+      ({'a': Array([1., 1.], dtype=float32)}, {})
     """
-    if all(is_local(x) for arrays in held for x in arrays.values()):
-        return [dict(arrays) for arrays in held]
-    found = [{k: whole(x) for k, x in arrays.items()} for arrays in held]
-    return found if leads() else None
+    if all(map(is_local, (*params.values(), *state.values()))):
+        return dict(params), dict(state)
+    found = [{k: whole(x) for k, x in arrays.items()} for arrays in (params, state)]
+    return (found[0], found[1]) if leads() else None
 
 
 def gathered(numbers: Any) -> np.ndarray:
@@ -159,7 +161,9 @@ def checksum(x: Any) -> int:
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     values = np.ascontiguousarray(x)
-    return zlib.crc32(values.view(np.uint8).data, zlib.crc32(f"{values.dtype}{np.shape(x)}".encode()))
+    return zlib.crc32(
+        values.view(np.uint8).data, zlib.crc32(f"{values.dtype}{np.shape(x)}".encode())
+    )
 
 
 def check_same(arrays: Mapping[str, Any], do: str) -> None:

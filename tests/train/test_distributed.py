@@ -47,7 +47,9 @@ def test_training_is_that_of_one_process(pair, folder):
     model = tojax.from_pretrained(folder)
     batches = distributed.Batches(distributed.DATA, distributed.SIZE, key=3)
     mean = tojax.train.evaluate(model, batches, distributed.model_loss)["loss"]
-    assert_close(np.float32([first["mean"], second["mean"]]), np.float32([mean] * 2), reduction=SUMMED)
+    assert_close(
+        np.float32([first["mean"], second["mean"]]), np.float32([mean] * 2), reduction=SUMMED
+    )
     want = alone(folder)
     assert second["losses"] == [] and len(want) == 12
     assert_close(np.float32(first["losses"]), np.float32(want), reduction=SUMMED)

@@ -37,10 +37,10 @@ def save_pretrained(
     """Writes a Hugging Face checkpoint that transformers loads, with the model's params and state.
 
     Weights get the names and the layout of the original checkpoint again; params are written in the
-    dtype that they have. A model on a mesh of several processes is saved by all of them together:
-    array by array comes to the first one, which writes and needs memory for all of them. Tokenizer and processor files of the checkpoint that the model came from
+    dtype that they have. Tokenizer and processor files of the checkpoint that the model came from
     are copied. A checkpoint in the folder is replaced when the new one is complete; files of other
-    kinds in it are kept.
+    kinds in it are kept. A model on a mesh of several processes is saved by all of them together:
+    array by array comes to the first one, which writes and needs memory for all of them.
 
     Args:
       model: from ``from_pretrained``, or from ``from_torch`` of a transformers model.

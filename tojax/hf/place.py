@@ -81,7 +81,9 @@ def take(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    if any(getattr(place, "mesh", None) and place.mesh.is_multi_process for place in places.values()):
+    if any(
+        getattr(place, "mesh", None) and place.mesh.is_multi_process for place in places.values()
+    ):
         processes.check_same(made, do="call torch.manual_seed(0) first: they are drawn anew")
     for module in slots.module.modules():
         for name, value in vars(module).items():

@@ -37,6 +37,7 @@ def place(batch: Any, mesh: Mesh) -> Any:
       >>> place({"x": np.ones((8, 3), np.float32)}, mesh)["x"].sharding.spec
       P('data',)
     """
+
     def on(x: Any) -> Any:
         there = isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding)
         traced = isinstance(x, jax.core.Tracer)

@@ -111,7 +111,9 @@ def _wait(running: list[subprocess.Popen], told: list[int]) -> int:
             index, code = failed[0]
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed ({code})"
             left = sum(c is None for c in codes)
-            _say(f"process {index} {how}" + (f"; stopping the {left} that still run" if left else ""))
+            _say(
+                f"process {index} {how}" + (f"; stopping the {left} that still run" if left else "")
+            )
             return 128 - code if code < 0 else code
         if None not in codes:
             return 0

@@ -114,7 +114,9 @@ def fit(
         alone = jax.process_count() == 1
         asked = lambda count: alone and run.at_rest(done + count)
         left = None if steps is None else max(steps - done, 0)
-        fed = itertools.islice(feed(divide(batches, mesh), run.position, epochs, asked), left)
+        fed: Iterator = itertools.islice(
+            feed(divide(batches, mesh), run.position, epochs, asked), left
+        )
         fed = ((position, batching.arrays(state.model.source, x)) for position, x in fed)
         if mesh is not None and mesh.is_multi_process:
             fed, sharding = agreement.divided(fed, mesh, sharding), None

@@ -55,10 +55,16 @@ def divided(fed: Iterator, mesh: Mesh, sharding: Sharding | None = None) -> Iter
         if known is None:
             compare(batch, mesh)
         if sharding is not None:
-            put = lambda x: jax.make_array_from_process_local_data(sharding, np.array(x))
-            batch = jax.tree.map(lambda x: put(x) if trees.is_array(x) else x, batch)
+            batch = jax.tree.map(lambda x: _given(x, sharding), batch)
         known = batches.place(batch, mesh)
         yield position, known
+
+
+def _given(x: Any, sharding: Sharding) -> Any:
+    """This process's part of an array in the place that the user gives."""
+    if not trees.is_array(x) or not processes.is_local(x):
+        return x
+    return jax.make_array_from_process_local_data(sharding, np.array(x))
 
 
 def compare(batch: Any, mesh: Mesh) -> None:
@@ -68,9 +74,9 @@ def compare(batch: Any, mesh: Mesh) -> None:
         return  # it lies on the mesh already
     share, count, _ = batches.shares(mesh)
     kinds = str([(np.shape(x), str(jax.typeof(x).dtype)) for x in leaves])
-    sums = [processes.checksum(np.asarray(x)) for x in leaves]
+    sums = np.array([processes.checksum(np.asarray(x)) for x in leaves], np.uint32)
     mine = [share, processes.checksum(np.frombuffer(kinds.encode(), np.uint8))]
-    told = processes.gathered(np.uint32([*mine, processes.checksum(np.uint32(sums))]))
+    told = processes.gathered(np.array([*mine, processes.checksum(sums)], np.uint32))
     where = f"process {jax.process_index()} has {kinds[:200]}"
     if len({*told[:, 1].tolist()}) > 1:
         raise WrongBatch(

@@ -50,7 +50,7 @@ def begin(folder: Path) -> None:
     Raises:
       OSError: it cannot be written to, or is not the same folder in all processes.
     """
-    token = int(gathered(np.uint32([uuid.uuid4().int % 2**32]))[0, 0])
+    token = int(gathered(np.array([uuid.uuid4().int % 2**32], np.uint32))[0, 0])
     mark, error = folder / f".{token}", None
     try:
         if leads():

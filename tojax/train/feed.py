@@ -93,7 +93,7 @@ def divide(batches: Any, mesh: Any) -> Any:
     """
     if mesh is not None and mesh.is_multi_process:
         for part in (batches, getattr(batches, "sampler", None)):
-            if hasattr(part, "set_share"):
+            if part is not None and hasattr(part, "set_share"):
                 part.set_share(*shares(mesh)[:2])
     return batches
 
