@@ -24,10 +24,10 @@ def initialize(
 ) -> None:
     """``jax.distributed.initialize`` for a script that also runs alone.
 
-    Before anything else that uses JAX. JAX finds the other processes by itself on TPU pods, under
-    Slurm, Open MPI and ``python -m tojax.parallel.launch``, and on Kubernetes where its Python
-    client is installed; elsewhere the first three arguments say where they are. Where there is no
-    job, this process is alone, and nothing is done.
+    To be called before anything that asks JAX for devices. JAX finds the other processes by itself
+    on TPU pods, under Slurm, Open MPI and ``python -m tojax.parallel.launch``, and on Kubernetes
+    where its Python client is installed; elsewhere the first three arguments say where they are.
+    Where there is no job, this process is alone, and nothing is done.
 
     A process that is killed is missed after ``heartbeat_timeout_seconds``; then JAX ends the
     others, with a message that names it. One that ends by an exception ends at once, without
@@ -44,9 +44,10 @@ def initialize(
       WrongArguments: the environment speaks of several processes, and JAX finds none of them.
 
     Example:
-      >>> tojax.parallel.initialize()  # alone
-      >>> jax.process_count()
-      1
+      >>> import subprocess, sys
+      >>> script = "import jax, tojax; tojax.parallel.initialize(); print(jax.process_count())"
+      >>> subprocess.run([sys.executable, "-c", script], capture_output=True).stdout.split()
+      [b'1']
     """
     if jax.distributed.is_initialized():
         return

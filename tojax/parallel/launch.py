@@ -144,9 +144,11 @@ def _signal(process: subprocess.Popen, number: int) -> None:
 def _copy(process: subprocess.Popen, index: int) -> None:
     """Its lines, whole ones, so that those of several do not mix."""
     assert process.stdout is not None, "it is a pipe"
-    for line in process.stdout:
-        sys.stdout.buffer.write(b"[%d] %s" % (index, line if line[-1:] == b"\n" else line + b"\n"))
-        sys.stdout.buffer.flush()
+    with process.stdout as lines:
+        for line in lines:
+            whole = line if line[-1:] == b"\n" else line + b"\n"
+            sys.stdout.buffer.write(b"[%d] %s" % (index, whole))
+            sys.stdout.buffer.flush()
 
 
 def _say(text: str) -> None:

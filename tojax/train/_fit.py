@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -206,6 +206,8 @@ class Run:
         state, progress = found
         self.record, self.waited = progress["record"], progress["waited"]
         self.position = Position.of_json(progress["position"])
+        if jax.process_count() > 1:  # it counts the samples of one process alone
+            self.position = replace(self.position, own=None)
         return state
 
 
