@@ -13,10 +13,10 @@ MESH = jax.make_mesh((8,), ("data",))
 APART = NamedSharding(MESH, PartitionSpec("data"))
 
 
-def test_put_and_whole():
+def test_put_and_values():
     x = np.arange(16.0, dtype=np.float32)
     there = processes.put(x, APART)
-    assert there.sharding == APART and (processes.whole(there) == x).all()
+    assert there.sharding == APART and (processes.values(there) == x).all()
     key = processes.put(jax.random.key(0), NamedSharding(MESH, PartitionSpec()))
     assert key.dtype == jax.random.key(0).dtype
 

@@ -60,20 +60,20 @@ def is_local(x: Any) -> bool:
     return not isinstance(x, jax.Array) or x.is_fully_addressable
 
 
-def whole(x: jax.Array) -> np.ndarray | None:
-    """The array in the leading process, None in the others; all of them must ask for it.
+def values(x: jax.Array) -> np.ndarray:
+    """The whole array, in every process; all of them must ask for it.
 
     It is gathered on every device, so one array at a time should be.
 
     Example:
-      >>> whole(jnp.arange(3))
+      >>> values(jnp.arange(3))
       array([0, 1, 2], dtype=int32)
     """
     if not is_local(x) and not x.is_fully_replicated:
         assert isinstance(x.sharding, NamedSharding), "other arrays lie in one process"
         everywhere = NamedSharding(x.sharding.mesh, PartitionSpec())
         x = jax.jit(lambda x: x, out_shardings=everywhere)(x)
-    return np.asarray(x) if leads() else None
+    return np.asarray(x)
 
 
 def collected(
@@ -88,7 +88,8 @@ def collected(
     """
     if all(map(is_local, (*params.values(), *state.values()))):
         return dict(params), dict(state)
-    found = [{k: whole(x) for k, x in arrays.items()} for arrays in (params, state)]
+    kept = values if leads() else lambda x: values(x) is None  # let go of at once
+    found = [{k: kept(x) for k, x in arrays.items()} for arrays in (params, state)]
     return (found[0], found[1]) if leads() else None
 
 

@@ -100,8 +100,10 @@ def everything(folder: Path, run: Path) -> dict:
     tojax.save_pretrained(again.model, run / "checkpoint")
     net = linear()
     net.save(run / "saved", ONES)
-    told["weights"] = {k: processes.whole(x) for k, x in again.params.items()}
-    told["net"] = processes.whole(net.params["weight"])
+    told["weights"] = {k: processes.values(x) for k, x in again.params.items()}
+    told["net"] = processes.values(net.params["weight"])
+    prompt = np.array([[1, 5, 7]])
+    told["text"] = tojax.generate(again.model.eval(), prompt, max_new_tokens=4).tolist()
     return told | {"steps": int(again.step)}
 
 
@@ -130,6 +132,7 @@ def errors(run: Path, state, step) -> dict[str, str]:
     new = lambda: make_step(square, tx)
     tries = {
         "no mesh": lambda: fit(alone, new(), [ONES]),
+        "restore to none": lambda: restore(run, alone),
         "other weights": lambda: shard(other, mesh(), "fsdp"),
         "batch of 9": lambda: fit(state, step, Batches(DATA, 9)),
         "batch of 2": lambda: fit(state, step, Batches(DATA, 2)),

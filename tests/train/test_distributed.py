@@ -1,11 +1,16 @@
 """Jobs of several processes: each reads, feeds and saves its part; what is killed goes on."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from safetensors.numpy import load_file
 
 pytest.importorskip("transformers")
@@ -15,6 +20,8 @@ from tests.jobs import HEARTBEAT, WAIT, Job
 from tests.tolerance import assert_close
 from tests.train import distributed
 
+PROMPT = np.array([[1, 5, 7]])
+ROOT = Path(__file__).parents[2]
 # what a row's loss sums: hidden sizes, positions, a batch; and that of the steps before it
 SUMMED = 32 * 12 * distributed.SIZE
 
@@ -60,7 +67,8 @@ def test_saved_once_and_whole(pair):
     results, run = pair
     whole, net = results[0]["weights"], results[0]["net"]
     assert [r["steps"] for r in results] == [12, 12]
-    assert {*results[1]["weights"].values(), results[1]["net"]} == {None}
+    text = tojax.generate(tojax.from_pretrained(run / "checkpoint"), PROMPT, max_new_tokens=4)
+    assert results[0]["text"] == results[1]["text"] == text.tolist()
     got = load_file(run / "checkpoint/model.safetensors")
     assert got.keys() == whole.keys()
     assert all((got[k] == whole[k]).all() for k in got)
@@ -71,6 +79,7 @@ def test_saved_once_and_whole(pair):
 def test_mistakes_are_told_in_every_process(pair):
     told = {
         "no mesh": "the model lies in 1 of 2 processes",
+        "restore to none": "the model lies in 1 of 2 processes",
         "other weights": "processes have different values of weight, bias",
         "batch of 9": "a batch of 9 rows cannot be divided among 2 processes",
         "batch of 2": "1 rows of process",
@@ -145,3 +154,45 @@ def until_step(run, step, job):
     while not file.exists() or len(file.read_text().splitlines()) < step:
         assert time.monotonic() < end and all(p.is_alive() for p in job.processes), job.log(0)
         time.sleep(0.01)
+
+
+def test_the_guide_is_what_shells_and_clusters_read():
+    """Its manifests parse, and find each other; its scripts are bash, its names exist."""
+    guide = (ROOT / "docs/distributed.md").read_text()
+    blocks = {k: re.findall(rf"```{k}\n(.*?)```", guide, re.DOTALL) for k in ("yaml", "bash")}
+    account, _, binding, service, job = yaml.safe_load_all(blocks["yaml"][0])
+    pod = job["spec"]["template"]["spec"]
+    assert service["metadata"]["name"] == pod["subdomain"] == job["metadata"]["name"]
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    assert (
+        account["metadata"]["name"] == pod["serviceAccountName"] == binding["subjects"][0]["name"]
+    )
+    assert job["spec"]["completions"] == job["spec"]["parallelism"]
+    for text in blocks["bash"]:
+        assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
+    assert len(blocks["bash"]) == 2
+    for path in re.findall(r"\((\.\./[\w/.]+)\)", guide):
+        assert (ROOT / "docs" / path).exists()
+    lines = (ROOT / "examples/train_fsdp.py").read_text().splitlines()
+    assert f"{len(lines)} lines that run unchanged" in guide
+
+
+@pytest.mark.conformance
+def test_the_example_is_the_same_run_in_two_processes(folder, tmp_path):
+    """Started by the launcher, and alone."""
+    text, model = tmp_path / "text.txt", ROOT / "examples/tiny-llama"
+    text.write_text("".join(p.read_text() for p in sorted((ROOT / "tojax/train").glob("*.py"))))
+    curves = []
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        command = ["-m", "tojax.parallel.launch", "-n", str(count)] if count > 1 else []
+        script = [ROOT / "examples/train_fsdp.py", model, text, out]
+        env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_NUM_CPU_DEVICES": "1"}
+        done = subprocess.run(
+            [sys.executable, *command, *script], env=env, capture_output=True, text=True
+        )
+        assert f"{count} processes, {count} devices: 60 steps" in done.stdout, done.stderr
+        curves.append(distributed.curve(out))
+        saved = tojax.from_pretrained(out / "model")
+        assert saved(distributed.IDS[:1]).logits.shape[:2] == (1, 12)
+    assert_close(*map(np.float32, curves), reduction=128 * 64 * 16)

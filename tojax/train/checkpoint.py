@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
+from tojax.train.agreement import check_mesh
 from tojax.train.disk import begin, writing
 from tojax.train.state import TrainState
 
@@ -185,6 +186,7 @@ def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "la
     Raises:
       BadCheckpoint: there is none.
       OtherCheckpoint: it is of another model or optimizer.
+      WrongArguments: several processes, and the state is not on a mesh of all of them.
 
     Example:
       >>> import numpy as np, optax, tempfile, torch
@@ -196,6 +198,7 @@ def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "la
       >>> int(tojax.train.restore(folder, new()).step)
       4
     """
+    check_mesh(state.params)
     if not (Path(folder) / "checkpoints").is_dir():
         raise _none(folder)
     best = Best(which) if isinstance(which, str) and which != "last" else None
