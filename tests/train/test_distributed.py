@@ -138,6 +138,21 @@ def test_killed_with_four_and_continued_with_two(victim, folder, tmp_path):
     assert_close(np.float32(after), want, reduction=SUMMED)
 
 
+@pytest.mark.conformance
+def test_one_falls_silent(folder, tmp_path):
+    """Its machine hangs, and no connection breaks: the others miss its heartbeat and end."""
+    run, args = tmp_path / "run", dict(epochs=20, slow=True)
+    with Job(tmp_path / "two", work, 2, folder, run, args) as job:
+        until_step(run, 6, job)
+        os.kill(job.processes[1].pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        job.processes[0].join(WAIT)
+        seconds = time.monotonic() - stopped
+    assert HEARTBEAT / 2 < seconds < HEARTBEAT + 15
+    assert "stopped sending heartbeats" in job.log(0) and job.processes[0].exitcode
+    print(f"ended {seconds:.1f} s after the last heartbeat")
+
+
 def work(folder, run, args):
     return distributed.train(distributed.begin(folder), run, **args)
 
