@@ -125,6 +125,10 @@ class Diverged(TojaxError, FloatingPointError):
     """The loss, or a gradient, is NaN or infinite."""
 
 
+class ProcessLost(TojaxError, ConnectionError):
+    """Another process of the job is gone: it was killed, failed, or cannot be reached."""
+
+
 class HubUnreachable(TojaxError, OSError):
     """The model hub cannot be reached from this machine."""
 
@@ -175,6 +179,10 @@ class NewWeights(UserWarning):
 
 class ManyCompilations(UserWarning):
     """A step of training is compiled again and again, for batches of ever new shapes."""
+
+
+class SameRows(UserWarning):
+    """All processes give the same rows as their parts of a batch."""
 
 
 class NotRolled(UserWarning):

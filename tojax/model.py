@@ -132,6 +132,9 @@ class Model:
     ) -> None:
         """Writes the model so that ``tojax.load`` runs it again without the source framework.
 
+        A model on a mesh of several processes is saved by all of them together: array by array
+        comes to the first one, which writes.
+
         Args:
           folder: where to; it appears whole or not at all.
           *args, rng, **kwargs: an example of the call to save (shapes and dtypes count, values of

@@ -156,3 +156,25 @@ def test_what_nobody_can_ask_for_is_not_kept(pair):
     assert kept()
     del chunks
     assert not kept()
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(2, 5), slice(None)),
+        (slice(4, None), slice(0, 4)),
+        (slice(None), slice(1, 3)),
+        (slice(0, 6, 2), slice(None)),
+        (slice(3, 3), slice(None)),
+        (slice(None), slice(None)),
+    ],
+)
+def test_a_part_is_read_alone(index, pair):
+    """Rows by one read, all else from the pages where it lies."""
+    sizes, deferred = [], pair[0]["a"]
+    stored = deferred.read.args[0]
+    reader = Reader(sizes.append)
+    got = reader.read(stored, index)
+    reader.close()
+    assert torch.equal(got, pair[1]["a"][index])
+    assert sizes == [got.numel() * 4]

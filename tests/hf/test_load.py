@@ -190,7 +190,9 @@ def test_plans_by_name(name, plan, tmp_path):
     assert abs(model(**inputs).logits - module(**inputs).logits.detach().numpy()).max() < 1e-4
 
 
-def test_devices_read_their_own_part(llama, monkeypatch):
+@pytest.mark.parametrize(("axes", "parts"), [(("data", "model"), 8), ("model", 4)])
+def test_devices_read_their_own_part(axes, parts, llama, monkeypatch):
+    """And once what several devices of a process have."""
     sizes = []
 
     class Counting(Reader):
@@ -199,9 +201,9 @@ def test_devices_read_their_own_part(llama, monkeypatch):
 
     monkeypatch.setattr(load, "Reader", Counting)
     model = tojax.from_pretrained(
-        llama, mesh=mesh(AxisType.Explicit), plan={"": PartitionSpec(("data", "model"))}
+        llama, mesh=mesh(AxisType.Explicit), plan={"": PartitionSpec(axes)}
     )
-    assert all(v.addressable_shards[0].data.size * 8 == v.size for v in model.params.values())
+    assert all(v.addressable_shards[0].data.size * parts == v.size for v in model.params.values())
     assert sum(sizes) == sum(v.nbytes for v in model.params.values())
 
 

@@ -120,3 +120,14 @@ def test_what_cannot_be_saved(llama, tmp_path):
     with pytest.raises(WrongArguments, match="holds something else"):
         tojax.from_pretrained(llama).save_pretrained(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
+
+
+def test_arrays_on_a_mesh_of_one_device_stay_what_they_are(llama, tmp_path):
+    """Saved twice, and used after it."""
+    mesh = jax.make_mesh((1,), ("fsdp",), devices=jax.devices()[:1])
+    model = tojax.from_pretrained(llama, mesh=mesh, plan="fsdp")
+    for name in ("first", "second"):
+        tojax.save_pretrained(model, tmp_path / name)
+        again = tojax.from_pretrained(tmp_path / name).params
+        assert all((np.asarray(again[k]) == np.asarray(v)).all() for k, v in model.params.items())
+    assert len(model.params["model.norm.weight"].sharding.device_set) == 1

@@ -1,10 +1,14 @@
 """Batches on meshes."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
+import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tojax.parallel.batches import mesh_of, place
+from tojax.errors import WrongBatch
+from tojax.parallel.batches import mesh_of, place, shares
 
 
 def test_rows_divide():
@@ -17,3 +21,34 @@ def test_rows_divide():
     assert placed["n"] == 3 and placed["y"] is there
     assert mesh_of({"a": np.ones(2), "b": there}) == mesh
     assert mesh_of([np.ones(2), jax.numpy.ones(2)]) is None
+
+
+def of_processes(processes, *names):
+    """What ``shares`` sees of a mesh whose devices belong to these processes."""
+    of = np.vectorize(lambda process: SimpleNamespace(process_index=process))(np.array(processes))
+    return SimpleNamespace(axis_names=names, shape=dict(zip(names, of.shape)), devices=of)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "want"),
+    [
+        (of_processes([0, 0, 1, 1], "fsdp"), [(0, 2, 2), (1, 2, 2)]),
+        (of_processes([1, 0], "data"), [(1, 2, 1), (0, 2, 1)]),  # the mesh decides
+        (of_processes([[0, 0], [1, 1]], "data", "model"), [(0, 2, 1), (1, 2, 1)]),
+        (of_processes([[0, 1], [0, 1]], "data", "model"), [(0, 1, 2), (0, 1, 2)]),
+        (of_processes([[0, 1], [2, 3]], "data", "model"), [(0, 2, 1)] * 2 + [(1, 2, 1)] * 2),
+        (of_processes([0, 1], "model"), [(0, 1, 1), (0, 1, 1)]),
+        (of_processes([[[0], [0]], [[1], [1]]], "data", "fsdp", "tp"), [(0, 2, 2), (1, 2, 2)]),
+    ],
+)
+def test_shares_of_processes(mesh, want, monkeypatch):
+    """(which, of how many, into how many parts) of the rows."""
+    for process, share in enumerate(want):
+        monkeypatch.setattr(jax, "process_index", lambda process=process: process)
+        assert shares(mesh) == share
+
+
+def test_uneven_shares():
+    for uneven in ([0, 0, 0, 1], [0, 1, 1, 2, 2, 0]):
+        with pytest.raises(WrongBatch, match="unevenly"):
+            shares(of_processes([uneven, [*uneven[1:], uneven[0]]], "model", "data"))

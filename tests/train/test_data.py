@@ -104,3 +104,28 @@ def test_a_loader_may_reuse_its_memory():
 
     for size in (1, 2, 4):
         assert [int(batch[0, 0]) for batch in prefetch(loader(), size)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_shares_make_the_batches_of_one(count):
+    """For any number of processes, in the order of the rows; for samples of a loader as sets."""
+    data, whole = np.arange(24), [*Batches(np.arange(24), 8, key=1)]
+    parts = [Batches(data, 8, key=1) for _ in range(count)]
+    for i, part in enumerate(parts):
+        part.set_share(i, count)
+    for rows, *own in zip(whole, *parts, strict=True):
+        assert np.concatenate(own).tolist() == rows.tolist()
+    orders = [Shuffle(26, key=1) for _ in range(count)]
+    for i, order in enumerate(orders):
+        order.set_share(i, count)
+    size, alone = 8 // count, [*Shuffle(26, key=1)]
+    for batch in range(26 // 8):
+        own = [x for order in orders for x in [*order][batch * size : (batch + 1) * size]]
+        assert sorted(own) == sorted(alone[batch * 8 : (batch + 1) * 8])
+    assert {len(order) for order in orders} == {26 // count}
+
+
+def test_batches_that_cannot_be_shared():
+    for batches in (Batches(np.arange(24), 8), Batches(np.arange(8), 6, rest=True)):
+        with pytest.raises(WrongBatch, match="cannot be divided among 3"):
+            batches.set_share(0, 3)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tojax.errors import NotWritten
-from tojax.train.disk import writing
+from tojax.train.disk import begin, writing
 
 
 def test_the_inner_path_is_named():
@@ -15,3 +15,15 @@ def test_the_inner_path_is_named():
 def test_other_errors_pass():
     with pytest.raises(KeyError), writing(Path("out")):
         raise KeyError
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    (tmp_path / "4.orbax-checkpoint-tmp-1").mkdir()
+    (tmp_path / "2").mkdir()
+    begin(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["2"]
+
+
+def test_errors_of_the_network_are_not_the_disks():
+    with pytest.raises(ValueError, match="Gloo"), writing(Path("out")):
+        raise ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer")

@@ -9,12 +9,14 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from tojax import processes
 from tojax.errors import Unsupported
 from tojax.hf.checkpoint import PICKLES
 from tojax.hf.module import quiet
 from tojax.hf.source import PretrainedSource, view
 from tojax.model import Model
 from tojax.saved import whole
+from tojax.torch.core import interop
 
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin.index.json", *PICKLES)
 # What tokenizers and processors read, beside the weights.
@@ -37,7 +39,8 @@ def save_pretrained(
     Weights get the names and the layout of the original checkpoint again; params are written in the
     dtype that they have. Tokenizer and processor files of the checkpoint that the model came from
     are copied. A checkpoint in the folder is replaced when the new one is complete; files of other
-    kinds in it are kept.
+    kinds in it are kept. A model on a mesh of several processes is saved by all of them together:
+    array by array comes to the first one, which writes and needs memory for all of them.
 
     Args:
       model: from ``from_pretrained``, or from ``from_torch`` of a transformers model.
@@ -63,11 +66,20 @@ def save_pretrained(
             why="a Hugging Face checkpoint needs its config",
             do="use model.save(folder), or save model.to_torch().state_dict() yourself",
         )
-    target = Path(folder)
+    shared = not all(map(processes.is_local, (*model.params.values(), *model.state.values())))
+    if (found := processes.collected(model.params, model.state)) is not None:
+        here = model.with_params(found[0]).with_state(found[1]) if shared else model
+        _write(here, module, Path(folder), max_shard_size, interop.to_torch if shared else view)
+    if shared:
+        processes.gathered([0])  # it is there when this returns
+
+
+def _write(model: Model, module: Any, target: Path, max_shard_size: Any, as_torch: Any) -> None:
+    source = model.source
     origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)
     with whole(target, "config.json") as scratch:
         if isinstance(source, PretrainedSource):
-            module = source.filled(model.params, model.state, view)
+            module = source.filled(model.params, model.state, as_torch)
         else:
             module = model.to_torch()
         with quiet():

@@ -7,6 +7,7 @@ noted down and done tensor by tensor, each straight into memory that JAX then ta
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 import threading
@@ -182,17 +183,20 @@ class Reader:
     def read(self, stored: Stored, index: Index = None) -> torch.Tensor:
         """The tensor, or the part of it at ``index``, in memory of its own."""
         dtype = DTYPES[stored.dtype]
-        if index:
-            shape = (*stored.shape, dtype.itemsize)
-            mapped = np.memmap(stored.file, np.uint8, "r", stored.offset, shape)[index]
-            buffer = torch.empty(mapped.shape, dtype=torch.uint8)
-            np.copyto(buffer.numpy(), mapped)  # touches the pages of this part only
+        ranges = [range(n)[s] for n, s in zip(stored.shape, index or ())]
+        shape = (*map(len, ranges), *stored.shape[len(ranges) :])
+        size = math.prod(shape) * dtype.itemsize
+        buffer = torch.empty(size, dtype=torch.uint8)  # 64-byte aligned, as XLA wants it
+        first = ranges[0] if ranges else range(0)
+        if shape[1:] == stored.shape[1:] and first.step == 1:  # rows, which lie in one piece
+            start = first.start * stored.size // stored.shape[0] if first else 0
+            self._fill(stored.file, buffer.numpy(), stored.offset + start)
         else:
-            buffer = torch.empty(stored.size, dtype=torch.uint8)  # 64-byte aligned, as XLA wants it
-            self._fill(stored.file, buffer.numpy(), stored.offset)
-        self.count(buffer.numel())
-        shape = buffer.shape[:-1] if index else stored.shape
-        return buffer.view(-1).view(dtype).view(shape)
+            every = (*stored.shape, dtype.itemsize)
+            mapped = np.memmap(stored.file, np.uint8, "r", stored.offset, every)[index]
+            np.copyto(buffer.numpy().reshape(mapped.shape), mapped)  # touches its own pages only
+        self.count(size)
+        return buffer.view(dtype).view(shape)
 
     def _fill(self, path: Path, buffer, offset: int) -> None:
         """Reads, rather than maps: pages that are mapped count as this process's memory, too."""

@@ -12,6 +12,7 @@ import torch
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from tqdm.auto import tqdm
 
+from tojax import processes
 from tojax.errors import WrongArguments
 from tojax.hf.deferred import Deferred
 from tojax.model import Model
@@ -59,12 +60,15 @@ def take(
     their values.
     """
     total = sum(t.numel() * t.element_size() for t in slots.tensors.values())
-    shown = {"unit": "B", "unit_scale": True, "desc": "Loading weights", "disable": None}
+    shown = {"unit": "B", "unit_scale": True, "desc": "Loading weights"}
+    shown["disable"] = None if processes.leads() else True
     arrays: dict[str, jax.Array] = {}
     forms: list[Packed] = []
     homes: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for held, attribute, name in slots.places:
         homes.setdefault(name, []).append((held, attribute))
+    made = {k: t for k, t in slots.tensors.items() if not isinstance(t, Deferred)}
+    made = {k: interop.to_jax(t) for k, t in made.items() if t.device.type != "meta"}
     with tqdm(total=total, **shown) as bar, ThreadPoolExecutor(WORKERS) as pool:
         jobs = {k: pool.submit(_take, slots, k, homes[k], places[k], keep) for k in homes}
         try:
@@ -77,6 +81,10 @@ def take(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    if any(
+        getattr(place, "mesh", None) and place.mesh.is_multi_process for place in places.values()
+    ):
+        processes.check_same(made, do="call torch.manual_seed(0) first: they are drawn anew")
     for module in slots.module.modules():
         for name, value in vars(module).items():
             if isinstance(value, Deferred):
@@ -114,7 +122,8 @@ def _packed(name: str, tensor: torch.Tensor, sharding: Sharding | None, keep: Ca
     if not keep(form):
         return {}, None
     parts = [interop.to_jax(x) for x in grid.packed()]
-    return {k: jax.device_put(x, _turned(sharding, x)) for k, x in zip(form.parts, parts)}, form
+    placed = {k: processes.put(x, _turned(sharding, x)) for k, x in zip(form.parts, parts)}
+    return placed, form
 
 
 def _turned(sharding: Any, part: jax.Array) -> Sharding | None:
@@ -133,8 +142,20 @@ def _turned(sharding: Any, part: jax.Array) -> Sharding | None:
 def _placed(tensor: torch.Tensor, sharding: Sharding | None) -> jax.Array:
     whole = isinstance(tensor, Deferred) and tensor.sliced
     if sharding is not None and whole and not sharding.is_fully_replicated:
-        part: Callable = lambda index: interop.to_jax(tensor.read(index))
-        return jax.make_array_from_callback(tuple(tensor.shape), sharding, part)
+        return jax.make_array_from_callback(tuple(tensor.shape), sharding, _parts(tensor))
     if isinstance(tensor, Deferred):
         tensor = tensor.read()
-    return jax.device_put(interop.to_jax(tensor), sharding)
+    return processes.put(interop.to_jax(tensor), sharding)
+
+
+def _parts(tensor: Deferred) -> Callable:
+    """Reads a part of a tensor, once for all devices of this process that hold the same one."""
+    found: dict[str, jax.Array] = {}
+
+    def part(index: tuple[slice, ...]) -> jax.Array:
+        key = str(index)  # slices have no hash before Python 3.12
+        if key not in found:
+            found[key] = interop.to_jax(tensor.read(index))
+        return found[key]
+
+    return part

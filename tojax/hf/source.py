@@ -59,5 +59,5 @@ def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") 
 
 def view(array: jax.Array) -> torch.Tensor:
     """The array's own memory where it is one piece on the CPU, to be read only; else a copy."""
-    single = len(array.sharding.device_set) == 1 and array.devices().pop().platform == "cpu"
+    single = len(array.sharding.device_set) == 1 and next(iter(array.devices())).platform == "cpu"
     return torch.from_dlpack(array) if single and array.size else interop.to_torch(array)

@@ -2,6 +2,7 @@
 
 from tojax.parallel._estimate import estimate
 from tojax.parallel._explain import explain
+from tojax.parallel._initialize import initialize
 from tojax.parallel._shard import shard
 
-__all__ = ["estimate", "explain", "shard"]
+__all__ = ["estimate", "explain", "initialize", "shard"]

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tojax import processes
 from tojax.errors import WrongArguments
 from tojax.parallel import declared, derived
 from tojax.parallel.axes import NAMES, axis
@@ -117,5 +117,7 @@ def by_rules(shapes: Mapping[str, Any], mesh: Mesh, rules: Rules) -> dict[str, P
 
 def sharded(arrays: Mapping[str, Any], mesh: Mesh, found: Mapping[str, PartitionSpec]) -> dict:
     """The arrays in their places; what the plan does not name is on every device."""
+    if mesh.is_multi_process:
+        processes.check_same(arrays, do="set the seed that the weights are drawn by, or load them")
     place = lambda k: NamedSharding(mesh, found.get(k, PartitionSpec()))
-    return jax.device_put(dict(arrays), {k: place(k) for k in arrays})
+    return {k: processes.put(x, place(k)) for k, x in arrays.items()}

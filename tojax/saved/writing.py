@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from safetensors.flax import save_file
 
+from tojax import processes
 from tojax.saved.dimensions import symbolic
 from tojax.saved.folder import ABOUT, FORMAT, check_target, digest, whole
 from tojax.saved.programs import PLATFORMS, Extra, check_platforms, export_call, export_extra
@@ -27,17 +28,27 @@ def save(
     platforms: Sequence[str] = PLATFORMS,
     extras: Sequence[Extra] = (),
 ) -> None:
-    """Writes the folder; it appears whole or not at all.
+    """Writes the folder; it appears whole or not at all. Of several processes that hold parts of
+    the arrays all must call this, and the first one writes.
 
     ``calls`` holds (args, kwargs, rng) with arrays or ``jax.ShapeDtypeStruct``; calls that have the
     same shapes after ``shapes`` are one.
     """
     check_platforms(platforms)
     check_target(folder)
+    shared = not all(map(processes.is_local, (*params.values(), *state.values())))
+    if (found := processes.collected(params, state)) is not None:
+        sizes = shapes, constraints
+        _write(source, *found, folder, calls, sizes, platforms, extras)
+    if shared:
+        processes.gathered([0])  # it is there when this returns
+
+
+def _write(source, params, state, folder, calls, sizes, platforms, extras) -> None:
     described: dict[str, dict[str, Any]] = {}
     with whole(folder, ABOUT) as scratch:
         for args, kwargs, rng in calls:
-            args, kwargs, held = symbolic(args, kwargs, source.positional, shapes, constraints)
+            args, kwargs, held = symbolic(args, kwargs, source.positional, *sizes)
             told, program = export_call(source, params, state, args, kwargs, rng, platforms)
             key = json.dumps([told["inputs"], rng is None])
             if key in described:

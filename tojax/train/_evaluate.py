@@ -11,8 +11,10 @@ import numpy as np
 from tojax import trees
 from tojax.errors import DataDependent, NoData
 from tojax.model import Model
+from tojax.parallel.batches import mesh_of, place
 from tojax.program import program
 from tojax.train import batching
+from tojax.train.feed import divide
 from tojax.train.running import Running
 from tojax.train.state import TrainState
 from tojax.trees import Constant, Static
@@ -42,9 +44,11 @@ def evaluate(
       {'loss': 1.0}
     """
     model = (state.averaged if isinstance(state, TrainState) else state).eval()
+    mesh = mesh_of(model.params)
     seen, rows = [], []
-    for batch in batches:
+    for batch in divide(batches, mesh):
         batch = batching.arrays(model.source, batch)
+        batch = batch if mesh is None else place(batch, mesh)
         seen.append(_metrics(model, metric_fn, batch))
         rows.append(np.shape(jax.tree.leaves(batch)[0])[0])
     if not seen:

@@ -6,15 +6,18 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import numpy as np
 
 from tojax.errors import WrongArguments
-from tojax.train import batching, data, diagnose
+from tojax.parallel.batches import mesh_of
+from tojax.processes import together
+from tojax.train import agreement, batching, data, diagnose
 from tojax.train.checkpoint import Best, Checkpoints
-from tojax.train.feed import Position, feed, repeatable
+from tojax.train.feed import Position, divide, feed, repeatable
 from tojax.train.logs import Log, Sink, scalars
 from tojax.train.state import TrainState
 from tojax.train.step import Step
@@ -43,6 +46,11 @@ def fit(
     With a folder the run is resumed by calling ``fit`` again: it goes on after the last checkpoint,
     with the batches, keys and optimizer state of a run that was never interrupted.
 
+    In a job of several processes (``tojax.parallel.initialize``) each calls ``fit`` with the same
+    arguments and its own rows of each batch, which ``Batches`` and ``Shuffle`` find by themselves.
+    The folder is one that all of them see; the first process writes the log. A run goes on with
+    another number of processes, or on another mesh.
+
     Args:
       state: where to begin.
       step: from ``make_step``.
@@ -69,6 +77,9 @@ def fit(
       WrongBatch: a batch of another kind than the first one.
       NotWritten: the folder cannot be written to; earlier checkpoints stay.
       OtherCheckpoint: the folder belongs to another model or optimizer.
+      ProcessLost: another process of the job is gone. Where JAX notices before a step does, it ends
+        this one itself.
+      WrongArguments: several processes, and the model is not on a mesh of all of them.
 
     Example:
       >>> import numpy as np, optax, torch
@@ -88,6 +99,8 @@ def fit(
     best = None if keep_best is None else Best(keep_best)
     epochs = 1 if steps is None and epochs is None else epochs
     run = Run(step, evaluate, every, steps, best, early_stop)
+    agreement.check_mesh(state.params)
+    mesh = mesh_of(state.params)
     if folder is not None:
         repeatable(batches)
     with contextlib.ExitStack() as stack:
@@ -97,10 +110,18 @@ def fit(
         done = int(state.step)
         total = steps if epochs is None or steps is not None else _length(batches, epochs)
         run.log = stack.enter_context(Log(folder, log, done, total, progress))
-        asked = lambda count: run.at_rest(done + count)
+        # an iterator's own state is that of one process, and a checkpoint has room for one
+        alone = jax.process_count() == 1
+        asked = lambda count: alone and run.at_rest(done + count)
         left = None if steps is None else max(steps - done, 0)
-        fed = itertools.islice(feed(batches, run.position, epochs, asked), left)
-        return run(state, _placed(fed, state.model.source, prefetch, sharding))
+        fed: Iterator = itertools.islice(
+            feed(divide(batches, mesh), run.position, epochs, asked), left
+        )
+        fed = ((position, batching.arrays(state.model.source, x)) for position, x in fed)
+        if mesh is not None and mesh.is_multi_process:
+            fed, sharding = agreement.divided(fed, mesh, sharding), None
+        with together("look at what the others say; start again: it goes on where it was saved"):
+            return run(state, data.prefetch(fed, max(prefetch, 1), sharding))
 
 
 @dataclass
@@ -156,7 +177,7 @@ class Run:
         if pending is None:
             return
         done, batch, metrics = pending
-        metrics = jax.device_get(metrics)
+        metrics = jax.device_get({k: v for k, v in metrics.items() if np.ndim(v) == 0})
         diagnose.check(self.step, state, batch, done, metrics)
         self.log.write(done, scalars(metrics), compiled=self.step.compilations)
 
@@ -164,9 +185,9 @@ class Run:
         """Evaluates and saves."""
         pending, self.pending, self.rested = self.pending, None, done
         self.settle(state, pending)
-        metrics: dict[str, float] = scalars(jax.device_get(pending[2])) if pending else {}
+        metrics: dict[str, float] = scalars(pending[2]) if pending else {}
         if self.evaluate is not None:
-            found = scalars(jax.device_get(self.evaluate(state)), "eval_")
+            found = scalars(self.evaluate(state), "eval_")
             self.log.write(done, found, compiled=self.step.compilations)
             metrics |= found
         if self.best is not None:
@@ -185,13 +206,9 @@ class Run:
         state, progress = found
         self.record, self.waited = progress["record"], progress["waited"]
         self.position = Position.of_json(progress["position"])
+        if jax.process_count() > 1:  # it counts the samples of one process alone
+            self.position = replace(self.position, own=None)
         return state
-
-
-def _placed(fed: Iterator, source: Any, size: int, sharding: Any) -> Iterator:
-    """The batches as arrays on the device, ``size`` of them ahead."""
-    arrays = ((position, batching.arrays(source, batch)) for position, batch in fed)
-    return data.prefetch(arrays, max(size, 1), sharding)
 
 
 def _length(batches: Any, epochs: int | None) -> int | None:

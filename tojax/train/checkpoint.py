@@ -6,15 +6,15 @@ import ast
 import contextlib
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
-from tojax.train.disk import writing
+from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
+from tojax.train.agreement import check_mesh
+from tojax.train.disk import begin, writing
 from tojax.train.state import TrainState
 
 
@@ -79,11 +79,7 @@ class Checkpoints:
         policy = policies.AnyPreservationPolicy(kept)
         self.args = ocp.args
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.folder, os.W_OK):
-                raise PermissionError("it is read-only")
-            for left in self.folder.glob("*.orbax-checkpoint-tmp*"):  # by a run that was killed
-                shutil.rmtree(left, ignore_errors=True)
+            begin(self.folder)
             options |= {"preservation_policy": policy, "enable_background_delete": False}
             self.manager = ocp.CheckpointManager(
                 self.folder, options=ocp.CheckpointManagerOptions(**options)
@@ -93,6 +89,8 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind, *_) -> None:
+        if kind is not None and issubclass(kind, ProcessLost):
+            return  # nothing can be finished without it
         with contextlib.nullcontext() if kind is None else contextlib.suppress(NotWritten):
             self.finish()
         self.manager.close()
@@ -188,6 +186,7 @@ def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "la
     Raises:
       BadCheckpoint: there is none.
       OtherCheckpoint: it is of another model or optimizer.
+      WrongArguments: several processes, and the state is not on a mesh of all of them.
 
     Example:
       >>> import numpy as np, optax, tempfile, torch
@@ -199,6 +198,7 @@ def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "la
       >>> int(tojax.train.restore(folder, new()).step)
       4
     """
+    check_mesh(state.params)
     if not (Path(folder) / "checkpoints").is_dir():
         raise _none(folder)
     best = Best(which) if isinstance(which, str) and which != "last" else None

@@ -12,6 +12,7 @@ import numpy as np
 
 from tojax import trees
 from tojax.errors import NoData, WrongBatch
+from tojax.processes import is_local
 
 
 def numpy_collate(samples: Sequence[Any]) -> Any:
@@ -45,7 +46,8 @@ class Shuffle:
     """The order of samples, anew in each epoch and repeated by the key.
 
     A sampler for torch's DataLoader, whose own shuffling nothing can return to: ``fit`` tells it
-    the epoch, and after an interruption where to go on.
+    the epoch, and after an interruption where to go on. With several processes, each of which has a
+    DataLoader, it tells each its share of the samples.
 
     Args:
       length: how many samples there are.
@@ -59,11 +61,18 @@ class Shuffle:
 
     def __init__(self, length: int, key: jax.Array | int = 0):
         self.length, self.epoch, self.start = length, 0, 0
+        self.share = (0, 1)
         self.key = jax.random.key(key) if isinstance(key, int) else key
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
         """The epoch whose order comes next, and how many samples of it to leave out."""
         self.epoch, self.start = epoch, start
+
+    def set_share(self, index: int, count: int) -> None:
+        """Every ``count``-th sample from here on, so that the batches of all shares together are
+        those of one process, whatever their size; the rest that not all have is left out.
+        """
+        self.share = (index, count)
 
     def order(self) -> np.ndarray:
         """All samples in this epoch's order."""
@@ -71,10 +80,12 @@ class Shuffle:
         return np.asarray(jax.random.permutation(key, self.length))
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.order()[self.start :].tolist())
+        index, count = self.share
+        own = self.order()[: self.length // count * count][index::count]
+        return iter(own[self.start :].tolist())
 
     def __len__(self) -> int:
-        return self.length - self.start
+        return self.length // self.share[1] - self.start
 
 
 class Batches:
@@ -83,7 +94,8 @@ class Batches:
     Args:
       data: arrays with a common first axis in any pytree, or a Hugging Face dataset, whose columns
         come as numpy.
-      size: rows of a batch; the rest of an epoch that does not fill one is left out.
+      size: rows of a batch; the rest of an epoch that does not fill one is left out. With several
+        processes it is the rows of all of them: ``fit`` and ``evaluate`` tell each its share.
       key: a key or a seed to shuffle by, None for the order of the data.
       rest: whether the rest comes as a smaller batch.
 
@@ -102,6 +114,7 @@ class Batches:
         self.data = data.with_format("numpy") if self.indexed else data
         count = len(data) if self.indexed else min(map(len, jax.tree.leaves(data)), default=0)
         self.size, self.epoch, self.start = size, 0, 0
+        self.share = (0, 1)
         self.shuffle = None if key is None else Shuffle(count, key)
         self.rows = count if rest else count // size * size
         if not self.rows:
@@ -115,6 +128,21 @@ class Batches:
         """The epoch that comes next, and how many batches of it to leave out."""
         self.epoch, self.start = epoch, start
 
+    def set_share(self, index: int, count: int) -> None:
+        """Which of ``count`` equal parts of each batch comes: the part of one process.
+
+        Raises:
+          WrongBatch: a batch cannot be cut into so many.
+        """
+        for rows in {self.size, self.rows % self.size or self.size}:
+            if rows % count:
+                raise WrongBatch(
+                    f"a batch of {rows} rows cannot be divided among {count} processes",
+                    why="each process gives as many rows as the others",
+                    do=f"give a size that is a multiple of {count}, and leave out the rest",
+                )
+        self.share = (index, count)
+
     def __len__(self) -> int:
         return -(-self.rows // self.size)
 
@@ -124,7 +152,10 @@ class Batches:
             self.shuffle.set_epoch(self.epoch)
             order = self.shuffle.order()[: self.rows]
         for begin in range(self.start * self.size, self.rows, self.size):
-            yield self.rows_at(order[begin : begin + self.size])
+            index, count = self.share
+            chosen = order[begin : begin + self.size]
+            part = len(chosen) // count
+            yield self.rows_at(chosen[index * part : (index + 1) * part])
 
     def rows_at(self, chosen: np.ndarray) -> Any:
         """These rows as a batch."""
@@ -167,5 +198,7 @@ def _put(leaf: Any, sharding: Any) -> Any:
     """A leaf on the device. numpy's memory is copied first: loaders write the next batch into it,
     and JAX reads it at some later time, also where it is told not to share it.
     """
+    if not is_local(leaf):
+        return leaf  # on a mesh of several processes already
     leaf = leaf.copy() if isinstance(leaf, np.ndarray) else leaf
     return jax.device_put(leaf, sharding) if trees.is_array(leaf) else leaf

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
+import numpy as np
+
 from tojax.errors import NotWritten
+from tojax.processes import gathered, is_loss, leads
 
 
 @contextlib.contextmanager
@@ -27,8 +34,39 @@ def writing(path: Path) -> Iterator[None]:
     except NotWritten:
         raise
     except (OSError, ValueError) as error:
+        if is_loss(error):
+            raise
         raise NotWritten(
             f"{path} cannot be written",
             why=str(error).splitlines()[0][:300],
             do="make room or give another folder; the last good checkpoint is still there",
         ) from error
+
+
+def begin(folder: Path) -> None:
+    """Makes a folder for checkpoints, without what a run that was killed left half written; of
+    several processes the first one does, and the others look whether they see it.
+
+    Raises:
+      OSError: it cannot be written to, or is not the same folder in all processes.
+    """
+    token = int(gathered(np.array([uuid.uuid4().int % 2**32], np.uint32))[0, 0])
+    mark, error = folder / f".{token}", None
+    try:
+        if leads():
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK):
+                raise PermissionError("it is read-only")
+            for left in folder.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(left, ignore_errors=True)
+            mark.touch()
+    except OSError as failed:
+        error = failed
+    gathered([0])  # the mark is there from here on
+    if error is None and not mark.exists():
+        who = f"process {jax.process_index()}"
+        error = FileNotFoundError(f"{who} does not see what process 0 writes: it must be shared")
+    others = gathered([error is not None])[:, 0].nonzero()[0].tolist()
+    mark.unlink(missing_ok=True) if leads() else None
+    if others:
+        raise error or FileNotFoundError(f"processes {others} cannot use it")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tojax.errors import NoData, WrongArguments
+from tojax.parallel.batches import shares
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,19 @@ def _started(batches: Any, epoch: int, skipped: int, own: Any) -> Iterator[Any]:
         for _ in range(skipped):
             next(iterator, None)
     return iterator
+
+
+def divide(batches: Any, mesh: Any) -> Any:
+    """The batches; a source, or its sampler, that can give a process's share of them is told which.
+
+    Raises:
+      WrongBatch: its batches cannot be divided so.
+    """
+    if mesh is not None and mesh.is_multi_process:
+        for part in (batches, getattr(batches, "sampler", None)):
+            if part is not None and hasattr(part, "set_share"):
+                part.set_share(*shares(mesh)[:2])
+    return batches
 
 
 def _seek(batches: Any, epoch: int, skipped: int) -> bool:

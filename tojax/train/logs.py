@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tojax.errors import MissingDependency
+from tojax.processes import leads
 from tojax.train.disk import writing
 
 Sink = Callable[[int, dict[str, float]], None]
@@ -20,12 +21,15 @@ Sink = Callable[[int, dict[str, float]], None]
 class Log:
     """Writes each step's metrics; ``done`` is the step that a run goes on from.
 
-    Lines of later steps, which an interrupted run left, are removed: they come again.
+    Lines of later steps, which an interrupted run left, are removed: they come again. Of several
+    processes the first one writes.
     """
 
     def __init__(self, folder: Any, sinks: Iterable[Sink], done: int, total: int | None, bar: bool):
         from tqdm.auto import tqdm
 
+        if not leads():
+            folder, sinks, bar = None, (), False
         self.sinks, self.done, self.last = list(sinks), done, time.perf_counter()
         self.file = None if folder is None else opened(Path(folder) / "metrics.jsonl", done)
         # None: no bar where nobody looks
@@ -88,7 +92,7 @@ def _upto(line: str, done: int) -> bool:
 
 
 def scalars(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers among metrics that are on the host already."""
+    """The numbers among metrics."""
     numbers = {k: v for k, v in metrics.items() if np.ndim(v) == 0 and k != "finite"}
     return {prefix + k: np.asarray(v).item() for k, v in numbers.items()}
 

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tojax.model import Model
 from tojax.parallel.batches import mesh_of
+from tojax.processes import check_same, put
 from tojax.train.loss_scale import LossScale
 
 
@@ -102,6 +103,10 @@ def _on_one_mesh(state: TrainState) -> TrainState:
     mesh = mesh_of(state.params)
     if mesh is None:
         return state
+    if mesh.is_multi_process:
+        leaves = jax.tree_util.tree_leaves_with_path(state)
+        named = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+        check_same(named, do="give the same rng and optimizer in every process")
     everywhere = NamedSharding(mesh, PartitionSpec())
-    place = lambda x: x if isinstance(x.sharding, NamedSharding) else jax.device_put(x, everywhere)
+    place = lambda x: x if isinstance(x.sharding, NamedSharding) else put(x, everywhere)
     return jax.tree.map(place, state)

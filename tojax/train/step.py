@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 from tojax import notices, trees
 from tojax.errors import DataDependent, ManyCompilations
 from tojax.parallel import batches
-from tojax.train import batching
+from tojax.train import agreement, batching
 from tojax.train.gradients import Gradients
 from tojax.train.loss_scale import LossScale
 from tojax.train.remat import compiler_options
@@ -108,7 +108,7 @@ class Step:
         """The next state, and the metrics of this batch."""
         batch = batching.arrays(state.model.source, batch)
         if (mesh := batches.mesh_of(state.params)) is not None:
-            batch = batches.place(batch, mesh)
+            batch = agreement.placed(batch, mesh, first=self.kind is None)
         self.kind = batching.checked(batch, self.kind, self.gradients.accumulate)
         state = self.prepared(state)
         try:

@@ -28,6 +28,7 @@ from tojax.hf.generation.reference import Literal
 from tojax.hf.generation.request import PROMPT_ONLY, Request
 from tojax.hf.generation.stopping import stopping
 from tojax.model import Model
+from tojax.processes import values
 
 # Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.
 PROMPT_STEP, TOTAL_STEP, KEPT_STEP = 16, 64, 16
@@ -166,7 +167,7 @@ class Job:
     def check(self, logits: Any) -> None:
         """Raises WrongArguments where the model's own checks of images and their tokens failed."""
         seen = PROMPT_ONLY & {*self.asked.given}
-        if seen and logits is not None and np.isnan(logits).all():
+        if seen and logits is not None and np.isnan(values(logits)).all():
             raise WrongArguments(
                 f"the prompts do not fit {', '.join(sorted(seen))}",
                 why="the model checks that there are as many tokens as parts of images or sounds, "
@@ -262,7 +263,7 @@ class Job:
 
 
 def _behind_prompt(logits: Any) -> Any:
-    return False if logits is None else np.isnan(logits).all(-1)
+    return False if logits is None else np.isnan(values(logits)).all(-1)
 
 
 def pad_right(array: np.ndarray, count: int, filler: int = 0) -> np.ndarray:

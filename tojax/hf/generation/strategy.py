@@ -20,6 +20,7 @@ from tojax.hf.generation.assisted_programs import both_ways
 from tojax.hf.generation.programs import Plan, Unfit
 from tojax.hf.generation.reference import Literal
 from tojax.hf.generation.request import PROMPT_ONLY, TYPES, sees_ahead
+from tojax.processes import values
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
 
@@ -76,7 +77,7 @@ def _ignores_rest(job: Any, plan: Plan) -> bool:
         two = job.prefill(plan, 1)[0]
     else:
         one, two = (first(job, plan, filler) for filler in (0, 1))
-    return bool((np.asarray(one) == np.asarray(two)).all())
+    return bool((values(one) == values(two)).all())
 
 
 def _follows(job: Any, plan: Plan, stays, carry) -> None:
@@ -109,7 +110,7 @@ def _equals_literal(job: Any, plan: Plan) -> bool:
         return False
     _, stays, carry = job.prefill(plan)
     ids = job.start()["ids"]
-    ids[:, job.length] = np.asarray(want.logits.argmax(-1))
+    ids[:, job.length] = values(want.logits.argmax(-1))
     want.append(ids[:, : job.length + 1])
     return _close(job, want.logits, _logits(job, plan, ids, job.length + 1, stays, carry["state"]))
 
@@ -124,7 +125,7 @@ def _reads_blocks(job: Any, plan: Plan) -> bool:
 
 def _close(job: Any, want, got) -> bool:
     width = min((x.dtype.itemsize for x in jax.tree.leaves(job.model.params)), default=4)
-    want, got = np.asarray(want), np.asarray(got)
+    want, got = values(want), values(got)
     scale = np.abs(want[np.isfinite(want)]).max(initial=1e-6)
     same = (want == got) | (np.abs(want - got) <= TOLERANCE.get(width, 1e-3) * scale)
     return want.shape == got.shape and bool(same.all())

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import torch
 
+from tojax import processes
 from tojax.dtypes import fitting, x64
 from tojax.errors import Unsupported
 from tojax.torch.core import private
@@ -91,10 +92,19 @@ def _narrow(tensor: torch.Tensor) -> torch.Tensor:
 def to_torch(array: jax.Array) -> torch.Tensor:
     """A copy of a JAX array as a torch tensor on the CPU.
 
+    Raises:
+      Unsupported: other processes hold parts of it.
+
     Example:
       >>> to_torch(jax.numpy.ones(2, "bfloat16"))
       tensor([1., 1.], dtype=torch.bfloat16)
     """
+    if not processes.is_local(array) and not array.is_fully_replicated:
+        raise Unsupported(
+            f"an array of shape {list(array.shape)} lies in {jax.process_count()} processes",
+            why="this one holds a part of it only",
+            do="tojax.save_pretrained(model, folder) or model.save(folder), called in all of them",
+        )
     values = np.array(jax.device_get(array), order="C")
     dtype = TO_TORCH[values.dtype]
     if values.dtype.kind == "V" or (dtype.itemsize < 4 and dtype.is_floating_point):

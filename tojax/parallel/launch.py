@@ -1,0 +1,189 @@
+"""A job of several processes on this machine: ``python -m tojax.parallel.launch``.
+
+On clusters srun, mpirun, Kubernetes or the TPU's own tools start the processes; this is for one
+machine: to try a script out on CPUs, or with a process for each GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+GRACE = 3.0  # seconds from SIGTERM to SIGKILL: JAX takes the first as a notice of preemption
+
+
+def environment(index: int, count: int, port: int, devices: int | None) -> dict[str, str]:
+    """What process ``index`` finds in its environment.
+
+    They are Open MPI's variables, because JAX reads those: ``jax.distributed.initialize()`` then
+    works in any script, and takes one GPU for each process where there are GPUs.
+
+    Example:
+      >>> environment(1, 4, 12345, None)["OMPI_COMM_WORLD_RANK"]
+      '1'
+    """
+    address = f"127.0.0.1:{port}"
+    found = {
+        "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{address}",
+        "OMPI_COMM_WORLD_SIZE": str(count),
+        "OMPI_COMM_WORLD_RANK": str(index),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(index),
+        "JAX_COORDINATOR_ADDRESS": address,
+        "JAX_COORDINATOR_BIND_ADDRESS": address,  # for nobody else in the network
+        "PYTHONUNBUFFERED": "1",
+    }
+    return found | ({} if devices is None else {"JAX_NUM_CPU_DEVICES": str(devices)})
+
+
+def launch(
+    command: Sequence[str],
+    processes: int,
+    devices: int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Runs a command in several processes, their lines with the process's number in front.
+
+    When one fails the others are stopped: they would wait for it. SIGINT and SIGTERM are handed on.
+
+    Args:
+      command: what to run.
+      processes: how many times.
+      devices: how many CPU devices each has; JAX's own number if not given.
+      env: the environment; this process's own if not given.
+
+    Returns:
+      0, or the exit code of the first that failed, 128 + n where signal n ended it.
+
+    Example:
+      >>> launch([sys.executable, "-c", "raise SystemExit(3)"], 2)
+      3
+    """
+    port, env = free_port(), dict(os.environ if env is None else env)
+    running: list[subprocess.Popen] = []
+    threads = []
+    previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    told: list[int] = []
+    try:
+        for number in previous:
+            signal.signal(number, lambda number, frame: told.append(number))
+        for index in range(processes):
+            process = subprocess.Popen(
+                command,
+                env=env | environment(index, processes, port, devices),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # the terminal's Ctrl-C comes once, from here
+            )
+            running.append(process)
+            threads.append(threading.Thread(target=_copy, args=(process, index), daemon=True))
+            threads[-1].start()
+        code = _wait(running, told)
+    finally:
+        stop(running)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    for thread in threads:
+        thread.join(GRACE)  # a grandchild may hold the pipe
+    return code
+
+
+def _wait(running: list[subprocess.Popen], told: list[int]) -> int:
+    """The code to return: when all have ended well, one has not, or a signal came."""
+    while True:
+        codes = [process.poll() for process in running]
+        if told:
+            number = told[0]
+            _say(f"{signal.Signals(number).name}: handed on to all processes")
+            for process in running:
+                _signal(process, number)
+            _until_ended(running)
+            return 128 + number
+        failed = [(i, code) for i, code in enumerate(codes) if code]
+        if failed:
+            index, code = failed[0]
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed ({code})"
+            left = sum(c is None for c in codes)
+            _say(
+                f"process {index} {how}" + (f"; stopping the {left} that still run" if left else "")
+            )
+            return 128 - code if code < 0 else code
+        if None not in codes:
+            return 0
+        time.sleep(0.05)
+
+
+def stop(running: list[subprocess.Popen]) -> None:
+    """Ends what still runs, and what that started: SIGTERM, and soon SIGKILL."""
+    for process in running:
+        _signal(process, signal.SIGTERM)
+    _until_ended(running)
+    for process in running:
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+
+def _until_ended(running: list[subprocess.Popen]) -> None:
+    end = time.monotonic() + GRACE
+    while time.monotonic() < end and any(process.poll() is None for process in running):
+        time.sleep(0.05)
+
+
+def _signal(process: subprocess.Popen, number: int) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, number)
+
+
+def _copy(process: subprocess.Popen, index: int) -> None:
+    """Its lines, whole ones, so that those of several do not mix."""
+    assert process.stdout is not None, "it is a pipe"
+    with process.stdout as lines:
+        for line in lines:
+            whole = line if line[-1:] == b"\n" else line + b"\n"
+            sys.stdout.buffer.write(b"[%d] %s" % (index, whole))
+            sys.stdout.buffer.flush()
+
+
+def _say(text: str) -> None:
+    print(f"[launch] {text}", file=sys.stderr, flush=True)
+
+
+def free_port() -> int:
+    """A port that nothing listens on.
+
+    Example:
+      >>> 0 < free_port() < 65536
+      True
+    """
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tojax.parallel.launch",
+        description="Run a Python script in several processes on this machine, as mpirun would.",
+    )
+    add = parser.add_argument
+    add("--processes", "-n", type=int, required=True, help="how many")
+    add("--devices", type=int, help="CPU devices of each process")
+    add("script", help="a Python script that calls tojax.parallel.initialize()")
+    add("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+    given = parser.parse_args(arguments)
+    if given.processes < 1:
+        parser.error("--processes is 1 at least")
+    command = [sys.executable, given.script, *given.arguments]
+    return launch(command, given.processes, given.devices)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
