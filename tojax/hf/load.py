@@ -46,9 +46,9 @@ def from_pretrained(
       dtype: dtype of the floating-point weights, such as "bfloat16"; the checkpoint's own by
         default, float32 for GGUF.
       mesh: the mesh to place all arrays on; JAX's default device without one.
-      plan: "tp", "fsdp", "tp+fsdp", or rules {regular expression: PartitionSpec}, as for
-        ``tojax.parallel.shard``. A device reads the bytes of its own part only, but where
-        transformers merges or reorders weights.
+      plan: "tp", "fsdp", "sequence", some of them joined by "+", or rules {regular expression:
+        PartitionSpec}, as for ``tojax.parallel.shard``. A device reads the bytes of its own part
+        only, but where transformers merges or reorders weights.
       roll: repeated layers as one loop over stacked weights, see ``tojax.transforms.roll``.
       task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM",
         "SequenceClassification", or "Base" for the model without a head); the class that the

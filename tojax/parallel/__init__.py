@@ -3,5 +3,6 @@
 from tojax.parallel._estimate import estimate
 from tojax.parallel._explain import explain
 from tojax.parallel._shard import shard
+from tojax.parallel.batches import place
 
-__all__ = ["estimate", "explain", "shard"]
+__all__ = ["estimate", "explain", "place", "shard"]

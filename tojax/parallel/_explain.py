@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tojax.explicit_mesh import automatic
 from tojax.model import Model
 from tojax.parallel._shard import specs, weights
-from tojax.parallel.batches import spec_of
+from tojax.parallel.batches import specs_of
 from tojax.parallel.collectives import Traffic, collectives
 from tojax.parallel.derived import SMALL
 from tojax.parallel.forward import Forward
@@ -119,8 +119,8 @@ def explain(
     """What ``shard(model, mesh, plan)`` would do; the forward pass is compiled, nothing is placed.
 
     Args:
-      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Rows of arguments lie along the
-        mesh's data axis where they divide by it.
+      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Arguments lie as
+        ``tojax.parallel.place`` puts them.
 
     Raises:
       WrongArguments: as ``shard``, or there is no example call to compile.
@@ -164,7 +164,8 @@ def compile_for(forward: Forward, mesh: Mesh, found: dict[str, PartitionSpec]) -
     def at(x: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
 
-    model, arrays = forward.model, [at(x, spec_of(x, mesh)) for x in forward.arrays]
+    model = forward.model
+    arrays = [*map(at, forward.arrays, specs_of(forward.arrays, mesh))]
     params, state = (
         {k: at(x, found.get(k, PartitionSpec())) for k, x in held.items()}
         for held in (model.params, model.state)

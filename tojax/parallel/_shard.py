@@ -25,15 +25,19 @@ def shard(
     models do); for others it is derived from the traced program: which product feeds which, heads
     of attentions included. ``"fsdp"`` divides the largest dimension of each parameter that the axis
     divides; ``"tp+fsdp"`` does both. On a mesh with an axis named "expert", stacked weights of
-    experts are divided over it. ``jax.jit``, ``grad``, ``generate`` and ``tojax.train`` work
-    as without a mesh, Auto or Explicit.
+    experts are divided over it. ``"sequence"``, also beside others, says that the mesh has an axis
+    for the length of inputs, which ``tojax.parallel.place`` divides over it: keys and values are
+    gathered for each attention, and whole activations only where a model merges rows and length.
+    ``jax.jit``, ``grad``, ``generate`` and ``tojax.train`` work as without a mesh, Auto or
+    Explicit.
 
     Args:
       model: any Model.
-      mesh: for "tp" an axis named "model", "tp" or "tensor", for "fsdp" one named "fsdp" or "data";
-        a mesh of one axis may have any name.
-      plan: "tp", "fsdp", "tp+fsdp", or rules {regular expression: PartitionSpec}: the first that is
-        found in a name; what no rule names is replicated.
+      mesh: for "tp" an axis named "model", "tp" or "tensor", for "fsdp" one named "fsdp" or "data",
+        for "sequence" one named so, or "context"; a mesh of one axis may have any other name.
+      plan: "tp", "fsdp" and "sequence", or some of them joined by "+", or rules {regular
+        expression: PartitionSpec}: the first that is found in a name; what no rule names is
+        replicated.
       *args, rng, **kwargs: an example call, where a plan has to be derived and the model was not
         called yet. Shapes and dtypes count.
 

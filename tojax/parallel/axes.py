@@ -10,6 +10,7 @@ NAMES = {
     "tp": ("model", "tp", "tensor"),
     "fsdp": ("fsdp", "data", "dp", "batch", "replica"),
     "expert": ("expert", "ep"),
+    "sequence": ("sequence", "seq", "sp", "context", "cp"),
 }
 
 
@@ -17,7 +18,7 @@ def axis(mesh: Mesh, use: str, alone: bool = True) -> str:
     """The axis of the mesh for this use; the only one that there is, whatever its name.
 
     Args:
-      use: "tp", "fsdp" or "expert".
+      use: "tp", "fsdp", "expert" or "sequence".
       alone: whether the only axis of a mesh may be taken under any name.
 
     Raises:
@@ -44,3 +45,8 @@ def axis(mesh: Mesh, use: str, alone: bool = True) -> str:
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:
     """The axes that rows of a batch are divided over."""
     return tuple(name for name in mesh.axis_names if name in NAMES["fsdp"])
+
+
+def sequence_axis(mesh: Mesh) -> str:
+    """The axis that the length of inputs is divided over; "" where the mesh has none."""
+    return next((name for name in mesh.axis_names if name in NAMES["sequence"]), "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -14,8 +14,8 @@ from tojax.parallel import declared, derived
 from tojax.parallel.axes import NAMES, axis
 
 Rules = Mapping[str, PartitionSpec] | Iterable[tuple[str, PartitionSpec]]
-Plan = Literal["tp", "fsdp", "tp+fsdp"] | Rules
-BY_NAME = ("tp", "fsdp", "tp+fsdp")
+Plan = str | Rules  # words joined by "+", or rules
+WORDS = ("tp", "fsdp", "sequence")
 
 
 def specs(
@@ -31,7 +31,8 @@ def specs(
     Args:
       shapes: the parameters, or their shapes and dtypes, by name.
       mesh: its axes are told apart by their names (``axes.py``).
-      plan: "tp", "fsdp", both, or rules: the first whose regular expression is found in a name.
+      plan: some of "tp", "fsdp" and "sequence", joined by "+", or rules: the first whose regular
+        expression is found in a name. "sequence" is about inputs and divides no weights.
       paths: all names of each parameter, its own by default.
       own: the model's own plan for "tp", as transformers writes them.
       program: makes the model's program, a jaxpr of the params alone in the order of ``shapes``,
@@ -42,16 +43,11 @@ def specs(
     """
     if not isinstance(plan, str):
         return by_rules(shapes, mesh, plan or ())
-    if plan not in BY_NAME:
-        raise WrongArguments(
-            f"there is no plan {plan!r}",
-            why=f"plans by name are {', '.join(BY_NAME)}",
-            do='take one, or give rules: {r"q_proj.weight": PartitionSpec("model", None)}',
-        )
+    words = words_of(plan, mesh)
     placed: dict[str, dict[int, str]] = {k: {} for k in shapes}
-    data = axis(mesh, "fsdp", alone=plan == "fsdp") if "fsdp" in plan else ""
-    if "tp" in plan:
-        model = axis(mesh, "tp", alone=plan == "tp")
+    data = axis(mesh, "fsdp", alone=words == {"fsdp"}) if "fsdp" in words else ""
+    if "tp" in words:
+        model = axis(mesh, "tp", alone=words == {"tp"})
         parts = mesh.shape[model]
         stacked = experts(shapes, mesh)
         for name, i in stacked.items():
@@ -70,6 +66,24 @@ def specs(
             if free:
                 placed[name][max(free, key=lambda i: x.shape[i])] = data
     return {k: spec(len(x.shape), placed[k]) for k, x in shapes.items()}
+
+
+def words_of(plan: str, mesh: Mesh) -> set[str]:
+    """The words of a plan by name.
+
+    Raises:
+      WrongArguments: there is no such plan, or no axis for a sequence.
+    """
+    words = plan.split("+")
+    if {*words} - {*WORDS} or len({*words}) < len(words):
+        raise WrongArguments(
+            f"there is no plan {plan!r}",
+            why=f'plans by name are {", ".join(WORDS)}, or several of them: "tp+fsdp"',
+            do='take one, or give rules: {r"q_proj.weight": PartitionSpec("model", None)}',
+        )
+    if "sequence" in words:
+        axis(mesh, "sequence", alone=False)
+    return {*words}
 
 
 def experts(shapes: Mapping[str, Any], mesh: Mesh) -> dict[str, int]:
