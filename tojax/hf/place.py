@@ -12,10 +12,10 @@ import torch
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from tqdm.auto import tqdm
 
-from tojax.errors import WrongArguments
 from tojax.hf.deferred import Deferred
 from tojax.model import Model
 from tojax.parallel._shard import specs
+from tojax.parallel.axes import current
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.source import TorchSource
@@ -33,10 +33,9 @@ def shardings(made: TorchSource, mesh: Any, plan: Any) -> dict[str, Sharding | N
       WrongArguments: a plan without a mesh, see ``tojax.parallel.shard`` for others.
     """
     tensors = made.slots.tensors
-    if mesh is None:
-        if plan is not None:
-            raise WrongArguments("a plan needs a mesh", do="pass mesh=jax.make_mesh(...), too")
+    if mesh is None and plan is None:
         return dict.fromkeys(tensors)
+    mesh = current(mesh)
     given = {k: _shape(t) for k, t in tensors.items()}
     state = {k: given[k] for k in made.slots.state}
     found = specs(Model({k: given[k] for k in made.slots.params}, state, made), mesh, plan or {})

@@ -12,12 +12,18 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tojax.model import Model
 from tojax.parallel import plans
+from tojax.parallel.axes import current
 from tojax.parallel.forward import Forward
 from tojax.parallel.plans import Plan
 
 
 def shard(
-    model: Model, mesh: Mesh, plan: Plan = "tp", *args: Any, rng: Any = None, **kwargs: Any
+    model: Model,
+    mesh: Mesh | None = None,
+    plan: Plan = "tp",
+    *args: Any,
+    rng: Any = None,
+    **kwargs: Any,
 ) -> Model:
     """The model with its weights divided over a mesh; XLA adds the communication.
 
@@ -35,6 +41,7 @@ def shard(
       model: any Model.
       mesh: for "tp" an axis named "model", "tp" or "tensor", for "fsdp" one named "fsdp" or "data",
         for "sequence" one named so, or "context"; a mesh of one axis may have any other name.
+        By default the mesh of ``jax.set_mesh``.
       plan: "tp", "fsdp" and "sequence", or some of them joined by "+", or rules {regular
         expression: PartitionSpec}: the first that is found in a name; what no rule names is
         replicated.
@@ -58,6 +65,7 @@ def shard(
       >>> {name: array.sharding.spec for name, array in there.params.items()}["0.weight"]
       P('model',)
     """
+    mesh = current(mesh)
     found = specs(model, mesh, plan, args, kwargs, rng)
     params, state = (plans.sharded(held, mesh, found) for held in (model.params, model.state))
     return model.with_params(params).with_state(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 from jax.sharding import Mesh
 
 from tojax.errors import WrongArguments
@@ -12,6 +13,22 @@ NAMES = {
     "expert": ("expert", "ep"),
     "sequence": ("sequence", "seq", "sp", "context", "cp"),
 }
+
+
+def current(mesh: Mesh | None) -> Mesh:
+    """This mesh, or the one of ``jax.set_mesh``.
+
+    Raises:
+      WrongArguments: there is none.
+    """
+    mesh = jax.sharding.get_mesh() if mesh is None else mesh
+    if mesh.empty:
+        raise WrongArguments(
+            "a plan needs a mesh",
+            why="it says what lies along which axis",
+            do="pass mesh=jax.make_mesh(...), or call this inside of jax.set_mesh(mesh)",
+        )
+    return mesh
 
 
 def axis(mesh: Mesh, use: str, alone: bool = True) -> str:

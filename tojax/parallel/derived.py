@@ -56,3 +56,21 @@ def dimensions(
         if left > least and 2 * left > whole[root]:
             found |= held
     return found
+
+
+def experts(
+    shapes: Mapping[str, Any], jaxpr: ClosedJaxpr, names: list[str], parts: int
+) -> dict[str, int]:
+    """Which dimension stacks the matrices of experts, for parameters of three or more that grouped
+    or batched products take matrix by matrix. Arguments as for ``dimensions``.
+    """
+    dims = SameDims(parts)
+    given, _ = dims.read(jaxpr)
+    groups = {dims.root(d) for d in dims.groups}
+    found: dict[str, int] = {}
+    for name, numbers in zip(names, given):
+        shape = shapes[name].shape
+        places = [i for i, d in enumerate(numbers) if dims.root(d) in groups]
+        if len(shape) > 2 and len(places) == 1 and shape[places[0]] % parts == 0:
+            found[name] = places[0]
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -15,7 +16,8 @@ from tojax.parallel.axes import NAMES, axis
 
 Rules = Mapping[str, PartitionSpec] | Iterable[tuple[str, PartitionSpec]]
 Plan = str | Rules  # words joined by "+", or rules
-WORDS = ("tp", "fsdp", "sequence")
+BY_NAME = ("tp", "fsdp", "tp+fsdp")  # those that divide weights of any model
+WORDS = ("tp", "fsdp", "expert", "sequence")
 
 
 def specs(
@@ -31,8 +33,9 @@ def specs(
     Args:
       shapes: the parameters, or their shapes and dtypes, by name.
       mesh: its axes are told apart by their names (``axes.py``).
-      plan: some of "tp", "fsdp" and "sequence", joined by "+", or rules: the first whose regular
-        expression is found in a name. "sequence" is about inputs and divides no weights.
+      plan: some of "tp", "fsdp", "expert" and "sequence", joined by "+", or rules: the first whose
+        regular expression is found in a name. Experts are divided wherever there is an axis for
+        them; "sequence" is about inputs and divides no weights.
       paths: all names of each parameter, its own by default.
       own: the model's own plan for "tp", as transformers writes them.
       program: makes the model's program, a jaxpr of the params alone in the order of ``shapes``,
@@ -44,21 +47,23 @@ def specs(
     if not isinstance(plan, str):
         return by_rules(shapes, mesh, plan or ())
     words = words_of(plan, mesh)
+    program = lru_cache(None)(program or _missing)
     placed: dict[str, dict[int, str]] = {k: {} for k in shapes}
     data = axis(mesh, "fsdp", alone=words == {"fsdp"}) if "fsdp" in words else ""
+    if {*NAMES["expert"]} & {*mesh.axis_names}:
+        home = axis(mesh, "expert")
+        for name, i in experts(shapes, mesh.shape[home], program).items():
+            placed[name][i] = home
     if "tp" in words:
         model = axis(mesh, "tp", alone=words == {"tp"})
         parts = mesh.shape[model]
-        stacked = experts(shapes, mesh)
-        for name, i in stacked.items():
-            placed[name][i] = axis(mesh, "expert", alone=False)
         if own:
             found = declared.dimensions(own, paths or {k: [k] for k in shapes}, shapes, parts)
         else:
-            assert program is not None, "specs needs a program to derive from"
             found = derived.dimensions(shapes, program(), [*shapes], parts)
         for name, i in found.items():
-            placed[name].setdefault(i, model)
+            if model not in placed[name].values():  # experts may lie along it
+                placed[name].setdefault(i, model)
     if data:
         for name, x in shapes.items():
             free = [i for i in range(len(x.shape)) if i not in placed[name]]
@@ -81,18 +86,21 @@ def words_of(plan: str, mesh: Mesh) -> set[str]:
             why=f'plans by name are {", ".join(WORDS)}, or several of them: "tp+fsdp"',
             do='take one, or give rules: {r"q_proj.weight": PartitionSpec("model", None)}',
         )
-    if "sequence" in words:
-        axis(mesh, "sequence", alone=False)
+    for word in {"sequence", "expert"} & {*words}:
+        axis(mesh, word, alone=False)
     return {*words}
 
 
-def experts(shapes: Mapping[str, Any], mesh: Mesh) -> dict[str, int]:
-    """The stacked weights of experts, where the mesh has an axis for those."""
-    if not {*NAMES["expert"]} & {*mesh.axis_names}:
-        return {}
-    count = mesh.shape[axis(mesh, "expert", alone=False)]
-    stacks = {k: x for k, x in shapes.items() if len(x.shape) == 3 and "expert" in k}
-    return {k: 0 for k, x in stacks.items() if x.shape[0] % count == 0}
+def experts(shapes: Mapping[str, Any], parts: int, program: Callable[[], Any]) -> dict[str, int]:
+    """The dimension of experts in their stacked weights: by name, else by the program."""
+    named = {k: x for k, x in shapes.items() if "expert" in k and len(x.shape) == 3}
+    if not named:
+        return derived.experts(shapes, program(), [*shapes], parts)
+    return {k: 0 for k, x in named.items() if x.shape[0] % parts == 0}
+
+
+def _missing() -> Any:
+    raise AssertionError("specs needs a program to derive from")
 
 
 def spec(ndim: int, placed: Mapping[int, str]) -> PartitionSpec:
@@ -132,4 +140,5 @@ def by_rules(shapes: Mapping[str, Any], mesh: Mesh, rules: Rules) -> dict[str, P
 def sharded(arrays: Mapping[str, Any], mesh: Mesh, found: Mapping[str, PartitionSpec]) -> dict:
     """The arrays in their places; what the plan does not name is on every device."""
     place = lambda k: NamedSharding(mesh, found.get(k, PartitionSpec()))
-    return jax.device_put(dict(arrays), {k: place(k) for k in arrays})
+    placed = jax.device_put(dict(arrays), {k: place(k) for k in arrays})
+    return {k: placed[k] for k in arrays}  # in their order
