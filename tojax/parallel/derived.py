@@ -45,8 +45,10 @@ def dimensions(
     size = {k: math.prod(x.shape) * x.dtype.itemsize for k, x in shapes.items()}
     whole = {root: sum(size[k] for k in held) for root, held in members.items()}
     least = SMALL * max(size.values(), default=0)
+    apart = {dims.root(d) for d in dims.whole}  # what one weight alone has, and needs whole
+    roots = [r for r, held in members.items() if r not in apart or len(held) > 1]
     found: dict[str, int] = {}
-    for root in sorted(members, key=lambda r: costs[r] / max(whole[r], 1)):
+    for root in sorted(roots, key=lambda r: costs[r] / max(whole[r], 1)):
         held = {
             k: i
             for k, i in members[root].items()
