@@ -90,6 +90,7 @@ def _from_gguf(found: Checkpoint, cls, options) -> tuple[torch.nn.Module, dict[s
     with torch.device("meta"):
         skeleton = cls.from_config(config)
     tensors = load_gguf_checkpoint(found.gguf, return_tensors=True, model_to_load=skeleton)
+    assert found.gguf is not None, "asked for by its caller"
     weights = kept(found.gguf, tensors["tensors"])
     return type(skeleton).from_pretrained(None, config=config, state_dict=weights, **options)
 

@@ -16,6 +16,7 @@ from tojax.hf.deferred import Deferred
 from tojax.model import Model
 from tojax.parallel._shard import specs
 from tojax.parallel.axes import current
+from tojax.parallel.packed import turned
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.source import TorchSource
@@ -112,21 +113,12 @@ def _packed(name: str, tensor: torch.Tensor, sharding: Sharding | None, keep: Ca
     )
     if not keep(form):
         return {}, None
-    parts = [interop.to_jax(x) for x in grid.packed()]
-    return {k: jax.device_put(x, _turned(sharding, x)) for k, x in zip(form.parts, parts)}, form
-
-
-def _turned(sharding: Any, part: jax.Array) -> Sharding | None:
-    """The sharding of a matrix for parts that have its rows as columns, where it divides them."""
-    if not isinstance(sharding, NamedSharding):
-        return sharding
-    rows, columns = (*sharding.spec, None, None)[:2]
-    turned = NamedSharding(sharding.mesh, PartitionSpec(columns, rows))
-    try:
-        turned.shard_shape(part.shape)
-    except ValueError:
-        return NamedSharding(sharding.mesh, PartitionSpec())
-    return turned
+    arrays = dict(zip(form.parts, map(interop.to_jax, grid.packed())))
+    homes: Any = sharding
+    if isinstance(sharding, NamedSharding):
+        mesh, specs = sharding.mesh, turned(form, sharding.spec, sharding.mesh)
+        homes = {part: NamedSharding(mesh, spec) for part, spec in specs.items()}
+    return jax.device_put(arrays, homes), form
 
 
 def _placed(tensor: torch.Tensor, sharding: Sharding | None) -> jax.Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, PartitionSpec
 
 from tojax.model import Model
-from tojax.parallel import plans
+from tojax.parallel import packed, plans
 from tojax.parallel.axes import current
 from tojax.parallel.forward import Forward
 from tojax.parallel.plans import Plan
@@ -44,7 +45,7 @@ def shard(
         By default the mesh of ``jax.set_mesh``.
       plan: "tp", "fsdp" and "sequence", or some of them joined by "+", or rules {regular
         expression: PartitionSpec}: the first that is found in a name; what no rule names is
-        replicated.
+        replicated. Numbers and scales of a quantized matrix lie as the matrix would.
       *args, rng, **kwargs: an example call, where a plan has to be derived and the model was not
         called yet. Shapes and dtypes count.
 
@@ -53,8 +54,8 @@ def shard(
       device.
 
     Raises:
-      WrongArguments: no such plan, a mesh without its axis, rules that do not divide an array, or
-        no example to derive from.
+      WrongArguments: no such plan, a mesh without its axis, rules that do not divide an array,
+        a division that cuts the blocks of a quantized one, or no example to derive from.
 
     Example:
       >>> import jax, numpy as np, torch
@@ -89,17 +90,36 @@ def specs(
             k: stacks[k] if k in stacks else rows[k] for k in weights(model) if k in stacks | rows
         }
     held = weights(model)
+    forms = {form.name: form for form in vars(model.source).get("packed", ())}
+    small = {part for form in forms.values() for part in form.parts}
+    shapes = {k: x for k, x in held.items() if k not in small}
+    shapes |= {k: jax.ShapeDtypeStruct(form.shape, form.dtype) for k, form in forms.items()}
     own, paths = {}, {}
     if hasattr(model.source, "own_plan"):  # torch's
         own, paths = model.source.own_plan()
-    return plans.specs(
-        held,
+
+    @lru_cache(None)
+    def jaxpr() -> ClosedJaxpr:
+        return program(model, held, Forward.of(model, args, kwargs, rng))
+
+    def derive(rule: Callable, parts: int) -> dict[str, int]:
+        found = rule(held, jaxpr(), [*held], parts)
+        numbers = {name: found.get(form.parts[0]) for name, form in forms.items()}
+        turned = {name: 1 - i for name, i in numbers.items() if i is not None}
+        return {k: i for k, i in found.items() if k not in small} | turned
+
+    found = plans.specs(
+        shapes,
         mesh,
         plan,
-        paths={k: paths.get(k, [k]) for k in held},
+        paths={k: paths.get(k, [k]) for k in shapes},
         own=own,
-        program=lambda: program(model, held, Forward.of(model, args, kwargs, rng)),
+        derive=derive,
+        fits=lambda k, i, parts: k not in forms or packed.fits(forms[k], i, parts),
     )
+    for name, form in forms.items():
+        found |= packed.turned(form, found.pop(name), mesh)
+    return found
 
 
 def unrolled(model: Model) -> Model:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from tojax.parallel.axes import NAMES, axis
 Rules = Mapping[str, PartitionSpec] | Iterable[tuple[str, PartitionSpec]]
 Plan = str | Rules  # words joined by "+", or rules
 BY_NAME = ("tp", "fsdp", "tp+fsdp")  # those that divide weights of any model
+Derive = Callable[[Callable, int], dict[str, int]]  # by a function of derived.py, and parts
 WORDS = ("tp", "fsdp", "expert", "sequence")
 
 
@@ -26,7 +26,8 @@ def specs(
     plan: Plan | None,
     paths: Mapping[str, list[str]] | None = None,
     own: Mapping[str, str] | None = None,
-    program: Callable[[], Any] | None = None,
+    derive: Derive | None = None,
+    fits: Callable[[str, int, int], bool] = lambda name, dimension, parts: True,
 ) -> dict[str, PartitionSpec]:
     """A spec for each parameter.
 
@@ -38,8 +39,8 @@ def specs(
         them; "sequence" is about inputs and divides no weights.
       paths: all names of each parameter, its own by default.
       own: the model's own plan for "tp", as transformers writes them.
-      program: makes the model's program, a jaxpr of the params alone in the order of ``shapes``,
-        where "tp" has to be derived.
+      derive: reads dimensions from the model's program, where no plan says them.
+      fits: whether a dimension of a parameter may be divided into so many parts by "fsdp".
 
     Raises:
       WrongArguments: no such plan, no such axis, or rules that do not divide the arrays.
@@ -47,12 +48,12 @@ def specs(
     if not isinstance(plan, str):
         return by_rules(shapes, mesh, plan or ())
     words = words_of(plan, mesh)
-    program = lru_cache(None)(program or _missing)
+    derive = derive or _missing
     placed: dict[str, dict[int, str]] = {k: {} for k in shapes}
     data = axis(mesh, "fsdp", alone=words == {"fsdp"}) if "fsdp" in words else ""
     if {*NAMES["expert"]} & {*mesh.axis_names}:
         home = axis(mesh, "expert")
-        for name, i in experts(shapes, mesh.shape[home], program).items():
+        for name, i in experts(shapes, mesh.shape[home], derive).items():
             placed[name][i] = home
     if "tp" in words:
         model = axis(mesh, "tp", alone=words == {"tp"})
@@ -60,14 +61,15 @@ def specs(
         if own:
             found = declared.dimensions(own, paths or {k: [k] for k in shapes}, shapes, parts)
         else:
-            found = derived.dimensions(shapes, program(), [*shapes], parts)
+            found = derive(derived.dimensions, parts)
         for name, i in found.items():
             if model not in placed[name].values():  # experts may lie along it
                 placed[name].setdefault(i, model)
     if data:
         for name, x in shapes.items():
             free = [i for i in range(len(x.shape)) if i not in placed[name]]
-            free = [i for i in free if x.shape[i] % mesh.shape[data] == 0]
+            count = mesh.shape[data]
+            free = [i for i in free if x.shape[i] % count == 0 and fits(name, i, count)]
             if free:
                 placed[name][max(free, key=lambda i: x.shape[i])] = data
     return {k: spec(len(x.shape), placed[k]) for k, x in shapes.items()}
@@ -91,15 +93,15 @@ def words_of(plan: str, mesh: Mesh) -> set[str]:
     return {*words}
 
 
-def experts(shapes: Mapping[str, Any], parts: int, program: Callable[[], Any]) -> dict[str, int]:
+def experts(shapes: Mapping[str, Any], parts: int, derive: Derive) -> dict[str, int]:
     """The dimension of experts in their stacked weights: by name, else by the program."""
     named = {k: x for k, x in shapes.items() if "expert" in k and len(x.shape) == 3}
     if not named:
-        return derived.experts(shapes, program(), [*shapes], parts)
+        return derive(derived.experts, parts)
     return {k: 0 for k, x in named.items() if x.shape[0] % parts == 0}
 
 
-def _missing() -> Any:
+def _missing(rule: Callable, parts: int) -> dict[str, int]:
     raise AssertionError("specs needs a program to derive from")
 
 

@@ -1,6 +1,7 @@
 """The blocks of GGUF files as grids of small numbers, without rounding them again.
 
 Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and the gguf package's quants.py.
+The functions below take uint8 [rows, blocks, bytes of a block].
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ import torch
 from tojax.hf.deferred import Deferred
 from tojax.hf.quantized.grid import Grid
 
-Blocks = torch.Tensor  # uint8 [rows, blocks, bytes of a block]
 
-
-def half(blocks: Blocks, at: int) -> torch.Tensor:
+def half(blocks: torch.Tensor, at: int) -> torch.Tensor:
     """float16 [rows, blocks]: the two bytes at this place."""
     return blocks[..., at : at + 2].contiguous().view(torch.float16)[..., 0]
 
@@ -32,24 +31,24 @@ def flat(numbers: torch.Tensor) -> torch.Tensor:
     return numbers.reshape(len(numbers), -1)
 
 
-def q8_0(blocks: Blocks) -> Grid:
+def q8_0(blocks: torch.Tensor) -> Grid:
     """32 integers of 8 bits and a scale."""
     return Grid("int8", flat(blocks[..., 2:]).view(torch.int8), half(blocks, 0))
 
 
-def q4_0(blocks: Blocks) -> Grid:
+def q4_0(blocks: torch.Tensor) -> Grid:
     """32 integers of 4 bits, 8 of which is zero, and a scale."""
     return Grid("int4", flat(nibbles(blocks[..., 2:])) ^ 8, half(blocks, 0))
 
 
-def q5_0(blocks: Blocks) -> Grid:
+def q5_0(blocks: torch.Tensor) -> Grid:
     """32 integers of 5 bits, 16 of which is zero, their high bits apart."""
     bits = blocks[..., 2:6, None] >> torch.arange(8, dtype=torch.uint8) & 1
     numbers = nibbles(blocks[..., 6:]) | bits.flatten(-2) << 4
     return Grid("int8", (flat(numbers).to(torch.int16) - 16).to(torch.int8), half(blocks, 0))
 
 
-def q6_k(blocks: Blocks) -> Grid:
+def q6_k(blocks: torch.Tensor) -> Grid:
     """256 integers of 6 bits, 32 of which is zero, their high bits apart; each 16 have a scale."""
     low = nibbles(blocks[..., :128].unflatten(-1, (2, 64))).unflatten(-1, (4, 32))
     shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
@@ -59,7 +58,7 @@ def q6_k(blocks: Blocks) -> Grid:
     return Grid("int8", numbers, flat(scale))
 
 
-KINDS: dict[str, tuple[Callable[[Blocks], Grid], int]] = {  # with the bytes of a block
+KINDS: dict[str, tuple[Callable[[torch.Tensor], Grid], int]] = {  # with the bytes of a block
     "Q8_0": (q8_0, 34),
     "Q4_0": (q4_0, 18),
     "Q5_0": (q5_0, 22),
