@@ -127,11 +127,12 @@ def test_what_is_divided():
     """Ids, masks and labels along the longest text; of other batches, embeddings."""
     there = mesh(data=2, sequence=4)
     ids, short = np.ones((2, 16), np.int32), np.ones((2, 6), np.int32)
-    batch = {"ids": ids, "decoder": short, "hidden": np.ones((2, 16, 3)), "x": np.ones((2, 5)),
+    keys = jax.random.split(jax.random.key(0), (2, 3))
+    batch = {"keys": keys, "ids": ids, "decoder": short, "hidden": np.ones((2, 16, 3)), "x": np.ones((2, 5)),
              "label": np.ones(2, np.int32)}  # fmt: skip
     specs = {k: x.sharding.spec for k, x in place(batch, there).items()}
     data = P("data")
-    want = dict(ids=P("data", "sequence"), decoder=data, x=data, label=data)
+    want = dict(keys=data, ids=P("data", "sequence"), decoder=data, x=data, label=data)
     assert specs == want | {"hidden": P("data", "sequence")}
     assert place(np.ones((1, 8, 3)), there).sharding.spec == P(None, "sequence")
     assert place(np.ones((2, 1), np.int32), there).sharding.spec == data  # one token

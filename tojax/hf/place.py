@@ -39,7 +39,10 @@ def shardings(made: TorchSource, mesh: Any, plan: Any) -> dict[str, Sharding | N
     mesh = current(mesh)
     given = {k: _shape(t) for k, t in tensors.items()}
     state = {k: given[k] for k in made.slots.state}
-    found = specs(Model({k: given[k] for k in made.slots.params}, state, made), mesh, plan or {})
+    model = Model({k: given[k] for k in made.slots.params}, state, made)
+    # Where the blocks of a quantized matrix end is not known yet; "fsdp" has the choice.
+    rows = lambda k, dimension, parts: dimension == 0 or getattr(tensors[k], "grid", None) is None
+    found = specs(model, mesh, plan or {}, fits=rows)
     return {k: NamedSharding(mesh, found.get(k, PartitionSpec())) for k in tensors}
 
 

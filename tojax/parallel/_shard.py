@@ -79,8 +79,9 @@ def specs(
     args: tuple = (),
     kwargs: dict | None = None,
     rng: Any = None,
+    fits: plans.Fits = plans.all_fit,
 ) -> dict[str, PartitionSpec]:
-    """A spec for each of the model's weights, see ``shard``."""
+    """A spec for each of the model's weights, see ``shard`` and, for ``fits``, ``plans.specs``."""
     if groups := vars(model.source).get(
         "groups", ()
     ):  # stacks of layers: a layer is on all devices
@@ -115,7 +116,7 @@ def specs(
         paths={k: paths.get(k, [k]) for k in shapes},
         own=own,
         derive=derive,
-        fits=lambda k, i, parts: k not in forms or packed.fits(forms[k], i, parts),
+        fits=lambda k, *given: packed.fits(forms[k], *given) if k in forms else fits(k, *given),
     )
     for name, form in forms.items():
         found |= packed.turned(form, found.pop(name), mesh)

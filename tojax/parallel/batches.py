@@ -52,7 +52,8 @@ def specs_of(batch: Any, mesh: Mesh, whole: bool = False) -> Any:
 
 def length_of(batch: Any) -> int | None:
     """The length of a batch's texts, the longest of them; None where it has none."""
-    arrays = [x for x in jax.tree.leaves(batch) if hasattr(x, "dtype")]
+    numbers = lambda x: isinstance(getattr(x, "dtype", None), np.dtype)  # no keys
+    arrays = [x for x in jax.tree.leaves(batch) if numbers(x)]
     of = lambda kinds, ndim: [
         x.shape[1] for x in arrays if x.dtype.kind in kinds and len(x.shape) == ndim
     ]

@@ -17,7 +17,13 @@ Rules = Mapping[str, PartitionSpec] | Iterable[tuple[str, PartitionSpec]]
 Plan = str | Rules  # words joined by "+", or rules
 BY_NAME = ("tp", "fsdp", "tp+fsdp")  # those that divide weights of any model
 Derive = Callable[[Callable, int], dict[str, int]]  # by a function of derived.py, and parts
+Fits = Callable[[str, int, int], bool]  # of a name, a dimension, and parts
 WORDS = ("tp", "fsdp", "expert", "sequence")
+
+
+def all_fit(name: str, dimension: int, parts: int) -> bool:
+    """Any dimension of any parameter may be divided."""
+    return True
 
 
 def specs(
@@ -27,7 +33,7 @@ def specs(
     paths: Mapping[str, list[str]] | None = None,
     own: Mapping[str, str] | None = None,
     derive: Derive | None = None,
-    fits: Callable[[str, int, int], bool] = lambda name, dimension, parts: True,
+    fits: Fits = all_fit,
 ) -> dict[str, PartitionSpec]:
     """A spec for each parameter.
 
