@@ -128,8 +128,8 @@ def test_what_is_divided():
     there = mesh(data=2, sequence=4)
     ids, short = np.ones((2, 16), np.int32), np.ones((2, 6), np.int32)
     keys = jax.random.split(jax.random.key(0), (2, 3))
-    batch = {"keys": keys, "ids": ids, "decoder": short, "hidden": np.ones((2, 16, 3)), "x": np.ones((2, 5)),
-             "label": np.ones(2, np.int32)}  # fmt: skip
+    batch = {"keys": keys, "ids": ids, "decoder": short, "label": np.ones(2, np.int32)}
+    batch |= {"hidden": np.ones((2, 16, 3)), "x": np.ones((2, 5))}
     specs = {k: x.sharding.spec for k, x in place(batch, there).items()}
     data = P("data")
     want = dict(keys=data, ids=P("data", "sequence"), decoder=data, x=data, label=data)
