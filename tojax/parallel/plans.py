@@ -128,7 +128,10 @@ def by_rules(shapes: Mapping[str, Any], mesh: Mesh, rules: Rules) -> dict[str, P
     found, wrong = {}, []
     for name, x in shapes.items():
         found[name] = given = next((s for p, s in pairs if re.search(p, name)), PartitionSpec())
+        axes = [a for x in given for a in ((x,) if isinstance(x, str) else x or ())]
         try:
+            if len({*axes}) < len(axes):  # JAX's own error of this is no ValueError
+                raise ValueError("an axis lies along one dimension at most")
             sharding = NamedSharding(mesh, given)
             sharding.check_compatible_aval(tuple(x.shape))
             sharding.shard_shape(tuple(x.shape))
