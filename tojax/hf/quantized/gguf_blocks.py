@@ -94,8 +94,7 @@ def kept(file: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor
         for name in names:
             order = rows_in(dense, tensors[name])
             if grid is not None and order is not None:
-                numbers, scale = grid.numbers[order], grid.scale[order]
-                found[name] = deferred(grid._replace(numbers=numbers, scale=scale))
+                found[name] = deferred(Grid(grid.scheme, grid.numbers[order], grid.scale[order]))
     return found
 
 
