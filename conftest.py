@@ -43,6 +43,7 @@ SAMPLED = {
     "tests/flax/codegen/": 5,
     "tests/hf/generation/": 5,
     "tests/hf/test_families.py": 6,
+    "tests/parallel/test_packed.py": 3,
     "tests/parallel/test_shard.py": 5,
     "tests/stablehlo/": 4,
     "tests/tensorflow/ops/": 5,

@@ -1,7 +1,7 @@
 """Weights in fewer bytes: their size, perplexity on held-out text, and the speed of decoding, the
 kinds taking turns.
 
-python benchmarks/quantize.py [--repeats 7] [--layers 12]
+python benchmarks/quantize.py [--repeats 7] [--layers 12] [--kinds float32 int8 int8/16 Q8_0 ...]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,10 +25,12 @@ import tojax
 from tojax.model import Model
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-sys.path.insert(0, str(EXAMPLES))
+sys.path[:0] = [str(EXAMPLES), str(Path(__file__).parent)]
+import gguf_file  # noqa: E402
 from tiny_llama_data import encode, read_corpus  # noqa: E402
 
 KINDS = ("float32", "bfloat16", "int8", "fp8", "int4", "nf4")
+GGUF = ("Q8_0", "Q5_0", "Q4_0")  # written to a file, and its blocks kept
 PROMPT, SHORT, LONG = 8, 8, 40  # tokens
 
 
@@ -37,7 +40,14 @@ def held(model: Model, kind: str) -> Model:
         return model
     if kind == "bfloat16":
         return model.with_params({k: x.astype(jnp.bfloat16) for k, x in model.params.items()})
-    return tojax.transforms.quantize(model, kind)
+    if kind in GGUF:
+        with tempfile.TemporaryDirectory() as folder:
+            gguf_file.write(model.to_torch(), Path(folder) / "x.gguf", kind)
+            read = tojax.from_pretrained(Path(folder) / "x.gguf", dequantize=False)
+        read.source.module.generation_config = model.source.module.generation_config
+        return read
+    kind, _, block = kind.partition("/")
+    return tojax.transforms.quantize(model, kind, block=int(block) if block else None)
 
 
 def size(model: Model) -> int:

@@ -17,8 +17,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard, 
 def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: Any) -> Any:
     """``source(params, state, args, kwargs, rng)``, on whatever mesh.
 
-    Outputs keep the sharding of the inputs' first axis, where theirs is as long; written state is
-    placed as it was.
+    Outputs keep the sharding of the inputs' first axis, where theirs is as long, and of their first
+    two (rows and positions), where both are; written state is placed as it was.
 
     Example:
       >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))  # its axis is explicit
@@ -40,15 +40,16 @@ def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: 
         mesh = next(x.sharding.mesh for x in jax.tree.leaves(given) if _mesh(x) is not None)
         with left(given) as there:
             out, written = source(*there)
-    batches = {x.shape[0]: _spec(x) for x in jax.tree.leaves((args, kwargs)) if _batched(x)}
+    divided = [x for x in jax.tree.leaves((args, kwargs)) if _batched(x)]
+    batches = {x.shape[:n]: _spec(x)[:n] for n in (1, 2) for x in divided if x.ndim >= n}
 
     def place(x: Any, spec: PartitionSpec | None = None) -> Any:
         if not isinstance(x, jax.Array):
             return x
-        if spec is None and x.ndim and x.shape[0] in batches:
-            spec = PartitionSpec(batches[x.shape[0]][0])
+        if spec is None:
+            spec = PartitionSpec(*batches.get(x.shape[:2], batches.get(x.shape[:1], ())))
         put = reshard if isinstance(x, jax.core.Tracer) else jax.device_put
-        return put(x, NamedSharding(mesh, spec or PartitionSpec()))
+        return put(x, NamedSharding(mesh, spec))
 
     for name, x in written.items():
         written[name] = place(x, _spec(state[name]) if name in state else None)
@@ -93,4 +94,4 @@ def _spec(x: Any) -> PartitionSpec:
 
 
 def _batched(x: Any) -> bool:
-    return _mesh(x) is not None and x.ndim and _spec(x)[0] is not None
+    return _mesh(x) is not None and any(_spec(x)[:2])

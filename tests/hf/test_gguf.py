@@ -79,7 +79,14 @@ def test_a_file_of_llama_cpp(quantized, tmp_path):
     write(module, tmp_path / "tiny.gguf", quantized)
     model = tojax.from_pretrained(tmp_path / "tiny.gguf")
     assert type(model.source.module) is type(module)
-    assert_close(model.params, {k: v.detach() for k, v in module.named_parameters()}, rtol=1e-6)
+    params = model.params
+    if quantized:  # matrices stay as they are
+        assert all(x.ndim == 1 or x.shape[1] % 32 for x in params.values())
+        assert {form.scheme for form in model.source.packed} == {"int8"}
+        params, _ = model.source.opened(params, model.state)
+        floats = tojax.from_pretrained(tmp_path / "tiny.gguf", dequantize=True)
+        assert_close(floats.params, params, rtol=0)
+    assert_close(params, {k: v.detach() for k, v in module.named_parameters()}, rtol=1e-6)
     assert_close([model(**inputs).logits], [module(**inputs).logits.detach()], rtol=1e-4)
 
     half = tojax.from_pretrained(tmp_path, gguf_file="tiny.gguf", dtype="bfloat16")

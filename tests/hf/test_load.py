@@ -217,6 +217,28 @@ def test_plans_that_do_not_fit(llama):
     assert "model.norm.weight [32]" in said and "layers.1.self_attn.q_proj.weight" in said
 
 
+BAD_PLANS = {
+    "there is no plan 'pp'": dict(plan="pp"),
+    "no axis for expert": dict(plan="tp+expert"),
+    "no axis for sequence": dict(plan="fsdp+sequence"),
+    "does not fit": dict(plan={"norm": PartitionSpec(("data", "model"), "data")}),
+}
+
+
+@pytest.mark.parametrize("said", BAD_PLANS)
+def test_nothing_is_read_for_a_bad_plan(said, llama, monkeypatch):
+    sizes = []
+
+    class Counting(Reader):
+        def __init__(self):
+            super().__init__(sizes.append)
+
+    monkeypatch.setattr(load, "Reader", Counting)
+    with pytest.raises(WrongArguments, match=said):
+        tojax.from_pretrained(llama, mesh=mesh(), **BAD_PLANS[said])
+    assert not sizes
+
+
 def test_sharded_arrays_can_be_saved(llama, tmp_path):
     model = tojax.from_pretrained(llama, mesh=mesh(), plan=RULES)
     model.save_pretrained(tmp_path / "copy")

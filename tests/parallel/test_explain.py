@@ -30,6 +30,16 @@ def test_what_stays_whole_is_marked():
     marked = [r.name for r in found.replicated]
     assert "0.weight" not in marked
     assert marked == ["3.weight"]
+    assert found.replicated[0].remark.endswith("the plan does not name it")
+    assert "<- on every device: the plan does not name it" in str(found)
+
+
+def test_sizes_that_do_not_divide_are_told():
+    model = tojax.from_torch(torch.nn.Linear(9, 7))
+    found = explain(model, jax.make_mesh((8,), ("x",)), "fsdp", np.ones((4, 9), np.float32))
+    assert [r.remark for r in found.replicated] == [
+        "on every device: [8] divide none of its dimensions"
+    ]
 
 
 def test_text_and_page(tmp_path):

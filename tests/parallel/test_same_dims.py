@@ -81,3 +81,26 @@ def test_attention():
     (_, q, k, v, o, _), _ = roots(attention, (2, 16, 32), *[(32, 32)] * 4, parts=4)
     assert q == k == v == o[::-1]
     assert q[0] != q[1]
+
+
+def test_what_is_needed_whole():
+    """Windows of convolutions, and tables that are read from end to end."""
+    dims = SameDims(2)
+    read = lambda x, kernel, table, rows: (lax.conv(x, kernel, (1, 1), "SAME"), table[rows])
+    shapes = [((2, 4, 8, 8), "f4"), ((6, 4, 2, 2), "f4"), ((8, 3), "f4"), ((8,), "i4")]
+    given = [jax.ShapeDtypeStruct(*x) for x in shapes]
+    (_, kernel, table, _), _ = dims.read(jax.make_jaxpr(read)(*given))
+    assert {dims.root(d) for d in dims.whole} == {dims.root(d) for d in (*kernel[2:], table[0])}
+
+
+def test_groups_of_products():
+    """What stacks the matrices of experts, in the gradient, too."""
+    product = lambda x, w, sizes: (lax.ragged_dot(x, w, sizes) ** 2).sum()
+    shapes = [((6, 4), "f4"), ((2, 4, 8), "f4"), ((2,), "i4")]
+    given = [jax.ShapeDtypeStruct(*x) for x in shapes]
+    for run in (product, jax.grad(product, 1)):
+        dims = SameDims(2)
+        (x, w, _), (out,) = dims.read(jax.make_jaxpr(run)(*given))
+        assert {dims.root(w[0])} <= {dims.root(d) for d in dims.groups}
+        assert dims.root(x[1]) == dims.root(w[1]) != dims.root(w[2])
+        assert not out or [dims.root(d) for d in out] == [dims.root(d) for d in w]

@@ -12,11 +12,17 @@ import tojax
 from tests.parallel.architectures import CASES, IDS, build
 from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
+from tojax.hf.generation import programs
 from tojax.parallel import explain, shard
+from tojax.parallel._explain import compile_for
+from tojax.parallel._shard import specs, weights
+from tojax.parallel.collectives import each
+from tojax.parallel.forward import Forward
 from tojax.train import TrainState, lora, make_step
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
-GENERATES = [k for k, (cls, _, given) in CASES.items() if "CausalLM" in cls and given is IDS]
+WRITES = "CausalLM", "LMHead", "ConditionalGeneration"
+GENERATES = [k for k, (cls, _, _) in CASES.items() if any(x in cls for x in WRITES)]
 
 
 def mesh(kind=EXPLICIT, **axes):
@@ -78,10 +84,62 @@ def test_derived_is_declared(name, monkeypatch):
 def test_generation(name):
     module, inputs = build(name)
     model = tojax.from_torch(module)
-    there = shard(model, mesh(), "tp", **inputs)
-    ids = inputs["input_ids"][:, :5]
-    want = tojax.generate(model, ids, max_new_tokens=6)
-    np.testing.assert_array_equal(tojax.generate(there, ids, max_new_tokens=6), want)
+    there = shard(model, mesh(data=2, model=4), "tp", **inputs)
+    given = {k: v for k, v in inputs.items() if "decoder" not in k}
+    if "input_ids" in given:
+        given["input_ids"] = given["input_ids"][:, :5]
+    want = tojax.generate(model, **given, max_new_tokens=6, min_new_tokens=6)
+    got = tojax.generate(there, **given, max_new_tokens=6, min_new_tokens=6)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_prompts_lie_along_the_data_axis(monkeypatch):
+    """Each device has its rows of text and cache."""
+    model = shard(tojax.from_torch(build("llama")[0]), mesh(data=2, model=4), "tp")
+    made, prefill = [], programs.prefill
+
+    def seen(*args):
+        made.append(prefill(*args))
+        return made[-1]
+
+    monkeypatch.setattr(programs, "prefill", seen)
+    tojax.generate(model, IDS["input_ids"], max_new_tokens=4)
+    _, _, carry = made[-1]
+    keys = [x for x in jax.tree.leaves(carry["state"]) if x.ndim == 4]
+    assert keys and all(x.sharding.shard_shape(x.shape)[:2] == (1, 2) for x in keys)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_weight_is_gathered(name):
+    """Where a weight is divided, only what is computed from it is communicated."""
+    module, inputs = build(name)
+    model = tojax.from_torch(module)
+    found = specs(model, mesh(), "tp", (), inputs)
+    compiled = compile_for(Forward.of(model, (), inputs), mesh(), found)
+    bare = lambda shape: sorted(n for n in shape if n > 1)
+    whole = [bare(x.shape) for k, x in weights(model).items() if any(found[k]) and x.ndim > 1]
+    made = [x for kind, arrays in each(compiled.as_text()) if kind == "all-gather" for x in arrays]
+    assert not [x for _, x in made if bare(map(int, filter(None, x.split(",")))) in whole]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_trains(name):
+    """A step of SGD under "tp+fsdp": loss and weights of one device."""
+    module, inputs = build(name)
+    model = tojax.from_torch(module).train()
+    there = shard(model, mesh(data=2, model=4), "tp+fsdp", **inputs, rng=jax.random.key(0))
+    loss = lambda model, batch: jnp.mean(model(**batch).logits ** 2)
+    tx = optax.sgd(1e3)  # so that steps are no smaller than weights
+    step = make_step(loss, tx, donate=False)
+    states = [TrainState.create(x, tx, rng=jax.random.key(0)) for x in (model, there)]
+    (one, want), (many, got) = (step(x, inputs) for x in states)
+    assert_close(got["loss"], want["loss"], reduction=512)
+    moved = {k: np.asarray(one.params[k] - x) for k, x in model.params.items()}
+    top = max(float(abs(x).max()) for x in moved.values())
+    for key, want in moved.items():
+        scale = float(abs(want).max()) + 1e-3 * top
+        got = np.asarray(many.params[key] - model.params[key])
+        assert_close(got, want, reduction=512, scale=scale)
 
 
 @pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=str)
@@ -151,6 +209,68 @@ def test_other_frameworks():
     there = shard(model, mesh(), "tp", x)
     assert_close(there(x), model(x), reduction=64)
     assert sum(x.addressable_shards[0].data.size * 8 == x.size for x in there.params.values()) == 3
+
+
+def attention_of_keras(keras):
+    x = start = keras.layers.Input((8, 32))
+    for _ in range(2):
+        attended = keras.layers.MultiHeadAttention(8, 4)(keras.layers.LayerNormalization()(x), x)
+        x = keras.layers.Add()([x, attended])
+        hidden = keras.layers.Dense(64, "gelu")(keras.layers.LayerNormalization()(x))
+        x = keras.layers.Add()([x, keras.layers.Dense(32)(hidden)])
+    return keras.Model(start, x)
+
+
+def test_a_transformer_of_keras():
+    """By what its products feed: heads, and the features between the dense layers."""
+    keras = pytest.importorskip("keras")
+    x = np.random.default_rng(0).standard_normal((4, 8, 32), np.float32)
+    model = tojax.from_tensorflow(attention_of_keras(keras), x)
+    there = shard(model, mesh(), "tp", x)
+    assert_close(there(x), model(x), reduction=512)
+    matrices = [v for v in there.params.values() if v.ndim > 1]
+    assert all(v.addressable_shards[0].data.size * 8 == v.size for v in matrices)
+    told = explain(model, mesh(), "tp", x)
+    assert {k: v.calls for k, v in told.traffic.items()} == {"all-reduce": 2 * 2}
+
+
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=str)
+def test_modules_of_flax(kind):
+    """Modules around a model that lies on a mesh: variables lie there, too, and calls do."""
+    nnx = pytest.importorskip("flax.nnx")
+    module, inputs = build("llama")
+    model = tojax.from_torch(module)
+    there = shard(model, mesh(kind, data=2, model=4), "tp+fsdp")
+    want, up = model(**inputs).logits, "model.layers.0.mlp.up_proj.weight"
+    with jax.set_mesh(there.params[up].sharding.mesh):
+        wrapped = tojax.flax.to_nnx(there)
+        weight = wrapped.model.layers[0].mlp.up_proj.weight
+        assert weight.get_value().sharding == there.params[up].sharding
+        run = nnx.jit(lambda module, ids: module(input_ids=ids).logits)
+        assert_close(run(wrapped, inputs["input_ids"]), want, reduction=512)
+        grads = nnx.grad(lambda m, ids: (m(input_ids=ids).logits ** 2).mean())(
+            wrapped, inputs["input_ids"]
+        )
+        assert grads["model"]["layers"][0]["mlp"]["up_proj"]["weight"].shape == weight.shape
+        linen = tojax.flax.to_linen(there, pretrained=True)
+        variables = linen.init(jax.random.key(0), **inputs)
+        assert_close(linen.apply(variables, **inputs).logits, want, reduction=512)
+
+
+def test_the_mesh_of_set_mesh():
+    """Inside of it a mesh is not said again."""
+    layers = torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)
+    model, x = tojax.from_torch(torch.nn.Sequential(*layers)), np.ones((4, 8), np.float32)
+    with pytest.raises(WrongArguments, match="a plan needs a mesh"):
+        shard(model)
+    with jax.set_mesh(mesh()):
+        there = shard(model, None, "tp", x)
+        told = explain(model, None, "tp", x)
+        assert_close(there(x), model(x), reduction=16)
+    assert told.mesh == {"model": 8}
+    assert {k: x.sharding.spec for k, x in there.params.items()} == {
+        r.name: r.spec for r in told.rows
+    }
 
 
 def test_rules_and_set_mesh():

@@ -46,9 +46,9 @@ def from_pretrained(
       dtype: dtype of the floating-point weights, such as "bfloat16"; the checkpoint's own by
         default, float32 for GGUF.
       mesh: the mesh to place all arrays on; JAX's default device without one.
-      plan: "tp", "fsdp", "tp+fsdp", or rules {regular expression: PartitionSpec}, as for
-        ``tojax.parallel.shard``. A device reads the bytes of its own part only, but where
-        transformers merges or reorders weights.
+      plan: "tp", "fsdp", "sequence", some of them joined by "+", or rules {regular expression:
+        PartitionSpec}, as for ``tojax.parallel.shard``. A device reads the bytes of its own part
+        only, but where transformers merges or reorders weights.
       roll: repeated layers as one loop over stacked weights, see ``tojax.transforms.roll``.
       task: which head to use, as in transformers' ``AutoModelFor...`` ("CausalLM",
         "SequenceClassification", or "Base" for the model without a head); the class that the
@@ -56,14 +56,14 @@ def from_pretrained(
       adapter: folder or hub id of a PEFT adapter (LoRA and the like) to put on top. Then ``params``
         holds the adapter's weights alone, ready to be trained, and ``state`` all others. The folder
         of an adapter may also be the source itself.
-      gguf_file: name of a GGUF file in the folder; its blocks are unpacked.
+      gguf_file: name of a GGUF file in the folder; its blocks of Q8_0, Q5_0, Q4_0 and
+        Q6_K stay packed (see ``dequantize``), others are opened.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
       trust_remote_code: also run model code that comes with the checkpoint.
       dequantize: whether quantized weights become floats of the dtype. By default they stay as
         they are, in ``state`` as after ``tojax.transforms.quantize``, but for those in reordered
         groups or blocks across rows, and nf4 and fp4 on a CPU, where decoding would be slower.
-        Activations are never quantized. Below an adapter and
-        with ``roll`` all become floats.
+        Activations are never quantized. Below an adapter and with ``roll`` all become floats.
       on_missing: what happens at operators without a lowering, see ``from_torch``.
 
     Returns:

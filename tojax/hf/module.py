@@ -16,6 +16,7 @@ from tojax.hf import deferred
 from tojax.hf.checkpoint import Checkpoint, stored_in
 from tojax.hf.classes import config_of, model_class, refusing
 from tojax.hf.private import LOADER
+from tojax.hf.quantized.gguf_blocks import kept
 from tojax.hf.quantized.schemes import told_in
 from tojax.hf.quantized.tensors import matrices
 from tojax.torch.compat.patches import Patch, applied
@@ -80,16 +81,18 @@ def _torch_dtype(dtype: Any) -> torch.dtype | str:
 
 
 def _from_gguf(found: Checkpoint, cls, options) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """transformers' table of GGUF names and layouts, and the gguf package's unpacking."""
+    """transformers' table of GGUF names and layouts, and the gguf package's unpacking, but for what
+    can stay packed.
+    """
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     config = config_of(found)
     with torch.device("meta"):
         skeleton = cls.from_config(config)
     tensors = load_gguf_checkpoint(found.gguf, return_tensors=True, model_to_load=skeleton)
-    return type(skeleton).from_pretrained(
-        None, config=config, state_dict=tensors["tensors"], **options
-    )
+    assert found.gguf is not None, "asked for by its caller"
+    weights = kept(found.gguf, tensors["tensors"])
+    return type(skeleton).from_pretrained(None, config=config, state_dict=weights, **options)
 
 
 @contextlib.contextmanager

@@ -13,10 +13,11 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from tqdm.auto import tqdm
 
 from tojax import processes
-from tojax.errors import WrongArguments
 from tojax.hf.deferred import Deferred
 from tojax.model import Model
 from tojax.parallel._shard import specs
+from tojax.parallel.axes import current
+from tojax.parallel.packed import turned
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.source import TorchSource
@@ -34,13 +35,15 @@ def shardings(made: TorchSource, mesh: Any, plan: Any) -> dict[str, Sharding | N
       WrongArguments: a plan without a mesh, see ``tojax.parallel.shard`` for others.
     """
     tensors = made.slots.tensors
-    if mesh is None:
-        if plan is not None:
-            raise WrongArguments("a plan needs a mesh", do="pass mesh=jax.make_mesh(...), too")
+    if mesh is None and plan is None:
         return dict.fromkeys(tensors)
+    mesh = current(mesh)
     given = {k: _shape(t) for k, t in tensors.items()}
     state = {k: given[k] for k in made.slots.state}
-    found = specs(Model({k: given[k] for k in made.slots.params}, state, made), mesh, plan or {})
+    model = Model({k: given[k] for k in made.slots.params}, state, made)
+    # Where the blocks of a quantized matrix end is not known yet; "fsdp" has the choice.
+    rows = lambda k, dimension, parts: dimension == 0 or getattr(tensors[k], "grid", None) is None
+    found = specs(model, mesh, plan or {}, fits=rows)
     return {k: NamedSharding(mesh, found.get(k, PartitionSpec())) for k in tensors}
 
 
@@ -121,22 +124,13 @@ def _packed(name: str, tensor: torch.Tensor, sharding: Sharding | None, keep: Ca
     )
     if not keep(form):
         return {}, None
-    parts = [interop.to_jax(x) for x in grid.packed()]
-    placed = {k: processes.put(x, _turned(sharding, x)) for k, x in zip(form.parts, parts)}
-    return placed, form
-
-
-def _turned(sharding: Any, part: jax.Array) -> Sharding | None:
-    """The sharding of a matrix for parts that have its rows as columns, where it divides them."""
-    if not isinstance(sharding, NamedSharding):
-        return sharding
-    rows, columns = (*sharding.spec, None, None)[:2]
-    turned = NamedSharding(sharding.mesh, PartitionSpec(columns, rows))
-    try:
-        turned.shard_shape(part.shape)
-    except ValueError:
-        return NamedSharding(sharding.mesh, PartitionSpec())
-    return turned
+    arrays = dict(zip(form.parts, map(interop.to_jax, grid.packed())))
+    homes: Any = sharding
+    if isinstance(sharding, NamedSharding):
+        mesh, specs = sharding.mesh, turned(form, sharding.spec, sharding.mesh)
+        homes = {part: NamedSharding(mesh, spec) for part, spec in specs.items()}
+    home = lambda k: homes[k] if isinstance(homes, dict) else homes
+    return {k: processes.put(x, home(k)) for k, x in arrays.items()}, form
 
 
 def _placed(tensor: torch.Tensor, sharding: Sharding | None) -> jax.Array:

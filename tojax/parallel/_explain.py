@@ -15,7 +15,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tojax.explicit_mesh import automatic
 from tojax.model import Model
 from tojax.parallel._shard import specs, weights
-from tojax.parallel.batches import spec_of
+from tojax.parallel.axes import current
+from tojax.parallel.batches import specs_of
 from tojax.parallel.collectives import Traffic, collectives
 from tojax.parallel.derived import SMALL
 from tojax.parallel.forward import Forward
@@ -114,13 +115,18 @@ table.plan td.remark { color: #b3261e; white-space: normal; }
 
 
 def explain(
-    model: Model, mesh: Mesh, plan: Plan = "tp", *args: Any, rng: Any = None, **kwargs: Any
+    model: Model,
+    mesh: Mesh | None = None,
+    plan: Plan = "tp",
+    *args: Any,
+    rng: Any = None,
+    **kwargs: Any,
 ) -> Explanation:
     """What ``shard(model, mesh, plan)`` would do; the forward pass is compiled, nothing is placed.
 
     Args:
-      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Rows of arguments lie along the
-        mesh's data axis where they divide by it.
+      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Arguments lie as
+        ``tojax.parallel.place`` puts them.
 
     Raises:
       WrongArguments: as ``shard``, or there is no example call to compile.
@@ -133,6 +139,7 @@ def explain(
       >>> [(row.name, row.remark) for row in told.rows]
       [('weight', ''), ('bias', '')]
     """
+    mesh = current(mesh)
     found = specs(model, mesh, plan, args, kwargs, rng)
     compiled = compile_for(Forward.of(model, args, kwargs, rng), mesh, found)
     memory: Any = compiled.memory_analysis()
@@ -153,7 +160,10 @@ def row(name: str, x: Any, mesh: Mesh, spec: PartitionSpec, largest: int) -> Row
     size = int(np.prod(part, dtype=np.int64)) * x.dtype.itemsize
     remark = ""
     if part == x.shape and x.ndim > 1 and x.nbytes > SMALL * largest and mesh.size > 1:
-        remark = "on every device: no rule names it, or no dimension divides"
+        parts = sorted({n for n in mesh.shape.values() if n > 1})
+        divides = any(size % n == 0 for size in x.shape for n in parts)
+        why = "the plan does not name it" if divides else f"{parts} divide none of its dimensions"
+        remark = f"on every device: {why}"
     return Row(name, x.shape, str(x.dtype), spec, x.nbytes, size, remark)
 
 
@@ -164,9 +174,11 @@ def compile_for(forward: Forward, mesh: Mesh, found: dict[str, PartitionSpec]) -
     def at(x: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
 
-    model, arrays = forward.model, [at(x, spec_of(x, mesh)) for x in forward.arrays]
+    model = forward.model
+    arrays = [*map(at, forward.arrays, specs_of(forward.arrays, mesh))]
     params, state = (
         {k: at(x, found.get(k, PartitionSpec())) for k, x in held.items()}
         for held in (model.params, model.state)
     )
-    return jax.jit(forward.__call__).lower(params, state, arrays).compile()
+    with jax.set_mesh(mesh):  # inside of the user's one
+        return jax.jit(forward.__call__).lower(params, state, arrays).compile()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -11,13 +12,19 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, PartitionSpec
 
 from tojax.model import Model
-from tojax.parallel import plans
+from tojax.parallel import packed, plans
+from tojax.parallel.axes import current
 from tojax.parallel.forward import Forward
 from tojax.parallel.plans import Plan
 
 
 def shard(
-    model: Model, mesh: Mesh, plan: Plan = "tp", *args: Any, rng: Any = None, **kwargs: Any
+    model: Model,
+    mesh: Mesh | None = None,
+    plan: Plan = "tp",
+    *args: Any,
+    rng: Any = None,
+    **kwargs: Any,
 ) -> Model:
     """The model with its weights divided over a mesh; XLA adds the communication.
 
@@ -25,15 +32,20 @@ def shard(
     models do); for others it is derived from the traced program: which product feeds which, heads
     of attentions included. ``"fsdp"`` divides the largest dimension of each parameter that the axis
     divides; ``"tp+fsdp"`` does both. On a mesh with an axis named "expert", stacked weights of
-    experts are divided over it. ``jax.jit``, ``grad``, ``generate`` and ``tojax.train`` work
-    as without a mesh, Auto or Explicit.
+    experts are divided over it. ``"sequence"``, also beside others, says that the mesh has an axis
+    for the length of inputs, which ``tojax.parallel.place`` divides over it: keys and values are
+    gathered for each attention, and whole activations only where a model merges rows and length.
+    ``jax.jit``, ``grad``, ``generate`` and ``tojax.train`` work as without a mesh, Auto or
+    Explicit.
 
     Args:
       model: any Model.
-      mesh: for "tp" an axis named "model", "tp" or "tensor", for "fsdp" one named "fsdp" or "data";
-        a mesh of one axis may have any name.
-      plan: "tp", "fsdp", "tp+fsdp", or rules {regular expression: PartitionSpec}: the first that is
-        found in a name; what no rule names is replicated.
+      mesh: for "tp" an axis named "model", "tp" or "tensor", for "fsdp" one named "fsdp" or "data",
+        for "sequence" one named so, or "context"; a mesh of one axis may have any other name.
+        By default the mesh of ``jax.set_mesh``.
+      plan: "tp", "fsdp" and "sequence", or some of them joined by "+", or rules {regular
+        expression: PartitionSpec}: the first that is found in a name; what no rule names is
+        replicated. Numbers and scales of a quantized matrix lie as the matrix would.
       *args, rng, **kwargs: an example call, where a plan has to be derived and the model was not
         called yet. Shapes and dtypes count.
 
@@ -42,8 +54,8 @@ def shard(
       device.
 
     Raises:
-      WrongArguments: no such plan, a mesh without its axis, rules that do not divide an array, or
-        no example to derive from.
+      WrongArguments: no such plan, a mesh without its axis, rules that do not divide an array,
+        a division that cuts the blocks of a quantized one, or no example to derive from.
 
     Example:
       >>> import jax, numpy as np, torch
@@ -54,6 +66,7 @@ def shard(
       >>> {name: array.sharding.spec for name, array in there.params.items()}["0.weight"]
       P('model',)
     """
+    mesh = current(mesh)
     found = specs(model, mesh, plan, args, kwargs, rng)
     params, state = (plans.sharded(held, mesh, found) for held in (model.params, model.state))
     return model.with_params(params).with_state(state)
@@ -66,8 +79,9 @@ def specs(
     args: tuple = (),
     kwargs: dict | None = None,
     rng: Any = None,
+    fits: plans.Fits = plans.all_fit,
 ) -> dict[str, PartitionSpec]:
-    """A spec for each of the model's weights, see ``shard``."""
+    """A spec for each of the model's weights, see ``shard`` and, for ``fits``, ``plans.specs``."""
     if groups := vars(model.source).get(
         "groups", ()
     ):  # stacks of layers: a layer is on all devices
@@ -77,17 +91,36 @@ def specs(
             k: stacks[k] if k in stacks else rows[k] for k in weights(model) if k in stacks | rows
         }
     held = weights(model)
+    forms = {form.name: form for form in vars(model.source).get("packed", ())}
+    small = {part for form in forms.values() for part in form.parts}
+    shapes = {k: x for k, x in held.items() if k not in small}
+    shapes |= {k: jax.ShapeDtypeStruct(form.shape, form.dtype) for k, form in forms.items()}
     own, paths = {}, {}
     if hasattr(model.source, "own_plan"):  # torch's
         own, paths = model.source.own_plan()
-    return plans.specs(
-        held,
+
+    @lru_cache(None)
+    def jaxpr() -> ClosedJaxpr:
+        return program(model, held, Forward.of(model, args, kwargs, rng))
+
+    def derive(rule: Callable, parts: int) -> dict[str, int]:
+        found = rule(held, jaxpr(), [*held], parts)
+        numbers = {name: found.get(form.parts[0]) for name, form in forms.items()}
+        turned = {name: 1 - i for name, i in numbers.items() if i is not None}
+        return {k: i for k, i in found.items() if k not in small} | turned
+
+    found = plans.specs(
+        shapes,
         mesh,
         plan,
-        paths={k: paths.get(k, [k]) for k in held},
+        paths={k: paths.get(k, [k]) for k in shapes},
         own=own,
-        program=lambda: program(model, held, Forward.of(model, args, kwargs, rng)),
+        derive=derive,
+        fits=lambda k, *given: packed.fits(forms[k], *given) if k in forms else fits(k, *given),
     )
+    for name, form in forms.items():
+        found |= packed.turned(form, found.pop(name), mesh)
+    return found
 
 
 def unrolled(model: Model) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 from jax.sharding import Mesh
 
 from tojax.errors import WrongArguments
@@ -10,14 +11,31 @@ NAMES = {
     "tp": ("model", "tp", "tensor"),
     "fsdp": ("fsdp", "data", "dp", "batch", "replica"),
     "expert": ("expert", "ep"),
+    "sequence": ("sequence", "seq", "sp", "context", "cp"),
 }
+
+
+def current(mesh: Mesh | None) -> Mesh:
+    """This mesh, or the one of ``jax.set_mesh``.
+
+    Raises:
+      WrongArguments: there is none.
+    """
+    mesh = jax.sharding.get_mesh() if mesh is None else mesh
+    if mesh.empty:
+        raise WrongArguments(
+            "a plan needs a mesh",
+            why="it says what lies along which axis",
+            do="pass mesh=jax.make_mesh(...), or call this inside of jax.set_mesh(mesh)",
+        )
+    return mesh
 
 
 def axis(mesh: Mesh, use: str, alone: bool = True) -> str:
     """The axis of the mesh for this use; the only one that there is, whatever its name.
 
     Args:
-      use: "tp", "fsdp" or "expert".
+      use: "tp", "fsdp", "expert" or "sequence".
       alone: whether the only axis of a mesh may be taken under any name.
 
     Raises:
@@ -44,3 +62,8 @@ def axis(mesh: Mesh, use: str, alone: bool = True) -> str:
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:
     """The axes that rows of a batch are divided over."""
     return tuple(name for name in mesh.axis_names if name in NAMES["fsdp"])
+
+
+def sequence_axis(mesh: Mesh) -> str:
+    """The axis that the length of inputs is divided over; "" where the mesh has none."""
+    return next((name for name in mesh.axis_names if name in NAMES["sequence"]), "")

@@ -1,4 +1,4 @@
-"""Batches along the data axes of a mesh."""
+"""Batches along the data and sequence axes of a mesh."""
 
 from __future__ import annotations
 
@@ -10,20 +10,72 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tojax import processes
-from tojax.errors import WrongBatch
-from tojax.parallel.axes import batch_axes
+from tojax.errors import WrongArguments, WrongBatch
+from tojax.parallel.axes import batch_axes, sequence_axis
 
 
-def spec_of(x: Any, mesh: Mesh) -> PartitionSpec:
-    """The rows of an array over the data axes, if they divide; else all on every device."""
+def spec_of(x: Any, mesh: Mesh, length: int | None = None) -> PartitionSpec:
+    """The rows of an array over the data axes, if they divide; else all on every device. Its second
+    dimension over the sequence axis, if it has this length.
+    """
     axes = batch_axes(mesh)
     count = math.prod(mesh.shape[a] for a in axes)
-    rows = np.shape(x)[0] if np.ndim(x) else 0
-    return PartitionSpec(axes) if axes and rows and rows % count == 0 else PartitionSpec()
+    shape = np.shape(x)
+    rows = axes if axes and shape and shape[0] and shape[0] % count == 0 else None
+    if length is None or len(shape) < 2 or shape[1] != length:
+        return PartitionSpec() if rows is None else PartitionSpec(rows)
+    return PartitionSpec(rows, sequence_axis(mesh))
 
 
-def place(batch: Any, mesh: Mesh) -> Any:
-    """A batch on the mesh, its rows divided over the data axes; what lies on a mesh already stays.
+def specs_of(batch: Any, mesh: Mesh, whole: bool = False) -> Any:
+    """A spec for each array of a batch; ``whole`` allows a length that does not divide.
+
+    The length is the second dimension of ids, masks and labels, which are integers ``[rows,
+    length]``; in batches without any, of floats ``[rows, length, features]``.
+
+    Raises:
+      WrongArguments: the mesh's sequence axis does not divide the length.
+    """
+    length, axis = length_of(batch), sequence_axis(mesh)
+    parts = mesh.shape[axis] if axis else 1
+    if not axis or length in (None, 1) or (whole and length % parts):
+        length = None
+    elif length % parts:
+        raise WrongArguments(
+            f"inputs of length {length} do not divide over {parts} devices",
+            where=f"mesh {dict(mesh.shape)}, axis {axis!r}",
+            why="each device holds as many positions as any other",
+            do=f"pad them to {-(-length // parts) * parts}, see tojax.train.bucket, or use a mesh "
+            "without that axis",
+        )
+    return jax.tree.map(lambda x: spec_of(x, mesh, length), batch)
+
+
+def length_of(batch: Any) -> int | None:
+    """The length of a batch's texts, the longest of them; None where it has none."""
+    numbers = lambda x: isinstance(getattr(x, "dtype", None), np.dtype)  # no keys
+    arrays = [x for x in jax.tree.leaves(batch) if numbers(x)]
+    of = lambda kinds, ndim: [
+        x.shape[1] for x in arrays if x.dtype.kind in kinds and len(x.shape) == ndim
+    ]
+    return max(of("iub", 2) or of("fV", 3), default=None)
+
+
+def place(batch: Any, mesh: Mesh, *, whole: bool = False) -> Any:
+    """A batch on the mesh: its rows divided over the data axes ("data", "fsdp", ...), the length of
+    its texts over an axis named "sequence" (or "seq", "sp", "context", "cp"), if there is one.
+
+    ``tojax.train`` and ``generate`` do this by themselves. A call of a model computes where its
+    inputs lie: of a long text each device computes its own positions, and gathers the keys and
+    values of attentions.
+
+    Args:
+      batch: a pytree. What lies on a mesh already, and what is no array, stays.
+      mesh: rows that its data axes do not divide are on every device.
+      whole: leave a length that does not divide on every device, too.
+
+    Raises:
+      WrongArguments: the sequence axis does not divide the length.
 
     On a mesh of several processes each gives rows of its own, and the batch is all of them: in the
     order of their devices on the mesh. Where the mesh divides no rows between processes, all give
@@ -33,25 +85,27 @@ def place(batch: Any, mesh: Mesh) -> Any:
       WrongBatch: several processes, and their devices do not divide the rows.
 
     Example:
-      >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))
-      >>> place({"x": np.ones((8, 3), np.float32)}, mesh)["x"].sharding.spec
-      P('data',)
+      >>> import jax, numpy as np
+      >>> mesh = jax.make_mesh((1, jax.device_count()), ("data", "sequence"))
+      >>> ids = tojax.parallel.place(np.ones((2, 64), np.int32), mesh)
+      >>> ids.sharding.spec
+      P('data', 'sequence')
     """
 
-    def on(x: Any) -> Any:
+    def on(x: Any, spec: PartitionSpec) -> Any:
         there = isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding)
         traced = isinstance(x, jax.core.Tracer)
         if there or traced or not isinstance(x, (np.ndarray, jax.Array)):
             return x
         if mesh.is_multi_process:
-            return _put(x, mesh)
-        return jax.device_put(x, NamedSharding(mesh, spec_of(x, mesh)))
+            return _put(x, mesh, spec)
+        return jax.device_put(x, NamedSharding(mesh, spec))
 
-    return jax.tree.map(on, batch)
+    return jax.tree.map(on, batch, specs_of(batch, mesh, whole))
 
 
-def _put(x: Any, mesh: Mesh) -> jax.Array:
-    """This process's rows in an array of all processes."""
+def _put(x: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+    """This process's rows in an array of all processes; then its length is divided."""
     _, count, own = shares(mesh)
     axes = batch_axes(mesh) if np.ndim(x) else ()
     sharding = NamedSharding(mesh, PartitionSpec(axes) if axes else PartitionSpec())
@@ -66,7 +120,11 @@ def _put(x: Any, mesh: Mesh) -> jax.Array:
         )
     values = np.array(x)  # a copy: a loader may write its next batch there
     shape = (len(values) * count, *values.shape[1:])
-    return jax.make_array_from_process_local_data(sharding, values, shape)
+    rows = jax.make_array_from_process_local_data(sharding, values, shape)
+    if len(spec) < 2:
+        return rows
+    there = NamedSharding(mesh, PartitionSpec(axes, *spec[1:]))
+    return jax.jit(lambda x: x, out_shardings=there)(rows)
 
 
 def shares(mesh: Mesh) -> tuple[int, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -25,12 +26,23 @@ def collectives(text: str) -> dict[str, Traffic]:
       {'all-reduce': Traffic(calls=1, bytes=32)}
     """
     found: dict[str, Traffic] = {}
-    for shape, kind, start in CALL.findall(text):
-        arrays = [size_of(*x) for x in ARRAY.findall(shape)]
-        size = max(arrays) if start else sum(arrays)  # of a start the operands stand beside
+    for kind, arrays in each(text):
         before = found.get(kind, Traffic(0, 0))
+        size = sum(size_of(*x) for x in arrays)
         found[kind] = Traffic(before.calls + 1, before.bytes + size)
     return found
+
+
+def each(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The kind of each, and what it makes: (dtype, shape) of each array.
+
+    Example:
+      >>> list(each("  %sum = f32[4,2]{1,0} all-reduce(%x), replica_groups={{0,1}}"))
+      [('all-reduce', [('f32', '4,2')])]
+    """
+    for shape, kind, start in CALL.findall(text):
+        arrays = ARRAY.findall(shape)  # of a start the operands stand beside
+        yield kind, [max(arrays, key=lambda x: size_of(*x))] if start else arrays
 
 
 def size_of(dtype: str, shape: str) -> int:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# The parts of a quantized weight have one more name each: weight.int8, weight.scale.
 # Which dimension of a matrix [out, in], the same in a stack of them [expert, out, in].
 COLUMNS, ROWS = -2, -1
 KINDS = {
@@ -38,7 +37,7 @@ def dimensions(
       {'layers.0.up.weight': 0}
     """
     rules = {
-        re.compile(re.escape(k).replace(r"\*", r"\d+") + r"(\.(weight|bias)(\.\w+)?)?"): v
+        re.compile(re.escape(k).replace(r"\*", r"\d+") + r"(\.(weight|bias))?"): v
         for k, v in plan.items()
     }
     found = {}

@@ -45,8 +45,10 @@ def dimensions(
     size = {k: math.prod(x.shape) * x.dtype.itemsize for k, x in shapes.items()}
     whole = {root: sum(size[k] for k in held) for root, held in members.items()}
     least = SMALL * max(size.values(), default=0)
+    apart = {dims.root(d) for d in dims.whole}  # what one weight alone has, and needs whole
+    roots = [r for r, held in members.items() if r not in apart or len(held) > 1]
     found: dict[str, int] = {}
-    for root in sorted(members, key=lambda r: costs[r] / max(whole[r], 1)):
+    for root in sorted(roots, key=lambda r: costs[r] / max(whole[r], 1)):
         held = {
             k: i
             for k, i in members[root].items()
@@ -55,4 +57,22 @@ def dimensions(
         left = sum(size[k] for k in held if len(shapes[k].shape) > 1)
         if left > least and 2 * left > whole[root]:
             found |= held
+    return found
+
+
+def experts(
+    shapes: Mapping[str, Any], jaxpr: ClosedJaxpr, names: list[str], parts: int
+) -> dict[str, int]:
+    """Which dimension stacks the matrices of experts, for parameters of three or more that grouped
+    or batched products take matrix by matrix. Arguments as for ``dimensions``.
+    """
+    dims = SameDims(parts)
+    given, _ = dims.read(jaxpr)
+    groups = {dims.root(d) for d in dims.groups}
+    found: dict[str, int] = {}
+    for name, numbers in zip(names, given):
+        shape = shapes[name].shape
+        places = [i for i, d in enumerate(numbers) if dims.root(d) in groups]
+        if len(shape) > 2 and len(places) == 1 and shape[places[0]] % parts == 0:
+            found[name] = places[0]
     return found

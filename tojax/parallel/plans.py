@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -14,8 +14,16 @@ from tojax.parallel import declared, derived
 from tojax.parallel.axes import NAMES, axis
 
 Rules = Mapping[str, PartitionSpec] | Iterable[tuple[str, PartitionSpec]]
-Plan = Literal["tp", "fsdp", "tp+fsdp"] | Rules
-BY_NAME = ("tp", "fsdp", "tp+fsdp")
+Plan = str | Rules  # words joined by "+", or rules
+BY_NAME = ("tp", "fsdp", "tp+fsdp")  # those that divide weights of any model
+Derive = Callable[[Callable, int], dict[str, int]]  # by a function of derived.py, and parts
+Fits = Callable[[str, int, int], bool]  # of a name, a dimension, and parts
+WORDS = ("tp", "fsdp", "expert", "sequence")
+
+
+def all_fit(name: str, dimension: int, parts: int) -> bool:
+    """Any dimension of any parameter may be divided."""
+    return True
 
 
 def specs(
@@ -24,61 +32,83 @@ def specs(
     plan: Plan | None,
     paths: Mapping[str, list[str]] | None = None,
     own: Mapping[str, str] | None = None,
-    program: Callable[[], Any] | None = None,
+    derive: Derive | None = None,
+    fits: Fits = all_fit,
 ) -> dict[str, PartitionSpec]:
     """A spec for each parameter.
 
     Args:
       shapes: the parameters, or their shapes and dtypes, by name.
       mesh: its axes are told apart by their names (``axes.py``).
-      plan: "tp", "fsdp", both, or rules: the first whose regular expression is found in a name.
+      plan: some of "tp", "fsdp", "expert" and "sequence", joined by "+", or rules: the first whose
+        regular expression is found in a name. Experts are divided wherever there is an axis for
+        them; "sequence" is about inputs and divides no weights.
       paths: all names of each parameter, its own by default.
       own: the model's own plan for "tp", as transformers writes them.
-      program: makes the model's program, a jaxpr of the params alone in the order of ``shapes``,
-        where "tp" has to be derived.
+      derive: reads dimensions from the model's program, where no plan says them.
+      fits: whether a dimension of a parameter may be divided into so many parts by "fsdp".
 
     Raises:
       WrongArguments: no such plan, no such axis, or rules that do not divide the arrays.
     """
     if not isinstance(plan, str):
         return by_rules(shapes, mesh, plan or ())
-    if plan not in BY_NAME:
-        raise WrongArguments(
-            f"there is no plan {plan!r}",
-            why=f"plans by name are {', '.join(BY_NAME)}",
-            do='take one, or give rules: {r"q_proj.weight": PartitionSpec("model", None)}',
-        )
+    words = words_of(plan, mesh)
+    derive = derive or _missing
     placed: dict[str, dict[int, str]] = {k: {} for k in shapes}
-    data = axis(mesh, "fsdp", alone=plan == "fsdp") if "fsdp" in plan else ""
-    if "tp" in plan:
-        model = axis(mesh, "tp", alone=plan == "tp")
+    data = axis(mesh, "fsdp", alone=words == {"fsdp"}) if "fsdp" in words else ""
+    if {*NAMES["expert"]} & {*mesh.axis_names}:
+        home = axis(mesh, "expert")
+        for name, i in experts(shapes, mesh.shape[home], derive).items():
+            placed[name][i] = home
+    if "tp" in words:
+        model = axis(mesh, "tp", alone=words == {"tp"})
         parts = mesh.shape[model]
-        stacked = experts(shapes, mesh)
-        for name, i in stacked.items():
-            placed[name][i] = axis(mesh, "expert", alone=False)
         if own:
             found = declared.dimensions(own, paths or {k: [k] for k in shapes}, shapes, parts)
         else:
-            assert program is not None, "specs needs a program to derive from"
-            found = derived.dimensions(shapes, program(), [*shapes], parts)
+            found = derive(derived.dimensions, parts)
         for name, i in found.items():
-            placed[name].setdefault(i, model)
+            if model not in placed[name].values():  # experts may lie along it
+                placed[name].setdefault(i, model)
     if data:
         for name, x in shapes.items():
             free = [i for i in range(len(x.shape)) if i not in placed[name]]
-            free = [i for i in free if x.shape[i] % mesh.shape[data] == 0]
+            count = mesh.shape[data]
+            free = [i for i in free if x.shape[i] % count == 0 and fits(name, i, count)]
             if free:
                 placed[name][max(free, key=lambda i: x.shape[i])] = data
     return {k: spec(len(x.shape), placed[k]) for k, x in shapes.items()}
 
 
-def experts(shapes: Mapping[str, Any], mesh: Mesh) -> dict[str, int]:
-    """The stacked weights of experts, where the mesh has an axis for those."""
-    if not {*NAMES["expert"]} & {*mesh.axis_names}:
-        return {}
-    count = mesh.shape[axis(mesh, "expert", alone=False)]
-    stacks = {k: x for k, x in shapes.items() if len(x.shape) == 3 and "expert" in k}
-    return {k: 0 for k, x in stacks.items() if x.shape[0] % count == 0}
+def words_of(plan: str, mesh: Mesh) -> set[str]:
+    """The words of a plan by name.
+
+    Raises:
+      WrongArguments: there is no such plan, or no axis for a sequence.
+    """
+    words = plan.split("+")
+    if {*words} - {*WORDS} or len({*words}) < len(words):
+        raise WrongArguments(
+            f"there is no plan {plan!r}",
+            why=f'plans by name are {", ".join(WORDS)}, or several of them: "tp+fsdp"',
+            do='take one, or give rules: {r"q_proj.weight": PartitionSpec("model", None)}',
+        )
+    for word in {"sequence", "expert"} & {*words}:
+        axis(mesh, word, alone=False)
+    return {*words}
+
+
+def experts(shapes: Mapping[str, Any], parts: int, derive: Derive) -> dict[str, int]:
+    """The dimension of experts in their stacked weights: by name, else by the program."""
+    named = {k: x for k, x in shapes.items() if "expert" in k and len(x.shape) == 3}
+    if not named:
+        return derive(derived.experts, parts)
+    return {k: 0 for k, x in named.items() if x.shape[0] % parts == 0}
+
+
+def _missing(rule: Callable, parts: int) -> dict[str, int]:
+    raise AssertionError("specs needs a program to derive from")
 
 
 def spec(ndim: int, placed: Mapping[int, str]) -> PartitionSpec:
@@ -98,7 +128,10 @@ def by_rules(shapes: Mapping[str, Any], mesh: Mesh, rules: Rules) -> dict[str, P
     found, wrong = {}, []
     for name, x in shapes.items():
         found[name] = given = next((s for p, s in pairs if re.search(p, name)), PartitionSpec())
+        axes = [a for x in given for a in ((x,) if isinstance(x, str) else x or ())]
         try:
+            if len({*axes}) < len(axes):  # JAX's own error of this is no ValueError
+                raise ValueError("an axis lies along one dimension at most")
             sharding = NamedSharding(mesh, given)
             sharding.check_compatible_aval(tuple(x.shape))
             sharding.shard_shape(tuple(x.shape))

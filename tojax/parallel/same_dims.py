@@ -20,7 +20,9 @@ Dims = tuple[int, ...]  # one number for each dimension of an array
 class SameDims:
     """Dimensions as sets that are merged; ``parts`` is what they shall be divided into.
 
-    ``costs`` has (dimension, bytes that are communicated if it is sharded).
+    ``costs`` has (dimension, bytes that are communicated if it is sharded), ``groups`` the
+    dimensions along which operands of grouped and batched products are stacked, ``whole`` those
+    that would be gathered before they are used.
 
     Example:
       >>> import jax
@@ -35,6 +37,8 @@ class SameDims:
         self.parts = parts
         self.parents: list[int] = []
         self.costs: list[tuple[int, int]] = []
+        self.groups: list[int] = []
+        self.whole: list[int] = []
 
     def read(self, jaxpr: ClosedJaxpr) -> tuple[list[Dims], list[Dims]]:
         """The dimensions of the program's inputs and outputs."""
@@ -119,13 +123,35 @@ def dot_general(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> 
     free_y = [d for i, d in enumerate(y) if i not in (*over_y, *batch_y)]
     dims.same([*(x[i] for i in batch_x), *free_x, *free_y], outs[0])
     dims.cost([x[i] for i in over_x], eqn.outvars[0].aval, summed=True)
+    dims.groups += [y[i] for i in batch_y]
+
+
+def ragged_dot(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> None:
+    """Rows of one operand meet the matrix of their group: a device that has some of the groups adds
+    its own rows. Where rows are summed over, as in the gradient, each group gives a matrix.
+    """
+    numbers = eqn.params["ragged_dot_dimension_numbers"]
+    (over_x, over_y), (batch_x, batch_y) = numbers.dot_dimension_numbers
+    x, y, sizes, *_ = ins
+    groups, ragged = numbers.rhs_group_dimensions, numbers.lhs_ragged_dimensions
+    dims.same([x[i] for i in (*over_x, *batch_x)], [y[i] for i in (*over_y, *batch_y)])
+    free_x = [d for i, d in enumerate(x) if i not in (*over_x, *batch_x)]
+    free_y = [d for i, d in enumerate(y) if i not in (*over_y, *batch_y, *groups)]
+    made = outs[0][:1] if {*ragged} & {*over_x} else ()  # of each group a matrix
+    dims.same([*(x[i] for i in batch_x), *free_x, *free_y], outs[0][len(made) :])
+    summed = [x[i] for i in over_x] + [y[i] for i in groups]
+    dims.cost(summed, eqn.outvars[0].aval, summed=True)
+    stacked = [*(y[i] for i in groups), *made]
+    dims.same(stacked, [sizes[-1]] * len(stacked))
+    dims.groups += stacked
 
 
 def convolution(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> None:
     """Features are dimensions like a product's; groups divide them as a reshape does."""
     numbers, groups = eqn.params["dimension_numbers"], eqn.params["feature_group_count"]
-    (batch, features, *_), (made, taken, *_), (rows, channels, *_) = numbers
+    (batch, features, *_), (made, taken, *window), (rows, channels, *_) = numbers
     x, kernel = ins
+    dims.whole += [kernel[i] for i in window]
     dims.same([x[batch], kernel[made]], [outs[0][rows], outs[0][channels]])
     if groups == 1:
         dims.same([x[features]], [kernel[taken]])
@@ -208,6 +234,9 @@ def gather(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> None:
             dims.cost([ins[0][i]], eqn.outvars[0].aval)
     gone = numbers.collapsed_slice_dims
     dims.cost([ins[0][i] for i in gone], eqn.outvars[0].aval, summed=True)
+    rows = math.prod(eqn.invars[0].aval.shape[i] for i in gone)
+    if math.prod(eqn.invars[1].aval.shape[:-1]) >= rows:  # all of them: a table of positions
+        dims.whole += [ins[0][i] for i in gone]
     batch = [d for i, d in enumerate(outs[0]) if i not in numbers.offset_dims]
     dims.same(ins[1][: len(batch)], batch)
 
@@ -256,7 +285,8 @@ RULES: dict[str, Rule] = {
                      "reduce_and", "reduce_or", "reduce"), reduce),
     **dict.fromkeys(("slice", "dynamic_slice", "dynamic_update_slice", "pad", "concatenate",
                      "split"), kept),
-    "dot_general": dot_general, "conv_general_dilated": convolution, "reshape": reshape,
+    "dot_general": dot_general, "ragged_dot_general": ragged_dot,
+    "conv_general_dilated": convolution, "reshape": reshape,
     "broadcast_in_dim": broadcast, "gather": gather, "transpose": transpose, "squeeze": squeeze,
     "scan": scan, "while": while_loop, "cond": cond,
 }  # fmt: skip

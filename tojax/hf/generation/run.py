@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from functools import partial
 from typing import Any
@@ -28,6 +29,8 @@ from tojax.hf.generation.reference import Literal
 from tojax.hf.generation.request import PROMPT_ONLY, Request
 from tojax.hf.generation.stopping import stopping
 from tojax.model import Model
+from tojax.parallel import batches
+from tojax.parallel.axes import sequence_axis
 from tojax.processes import values
 
 # Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.
@@ -41,6 +44,7 @@ class Job:
       length, last: positions of the prompt, and of the longest text.
       given: further arguments of the model that are traced.
       along: those of them that have one entry per position.
+      mesh: where the model lies, None for a single device.
       plan: what programs are compiled for.
       picker: how tokens are picked.
       drafts: who drafts tokens, None where nobody does.
@@ -57,6 +61,7 @@ class Job:
         guesses: assisted.Drafts | None = None,
     ):
         self.model, self.asked, self.rng, self.streamer = model, asked, rng, streamer
+        self.mesh = batches.mesh_of(model.params)
         self.drafts = guesses
         settings = asked.settings
         ending = stopping(settings, asked.criteria, tokenizer)
@@ -146,17 +151,25 @@ class Job:
         ids = np.asarray(carry["ids"])[:, :length]
         given = self.given | programs.extended(self.along, length)
         if plan.padded:
-            count = _round(length, PROMPT_STEP)
+            count = _round(length, math.lcm(PROMPT_STEP, self.divided))
             count = min(count, self.limit) if length <= self.limit else count
             ids = pad_right(ids, count, filler)
             given = {k: pad_right(v, count) if k in self.along else v for k, v in given.items()}
         name, source = self.asked.encoder or (None, None)
         last = np.int32(self.last)
+        if self.mesh is not None:
+            ids, given, source = batches.place((ids, given, source), self.mesh, whole=True)
         args = (self.model, ids, given, source, carry, self.picker, last, plan, name)
         run = programs.prefill if plan.padded else partial(steps.by_values, programs.prefill)
         out = run(*args)
         self.check(out[0])
         return out
+
+    @property
+    def divided(self) -> int:
+        """How many devices hold positions of a prompt."""
+        axis = "" if self.mesh is None else sequence_axis(self.mesh)
+        return 1 if self.mesh is None or not axis else self.mesh.shape[axis]
 
     @property
     def limit(self) -> int:

@@ -64,8 +64,12 @@ def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
 
 
 def fold(x, heads):
-    """Query heads that share a key head become its rows: [..., heads, group * length, width]."""
-    return x.reshape(*x.shape[:-3], heads, -1, x.shape[-1])
+    """Query heads that share a key head become its rows: [..., heads, length * group, width].
+
+    Those of a position stand beside each other, so that a length can be divided over devices.
+    """
+    x = x.reshape(*x.shape[:-3], heads, -1, *x.shape[-2:]).swapaxes(-3, -2)
+    return x.reshape(*x.shape[:-3], -1, x.shape[-1])
 
 
 @lowers(aten.scaled_dot_product_attention)
@@ -84,6 +88,7 @@ def scaled_dot_product_attention(
         lead = mask.shape[:-3] if mask.ndim > 3 else ()
         mask = fold(jnp.broadcast_to(mask, (*lead, *shape[-3:-1], source)), heads)
     out = attend(rng, fold(query, heads), key, value, mask, dropout_p, False, scale)[0]
+    out = out.reshape(*out.shape[:-2], shape[-2], -1, out.shape[-1]).swapaxes(-3, -2)
     return out.reshape(*shape[:-1], value.shape[-1])
 
 

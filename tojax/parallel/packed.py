@@ -1,0 +1,60 @@
+"""Matrices that are held as small numbers: their parts lie as the matrix would."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+from jax.sharding import PartitionSpec
+
+from tojax.errors import WrongArguments
+
+
+class Form(Protocol):
+    """``transforms.packed.Packed``: the parts have rows as columns, blocks share a scale."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def row(self) -> int: ...
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+
+
+def fits(form: Form, dimension: int, parts: int) -> bool:
+    """Whether a dimension of the matrix can be divided without cutting a block.
+
+    A block that is a whole row is cut all the same: each device has the row's scale.
+    """
+    left = form.row // parts
+    whole = left % form.block == 0 or (form.block == form.row and left % 2 == 0)
+    return dimension == 0 or (dimension == 1 and whole)
+
+
+def turned(form: Form, spec: PartitionSpec, mesh: Any) -> dict[str, PartitionSpec]:
+    """Where numbers, scales and zeros lie, for the spec of their matrix.
+
+    Raises:
+      WrongArguments: it cuts blocks.
+    """
+    rows, columns, *rest = (*spec, None, None)
+    axes: Any = (columns,) if isinstance(columns, str) else columns or ()
+    count = math.prod(mesh.shape[axis] for axis in axes)
+    if any(rest) or (count > 1 and not fits(form, 1, count)):
+        raise WrongArguments(
+            f"the plan cuts blocks of {form.name}: {form.row} numbers in blocks of {form.block} "
+            f"over {count} devices",
+            where=f"mesh {dict(mesh.shape)}, {spec}",
+            why="the numbers of a block share a scale, which is on one device",
+            do="use an axis that divides the blocks, quantize with a smaller block=, or give rules "
+            "that divide the rows: PartitionSpec(axis)",
+        )
+    numbers, *scales = form.parts
+    of_scales = PartitionSpec(None if form.block == form.row else columns, rows)
+    return {numbers: PartitionSpec(columns, rows)} | dict.fromkeys(scales, of_scales)
