@@ -34,6 +34,7 @@ from tojax.torch.data_dependent import assertions
 from tojax.torch.data_dependent.padded import Padded
 from tojax.torch.data_dependent.padded_split import Sizes
 from tojax.torch.engine.session import LOCK, tracing
+from tojax.torch.reuse import blocks
 from tojax.torch.state.closures import as_module, original
 from tojax.torch.state.module_state import Slots
 from tojax.torch.state.snapshot import Snapshot, in_mode
@@ -80,6 +81,11 @@ class TorchSource:
     def slots(self) -> Slots:
         """Where the module keeps its tensors."""
         return Slots.of(self.code)
+
+    @functools.cached_property
+    def siblings(self) -> list[list[torch.nn.Module]]:
+        """Blocks that may be equal: in a trace, those that are run once."""
+        return blocks.siblings(self.code)
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -143,7 +149,8 @@ class TorchSource:
             hooks.of_parameters(own, tensors)
             trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
-                out = self.code(*args, **kwargs)
+                with blocks.shared(self.siblings, trace):
+                    out = self.code(*args, **kwargs)
                 out = dict_order.kept(trees.register(out))
                 path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))

@@ -1,0 +1,141 @@
+"""A block of a model runs once in a trace; siblings of which that can be shown do not run.
+
+    for layer in self.layers:
+        x = layer(x, mask)      # the program of the first one, with the arrays of the others
+
+The first run of a block is as any other. Meanwhile it is noted what its code looks at (reads.py,
+forms.py) and to which lowerings it comes (program.py). Where a sibling would find the same, it
+would come to the same lowerings: they are inlined, with its own arrays and random keys. Other
+siblings run themselves, and so do blocks that write to tensors, attributes or containers, that
+leave a tensor anywhere or ask for values (``Run.refused``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from tojax.torch.core import current, private
+from tojax.torch.reuse.forms import Forms, Unprovable
+from tojax.torch.reuse.reads import may_watch
+from tojax.torch.reuse.run import Run, mode_of
+
+FEW = 4  # siblings, from which on it takes less time to look for equal ones
+KINDS, FAILURES = 8, 2  # of siblings: runs that are noted, at most, and those in vain
+
+
+class Group:
+    """Siblings, those of their runs that others are compared with, and why some are not."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.reasons: list[str] = []
+
+    @property
+    def open(self) -> bool:
+        """Whether further runs are noted."""
+        return len(self.runs) < KINDS and len(self.reasons) < FAILURES
+
+
+def siblings(module: torch.nn.Module) -> list[list[torch.nn.Module]]:
+    """Modules beside each other that have submodules, and weights of the same shapes."""
+    found: dict[Hashable, list[torch.nn.Module]] = {}
+    for parent in module.modules():
+        children = [m for m in parent.children() if m._modules]
+        if len(children) >= FEW and not isinstance(parent, torch.jit.ScriptModule):
+            for child in children:
+                found.setdefault((id(parent), _signature(child)), []).append(child)
+    return [group for group in found.values() if len(group) >= FEW]
+
+
+def _signature(module: torch.nn.Module) -> Hashable:
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    return type(module), *((k, t.shape, t.dtype, t.requires_grad) for k, t in tensors)
+
+
+@contextlib.contextmanager
+def shared(groups: list[list[torch.nn.Module]], trace: Any) -> Iterator[None]:
+    """In here, siblings that are shown to be equal run once."""
+    if trace.tape is not None or not trace.path.first:
+        yield
+        return
+    placed = []
+    found = [Group() for _ in groups]
+    try:
+        for group, members in zip(found, groups):
+            for module in members:
+                placed.append((vars(module), vars(module).get("forward")))
+                vars(module)["forward"] = Entrance(module, group, trace)
+        yield
+    finally:
+        for held, before in placed:
+            held.pop("forward", None)
+            held |= {} if before is None else {"forward": before}
+        for group in found:
+            group.runs.clear()  # whose tracers must not outlive the trace
+
+
+class Entrance:
+    """Stands in the place of the forward of a block."""
+
+    def __init__(self, block: torch.nn.Module, group: Group, trace: Any):
+        self.block, self.group, self.trace = block, group, trace
+        self.own = block.forward
+        functools.update_wrapper(self, self.own)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.ready():
+            return self.own(*args, **kwargs)
+        head = lambda forms: self.head(forms, args, kwargs)
+        with private.DisableTorchFunction():
+            for run in self.group.runs:
+                if (forms := run.same(self.block, head)) is not None:
+                    return run.again(forms)
+            run = self.noted(head) if self.group.open else None
+        if run is None:
+            return self.own(*args, **kwargs)
+        out = run.record(head, self.own, args, kwargs)
+        self.group.reasons.append(run.why) if run.why else self.group.runs.append(run)
+        return out
+
+    def noted(self, head: Any) -> Run | None:
+        """A run that is to be noted, if others may be the same."""
+        try:
+            return Run(self.block, self.trace, head)
+        except Unprovable as reason:
+            self.group.reasons.append(str(reason))
+            return None
+
+    def ready(self) -> bool:
+        """Whether runs can be compared here: in a program that JAX compiles, and not while a
+        condition or a write is on its way.
+        """
+        trace = self.trace
+        if current.trace() is not trace or not may_watch() or private.transforms():
+            return False
+        waits = trace.writing or trace.unknown or mode_of(trace).guard or mode_of(trace).picked.found
+        stopped = trace.path is not None and trace.path.stopped is not None
+        return not waits and not stopped and isinstance(jnp.zeros(()), jax.core.Tracer)
+
+    def head(self, forms: Forms, args: tuple, kwargs: dict[str, Any]) -> Hashable:
+        """The form of the call: arguments, code, and what torch and the trace are told to do."""
+        trace, rng = self.trace, self.trace.keys.rng
+        modes = [id(m) for m in private.function_modes()]
+        casts = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        told = torch.is_grad_enabled(), torch.get_default_dtype(), *casts
+        inside = trace.path is None, trace.conditions is None, None if rng is None else rng.dtype
+        return (
+            *modes, *told, *inside, forms(args), forms(kwargs), forms(self.own), _code(forms)
+        )  # fmt: skip
+
+
+def _code(forms: Forms) -> Hashable:
+    """What the classes of the block have, by identity."""
+    bases = {c for m in forms.modules.values() for c in type(m).__mro__} - {torch.nn.Module}
+    return frozenset((c, *map(id, vars(c).values())) for c in bases)
