@@ -30,17 +30,47 @@ FEW = 4  # siblings, from which on it takes less time to look for equal ones
 KINDS, FAILURES = 8, 2  # of siblings: runs that are noted, at most, and those in vain
 
 
-class Group:
-    """Siblings, those of their runs that others are compared with, and why some are not."""
+WATCHERS: list[list[Group]] = []
 
-    def __init__(self) -> None:
+
+class Group:
+    """Siblings, and those of their runs that others are compared with.
+
+    Attributes:
+      name: the class of the siblings.
+      noted, shared: how many runs were noted, and how many did without one.
+      reasons: why a run could not be noted.
+    """
+
+    def __init__(self, members: list[torch.nn.Module]):
+        self.name = type(members[0]).__name__
         self.runs: list[Run] = []
+        self.noted = self.shared = 0
         self.reasons: list[str] = []
+        for watcher in WATCHERS:
+            watcher.append(self)
 
     @property
     def open(self) -> bool:
         """Whether further runs are noted."""
-        return len(self.runs) < KINDS and len(self.reasons) < FAILURES
+        kinds = KINDS if self.shared else FEW - 1
+        return len(self.runs) < kinds and len(self.reasons) < FAILURES
+
+    def close(self, run: Run) -> None:
+        """A run is over."""
+        self.noted += 1
+        self.reasons.append(run.why) if run.why else self.runs.append(run)
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[list[Group]]:
+    """The siblings of traces in here, which tell what they shared."""
+    seen: list[Group] = []
+    WATCHERS.append(seen)
+    try:
+        yield seen
+    finally:
+        WATCHERS.remove(seen)
 
 
 def siblings(module: torch.nn.Module) -> list[list[torch.nn.Module]]:
@@ -66,7 +96,7 @@ def shared(groups: list[list[torch.nn.Module]], trace: Any) -> Iterator[None]:
         yield
         return
     placed = []
-    found = [Group() for _ in groups]
+    found = [Group(members) for members in groups]
     try:
         for group, members in zip(found, groups):
             for module in members:
@@ -96,12 +126,13 @@ class Entrance:
         with private.DisableTorchFunction():
             for run in self.group.runs:
                 if (forms := run.same(self.block, head)) is not None:
+                    self.group.shared += 1
                     return run.again(forms)
             run = self.noted(head) if self.group.open else None
         if run is None:
             return self.own(*args, **kwargs)
         out = run.record(head, self.own, args, kwargs)
-        self.group.reasons.append(run.why) if run.why else self.group.runs.append(run)
+        self.group.close(run)
         return out
 
     def noted(self, head: Any) -> Run | None:

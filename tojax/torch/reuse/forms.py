@@ -8,7 +8,7 @@ import functools
 import random
 import types
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -24,6 +24,7 @@ from tojax.torch.state.attribute_tree import LIBRARIES, MANY
 
 SMALL = 4096  # elements of a constant whose values are compared
 SETTINGS = {bool, int, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented)}
+EMPTY = {dict, list, tuple, OrderedDict}
 STATEFUL = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random, Iterator)
 
 
@@ -40,7 +41,8 @@ class Forms:
 
     Attributes:
       block, modules: the block and all in it by their place there; ``paths`` the other way round, by id.
-      tensors: those that are traced, each once, in the order in which they were met.
+      given: all tensors, in the order in which they were met; ``tensors`` those that are traced,
+        each once.
       arrays: numbers of the arrays in them, by id.
       kept: objects that count by identity, which have to live as long as a form.
     """
@@ -49,6 +51,7 @@ class Forms:
         self.block, self.modules = block, dict(block.named_modules())
         self.paths = {id(m): name for name, m in self.modules.items()}
         self.tensors: list[torch.Tensor] = []
+        self.given: list[torch.Tensor] = []
         self.arrays: dict[int, int] = {}
         self.met: dict[int, int] = {}
         self.kept: list[Any] = []
@@ -69,6 +72,8 @@ class Forms:
         if isinstance(value, torch.nn.Module):
             path = self.paths.get(id(value))
             return ("module", path) if path is not None else self.itself(value)
+        if kind in EMPTY and not value:
+            return kind
         if id(value) in self.met:
             return "met", self.met[id(value)]
         head, parts = self.taken_apart(value, kind)
@@ -120,6 +125,7 @@ class Forms:
         if private.level_of(tensor) != -1:
             raise Unprovable("it runs inside torch.vmap or torch.func")
         held = inner(tensor)
+        self.given.append(tensor)
         if not isinstance(held, JaxTensor):
             return self.constant(held)
         if id(tensor) not in self.met:

@@ -46,7 +46,7 @@ class Program:
 
     def lowered(self, trace: Any, call: Any, lowering: Callable, values: list, out, made) -> None:
         """An operator that was lowered: ``out`` are arrays, ``made`` the tensors around them."""
-        if call.writes or trace.writing:
+        if trace.writing or (call.writes and any(x is not None for x in out[1:])):
             self.why = f"{call.op} writes to a tensor"
         if call.op in strides.STRIDED:
             self.why = f"{call.op} sees memory around a tensor"

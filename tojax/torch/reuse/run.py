@@ -102,9 +102,12 @@ class Run:
         if why := self.reads.why or self.program.why:
             return why
         (held, counted), (now, count) = self.before, self.surroundings()
-        same = len(held) == len(now) and all(a is b for a, b in zip(held, now))
-        if not same or counted != count or self.same(self.forms.block, head) is None:
+        alike = len(held) == len(now) and all(a is b for a, b in zip(held, now))
+        found = self.same(self.forms.block, head)
+        if not alike or counted != count or found is None:
             return "forward changes what it finds"
+        if [*found.arrays] != [*self.forms.arrays]:
+            return "forward writes to a tensor"
         if drawn != len(self.program.keys):
             return "it draws random numbers for code that JAX traces on its own"
         leaves, self.structure = flatten(out)
@@ -127,7 +130,7 @@ class Run:
             if type(leaf) not in {*SETTINGS, float}:
                 raise Unprovable(f"it gives a {type(leaf).__name__}")
             return leaf
-        for number, x in enumerate(self.forms.tensors):
+        for number, x in enumerate(self.forms.given):
             if x is leaf:
                 return Given(number)
         held: Any = inner(leaf)
@@ -195,7 +198,7 @@ class Run:
             for read, _ in self.reads.found.values():
                 reads.passed(forms, read)
         rest = iter(fresh)
-        leaf = lambda x: forms.tensors[x.number] if isinstance(x, Given) else x
+        leaf = lambda x: forms.given[x.number] if isinstance(x, Given) else x
         return self.structure.unflatten(
             [next(rest) if isinstance(x, Result) else leaf(x) for x in self.outs]
         )
