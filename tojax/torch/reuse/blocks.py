@@ -23,7 +23,7 @@ import torch
 
 from tojax.torch.core import current, private
 from tojax.torch.reuse.forms import Forms, Unprovable
-from tojax.torch.reuse.reads import may_watch
+from tojax.torch.reuse.reads import aside, may_watch
 from tojax.torch.reuse.run import Run, mode_of
 
 FEW = 4  # siblings, from which on it takes less time to look for equal ones
@@ -123,12 +123,16 @@ class Entrance:
         if not self.ready():
             return self.own(*args, **kwargs)
         head = lambda forms: self.head(forms, args, kwargs)
-        with private.DisableTorchFunction():
+        forms = None
+        with aside():
             for run in self.group.runs:
                 if (forms := run.same(self.block, head)) is not None:
-                    self.group.shared += 1
-                    return run.again(forms)
-            run = self.noted(head) if self.group.open else None
+                    break
+            else:
+                run = self.noted(head) if self.group.open else None
+        if forms is not None:
+            self.group.shared += 1
+            return run.again(forms)
         if run is None:
             return self.own(*args, **kwargs)
         out = run.record(head, self.own, args, kwargs)
@@ -150,7 +154,7 @@ class Entrance:
         trace = self.trace
         if current.trace() is not trace or not may_watch() or private.transforms():
             return False
-        waits = trace.writing or trace.unknown or mode_of(trace).guard or mode_of(trace).picked.found
+        waits = trace.writing or trace.unknown or mode_of(trace).guard
         stopped = trace.path is not None and trace.path.stopped is not None
         return not waits and not stopped and isinstance(jnp.zeros(()), jax.core.Tracer)
 

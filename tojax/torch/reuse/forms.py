@@ -4,7 +4,9 @@ wherever it looks computes the same.
 
 from __future__ import annotations
 
+import array
 import functools
+import logging
 import random
 import types
 import weakref
@@ -26,6 +28,9 @@ SMALL = 4096  # elements of a constant whose values are compared
 SETTINGS = {bool, int, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented)}
 EMPTY = {dict, list, tuple, OrderedDict}
 STATEFUL = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random, Iterator)
+STATEFUL += (bytearray, array.array)
+OPAQUE = (type, types.ModuleType, logging.Logger)  # of which code uses no state
+ENGINES = {"torch", "numpy", "jax", "jaxlib"}
 
 
 class Unprovable(Exception):
@@ -117,8 +122,8 @@ class Forms:
             raise Unprovable(f"it uses a {kind.__name__}")
         if isinstance(value, type) and not _library(value):
             return self.itself(value), [x for c in value.__mro__ for x in _settings(c)]
-        library = isinstance(value, (type, types.ModuleType)) or _library(kind)
-        return None, None if library else _attributes(value) or None
+        opaque = isinstance(value, OPAQUE) or kind.__module__.partition(".")[0] in ENGINES
+        return None, None if opaque else _attributes(value) or None
 
     def tensor(self, tensor: torch.Tensor) -> Hashable:
         """A traced tensor by its traits and number, a constant by its values."""

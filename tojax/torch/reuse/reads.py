@@ -62,10 +62,11 @@ class Reads:
 
     def passed(self, forms: Forms, read: Read) -> None:
         """What a block inside of this one would have looked at."""
-        if isinstance(read.holder, str):
-            self.attribute(forms.modules[read.holder], read.name)
+        holder = forms.modules[read.holder] if isinstance(read.holder, str) else read.holder
+        if isinstance(holder, torch.nn.Module):
+            self.attribute(holder, read.name)
         else:
-            self.note(Read(read.holder, read.name))
+            self.note(read)
 
     def note(self, read: Read) -> None:
         """Keeps the form that a thing has now, if it was not looked at before."""
@@ -139,6 +140,17 @@ def watching(reads: Reads) -> Iterator[None]:
         if not OPEN:
             sys.settrace(None)
             del torch.nn.Module.__getattribute__
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """What is looked at in here is not what the block looks at."""
+    before, OPEN[:] = [*OPEN], []
+    try:
+        with private.DisableTorchFunction():
+            yield
+    finally:
+        OPEN[:] = before
 
 
 def may_watch() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
@@ -17,10 +18,9 @@ from tojax.torch.core.pytrees import flatten
 from tojax.torch.core.tensor import GRADIENT, JaxTensor
 from tojax.torch.reuse.forms import SETTINGS, Forms, Unprovable
 from tojax.torch.reuse.program import Program, Step
-from tojax.torch.reuse.reads import OPEN, Reads, form, watching
+from tojax.torch.reuse.reads import OPEN, Reads, aside, form, watching
 
 Head = Callable[[Forms], Hashable]
-ALONE, VIEW = 2, 3  # how often the memory of a tensor is used that nobody else knows
 
 
 class Result(NamedTuple):
@@ -75,7 +75,8 @@ class Run:
         own = [vars(m) for m in self.forms.modules.values()]
         own += [x.get(k) or {} for x in own for k in ("_parameters", "_buffers", "_modules")]
         lists = trace.conditions or (), trace.unknown, trace.fallback.missing
-        counts = [len(x) for x in (*lists, trace.generators.states, mode.detached.views)]
+        lists += trace.generators.states, mode.detached.views, mode.picked.found
+        counts = [*map(len, lists)]
         drawn = random.getstate(), np.random.get_state()[1].tobytes(), np.random.get_state()[2]
         return [x for d in own for pair in d.items() for x in pair], [mode.guard, *counts, *drawn]
 
@@ -89,15 +90,12 @@ class Run:
                 out = [forward(*args, **kwargs)]
         finally:
             trace.programs.remove(self.program)
-        added = {k: expanded.pop(k) for k in [*expanded] if k not in shared}
-        with private.DisableTorchFunction():
+        added = [k for k in expanded if k not in shared]
+        with aside():
             self.why = self.refused(head, out[0], trace.keys.draws - drawn, added)
-            given = out[0] if self.why else self.finished(out)
-        if self.why:
-            expanded |= added
-        return given
+            return out[0] if self.why else self.finished(out, added)
 
-    def refused(self, head: Head, out: Any, drawn: int, expanded: dict[int, Any]) -> str | None:
+    def refused(self, head: Head, out: Any, drawn: int, expanded: list[int]) -> str | None:
         """Why others cannot be shown to run alike; None where they may."""
         if why := self.reads.why or self.program.why:
             return why
@@ -118,10 +116,6 @@ class Run:
             self.outs = [self.result(x) for x in leaves]
         except Unprovable as reason:
             return str(reason)
-        known = {id(y) for x in tensors for y in with_bases(inner(x))}
-        kept = (ref() for ref in self.program.made)
-        if any(x is not None and id(x) not in known for x in kept):
-            return "forward leaves a tensor somewhere"
         return None
 
     def result(self, leaf: Any) -> Any:
@@ -136,9 +130,7 @@ class Run:
         held: Any = inner(leaf)
         if type(held) is not JaxTensor or id(held.array) not in self.program.sources:
             raise Unprovable("it gives a constant, or what it was given as another tensor")
-        view = leaf._is_view()
-        used = private.storage_uses(leaf.untyped_storage()._cdata)
-        if used != (VIEW if view else ALONE) or (view and leaf._base.numel() != leaf.numel()):
+        if not (whole_view(leaf, self.program) if leaf._is_view() else alone(leaf)):
             raise Unprovable("memory of a result is known elsewhere")
         plain = held.before_hooks is None and held.required is None and held.holder is None
         if not plain or held.parts or vars(leaf):
@@ -148,20 +140,30 @@ class Run:
         kind = held.dtype, layout, held.origins & GRADIENT, held.bounds
         return Result(id(held.array), sources, *kind)
 
-    def finished(self, out: list[Any]) -> Any:
-        """What the run gives, with tensors such as other blocks give; but those that somebody else
-        holds are the run's own.
+    def finished(self, out: list[Any], expanded: list[int]) -> Any:
+        """What the run gives, with tensors such as other blocks give; then nobody holds a tensor of
+        the run any more, if it left none anywhere. Else they are the run's own.
         """
         leaves = flatten(out.pop())[0]
         fresh = [
             made.tensor(inner(x).array, inner(x).origins) if isinstance(made, Result) else x
             for made, x in zip(self.outs, leaves)
         ]
-        held = {i: weakref.ref(leaves[i]) for i, x in enumerate(self.outs) if isinstance(x, Result)}
+        own = {i: weakref.ref(leaves[i]) for i, x in enumerate(self.outs) if isinstance(x, Result)}
+        bases = {i: leaves[i]._base for i in own if leaves[i]._is_view()}
+        shared = self.mode.expanded.known
+        views = {k: weakref.ref(shared.pop(k)) for k in expanded}
         leaves.clear()
-        for i, ref in held.items():
-            if (own := ref()) is not None:
-                self.why, fresh[i] = "forward keeps a result", own
+        known = {id(inner(x)) for x in bases.values()}
+        made = (ref() for ref in self.program.made)
+        kept = any(x is not None and id(x) not in known for x in made)
+        if kept or any(ref() is not None for ref in own.values()):
+            self.why = "forward leaves a tensor somewhere"
+            for i, base in bases.items():
+                fresh[i] = base.view(fresh[i].shape)
+            for i, ref in own.items():
+                fresh[i] = fresh[i] if (was := ref()) is None else was
+            shared |= {k: x for k, ref in views.items() if (x := ref()) is not None}
         return self.structure.unflatten(fresh)
 
     def same(self, block: torch.nn.Module, head: Head) -> Forms | None:
@@ -191,12 +193,12 @@ class Run:
             for i in result.sources:
                 origins |= given[i].origins
             fresh.append(result.tensor(array, origins))
-        for outer in trace.programs:
-            outer.keys += keys
-            outer.add(Step(program.inlined, [arrays, keys], made), [*map(inner, fresh)])
         for reads in OPEN:
             for read, _ in self.reads.found.values():
                 reads.passed(forms, read)
+        for outer in trace.programs:
+            outer.keys += keys
+            outer.add(Step(program.inlined, [arrays, keys], made), [*map(inner, fresh)])
         rest = iter(fresh)
         leaf = lambda x: forms.given[x.number] if isinstance(x, Given) else x
         return self.structure.unflatten(
@@ -209,9 +211,32 @@ def mode_of(trace: Any) -> Any:
     return next(m for m in reversed(private.function_modes()) if hasattr(m, "trace"))
 
 
-def with_bases(held: Any) -> list[Any]:
-    """A tensor, and those that it is a view of."""
-    found = [held]
-    while getattr(found[-1], "made_by", None) is not None:
-        found.append(found[-1].made_by[1][0])
-    return found
+def alone(tensor: torch.Tensor) -> bool:
+    """Whether nobody else knows the memory of a tensor that is no view."""
+    return uses_of_memory(tensor) == LONE[0]
+
+
+def whole_view(tensor: torch.Tensor, program: Program) -> bool:
+    """Whether a view shows all of a tensor that the program made, which nobody else holds."""
+    base: Any = tensor._base
+    made = id(inner(base).array) in program.sources
+    if not (
+        made and base.is_contiguous() and tensor.is_contiguous() and base.numel() == tensor.numel()
+    ):
+        return False
+    del base
+    return uses_of_base(tensor) == LONE[1]
+
+
+def uses_of_memory(tensor: torch.Tensor) -> int:
+    """By tensors, and by who asks."""
+    return private.storage_uses(tensor.untyped_storage()._cdata)
+
+
+def uses_of_base(view: torch.Tensor) -> int:
+    """By the view, by Python, and by who asks."""
+    base = view._base
+    return sys.getrefcount(base)
+
+
+LONE = uses_of_memory(torch.ones(1)), uses_of_base(torch.ones(1).view(1))
