@@ -1,7 +1,8 @@
 """Blocks that are run once: the program is that of a trace in which all of them run."""
 
+import sys
+
 import jax
-import numpy as np
 import pytest
 import torch
 import transformers as tf
@@ -9,35 +10,12 @@ from torch import nn
 
 import tojax
 from tests.parallel.architectures import CASES
-from tests.torch.reuse.equal import difference
+from tests.torch.reuse.nets import Net, X, both
+from tojax.errors import DataDependent, MissingOps
 from tojax.torch.reuse import blocks
 
 DEPTHS = ("num_hidden_layers", "n_layer", "encoder_layers", "decoder_layers", "num_layers")
 DEEP = dict.fromkeys(DEPTHS, 6) | {"depths": [6, 6]}
-
-
-def both(module, *args, rng=None, **kwargs):
-    """(What siblings shared, how the program differs from that of a full trace.)"""
-    with blocks.watching() as seen:
-        shared = program(module, args, kwargs, rng)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "FEW", 1 << 30)
-        full = program(module, args, kwargs, rng)
-    return seen, difference(shared, full)
-
-
-def program(module, args, kwargs, rng):
-    """All arrays that a call gives, those that it writes included."""
-    model = tojax.from_torch(module)
-    call = lambda params, state, args, kwargs, rng: model.apply(
-        params, *args, state=state, rng=rng, mutable=True, **kwargs
-    )
-    known = {k: v for k, v in kwargs.items() if not hasattr(v, "shape")}
-    given = {k: v for k, v in kwargs.items() if k not in known}
-    run = lambda params, state, args, given, rng: jax.tree.leaves(
-        call(params, state, args, given | known, rng)
-    )
-    return jax.make_jaxpr(run)(model.params, model.state, args, given, rng)
 
 
 def deep(name, training=False):
@@ -57,3 +35,62 @@ def test_architectures(name, training):
     seen, wrong = both(module, rng=jax.random.key(0), **inputs, **cache)
     print(name, training, [(g.name, g.noted, g.shared, g.reasons) for g in seen])
     assert not wrong
+
+
+def failing(i, fail):
+    """A net whose block ``i`` does what it should not."""
+    made = Net()
+    made.blocks[i].forward = fail
+    return made
+
+
+@pytest.mark.parametrize("i", [0, 4])
+@pytest.mark.parametrize(
+    ("error", "fail"),
+    [
+        (DataDependent, lambda x: x[: int(x.sum())]),
+        (DataDependent, lambda x: x * x.tolist()[0][0]),
+        (MissingOps, lambda x: torch.ops.tojax_once.missing(x)),
+        (ZeroDivisionError, lambda x: x / (1 // 0)),
+    ],
+)
+def test_errors(i, error, fail):
+    """They are those of a full trace: the same module and line."""
+    said = []
+    for few in (4, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(blocks, "FEW", few)
+            with pytest.raises(error) as raised:
+                tojax.from_torch(failing(i, fail))(X)
+            said.append(str(raised.value))
+    assert said[0] == said[1]
+
+
+torch.library.define("tojax_once::missing", "(Tensor x) -> Tensor")
+
+
+torch.library.impl("tojax_once::missing", "cpu", lambda x: x + 1)
+
+
+def test_a_debugger_sees_all_blocks():
+    """What follows calls is left to do so, and all blocks run."""
+    called = []
+    trace = lambda frame, event, arg: called.append(frame.f_code.co_name)
+    with blocks.watching() as seen:
+        sys.settrace(trace)
+        try:
+            tojax.from_torch(Net())(X)
+        finally:
+            sys.settrace(None)
+    assert (seen[0].noted, seen[0].shared) == (0, 0)
+    assert called
+
+
+def test_nothing_stays():
+    """Modules have their forward again, and no tracer outlives the trace."""
+    model = tojax.from_torch(Net())
+    with jax.checking_leaks():
+        model(X)
+    assert not any("forward" in vars(m) for m in model.source.code.modules())
+    assert "__getattribute__" not in vars(nn.Module)
+    assert sys.gettrace() is None

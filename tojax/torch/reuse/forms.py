@@ -1,5 +1,5 @@
-"""What a value of Python is, as something that can be compared: code that finds values of equal forms
-wherever it looks computes the same.
+"""What a value of Python is, as something that can be compared: code that finds values of equal
+forms wherever it looks computes the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Forms:
     identity.
 
     Attributes:
-      block, modules: the block and all in it by their place there; ``paths`` the other way round, by id.
+      block, modules: the block, and all in it by their place there; ``paths`` are those by id.
       given: all tensors, in the order in which they were met; ``tensors`` those that are traced,
         each once.
       arrays: numbers of the arrays in them, by id.

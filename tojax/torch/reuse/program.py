@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -78,11 +78,11 @@ class Program:
     def run(self, outs: Sequence[int], arrays: Sequence[Any], keys: Sequence[Any]) -> list[Any]:
         """What stands in the place of the arrays with these ids, where other ones are given."""
         now = dict(zip([*self.given, *map(id, self.keys)], [*arrays, *keys]))
+        current = lambda x: now.get(id(x), x)
         for function, values, out in self.steps:
             before = arrays_in(out)
             if not all(id(x) in now for x in before):  # else the same comparison again
-                found = function(*mapped(lambda x: now.get(id(x), x), values))
-                now |= zip(map(id, before), arrays_in(found))
+                now.update(zip(map(id, before), arrays_in(function(*mapped(current, values)))))
         return [now[x] for x in outs]
 
     def again(self, outs: Sequence[int], arrays: list[Any], keys: list[Any]) -> list[Any]:
