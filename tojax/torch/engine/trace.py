@@ -138,6 +138,8 @@ class Trace(private.TorchDispatchMode):
         once = lowering
         if self.path is not None:
             once = self.path.once(call.op, lowering, operands)
+        if self.programs:
+            once = self.programs[-1].unwatched(once)
         try:
             out = self.same_masks(call.op, once, values)
         except CONCRETIZATION as error:

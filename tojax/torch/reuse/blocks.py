@@ -24,7 +24,7 @@ import torch
 from tojax.torch.core import current, private
 from tojax.torch.reuse.forms import Forms, Unprovable
 from tojax.torch.reuse.reads import aside, may_watch
-from tojax.torch.reuse.run import Run, mode_of
+from tojax.torch.reuse.run import Head, Run, mode_of
 
 FEW = 4  # siblings, from which on it takes less time to look for equal ones
 KINDS, FAILURES = 8, 2  # of siblings: runs that are noted, at most, and those in vain
@@ -108,7 +108,9 @@ def shared(groups: list[list[torch.nn.Module]], trace: Any) -> Iterator[None]:
             held.pop("forward", None)
             held |= {} if before is None else {"forward": before}
         for group in found:
-            group.runs.clear()  # whose tracers must not outlive the trace
+            for run in group.runs:
+                run.program.over()
+            group.runs.clear()
 
 
 class Entrance:
@@ -123,13 +125,10 @@ class Entrance:
         if not self.ready():
             return self.own(*args, **kwargs)
         head = lambda forms: self.head(forms, args, kwargs)
-        forms = None
         with aside():
-            for run in self.group.runs:
-                if (forms := run.same(self.block, head)) is not None:
-                    break
-            else:
-                run = self.noted(head) if self.group.open else None
+            run, forms = self.same(head)
+            if run is None and self.group.open:
+                run = self.noted(head, (*args, *kwargs.values()))
         if forms is not None:
             self.group.shared += 1
             return run.again(forms)
@@ -139,9 +138,18 @@ class Entrance:
         self.group.close(run)
         return out
 
-    def noted(self, head: Any) -> Run | None:
-        """A run that is to be noted, if others may be the same."""
+    def same(self, head: Head) -> Any:
+        """(A run that this one would be like, what the block finds); None and None without one."""
+        for run in self.group.runs:
+            if (forms := run.same(self.block, head)) is not None:
+                return run, forms
+        return None, None
+
+    def noted(self, head: Head, given: tuple) -> Any:
+        """A run that is to be noted; None where others could not be the same."""
         try:
+            if kept := next(filter(keeps_state, given), None):
+                raise Unprovable(f"it is given a {type(kept).__name__}")
             return Run(self.block, self.trace, head)
         except Unprovable as reason:
             self.group.reasons.append(str(reason))
@@ -168,6 +176,11 @@ class Entrance:
         return (
             *modes, *told, *inside, forms(args), forms(kwargs), forms(self.own), _code(forms)
         )  # fmt: skip
+
+
+def keeps_state(value: Any) -> bool:
+    """Whether this is an object that a block may write to, as to a cache."""
+    return not isinstance(value, (torch.Tensor, dict, tuple, list)) and hasattr(value, "__dict__")
 
 
 def _code(forms: Forms) -> Hashable:

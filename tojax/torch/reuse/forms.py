@@ -27,7 +27,13 @@ from tojax.torch.state.attribute_tree import LIBRARIES, MANY
 SMALL = 4096  # elements of a constant whose values are compared
 SETTINGS = {bool, int, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented)}
 EMPTY = {dict, list, tuple, OrderedDict}
-STATEFUL = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random, Iterator)
+STATEFUL: Any = (
+    torch.Generator,
+    np.random.Generator,
+    np.random.RandomState,
+    random.Random,
+    Iterator,
+)
 STATEFUL += (bytearray, array.array)
 OPAQUE = (type, types.ModuleType, logging.Logger)  # of which code uses no state
 ENGINES = {"torch", "numpy", "jax", "jaxlib"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ class Program:
         self.sources: dict[int, frozenset[int]] = {}
         self.made: list[weakref.ref] = []
         self.why: str | None = None
-        self.inlined: Callable | None = None
+        self.inlined: Any = None
 
     def lowered(self, trace: Any, call: Any, lowering: Callable, values: list, out, made) -> None:
         """An operator that was lowered: ``out`` are arrays, ``made`` the tensors around them."""
@@ -86,14 +87,30 @@ class Program:
         return [now[x] for x in outs]
 
     def again(self, outs: Sequence[int], arrays: list[Any], keys: list[Any]) -> list[Any]:
-        """The same as a program of JAX, made once and inlined each time."""
+        """The same as a program of JAX, which is made once and inlined."""
         if self.inlined is None:
-            closed = jax.make_jaxpr(lambda *given: self.run(outs, *given))(arrays, keys)
-            run = lambda consts, *given: jax.core.eval_jaxpr(closed.jaxpr, consts, *given)
-            function = jax.jit(run, inline=True)
-            self.inlined = lambda arrays, keys: function(closed.consts, *arrays, *keys)
-            self.steps.clear()
+            self.inlined = jax.jit(lambda *given: self.run(outs, *given), inline=True)
         return self.inlined(arrays, keys)
+
+    def over(self) -> None:
+        """Lets go of tracers, which must not outlive their trace."""
+        self.steps.clear()
+        self.keys.clear()
+        self.inlined = None
+
+    @staticmethod
+    def unwatched(lowering: Callable) -> Callable:
+        """The lowering, which is none of the block's code: its calls are not followed."""
+
+        def call(*values: Any) -> Any:
+            before = sys.gettrace()
+            sys.settrace(None)
+            try:
+                return lowering(*values)
+            finally:
+                sys.settrace(before)
+
+        return call
 
 
 def arrays_in(value: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from tojax.torch.state.attribute_tree import LIBRARIES
 
 OWN = {*LIBRARIES, "tojax"}  # whose functions keep nothing, the modes of torch apart
 ABSENT = object()
+LIBRARY: dict[int, dict[str, Any]] = {}  # globals of modules in OWN
 OPEN: list[Reads] = []  # of this trace: blocks may be in blocks
 
 
@@ -106,9 +107,15 @@ def original(value: Any) -> Any:
 
 
 def _called(frame: FrameType, event: str, arg: Any) -> None:
-    if frame.f_globals.get("__name__", "").partition(".")[0] not in OWN:
-        for reads in OPEN:
-            reads.called(frame)
+    """Follows calls; those of libraries are many, and are known by their globals."""
+    around = frame.f_globals
+    if id(around) in LIBRARY:
+        return
+    if around.get("__name__", "").partition(".")[0] in OWN:
+        LIBRARY[id(around)] = around
+        return
+    for reads in OPEN:
+        reads.called(frame)
 
 
 def _looked_up(module: torch.nn.Module, name: str) -> Any:
@@ -131,7 +138,7 @@ def watching(reads: Reads) -> Iterator[None]:
     OPEN.append(reads)
     if len(OPEN) == 1:
         THREAD[0] = threading.get_ident()
-        torch.nn.Module.__getattribute__ = _looked_up  # type: ignore[method-assign]
+        torch.nn.Module.__getattribute__ = _looked_up
         sys.settrace(_called)
     try:
         yield

@@ -72,12 +72,13 @@ class Run:
     def surroundings(self) -> tuple[list[Any], list[Any]]:
         """(What has to be the same objects after the run as before, what has to be equal.)"""
         trace, mode = self.trace, self.mode
-        own = [vars(m) for m in self.forms.modules.values()]
+        own: list[Any] = [vars(m) for m in self.forms.modules.values()]
         own += [x.get(k) or {} for x in own for k in ("_parameters", "_buffers", "_modules")]
-        lists = trace.conditions or (), trace.unknown, trace.fallback.missing
-        lists += trace.generators.states, mode.detached.views, mode.picked.found
+        lists = [trace.conditions or (), trace.unknown, trace.fallback.missing]
+        lists += [trace.generators.states, mode.detached.views, mode.picked.found]
         counts = [*map(len, lists)]
-        drawn = random.getstate(), np.random.get_state()[1].tobytes(), np.random.get_state()[2]
+        numbers: Any = np.random.get_state()
+        drawn = random.getstate(), numbers[1].tobytes(), numbers[2]
         return [x for d in own for pair in d.items() for x in pair], [mode.guard, *counts, *drawn]
 
     def record(self, head: Head, forward: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
