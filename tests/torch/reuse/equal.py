@@ -48,6 +48,7 @@ def difference(one: ClosedJaxpr, other: ClosedJaxpr) -> str:
 
 
 def content(x):
+    x = x if isinstance(x, jax.Array) else np.asarray(x)
     key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
     x = np.asarray(jax.random.key_data(x) if key else x)
     return x.dtype.str, x.shape, x.tobytes()

@@ -95,6 +95,19 @@ def blocks_in_blocks():
     return Net(kind(forward), setting(inner=inner))
 
 
+@CASES(5)
+def blocks_in_blocks_on_what_these_computed():
+    inner = lambda i: nn.ModuleList(map(Block, range(4)))
+
+    def forward(self, x):
+        x = self.linear(x)
+        for block in self.inner:
+            x = block(x * 2) + 1
+        return x
+
+    return Net(kind(forward), setting(inner=inner))
+
+
 @CASES(4)
 def blocks_in_blocks_one_of_which_is_another():
     def inner(i):

@@ -91,8 +91,9 @@ def _signature(module: torch.nn.Module) -> Hashable:
 
 @contextlib.contextmanager
 def shared(groups: list[list[torch.nn.Module]], trace: Any) -> Iterator[None]:
-    """In here, siblings that are shown to be equal run once."""
-    if trace.tape is not None or not trace.path.first:
+    """In here, siblings that are shown to be equal run once, if JAX compiles the program."""
+    compiled = isinstance(jnp.zeros(()), jax.core.Tracer)
+    if not compiled or trace.tape is not None or not trace.path.first:
         yield
         return
     placed = []
@@ -156,15 +157,13 @@ class Entrance:
             return None
 
     def ready(self) -> bool:
-        """Whether runs can be compared here: in a program that JAX compiles, and not while a
-        condition or a write is on its way.
-        """
+        """Whether runs can be compared here: not while a condition or a write is on its way."""
         trace = self.trace
         if current.trace() is not trace or not may_watch() or private.transforms():
             return False
         waits = trace.writing or trace.unknown or mode_of(trace).guard
         stopped = trace.path is not None and trace.path.stopped is not None
-        return not waits and not stopped and isinstance(jnp.zeros(()), jax.core.Tracer)
+        return not waits and not stopped
 
     def head(self, forms: Forms, args: tuple, kwargs: dict[str, Any]) -> Hashable:
         """The form of the call: arguments, code, and what torch and the trace are told to do."""

@@ -55,6 +55,7 @@ class Forms:
       given: all tensors, in the order in which they were met; ``tensors`` those that are traced,
         each once.
       arrays: numbers of the arrays in them, by id.
+      passed: objects that were taken apart, whose ids are in ``met``.
       kept: objects that count by identity, which have to live as long as a form.
     """
 
@@ -65,6 +66,7 @@ class Forms:
         self.given: list[torch.Tensor] = []
         self.arrays: dict[int, int] = {}
         self.met: dict[int, int] = {}
+        self.passed: list[Any] = []
         self.kept: list[Any] = []
 
     def __call__(self, value: Any) -> Hashable:
@@ -91,8 +93,13 @@ class Forms:
         if parts is None:
             return self.itself(value)
         self.met[id(value)] = len(self.met)
-        self.kept.append(value)
+        self.passed.append(value)
         return kind, head, *map(self, parts)
+
+    def release(self) -> None:
+        """Lets go of what was looked at; forms that there are stay valid."""
+        for found in (self.given, self.tensors, self.passed):
+            found.clear()
 
     def itself(self, value: Any) -> Hashable:
         """A value that counts by identity."""
@@ -112,8 +119,9 @@ class Forms:
             return len(value), [*parts, *_attributes(value)]
         if isinstance(value, types.FunctionType):
             cells = [_content(cell) for cell in value.__closure__ or ()]
+            held = value.__defaults__, value.__kwdefaults__, vars(value)
             head = self.itself(value.__code__), self.itself(value.__globals__)
-            return head, [value.__defaults__, value.__kwdefaults__, vars(value), *cells]
+            return head, [*filter(None, held), *cells]
         if isinstance(value, types.MethodType):
             return None, [value.__func__, value.__self__]
         if isinstance(value, functools.partial):

@@ -93,17 +93,19 @@ def form(forms: Forms, read: Read) -> Hashable:
 def held(module: torch.nn.Module, name: str) -> Any:
     """What an attribute is, without running code."""
     own = object.__getattribute__(module, "__dict__")
+    if name in own:
+        return original(own[name]) if name == "forward" else own[name]
     if name == "__dict__":
         return own
-    for place in (own, *(own.get(k) or {} for k in ("_parameters", "_buffers", "_modules"))):
-        if name in place:
-            return original(place[name])
+    for place in ("_parameters", "_buffers", "_modules"):
+        if name in (found := own.get(place) or {}):
+            return found[name]
     return next((vars(c)[name] for c in type(module).__mro__ if name in vars(c)), ABSENT)
 
 
 def original(value: Any) -> Any:
-    """What stands behind the forward of a block that may be reused."""
-    return getattr(value, "own", value) if type(value).__name__ == "Entrance" else value
+    """What stands behind the forward of a block that may be shared."""
+    return value.own if type(value).__name__ == "Entrance" else value
 
 
 def _called(frame: FrameType, event: str, arg: Any) -> None:

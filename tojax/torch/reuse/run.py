@@ -94,7 +94,9 @@ class Run:
         added = [k for k in expanded if k not in shared]
         with aside():
             self.why = self.refused(head, out[0], trace.keys.draws - drawn, added)
-            return out[0] if self.why else self.finished(out, added)
+            given = out[0] if self.why else self.finished(out, added)
+            self.forms.release()
+        return given
 
     def refused(self, head: Head, out: Any, drawn: int, expanded: list[int]) -> str | None:
         """Why others cannot be shown to run alike; None where they may."""
