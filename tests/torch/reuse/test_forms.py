@@ -186,6 +186,28 @@ def a_tag_of_the_tensor():
     return net(step, kind(lambda self, x: base(self, x) * x.tag))
 
 
+class Slotted:
+    """Keeps its number in no dict."""
+
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0
+
+
+@CASES(0)
+def a_counter_in_a_slot():
+    counter = Slotted()
+
+    def forward(self, x):
+        counter.count += 1
+        return base(self, x) * counter.count
+
+    made = Net(kind(forward))
+    made.register_forward_pre_hook(lambda m, args: setattr(counter, "count", 0))
+    return made
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_same(name):
     CASES.check(name)

@@ -1,5 +1,8 @@
 """What the code of a block looks at: attributes of modules, methods, globals."""
 
+import sys
+import types
+
 import pytest
 
 from tests.torch.reuse.nets import Block, Cases, Net, base, kind, net, setting
@@ -165,6 +168,46 @@ def an_attribute_of_the_parent():
 @CASES(0)
 def all_attributes():
     return Net(kind(lambda self, x: base(self, x) * vars(self)["index"]))
+
+
+@CASES(4)
+def a_module_in_a_module():
+    outer, inner = types.ModuleType("outer_of_once"), types.ModuleType("inner_of_once")
+    outer.inner, inner.flag = inner, 1.0
+
+    def step(self, block, i, x):
+        inner.flag = 2.0 if i == 4 else 1.0
+        return block(x)
+
+    globals()["outer_of_once"] = outer
+    return net(step, kind(lambda self, x: base(self, x) * outer_of_once.inner.flag))  # noqa: F821
+
+
+@CASES(4)
+def a_module_that_forward_imports():
+    module = types.ModuleType("imported_once")
+    module.flag = 1.0
+    sys.modules["imported_once"] = module
+
+    def step(self, block, i, x):
+        module.flag = 2.0 if i == 4 else 1.0
+        return block(x)
+
+    def forward(self, x):
+        from imported_once import flag
+
+        return base(self, x) * flag
+
+    return net(step, kind(forward))
+
+
+@CASES(0)
+def attributes_that_cannot_be_followed():
+    def looked_up(self, name):
+        return object.__getattribute__(self, name)
+
+    read = {"__getattribute__": looked_up}
+    return Net(kind(lambda self, x: base(self, x) * self.index, **read))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -170,7 +170,8 @@ class Entrance:
         trace, rng = self.trace, self.trace.keys.rng
         modes = [id(m) for m in private.function_modes()]
         casts = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-        told = torch.is_grad_enabled(), torch.get_default_dtype(), *casts
+        exact = torch.are_deterministic_algorithms_enabled()
+        told = torch.is_grad_enabled(), torch.get_default_dtype(), exact, *casts
         inside = trace.path is None, trace.conditions is None, None if rng is None else rng.dtype
         return (
             *modes, *told, *inside, forms(args), forms(kwargs), forms(self.own), _code(forms)
@@ -184,5 +185,7 @@ def keeps_state(value: Any) -> bool:
 
 def _code(forms: Forms) -> Hashable:
     """What the classes of the block have, by identity."""
-    bases = {c for m in forms.modules.values() for c in type(m).__mro__} - {torch.nn.Module}
+    bases = {c for m in forms.modules.values() for c in type(m).__mro__} - {torch.nn.Module, object}
+    if any("__getattribute__" in vars(c) for c in bases):
+        raise Unprovable("what it looks at cannot be followed")
     return frozenset((c, *map(id, vars(c).values())) for c in bases)

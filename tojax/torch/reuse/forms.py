@@ -174,7 +174,12 @@ def _library(kind: Any) -> bool:
 
 def _attributes(value: Any) -> list[Any]:
     """Names and values of an object's own attributes."""
-    return [x for pair in getattr(value, "__dict__", {}).items() for x in pair]
+    found = [x for pair in getattr(value, "__dict__", {}).items() for x in pair]
+    for kind in type(value).__mro__:
+        slots = () if _library(kind) else vars(kind).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            found += [name, getattr(value, name, None)]
+    return found
 
 
 def _settings(kind: type) -> list[Any]:

@@ -45,21 +45,27 @@ class Reads:
         self.note(Read(module if path is None else path, name))
 
     def called(self, frame: FrameType) -> None:
-        """A function that begins: the globals that it names."""
+        """A function that begins: the globals that it names, also in modules that it imports."""
+        names, around = frame.f_code.co_names, frame.f_globals
         if frame.f_code in self.codes:
             return
         self.codes.add(frame.f_code)
-        for name in frame.f_code.co_names:
-            if name in frame.f_globals:
-                self.note(Read(frame.f_globals, name))
-                self.inside(frame.f_globals[name], frame.f_code.co_names)
+        package = (around.get("__package__") or "").split(".")
+        for name in names:
+            if name in around:
+                self.note(Read(around, name))
+                self.inside(around[name], names)
+            for i in range(len(package) + 1):
+                self.inside(sys.modules.get(".".join([*package[:i], name])), names)
 
     def inside(self, module: Any, names: tuple[str, ...]) -> None:
-        """What a function may read in a module that is one of its globals."""
-        if isinstance(module, ModuleType) and module.__name__.partition(".")[0] not in OWN:
-            for name in names:
-                if name in vars(module):
-                    self.note(Read(vars(module), name))
+        """What a function may read in a module, and in modules in that."""
+        if not isinstance(module, ModuleType) or module.__name__.partition(".")[0] in OWN:
+            return
+        for name in names:
+            if name in vars(module) and (id(vars(module)), name) not in self.found:
+                self.note(Read(vars(module), name))
+                self.inside(vars(module)[name], names)
 
     def passed(self, forms: Forms, read: Read) -> None:
         """What a block inside of this one would have looked at."""
