@@ -85,7 +85,7 @@ def a_condition():
 
 @CASES(5)
 def blocks_in_blocks():
-    inner = lambda i: nn.ModuleList(map(Block, range(4)))
+    inner = lambda i: nn.ModuleList(map(Block, range(5)))
 
     def forward(self, x):
         for block in self.inner:
@@ -97,7 +97,7 @@ def blocks_in_blocks():
 
 @CASES(5)
 def blocks_in_blocks_on_what_these_computed():
-    inner = lambda i: nn.ModuleList(map(Block, range(4)))
+    inner = lambda i: nn.ModuleList(map(Block, range(5)))
 
     def forward(self, x):
         x = self.linear(x)
@@ -111,7 +111,7 @@ def blocks_in_blocks_on_what_these_computed():
 @CASES(4)
 def blocks_in_blocks_one_of_which_is_another():
     def inner(i):
-        made = nn.ModuleList(map(Block, range(4)))
+        made = nn.ModuleList(map(Block, range(5)))
         if i == 3:
             made[2].forward = lambda x: x * 2.0
         return made
@@ -128,7 +128,7 @@ def test_draws_of_numpy():
     """Each block draws its own number, and the user is told."""
     forward = lambda self, x: base(self, x) * float(np.random.rand())
     outs = []
-    for few in (4, 1 << 30):
+    for few in (5, 1 << 30):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(blocks, "FEW", few)
             np.random.seed(0)

@@ -26,7 +26,7 @@ from tojax.torch.reuse.forms import Forms, Unprovable
 from tojax.torch.reuse.reads import aside, may_watch
 from tojax.torch.reuse.run import Head, Run, mode_of
 
-FEW = 4  # siblings, from which on it takes less time to look for equal ones
+FEW = 5  # siblings, from which on it takes less time to look for equal ones
 KINDS, FAILURES = 8, 2  # of siblings: runs that are noted, at most, and those in vain
 
 
