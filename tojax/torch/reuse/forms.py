@@ -147,6 +147,8 @@ class Forms:
         self.given.append(tensor)
         if not isinstance(held, JaxTensor):
             return self.constant(held)
+        if not all(isinstance(n, int) for n in held.array.shape):
+            raise Unprovable("sizes are symbolic")
         if id(tensor) not in self.met:
             if not isinstance(held.array, jax.core.Tracer) or held.parts:
                 raise Unprovable("it is given a tensor of which more than its kind is known")

@@ -75,7 +75,12 @@ class Run:
         own: list[Any] = [vars(m) for m in self.forms.modules.values()]
         own += [x.get(k) or {} for x in own for k in ("_parameters", "_buffers", "_modules")]
         lists = [trace.conditions or (), trace.unknown, trace.fallback.missing]
-        lists += [trace.generators.states, mode.detached.views, mode.picked.found]
+        lists += [
+            trace.size_conditions,
+            trace.generators.states,
+            mode.detached.views,
+            mode.picked.found,
+        ]
         counts = [*map(len, lists)]
         numbers: Any = np.random.get_state()
         drawn = random.getstate(), numbers[1].tobytes(), numbers[2]
