@@ -16,9 +16,11 @@ import time
 
 import numpy as np
 
+KINDS = ("plain", "rolled")
 
-def measure(depth: int, width: int, rolled: bool) -> dict[str, float]:
-    """Seconds of one model: converting, tracing, compiling, running."""
+
+def measure(depth: int, width: int, kind: str) -> dict[str, float]:
+    """Seconds of one model: rolling, tracing, compiling, running."""
     import jax
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -32,7 +34,7 @@ def measure(depth: int, width: int, rolled: bool) -> dict[str, float]:
     ids = np.arange(512, dtype=np.int32).reshape(4, 128)
     model = tojax.from_torch(module)
     start = time.perf_counter()
-    if rolled:
+    if kind == "rolled":
         model = tojax.transforms.roll(model, ids, use_cache=False)
     rolling = time.perf_counter() - start
     function = jax.jit(lambda params, ids: model.apply(params, ids, use_cache=False).logits)
@@ -62,9 +64,9 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(measure(int(given.one[0]), given.width, given.one[1] == "rolled")))
+        print(json.dumps(measure(int(given.one[0]), given.width, given.one[1])))
         return
-    kinds = [(depth, kind) for depth in given.layers for kind in ("plain", "rolled")]
+    kinds = [(depth, kind) for depth in given.layers for kind in KINDS]
     found: dict[tuple[int, str], list[dict[str, float]]] = {k: [] for k in kinds}
     for _ in range(given.repeat):
         for depth, kind in kinds:
@@ -85,8 +87,9 @@ def main() -> None:
     for (depth, kind), times in best.items():
         print(f"{depth:>6} {kind:7}" + "".join(f"{times[name]:>14.3f}" for name in names))
     few, many = given.layers
-    for kind in ("plain", "rolled"):
+    for kind in KINDS:
         a, b = (best[depth, kind] for depth in given.layers)
+        print(f"trace, {many} layers to {few}, {kind}: {b['trace'] / a['trace']:.2f}")
         print(f"trace and compile, {many} layers to {few}, {kind}: {b['first'] / a['first']:.2f}")
         whole = (b["roll"] + b["first"]) / (a["roll"] + a["first"])
         print(f"the same with the time that roll takes, {kind}: {whole:.2f}")

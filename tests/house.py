@@ -34,7 +34,7 @@ TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
     ("control_flow",),
     ("autograd",),
     ("compat",),
-    ("engine", "arguments"),
+    ("engine", "arguments", "reuse"),
     ("source",),
     ("torchax", ""),
 )

@@ -88,6 +88,7 @@ def forward_level() -> int:
 # Weights.
 DispatchKeySet = need("torch._C.DispatchKeySet", WEIGHTS)
 ExcludeKeys = need("torch._C._ExcludeDispatchKeyGuard", WEIGHTS)
+storage_uses = need("torch._C._storage_Use_Count", "blocks that are traced once")
 data_address = need("torch._C._data_address", WEIGHTS)
 lazy_clone = need("torch._lazy_clone", WEIGHTS)
 
@@ -95,6 +96,9 @@ lazy_clone = need("torch._lazy_clone", WEIGHTS)
 ATTRIBUTES = {
     "_schema": DISPATCH,
     "_cdata": VIEWS,
+    "_is_view": VIEWS,
+    "_base": VIEWS,
+    "_version": VIEWS,
     "_backward_hooks": "hooks of tensors",
     "_wrapped_by_lr_sched": "learning-rate schedules",
     "_opt_called": "learning-rate schedules",

@@ -71,6 +71,8 @@ class Recording:
     def __init__(self, source: Source, names: list, known: tuple, structure: Any, settings: dict):
         self.names, self.found = names, dict[int, tuple[Any, Traced]]()
         self.last: Any = None
+        if hasattr(source, "sharing_blocks"):  # torch's
+            source = source.sharing_blocks()
 
         def call(arrays: list[Any]) -> list[Any]:
             given = dict(zip(names, arrays))

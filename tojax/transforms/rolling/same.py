@@ -40,8 +40,11 @@ class Kinds:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def _head(self, eqn: JaxprEqn) -> Hashable:
-        params = tuple((k, self.form(v)) for k, v in sorted(eqn.params.items()))
-        return eqn.primitive, eqn.ctx, params
+        if id(eqn.params) not in self.forms:  # of equations that were inlined many times, one dict
+            params = tuple((k, self.form(v)) for k, v in sorted(eqn.params.items()))
+            number = self.numbers.setdefault(("params", params), len(self.numbers))
+            self.forms[id(eqn.params)] = number, eqn.params
+        return eqn.primitive, eqn.ctx, self.forms[id(eqn.params)][0]
 
     def form(self, value: Any, deep: int = 0) -> Hashable:
         """Something hashable that is equal for values that mean the same."""
