@@ -183,23 +183,25 @@ class Body:
         names: list[str] = []
         for node in item.makes:
             name = "_" if node is None else targets.get(node) or self._fallback(item, node)
+            if node in self.write.taken_as and self._kept(name, node):
+                name = next((x for x in self.write.taken_as[node] if not self._kept(x, node)), name)
             while name != "_" and name in names:
                 name += "_"
             names.append(name)
         for node, name in zip(item.makes, names):
             if node is not None:
-                self.vacate(name, expr)
+                self.vacate(name, expr, [node])
                 self.names[node], self.bound[name] = name, node
                 self.write.labels.setdefault(node, name)
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         self.statements.append(ast.Assign([target], expr, lineno=0))
 
-    def vacate(self, name: str, expr: ast.expr) -> None:
+    def vacate(self, name: str, expr: ast.expr, keeping: Any = ()) -> None:
         """What goes by this name and is read later gets the name that the author kept it under;
-        which is none that ``expr``, written after it, reads.
+        which is none that ``expr``, written after it, reads. What is ``keeping`` it may.
         """
         node = self.bound.get(name)
-        if node is None or self.left[node] <= 0:
+        if node is None or self.left[node] <= 0 or node in keeping:
             return
         aliases = self.forward.aliases() if self.forward else {}
         other = variable(aliases.get(name, f"{name}_before"))
@@ -211,6 +213,11 @@ class Body:
             if known == name:
                 self.names[held] = other
         self.bound[other] = node
+
+    def _kept(self, name: str, node: fx.Node) -> bool:
+        """Whether another value goes by this name that is read later."""
+        other = self.bound.get(name)
+        return other not in (None, node) and self.left[other] > 0
 
     def _fallback(self, item: Step, node: fx.Node) -> str:
         """A name where the author gave none: that of the first operand if it ends here."""

@@ -130,7 +130,7 @@ class Linen:
         lines = {k: text(x) for k, x in lines.items() if text(x) != f"self.{k}"}
         setup = [f"        self.{name} = {x}" for name, x in lines.items()]
         told = bool(self.told(writer, whole.instances[0].block))
-        takes = ["self", *whole.made.parameters, *["deterministic=True"] * told]
+        takes = ["self", *whole.made.takes(), *["deterministic=True"] * told]
         dicts = {k for k, x in whole.lines.items() if isinstance(x, ast.Dict)}
         said = [text(_Linen({}, dicts).visit(s)) for s in whole.made.body]
         body = [f"        {line}" for x in said for line in x.splitlines()]
@@ -159,6 +159,9 @@ def _christened(line: ast.expr, name: str) -> ast.expr:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr="param" | "variable")):
             place = next(x for x in line.args if isinstance(x, ast.Constant) and x.value == "")
             place.value = name
+        case ast.IfExp(body=yes, orelse=no):
+            _christened(yes, name)
+            _christened(no, name)
         case ast.List(elts=parts):
             for i, x in enumerate(parts):
                 _christened(x, f"{name}_{i}")

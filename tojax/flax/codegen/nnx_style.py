@@ -88,7 +88,7 @@ def _class(whole: Class, outermost: bool) -> str:
     lines = [f"self.{name} = {text(x)}" for name, x in whole.lines.items()]
     init = "\n".join("        " + x for x in lines) or "        pass"
     body = "\n".join(f"        {x}" for s in whole.made.body for x in text(s).splitlines())
-    takes = "".join(f", {x}" for x in whole.made.parameters)
+    takes = "".join(f", {x}" for x in whole.made.takes())
     given = [_default(name, values[0], outermost) for name, values in whole.parameters.items()]
     if whole.configured:
         kind = type(whole.instances[0].scope.config).__name__
