@@ -55,7 +55,7 @@ class Arguments:
     def tests(self) -> list[Test]:
         """Whether an argument is given."""
         names = [x for x in self.order if x in self.optional and x not in self.instead]
-        lacks = lambda name: [name not in x.parameters for x in self.kinds]
+        lacks = lambda name: [*(name not in x.parameters for x in self.kinds)]
         return [Test(f"{x} is None", f"{x} is not None", lacks(x), x) for x in names]
 
     def defaults(self) -> list[ast.stmt]:

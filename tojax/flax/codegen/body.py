@@ -9,13 +9,21 @@ from typing import Any
 from torch import fx
 
 from tojax.flax.codegen import layouts
-from tojax.flax.codegen.authors import Statement, forward_of
+from tojax.flax.codegen.authors import Statement, forward_of, helped
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.loops import write_loop
 from tojax.flax.codegen.sizes import DEFAULTS, Sizes
 from tojax.flax.codegen.steps import Step
 from tojax.flax.codegen.template import name_of, variable
+
+# What an operator gives, where the author does not say.
+PARTS = {
+    ("sort", 2): ("ordered", "order"),
+    ("topk", 2): ("values", "indices"),
+    ("chunk", 2): ("first", "second"),
+    ("split", 2): ("first", "second"),
+}
 
 
 class Body:
@@ -181,6 +189,9 @@ class Body:
             theirs = self.write.returned(item.block)
             targets = {n: variable(name) for n, name in zip(item.makes, theirs) if n and name}
         names: list[str] = []
+        parts = PARTS.get((item.name, len(item.makes)), ())
+        if item.block is None and not targets and parts:
+            targets = {n: part for n, part in zip(item.makes, parts) if n}
         for node in item.makes:
             name = "_" if node is None else targets.get(node) or self._fallback(item, node)
             if node in self.write.taken_as and self._kept(name, node):
@@ -224,7 +235,7 @@ class Body:
         for x in item.reads:
             if (name := self.names.get(x)) and self.left[x] <= 0:
                 return name
-        name = variable(item.name)
+        name = variable(helped(node) or item.name)
         while (name in self.bound and self.left[self.bound[name]] > 0) or name in self.sizes.taken:
             name += "_"
         return name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -23,7 +24,7 @@ class Test:
 
     yes: str
     no: str
-    holds: list[bool | None]
+    holds: Sequence[bool | None]
     of: str = ""
 
 

@@ -27,6 +27,7 @@ from tojax.flax.codegen.layers import hinted
 from tojax.flax.codegen.loops import Unrollable
 from tojax.flax.codegen.operators import Unwritable
 from tojax.flax.codegen.partly import spelled
+from tojax.flax.codegen.plainer import plainer
 from tojax.flax.codegen.rates import rate_of
 from tojax.flax.codegen.rolling import rolled
 from tojax.flax.codegen.steps import Step, chained, steps_of
@@ -98,7 +99,8 @@ class Writer(Kinds):
             made.sizes.clear()
             body = self.body(block, inputs, steps, made)
         made.parameters += made.sizes.values()
-        made.body, made.returned, made.measured = body.statements, body.returned, body.sizes
+        made.body, made.returned = plainer(body.statements), body.returned
+        made.measured = body.sizes
 
     def body(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step], made: Made) -> Body:
         """The statements."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+DEFAULTS = {"strides": 1, "kernel_dilation": 1, "feature_group_count": 1}  # of Flax's layers
+
 
 @dataclass(eq=False)
 class Columns:
@@ -24,6 +26,7 @@ class Columns:
 
     def joined(self, lines: list[ast.expr | None]) -> list[ast.expr | None]:
         """The lines, the same one for all whose lines are alike; None stays what it is."""
+        lines = _spelled(lines)
         groups: dict[str, list[int]] = defaultdict(list)
         for i, line in enumerate(lines):
             if line is not None:
@@ -66,6 +69,31 @@ class Columns:
         held = self.found.get(name, {})
         known = lambda i, x: held.get(i, self.kinds[i][0].get(name, x))
         return all(known(i, x) == x for i, x in values.items())
+
+
+def _spelled(lines: list[ast.expr | None]) -> list[ast.expr | None]:
+    """Calls that leave arguments out which others give, with their defaults."""
+    calls = [x for x in lines if isinstance(x, ast.Call)]
+    heads = {(ast.unparse(x.func), len(x.args)) for x in calls}
+    if len(calls) != len([x for x in lines if x is not None]) or len(heads) != 1:
+        return lines
+    most = max(calls, key=lambda x: len(x.keywords))
+    return [x and _with(x, most) for x in lines]  # type: ignore[arg-type]
+
+
+def _with(call: ast.Call, most: ast.Call) -> ast.Call:
+    given = {x.arg: x for x in call.keywords}
+    left = [x.arg for x in most.keywords if x.arg not in given]
+    order = [x.arg for x in most.keywords]
+    if not set(left) <= set(DEFAULTS) or not set(given) <= set(order):
+        return call
+    found = copy.deepcopy(call)
+    for name in left:
+        value = ast.Constant(DEFAULTS[name or ""])
+        value.hint, value.kind, value.path = name, "argument", ""  # type: ignore[attr-defined]
+        found.keywords.append(ast.keyword(name, value))
+    found.keywords.sort(key=lambda x: order.index(x.arg))  # type: ignore[arg-type]
+    return found
 
 
 def _among(parameters: dict[str, Any]) -> Callable[[ast.AST], bool]:

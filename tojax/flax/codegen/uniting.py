@@ -14,7 +14,7 @@ from typing import Any
 from tojax.flax.codegen.arguments import Arguments, Served
 from tojax.flax.codegen.branches import Inseparable, Test, branched, text_of
 from tojax.flax.codegen.columns import Columns
-from tojax.flax.codegen.scope import field_of, names_in
+from tojax.flax.codegen.scope import Unknown, field_of, names_in
 
 _UNKNOWN = object()
 RESERVED = {"training", "name", "parent", "scope"}  # those of all modules of torch or Flax
@@ -130,8 +130,16 @@ def _values(name: str, columns: Columns, classes: list[Any]) -> list[Any]:
                     if isinstance(y, ast.Constant) and getattr(y, "hint", "") == name)  # fmt: skip
             values[i] = x.scope.values.get(name, next(said, _UNKNOWN))
             if values[i] is _UNKNOWN:
-                raise Inseparable
+                values[i] = _default(x.scope, name)
     return values
+
+
+def _default(scope: Any, name: str) -> Any:
+    """What a module was given that does not use it: that is not known, and a default as good."""
+    try:
+        return scope.parameter(name, scope.constructors[0])
+    except (Unknown, IndexError) as error:
+        raise Inseparable from error
 
 
 def _chosen(body: list[ast.stmt]) -> ast.expr:
