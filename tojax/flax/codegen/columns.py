@@ -92,7 +92,7 @@ def _with(call: ast.Call, most: ast.Call) -> ast.Call:
         value = ast.Constant(DEFAULTS[name or ""])
         value.hint, value.kind, value.path = name, "argument", ""  # type: ignore[attr-defined]
         found.keywords.append(ast.keyword(name, value))
-    found.keywords.sort(key=lambda x: order.index(x.arg))  # type: ignore[arg-type]
+    found.keywords.sort(key=lambda x: order.index(x.arg))
     return found
 
 
