@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.codegen.blocks import tree
@@ -82,13 +83,18 @@ def source(
                 if not partial or not (more := leavable(graph, error, left)):
                     raise
                 left |= {more}
-    except NotImplementedError as error:
+    except (NotImplementedError, GuardOnDataDependentSymNode) as error:
         raise Unsupported(
-            f"{type(module).__name__} in Flax source: {error}",
+            f"{type(module).__name__} in Flax source: {_first(error)}",
             where=(isinstance(error, Unwritable) and error.line()) or "",
             why="no rule writes this in terms of jax and flax",
             do="change that line, or pass partial=True to leave its submodule a call into tojax",
         ) from error
+
+
+def _first(error: Exception) -> str:
+    """What is wrong, in a line."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _check(module: Any, style: str, partial: bool) -> None:
