@@ -11,6 +11,7 @@ import torch
 from torch import overrides
 from torch._functorch import config
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 
@@ -59,34 +60,23 @@ def parallel_experts(module: torch.nn.Module) -> Iterator[bool]:
     product = lambda part, x, counts: torch.ops.transformers.grouped_mm_fallback(
         x, part.weight.mT, counts.cumsum(0, dtype=torch.int32)
     )
-    mode = _Counts({x.__module__ for x in parts})
-    handles = [
-        module.register_forward_pre_hook(lambda *_: mode.__enter__() and None),
-        module.register_forward_hook(lambda *_: mode.__exit__(None, None, None), always_call=True),
-    ]
+    files = {x.__module__ for x in parts}
+
+    def counted(tolist: Any) -> Any:
+        """Counts that code of these files turns into a list stay an array."""
+        inside = lambda: sys._getframe(2).f_globals.get("__name__") in files
+        return lambda x: x if inside() else tolist(x)
+
     for part in parts:
         part.forward = functools.partial(product, part)
     try:
-        yield bool(parts)
+        with contextlib.ExitStack() as stack:
+            for cls in (x for x in (torch.Tensor, FakeTensor, FunctionalTensor) if parts):
+                stack.enter_context(mock.patch.object(cls, "tolist", counted(cls.tolist)))
+            yield bool(parts)
     finally:
-        for handle in handles:
-            handle.remove()
         for part in parts:
             del part.forward
-
-
-class _Counts(overrides.TorchFunctionMode):
-    """Counts that code of these files turns into a list stay an array."""
-
-    def __init__(self, files: set[str]):
-        super().__init__()
-        self.files = files
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        asking = sys._getframe(1).f_globals.get("__name__", "")
-        if getattr(func, "__name__", "") == "tolist" and asking in self.files:
-            return args[0]
-        return func(*args, **(kwargs or {}))
 
 
 def masks_in_full() -> Any:

@@ -65,7 +65,7 @@ def program_of(module, args, kwargs):
 
 def _always(module, args, kwargs, names: set[str]):
     """The same where masks that may be empty are written to anyway."""
-    with always(module) as taken:
+    with grouped_experts(module), always(module) as taken:
         program = _attempted(module, args, kwargs, names, every_size)
     if not taken or sizes_from_arrays(program):
         raise Undecided("sizes follow from what arrays hold")
@@ -90,7 +90,7 @@ def _computed(module, args, kwargs, names: set[str]):
     if not values:
         raise Undecided("no input is an array of sizes")
     some = lambda x: [] if telling(x) else every_size(x)
-    with computed(module, values):
+    with grouped_experts(module), computed(module, values):
         program = _attempted(module, args, kwargs, names, some)
     if sizes_from_arrays(program):
         raise Undecided("sizes follow from what arrays hold")
@@ -131,7 +131,7 @@ def _decided(module, args, kwargs, names: set[str]):
     fixed = False
     while True:
         some = lambda x: [] if fixed or tells_sizes(x, leaves) else every_size(x)  # noqa: B023
-        with watched() as decisions:
+        with grouped_experts(module), watched() as decisions:
             program = _attempted(module, args, kwargs, names, some)
         inputs, fixes = deciding(program, decisions.symbols)
         if fixed or not fixes:
