@@ -7,7 +7,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from tojax.flax.codegen.branches import Test, text_of
+from tojax.flax.codegen.branches import Guard, text_of
 from tojax.flax.codegen.sizes import Sizes, symbolic
 from tojax.flax.codegen.template import expression, name_of
 
@@ -52,11 +52,11 @@ class Arguments:
                 self.instead[name] = other
         self.bodies = [self._body(x) for x in self.kinds]
 
-    def tests(self) -> list[Test]:
+    def tests(self) -> list[Guard]:
         """Whether an argument is given."""
         names = [x for x in self.order if x in self.optional and x not in self.instead]
         lacks = lambda name: [*(name not in x.parameters for x in self.kinds)]
-        return [Test(f"{x} is None", f"{x} is not None", lacks(x), x) for x in names]
+        return [Guard(f"{x} is None", f"{x} is not None", lacks(x), x) for x in names]
 
     def defaults(self) -> list[ast.stmt]:
         """``if key_value_states is None: key_value_states = hidden_states``"""

@@ -13,7 +13,7 @@ class Inseparable(Exception):
 
 
 @dataclass(frozen=True)
-class Test:
+class Guard:
     """A condition.
 
     Attributes:
@@ -28,7 +28,7 @@ class Test:
     of: str = ""
 
 
-def branched(bodies: list[list[ast.stmt]], tests: list[Test]) -> list[ast.stmt]:
+def branched(bodies: list[list[ast.stmt]], tests: list[Guard]) -> list[ast.stmt]:
     """A body that does, where the tests hold as for one of these, what that one does.
 
     Raises:
@@ -54,7 +54,7 @@ def _text(statement: ast.stmt) -> str:
 @dataclass
 class _Branches:
     bodies: list[list[ast.stmt]]
-    tests: list[Test]
+    tests: list[Guard]
 
     def of(self, who: list[int], parts: list[list[ast.stmt]], stored: set[str]) -> list[ast.stmt]:
         """Parts of these bodies as one; ``stored`` was written to before."""
@@ -100,7 +100,7 @@ class _Branches:
         return best
 
 
-def _if(test: Test, yes: list[ast.stmt], no: list[ast.stmt]) -> list[ast.stmt]:
+def _if(test: Guard, yes: list[ast.stmt], no: list[ast.stmt]) -> list[ast.stmt]:
     """The statement; what follows a return needs no else."""
     if not yes or (no and isinstance(no[-1], ast.Return) and len(no) < len(yes)):
         yes, no, said = no, yes, test.no

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tojax.flax.codegen.arguments import Arguments, Served
-from tojax.flax.codegen.branches import Inseparable, Test, branched, text_of
+from tojax.flax.codegen.branches import Guard, Inseparable, branched, text_of
 from tojax.flax.codegen.columns import Columns
 from tojax.flax.codegen.scope import Unknown, field_of, names_in
 
@@ -52,7 +52,7 @@ class _Flags:
             if not all(has) and any(isinstance(x, ast.Call) for x in made):
                 self.parts[name] = has
 
-    def tests(self, inside: bool) -> list[Test]:
+    def tests(self, inside: bool) -> list[Guard]:
         """Each as a condition, inside of the function or in the constructor."""
         found = []
         for name, held in self.attributes.items():
@@ -61,11 +61,11 @@ class _Flags:
                 yes, no = f"{known} == {value!r}", f"{known} != {value!r}"
                 yes, no = (known, f"not {known}") if value is True else (yes, no)
                 holds = [value in x if len(x) == 1 or value not in x else None for x in held]
-                found += [Test(yes, no, holds)] * (value is not False)
+                found += [Guard(yes, no, holds)] * (value is not False)
         for name, has in self.parts.items():
             yes, no = (f"self.{name} is {x}None" for x in ("not ", ""))
             yes, no = (yes, no) if inside else (f"has_{name}", f"not has_{name}")
-            found.append(Test(yes, no, [*has]))
+            found.append(Guard(yes, no, [*has]))
         return found
 
     def values(self, name: str) -> list[Any]:
