@@ -51,7 +51,7 @@ def source(
       The text of a Python file.
 
     Raises:
-      WrongArguments: this is no module, or the style is unknown.
+      WrongArguments: this is no module, it fails on this example, or the style is unknown.
       Unsupported: torch.export refuses the module, or one of its operators cannot be written; the
         error names its line.
 
