@@ -17,7 +17,8 @@ from tojax.flax.codegen.describing import documented, headline, taken
 from tojax.flax.codegen.kinds import all_blocks
 from tojax.flax.codegen.layers import Layer, constructor
 from tojax.flax.codegen.linen_texts import LOADER, OWN, RECURRENT, SEQUENTIAL
-from tojax.flax.codegen.merging import Class, merged, text
+from tojax.flax.codegen.lines import text
+from tojax.flax.codegen.merging import Class, merged
 from tojax.flax.codegen.rates import rate_of
 from tojax.flax.codegen.snippets import snippets
 from tojax.flax.codegen.template import DTYPES, expression, fill

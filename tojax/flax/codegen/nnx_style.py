@@ -14,7 +14,8 @@ from tojax.flax.codegen.checking import NNX, check_of
 from tojax.flax.codegen.classes import Writer
 from tojax.flax.codegen.describing import documented, headline, taken
 from tojax.flax.codegen.layers import Layer, constructor
-from tojax.flax.codegen.merging import Class, merged, text
+from tojax.flax.codegen.lines import text
+from tojax.flax.codegen.merging import Class, merged
 from tojax.flax.codegen.snippets import snippets
 from tojax.flax.codegen.template import DTYPES, expression, fill
 from tojax.flax.codegen.text import NNX_LOADER, assembled
