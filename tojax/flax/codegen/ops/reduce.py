@@ -69,6 +69,13 @@ def searchsorted(call: Call):
     return call.write(f"jnp.searchsorted(sorted_sequence, self{more})")
 
 
+@writes("bucketize")
+def bucketize(call: Call):
+    call.args.get("out_int32")  # JAX's are
+    more = ", side='right'" if call.args.get("right") else ""
+    return call.write(f"jnp.searchsorted(boundaries, self{more})")
+
+
 @writes("histc")
 def histc(call: Call):
     if call.min == call.max:
