@@ -9,17 +9,17 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import operator
 import pathlib
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 
 from tojax.flax.codegen.private import symbol_of
 from tojax.flax.codegen.sizes import Sizes, unknown
 
-STRICT = {sympy.StrictLessThan: sympy.LessThan, sympy.StrictGreaterThan: sympy.GreaterThan}
+OR_EQUAL = {"<": operator.le, ">": operator.ge}
 TORCH = pathlib.Path(torch.__file__).parent
 
 
@@ -51,7 +51,8 @@ def conditions(program: Any) -> list[Condition]:
             continue
         relation = guard.expr.xreplace(env.replacements)
         if place.lineno in padding(str(file)):
-            relation = STRICT.get(type(relation), type(relation))(*relation.args)
+            strict = OR_EQUAL.get(getattr(relation, "rel_op", ""))
+            relation = strict(relation.lhs, relation.rhs) if strict else relation
         line = f"{file.name}:{place.lineno}"
         if relation == True:  # noqa: E712  (sympy's: it settled a size)
             for size in sorted(guard.expr.free_symbols, key=str):
