@@ -142,9 +142,14 @@ class Case:
         self.random = random
         self.row: dict = {}
 
+    def fresh(self):
+        """The module without what calls have left in it."""
+        found = self.build().eval()
+        found.load_state_dict(self.module.state_dict())
+        return found
+
     def source(self) -> None:
-        fresh = self.build().eval()  # without what the first call of the other has left in it
-        fresh.load_state_dict(self.module.state_dict())
+        fresh = self.fresh()
         began = time.perf_counter()
         self.text = tojax.flax.source(fresh, **self.inputs)
         self.row["seconds"] = time.perf_counter() - began
@@ -178,8 +183,8 @@ class Case:
         if self.random:
             raise NotAsked("outputs are random")
         named = {k: p for k, p in self.module.named_parameters() if p.requires_grad}
-        wanted = slopes_of(self.module, self.inputs)
-        wide = functools.cache(lambda: slopes_of(*in_64_bits(self.module, self.inputs)))
+        wanted = slopes_of(self.fresh(), self.inputs)
+        wide = functools.cache(lambda: slopes_of(*in_64_bits(self.fresh(), self.inputs)))
         chosen = [x.requires_grad for x in flat(self.module(**self.inputs))]
 
         def mine(params):

@@ -106,3 +106,9 @@ def test_what_cannot_be_written_names_its_line():
         tojax.flax.source(Decides(), drawn(2, 3))
     with pytest.raises(Unsupported, match=r"(?s)special_airy_ai.*test__source.py:\d+"):
         tojax.flax.source(Unwritten(), drawn(2, 3))
+
+
+@pytest.mark.parametrize("given", [(drawn(3, 5),), (), (drawn(3, 4), 1)])
+def test_an_example_that_the_module_does_not_take(given):
+    with pytest.raises(WrongArguments, match=r"(?s)fails on this example.*why.*do"):
+        tojax.flax.source(torch.nn.Linear(4, 2), *given)

@@ -89,3 +89,21 @@ def test_sizes_that_decide_otherwise_are_refused(name):
 def test_what_sizes_do_not_decide_is_not_asked():
     text, _ = prepared(nn.Sequential(nn.Conv2d(3, 4, 3), nn.AvgPool2d(2)), (drawn(2, 3, 12, 12),))
     assert "decide at" not in text
+
+
+class Padded(nn.Module):
+    """Halves may lack the last place, which is put in again."""
+
+    def forward(self, x):
+        length = x.shape[1]
+        y = x[:, : length // 2 * 2]
+        y = y[:, ::2].repeat_interleave(2, dim=1) + y
+        if y.shape[1] < length:
+            y = nn.functional.pad(y, (0, 0, 0, length - y.shape[1]))
+        return y
+
+
+def test_what_pads_only_what_is_missing_serves_what_lacks_nothing():
+    _, model = prepared(Padded().eval(), (drawn(2, 7, 3),))
+    for length in (7, 8, 5):
+        assert_same_values(Padded(), model, (drawn(2, length, 3),))

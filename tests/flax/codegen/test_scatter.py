@@ -34,3 +34,20 @@ def test_joined(how, dim, own):
         flat = tuple(x.flatten() for x in inputs)
         _, model = prepared(module, flat)
         assert_same_values(module, model, flat)
+
+
+class Buckets(nn.Module):
+    def __init__(self, right):
+        super().__init__()
+        self.right = right
+        self.register_buffer("edges", torch.tensor([-1.0, 0.0, 0.5, 2.0]))
+
+    def forward(self, x):
+        return torch.bucketize(x, self.edges, right=self.right) * x
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_which_bucket_a_number_falls_into(right):
+    module, x = Buckets(right).eval(), torch.tensor([[-3.0, -1.0, 0.0], [0.5, 0.7, 2.0]])
+    _, model = prepared(module, (x,))
+    assert_same_values(module, model, (x,))

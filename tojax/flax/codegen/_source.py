@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.codegen.blocks import tree
@@ -50,19 +51,16 @@ def source(
       The text of a Python file.
 
     Raises:
-      WrongArguments: this is no module, or the style is unknown.
+      WrongArguments: this is no module, it fails on this example, or the style is unknown.
       Unsupported: torch.export refuses the module, or one of its operators cannot be written; the
         error names its line.
 
     Example:
       >>> import torch
-      >>> print(tojax.flax.source(torch.nn.Linear(3, 2), torch.ones(4, 3)).split("def load")[0])
-      import json
-      import pathlib
-      import sys
-      <BLANKLINE>
-      import jax.numpy as jnp
-      from flax import nnx
+      >>> text = tojax.flax.source(torch.nn.Linear(3, 2), torch.ones(4, 3))
+      >>> print(text[text.index("class") : text.index("def load_params")].strip())
+      class Linear(nnx.Module):
+          def __init__(self, in_features=3, out_features=2, *, rngs: nnx.Rngs):
       ...
     """
     _check(module, style, partial)
@@ -85,13 +83,18 @@ def source(
                 if not partial or not (more := leavable(graph, error, left)):
                     raise
                 left |= {more}
-    except NotImplementedError as error:
+    except (NotImplementedError, GuardOnDataDependentSymNode) as error:
         raise Unsupported(
-            f"{type(module).__name__} in Flax source: {error}",
+            f"{type(module).__name__} in Flax source: {_first(error)}",
             where=(isinstance(error, Unwritable) and error.line()) or "",
             why="no rule writes this in terms of jax and flax",
             do="change that line, or pass partial=True to leave its submodule a call into tojax",
         ) from error
+
+
+def _first(error: Exception) -> str:
+    """What is wrong, in a line."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _check(module: Any, style: str, partial: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import linecache
 import re
 import textwrap
 from dataclasses import dataclass
@@ -153,6 +154,44 @@ def forward_of(cls: Any) -> Forward | None:
         return None
     ast.increment_lineno(tree, first - 1)
     return Forward(inspect.getsourcefile(function) or "", first, first + len(lines) - 1, tree)
+
+
+def helped(node: fx.Node) -> str:
+    """What a function that forward calls, its own or another's, calls a value; "" if nothing.
+
+    A statement's name is that of its result alone, not of what it computes on the way.
+    """
+    frames = FRAME.findall(node.meta.get("stack_trace") or "")
+    for file, line in reversed(frames):
+        if "/torch/" in file or not (found := _assigned(file, int(line))):
+            continue
+        first, last, name = found
+        return "" if any(_within(x, file, first, last) for x in node.users) else name
+    return ""
+
+
+def _within(node: fx.Node, file: str, first: int, last: int) -> bool:
+    """Whether a node comes from these lines, or from what they call."""
+    frames = FRAME.findall(node.meta.get("stack_trace") or "")
+    return any(f == file and first <= int(line) <= last for f, line in frames)
+
+
+@functools.cache
+def _assigned(file: str, line: int) -> tuple[int, int, str] | None:
+    """The lines and the name of the assignment to one variable in which a line stands."""
+    for x in _assignments(file):
+        if x.lineno <= line <= (x.end_lineno or 0) and isinstance(x.targets[0], ast.Name):
+            return x.lineno, x.end_lineno or 0, x.targets[0].id
+    return None
+
+
+@functools.cache
+def _assignments(file: str) -> list[ast.Assign]:
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return []
+    return [x for x in ast.walk(tree) if isinstance(x, ast.Assign) and len(x.targets) == 1]
 
 
 @functools.cache

@@ -9,13 +9,21 @@ from typing import Any
 from torch import fx
 
 from tojax.flax.codegen import layouts
-from tojax.flax.codegen.authors import Statement, forward_of
+from tojax.flax.codegen.authors import Statement, forward_of, helped
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
 from tojax.flax.codegen.loops import write_loop
 from tojax.flax.codegen.sizes import DEFAULTS, Sizes
 from tojax.flax.codegen.steps import Step
 from tojax.flax.codegen.template import name_of, variable
+
+# What an operator gives, where the author does not say.
+PARTS = {
+    ("sort", 2): ("ordered", "order"),
+    ("topk", 2): ("values", "indices"),
+    ("chunk", 2): ("first", "second"),
+    ("split", 2): ("first", "second"),
+}
 
 
 class Body:
@@ -181,25 +189,30 @@ class Body:
             theirs = self.write.returned(item.block)
             targets = {n: variable(name) for n, name in zip(item.makes, theirs) if n and name}
         names: list[str] = []
+        parts = PARTS.get((item.name, len(item.makes)), ())
+        if item.block is None and not targets and parts:
+            targets = {n: part for n, part in zip(item.makes, parts) if n}
         for node in item.makes:
             name = "_" if node is None else targets.get(node) or self._fallback(item, node)
+            if node in self.write.taken_as and self._kept(name, node):
+                name = next((x for x in self.write.taken_as[node] if not self._kept(x, node)), name)
             while name != "_" and name in names:
                 name += "_"
             names.append(name)
         for node, name in zip(item.makes, names):
             if node is not None:
-                self.vacate(name, expr)
+                self.vacate(name, expr, [node])
                 self.names[node], self.bound[name] = name, node
                 self.write.labels.setdefault(node, name)
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         self.statements.append(ast.Assign([target], expr, lineno=0))
 
-    def vacate(self, name: str, expr: ast.expr) -> None:
+    def vacate(self, name: str, expr: ast.expr, keeping: Any = ()) -> None:
         """What goes by this name and is read later gets the name that the author kept it under;
-        which is none that ``expr``, written after it, reads.
+        which is none that ``expr``, written after it, reads. What is ``keeping`` it may.
         """
         node = self.bound.get(name)
-        if node is None or self.left[node] <= 0:
+        if node is None or self.left[node] <= 0 or node in keeping:
             return
         aliases = self.forward.aliases() if self.forward else {}
         other = variable(aliases.get(name, f"{name}_before"))
@@ -212,12 +225,17 @@ class Body:
                 self.names[held] = other
         self.bound[other] = node
 
+    def _kept(self, name: str, node: fx.Node) -> bool:
+        """Whether another value goes by this name that is read later."""
+        other = self.bound.get(name)
+        return other not in (None, node) and self.left[other] > 0
+
     def _fallback(self, item: Step, node: fx.Node) -> str:
         """A name where the author gave none: that of the first operand if it ends here."""
         for x in item.reads:
             if (name := self.names.get(x)) and self.left[x] <= 0:
                 return name
-        name = variable(item.name)
+        name = variable(helped(node) or item.name)
         while (name in self.bound and self.left[self.bound[name]] > 0) or name in self.sizes.taken:
             name += "_"
         return name

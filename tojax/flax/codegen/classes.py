@@ -20,12 +20,14 @@ from tojax.flax.codegen.conditions import check
 from tojax.flax.codegen.dropping import dropped, dropping
 from tojax.flax.codegen.exporting import Graph
 from tojax.flax.codegen.forward_numbers import ForwardNumbers
+from tojax.flax.codegen.handing_on import hand_on
 from tojax.flax.codegen.initial import buffer, initializer
-from tojax.flax.codegen.kinds import Kinds
+from tojax.flax.codegen.kinds import Kinds, all_blocks
 from tojax.flax.codegen.layers import hinted
 from tojax.flax.codegen.loops import Unrollable
 from tojax.flax.codegen.operators import Unwritable
 from tojax.flax.codegen.partly import spelled
+from tojax.flax.codegen.plainer import plainer
 from tojax.flax.codegen.rates import rate_of
 from tojax.flax.codegen.rolling import rolled
 from tojax.flax.codegen.steps import Step, chained, steps_of
@@ -41,6 +43,10 @@ class Made:
       parameters: arguments of ``__call__``.
       body: its statements.
       fields: what ``__init__`` sets, by attribute: (expression, note).
+      returned: what its results are called.
+      sizes: those that the caller has to tell.
+      measured: those that it takes of its arguments.
+      optional: parameters that are None where they are not given.
     """
 
     name: str
@@ -50,6 +56,12 @@ class Made:
     fields: dict[str, ast.expr]
     returned: list[str] = field(default_factory=list)
     sizes: dict[Any, str] = field(default_factory=dict)
+    measured: Any = None
+    optional: set[str] = field(default_factory=set)
+
+    def takes(self) -> list[str]:
+        """The parameters as they stand in the definition."""
+        return [f"{x}=None" if x in self.optional else x for x in self.parameters]
 
 
 class Writer(Kinds):
@@ -61,6 +73,8 @@ class Writer(Kinds):
         self.first: dict[str, Block] = {}  # call of each module
         self.snippets: set[str] = set()
         self.labels: dict[fx.Node, str] = {}  # what a value was first called
+        self.loops: list[list[str]] = []  # the modules that one call of a loop calls
+        self.taken_as = hand_on(graph, [x for x in all_blocks(root) if x.path and self.is_class(x)])
 
     # ---- one class
 
@@ -85,7 +99,8 @@ class Writer(Kinds):
             made.sizes.clear()
             body = self.body(block, inputs, steps, made)
         made.parameters += made.sizes.values()
-        made.body, made.returned = body.statements, body.returned
+        made.body, made.returned = plainer(body.statements), body.returned
+        made.measured = body.sizes
 
     def body(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step], made: Made) -> Body:
         """The statements."""
@@ -250,7 +265,9 @@ class Writer(Kinds):
         if (tied := self.attended(block, body)) is not None:
             return tied
         args = self.arguments(block, body)
-        return ast.Call(self.child(block, body), args, self.style.told(self, block))
+        call = ast.Call(self.child(block, body), args, self.style.told(self, block))
+        call.callee = block.path  # type: ignore[attr-defined]
+        return call
 
     def returned(self, block: Block) -> list[str]:
         """What a block calls its results."""

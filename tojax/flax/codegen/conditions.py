@@ -7,6 +7,9 @@ asks of sizes itself (that they fit, how arrays lie in memory) is left to JAX.
 from __future__ import annotations
 
 import ast
+import functools
+import linecache
+import operator
 import pathlib
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +19,7 @@ import torch
 from tojax.flax.codegen.private import symbol_of
 from tojax.flax.codegen.sizes import Sizes, unknown
 
+OR_EQUAL = {"<": operator.le, ">": operator.ge}
 TORCH = pathlib.Path(torch.__file__).parent
 
 
@@ -46,6 +50,9 @@ def conditions(program: Any) -> list[Condition]:
         if not _asked_in_python(file, guard.expr):
             continue
         relation = guard.expr.xreplace(env.replacements)
+        if place.lineno in padding(str(file)):
+            strict = OR_EQUAL.get(getattr(relation, "rel_op", ""))
+            relation = strict(relation.lhs, relation.rhs) if strict else relation
         line = f"{file.name}:{place.lineno}"
         if relation == True:  # noqa: E712  (sympy's: it settled a size)
             for size in sorted(guard.expr.free_symbols, key=str):
@@ -55,6 +62,33 @@ def conditions(program: Any) -> list[Condition]:
         elif not unknown(relation):
             found.setdefault(relation, Condition(relation, line))
     return list(found.values())
+
+
+@functools.cache
+def padding(path: str) -> set[int]:
+    """The lines that ask whether something is shorter, and then only pad what is missing: of what
+    is as long nothing is.
+    """
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return set()
+    return {x.lineno for x in ast.walk(tree) if isinstance(x, ast.If) and _pads(x)}
+
+
+def _pads(branch: ast.If) -> bool:
+    match branch:
+        case ast.If(
+            test=ast.Compare(left=short, ops=[ast.Lt()], comparators=[long]),
+            body=[ast.Assign(targets=[target], value=ast.Call(args=[padded, given]) as call)],
+            orelse=[],
+        ) if isinstance(given, ast.Tuple):
+            missing = ast.BinOp(long, ast.Sub(), short)
+            asked = [x for x in map(ast.unparse, given.elts) if x != "0"]
+            same = ast.unparse(target) == ast.unparse(padded)
+            named = ast.unparse(call.func).rpartition(".")[2] == "pad"
+            return named and same and asked == [ast.unparse(missing)] and not call.keywords
+    return False
 
 
 def _asked_in_python(file: pathlib.Path, relation: Any) -> bool:

@@ -24,6 +24,7 @@ TORCH_NAMES = {
     "kernel_dilation": ("dilation",),
     "feature_group_count": ("groups",),
 }
+RANGES = {"arange", "linspace"}
 ARRAYS = {"ones", "zeros", "empty", "randn", "rand", "full", "Tensor", "normal"}
 
 
@@ -82,9 +83,9 @@ class Constructor:
         return [y for x in found for y in self._known(x)]
 
     def _known(self, expr: ast.expr) -> list[ast.expr]:
-        """What a local variable holds."""
+        """What a local variable holds, and either side of a choice."""
         known = self.locals.get(expr.id, []) if isinstance(expr, ast.Name) else []
-        return [expr, *known]
+        return [part for x in (expr, *known) for part in _sides(x)]
 
     def counts(self, path: str) -> list[ast.expr]:
         """What may be the length of the list ``self.<path>``."""
@@ -134,8 +135,7 @@ class Constructor:
             found += [k.value for k in call.keywords if k.arg in wanted]
             places = [order.index(x) for x in wanted if order.index(x) < len(call.args)]
             found += [call.args[i] for i in places]
-        parts = lambda x: (x, x.body, x.orelse) if isinstance(x, ast.IfExp) else (x,)
-        return [y for x in found for y in parts(x)]
+        return [y for x in found for y in _sides(x)]
 
     def shape(self, path: str, dim: int) -> list[ast.expr]:
         """What may be a dimension of the parameter ``self.<path>``."""
@@ -150,11 +150,22 @@ class Constructor:
         return found
 
 
+def _sides(expr: ast.expr) -> tuple[ast.expr, ...]:
+    return (expr, expr.body, expr.orelse) if isinstance(expr, ast.IfExp) else (expr,)
+
+
 @functools.cache
 def said_in(cls: Any) -> list[ast.expr]:
     """The values of all assignments in a class and its bases."""
-    trees = class_trees(cls)
-    return [x.value for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Assign)]
+    inside = [x for tree in class_trees(cls) for x in ast.walk(tree)]
+    found = [x.value for x in inside if isinstance(x, ast.Assign)]
+    buffers = [x for x in inside if isinstance(x, ast.Call) and _called(x) == "register_buffer"]
+    made = [y for x in buffers for y in ast.walk(x) if isinstance(y, ast.Call)]
+    return found + [x for call in made if _called(call) in RANGES for x in call.args]
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 @functools.cache

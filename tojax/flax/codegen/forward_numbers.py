@@ -57,6 +57,8 @@ class ForwardNumbers:
         if not self.forwards or not fresh:
             return expr
         swap = self._shapes(expr, fresh, node) if packet(node) in RESHAPES else {}
+        if packet(node) in RESHAPES:
+            swap |= self._kept(expr, [x for x in fresh if id(x) not in swap])
         spelled = lambda x: x.value == 0 or (isinstance(x.value, int) and x.value in PLAIN)
         fresh = [x for x in fresh if not spelled(x) and id(x) not in swap]
         line = _innermost(node)
@@ -108,6 +110,17 @@ class ForwardNumbers:
                 if found is not None:
                     swap[id(x)] = found
         return swap
+
+    def _kept(self, expr: ast.expr, fresh: list) -> dict[int, ast.expr]:
+        """Sizes of a shape that an argument has in the same place."""
+        args = next((x.args for x in [expr] if isinstance(x, ast.Call)), [])
+        shape = args[-1].elts if args and isinstance(args[-1], ast.Tuple) else args
+        found = {}
+        for place, x in enumerate(shape):
+            new = any(x is y for y in fresh) and x.value not in PLAIN  # type: ignore[attr-defined]
+            if new and (name := self.sizes.same(place, x.value)):  # type: ignore[attr-defined]
+                found[id(x)] = name
+        return found
 
     def _written(self, said: ast.expr, wanted: Any) -> ast.expr | None:
         try:

@@ -13,10 +13,12 @@ from flax import linen
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.checking import LINEN, check_of
 from tojax.flax.codegen.classes import Writer
+from tojax.flax.codegen.describing import documented, headline, taken
 from tojax.flax.codegen.kinds import all_blocks
 from tojax.flax.codegen.layers import Layer, constructor
 from tojax.flax.codegen.linen_texts import LOADER, OWN, RECURRENT, SEQUENTIAL
-from tojax.flax.codegen.merging import Class, merged, text
+from tojax.flax.codegen.lines import text
+from tojax.flax.codegen.merging import Class, merged
 from tojax.flax.codegen.rates import rate_of
 from tojax.flax.codegen.snippets import snippets
 from tojax.flax.codegen.template import DTYPES, expression, fill
@@ -100,17 +102,20 @@ class Linen:
 
     def file(self, writer: Writer, root: Block) -> str:
         found, configs = merged(writer, root)
-        classes = [*configs.texts(), *(self.written(writer, x, x is found[-1]) for x in found)]
+        takes = taken(writer, root)
+        written = lambda x: self.written(writer, x, x is found[-1] and takes)
+        classes = [*configs.texts(), *map(written, found)]
         helpers = snippets(writer.snippets, classes, RECURRENT)
         helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in classes)
         helpers = [OWN.get(x[6 : x.find("(")], x) for x in helpers]
         parts = [x.replace("nnx.", "nn.") for x in helpers] + classes
         loader = _example(writer, root) + LOADER.replace("Whole", found[-1].name)
         check = check_of(found[-1].name, LINEN)
-        return assembled(parts, loader, check, "from flax import linen as nn")
+        text = assembled(parts, loader, check, "from flax import linen as nn")
+        return headline(found[-1].name, "Flax's Linen") + text
 
-    def written(self, writer: Writer, whole: Class, outermost: bool) -> str:
-        """The text of a class."""
+    def written(self, writer: Writer, whole: Class, outermost: str | bool) -> str:
+        """The text of a class; of the outermost one with what it takes."""
         fields = {x: _field(x, whole) for x in whole.parameters}
         kinds = {fields[x]: _annotation(values) for x, values in whole.parameters.items()}
         defaults = [ast.unparse(expression(values[0])) for values in whole.parameters.values()]
@@ -119,7 +124,7 @@ class Linen:
             fields = {"config": "config"} | fields
             kinds, defaults = {"config": kind} | kinds, [f"{kind}()", *defaults]
         top = [
-            f"    {name}: {kind}" + f" = {default}" * outermost
+            f"    {name}: {kind}" + f" = {default}" * bool(outermost)
             for (name, kind), default in zip(kinds.items(), defaults)
         ]
         if reserved := RESERVED & set(whole.lines):
@@ -130,10 +135,11 @@ class Linen:
         lines = {k: text(x) for k, x in lines.items() if text(x) != f"self.{k}"}
         setup = [f"        self.{name} = {x}" for name, x in lines.items()]
         told = bool(self.told(writer, whole.instances[0].block))
-        takes = ["self", *whole.made.parameters, *["deterministic=True"] * told]
+        takes = ["self", *whole.made.takes(), *["deterministic=True"] * told]
         dicts = {k for k, x in whole.lines.items() if isinstance(x, ast.Dict)}
         said = [text(_Linen({}, dicts).visit(s)) for s in whole.made.body]
-        body = [f"        {line}" for x in said for line in x.splitlines()]
+        body = documented(outermost).splitlines()
+        body += [f"        {line}" for x in said for line in x.splitlines()]
         parts = [top, ["    def setup(self):", *setup] if setup else []]
         parts.append([f"    def __call__({', '.join(takes)}):", *body])
         inner = "\n\n".join("\n".join(x) for x in parts if x)
@@ -159,6 +165,9 @@ def _christened(line: ast.expr, name: str) -> ast.expr:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr="param" | "variable")):
             place = next(x for x in line.args if isinstance(x, ast.Constant) and x.value == "")
             place.value = name
+        case ast.IfExp(body=yes, orelse=no):
+            _christened(yes, name)
+            _christened(no, name)
         case ast.List(elts=parts):
             for i, x in enumerate(parts):
                 _christened(x, f"{name}_{i}")

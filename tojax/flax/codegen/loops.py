@@ -34,6 +34,7 @@ def write_loop(roll: Roll, body: Any) -> None:
         blocks = [step.block for step in same if step.block is not None]
         if any(body.write.interface(x) != body.write.interface(blocks[0]) for x in blocks[1:]):
             raise Unrollable
+        body.write.loops.append([x.path for x in blocks])
     for x in roll.outside:
         body.used(x)
     for name, (_, _, made, end) in zip(names, roll.carries):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.classes import Made, Writer
-from tojax.flax.codegen.configs import Configs, added, passed
+from tojax.flax.codegen.configs import Configs
 from tojax.flax.codegen.constructors import Constructor, said_in
 from tojax.flax.codegen.layers import hinted, located
+from tojax.flax.codegen.lines import Lines, grouped, text
 from tojax.flax.codegen.scope import CONFIG, Scope, Unknown, field_of, is_number, names_in
-from tojax.flax.codegen.template import LIST, Swapped, fill
+from tojax.flax.codegen.template import Swapped
+from tojax.flax.codegen.uniting import called_by_name, united
 from tojax.flax.codegen.variants import fits
 
 FIELD = "config.{}"
@@ -64,22 +66,68 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
         groups: dict[Any, list[Instance]] = defaultdict(list)
         for block in (b for b, h in heights.items() if h == height):
             instance = Instance(block, scopes[block], {})
-            build = _Lines(instance, class_of, writer)
-            instance.lines = build.all(_grouped(writer.make(block).fields))
+            build = Lines(instance, class_of, writer)
+            instance.lines = build.all(grouped(writer.make(block).fields))
             groups[_likeness(writer.make(block), instance)].append(instance)
         _adopt(writer, groups)
-        for instances in groups.values():
-            made = writer.make(instances[0].block)
-            whole = Class(_free(made.name, found), made, instances)
-            _resolve(whole, writer.style)
+        for whole in _united(writer, [_class(writer, x) for x in groups.values()]):
+            whole.name = _free(whole.name, found)
             found.append(whole)
-            class_of |= {x.block: (whole, x) for x in instances}
+            class_of |= {x.block: (whole, x) for x in whole.instances}
     configs = Configs()
     configs.note(scopes[root].config, found[-1].instances[0].needs)
     for whole in found:
         for instance in whole.instances:
             configs.literal(instance.lines)
     return found, configs
+
+
+def _class(writer: Writer, instances: list[Instance]) -> Class:
+    """That of modules which do the same."""
+    made = writer.make(instances[0].block)
+    whole = Class(made.name, made, instances)
+    _resolve(whole, writer.style)
+    return whole
+
+
+def _united(writer: Writer, classes: list[Class]) -> list[Class]:
+    """The same, one for those of a name where a person would write one."""
+    found: list[list[Class]] = []
+    for whole in classes:
+        for home in found:
+            if home[0].name == whole.name and united([*home, whole]) is not None:
+                home.append(whole)
+                break
+        else:
+            found.append([whole])
+    one = lambda x: [_one(writer, x)] if len(x) > 1 and _callable(writer, x) else x
+    return [y for x in found for y in one(x)]
+
+
+def _callable(writer: Writer, classes: list[Class]) -> bool:
+    """Whether one class can stand in for each of these wherever they are called."""
+    parameters = {x.block.path: y.made.parameters for y in classes for x in y.instances}
+    for loop in writer.loops:
+        taken = [parameters.get(x) for x in loop]
+        if any(taken) and taken != [taken[0]] * len(taken):
+            return False
+    blocks = [x.instances[0].block for x in classes]
+    told = [[*map(ast.dump, writer.style.told(writer, x))] for x in blocks]
+    return all(x == told[0] for x in told)
+
+
+def _one(writer: Writer, classes: list[Class]) -> Class:
+    """One class for several kinds; their calls say the arguments that only some have by name."""
+    one = united(classes)
+    assert one is not None
+    bodies = [x.body for x in writer.made.values()]
+    for whole in classes:
+        paths = {x.block.path for x in whole.instances}
+        called_by_name(bodies, paths, whole.made.parameters, one)
+    made = replace(classes[0].made, parameters=one.taken, optional=one.optional, body=one.body)
+    instances = [x for whole in classes for x in whole.instances]
+    lines = _ordered(one.lines, writer.style)
+    return Class(made.name, made, instances, one.parameters, lines)
 
 
 def _heights(writer: Writer, block: Block, heights: dict[Block, int]) -> int:
@@ -280,77 +328,3 @@ def _ordered(lines: dict[str, ast.expr], style: Any) -> dict[str, ast.expr]:
     for name in (*plain, *lines):
         place(name)
     return found
-
-
-# ---- the constructor's lines
-
-
-def _grouped(fields: dict[str, Any]) -> dict[str, Any]:
-    """Dotted names as trees: {"layers": {"0": ..., "1": ...}}."""
-    found: dict[str, Any] = {}
-    for path, what in fields.items():
-        *homes, last = (f"{LIST}.{path}" if path[0].isdigit() else path).split(".")
-        inner = found
-        for home in homes:
-            inner = inner.setdefault(home, {})
-        inner[last] = what
-    return found
-
-
-@dataclass
-class _Lines:
-    """Builds the lines of one module."""
-
-    instance: Instance
-    class_of: dict[Block, tuple[Class, Instance]]
-    writer: Writer
-
-    def dotted(self, path: str) -> str:
-        """The name of a module from the outermost."""
-        home, path = self.instance.block.path, path.removeprefix(f"{LIST}.")
-        return f"{home}.{path}" if home else path
-
-    def all(self, fields: dict[str, Any]) -> dict[str, ast.expr]:
-        return {k: self.built(x, k) for k, x in fields.items()}
-
-    def built(self, what: Any, path: str) -> ast.expr:
-        """The expression of a field."""
-        if isinstance(what, Block):
-            return self.call(what, path)
-        if not isinstance(what, dict):
-            return located(what, path)
-        if not all(k.isdigit() for k in what):
-            named = {k: self.built(x, f"{path}.{k}") for k, x in what.items()}
-            return self.writer.style.named(named)
-        size = max(map(int, what)) + 1
-        parts = [
-            self.built(what[str(i)], f"{path}.{i}") if str(i) in what else ast.Constant(None)
-            for i in range(size)
-        ]
-        if self.writer.sequentials.get(self.dotted(path)):
-            return self.writer.style.chain(parts, self.writer, self.dotted(path))
-        found: ast.expr = ast.List(parts, ast.Load())
-        if len({text(x) for x in parts}) == 1 and size > 1:
-            number = located(hinted(size, f"num_{path}"), path, "count")
-            found = fill("[one for _ in range(size)]", {"one": parts[0], "size": number})
-        return self.writer.style.listed(found)
-
-    def call(self, block: Block, path: str) -> ast.expr:
-        """The construction of a class of this file."""
-        whole, instance = self.class_of[block]
-        place = whole.instances.index(instance)
-        args = [hinted(values[place], name) for name, values in whole.parameters.items()]
-        args = [located(x, path) for x in args]
-        if whole.configured:
-            expr, needs = passed(instance.scope.config, instance.needs, self.instance.scope.config)
-            added(self.instance.needs, needs)
-            args.insert(0, expr)
-        return self.writer.style.made(ast.Call(ast.Name(whole.name, ast.Load()), args, []))
-
-
-def text(node: ast.AST) -> str:
-    """The code; what is returned together stands without parentheses."""
-    match node:
-        case ast.Return(value=ast.Tuple(elts=[_, _, *_] as elts)):
-            return f"return {', '.join(map(text, elts))}"
-    return ast.unparse(ast.fix_missing_locations(node))

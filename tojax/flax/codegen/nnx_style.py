@@ -12,8 +12,10 @@ import torch
 from tojax.flax.codegen.blocks import Block
 from tojax.flax.codegen.checking import NNX, check_of
 from tojax.flax.codegen.classes import Writer
+from tojax.flax.codegen.describing import documented, headline, taken
 from tojax.flax.codegen.layers import Layer, constructor
-from tojax.flax.codegen.merging import Class, merged, text
+from tojax.flax.codegen.lines import text
+from tojax.flax.codegen.merging import Class, merged
 from tojax.flax.codegen.snippets import snippets
 from tojax.flax.codegen.template import DTYPES, expression, fill
 from tojax.flax.codegen.text import NNX_LOADER, assembled
@@ -78,17 +80,21 @@ class Nnx:
     def file(self, writer: Writer, root: Block) -> str:
         """The whole; its parameters have defaults."""
         found, configs = merged(writer, root)
-        classes = [*configs.texts(), *(_class(x, x is found[-1]) for x in found)]
+        takes = taken(writer, root)
+        classes = [*configs.texts(), *(_class(x, x is found[-1] and takes) for x in found)]
         parts = [*snippets(writer.snippets, classes), *classes]
+        parts = [x.replace(", **mode", "") for x in parts]
         check = check_of(found[-1].name, NNX)
-        return assembled(parts, NNX_LOADER, check, "from flax import nnx")
+        text = assembled(parts, NNX_LOADER, check, "from flax import nnx")
+        return headline(found[-1].name, "Flax's nnx") + text
 
 
-def _class(whole: Class, outermost: bool) -> str:
+def _class(whole: Class, outermost: str | bool) -> str:
+    """The text of a class; of the outermost one with what it takes."""
     lines = [f"self.{name} = {text(x)}" for name, x in whole.lines.items()]
     init = "\n".join("        " + x for x in lines) or "        pass"
     body = "\n".join(f"        {x}" for s in whole.made.body for x in text(s).splitlines())
-    takes = "".join(f", {x}" for x in whole.made.parameters)
+    takes = "".join(f", {x}" for x in whole.made.takes())
     given = [_default(name, values[0], outermost) for name, values in whole.parameters.items()]
     if whole.configured:
         kind = type(whole.instances[0].scope.config).__name__
@@ -97,9 +103,9 @@ def _class(whole: Class, outermost: bool) -> str:
     return (
         f"class {whole.name}(nnx.Module):\n"
         f"    def __init__({arguments}):\n{init}\n\n"
-        f"    def __call__(self{takes}):\n{body}\n"
+        f"    def __call__(self{takes}):\n{documented(outermost)}{body}\n"
     )
 
 
-def _default(name: str, value: Any, outermost: bool) -> str:
+def _default(name: str, value: Any, outermost: Any) -> str:
     return f"{name}={ast.unparse(expression(value))}" if outermost else name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 import warnings
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.export import Dim, export
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-from tojax.errors import Unsupported
+from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.codegen.decided import (
     Undecided,
     deciding,
@@ -32,6 +33,7 @@ def program_of(module, args, kwargs):
 
     Raises:
       Unsupported: torch.export refuses the module.
+      WrongArguments: it fails on this example.
     """
     names = _plainly_called(module, args, kwargs)
     leaves = pytree.tree_leaves((args, kwargs))
@@ -65,7 +67,7 @@ def program_of(module, args, kwargs):
 
 def _always(module, args, kwargs, names: set[str]):
     """The same where masks that may be empty are written to anyway."""
-    with always(module) as taken:
+    with grouped_experts(module), always(module) as taken:
         program = _attempted(module, args, kwargs, names, every_size)
     if not taken or sizes_from_arrays(program):
         raise Undecided("sizes follow from what arrays hold")
@@ -90,7 +92,7 @@ def _computed(module, args, kwargs, names: set[str]):
     if not values:
         raise Undecided("no input is an array of sizes")
     some = lambda x: [] if telling(x) else every_size(x)
-    with computed(module, values):
+    with grouped_experts(module), computed(module, values):
         program = _attempted(module, args, kwargs, names, some)
     if sizes_from_arrays(program):
         raise Undecided("sizes follow from what arrays hold")
@@ -131,7 +133,7 @@ def _decided(module, args, kwargs, names: set[str]):
     fixed = False
     while True:
         some = lambda x: [] if fixed or tells_sizes(x, leaves) else every_size(x)  # noqa: B023
-        with watched() as decisions:
+        with grouped_experts(module), watched() as decisions:
             program = _attempted(module, args, kwargs, names, some)
         inputs, fixes = deciding(program, decisions.symbols)
         if fixed or not fixes:
@@ -164,6 +166,8 @@ def _plainly_called(module, args, kwargs) -> set[str]:
     try:
         with unchanged(module), torch.no_grad():
             module(*args, **kwargs)
+    except Exception as error:
+        raise _fails(module, error) from error
     finally:
         for handle in handles:
             handle.remove()
@@ -178,6 +182,18 @@ def _by_argument(module, args, kwargs):
         kind = bound.signature.parameters[name].kind
         found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
     return found
+
+
+def _fails(module, error: Exception) -> WrongArguments:
+    """What is wrong with an example that the module does not take."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [x for x in frames if "/torch/" not in x.filename][1:]
+    return WrongArguments(
+        f"{type(module).__name__} fails on this example",
+        where=f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else "",
+        why=next(iter(str(error).strip().splitlines()), "") or type(error).__name__,
+        do="give inputs that module(...) takes in PyTorch",
+    )
 
 
 def _refused(module, error: Exception) -> Unsupported:

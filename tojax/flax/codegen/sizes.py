@@ -97,6 +97,15 @@ class Sizes:
                 return size if isinstance(size, int) and not taken else None
         return None
 
+    def same(self, dim: int, size: int) -> ast.expr | None:
+        """The name of an argument's size that is this number, in this dimension."""
+        if self.inline:
+            return None
+        for array, shape in self.arrays.items():
+            if dim < len(shape) - 1 and symbolic(shape[dim]) == size:
+                return ast.Name(self._name(array, dim), ast.Load())
+        return None
+
     def named(self, name: str) -> None:
         """Has the function take this size."""
         for (array, dim), called in self.names.items():

@@ -47,7 +47,7 @@ def steps_of(block: Block, whole: Any, parts: Any = ()) -> list[Step]:
     """
     found = []
     for item in _apart(block, whole):
-        step = _call(item) if isinstance(item, Block) else _operator(item)
+        step = _call(item, block) if isinstance(item, Block) else _operator(item)
         if isinstance(item, Block) and step is not None and item in parts:
             step.reads = [x for _, x in parts[item].inputs if isinstance(x, fx.Node)]
             step.makes = [x if x in item.outputs else None for x in parts[item].outputs]
@@ -98,10 +98,11 @@ def operands(node: fx.Node) -> list[fx.Node]:
     return found
 
 
-def _call(block: Block) -> Step:
+def _call(block: Block, caller: Block) -> Step:
     name = block.path.rpartition(".")[2]
     name = block.path.split(".")[-2] if name.isdigit() and "." in block.path else name
-    makes: list[fx.Node | None] = list(block.outputs)
+    known = lambda x: x in block.inputs and x not in caller.outputs  # it is only handed on
+    makes: list[fx.Node | None] = [None if known(x) else x for x in block.outputs]
     whole = {x.args[0] for x in block.outputs if x.target is operator.getitem}
     layer = isinstance(block.module, torch.nn.RNNBase)  # which gives all that torch's does
     if layer and len(whole) == 1 and all(x.target is operator.getitem for x in block.outputs):

@@ -23,6 +23,12 @@ DTYPES = {
 }  # fmt: skip
 
 
+LOWEST = {
+    torch.finfo(dtype).min: f"jnp.finfo({DTYPES[dtype]}).min"
+    for dtype in (torch.float16, torch.bfloat16, torch.float32)
+}
+
+
 class Given(dict):
     """An operator's arguments; ``seen`` are those that a row has looked at."""
 
@@ -158,6 +164,8 @@ def expression(value: Any) -> ast.expr:
         return ast.Tuple([expression(x) for x in value], ast.Load())
     if isinstance(value, float) and not math.isfinite(value):
         return _parsed("jnp.nan" if value != value else "jnp.inf" if value > 0 else "-jnp.inf")
+    if value in LOWEST:
+        return _parsed(LOWEST[value])
     if isinstance(value, (int, float)) and value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)

@@ -1,3 +1,5 @@
+"""BertForMaskedLM in Flax's nnx, written by tojax from its PyTorch module."""
+
 import dataclasses
 import json
 import pathlib
@@ -9,7 +11,7 @@ from flax import nnx
 
 
 def attention_with_dropout(
-    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None, **mode
+    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None
 ):
     """JAX's dot_product_attention with dropout of the probabilities."""
     groups = query.shape[2] // key.shape[2]
@@ -21,7 +23,7 @@ def attention_with_dropout(
         mask = jnp.tri(*scores.shape[-2:], dtype=bool)
     if mask is not None:
         scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores), **mode), value)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores)), value)
 
 
 class PaddedEmbed(nnx.Embed):
@@ -95,27 +97,11 @@ class BertSelfAttention(nnx.Module):
 
     def __call__(self, hidden_states, attention_mask):
         batch, length = hidden_states.shape[:2]
-        query_layer = (
-            self.query(hidden_states)
-            .reshape(batch, length, -1, self.attention_head_size)
-            .swapaxes(1, 2)
-        )
-        key_layer = (
-            self.key(hidden_states)
-            .reshape(batch, length, -1, self.attention_head_size)
-            .swapaxes(1, 2)
-        )
-        value_layer = (
-            self.value(hidden_states)
-            .reshape(batch, length, -1, self.attention_head_size)
-            .swapaxes(1, 2)
-        )
+        query_layer = self.query(hidden_states).reshape(batch, length, -1, self.attention_head_size)
+        key_layer = self.key(hidden_states).reshape(batch, length, -1, self.attention_head_size)
+        value_layer = self.value(hidden_states).reshape(batch, length, -1, self.attention_head_size)
         attn_output = attention_with_dropout(
-            query_layer.swapaxes(1, 2),
-            key_layer.swapaxes(1, 2),
-            value_layer.swapaxes(1, 2),
-            self.dropout,
-            mask=attention_mask,
+            query_layer, key_layer, value_layer, self.dropout, mask=attention_mask
         )
         return attn_output.reshape(batch, length, -1)
 
@@ -241,6 +227,9 @@ class BertForMaskedLM(nnx.Module):
         self.cls = BertOnlyMLMHead(config, rngs=rngs)
 
     def __call__(self, input_ids, attention_mask):
+        """input_ids: int32 (batch, length)
+        attention_mask: int32 (batch, length)
+        """
         outputs = self.bert(input_ids, attention_mask)
         return self.cls(outputs, self.bert.embeddings.word_embeddings.embedding[...])
 

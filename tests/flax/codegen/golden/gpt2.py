@@ -1,3 +1,5 @@
+"""GPT2LMHeadModel in Flax's nnx, written by tojax from its PyTorch module."""
+
 import dataclasses
 import json
 import pathlib
@@ -8,7 +10,7 @@ from flax import nnx
 
 
 def attention_with_dropout(
-    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None, **mode
+    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None
 ):
     """JAX's dot_product_attention with dropout of the probabilities."""
     groups = query.shape[2] // key.shape[2]
@@ -20,7 +22,7 @@ def attention_with_dropout(
         mask = jnp.tri(*scores.shape[-2:], dtype=bool)
     if mask is not None:
         scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores), **mode), value)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores)), value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,15 +62,11 @@ class GPT2Attention(nnx.Module):
     def __call__(self, hidden_states, attention_mask):
         batch, length = hidden_states.shape[:2]
         query_states, key_states, value_states = jnp.split(self.c_attn(hidden_states), 3, axis=2)
-        key_states = key_states.reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
-        value_states = value_states.reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
-        query_states = query_states.reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
+        key_states = key_states.reshape(batch, length, -1, self.head_dim)
+        value_states = value_states.reshape(batch, length, -1, self.head_dim)
+        query_states = query_states.reshape(batch, length, -1, self.head_dim)
         attn_output = attention_with_dropout(
-            query_states.swapaxes(1, 2),
-            key_states.swapaxes(1, 2),
-            value_states.swapaxes(1, 2),
-            self.attn_dropout,
-            mask=attention_mask,
+            query_states, key_states, value_states, self.attn_dropout, mask=attention_mask
         )
         attn_output = attn_output.reshape(batch, length, -1)
         attn_output = self.c_proj(attn_output)
@@ -135,6 +133,9 @@ class GPT2LMHeadModel(nnx.Module):
         self.transformer = GPT2Model(config, rngs=rngs)
 
     def __call__(self, input_ids, attention_mask):
+        """input_ids: int32 (batch, length)
+        attention_mask: int32 (batch, length)
+        """
         transformer_outputs = self.transformer(input_ids, attention_mask)
         return transformer_outputs @ self.transformer.wte.embedding[...].T
 

@@ -1,3 +1,5 @@
+"""LlamaForCausalLM in Flax's nnx, written by tojax from its PyTorch module."""
+
 import dataclasses
 import json
 import pathlib
@@ -82,9 +84,7 @@ class LlamaAttention(nnx.Module):
         key_states = (
             self.k_proj(hidden_states).reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
         )
-        value_states = (
-            self.v_proj(hidden_states).reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
-        )
+        value_states = self.v_proj(hidden_states).reshape(batch, length, -1, self.head_dim)
         cos = cos[:, None]
         sin = sin[:, None]
         query_states = (
@@ -106,7 +106,7 @@ class LlamaAttention(nnx.Module):
         attn_output = jax.nn.dot_product_attention(
             query_states.swapaxes(1, 2),
             key_states.swapaxes(1, 2),
-            value_states.swapaxes(1, 2),
+            value_states,
             mask=attention_mask,
         )
         attn_output = attn_output.reshape(batch, length, -1)
@@ -179,6 +179,9 @@ class LlamaForCausalLM(nnx.Module):
         self.lm_head = nnx.Linear(config.hidden_size, config.vocab_size, use_bias=False, rngs=rngs)
 
     def __call__(self, input_ids, attention_mask):
+        """input_ids: int32 (batch, length)
+        attention_mask: int32 (batch, length)
+        """
         outputs = self.model(input_ids, attention_mask)
         return self.lm_head(outputs)
 

@@ -1,3 +1,5 @@
+"""MixtralForCausalLM in Flax's nnx, written by tojax from its PyTorch module."""
+
 import dataclasses
 import json
 import pathlib
@@ -87,9 +89,7 @@ class MixtralAttention(nnx.Module):
         key_states = (
             self.k_proj(hidden_states).reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
         )
-        value_states = (
-            self.v_proj(hidden_states).reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
-        )
+        value_states = self.v_proj(hidden_states).reshape(batch, length, -1, self.head_dim)
         cos = cos[:, None]
         sin = sin[:, None]
         query_states = (
@@ -111,7 +111,7 @@ class MixtralAttention(nnx.Module):
         attn_output = jax.nn.dot_product_attention(
             query_states.swapaxes(1, 2),
             key_states.swapaxes(1, 2),
-            value_states.swapaxes(1, 2),
+            value_states,
             mask=attention_mask,
         )
         attn_output = attn_output.reshape(batch, length, -1)
@@ -151,27 +151,21 @@ class MixtralExperts(nnx.Module):
 
     def __call__(self, hidden_states, top_k_index, top_k_weights):
         batch = hidden_states.shape[0]
-        sort, sort_ = (
+        ordered, order = (
             jnp.sort(top_k_index.reshape(-1), axis=-1),
             jnp.argsort(top_k_index.reshape(-1), axis=-1),
         )
-        cumsum = jnp.bincount(
-            sort.astype(jnp.float32).astype(jnp.int32), length=self.num_experts
-        ).cumsum(0, dtype=jnp.int32)
-        chunk, chunk_ = jnp.split(
-            jax.lax.ragged_dot(
-                hidden_states[sort_ // 2], self.gate_up_proj[...].mT, jnp.diff(cumsum, prepend=0)
-            ),
+        counts = jnp.bincount(ordered, length=self.num_experts)
+        first, second = jnp.split(
+            jax.lax.ragged_dot(hidden_states[order // 2], self.gate_up_proj[...].mT, counts),
             2,
             axis=-1,
         )
         return (
             (
-                jax.lax.ragged_dot(
-                    nnx.silu(chunk) * chunk_, self.down_proj[...].mT, jnp.diff(cumsum, prepend=0)
-                )
-                * top_k_weights.reshape(-1)[sort_][:, None]
-            )[jnp.zeros(2 * batch, jnp.int32).at[sort_].set(jnp.arange(2 * batch))]
+                jax.lax.ragged_dot(nnx.silu(first) * second, self.down_proj[...].mT, counts)
+                * top_k_weights.reshape(-1)[order][:, None]
+            )[jnp.zeros(2 * batch, jnp.int32).at[order].set(jnp.arange(2 * batch))]
             .reshape(batch, 2, self.hidden_dim)
             .sum(1)
         )
@@ -240,6 +234,9 @@ class MixtralForCausalLM(nnx.Module):
         self.lm_head = nnx.Linear(config.hidden_size, config.vocab_size, use_bias=False, rngs=rngs)
 
     def __call__(self, input_ids, attention_mask):
+        """input_ids: int32 (batch, length)
+        attention_mask: int32 (batch, length)
+        """
         outputs = self.model(input_ids, attention_mask)
         return self.lm_head(outputs)
 

@@ -1,3 +1,5 @@
+"""ResNet in Flax's nnx, written by tojax from its PyTorch module."""
+
 import json
 import pathlib
 import sys
@@ -18,25 +20,7 @@ class BatchNorm(nnx.BatchNorm):
 
 
 class BasicBlock(nnx.Module):
-    def __init__(self, inplanes, planes, *, rngs: nnx.Rngs):
-        self.conv1 = nnx.Conv(
-            inplanes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
-        )
-        self.bn1 = BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
-        self.conv2 = nnx.Conv(
-            planes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
-        )
-        self.bn2 = BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
-
-    def __call__(self, x):
-        out = nnx.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        out = out + x
-        return nnx.relu(out)
-
-
-class BasicBlock2(nnx.Module):
-    def __init__(self, inplanes, planes, stride, *, rngs: nnx.Rngs):
+    def __init__(self, inplanes, planes, stride, has_downsample, *, rngs: nnx.Rngs):
         self.conv1 = nnx.Conv(
             inplanes,
             planes,
@@ -51,24 +35,31 @@ class BasicBlock2(nnx.Module):
             planes, planes, kernel_size=(3, 3), padding=1, use_bias=False, rngs=rngs
         )
         self.bn2 = BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs)
-        self.downsample = nnx.Sequential(
-            nnx.Conv(
-                inplanes,
-                planes,
-                kernel_size=(1, 1),
-                strides=stride,
-                padding="VALID",
-                use_bias=False,
-                rngs=rngs,
-            ),
-            BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs),
+        self.downsample = (
+            nnx.Sequential(
+                nnx.Conv(
+                    inplanes,
+                    planes,
+                    kernel_size=(1, 1),
+                    strides=stride,
+                    padding="VALID",
+                    use_bias=False,
+                    rngs=rngs,
+                ),
+                BatchNorm(planes, momentum=0.9, epsilon=1e-05, rngs=rngs),
+            )
+            if has_downsample
+            else None
         )
 
     def __call__(self, x):
         out = nnx.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
-        identity = self.downsample(x)
-        out = out + identity
+        if self.downsample is not None:
+            identity = self.downsample(x)
+            out = out + identity
+        else:
+            out = out + x
         return nnx.relu(out)
 
 
@@ -78,21 +69,25 @@ class ResNet(nnx.Module):
             3, 8, kernel_size=(7, 7), strides=2, padding=3, use_bias=False, rngs=rngs
         )
         self.bn1 = BatchNorm(8, momentum=0.9, epsilon=1e-05, rngs=rngs)
-        self.layer1 = nnx.Sequential(BasicBlock(8, 8, rngs=rngs), BasicBlock(8, 8, rngs=rngs))
+        self.layer1 = nnx.Sequential(
+            BasicBlock(8, 8, 1, has_downsample=False, rngs=rngs),
+            BasicBlock(8, 8, 1, has_downsample=False, rngs=rngs),
+        )
         self.layer2 = nnx.Sequential(
-            BasicBlock2(8, 16, 2, rngs=rngs), BasicBlock(16, 16, rngs=rngs)
+            BasicBlock(8, 16, 2, has_downsample=True, rngs=rngs),
+            BasicBlock(16, 16, 1, has_downsample=False, rngs=rngs),
         )
         self.fc = nnx.Linear(16, 10, rngs=rngs)
 
     def __call__(self, x):
+        """x: float32 (batch, channels, height, width)"""
         x = x.transpose(0, 2, 3, 1)
-        batch = x.shape[0]
         x = nnx.max_pool(
             nnx.relu(self.bn1(self.conv1(x))), (3, 3), strides=(2, 2), padding=((1, 1), (1, 1))
         )
         x = self.layer1(x)
         x = self.layer2(x)
-        x = x.mean((1, 2), keepdims=True).transpose(0, 3, 1, 2).reshape(batch, -1)
+        x = x.mean((1, 2))
         return self.fc(x)
 
 

@@ -1,3 +1,5 @@
+"""T5ForConditionalGeneration in Flax's nnx, written by tojax from its PyTorch module."""
+
 import dataclasses
 import json
 import pathlib
@@ -9,7 +11,7 @@ from flax import nnx
 
 
 def attention_with_dropout(
-    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None, **mode
+    query, key, value, dropout, mask=None, bias=None, is_causal=False, scale=None
 ):
     """JAX's dot_product_attention with dropout of the probabilities."""
     groups = query.shape[2] // key.shape[2]
@@ -21,7 +23,7 @@ def attention_with_dropout(
         mask = jnp.tri(*scores.shape[-2:], dtype=bool)
     if mask is not None:
         scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores), **mode), value)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropout(nnx.softmax(scores)), value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,7 @@ class T5Config:
     dropout_rate: float = 0.1
     layer_norm_epsilon: float = 1e-06
     d_ff: int = 80
+    num_layers: int = 3
 
 
 class T5LayerNorm(nnx.Module):
@@ -47,43 +50,59 @@ class T5LayerNorm(nnx.Module):
 
 
 class T5Attention(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
+    def __init__(self, config: T5Config, has_relative_attention_bias, is_causal, *, rngs: nnx.Rngs):
         self.inner_dim = config.num_heads * config.d_kv
         self.key_value_proj_dim = config.d_kv
         self.scaling = 1.0
+        self.n_heads = config.num_heads
+        self.is_causal = is_causal
+        self.has_relative_attention_bias = has_relative_attention_bias
         self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
         self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.relative_attention_bias = nnx.Embed(
-            config.relative_attention_num_buckets, config.num_heads, rngs=rngs
+        self.relative_attention_bias = (
+            nnx.Embed(config.relative_attention_num_buckets, config.num_heads, rngs=rngs)
+            if has_relative_attention_bias
+            else None
         )
         self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
         self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
 
-    def __call__(self, hidden_states, mask):
+    def __call__(self, hidden_states, mask, key_value_states=None, position_bias=None):
+        if key_value_states is None:
+            key_value_states = hidden_states
         batch, length = hidden_states.shape[:2]
-        query_states = (
-            self.q(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        key_states = (
-            self.k(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        value_states = (
-            self.v(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        sub = jnp.arange(length)[None] - jnp.arange(length)[:, None]
-        abs_ = jnp.abs(sub)
-        add = (jnp.log(abs_.astype(jnp.float32) / 8) / 2.772588722239781 * 8).astype(jnp.int32) + 8
-        position_bias = self.relative_attention_bias(
-            (sub > 0).astype(jnp.int32) * 16
-            + jnp.where(abs_ < 8, abs_, jnp.minimum(add, jnp.full((length, length), 15, jnp.int32)))
-        ).transpose(2, 0, 1)[None]
+        width = mask.shape[3]
+        query_states = self.q(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim)
+        key_states = self.k(key_value_states).reshape(batch, width, -1, self.key_value_proj_dim)
+        value_states = self.v(key_value_states).reshape(batch, width, -1, self.key_value_proj_dim)
+        if self.has_relative_attention_bias:
+            sub = jnp.arange(length)[None] - jnp.arange(length)[:, None]
+            if self.is_causal:
+                neg = -jnp.minimum(sub, 0)
+                add = (jnp.log(neg.astype(jnp.float32) / 16) / 2.0794415416798357 * 16).astype(
+                    jnp.int32
+                ) + 16
+                position_bias = self.relative_attention_bias(
+                    jnp.where(neg < 16, neg, jnp.minimum(add, 31))
+                ).transpose(2, 0, 1)[None]
+            else:
+                abs_ = jnp.abs(sub)
+                add = (jnp.log(abs_.astype(jnp.float32) / 8) / 2.772588722239781 * 8).astype(
+                    jnp.int32
+                ) + 8
+                position_bias = self.relative_attention_bias(
+                    (sub > 0).astype(jnp.int32) * 16
+                    + jnp.where(abs_ < 8, abs_, jnp.minimum(add, 15))
+                ).transpose(2, 0, 1)[None]
+        elif position_bias is None:
+            position_bias = jnp.zeros((1, self.n_heads, length, width))
         attn_output = attention_with_dropout(
-            query_states.swapaxes(1, 2),
-            key_states.swapaxes(1, 2),
-            value_states.swapaxes(1, 2),
+            query_states,
+            key_states,
+            value_states,
             self.dropout,
-            bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
+            bias=jnp.where(mask, position_bias, jnp.finfo(jnp.float32).min),
             scale=self.scaling,
         )
         attn_output = attn_output.reshape(batch, length, -1)
@@ -104,176 +123,22 @@ class T5DenseActDense(nnx.Module):
         return self.wo(hidden_states)
 
 
-class T5Attention2(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.inner_dim = config.num_heads * config.d_kv
-        self.key_value_proj_dim = config.d_kv
-        self.scaling = 1.0
-        self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
-        self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
-
-    def __call__(self, hidden_states, mask, position_bias):
-        batch, length = hidden_states.shape[:2]
-        query_states = (
-            self.q(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        key_states = (
-            self.k(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        value_states = (
-            self.v(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        attn_output = attention_with_dropout(
-            query_states.swapaxes(1, 2),
-            key_states.swapaxes(1, 2),
-            value_states.swapaxes(1, 2),
-            self.dropout,
-            bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
-            scale=self.scaling,
-        )
-        attn_output = attn_output.reshape(batch, length, -1)
-        return self.o(attn_output)
-
-
-class T5Attention3(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.inner_dim = config.num_heads * config.d_kv
-        self.key_value_proj_dim = config.d_kv
-        self.scaling = 1.0
-        self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.relative_attention_bias = nnx.Embed(
-            config.relative_attention_num_buckets, config.num_heads, rngs=rngs
-        )
-        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
-        self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
-
-    def __call__(self, hidden_states, mask):
-        batch, length = hidden_states.shape[:2]
-        query_states = (
-            self.q(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        key_states = (
-            self.k(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        value_states = (
-            self.v(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        sub = jnp.arange(length)[None] - jnp.arange(length)[:, None]
-        neg = -jnp.minimum(sub, jnp.zeros((length, length), jnp.int32))
-        add = (jnp.log(neg.astype(jnp.float32) / 16) / 2.0794415416798357 * 16).astype(
-            jnp.int32
-        ) + 16
-        position_bias = self.relative_attention_bias(
-            jnp.where(neg < 16, neg, jnp.minimum(add, jnp.full((length, length), 31, jnp.int32)))
-        ).transpose(2, 0, 1)[None]
-        attn_output = attention_with_dropout(
-            query_states.swapaxes(1, 2),
-            key_states.swapaxes(1, 2),
-            value_states.swapaxes(1, 2),
-            self.dropout,
-            bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
-            scale=self.scaling,
-        )
-        attn_output = attn_output.reshape(batch, length, -1)
-        attn_output = self.o(attn_output)
-        return position_bias, attn_output
-
-
-class T5Attention4(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.inner_dim = config.num_heads * config.d_kv
-        self.key_value_proj_dim = config.d_kv
-        self.n_heads = config.num_heads
-        self.scaling = 1.0
-        self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
-        self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
-
-    def __call__(self, hidden_states, mask, key_value_states):
-        batch, length = hidden_states.shape[:2]
-        width = mask.shape[3]
-        query_states = (
-            self.q(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        key_states = (
-            self.k(key_value_states)
-            .reshape(batch, width, -1, self.key_value_proj_dim)
-            .swapaxes(1, 2)
-        )
-        value_states = (
-            self.v(key_value_states)
-            .reshape(batch, width, -1, self.key_value_proj_dim)
-            .swapaxes(1, 2)
-        )
-        position_bias = jnp.zeros((1, self.n_heads, length, width))
-        attn_output = attention_with_dropout(
-            query_states.swapaxes(1, 2),
-            key_states.swapaxes(1, 2),
-            value_states.swapaxes(1, 2),
-            self.dropout,
-            bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
-            scale=self.scaling,
-        )
-        attn_output = attn_output.reshape(batch, length, -1)
-        attn_output = self.o(attn_output)
-        return position_bias, attn_output
-
-
-class T5Attention5(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.inner_dim = config.num_heads * config.d_kv
-        self.key_value_proj_dim = config.d_kv
-        self.scaling = 1.0
-        self.q = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.k = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.v = nnx.Linear(config.d_model, self.inner_dim, use_bias=False, rngs=rngs)
-        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
-        self.o = nnx.Linear(self.inner_dim, config.d_model, use_bias=False, rngs=rngs)
-
-    def __call__(self, hidden_states, mask, key_value_states, position_bias):
-        batch, length = hidden_states.shape[:2]
-        width = mask.shape[3]
-        query_states = (
-            self.q(hidden_states).reshape(batch, length, -1, self.key_value_proj_dim).swapaxes(1, 2)
-        )
-        key_states = (
-            self.k(key_value_states)
-            .reshape(batch, width, -1, self.key_value_proj_dim)
-            .swapaxes(1, 2)
-        )
-        value_states = (
-            self.v(key_value_states)
-            .reshape(batch, width, -1, self.key_value_proj_dim)
-            .swapaxes(1, 2)
-        )
-        attn_output = attention_with_dropout(
-            query_states.swapaxes(1, 2),
-            key_states.swapaxes(1, 2),
-            value_states.swapaxes(1, 2),
-            self.dropout,
-            bias=jnp.where(mask, position_bias, -3.4028234663852886e38),
-            scale=self.scaling,
-        )
-        attn_output = attn_output.reshape(batch, length, -1)
-        return self.o(attn_output)
-
-
 class T5LayerSelfAttention(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
+    def __init__(self, config: T5Config, has_relative_attention_bias, is_causal, *, rngs: nnx.Rngs):
         self.layer_norm = T5LayerNorm(config.d_model, config.layer_norm_epsilon, rngs=rngs)
-        self.SelfAttention = T5Attention(config, rngs=rngs)
+        self.SelfAttention = T5Attention(
+            config,
+            has_relative_attention_bias=has_relative_attention_bias,
+            is_causal=is_causal,
+            rngs=rngs,
+        )
         self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
 
-    def __call__(self, hidden_states, attention_mask):
+    def __call__(self, hidden_states, attention_mask, position_bias=None):
         normed_hidden_states = self.layer_norm(hidden_states)
-        position_bias, attn_output = self.SelfAttention(normed_hidden_states, attention_mask)
+        position_bias, attn_output = self.SelfAttention(
+            normed_hidden_states, attention_mask, position_bias=position_bias
+        )
         attention_output = hidden_states + self.dropout(attn_output)
         return position_bias, attention_output
 
@@ -290,185 +155,140 @@ class T5LayerFF(nnx.Module):
         return hidden_states + self.dropout(forwarded_states)
 
 
-class T5LayerSelfAttention2(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.layer_norm = T5LayerNorm(config.d_model, config.layer_norm_epsilon, rngs=rngs)
-        self.SelfAttention = T5Attention2(config, rngs=rngs)
-        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
-
-    def __call__(self, hidden_states, attention_mask, position_bias):
-        normed_hidden_states = self.layer_norm(hidden_states)
-        attention_output = self.SelfAttention(normed_hidden_states, attention_mask, position_bias)
-        return hidden_states + self.dropout(attention_output)
-
-
-class T5LayerSelfAttention3(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.layer_norm = T5LayerNorm(config.d_model, config.layer_norm_epsilon, rngs=rngs)
-        self.SelfAttention = T5Attention3(config, rngs=rngs)
-        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
-
-    def __call__(self, hidden_states, attention_mask):
-        normed_hidden_states = self.layer_norm(hidden_states)
-        position_bias, attn_output = self.SelfAttention(normed_hidden_states, attention_mask)
-        attention_output = hidden_states + self.dropout(attn_output)
-        return position_bias, attention_output
-
-
 class T5LayerCrossAttention(nnx.Module):
     def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
         self.layer_norm = T5LayerNorm(config.d_model, config.layer_norm_epsilon, rngs=rngs)
-        self.EncDecAttention = T5Attention4(config, rngs=rngs)
+        self.EncDecAttention = T5Attention(
+            config, has_relative_attention_bias=False, is_causal=False, rngs=rngs
+        )
         self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
 
-    def __call__(self, hidden_states, key_value_states, attention_mask):
+    def __call__(self, hidden_states, key_value_states, attention_mask, position_bias=None):
         normed_hidden_states = self.layer_norm(hidden_states)
         position_bias, attn_output = self.EncDecAttention(
-            normed_hidden_states, attention_mask, key_value_states
+            normed_hidden_states,
+            attention_mask,
+            key_value_states=key_value_states,
+            position_bias=position_bias,
         )
         layer_output = hidden_states + self.dropout(attn_output)
         return position_bias, layer_output
 
 
-class T5LayerCrossAttention2(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.layer_norm = T5LayerNorm(config.d_model, config.layer_norm_epsilon, rngs=rngs)
-        self.EncDecAttention = T5Attention5(config, rngs=rngs)
-        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
-
-    def __call__(self, hidden_states, key_value_states, attention_mask, position_bias):
-        normed_hidden_states = self.layer_norm(hidden_states)
-        attention_output = self.EncDecAttention(
-            normed_hidden_states, attention_mask, key_value_states, position_bias
-        )
-        return hidden_states + self.dropout(attention_output)
-
-
 class T5Block(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.layer = nnx.List(
-            [T5LayerSelfAttention(config, rngs=rngs), T5LayerFF(config, rngs=rngs)]
-        )
-
-    def __call__(self, hidden_states, attention_mask):
-        position_bias, attention_output = self.layer[0](hidden_states, attention_mask)
-        hidden_states = self.layer[1](attention_output)
-        return position_bias, hidden_states
-
-
-class T5Block2(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.layer = nnx.List(
-            [T5LayerSelfAttention2(config, rngs=rngs), T5LayerFF(config, rngs=rngs)]
-        )
-
-    def __call__(self, hidden_states, attention_mask, position_bias):
-        hidden_states = self.layer[0](hidden_states, attention_mask, position_bias)
-        return self.layer[1](hidden_states)
-
-
-class T5Block3(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.layer = nnx.List(
-            [
-                T5LayerSelfAttention3(config, rngs=rngs),
-                T5LayerCrossAttention(config, rngs=rngs),
-                T5LayerFF(config, rngs=rngs),
-            ]
-        )
-
-    def __call__(
-        self, hidden_states, attention_mask, encoder_hidden_states, encoder_attention_mask
+    def __init__(
+        self, config: T5Config, is_decoder, has_relative_attention_bias, *, rngs: nnx.Rngs
     ):
-        position_bias, attention_output = self.layer[0](hidden_states, attention_mask)
-        position_bias_before = position_bias
-        position_bias, layer_output = self.layer[1](
-            attention_output, encoder_hidden_states, encoder_attention_mask
-        )
-        hidden_states = self.layer[2](layer_output)
-        return position_bias_before, position_bias, hidden_states
-
-
-class T5Block4(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.layer = nnx.List(
-            [
-                T5LayerSelfAttention2(config, rngs=rngs),
-                T5LayerCrossAttention2(config, rngs=rngs),
-                T5LayerFF(config, rngs=rngs),
-            ]
+        self.is_decoder = is_decoder
+        self.layer = (
+            nnx.List(
+                [
+                    T5LayerSelfAttention(
+                        config,
+                        has_relative_attention_bias=has_relative_attention_bias,
+                        is_causal=True,
+                        rngs=rngs,
+                    ),
+                    T5LayerCrossAttention(config, rngs=rngs),
+                    T5LayerFF(config, rngs=rngs),
+                ]
+            )
+            if is_decoder
+            else nnx.List(
+                [
+                    T5LayerSelfAttention(
+                        config,
+                        has_relative_attention_bias=has_relative_attention_bias,
+                        is_causal=False,
+                        rngs=rngs,
+                    ),
+                    T5LayerFF(config, rngs=rngs),
+                ]
+            )
         )
 
     def __call__(
         self,
         hidden_states,
         attention_mask,
-        position_bias,
-        encoder_hidden_states,
-        encoder_attention_mask,
-        encoder_decoder_position_bias,
+        position_bias=None,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+        encoder_decoder_position_bias=None,
     ):
-        hidden_states = self.layer[0](hidden_states, attention_mask, position_bias)
-        hidden_states = self.layer[1](
-            hidden_states,
+        position_bias, attention_output = self.layer[0](
+            hidden_states, attention_mask, position_bias=position_bias
+        )
+        if not self.is_decoder:
+            hidden_states = self.layer[1](attention_output)
+            return position_bias, hidden_states
+        encoder_decoder_position_bias, layer_output = self.layer[1](
+            attention_output,
             encoder_hidden_states,
             encoder_attention_mask,
-            encoder_decoder_position_bias,
+            position_bias=encoder_decoder_position_bias,
         )
-        return self.layer[2](hidden_states)
+        hidden_states = self.layer[2](layer_output)
+        return position_bias, encoder_decoder_position_bias, hidden_states
 
 
 class T5Stack(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
+    def __init__(self, config: T5Config, is_decoder, *, rngs: nnx.Rngs):
+        self.is_decoder = is_decoder
         self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
         self.block = nnx.List(
-            [T5Block(config, rngs=rngs), T5Block2(config, rngs=rngs), T5Block2(config, rngs=rngs)]
+            [
+                T5Block(
+                    config, is_decoder=is_decoder, has_relative_attention_bias=i == 0, rngs=rngs
+                )
+                for i in range(config.num_layers)
+            ]
         )
         self.final_layer_norm = T5LayerNorm(config.d_model, config.layer_norm_epsilon, rngs=rngs)
 
-    def __call__(self, input_ids, attention_mask, weight):
-        batch = input_ids.shape[0]
-        inputs_embeds = weight[input_ids]
-        attention_mask = attention_mask.astype(jnp.bool_)[:batch, None, None]
-        hidden_states = self.dropout(inputs_embeds)
-        position_bias, hidden_states = self.block[0](hidden_states, attention_mask)
-        for layer_module in self.block[1:]:
-            hidden_states = layer_module(hidden_states, attention_mask, position_bias)
-        hidden_states = self.final_layer_norm(hidden_states)
-        return self.dropout(hidden_states)
-
-
-class T5Stack2(nnx.Module):
-    def __init__(self, config: T5Config, *, rngs: nnx.Rngs):
-        self.dropout = nnx.Dropout(config.dropout_rate, rngs=rngs)
-        self.block = nnx.List(
-            [T5Block3(config, rngs=rngs), T5Block4(config, rngs=rngs), T5Block4(config, rngs=rngs)]
-        )
-        self.final_layer_norm = T5LayerNorm(config.d_model, config.layer_norm_epsilon, rngs=rngs)
-
-    def __call__(self, input_ids, encoder_hidden_states, encoder_attention_mask, weight):
+    def __call__(
+        self,
+        input_ids,
+        weight,
+        attention_mask=None,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+    ):
         batch, length = input_ids.shape
         inputs_embeds = weight[input_ids]
-        attention_mask = jnp.broadcast_to(
-            jnp.arange(length)[None, None, None] <= jnp.arange(length)[None, None, :, None],
-            (batch, 1, length, length),
-        )
-        encoder_extended_attention_mask = encoder_attention_mask.astype(jnp.bool_)[
-            :batch, None, None
-        ]
+        if self.is_decoder:
+            attention_mask = jnp.broadcast_to(
+                jnp.arange(length)[None, None, None] <= jnp.arange(length)[None, None, :, None],
+                (batch, 1, length, length),
+            )
+            encoder_extended_attention_mask = encoder_attention_mask.astype(jnp.bool_)[
+                :batch, None, None
+            ]
+        else:
+            attention_mask = attention_mask.astype(jnp.bool_)[:batch, None, None]
         hidden_states = self.dropout(inputs_embeds)
-        position_bias_before, position_bias, hidden_states = self.block[0](
-            hidden_states, attention_mask, encoder_hidden_states, encoder_extended_attention_mask
-        )
-        for layer_module in self.block[1:]:
-            hidden_states = layer_module(
+        if self.is_decoder:
+            position_bias, encoder_decoder_position_bias, hidden_states = self.block[0](
                 hidden_states,
                 attention_mask,
-                position_bias_before,
-                encoder_hidden_states,
-                encoder_extended_attention_mask,
-                position_bias,
+                encoder_hidden_states=encoder_hidden_states,
+                encoder_attention_mask=encoder_extended_attention_mask,
             )
+            for layer_module in self.block[1:]:
+                _, _, hidden_states = layer_module(
+                    hidden_states,
+                    attention_mask,
+                    position_bias=position_bias,
+                    encoder_hidden_states=encoder_hidden_states,
+                    encoder_attention_mask=encoder_extended_attention_mask,
+                    encoder_decoder_position_bias=encoder_decoder_position_bias,
+                )
+        else:
+            position_bias, hidden_states = self.block[0](hidden_states, attention_mask)
+            for layer_module in self.block[1:]:
+                _, hidden_states = layer_module(
+                    hidden_states, attention_mask, position_bias=position_bias
+                )
         hidden_states = self.final_layer_norm(hidden_states)
         return self.dropout(hidden_states)
 
@@ -477,13 +297,22 @@ class T5ForConditionalGeneration(nnx.Module):
     def __init__(self, config: T5Config = T5Config(), *, rngs: nnx.Rngs):
         self.model_dim = config.d_model
         self.shared = nnx.Dict(weight=nnx.Param(rngs.params.normal((96, 48)) * 0.02))
-        self.encoder = T5Stack(config, rngs=rngs)
-        self.decoder = T5Stack2(config, rngs=rngs)
+        self.encoder = T5Stack(config, is_decoder=False, rngs=rngs)
+        self.decoder = T5Stack(config, is_decoder=True, rngs=rngs)
 
     def __call__(self, input_ids, attention_mask, decoder_input_ids):
-        encoder_outputs = self.encoder(input_ids, attention_mask, self.shared.weight[...])
+        """input_ids: int32 (batch, length)
+        attention_mask: int32 (batch, length)
+        decoder_input_ids: int32 (batch, length_2)
+        """
+        encoder_outputs = self.encoder(
+            input_ids, self.shared.weight[...], attention_mask=attention_mask
+        )
         decoder_outputs = self.decoder(
-            decoder_input_ids, encoder_outputs, attention_mask, self.shared.weight[...]
+            decoder_input_ids,
+            self.shared.weight[...],
+            encoder_hidden_states=encoder_outputs,
+            encoder_attention_mask=attention_mask,
         )
         sequence_output = decoder_outputs * self.model_dim ** (-0.5)
         lm_logits = sequence_output @ self.shared.weight[...].T

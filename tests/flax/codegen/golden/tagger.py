@@ -1,3 +1,5 @@
+"""Tagger in Flax's nnx, written by tojax from its PyTorch module."""
+
 import json
 import pathlib
 import sys
@@ -64,6 +66,7 @@ class Tagger(nnx.Module):
         self.tag = nnx.Linear(24, 5, rngs=rngs)
 
     def __call__(self, tokens):
+        """tokens: int32 (batch, length)"""
         hidden, _, _ = self.lstm(self.embed(tokens))
         return self.tag(hidden)
 

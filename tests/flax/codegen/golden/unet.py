@@ -1,3 +1,5 @@
+"""UNet in Flax's nnx, written by tojax from its PyTorch module."""
+
 import json
 import pathlib
 import sys
@@ -37,6 +39,7 @@ class UNet(nnx.Module):
         self.out = nnx.Conv(8, 1, kernel_size=(1, 1), padding="VALID", rngs=rngs)
 
     def __call__(self, x):
+        """x: float32 (batch, channels, height, width)"""
         x = x.transpose(0, 2, 3, 1)
         skip = self.down1(x)
         x = self.down2(nnx.max_pool(skip, (2, 2), strides=(2, 2)))

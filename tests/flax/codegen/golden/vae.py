@@ -1,3 +1,5 @@
+"""VAE in Flax's nnx, written by tojax from its PyTorch module."""
+
 import json
 import pathlib
 import sys
@@ -16,6 +18,7 @@ class VAE(nnx.Module):
         )
 
     def __call__(self, x):
+        """x: float32 (batch, length)"""
         hidden = self.encoder(x)
         mu = self.mu(hidden)
         logvar = self.logvar(hidden)

@@ -1,3 +1,5 @@
+"""ViTForImageClassification in Flax's nnx, written by tojax from its PyTorch module."""
+
 import dataclasses
 import json
 import pathlib
@@ -17,6 +19,7 @@ class ViTConfig:
     intermediate_size: int = 80
     layer_norm_eps: float = 1e-12
     num_hidden_layers: int = 3
+    num_labels: int = 10
 
 
 class ViTPatchEmbeddings(nnx.Module):
@@ -32,7 +35,7 @@ class ViTPatchEmbeddings(nnx.Module):
 
     def __call__(self, pixel_values):
         batch = pixel_values.shape[0]
-        return self.projection(pixel_values).transpose(0, 3, 1, 2).reshape(batch, 48, -1).mT
+        return self.projection(pixel_values).reshape(batch, -1, 48)
 
 
 class ViTAttention(nnx.Module):
@@ -52,18 +55,12 @@ class ViTAttention(nnx.Module):
         )
 
     def __call__(self, hidden_states):
-        batch = hidden_states.shape[0]
-        query_states = (
-            self.q_proj(hidden_states).reshape(batch, 17, -1, self.head_dim).swapaxes(1, 2)
-        )
-        key_states = self.k_proj(hidden_states).reshape(batch, 17, -1, self.head_dim).swapaxes(1, 2)
-        value_states = (
-            self.v_proj(hidden_states).reshape(batch, 17, -1, self.head_dim).swapaxes(1, 2)
-        )
-        attn_output = jax.nn.dot_product_attention(
-            query_states.swapaxes(1, 2), key_states.swapaxes(1, 2), value_states.swapaxes(1, 2)
-        )
-        attn_output = attn_output.reshape(batch, 17, -1)
+        batch, length = hidden_states.shape[:2]
+        query_states = self.q_proj(hidden_states).reshape(batch, length, -1, self.head_dim)
+        key_states = self.k_proj(hidden_states).reshape(batch, length, -1, self.head_dim)
+        value_states = self.v_proj(hidden_states).reshape(batch, length, -1, self.head_dim)
+        attn_output = jax.nn.dot_product_attention(query_states, key_states, value_states)
+        attn_output = attn_output.reshape(batch, length, -1)
         return self.o_proj(attn_output)
 
 
@@ -138,9 +135,10 @@ class ViTModel(nnx.Module):
 class ViTForImageClassification(nnx.Module):
     def __init__(self, config: ViTConfig = ViTConfig(), *, rngs: nnx.Rngs):
         self.vit = ViTModel(config, rngs=rngs)
-        self.classifier = nnx.Linear(48, 10, rngs=rngs)
+        self.classifier = nnx.Linear(config.hidden_size, config.num_labels, rngs=rngs)
 
     def __call__(self, pixel_values):
+        """pixel_values: float32 (batch, channels, height, width)"""
         if not (
             pixel_values.shape[1] == 3
             and pixel_values.shape[2] == 32

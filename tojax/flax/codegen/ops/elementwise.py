@@ -25,8 +25,6 @@ BINARY = {
     "floor_divide": "self // other",
     "remainder": "self % other",
     "fmod": "jnp.fmod(self, other)",
-    "maximum": "jnp.maximum(self, other)",
-    "minimum": "jnp.minimum(self, other)",
     "atan2": "jnp.arctan2(self, other)",
     "bitwise_left_shift": "self << other",
     "bitwise_right_shift": "self >> other",

@@ -12,7 +12,7 @@ rows(
         "gather": "jnp.take_along_axis(self, index, axis=dim)",
         "index_select": "jnp.take(self, index, axis=dim)",
         "take_along_dim": "jnp.take_along_axis(self, indices, axis=dim)",
-        "one_hot": "nnx.one_hot(self, num_classes)",
+        "one_hot": "nnx.one_hot(self, num_classes, dtype=jnp.int32)",
         "isin": "jnp.isin(elements, test_elements, invert=invert)",
     }
 )

@@ -1,5 +1,6 @@
 """Sums, means, extremes, orders."""
 
+import ast
 import operator
 from typing import Any
 
@@ -68,13 +69,30 @@ def searchsorted(call: Call):
     return call.write(f"jnp.searchsorted(sorted_sequence, self{more})")
 
 
+@writes("bucketize")
+def bucketize(call: Call):
+    call.args.get("out_int32")  # JAX's are
+    more = ", side='right'" if call.args.get("right") else ""
+    return call.write(f"jnp.searchsorted(boundaries, self{more})")
+
+
 @writes("histc")
 def histc(call: Call):
     if call.min == call.max:
         raise NotImplementedError("histc over the range of its input")
     if (call.min, call.max) == (0, call.bins - 1) and _places(call.node.args[0]):
-        return call.write("jnp.bincount(self.astype(jnp.int32), length=bins)")
+        return call.write("jnp.bincount(whole, length=bins)", whole=_whole(call))
     return call.write("jnp.histogram(self, bins, (min, max))[0]")
+
+
+def _whole(call: Call) -> Any:
+    """The values as integers, without a way there and back."""
+    match call.args["self"]:
+        case ast.Call(func=ast.Attribute(attr="astype", value=inner)) if not (
+            call.node.args[0].args[0].meta["val"].is_floating_point()
+        ):
+            return inner
+    return call.write("self.astype(jnp.int32)")
 
 
 def _places(node: Any) -> bool:
@@ -97,11 +115,34 @@ def deviation(call: Call):
     return call.write(f"self.{name}({', '.join(parts)})")
 
 
+@writes("minimum", "maximum")
+def extreme_of_two(call: Call):
+    return larger(call, str(call.node.target).split(".")[1])
+
+
+def larger(call: Call, name: str):
+    """The larger or smaller, where the other array holds a single number, of that."""
+    other, alone = call.node.args[1], not isinstance(call.other, ast.Name)
+    same = all(call.fake("self").shape == x.shape and call.fake("self").dtype == x.dtype
+               for x in (call.out, call.fake("other")))  # fmt: skip
+    value = filled(other) if alone and same else None
+    found = call.other if value is None else value
+    return call.write(f"jnp.{name}(self, found)", found=found)
+
+
+def filled(node: Any) -> Any:
+    """The number that an array is filled with; None if it is not one number."""
+    place = {"aten.full": 1, "aten.full_like": 1, "aten.new_full": 2}.get(packet(node))
+    if place is not None and isinstance(node.args[place], (int, float)):
+        return node.args[place]
+    return {"zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}.get(packet(node)[5:])
+
+
 @writes("max", "min")
 def extreme(call: Call):
     name = str(call.node.target).split(".")[1]
     if "other" in call.args:
-        return call.write(f"jnp.{name}imum(self, other)")
+        return larger(call, f"{name}imum")
     if "dim" not in call.args:
         return call.write(f"self.{name}()")
     more = along(call)

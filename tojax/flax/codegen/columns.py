@@ -1,0 +1,159 @@
+"""Lines of constructors that differ in their numbers and flags alone, as one line."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+DEFAULTS = {"strides": 1, "kernel_dilation": 1, "feature_group_count": 1}  # of Flax's layers
+
+
+@dataclass(eq=False)
+class Columns:
+    """What modules of several kinds give for the places where their lines differ.
+
+    Attributes:
+      kinds: the parameters of each with their values, and how many modules it has.
+      found: parameters for these places: by kind, a value for each of its modules.
+    """
+
+    kinds: list[tuple[dict[str, list[Any]], int]]
+    found: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
+
+    def joined(self, lines: list[ast.expr | None]) -> list[ast.expr | None]:
+        """The lines, the same one for all whose lines are alike; None stays what it is."""
+        lines = _spelled(lines)
+        groups: dict[str, list[int]] = defaultdict(list)
+        for i, line in enumerate(lines):
+            if line is not None:
+                groups[
+                    ast.dump(_Blank(_among(self.kinds[i][0])).visit(copy.deepcopy(line)))
+                ].append(i)
+        result: list[ast.expr | None] = [None] * len(lines)
+        for group in groups.values():
+            one = self._one({i: lines[i] for i in group})
+            for i in group:
+                result[i] = one
+        return result
+
+    def _one(self, lines: dict[int, Any]) -> ast.expr:
+        """A line for several kinds, with a parameter for each place where they differ."""
+        places = [[x for x in ast.walk(line) if _among(self.kinds[i][0])(x)]
+                  for i, line in lines.items()]  # fmt: skip
+        swap: dict[int, ast.expr] = {}
+        for column in zip(*places):
+            if len({ast.unparse(x) for x in column}) > 1:
+                name = self._parameter(dict(zip(lines, column)))
+                swap[id(column[0])] = ast.Name(name, ast.Load())
+        return _Put(swap).visit(_same(next(iter(lines.values())), swap))
+
+    def _parameter(self, column: dict[int, Any]) -> str:
+        """The name of the parameter that has these values."""
+        values: dict[int, list[Any]] = {}
+        for i, x in column.items():
+            parameters, count = self.kinds[i]
+            values[i] = parameters[x.id] if isinstance(x, ast.Name) else [x.value] * count
+        names = [x.id for x in column.values() if isinstance(x, ast.Name)]
+        names += [x.hint for x in column.values() if hasattr(x, "hint")]
+        names += [f"{names[-1]}_{n}" for n in range(2, 99)]
+        name = next(x for x in names if self._fits(x, values))
+        self.found.setdefault(name, {}).update(values)
+        return name
+
+    def _fits(self, name: str, values: dict[int, list[Any]]) -> bool:
+        """Whether a parameter of this name has no other values."""
+        held = self.found.get(name, {})
+        known = lambda i, x: held.get(i, self.kinds[i][0].get(name, x))
+        return all(known(i, x) == x for i, x in values.items())
+
+
+def _spelled(lines: list[ast.expr | None]) -> list[ast.expr | None]:
+    """Calls that leave arguments out which others give, with their defaults."""
+    calls = [x for x in lines if isinstance(x, ast.Call)]
+    heads = {(ast.unparse(x.func), len(x.args)) for x in calls}
+    if len(calls) != len([x for x in lines if x is not None]) or len(heads) != 1:
+        return lines
+    most = max(calls, key=lambda x: len(x.keywords))
+    return [x and _with(x, most) for x in lines]  # type: ignore[arg-type]
+
+
+def _with(call: ast.Call, most: ast.Call) -> ast.Call:
+    given = {x.arg: x for x in call.keywords}
+    left = [x.arg for x in most.keywords if x.arg not in given]
+    order = [x.arg for x in most.keywords]
+    if not set(left) <= set(DEFAULTS) or not set(given) <= set(order):
+        return call
+    found = copy.deepcopy(call)
+    for name in left:
+        value = ast.Constant(DEFAULTS[name or ""])
+        value.hint, value.kind, value.path = name, "argument", ""  # type: ignore[attr-defined]
+        found.keywords.append(ast.keyword(name, value))
+    found.keywords.sort(key=lambda x: order.index(x.arg))
+    return found
+
+
+def _among(parameters: dict[str, Any]) -> Callable[[ast.AST], bool]:
+    """Whether something else could stand in a place: a number or flag, or one of these."""
+
+    def blank(node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in parameters
+        return isinstance(node, ast.Constant) and hasattr(node, "hint")
+
+    return blank
+
+
+def _same(line: ast.expr, swap: dict[int, ast.expr]) -> ast.expr:
+    """A copy in which what is swapped is still the same."""
+    memo = {}
+    for x in ast.walk(line):
+        if id(x) in swap:
+            memo[id(x)] = x
+    return copy.deepcopy(line, memo)
+
+
+class _Blank(ast.NodeTransformer):
+    def __init__(self, blank: Any):
+        self.blank = blank
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if self.blank(node):
+            return ast.Name("number", ast.Load())
+        return super().generic_visit(node)
+
+
+class _Put(ast.NodeTransformer):
+    def __init__(self, swap: dict[int, ast.expr]):
+        self.swap = swap
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        return self.swap.get(id(node)) or super().generic_visit(node)
+
+
+def first_apart(parts: list[ast.expr]) -> ast.expr | None:
+    """Modules of a list of which the first has other flags: ``Block(first=i == 0)``; None else."""
+    flags = [[x for x in ast.walk(part) if _is_flag(x)] for part in parts]
+    alike = {ast.dump(_Blank(_is_flag).visit(copy.deepcopy(x))) for x in parts}
+    if len(parts) < 3 or len(alike) > 1:
+        return None
+    swap: dict[int, ast.expr] = {}
+    for column in zip(*flags):
+        first, *rest = [x.value for x in column]
+        if {*rest} != {rest[0]} or (first != rest[0] and not isinstance(first, bool)):
+            return None
+        if first != rest[0]:
+            text = "i == 0" if first else "i > 0"
+            swap[id(column[0])] = ast.parse(text, mode="eval").body
+    return _Put(swap).visit(_same(parts[0], swap)) if swap else None
+
+
+def _is_flag(node: Any) -> bool:
+    return (
+        isinstance(node, ast.Constant)
+        and hasattr(node, "hint")
+        and isinstance(node.value, (bool, str))
+    )
