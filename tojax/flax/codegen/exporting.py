@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from tojax.flax.codegen import own_gradients
 from tojax.flax.codegen.aliases import Aliases
 from tojax.flax.codegen.conditions import Condition, conditions
 from tojax.flax.codegen.flattening import flattened
@@ -67,8 +68,9 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     """The graph for these inputs, every size of which may vary that does not decide anything.
 
     Raises:
-      Unsupported: torch.export refuses the module.
+      Unsupported: torch.export refuses the module, or a Function has a gradient of its own.
     """
+    own_gradients.check(module, args, kwargs)
     program, constants, given, fixed = program_of(module, args, dict(kwargs))
     signature, aliases = program.graph_signature, Aliases(module)
     home = lambda name: aliases.array(_home(module, name))
