@@ -71,7 +71,7 @@ class Recording:
     def __init__(self, source: Source, names: list, known: tuple, structure: Any, settings: dict):
         self.names, self.found = names, dict[int, tuple[Any, Traced]]()
         self.last: Any = None
-        if hasattr(source, "sharing_blocks"):  # torch's
+        if hasattr(type(source), "sharing_blocks"):  # torch's own, nothing around it
             source = source.sharing_blocks()
 
         def call(arrays: list[Any]) -> list[Any]:
