@@ -121,3 +121,13 @@ def test_without_the_extra(mlp, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jax2onnx", None)
     with pytest.raises(MissingDependency, match="pip install tojax"):
         to_onnx(mlp, tmp_path / "m.onnx", X)
+
+
+def test_functions_of_jax_are_as_before(tmp_path):
+    """jax2onnx replaces some of them meanwhile."""
+    before = {m: dict(vars(m)) for m in (jax.numpy, jax.lax, jax.nn)}
+    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    to_onnx(model, tmp_path / "linear.onnx", np.ones((2, 3), np.float32))
+    changed = [k for m, held in before.items() for k, x in held.items() if vars(m)[k] is not x]
+    assert not changed
+    assert jnp.cumsum(jnp.ones((1, 2)), 1).tolist() == [[1, 2]]

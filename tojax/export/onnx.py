@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
@@ -136,11 +137,26 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
+@contextlib.contextmanager
+def _restored() -> Iterator[None]:
+    """jax2onnx replaces functions of JAX while it traces, and leaves ``jnp.cumsum`` replaced, which
+    then takes no axis by position any more.
+    """
+    before = [(module, dict(vars(module))) for module in (jax.numpy, jax.lax, jax.nn)]
+    try:
+        yield
+    finally:
+        for module, held in before:
+            for name, value in held.items():
+                if vars(module).get(name) is not value:
+                    setattr(module, name, value)
+
+
 def _proto(converter: Any, call: Call) -> Any:
     """The file's content."""
     params, state = call.model.params, call.model.state
     closed = plain(lambda *arrays: call(params, state, *arrays), *call.specs)
-    with _quiet():
+    with _quiet(), _restored():
         _refuse_unknown(call, primitives(closed))
         try:
             return converter.to_onnx(

@@ -157,7 +157,7 @@ class Job:
             given = {k: pad_right(v, count) if k in self.along else v for k, v in given.items()}
         name, source = self.asked.encoder or (None, None)
         last = np.int32(self.last)
-        if self.mesh is not None:
+        if self.mesh is not None and not self.mesh.is_multi_process:  # there all give all prompts
             ids, given, source = batches.place((ids, given, source), self.mesh, whole=True)
         args = (self.model, ids, given, source, carry, self.picker, last, plan, name)
         run = programs.prefill if plan.padded else partial(steps.by_values, programs.prefill)
