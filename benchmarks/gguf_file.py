@@ -24,9 +24,12 @@ NAMES = {
 }
 
 
-def write(module: Any, file: Path, kind: str) -> None:
-    """The module's matrices in blocks of this kind, such as "Q8_0"; vectors stay floats."""
-    config, which = module.config, getattr(gguf.GGMLQuantizationType, kind)
+def write(module: Any, file: Path, kind: str | None) -> None:
+    """The module's matrices in blocks of this kind, such as "Q8_0", where those divide their rows;
+    everything else, and all for None, as floats.
+    """
+    config, which = module.config, gguf.GGMLQuantizationType[kind or "F32"]
+    block = gguf.GGML_QUANT_SIZES[which][0]
     writer = gguf.GGUFWriter(file, "llama")
     writer.add_name("llama")
     writer.add_context_length(config.max_position_embeddings)
@@ -47,7 +50,7 @@ def write(module: Any, file: Path, kind: str) -> None:
                 values = pairs.reshape(values.shape)
         layer = f"blk.{name.split('.')[2]}." if "layers" in name else ""
         own = next(ours for theirs, ours in NAMES.items() if theirs in name)
-        if values.ndim == 2:
+        if kind and values.ndim == 2 and values.shape[1] % block == 0:
             writer.add_tensor(f"{layer}{own}.weight", gguf.quantize(values, which), raw_dtype=which)
         else:
             writer.add_tensor(f"{layer}{own}.weight", np.ascontiguousarray(values))

@@ -10,67 +10,19 @@ from tests.tolerance import assert_close
 from tojax.errors import BadCheckpoint
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
+gguf_file = pytest.importorskip("benchmarks.gguf_file")
 Q8 = gguf.GGMLQuantizationType.Q8_0
-
-
-def name_of(name):
-    for theirs, ours in NAMES.items():
-        if theirs in name:
-            layer = f"blk.{name.split('.')[2]}." if "layers" in name else ""
-            return f"{layer}{ours}.weight"
-    raise KeyError(name)
-
-
-def interleaved(weight, heads):
-    """llama.cpp's order of rows: rotated pairs lie beside each other."""
-    return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
 def write(module, file, quantized):
     """Writes the file and puts what rounding left into the module."""
-    config = module.config
-    writer = gguf.GGUFWriter(file, "llama")
-    writer.add_name("tiny")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_vocab_size(config.vocab_size)
-    for name, parameter in module.named_parameters():
+    for parameter in module.parameters() if quantized else ():
         values = parameter.detach().numpy()
-        if quantized and values.ndim == 2 and values.shape[1] % 32 == 0:
-            values = gguf.dequantize(gguf.quantize(values, Q8), Q8)
-            assert not np.array_equal(values, parameter.detach().numpy())
-            parameter.data = torch.from_numpy(values.copy())
-        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-        for kind, count in heads.items():
-            values = interleaved(values, count) if kind in name else values
-        if quantized and values.ndim == 2 and values.shape[1] % 32 == 0:
-            writer.add_tensor(name_of(name), gguf.quantize(values, Q8), raw_dtype=Q8)
-        else:
-            writer.add_tensor(name_of(name), np.ascontiguousarray(values))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        if values.ndim == 2 and values.shape[1] % 32 == 0:
+            rounded = gguf.dequantize(gguf.quantize(values, Q8), Q8)
+            assert not np.array_equal(rounded, values)
+            parameter.data = torch.from_numpy(rounded.copy())
+    gguf_file.write(module, file, "Q8_0" if quantized else None)
 
 
 @pytest.mark.parametrize("quantized", [False, True])

@@ -65,16 +65,19 @@ def a_list_in_a_context():
     return Kept(collecting(lambda self, out: COLLECTED.get().append(out)))
 
 
+class KeptByThread(Net):
+    """Adds what its blocks leave in a list of the thread."""
+
+    def forward(self, x):
+        LOCAL.kept = []
+        out = super().forward(x) + sum(LOCAL.kept)
+        del LOCAL.kept
+        return out
+
+
 @CASES(0)
 def a_list_of_a_thread():
-    class Kept(Net):
-        def forward(self, x):
-            LOCAL.kept = []
-            out = super().forward(x) + sum(LOCAL.kept)
-            del LOCAL.kept
-            return out
-
-    return Kept(collecting(lambda self, out: LOCAL.kept.append(out * 2)))
+    return KeptByThread(collecting(lambda self, out: LOCAL.kept.append(out * 2)))
 
 
 @CASES(0)
@@ -183,13 +186,6 @@ def a_result_of_one_element():
 
 @CASES(0)
 def a_base_that_is_kept():
-    class Kept(Net):
-        def forward(self, x):
-            LOCAL.kept = []
-            out = super().forward(x) + sum(LOCAL.kept)
-            del LOCAL.kept
-            return out
-
     def forward(self, x):
         y = base(self, x) * 1
         LOCAL.kept.append(y)
@@ -200,8 +196,8 @@ def a_base_that_is_kept():
         x += 1.0  # in what is kept, too
         return x
 
-    Kept.step = step
-    return Kept(kind(forward))
+    kept = type("Kept", (KeptByThread,), {"step": step})
+    return kept(kind(forward))
 
 
 def test_a_result_that_is_written():
