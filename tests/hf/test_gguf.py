@@ -10,7 +10,8 @@ from tests.tolerance import assert_close
 from tojax.errors import BadCheckpoint
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
-gguf_file = pytest.importorskip("benchmarks.gguf_file")
+from benchmarks import gguf_file  # noqa: E402
+
 Q8 = gguf.GGMLQuantizationType.Q8_0
 
 
