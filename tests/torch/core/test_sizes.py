@@ -128,6 +128,16 @@ def test_constraints_decide():
         exported(double, "b")
 
 
+def test_a_check_of_sizes_is_made_by_the_program():
+    def few(x):
+        torch._check(x.shape[0] <= 4)
+        return x * 2
+
+    model, program = exported(few, "b")
+    assert program.call(model.params, np.ones(4, np.float32)).tolist() == [2.0] * 4
+    assert np.isnan(program.call(model.params, np.ones(5, np.float32))).all()
+
+
 def test_a_size_that_is_needed_as_a_number_names_the_line_and_the_way_out():
     def rows(x):
         return sum(x[i] for i in range(x.shape[0]))

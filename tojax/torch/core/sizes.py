@@ -99,9 +99,15 @@ class Node:
 
     int_, bool_ = guard_int, guard_bool
     sym_float = int_truediv = float_truediv = truediv = float_pow = wrap_float
-    # Torch's shortcuts, and its checks, which the lowering makes again.
+    # Torch's shortcuts.
     statically_known_true = guard_or_false = lambda self, file="", line=0: self.value is True
-    guard_or_true = expect_true = lambda self, file="", line=0: self.value is not False
+    guard_or_true = lambda self, file="", line=0: self.value is not False
+
+    def expect_true(self, file: str = "", line: int = 0) -> bool:
+        """A check (``torch._check``): one that only some sizes pass is left to the program."""
+        if self.condition is not None:
+            current.trace().size_check(self.condition, self.opposite)
+        return self.value is not False
 
     def guard_size_oblivious(self, file: str = "", line: int = 0) -> bool:
         """What torch's kernels ask: a length of 1 may be taken as any other one."""

@@ -226,6 +226,11 @@ class Trace(private.TorchDispatchMode):
             self.size_conditions[condition.key] = condition.holds()
         return self.path.answer(self.size_conditions[condition.key], error)
 
+    def size_check(self, condition: sizes.Condition, opposite: bool) -> None:
+        """Floats of the result are NaN for sizes that do not pass."""
+        if not self.generally and self.conditions is not None:
+            self.conditions.append(condition.holds() != opposite)
+
     def data_dependent(self, what: str, operands, error=None, place: str = "") -> DataDependent:
         """The error for a value that Python code or a shape needs while it is traced."""
         origins = origins_of(operands)
