@@ -93,6 +93,15 @@ def test_what_is_needed_whole():
     assert {dims.root(d) for d in dims.whole} == {dims.root(d) for d in (*kernel[2:], table[0])}
 
 
+def test_a_table_of_tokens_is_not_needed_whole():
+    """However many tokens there are: another call has others."""
+    dims = SameDims(2)
+    read = jax.jit(lambda table, rows: table[jnp.abs(rows) + 1])
+    shapes = [jax.ShapeDtypeStruct((8, 3), "f4"), jax.ShapeDtypeStruct((4, 8), "i4")]
+    dims.read(jax.make_jaxpr(read)(*shapes), 1)
+    assert not dims.whole
+
+
 def test_groups_of_products():
     """What stacks the matrices of experts, in the gradient, too."""
     product = lambda x, w, sizes: (lax.ragged_dot(x, w, sizes) ** 2).sum()

@@ -70,6 +70,18 @@ def test_llama_is_megatrons():
     assert specs["model.embed_tokens.weight"] == PartitionSpec("model")
 
 
+def test_more_tokens_than_words():
+    """The table of words is divided, however much of it one call reads."""
+    model = tojax.from_torch(build("gpt2")[0])
+    vocabulary = model.params["transformer.wte.weight"].shape[0]
+    specs = [
+        {k: x.sharding.spec for k, x in shard(model, mesh(), "tp", input_ids=ids).params.items()}
+        for ids in (np.ones((1, 4), np.int32), np.ones((vocabulary // 16, 16), np.int32))
+    ]
+    assert specs[0] == specs[1]
+    assert specs[0]["transformer.wte.weight"] == PartitionSpec("model")
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_derived_is_declared(name, monkeypatch):
     """Without the plan of its class, a Llama gets the same one from its program."""

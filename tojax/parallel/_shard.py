@@ -141,12 +141,26 @@ def weights(model: Model) -> dict[str, Any]:
 
 
 def program(model: Model, held: Mapping[str, Any], forward: Forward) -> ClosedJaxpr:
-    """The model's jaxpr by its weights alone: values of the call may decide shapes."""
+    """The model's jaxpr by its weights, then those of the call's arrays that it reads. They are
+    constants while it is traced: their values may decide shapes.
+    """
+    call = [jnp.asarray(x) for x in forward.arrays]
 
     def run(*arrays):
         given = dict(zip(held, arrays))
         params = {k: given[k] for k in model.params}
         state = {k: given.get(k, x) for k, x in model.state.items()}
-        return forward(params, state, forward.arrays)
+        return forward(params, state, call)
 
-    return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in held.values()))
+    shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in held.values())
+    closed = jax.make_jaxpr(run)(*shapes)
+    given = {id(x) for x in call}
+    pairs = [*zip(closed.jaxpr.constvars, closed.consts)]
+    read = [v for v, x in pairs if id(x) in given]
+    rest = [(v, x) for v, x in pairs if id(x) not in given]
+    jaxpr = closed.jaxpr.replace(
+        constvars=[v for v, _ in rest],
+        invars=[*closed.jaxpr.invars, *read],
+        debug_info=closed.jaxpr.debug_info._replace(arg_names=None),
+    )
+    return ClosedJaxpr(jaxpr, [x for _, x in rest])

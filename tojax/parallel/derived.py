@@ -30,11 +30,12 @@ def dimensions(
 
     Args:
       shapes: arrays or their shapes, by name.
-      jaxpr: the program; its first inputs are the parameters in the order of ``names``.
+      jaxpr: the program; its first inputs are the parameters in the order of ``names``, the others
+        the arrays of a call.
       parts: the number of devices along the mesh axis.
     """
     dims = SameDims(parts)
-    given, _ = dims.read(jaxpr)
+    given, _ = dims.read(jaxpr, len(names))
     members: dict[int, dict[str, int]] = defaultdict(dict)
     for name, numbers in zip(names, given):
         for i, number in enumerate(numbers):
@@ -67,7 +68,7 @@ def experts(
     or batched products take matrix by matrix. Arguments as for ``dimensions``.
     """
     dims = SameDims(parts)
-    given, _ = dims.read(jaxpr)
+    given, _ = dims.read(jaxpr, len(names))
     groups = {dims.root(d) for d in dims.groups}
     found: dict[str, int] = {}
     for name, numbers in zip(names, given):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
@@ -22,7 +23,7 @@ class SameDims:
 
     ``costs`` has (dimension, bytes that are communicated if it is sharded), ``groups`` the
     dimensions along which operands of grouped and batched products are stacked, ``whole`` those
-    that would be gathered before they are used.
+    that would be gathered before they are used, ``moving`` those of arrays that a call decides.
 
     Example:
       >>> import jax
@@ -39,10 +40,15 @@ class SameDims:
         self.costs: list[tuple[int, int]] = []
         self.groups: list[int] = []
         self.whole: list[int] = []
+        self.moving: set[int] = set()
 
-    def read(self, jaxpr: ClosedJaxpr) -> tuple[list[Dims], list[Dims]]:
-        """The dimensions of the program's inputs and outputs."""
+    def read(self, jaxpr: ClosedJaxpr, held: int | None = None) -> tuple[list[Dims], list[Dims]]:
+        """The dimensions of the program's inputs and outputs; the first ``held`` inputs are
+        parameters (all, if None).
+        """
         given = [self.fresh(v.aval) for v in jaxpr.jaxpr.invars]
+        if held is not None:
+            self.moving.update(*given[held:])
         made = self.walk(jaxpr, given)
         for dims, var in zip(made, jaxpr.jaxpr.outvars):
             self.cost(dims, var.aval)
@@ -80,6 +86,8 @@ class SameDims:
         for eqn in jaxpr.eqns:
             ins, outs = [find(v) for v in eqn.invars], [self.fresh(v.aval) for v in eqn.outvars]
             RULES.get(eqn.primitive.name, inner_or_elementwise)(self, eqn, ins, outs)
+            if self.moving.intersection(chain(*ins)):
+                self.moving.update(*outs)
             known |= dict(zip(eqn.outvars, outs))
         return [find(v) for v in jaxpr.outvars]
 
@@ -235,7 +243,8 @@ def gather(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> None:
     gone = numbers.collapsed_slice_dims
     dims.cost([ins[0][i] for i in gone], eqn.outvars[0].aval, summed=True)
     rows = math.prod(eqn.invars[0].aval.shape[i] for i in gone)
-    if math.prod(eqn.invars[1].aval.shape[:-1]) >= rows:  # all of them: a table of positions
+    every = math.prod(eqn.invars[1].aval.shape[:-1]) >= rows
+    if every and dims.moving.isdisjoint(ins[1]):  # the same for each call: a table of positions
         dims.whole += [ins[0][i] for i in gone]
     batch = [d for i, d in enumerate(outs[0]) if i not in numbers.offset_dims]
     dims.same(ins[1][: len(batch)], batch)
