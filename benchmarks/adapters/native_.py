@@ -34,9 +34,9 @@ def gpt2(config, p, ids):
     return dense(norm(x, "transformer.ln_f"), p["transformer.wte.weight"])
 
 
-def llama(config, p, ids, cache, start):
+def llama(config, p, ids, cache, start, loop=False):
     """Logits of the last position, and the cache [(keys, values)] of shape [batch, length, heads,
-    width].
+    width]. As a ``loop`` the weights of layers and the cache are stacks.
     """
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     width = config.hidden_size // heads
@@ -48,33 +48,35 @@ def llama(config, p, ids, cache, start):
         one, two = jnp.split(t, 2, -1)
         return t * cos + jnp.concatenate([-two, one], -1) * sin
 
-    def norm(x, name):
-        return (
-            x
-            * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + config.rms_norm_eps)
-            * p[name + ".weight"]
-        )
+    def norm(x, weight):
+        scale = jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + config.rms_norm_eps)
+        return x * scale * weight
 
-    x, kept = p["model.embed_tokens.weight"][ids], []
-    for i, (keys, values) in enumerate(cache):
-        name = f"model.layers.{i}."
-        h = norm(x, name + "input_layernorm")
-        project = lambda kind, n, h=h, name=name: dense(
-            h, p[f"{name}self_attn.{kind}_proj.weight"]
-        ).reshape(*h.shape[:2], n, width)
+    def layer(x, given):
+        w, (keys, values) = given
+        h = norm(x, w["input_layernorm.weight"])
+        project = lambda kind, n: dense(h, w[f"self_attn.{kind}_proj.weight"]).reshape(
+            *h.shape[:2], n, width
+        )
         q, k, v = rotate(project("q", heads)), rotate(project("k", groups)), project("v", groups)
         keys = jax.lax.dynamic_update_slice_in_dim(keys, k, start, 1)
         values = jax.lax.dynamic_update_slice_in_dim(values, v, start, 1)
-        kept.append((keys, values))
         mask = jnp.arange(keys.shape[1]) <= at[:, None]
         mixed = jax.nn.dot_product_attention(q, keys, values, mask=mask[None, None])
-        x = x + dense(mixed.reshape(*x.shape[:2], -1), p[name + "self_attn.o_proj.weight"])
-        h = norm(x, name + "post_attention_layernorm")
-        h = jax.nn.silu(dense(h, p[name + "mlp.gate_proj.weight"])) * dense(
-            h, p[name + "mlp.up_proj.weight"]
-        )
-        x = x + dense(h, p[name + "mlp.down_proj.weight"])
-    return dense(norm(x[:, -1], "model.norm"), p["lm_head.weight"]), kept
+        x = x + dense(mixed.reshape(*x.shape[:2], -1), w["self_attn.o_proj.weight"])
+        h = norm(x, w["post_attention_layernorm.weight"])
+        gate, up = (dense(h, w[f"mlp.{kind}_proj.weight"]) for kind in ("gate", "up"))
+        return x + dense(jax.nn.silu(gate) * up, w["mlp.down_proj.weight"]), (keys, values)
+
+    x = p["model.embed_tokens.weight"][ids]
+    if loop:
+        x, kept = jax.lax.scan(layer, x, (p["model.layers"], cache))
+    else:
+        kept = []
+        for given in zip(p["model.layers"], cache):
+            x, new = layer(x, given)
+            kept.append(new)
+    return dense(norm(x[:, -1], p["model.norm.weight"]), p["lm_head.weight"]), kept
 
 
 def forward(module, ids):
@@ -83,8 +85,22 @@ def forward(module, ids):
     return lambda: np.asarray(fn(p, ids))
 
 
-def generate(module, ids, new):
-    config, p, ids = module.config, weights_of(module), jnp.asarray(ids.numpy())
+def by_layer(p, layers):
+    """The same weights, those of each layer in a dict of its own."""
+    start = "model.layers."
+    of = lambda i: {
+        k.removeprefix(f"{start}{i}."): x for k, x in p.items() if k.startswith(f"{start}{i}.")
+    }
+    rest = {k: x for k, x in p.items() if not k.startswith(start)}
+    return rest | {"model.layers": [of(i) for i in range(layers)]}
+
+
+def generate(module, ids, new, loop=False):
+    config, ids = module.config, jnp.asarray(ids.numpy())
+    layers = config.num_hidden_layers
+    p = by_layer(weights_of(module), layers)
+    stack = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
+    p["model.layers"] = stack(p["model.layers"]) if loop else p["model.layers"]
     batch, length = ids.shape
     shape = (
         batch,
@@ -95,12 +111,13 @@ def generate(module, ids, new):
 
     @jax.jit
     def run(p, ids):
-        cache = [(jnp.zeros(shape), jnp.zeros(shape)) for _ in range(config.num_hidden_layers)]
-        logits, cache = llama(config, p, ids, cache, 0)
+        cache = [(jnp.zeros(shape), jnp.zeros(shape)) for _ in range(layers)]
+        cache = stack(cache) if loop else cache
+        logits, cache = llama(config, p, ids, cache, 0, loop)
 
         def step(carry, at):
             token, cache = carry
-            logits, cache = llama(config, p, token[:, None], cache, at)
+            logits, cache = llama(config, p, token[:, None], cache, at, loop)
             return (logits.argmax(-1), cache), token
 
         (last, _), out = jax.lax.scan(
