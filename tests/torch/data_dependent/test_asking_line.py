@@ -1,5 +1,10 @@
 """Overflow that is repaired where it is seen: both ways in the program, torch's choice of them."""
 
+import ast
+import inspect
+import sys
+from types import ModuleType
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +12,7 @@ import torch
 
 import tojax
 from tests.tolerance import assert_close
+from tojax.torch.data_dependent.asking_line import test_at as asked_at
 
 X = np.array([1.0, -5, 2, 3], np.float32)
 
@@ -94,3 +100,19 @@ def test_any_other_branch_is_one_of_two_ways(function):
     call = jax.jit(lambda x: tojax.from_torch(function).apply({}, x))
     for x in (X, X * 3, -X):
         assert_close(call(x), function(torch.tensor(x)))
+
+
+def test_other_modules_are_left_alone(monkeypatch):
+    """Reading the source runs no code of modules that look themselves up."""
+
+    class Lazy(ModuleType):
+        def __getattribute__(self, name):
+            raise AssertionError(name)
+
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    monkeypatch.setattr(inspect, "modulesbyfile", {})  # nobody asked yet
+    asked_at.cache_clear()
+    code = as_detr.__code__
+    assert ast.unparse(asked_at(code, code.co_firstlineno + 2).test) == (
+        "not torch.isfinite(x).all()"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import textwrap
 from functools import lru_cache
 from types import CodeType
@@ -16,12 +17,14 @@ def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
     """The innermost statement whose test is on this line; none inside a ``try``, whose handlers
     would see what is raised.
     """
+    first = code.co_firstlineno
+    lines = linecache.getlines(code.co_filename)[first - 1 :]  # inspect's way visits all modules
+    block = lines if code.co_name == "<module>" else inspect.getblock(lines)
     try:
-        lines, first = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError):
+        tree = ast.parse(textwrap.dedent("".join(block)))
+    except SyntaxError:
         return None
-    line -= max(first, 1) - 1
+    line -= first - 1
     caught = [y for x in ast.walk(tree) if isinstance(x, ast.Try) for y in ast.walk(x)]
     every = (_assertion(x) for x in ast.walk(tree) if x not in caught)
     tests = [x for x in every if isinstance(x, (ast.If, ast.Assert))]
