@@ -329,3 +329,35 @@ def test_in_place_operators_of_python(name):
 
     got, want = both(function, np.array([5, 6, 7]), np.array([1, 2, 3]))
     assert_close(got, want)
+
+
+def window(x):
+    at = torch.arange(x.shape[-1])
+    far = (at - at[:, None]).expand(2, -1, -1)
+    return torch.where((far <= 0) & (far > -50), x.expand_as(far), 0).sum(-1) + far[:, 7]
+
+
+def numbers(x):
+    return (torch.arange(3 * 2**20) // 3)[::4099] + x.sum().int()
+
+
+@pytest.mark.parametrize("function", [window, numbers])
+def test_large_constants_are_computed_by_the_program(function):
+    """What is made of small constants, or counted up, is not stored in the program."""
+    x = np.linspace(-1, 1, 1100, dtype=np.float32)
+    model = tojax.from_torch(function)
+    consts = jax.make_jaxpr(lambda x: model.apply({}, x))(x).consts
+    assert sum(c.size for c in consts) < 10 * 1100
+    got, want = both(function, x)
+    assert_close(got, want.numpy())
+
+
+def test_small_constants_are_known():
+    """A mask of a short text may be asked for its values."""
+
+    def asks(x):
+        at = torch.arange(x.shape[-1])
+        return x * len((at > at[:, None]).nonzero())
+
+    got, want = both(asks, np.ones(40, np.float32))
+    assert_close(got, want.numpy())

@@ -51,7 +51,9 @@ class Call:
         self.dtype_at = next((i for i, p in enumerate(self.params) if p.kind == "dtype"), None)
         self.writes = HIDDEN_WRITES.get(op, ())
         self.undifferentiable = name in UNDIFFERENTIABLE
-        self.pointwise = torch.Tag.pointwise in op.tags and name not in KEEPS_DTYPE
+        self.elementwise = torch.Tag.pointwise in op.tags
+        self.pointwise = self.elementwise and name not in KEEPS_DTYPE
+        self.range = name == "arange"
         self.keeps_scalars = name in KEEPS_SCALARS
         self.shifts = name in SHIFTS
         kept = self.signature.kept[1:] if self.random else self.signature.kept

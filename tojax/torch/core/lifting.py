@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import torch
 
 from tojax.torch.core import interop, private
 from tojax.torch.core.pytrees import map_tensors
 from tojax.torch.core.tensor import JaxTensor
 
+HUGE = 1 << 20  # elements: larger constants are kept out of the program where they can be
 CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that goes on
 
 
@@ -48,8 +50,17 @@ def array_of(tensor: torch.Tensor) -> jax.Array:
     if isinstance(tensor, JaxTensor):
         return tensor.array
     if id(tensor) not in CONSTANTS:
-        CONSTANTS[id(tensor)] = tensor, interop.to_jax(tensor)
+        CONSTANTS[id(tensor)] = tensor, _constant(tensor)
     return CONSTANTS[id(tensor)][1]
+
+
+def _constant(tensor: torch.Tensor) -> jax.Array:
+    """Of one that is expanded and large, what it is expanded from; the program expands it."""
+    if tensor.numel() <= HUGE or 0 not in tensor.stride():
+        return interop.to_jax(tensor)
+    with private.DisableTorchFunction():
+        first = tensor[tuple(slice(None) if step else slice(1) for step in tensor.stride())]
+    return jnp.broadcast_to(interop.to_jax(first), tensor.shape)
 
 
 def is_traced(value: Any) -> bool:

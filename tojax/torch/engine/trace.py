@@ -9,6 +9,7 @@ What has no lowering goes to fallback.py.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +23,7 @@ from tojax.torch.autograd.tape import Tape, Unrecorded, marked
 from tojax.torch.core import autocast, diagnostics, private, sizes, strides
 from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
-from tojax.torch.core.lifting import CONSTANTS
+from tojax.torch.core.lifting import CONSTANTS, HUGE
 from tojax.torch.core.pytrees import flatten, map_tensors
 from tojax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
 from tojax.torch.data_dependent import integer_overflow
@@ -34,7 +35,8 @@ from tojax.torch.engine.generators import Generators
 aten = torch.ops.aten
 
 WATCHERS: list[Counter] = []
-LARGE = 1 << 16  # elements; larger results of factories are computed in the program, not stored
+LARGE = 1 << 16  # elements; larger results of factories are computed in the program, not stored;
+# so are ranges beyond HUGE, and what elementwise operators make of smaller constants, as masks are
 UNINITIALIZED = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted}
 UNINITIALIZED |= {aten.new_empty, aten.new_empty_strided}  # as constants, zeros: not old memory
 OVERWRITES = {aten.copy.default, aten.fill.Scalar, aten.fill.Tensor, aten.zero.default}
@@ -105,7 +107,7 @@ class Trace(private.TorchDispatchMode):
         traced = JaxTensor in types or sizes.symbolic(args)
         if call.random and (drawn := self.generators.draw(op, args, kwargs)) is not NotImplemented:
             return drawn
-        if not traced and not call.random and not (call.factory and call.size(args) > LARGE):
+        if not traced and not call.random and not outgrown(call, args):
             if self.packed.handed and op in strides.STRIDED:
                 self.packed.check(args[0])
             return constant(op, call, args, kwargs)
@@ -264,6 +266,31 @@ def constant(op, call: Call, args, kwargs):
     with private.DisableTorchFunction():  # dispatched from C++, as vmap does
         out = op(*args, **kwargs)
     return out.zero_() if op.overloadpacket in UNINITIALIZED else out
+
+
+def outgrown(call: Call, args) -> bool:
+    """Whether an operator of constants makes one that is large and larger than what it is made of:
+    the program computes it.
+    """
+    if call.factory:
+        return call.size(args) > LARGE or (call.range and length(*args) > HUGE)
+    if not call.elementwise or call.row is None:
+        return False
+    shapes = [x.shape for x in args if isinstance(x, torch.Tensor)]
+    if math.prod(map(sizes.count, shapes)) <= HUGE:
+        return False
+    count = sizes.count(torch.broadcast_shapes(*shapes))
+    return count > HUGE and all(memory(x) < count for x in args if isinstance(x, torch.Tensor))
+
+
+def length(first: float, end: float | None = None, step: float = 1) -> float:
+    """Of a range."""
+    return first if end is None else (end - first) / step
+
+
+def memory(x: torch.Tensor) -> int:
+    """Elements that a constant has in memory; an expanded one has fewer than its shape."""
+    return math.prod(n for n, stride in zip(x.shape, x.stride()) if stride)
 
 
 def size_like(args) -> int:
