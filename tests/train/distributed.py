@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import tojax
 from tojax import processes
-from tojax.errors import NotWritten, WrongArguments, WrongBatch
+from tojax.errors import BadCheckpoint, NotWritten, WrongArguments, WrongBatch
 from tojax.hf import load
 from tojax.hf.deferred import Reader
 from tojax.parallel import shard
@@ -139,13 +139,14 @@ def errors(run: Path, state, step) -> dict[str, str]:
         "ragged": lambda: fit(TrainState.create(linear(), tx), new(), [ragged]),
         "other rows": lambda: new()(net, ONES * me),
         "other folder": lambda: fit(state, step, Batches(DATA, SIZE), folder=run / f"own-{me}"),
+        "restore another": lambda: restore(run / f"own-{me}", state),
         "other rng": lambda: TrainState.create(state.model, tx, rng=me),
     }
     said = {}
     for name, call in tries.items():
         try:
             call()
-        except (WrongArguments, WrongBatch, NotWritten) as error:
+        except (WrongArguments, WrongBatch, NotWritten, BadCheckpoint) as error:
             said[name] = str(error)
     return said
 

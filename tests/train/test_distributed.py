@@ -77,7 +77,7 @@ def test_saved_once_and_whole(pair):
 
 
 def test_mistakes_are_told_in_every_process(pair):
-    told = {
+    told = lambda i: {
         "no mesh": "the model lies in 1 of 2 processes",
         "restore to none": "the model lies in 1 of 2 processes",
         "other weights": "processes have different values of weight, bias",
@@ -86,10 +86,11 @@ def test_mistakes_are_told_in_every_process(pair):
         "ragged": "processes give batches of different shapes",
         "other rows": "processes that must give the same rows give different ones",
         "other folder": "does not see what process 0 writes",
+        "restore another": f"own-{i}, in processes [1]",
         "other rng": "processes have different values of .rng",
     }
     for i, result in enumerate(pair[0]):
-        missing = [k for k, v in told.items() if v not in result["errors"].get(k, "")]
+        missing = [k for k, v in told(i).items() if v not in result["errors"].get(k, "")]
         assert missing == ["other folder"] * (i == 0), result["errors"]
         assert "processes [1] cannot use it" in pair[0][0]["errors"]["other folder"]
         assert "all 2 processes give the same rows" in " ".join(result["warned"])
