@@ -139,6 +139,8 @@ def errors(run: Path, state, step) -> dict[str, str]:
         "ragged": lambda: fit(TrainState.create(linear(), tx), new(), [ragged]),
         "other rows": lambda: new()(net, ONES * me),
         "other folder": lambda: fit(state, step, Batches(DATA, SIZE), folder=run / f"own-{me}"),
+        "save in place of else": lambda: linear().save(run, ONES),
+        "save a checkpoint there": lambda: tojax.save_pretrained(state.model, run),
         "restore another": lambda: restore(run / f"own-{me}", state),
         "other rng": lambda: TrainState.create(state.model, tx, rng=me),
     }

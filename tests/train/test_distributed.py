@@ -86,6 +86,10 @@ def test_mistakes_are_told_in_every_process(pair):
         "ragged": "processes give batches of different shapes",
         "other rows": "processes that must give the same rows give different ones",
         "other folder": "does not see what process 0 writes",
+        **dict.fromkeys(
+            ("save in place of else", "save a checkpoint there"),
+            "process 0 has written nothing" if i else "holds something else",
+        ),
         "restore another": f"own-{i}, in processes [1]",
         "other rng": "processes have different values of .rng",
     }
