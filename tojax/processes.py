@@ -198,6 +198,14 @@ def check_same(arrays: Mapping[str, Any], do: str) -> None:
     if jax.process_count() == 1:
         return
     sums = {k: checksum(x) for k, x in arrays.items() if is_local(x)}
+    names = gathered(np.uint32(zlib.crc32("\n".join(sums).encode())))
+    if len({*names.tolist()}) > 1:
+        raise WrongArguments(
+            f"processes have arrays of different names, this one {', '.join(sums)[:200]}",
+            where=f"process {jax.process_index()} of {jax.process_count()}",
+            why="all put their parts of the same arrays on their devices",
+            do="make the same model in every process",
+        )
     found = gathered(np.array([*sums.values(), len(sums)], np.uint32))
     if differ := [k for k, column in zip(sums, found.T) if len({*column.tolist()}) > 1]:
         more = f", and {len(differ) - 4} more" if len(differ) > 4 else ""

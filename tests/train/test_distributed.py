@@ -81,6 +81,9 @@ def test_mistakes_are_told_in_every_process(pair):
         "no mesh": "the model lies in 1 of 2 processes",
         "restore to none": "the model lies in 1 of 2 processes",
         "other weights": "processes have different values of weight, bias",
+        "other names": "processes have arrays of different names, this one "
+        + ("weight, bias" if i else "weight"),
+        "other number": "processes give different numbers",
         "batch of 9": "a batch of 9 rows cannot be divided among 2 processes",
         "batch of 2": "1 rows of process",
         "ragged": "processes give batches of different shapes",
