@@ -204,7 +204,7 @@ def check_same(arrays: Mapping[str, Any], do: str) -> None:
             f"processes have arrays of different names, this one {', '.join(sums)[:200]}",
             where=f"process {jax.process_index()} of {jax.process_count()}",
             why="all put their parts of the same arrays on their devices",
-            do="make the same model in every process",
+            do=do,
         )
     found = gathered(np.array([*sums.values(), len(sums)], np.uint32))
     if differ := [k for k, column in zip(sums, found.T) if len({*column.tolist()}) > 1]:

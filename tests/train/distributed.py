@@ -141,6 +141,8 @@ def errors(run: Path, state, step) -> dict[str, str]:
         "ragged": lambda: fit(TrainState.create(linear(), tx), new(), [ragged]),
         "other rows": lambda: new()(net, ONES * me),
         "other number": lambda: new()(TrainState.create(linear(), tx), [ONES * me, me]),
+        "other prompts": lambda: tojax.generate(state.model, IDS[me : me + 1], max_new_tokens=4),
+        "ragged evaluation": lambda: evaluate(linear(), [ragged], square),
         "other folder": lambda: fit(state, step, Batches(DATA, SIZE), folder=run / f"own-{me}"),
         "save in place of else": lambda: linear().save(run, ONES),
         "save a checkpoint there": lambda: tojax.save_pretrained(state.model, run),

@@ -87,6 +87,8 @@ def test_mistakes_are_told_in_every_process(pair):
         "batch of 9": "a batch of 9 rows cannot be divided among 2 processes",
         "batch of 2": "1 rows of process",
         "ragged": "processes give batches of different shapes",
+        "ragged evaluation": "processes give batches of different shapes",
+        "other prompts": "processes have different values of prompts",
         "other rows": "processes that must give the same rows give different ones",
         "other folder": "does not see what process 0 writes",
         **dict.fromkeys(

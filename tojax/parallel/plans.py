@@ -172,6 +172,7 @@ def pairs_of(rules: Rules) -> list[tuple[re.Pattern, PartitionSpec]]:
 def sharded(arrays: Mapping[str, Any], mesh: Mesh, found: Mapping[str, PartitionSpec]) -> dict:
     """The arrays in their places; what the plan does not name is on every device."""
     if mesh.is_multi_process:
-        processes.check_same(arrays, do="set the seed that the weights are drawn by, or load them")
+        do = "make the same model in all: set the seed that weights are drawn by, or load them"
+        processes.check_same(arrays, do=do)
     place = lambda k: NamedSharding(mesh, found.get(k, PartitionSpec()))
     return {k: processes.put(x, place(k)) for k, x in arrays.items()}
