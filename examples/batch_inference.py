@@ -21,7 +21,7 @@ class Scorer:
     def __init__(self, model: str, source: str, out: str):
         self.model = tojax.from_pretrained(model)
         self.tokenizer = AutoTokenizer.from_pretrained(model)
-        self.lines, self.out = Path(source).read_text().splitlines(), Path(out)
+        self.lines, self.out = Path(source).read_bytes().splitlines(), Path(out)
         self.pad = tojax.train.bucket(SIZES, mask="mask", ids=0)
         self.score, self.programs = jax.jit(self.traced), 0
 
@@ -40,7 +40,8 @@ class Scorer:
                 ids = [self.tokenizer(row["text"]).input_ids[: SIZES[-1]] for row in some]
                 ids += ids[-1:] * (ROWS - len(ids))  # always as many rows
                 scores = self.score(self.model.params, **self.pad([{"ids": x} for x in ids]))
-                told = ({"id": row["id"], "score": x} for row, x in zip(some, scores.tolist()))
+                scores = [x if x == x else None for x in scores.tolist()]  # of one token: no score
+                told = ({"id": row["id"], "score": x} for row, x in zip(some, scores))
                 file.writelines(json.dumps(row) + "\n" for row in told)
         fresh.replace(fresh.with_suffix(".jsonl"))  # whole or not at all; the same if done twice
         return {**todo, "worker": os.getpid(), "programs": self.programs}
@@ -48,7 +49,7 @@ class Scorer:
 
 def missing(source: str, out: str) -> list[dict]:
     Path(out).mkdir(parents=True, exist_ok=True)  # run again, with any number, it goes on
-    count = -(-len(Path(source).read_text().splitlines()) // PART)
+    count = -(-len(Path(source).read_bytes().splitlines()) // PART)
     return [{"part": i} for i in range(count) if not Path(out, f"{i:05}.jsonl").exists()]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from tojax.errors import ProcessLost, TojaxError, WrongArguments
+from tojax.errors import NotWritten, ProcessLost, TojaxError, WrongArguments
 
 
 def leads() -> bool:
@@ -76,21 +76,36 @@ def values(x: jax.Array) -> np.ndarray:
     return np.asarray(x)
 
 
-def collected(
-    params: Mapping[str, Any], state: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Both with the arrays of several processes as numpy in the leading one; None in the others.
-    Where all arrays lie in this process, they are what comes back.
+def by_one(
+    write: Callable[[dict, dict], None], params: Mapping[str, Any], state: Mapping[str, Any]
+) -> None:
+    """``write(params, state)``; arrays of several processes come to the leading one as numpy, which
+    alone writes. The others return when it is done.
+
+    Raises:
+      NotWritten: in the others, where the leading one raises.
 
     Example:
-      >>> collected({"a": jnp.ones(2)}, {})
-      ({'a': Array([1., 1.], dtype=float32)}, {})
+      >>> by_one(lambda params, state: print(params), {"a": jnp.ones(2)}, {})
+      {'a': Array([1., 1.], dtype=float32)}
     """
     if all(map(is_local, (*params.values(), *state.values()))):
-        return dict(params), dict(state)
+        write(dict(params), dict(state))
+        return
     kept = values if leads() else lambda x: values(x) is None  # let go of at once
     found = [{k: kept(x) for k, x in arrays.items()} for arrays in (params, state)]
-    return (found[0], found[1]) if leads() else None
+    error = None
+    try:
+        write(*found) if leads() else None
+    except Exception as failed:
+        error = failed  # the others wait for what comes next
+    if gathered([error is not None]).any():
+        raise error or NotWritten(
+            "process 0 has written nothing",
+            where=f"process {jax.process_index()} of {jax.process_count()}",
+            why="it writes for all, and has failed",
+            do="look at what it says",
+        )
 
 
 def gathered(numbers: Any) -> np.ndarray:
@@ -183,6 +198,14 @@ def check_same(arrays: Mapping[str, Any], do: str) -> None:
     if jax.process_count() == 1:
         return
     sums = {k: checksum(x) for k, x in arrays.items() if is_local(x)}
+    names = gathered(np.uint32(zlib.crc32("\n".join(sums).encode())))
+    if len({*names.tolist()}) > 1:
+        raise WrongArguments(
+            f"processes have arrays of different names, this one {', '.join(sums)[:200]}",
+            where=f"process {jax.process_index()} of {jax.process_count()}",
+            why="all put their parts of the same arrays on their devices",
+            do=do,
+        )
     found = gathered(np.array([*sums.values(), len(sums)], np.uint32))
     if differ := [k for k, column in zip(sums, found.T) if len({*column.tolist()}) > 1]:
         more = f", and {len(differ) - 4} more" if len(differ) > 4 else ""

@@ -52,3 +52,9 @@ def test_uneven_shares():
     for uneven in ([0, 0, 0, 1], [0, 1, 1, 2, 2, 0]):
         with pytest.raises(WrongBatch, match="unevenly"):
             shares(of_processes([uneven, [*uneven[1:], uneven[0]]], "model", "data"))
+
+
+def test_a_mesh_of_others(monkeypatch):
+    monkeypatch.setattr(jax, "process_index", lambda: 2)
+    with pytest.raises(WrongBatch, match="process 2 holds 0 parts"):
+        shares(of_processes([0, 1], "data"))

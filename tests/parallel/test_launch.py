@@ -25,6 +25,12 @@ ONE_DIES = """
         {}
     time.sleep(60)
 """
+SLEEPS = """
+    import time
+    print("started", flush=True)
+    time.sleep(1)
+    print("ended")
+"""
 INTERRUPTED = """
     import time
     try:
@@ -74,7 +80,7 @@ def test_one_dies(how, code, said, tmp_path):
     assert time.monotonic() - begin < 0.5 + launch.GRACE + 15  # imports
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_handed_on(number, tmp_path):
     process = started("-n", "2", script(tmp_path, INTERRUPTED))
     seen = "".join(process.stdout.readline() for _ in range(2))
@@ -85,6 +91,17 @@ def test_signals_are_handed_on(number, tmp_path):
     assert f"{number.name}: handed on to all processes" in output
     if number == signal.SIGINT:
         assert "[0] interrupted" in output and "[1] interrupted" in output
+
+
+def test_what_is_ignored_stays_so(tmp_path):
+    """``nohup`` outlives its terminal."""
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    command = ["-m", "tojax.parallel.launch", "-n", "1", script(tmp_path, SLEEPS)]
+    start = f"{ignoring}; os.execv(sys.executable, [sys.executable, *{command!r}])"
+    process = subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "[0] started\n"
+    os.kill(process.pid, signal.SIGHUP)
+    assert process.communicate(timeout=60)[0] == "[0] ended\n" and process.returncode == 0
 
 
 def test_no_process_is_an_error(capsys):

@@ -305,6 +305,10 @@ WRONG = {
     "no axis for fsdp": ("tp+fsdp", {"model": 8}),
     "does not fit 1 arrays": ({"weight": PartitionSpec("model")}, {"model": 8}),
     "no call to derive": ("tp", {"model": 8}),
+    "unterminated subpattern": ({"(weight": PartitionSpec("model")}, {"model": 8}),
+    "'model' is no PartitionSpec": ({"weight": "model"}, {"model": 8}),
+    "None is no PartitionSpec": ([("weight", None)], {"model": 8}),
+    "neither a name nor rules": (8, {"model": 8}),
 }
 
 
@@ -314,3 +318,11 @@ def test_bad_plans(said):
     model = tojax.from_torch(torch.nn.Linear(4, 6))
     with pytest.raises(WrongArguments, match=said):
         shard(model, mesh(**axes), plan)
+
+
+@pytest.mark.parametrize("there", ["tp", None, jax.devices(), mesh().abstract_mesh])
+def test_no_mesh(there):
+    model = tojax.from_torch(torch.nn.Linear(8, 8))
+    for call in (shard, explain):
+        with pytest.raises(WrongArguments, match="needs a mesh of devices"):
+            call(model, there, "fsdp")

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import tojax
 from tojax import processes
-from tojax.errors import NotWritten, WrongArguments, WrongBatch
+from tojax.errors import BadCheckpoint, NotWritten, WrongArguments, WrongBatch
 from tojax.hf import load
 from tojax.hf.deferred import Reader
 from tojax.parallel import shard
@@ -127,6 +127,7 @@ def errors(run: Path, state, step) -> dict[str, str]:
     with torch.random.fork_rng():
         torch.manual_seed(me)
         other = tojax.from_torch(torch.nn.Linear(4, 2))
+    biased = torch.nn.Linear(4, 8, bias=bool(me))
     alone, net = (TrainState.create(x, tx) for x in (other, linear("model")))
     ragged = np.ones((4 + 4 * me, 4), np.float32)
     new = lambda: make_step(square, tx)
@@ -136,16 +137,23 @@ def errors(run: Path, state, step) -> dict[str, str]:
         "other weights": lambda: shard(other, mesh(), "fsdp"),
         "batch of 9": lambda: fit(state, step, Batches(DATA, 9)),
         "batch of 2": lambda: fit(state, step, Batches(DATA, 2)),
+        "other names": lambda: shard(tojax.from_torch(biased), mesh(), "fsdp"),
         "ragged": lambda: fit(TrainState.create(linear(), tx), new(), [ragged]),
         "other rows": lambda: new()(net, ONES * me),
+        "other number": lambda: new()(TrainState.create(linear(), tx), [ONES * me, me]),
+        "other prompts": lambda: tojax.generate(state.model, IDS[me : me + 1], max_new_tokens=4),
+        "ragged evaluation": lambda: evaluate(linear(), [ragged], square),
         "other folder": lambda: fit(state, step, Batches(DATA, SIZE), folder=run / f"own-{me}"),
+        "save in place of else": lambda: linear().save(run, ONES),
+        "save a checkpoint there": lambda: tojax.save_pretrained(state.model, run),
+        "restore another": lambda: restore(run / f"own-{me}", state),
         "other rng": lambda: TrainState.create(state.model, tx, rng=me),
     }
     said = {}
     for name, call in tries.items():
         try:
             call()
-        except (WrongArguments, WrongBatch, NotWritten) as error:
+        except (WrongArguments, WrongBatch, NotWritten, BadCheckpoint) as error:
             said[name] = str(error)
     return said
 

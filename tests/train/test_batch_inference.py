@@ -26,8 +26,10 @@ def source(tmp_path):
     """Texts of all lengths: of each part, and in all."""
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(WORDS, 2 + int(n))) for n in rng.lognormal(3, 1, 12 * PART - 5)]
+    texts[:3] = "", "a", "two\u2028lines \x85"  # no score, and what splitlines() would cut
     rows = [{"id": f"text-{i}", "text": text} for i, text in enumerate(texts)]
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (tmp_path / "texts.jsonl").write_text("".join(lines), encoding="utf-8")
     return tmp_path / "texts.jsonl"
 
 
@@ -62,14 +64,15 @@ def told(output):
 
 def check(source, out):
     """Every id is there once, with the score that the text has alone; nothing half written."""
-    rows = [json.loads(line) for line in source.read_text().splitlines()]
+    rows = [json.loads(line) for line in source.read_bytes().splitlines()]
     files = sorted(out.iterdir())
     assert [f.suffix for f in files] == [".jsonl"] * -(-len(rows) // PART)
     found = [json.loads(line) for f in files for line in f.read_text().splitlines()]
     assert sorted(x["id"] for x in found) == sorted(x["id"] for x in rows)
     scores = {x["id"]: x["score"] for x in found}
     model, tokenizer = tojax.from_pretrained(MODEL), tokenizer_of(MODEL)
-    for row in rows[:: len(rows) // 3]:
+    assert {k for k, x in scores.items() if x is None} == {"text-0", "text-1"}
+    for row in rows[2 :: len(rows) // 3]:
         ids = np.array([tokenizer(row["text"]).input_ids[: SIZES[-1]]])
         loss = float(model(input_ids=ids, labels=ids, use_cache=False).loss)
         assert scores[row["id"]] == pytest.approx(-loss, rel=1e-4)

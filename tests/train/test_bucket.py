@@ -32,6 +32,12 @@ def test_compilations_are_bounded_by_the_sizes():
         assert batch["ids"].shape[1] in (8, 16, 32) and batch["label"].shape == (2,)
 
 
+def test_an_empty_list_is_of_the_others_kind():
+    batch = bucket([2], mask="mask", ids=0, x=-1)([{"ids": [], "x": []}, {"ids": [3], "x": [0.5]}])
+    assert batch["ids"].dtype == np.int64 and batch["ids"].tolist() == [[0, 0], [3, 0]]
+    assert batch["x"].tolist() == [[-1, -1], [0.5, -1]] and not batch["mask"][0].any()
+
+
 def test_more_axes_and_all_entries():
     collate = bucket([4])
     batch = collate([{"x": np.ones((n, 2)), "y": np.ones(n), "z": 1} for n in (1, 3)])

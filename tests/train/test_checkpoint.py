@@ -85,6 +85,25 @@ def test_a_folder_without_one(tmp_path):
         restore(tmp_path, fresh(), 3)
 
 
+def test_reading_leaves_alone_what_a_run_writes(tmp_path):
+    trained(tmp_path)
+    begun = tmp_path / "checkpoints" / "9.orbax-checkpoint-tmp"
+    begun.mkdir()
+    assert int(restore(tmp_path, fresh()).step) == 7 and begun.exists()
+    assert int(restore(tmp_path, fresh(), "min loss").step) in (4, 6, 7) and begun.exists()
+
+
+def test_a_damaged_one_is_named(tmp_path):
+    """Of arrays it is the same error, but Orbax's threads complain for a while after it."""
+    trained(tmp_path)
+    cut = tmp_path / "checkpoints/7/data/metadata"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    for read in (lambda: restore(tmp_path, fresh()), lambda: trained(tmp_path)):
+        with pytest.raises(BadCheckpoint, match="checkpoint of step 7 cannot be read"):
+            read()
+    assert int(restore(tmp_path, fresh(), 6).step) == 6
+
+
 def test_what_is_best_must_be_said_and_known(tmp_path):
     with pytest.raises(WrongValue, match="keep_best='loss'"):
         Best("loss")

@@ -68,6 +68,11 @@ def test_too_few_rows_are_refused(data):
         Batches(data, 3)
 
 
+def test_arrays_of_other_lengths_are_refused():
+    with pytest.raises(WrongBatch, match="arrays of 4, 5 rows"):
+        Batches({"x": np.ones((5, 2)), "y": np.ones(4)}, 2)
+
+
 def test_datasets_of_hugging_face():
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"x": [[i, i] for i in range(7)], "y": list(range(7))})

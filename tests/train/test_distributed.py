@@ -77,19 +77,29 @@ def test_saved_once_and_whole(pair):
 
 
 def test_mistakes_are_told_in_every_process(pair):
-    told = {
+    told = lambda i: {
         "no mesh": "the model lies in 1 of 2 processes",
         "restore to none": "the model lies in 1 of 2 processes",
         "other weights": "processes have different values of weight, bias",
+        "other names": "processes have arrays of different names, this one "
+        + ("weight, bias" if i else "weight"),
+        "other number": "processes give different numbers",
         "batch of 9": "a batch of 9 rows cannot be divided among 2 processes",
         "batch of 2": "1 rows of process",
         "ragged": "processes give batches of different shapes",
+        "ragged evaluation": "processes give batches of different shapes",
+        "other prompts": "processes have different values of prompts",
         "other rows": "processes that must give the same rows give different ones",
         "other folder": "does not see what process 0 writes",
+        **dict.fromkeys(
+            ("save in place of else", "save a checkpoint there"),
+            "process 0 has written nothing" if i else "holds something else",
+        ),
+        "restore another": f"own-{i}, in processes [1]",
         "other rng": "processes have different values of .rng",
     }
     for i, result in enumerate(pair[0]):
-        missing = [k for k, v in told.items() if v not in result["errors"].get(k, "")]
+        missing = [k for k, v in told(i).items() if v not in result["errors"].get(k, "")]
         assert missing == ["other folder"] * (i == 0), result["errors"]
         assert "processes [1] cannot use it" in pair[0][0]["errors"]["other folder"]
         assert "all 2 processes give the same rows" in " ".join(result["warned"])

@@ -16,7 +16,6 @@ from tojax.hf.module import quiet
 from tojax.hf.source import PretrainedSource, view
 from tojax.model import Model
 from tojax.saved import whole
-from tojax.torch.core import interop
 
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin.index.json", *PICKLES)
 # What tokenizers and processors read, beside the weights.
@@ -66,20 +65,20 @@ def save_pretrained(
             why="a Hugging Face checkpoint needs its config",
             do="use model.save(folder), or save model.to_torch().state_dict() yourself",
         )
-    shared = not all(map(processes.is_local, (*model.params.values(), *model.state.values())))
-    if (found := processes.collected(model.params, model.state)) is not None:
-        here = model.with_params(found[0]).with_state(found[1]) if shared else model
-        _write(here, module, Path(folder), max_shard_size, interop.to_torch if shared else view)
-    if shared:
-        processes.gathered([0])  # it is there when this returns
+
+    def write(params: dict, state: dict) -> None:
+        here = model.with_params(params).with_state(state)
+        _write(here, module, Path(folder), max_shard_size)
+
+    processes.by_one(write, model.params, model.state)
 
 
-def _write(model: Model, module: Any, target: Path, max_shard_size: Any, as_torch: Any) -> None:
+def _write(model: Model, module: Any, target: Path, max_shard_size: Any) -> None:
     source = model.source
     origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)
     with whole(target, "config.json") as scratch:
         if isinstance(source, PretrainedSource):
-            module = source.filled(model.params, model.state, as_torch)
+            module = source.filled(model.params, model.state, view)
         else:
             module = model.to_torch()
         with quiet():

@@ -57,7 +57,8 @@ def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") 
     return PretrainedSource(module, modes(module), on_missing, folder=folder)
 
 
-def view(array: jax.Array) -> torch.Tensor:
-    """The array's own memory where it is one piece on the CPU, to be read only; else a copy."""
-    single = len(array.sharding.device_set) == 1 and next(iter(array.devices())).platform == "cpu"
+def view(array: Any) -> torch.Tensor:
+    """The memory of a JAX array that is one piece on the CPU, to be read only; else a copy."""
+    devices = [*array.devices()] if isinstance(array, jax.Array) else []
+    single = len(devices) == 1 and devices[0].platform == "cpu"
     return torch.from_dlpack(array) if single and array.size else interop.to_torch(array)

@@ -19,12 +19,13 @@ def current(mesh: Mesh | None) -> Mesh:
     """This mesh, or the one of ``jax.set_mesh``.
 
     Raises:
-      WrongArguments: there is none.
+      WrongArguments: there is none, or it is something else.
     """
     mesh = jax.sharding.get_mesh() if mesh is None else mesh
-    if mesh.empty:
+    if not isinstance(mesh, Mesh) or mesh.empty:
         raise WrongArguments(
-            "a plan needs a mesh",
+            "a plan needs a mesh of devices",
+            where=f"mesh is {mesh!r}"[:120],
             why="it says what lies along which axis",
             do="pass mesh=jax.make_mesh(...), or call this inside of jax.set_mesh(mesh)",
         )

@@ -145,14 +145,14 @@ def shares(mesh: Mesh) -> tuple[int, int, int]:
         row = int(np.ravel_multi_index(at, sizes)) if axes else 0
         held.setdefault(device.process_index, set()).add(row)
     different = sorted({tuple(sorted(rows)) for rows in held.values()})
-    if sum(map(len, different)) != math.prod(sizes) or len({*map(len, different)}) > 1:
+    mine = tuple(sorted(held.get(jax.process_index(), ())))
+    if not mine or sum(map(len, different)) != math.prod(sizes) or len({*map(len, different)}) > 1:
         raise WrongBatch(
             "processes hold rows of a batch unevenly",
-            where=f"mesh {dict(mesh.shape)} of {jax.process_count()} processes",
+            where=f"mesh {dict(mesh.shape)}, process {jax.process_index()} holds {len(mine)} parts",
             why="each gives its own rows, and all give as many",
-            do="make the mesh with jax.make_mesh, or give arrays that lie on it already",
+            do="make the mesh of all devices, with jax.make_mesh, or give arrays that lie on it",
         )
-    mine = tuple(sorted(held.get(jax.process_index(), {0})))
     return different.index(mine), len(different), len(mine)
 
 

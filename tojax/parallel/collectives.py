@@ -41,8 +41,11 @@ def each(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
       [('all-reduce', [('f32', '4,2')])]
     """
     for shape, kind, start in CALL.findall(text):
-        arrays = ARRAY.findall(shape)  # of a start the operands stand beside
-        yield kind, [max(arrays, key=lambda x: size_of(*x))] if start else arrays
+        arrays = ARRAY.findall(shape)
+        if start and kind != "all-reduce":  # (operands, results, counters)
+            arrays = [x for x in arrays if x != ("u32", "")]
+            arrays = arrays[len(arrays) // 2 :]
+        yield kind, arrays
 
 
 def size_of(dtype: str, shape: str) -> int:

@@ -50,7 +50,8 @@ def launch(
 ) -> int:
     """Runs a command in several processes, their lines with the process's number in front.
 
-    When one fails the others are stopped: they would wait for it. SIGINT and SIGTERM are handed on.
+    When one fails the others are stopped: they would wait for it. SIGINT, SIGTERM and SIGHUP are
+    handed on.
 
     Args:
       command: what to run.
@@ -68,7 +69,8 @@ def launch(
     port, env = free_port(), dict(os.environ if env is None else env)
     running: list[subprocess.Popen] = []
     threads = []
-    previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    previous = {k: v for k, v in handlers.items() if v != signal.SIG_IGN}  # as under nohup
     told: list[int] = []
     try:
         for number in previous:

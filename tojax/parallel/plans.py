@@ -124,18 +124,18 @@ def spec(ndim: int, placed: Mapping[int, str]) -> PartitionSpec:
 
 def by_rules(shapes: Mapping[str, Any], mesh: Mesh, rules: Rules) -> dict[str, PartitionSpec]:
     """The first rule that is found in a name; what no rule names is replicated."""
-    pairs = [*(rules.items() if isinstance(rules, Mapping) else rules)]
+    pairs = pairs_of(rules)
     found, wrong = {}, []
     for name, x in shapes.items():
         found[name] = given = next((s for p, s in pairs if re.search(p, name)), PartitionSpec())
-        axes = [a for x in given for a in ((x,) if isinstance(x, str) else x or ())]
         try:
+            axes = [a for x in given for a in ((x,) if isinstance(x, str) else x or ())]
             if len({*axes}) < len(axes):  # JAX's own error of this is no ValueError
                 raise ValueError("an axis lies along one dimension at most")
             sharding = NamedSharding(mesh, given)
             sharding.check_compatible_aval(tuple(x.shape))
             sharding.shard_shape(tuple(x.shape))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             said = str(error).splitlines()[0]
             wrong.append(f"{name} {list(x.shape)} as {given}: {said}")
     if wrong:
@@ -148,9 +148,31 @@ def by_rules(shapes: Mapping[str, Any], mesh: Mesh, rules: Rules) -> dict[str, P
     return found
 
 
+def pairs_of(rules: Rules) -> list[tuple[re.Pattern, PartitionSpec]]:
+    """The rules, each with its expression compiled.
+
+    Raises:
+      WrongArguments: they are something else.
+    """
+    try:
+        given = rules.items() if isinstance(rules, Mapping) else rules
+        pairs = [(re.compile(p), s) for p, s in given]
+        if wrong := [s for _, s in pairs if not isinstance(s, PartitionSpec)]:
+            raise TypeError(f"{wrong[0]!r} is no PartitionSpec")
+    except (TypeError, ValueError, re.error) as error:
+        raise WrongArguments(
+            "the plan is neither a name nor rules",
+            where=str(rules)[:200],
+            why=str(error),
+            do='give "tp", "fsdp", or {r"q_proj.weight": PartitionSpec("model", None)}',
+        ) from None
+    return pairs
+
+
 def sharded(arrays: Mapping[str, Any], mesh: Mesh, found: Mapping[str, PartitionSpec]) -> dict:
     """The arrays in their places; what the plan does not name is on every device."""
     if mesh.is_multi_process:
-        processes.check_same(arrays, do="set the seed that the weights are drawn by, or load them")
+        do = "make the same model in all: set the seed that weights are drawn by, or load them"
+        processes.check_same(arrays, do=do)
     place = lambda k: NamedSharding(mesh, found.get(k, PartitionSpec()))
     return {k: processes.put(x, place(k)) for k, x in arrays.items()}

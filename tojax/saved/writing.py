@@ -36,12 +36,8 @@ def save(
     """
     check_platforms(platforms)
     check_target(folder)
-    shared = not all(map(processes.is_local, (*params.values(), *state.values())))
-    if (found := processes.collected(params, state)) is not None:
-        sizes = shapes, constraints
-        _write(source, *found, folder, calls, sizes, platforms, extras)
-    if shared:
-        processes.gathered([0])  # it is there when this returns
+    given = folder, calls, (shapes, constraints), platforms, extras
+    processes.by_one(lambda params, state: _write(source, params, state, *given), params, state)
 
 
 def _write(source, params, state, folder, calls, sizes, platforms, extras) -> None:

@@ -79,5 +79,7 @@ class Bucket:
 
 
 def _padded(array: np.ndarray, size: int, value: Any) -> np.ndarray:
+    if not array.size and array.dtype == np.float64:  # an empty list's, which says no dtype
+        array = array.astype(np.asarray(value).dtype)
     widths = [(0, size - len(array)), *[(0, 0)] * (array.ndim - 1)]
     return np.pad(array, widths, constant_values=value)

@@ -11,9 +11,9 @@ import numpy as np
 from tojax import trees
 from tojax.errors import DataDependent, NoData
 from tojax.model import Model
-from tojax.parallel.batches import mesh_of, place
+from tojax.parallel.batches import mesh_of
 from tojax.program import program
-from tojax.train import batching
+from tojax.train import agreement, batching
 from tojax.train.feed import divide
 from tojax.train.running import Running
 from tojax.train.state import TrainState
@@ -36,6 +36,7 @@ def evaluate(
 
     Raises:
       NoData: there is no batch.
+      WrongBatch: parts of several processes that are no batch together.
 
     Example:
       >>> import numpy as np, torch
@@ -45,10 +46,11 @@ def evaluate(
     """
     model = (state.averaged if isinstance(state, TrainState) else state).eval()
     mesh = mesh_of(model.params)
-    seen, rows = [], []
+    seen: list[dict[str, jax.Array]] = []
+    rows = []
     for batch in divide(batches, mesh):
         batch = batching.arrays(model.source, batch)
-        batch = batch if mesh is None else place(batch, mesh)
+        batch = batch if mesh is None else agreement.placed(batch, mesh, first=not seen)
         seen.append(_metrics(model, metric_fn, batch))
         rows.append(np.shape(jax.tree.leaves(batch)[0])[0])
     if not seen:

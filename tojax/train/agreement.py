@@ -76,7 +76,9 @@ def compare(batch: Any, mesh: Mesh) -> None:
     kinds = str([(np.shape(x), str(jax.typeof(x).dtype)) for x in leaves])
     sums = np.array([processes.checksum(np.asarray(x)) for x in leaves], np.uint32)
     mine = [share, processes.checksum(np.frombuffer(kinds.encode(), np.uint8))]
-    told = processes.gathered(np.array([*mine, processes.checksum(sums)], np.uint32))
+    numbers = sums[[np.ndim(x) == 0 for x in leaves]]
+    mine += map(processes.checksum, (sums, numbers))
+    told = processes.gathered(np.array(mine, np.uint32))
     where = f"process {jax.process_index()} has {kinds[:200]}"
     if len({*told[:, 1].tolist()}) > 1:
         raise WrongBatch(
@@ -85,7 +87,14 @@ def compare(batch: Any, mesh: Mesh) -> None:
             why="each gives an equal part of the rows of one batch",
             do="leave out what does not fill a batch, as tojax.train.Batches does",
         )
-    of_share = {(int(who), int(values)) for who, _, values in told}
+    if len({*told[:, 3].tolist()}) > 1:
+        raise WrongBatch(
+            "processes give different numbers",
+            where=where,
+            why="what has no rows is the same for the rows of all of them",
+            do="give one number in all processes, or an array of one for each row",
+        )
+    of_share = {(int(who), int(values)) for who, _, values, _ in told}
     if len(of_share) > count:
         raise WrongBatch(
             "processes that must give the same rows give different ones",

@@ -11,8 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
+from tojax.processes import gathered, is_loss
 from tojax.train.agreement import check_mesh
 from tojax.train.disk import begin, writing
 from tojax.train.state import TrainState
@@ -58,32 +60,34 @@ class Best:
 
 
 class Checkpoints:
-    """Those of one folder: the last ``keep``, and the best if it is known what that is.
+    """Those of one folder: the last ``keep``, and the best if it is known what that is; without
+    ``keep`` they are only read, also while a run writes there.
 
     Raises:
       NotWritten: the folder cannot be written to.
     """
 
-    def __init__(self, folder: str | os.PathLike, keep: int = 3, best: Best | None = None):
+    def __init__(self, folder: str | os.PathLike, keep: int | None, best: Best | None = None):
         import orbax.checkpoint as ocp
 
         self.folder = Path(folder).absolute() / "checkpoints"
+        self.args, options = ocp.args, ocp.CheckpointManagerOptions
+        if keep is None:
+            self.manager = ocp.CheckpointManager(self.folder, options=options(create=False))
+            return
         policies = ocp.checkpoint_managers
         kept: list[Any] = [policies.LatestN(keep)]
-        options: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         if best is not None:
             order: dict[str, Any] = {"reverse": best.mode == "min", "n": 1}
             order |= {"keep_checkpoints_without_metrics": False}
             kept += [policies.BestN(get_metric_fn=best.value, **order)]
-            options = {"best_fn": best.value, "best_mode": best.mode}  # so that metrics are kept
+            given = {"best_fn": best.value, "best_mode": best.mode}  # so that metrics are kept
         policy = policies.AnyPreservationPolicy(kept)
-        self.args = ocp.args
         with writing(self.folder):
             begin(self.folder)
-            options |= {"preservation_policy": policy, "enable_background_delete": False}
-            self.manager = ocp.CheckpointManager(
-                self.folder, options=ocp.CheckpointManagerOptions(**options)
-            )
+            given |= {"preservation_policy": policy, "enable_background_delete": False}
+            self.manager = ocp.CheckpointManager(self.folder, options=options(**given))
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -116,25 +120,36 @@ class Checkpoints:
 
         Raises:
           OtherCheckpoint: it is of another model or optimizer.
+          BadCheckpoint: its files are damaged.
         """
         which = self.manager.latest_step() if which is None else which
         if which is None:
             return None
-        data = self.manager.restore(which, args=self.args.Composite(data=self.args.JsonRestore()))[
-            "data"
-        ]
+        data = self.data(which)
         target = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
         )
         target = joined(target, data["tree"])
         compare(data["tree"], described(target), self.folder / str(which))
-        args = self.args.Composite(state=self.args.StandardRestore(target))
-        return self.manager.restore(which, args=args)["state"], data["progress"]
+        return self._read(which, state=self.args.StandardRestore(target)), data["progress"]
 
     def data(self, step: int) -> dict[str, Any]:
         """What is kept beside a state: description, progress, metrics."""
-        args = self.args.Composite(data=self.args.JsonRestore())
-        return self.manager.restore(step, args=args)["data"]
+        return self._read(step, data=self.args.JsonRestore())
+
+    def _read(self, step: int, **item: Any) -> Any:
+        try:
+            return self.manager.restore(step, args=self.args.Composite(**item))[next(iter(item))]
+        except Exception as error:  # Orbax raises that class itself
+            cause = error.__cause__ or error
+            if is_loss(error) or isinstance(cause, (MemoryError, jax.errors.JaxRuntimeError)):
+                raise
+            raise BadCheckpoint(
+                f"the checkpoint of step {step} cannot be read",
+                where=str(self.folder / str(step)),
+                why=" ".join(f"{type(cause).__name__}: {cause}".split())[:300],
+                do="restore its files, or remove that folder: the checkpoint before it is the last",
+            ) from error
 
 
 def described(state: TrainState) -> dict[str, str]:
@@ -175,7 +190,7 @@ def compare(saved: dict[str, str], ours: dict[str, str], where: Path) -> None:
 
 
 def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "last") -> TrainState:
-    """A state from a folder that ``fit`` trained in.
+    """A state from a folder that ``fit`` trained in, or trains in: nothing in it is changed.
 
     Args:
       folder: the folder.
@@ -184,7 +199,7 @@ def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "la
       which: "last", "min eval_loss" and the like for the best of those kept, or a step.
 
     Raises:
-      BadCheckpoint: there is none.
+      BadCheckpoint: there is none, or its files are damaged.
       OtherCheckpoint: it is of another model or optimizer.
       WrongArguments: several processes, and the state is not on a mesh of all of them.
 
@@ -199,10 +214,11 @@ def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "la
       4
     """
     check_mesh(state.params)
-    if not (Path(folder) / "checkpoints").is_dir():
-        raise _none(folder)
+    there = gathered([(Path(folder) / "checkpoints").is_dir()])[:, 0]
+    if not there.all():  # where some see it they would wait for the others
+        raise _none(f"{folder}, in processes {np.flatnonzero(~there).tolist()}")
     best = Best(which) if isinstance(which, str) and which != "last" else None
-    with Checkpoints(folder, keep=10**9) as kept:
+    with Checkpoints(folder, keep=None) as kept:
         number = which if isinstance(which, int) else None
         if best is not None:
             number = best.of({n: kept.data(n)["metrics"] for n in kept.manager.all_steps()})

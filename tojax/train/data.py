@@ -101,6 +101,7 @@ class Batches:
 
     Raises:
       NoData: the data has no batch of this size.
+      WrongBatch: arrays have different numbers of rows.
 
     Example:
       >>> import numpy as np
@@ -112,7 +113,14 @@ class Batches:
     def __init__(self, data: Any, size: int, *, key: jax.Array | int | None = None, rest=False):
         self.indexed = hasattr(data, "with_format")
         self.data = data.with_format("numpy") if self.indexed else data
-        count = len(data) if self.indexed else min(map(len, jax.tree.leaves(data)), default=0)
+        counts = {len(data)} if self.indexed else {*map(len, jax.tree.leaves(data))}
+        if len(counts) > 1:
+            raise WrongBatch(
+                f"arrays of {', '.join(map(str, sorted(counts)))} rows",
+                why="row i of a batch is row i of each array",
+                do="give arrays that have the first axis in common",
+            )
+        count = max(counts, default=0)
         self.size, self.epoch, self.start = size, 0, 0
         self.share = (0, 1)
         self.shuffle = None if key is None else Shuffle(count, key)

@@ -31,7 +31,7 @@ from tojax.hf.generation.stopping import stopping
 from tojax.model import Model
 from tojax.parallel import batches
 from tojax.parallel.axes import sequence_axis
-from tojax.processes import values
+from tojax.processes import check_same, values
 
 # Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.
 PROMPT_STEP, TOTAL_STEP, KEPT_STEP = 16, 64, 16
@@ -106,6 +106,12 @@ class Job:
 
     def run(self) -> Any:
         """The ids, prompt included, or transformers' output."""
+        if self.mesh is not None and self.mesh.is_multi_process:
+            told = {"prompts": self.asked.source, "rng": self.rng, "length": self.last}
+            check_same(
+                {k: x for k, x in {**told, **self.given}.items() if x is not None},
+                do="give all prompts in every process, or take a model without a mesh in each",
+            )
         if self.streamer is not None:
             self.streamer.put(_tokens(self.asked.ids))
         if self.last <= self.length:
