@@ -6,6 +6,7 @@ import queue
 import types
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -231,15 +232,10 @@ def helped(forward, step=Net.step):
     return net(step, kind(forward), setting(helper=lambda i: helper))
 
 
-def counting(kept=None):
+def counting():
     """A function that gives 1, 2, ..., 6, 1, ... by what it closes over."""
-    kept = [0] if kept is None else kept
-
-    def count(*self):
-        kept[0] = kept[0] % 6 + 1
-        return kept[0]
-
-    return count
+    numbers = [*range(1, 7)]
+    return lambda *self: numbers.append(numbers.pop(0)) or numbers[-1]
 
 
 @CASES(0)
@@ -355,13 +351,15 @@ with warnings.catch_warnings(action="ignore"):  # quantized tensors are deprecat
 
 
 @CASES(0)
-def a_constant_that_counts_no_writes():
-    return Net(kind(lambda self, x: base(self, x) * LARGE[0, :4]))
+def constants_that_are_quantized_or_count_no_writes():
+    return Net(kind(lambda self, x: base(self, x) * LEVELS.q_scale() * LARGE[0, :4]))
 
 
-@CASES(5)
-def a_quantized_constant():
-    return Net(kind(lambda self, x: base(self, x) * LEVELS.q_scale()))
+@CASES(4)
+def a_zero_of_another_sign():
+    zeros = [complex(0, -0.0 if i == 3 else 0.0) for i in range(6)]
+    forward = lambda self, x: base(self, x) * np.copysign(1, self.zero.imag)
+    return Net(kind(forward), setting(zero=lambda i: zeros[i]))
 
 
 @CASES(0)

@@ -29,7 +29,8 @@ from tojax.torch.state.attribute_tree import LIBRARIES, MANY
 
 OWN = {*LIBRARIES, "tojax"}  # whose functions keep nothing, the modes of torch apart
 SMALL = 4096  # elements of a constant whose values are compared
-SETTINGS = {bool, int, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented)}
+FLOATS = {float, complex}
+SETTINGS = {*FLOATS, bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented)}
 EMPTY = {dict, list, tuple, OrderedDict}
 STATEFUL: Any = (
     torch.Generator,
@@ -84,10 +85,8 @@ class Forms:
           Unprovable: the value is another one whenever it is used, as a generator is.
         """
         kind: Any = type(value)
-        if kind in SETTINGS:
-            return kind, value
-        if kind is float:
-            return kind, repr(value)  # NaN is itself, and 0.0 is not -0.0
+        if kind in SETTINGS:  # NaN is itself, and 0.0 is not -0.0
+            return kind, repr(value) if kind in FLOATS else value
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
         if isinstance(value, torch.nn.Module):
@@ -147,7 +146,7 @@ class Forms:
         if isinstance(value, ContextVar):
             return self.itself(value), [value.get(None)]
         if isinstance(value, np.ndarray) and value.size <= SMALL and not value.dtype.hasobject:
-            return (value.dtype.str, value.shape, value.tobytes()), []
+            return (value.dtype, value.shape, value.tobytes()), []
         if isinstance(value, (*STATEFUL, np.ndarray)):
             raise Unprovable(f"it uses a {kind.__name__}")
         if isinstance(value, type) and not _library(value):
@@ -222,7 +221,7 @@ def _fixed(value: Any) -> bool:
         return _fixed(value.fget) and _fixed(value.fset)
     value = getattr(value, "__func__", value)
     if not isinstance(value, types.FunctionType):
-        return type(value) in SETTINGS or type(value) is float
+        return type(value) in SETTINGS
     closes_over = {*value.__code__.co_freevars} - {"__class__"}
     return not (closes_over or value.__defaults__ or value.__kwdefaults__ or vars(value))
 
