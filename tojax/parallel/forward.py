@@ -76,6 +76,7 @@ def example(model: Model) -> tuple:
             "there is no call to derive a plan from",
             where=model.source.name,
             why="which product feeds which is read from the traced program",
-            do='give an example: shard(model, mesh, "tp", *args, **kwargs), or call model first',
+            do='give an example, as shard(model, mesh, "tp", *args) or roll(model, *args) take it, '
+            "or call model first",
         )
     return made[-1]

@@ -149,6 +149,40 @@ def test_a_size_that_is_needed_as_a_number_names_the_line_and_the_way_out():
         exported(lambda x: x * x.shape[0] ** 0.5, "b, 3")
 
 
+@pytest.mark.parametrize(
+    "bits", [lambda n: n & 1, lambda n: 1 & n, lambda n: n | 1, lambda n: n ^ 1, lambda n: n >> 1]
+)
+def test_sizes_have_no_bits(bits):
+    with pytest.raises(DataDependent, match="a bit of b"):
+        exported(lambda x: x * bits(x.shape[0]), "b, 3")
+
+
+def test_an_axis_that_may_have_length_1_is_not_squeezed():
+    for drop in (lambda x: x.squeeze(0), torch.squeeze):
+        with pytest.raises(DataDependent, match="whether b == 1"):
+            exported(drop, "b, 3")
+        check(drop, "b, 3", (2, 3), (4, 3), constraints=["b >= 2"])
+
+
+def test_sizes_as_numbers_of_the_program():
+    def numbers(x):
+        n = x.shape[0]
+        full = torch.full((2,), n)
+        assert full.dtype is torch.int64
+        return x[n - 1] * abs(n - 3) + (full / 2).sum() * (n > 2), x.median(0).values
+
+    model, program = exported(numbers, "b, 3")
+    for b in (1, 2, 3, 6):
+        given = floats(b, 3)
+        for one, other in zip(program.call(model.params, given), numbers(torch.tensor(given))):
+            assert_close(one, other, reduction=3)
+
+
+def test_an_operator_that_needs_a_number_says_so():
+    with pytest.raises(DataDependent, match=r"a number in aten.std[^$]*symbolic size"):
+        exported(lambda x: x.std(0), "b, 3")
+
+
 def test_shapes_that_differ_for_some_sizes_are_refused():
     with pytest.raises(Exception, match=r"inconclusive|does not fit|broadcast|incompatible"):
         exported(lambda x, y: x + y, "a, 3", "b, 3")

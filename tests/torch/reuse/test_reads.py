@@ -3,9 +3,12 @@
 import sys
 import types
 
+import numpy as np
 import pytest
+from torch import nn
 
-from tests.torch.reuse.nets import Block, Cases, Net, base, kind, net, setting
+from tests.torch.reuse.nets import Block, Cases, Net, X, base, kind, net, program, setting, sharing
+from tojax.torch.reuse import blocks
 
 GLOBAL = 1.0
 CASES = Cases()
@@ -208,6 +211,53 @@ def attributes_that_cannot_be_followed():
 
     read = {"__getattribute__": looked_up}
     return Net(kind(lambda self, x: base(self, x) * self.index, **read))
+
+
+@CASES(0)
+def a_module_that_forward_closes_over():
+    module = types.ModuleType("closed_over_once")
+
+    def step(self, block, i, x):
+        module.flag = i
+        return block(x)
+
+    return net(step, kind(lambda self, x: base(self, x) * module.flag))
+
+
+@CASES(0)
+def a_global_by_its_name():
+    def step(self, block, i, x):
+        globals()["BY_NAME"] = i
+        return block(x)
+
+    return net(step, kind(lambda self, x: base(self, x) * globals()["BY_NAME"]))
+
+
+@CASES(0)
+def a_hook_for_all_modules_that_counts():
+    count = [0]
+
+    def hook(module, args, out):
+        count[0] = (count[0] + isinstance(module, nn.Linear)) % 6
+        return out * count[0] if isinstance(module, nn.Linear) else None
+
+    class Hooked(Net):
+        def forward(self, x):
+            handle = nn.modules.module.register_module_forward_hook(hook)
+            try:
+                return super().forward(x)
+            finally:
+                handle.remove()
+
+    return Hooked()
+
+
+def test_numbers_of_a_new_generator():
+    """Each block has its own."""
+    forward = lambda self, x: base(self, x) * float(np.random.default_rng().random())
+    with blocks.watching() as seen:
+        program(sharing(Net(kind(forward))), (X,), {}, None)
+    assert seen[0].shared == 0
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,9 +1,12 @@
 """Equations that are the same function, and those that only look so."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.linear_util import wrap_init
 
 from tojax.transforms.rolling.same import Kinds
 
@@ -63,6 +66,19 @@ def test_others(one, other):
     kinds = Kinds()
     heads = [[kinds(e) for e in jax.make_jaxpr(f)(X).eqns] for f in (one, other)]
     assert heads[0] != heads[1]
+
+
+def test_values_that_only_look_alike():
+    """Zeros of two signs, numbers of eight bits of two kinds, functions deep inside of others."""
+    kinds = Kinds()
+    assert kinds.form(complex(0.0, -0.0)) != kinds.form(0j)
+    eight = [np.zeros(2, kind) for kind in (jnp.float8_e4m3fn, jnp.float8_e4m3b11fnuz)]
+    assert kinds.form(eight[0]) != kinds.form(eight[1])
+    debug = jax.make_jaxpr(lambda x: x)(1.0).jaxpr.debug_info
+    one, other = (wrap_init(f, debug_info=debug) for f in (jnp.sin, jnp.cos))
+    for _ in range(40):
+        assert kinds.form(one) != kinds.form(other)
+        one, other = (functools.partial(map, f) for f in (one, other))
 
 
 def test_literals_do_not_count():

@@ -64,3 +64,16 @@ def test_what_comes_of_an_effect_comes_after_it():
         assert made.issuperset(v for v in eqn.invars if not hasattr(v, "val"))
         made.update(eqn.outvars)
     assert len(eqns) == len(jaxpr.eqns)
+
+
+def test_thousands_of_equations_on_weights_alone():
+    """In one chain."""
+
+    def chain(w, x):
+        for _ in range(3000):
+            w = jnp.tanh(w)
+        return w * x
+
+    jaxpr = jax.make_jaxpr(chain)(1.0, 2.0).jaxpr
+    eqns = straight(jaxpr, {jaxpr.invars[0]}, set(), Kinds())[0]
+    assert [e.primitive for e in eqns] == [e.primitive for e in jaxpr.eqns]

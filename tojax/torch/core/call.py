@@ -85,6 +85,8 @@ class Call:
                     value = array_of(value)
                 elif isinstance(value, torch.SymInt):
                     value = sizes.to_jax(value, as_number=True)
+                elif isinstance(value, torch.SymBool):
+                    value = bool(value)  # the code goes both ways
             elif kind == "arrays":
                 operands.extend(v for v in value if v is not None)
                 value = [None if v is None else array_of(v) for v in value]

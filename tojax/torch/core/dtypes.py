@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -80,20 +81,16 @@ def _category(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else int(dtype is not torch.bool)
 
 
-def scalar_dtype(value: bool | int | float | complex) -> torch.dtype:
-    """The dtype that torch gives a Python number among tensors."""
+def scalar_dtype(value: Any) -> torch.dtype:
+    """The dtype that torch gives a Python number, or a symbolic size, among tensors."""
     if isinstance(value, bool):
         return torch.bool
-    if isinstance(value, int):
-        return torch.int64
     wide = torch.get_default_dtype()
-    return (
-        wide
-        if isinstance(value, float)
-        else torch.complex128
-        if wide is torch.float64
-        else torch.complex64
-    )
+    if isinstance(value, float):
+        return wide
+    if isinstance(value, complex):
+        return torch.complex128 if wide is torch.float64 else torch.complex64
+    return torch.int64
 
 
 def promote(operands: Iterable[tuple[torch.dtype, int]]) -> torch.dtype:

@@ -20,6 +20,7 @@ import torch
 from tojax.torch.core import current, diagnostics, private
 
 Size = Any  # an int, or JAX's symbolic dimension: a class without a public name
+CLASS = "'_DimExpr'"  # as errors have it, of what takes no symbolic dimension for a number
 
 
 class Condition(NamedTuple):
@@ -166,6 +167,18 @@ def is_zero(size: Size) -> Node:
     return Node(None, "", Condition(key, lambda: as_array(size) == 0, False))
 
 
+def is_one(size: Size) -> bool:
+    """Whether a length is 1, where the shape of a result depends on it.
+
+    Raises:
+      DataDependent: it may be.
+    """
+    known = is_zero(size - 1)
+    if known.condition is not None:
+        raise diagnostics.unknown_size(f"whether {size} == 1")
+    return known.value
+
+
 def is_positive(size: Size) -> Node:
     """Whether a number that sizes make is at least 0."""
     known = at_least(size, 0)
@@ -197,6 +210,8 @@ def _joined(sign: str, function: Callable, deciding: bool) -> Callable[[Node, No
     """Two conditions, one of which may decide alone."""
 
     def join(self: Node, other: Node) -> Node:
+        if self.is_int() or other.is_int():
+            _bits(other if self.is_constant() else self)
         unknown = [x for x in (self, other) if x.condition is not None]
         if len({(x.condition.key, x.opposite) for x in unknown if x.condition}) < len(unknown):
             return self
@@ -212,13 +227,21 @@ def _joined(sign: str, function: Callable, deciding: bool) -> Callable[[Node, No
     return join
 
 
+def _bits(self: Node, *others: Node) -> Node:
+    """JAX's sizes are polynomials."""
+    raise diagnostics.unknown_size(f"a bit of {self.text}")
+
+
 _ARITHMETIC: dict[str, Callable] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "mod": operator.mod,
     "floordiv": operator.floordiv, "int_floordiv": operator.floordiv, "neg": operator.neg,
-    "pow": operator.pow, "pow_by_natural": operator.pow, "abs": abs,
+    "pow": operator.pow, "pow_by_natural": operator.pow,
+    "abs": lambda size: jax.core.max_dim(size, -size),
 }  # fmt: skip
 for _name, _function in _ARITHMETIC.items():
     setattr(Node, _name, _computed(_function))
+for _name in ("bitwise_xor", "lshift", "rshift"):
+    setattr(Node, _name, _bits)
 for _name in ("str", "_graph_repr"):
     setattr(Node, _name, Node.__repr__)
 for _name, _sign, _decide in (

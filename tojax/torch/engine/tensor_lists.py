@@ -16,11 +16,13 @@ MAKERS = {torch.tensor, torch.as_tensor}
 
 
 def index_of(index: Any) -> Any:
-    """An index with its lists of tensors stacked; torch takes a list around them for a tuple."""
+    """An index with its lists of tensors stacked, and symbolic sizes as numbers of the program;
+    torch takes a list around tensors for a tuple.
+    """
     if type(index) is list and any(isinstance(x, torch.Tensor) for x in index):
         index = tuple(index)
     if not isinstance(index, tuple):
-        return index
+        return stacked(index) if isinstance(index, torch.SymInt) else index
     return tuple(stacked(x) if holds_tensors(x) else x for x in index)
 
 

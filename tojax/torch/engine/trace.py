@@ -149,8 +149,10 @@ class Trace(private.TorchDispatchMode):
             raise self.data_dependent(str(call.op), deciding) from error
         except jax.errors.InconclusiveDimensionOperation as error:
             raise diagnostics.unknown_size(f"{call.op}: {str(error).splitlines()[0]}") from error
-        except (TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, TojaxError):
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            if sizes.CLASS in str(error):
+                raise diagnostics.unknown_size(f"a number in {call.op}") from error
+            if isinstance(error, (TojaxError, AttributeError)):
                 raise
             raise diagnostics.failed(call.op, operands, error) from error
         origins = origins_of(operands)

@@ -96,8 +96,11 @@ def cast(x, dtype, /):
 
 
 def is_number(value) -> bool:
-    """Whether a value is a Python number; a numpy scalar, which may be one, has its own dtype."""
-    return isinstance(value, NUMBERS) and not isinstance(value, np.generic)
+    """Whether a value is a Python number or a symbolic size; a numpy scalar, which may be one, has
+    its own dtype.
+    """
+    plain = isinstance(value, NUMBERS) and not isinstance(value, np.generic)
+    return plain or jax.export.is_symbolic_dim(value)
 
 
 def common(*values) -> np.dtype:

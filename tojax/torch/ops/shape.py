@@ -14,6 +14,7 @@ from jax import lax
 
 from tojax.errors import Unsupported
 from tojax.torch.core.schema import aten, lowers, table
+from tojax.torch.core.sizes import is_one
 from tojax.torch.ops._operands import broadcast, cast, common, same
 
 END = 2**63 - 1  # how torch writes a slice without an end
@@ -37,7 +38,7 @@ def expand(self, size, implicit):
 def squeeze(self, dims, /):
     """Axes whose length is not 1 stay."""
     axes = {d % self.ndim for d in dims} if self.ndim else ()
-    return lax.squeeze(self, [d for d in axes if self.shape[d] == 1])
+    return lax.squeeze(self, [d for d in axes if is_one(self.shape[d])])
 
 
 def transpose(self, dim0, dim1):

@@ -184,8 +184,10 @@ def keeps_state(value: Any) -> bool:
 
 
 def _code(forms: Forms) -> Hashable:
-    """What the classes of the block have, by identity."""
-    bases = {c for m in forms.modules.values() for c in type(m).__mro__} - {torch.nn.Module, object}
+    """The classes of the block, and what they have."""
+    kinds = {name: type(m) for name, m in forms.modules.items()}
+    bases = dict.fromkeys(c for kind in kinds.values() for c in kind.__mro__)
+    del bases[torch.nn.Module], bases[object]
     if any("__getattribute__" in vars(c) for c in bases):
         raise Unprovable("what it looks at cannot be followed")
-    return frozenset((c, *map(id, vars(c).values())) for c in bases)
+    return forms(kinds), [(c, *map(forms.itself, vars(c).values())) for c in bases]

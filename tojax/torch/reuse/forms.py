@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import array
 import functools
+import io
 import logging
+import queue
 import random
 import types
 import weakref
@@ -20,12 +22,15 @@ import numpy as np
 import torch
 
 from tojax.torch.core import private
+from tojax.torch.core.dtypes import WIDE
 from tojax.torch.core.lifting import array_of, inner
 from tojax.torch.core.tensor import GRADIENT, JaxTensor
 from tojax.torch.state.attribute_tree import LIBRARIES, MANY
 
+OWN = {*LIBRARIES, "tojax"}  # whose functions keep nothing, the modes of torch apart
 SMALL = 4096  # elements of a constant whose values are compared
-SETTINGS = {bool, int, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented)}
+FLOATS = {float, complex}
+SETTINGS = {*FLOATS, bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented)}
 EMPTY = {dict, list, tuple, OrderedDict}
 STATEFUL: Any = (
     torch.Generator,
@@ -34,9 +39,11 @@ STATEFUL: Any = (
     random.Random,
     Iterator,
 )
-STATEFUL += (bytearray, array.array)
+STATEFUL += (bytearray, array.array, memoryview, io.IOBase, queue.SimpleQueue)
 OPAQUE = (type, types.ModuleType, logging.Logger)  # of which code uses no state
-ENGINES = {"torch", "numpy", "jax", "jaxlib"}
+ENGINES = {"torch", "numpy", "jax", "jaxlib", "tojax"}
+WRAPPED = (types.MethodType, staticmethod, classmethod)
+METHODS = (types.FunctionType, staticmethod, classmethod, property)
 
 
 class Unprovable(Exception):
@@ -57,6 +64,7 @@ class Forms:
       arrays: numbers of the arrays in them, by id.
       passed: objects that were taken apart, whose ids are in ``met``.
       kept: objects that count by identity, which have to live as long as a form.
+      codes: those of functions whose closures were looked at.
     """
 
     def __init__(self, block: torch.nn.Module):
@@ -68,6 +76,7 @@ class Forms:
         self.met: dict[int, int] = {}
         self.passed: list[Any] = []
         self.kept: list[Any] = []
+        self.codes: set[types.CodeType] = set()
 
     def __call__(self, value: Any) -> Hashable:
         """Something hashable, equal where the values are alike.
@@ -76,10 +85,8 @@ class Forms:
           Unprovable: the value is another one whenever it is used, as a generator is.
         """
         kind: Any = type(value)
-        if kind in SETTINGS:
-            return kind, value
-        if kind is float:
-            return kind, repr(value)  # NaN is itself, and 0.0 is not -0.0
+        if kind in SETTINGS:  # NaN is itself, and 0.0 is not -0.0
+            return kind, repr(value) if kind in FLOATS else value
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
         if isinstance(value, torch.nn.Module):
@@ -91,10 +98,13 @@ class Forms:
             return "met", self.met[id(value)]
         head, parts = self.taken_apart(value, kind)
         if parts is None:
-            return self.itself(value)
+            return self.itself(value) if _library(kind) else (self.itself(value), self(kind))
         self.met[id(value)] = len(self.met)
         self.passed.append(value)
-        return kind, head, *map(self, parts)
+        try:
+            return kind if _library(kind) else self(kind), head, *map(self, parts)
+        except RecursionError:
+            raise Unprovable(f"it uses a {kind.__name__} that is nested too deep") from None
 
     def release(self) -> None:
         """Lets go of what was looked at; forms that there are stay valid."""
@@ -118,12 +128,17 @@ class Forms:
                 parts = sorted(value, key=repr)
             return len(value), [*parts, *_attributes(value)]
         if isinstance(value, types.FunctionType):
+            if value.__globals__.get("__name__", "").startswith("tojax."):
+                return None, None
+            self.codes.add(value.__code__)
             cells = [_content(cell) for cell in value.__closure__ or ()]
             held = value.__defaults__, value.__kwdefaults__, vars(value)
             head = self.itself(value.__code__), self.itself(value.__globals__)
-            return head, [*filter(None, held), *cells]
-        if isinstance(value, types.MethodType):
-            return None, [value.__func__, value.__self__]
+            return head, [*held, *cells]
+        if isinstance(value, WRAPPED):
+            return None, [value.__func__, getattr(value, "__self__", None)]
+        if isinstance(value, property):
+            return None, [value.fget, value.fset]
         if isinstance(value, functools.partial):
             return None, [value.func, value.args, value.keywords]
         if isinstance(value, weakref.ref):
@@ -131,12 +146,17 @@ class Forms:
         if isinstance(value, ContextVar):
             return self.itself(value), [value.get(None)]
         if isinstance(value, np.ndarray) and value.size <= SMALL and not value.dtype.hasobject:
-            return (value.dtype.str, value.shape, value.tobytes()), []
+            return (value.dtype, value.shape, value.tobytes()), []
         if isinstance(value, (*STATEFUL, np.ndarray)):
             raise Unprovable(f"it uses a {kind.__name__}")
         if isinstance(value, type) and not _library(value):
-            return self.itself(value), [x for c in value.__mro__ for x in _settings(c)]
-        opaque = isinstance(value, OPAQUE) or kind.__module__.partition(".")[0] in ENGINES
+            own = [c for c in value.__mro__ if not _library(c)]
+            now = tuple((c, *map(self.itself, vars(c).values())) for c in own)
+            return now, [x for c in own for x in _settings(c)]
+        if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] not in OWN:
+            raise Unprovable(f"it holds the module {value.__name__}")
+        engine = kind.__module__.partition(".")[0] in ENGINES
+        opaque = isinstance(value, OPAQUE) or (engine and callable(value))
         return None, None if opaque else _attributes(value) or None
 
     def tensor(self, tensor: torch.Tensor) -> Hashable:
@@ -146,7 +166,8 @@ class Forms:
         held = inner(tensor)
         self.given.append(tensor)
         if not isinstance(held, JaxTensor):
-            return self.constant(held)
+            number = self.met.setdefault(id(held), len(self.met))
+            return number, self.constant(held), *map(self, _attributes(tensor))
         if not all(isinstance(n, int) for n in held.array.shape):
             raise Unprovable("sizes are symbolic")
         if id(tensor) not in self.met:
@@ -165,9 +186,14 @@ class Forms:
     def constant(self, held: torch.Tensor) -> Hashable:
         """A tensor whose values are known."""
         kind = type(held), held.dtype, tuple(held.shape), held.requires_grad
-        if held.layout is not torch.strided or held.is_meta or held.numel() > SMALL:
-            return "constant", self.itself(held), held._version, kind
-        return "constant", np.asarray(array_of(held)).tobytes(), held.stride(), kind
+        dense = held.layout is torch.strided and not (held.is_meta or held.is_quantized)
+        if dense and held.numel() <= SMALL:
+            wide = held.dtype in WIDE  # which JAX would narrow
+            values = repr(held.tolist()) if wide else np.asarray(array_of(held)).tobytes()
+            return "constant", values, held.stride(), kind
+        if held.is_inference():
+            raise Unprovable("it uses a large tensor that counts no writes")
+        return "constant", self.itself(held), held._version, kind
 
 
 def _library(kind: Any) -> bool:
@@ -185,12 +211,19 @@ def _attributes(value: Any) -> list[Any]:
 
 
 def _settings(kind: type) -> list[Any]:
-    """Names and values that a class has for its objects, methods apart."""
-    if _library(kind):
-        return []
-    methods = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType)
-    held = ((k, v) for k, v in vars(kind).items() if not k.startswith("__"))
-    return [x for k, v in held if not isinstance(v, methods) for x in (k, v)]
+    """What a class has for its objects that may change and stay the same object."""
+    held = vars(kind).items()
+    return [x for k, x in held if (isinstance(x, METHODS) or k[:2] != "__") and not _fixed(x)]
+
+
+def _fixed(value: Any) -> bool:
+    if isinstance(value, property):
+        return _fixed(value.fget) and _fixed(value.fset)
+    value = getattr(value, "__func__", value)
+    if not isinstance(value, types.FunctionType):
+        return type(value) in SETTINGS
+    closes_over = {*value.__code__.co_freevars} - {"__class__"}
+    return not (closes_over or value.__defaults__ or value.__kwdefaults__ or vars(value))
 
 
 def _content(cell: types.CellType) -> Any:

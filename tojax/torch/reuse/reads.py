@@ -6,17 +6,17 @@ import contextlib
 import sys
 import threading
 from collections.abc import Hashable, Iterator
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 from tojax.torch.core import private
-from tojax.torch.reuse.forms import Forms, Unprovable
-from tojax.torch.state.attribute_tree import LIBRARIES
+from tojax.torch.reuse.forms import OWN, Forms, Unprovable
 
-OWN = {*LIBRARIES, "tojax"}  # whose functions keep nothing, the modes of torch apart
 ABSENT = object()
+# What gives another value in each call, or may, of the libraries of which nothing else is kept.
+FRESH = {"default_rng", "Random", "SystemRandom", "RandomState", "urandom"}
 LIBRARY: dict[int, dict[str, Any]] = {}  # globals of modules in OWN
 OPEN: list[Reads] = []  # of this trace: blocks may be in blocks
 
@@ -45,11 +45,19 @@ class Reads:
         self.note(Read(module if path is None else path, name))
 
     def called(self, frame: FrameType) -> None:
-        """A function that begins: the globals that it names, also in modules that it imports."""
-        names, around = frame.f_code.co_names, frame.f_globals
-        if frame.f_code in self.codes:
+        """A function that begins: the globals that it names, also in modules that it imports; as
+        ``globals()["name"]`` and ``getattr(module, "name")``, too.
+        """
+        code, around = frame.f_code, frame.f_globals
+        if code in self.codes:
             return
-        self.codes.add(frame.f_code)
+        self.codes.add(code)
+        names = (*code.co_names, *(x for x in code.co_consts if type(x) is str))
+        if {*code.co_freevars} - {"__class__"} and code not in self.forms.codes:
+            self.why = self.why or f"nobody knows what {code.co_qualname} closes over"
+        if fresh := FRESH.intersection(names):
+            self.why = self.why or f"it uses {fresh.pop()}"
+        self.forms.codes.update(x for x in code.co_consts if isinstance(x, CodeType))
         package = (around.get("__package__") or "").split(".")
         for name in names:
             if name in around:
@@ -92,7 +100,8 @@ def form(forms: Forms, read: Read) -> Hashable:
     """The form of what stands there now."""
     holder, name = read
     if isinstance(holder, dict):
-        return forms(holder.get(name, ABSENT))
+        value = holder.get(name, ABSENT)
+        return forms.itself(value) if isinstance(value, ModuleType) else forms(value)
     return forms(held(forms.modules[holder] if isinstance(holder, str) else holder, name))
 
 

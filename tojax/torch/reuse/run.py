@@ -129,7 +129,7 @@ class Run:
     def result(self, leaf: Any) -> Any:
         """What has to be known of a leaf to make it again."""
         if not isinstance(leaf, torch.Tensor):
-            if type(leaf) not in {*SETTINGS, float}:
+            if type(leaf) not in SETTINGS:
                 raise Unprovable(f"it gives a {type(leaf).__name__}")
             return leaf
         for number, x in enumerate(self.forms.given):

@@ -60,9 +60,9 @@ class Kinds:
         if isinstance(value, Mapping):
             return type(value), tuple((k, inside(v)) for k, v in value.items())
         if isinstance(value, (np.ndarray, np.generic)):
-            return value.dtype.str, value.shape, value.tobytes()
-        if isinstance(value, float):
-            return float, repr(value)  # NaN is itself, and 0.0 is not -0.0
+            return value.dtype, value.shape, value.tobytes()
+        if isinstance(value, (float, complex)):
+            return type(value), repr(value)  # NaN is itself, and 0.0 is not -0.0
         if deep < DEEP and (parts := _parts(value)) is not None:
             return type(value), inside(parts)
         return _itself(value)
@@ -124,7 +124,7 @@ def _inside(cell: Any) -> Any:
 
 def _itself(value: Any) -> Hashable:
     kind: Any = type(value)
-    if kind is object or kind.__module__ == WrappedFun.__module__:
+    if kind is object or (kind is not WrappedFun and kind.__module__ == WrappedFun.__module__):
         return kind  # marks, and places where tracing leaves the structure of a result
     try:
         hash(value)

@@ -85,12 +85,19 @@ class _Order:
         self.known: dict[Any, JaxprEqn] = {}
 
     def bring(self, v: Var, place: list[JaxprEqn]) -> None:
-        """What makes a variable comes here, if it waits."""
-        if v in self.late:
-            eqn = self.late[v]
-            for out in eqn.outvars:
-                self.late.pop(out, None)
-            self.emit(eqn, place)
+        """What makes a variable comes here, if it waits, after what that waits for."""
+        wanted = [v]
+        while wanted:  # no recursion: there may be thousands
+            eqn = self.late.get(wanted[-1])
+            waits = next((x for x in _given(eqn) if x in self.late), None) if eqn else None
+            if waits is not None:
+                wanted.append(waits)
+                continue
+            wanted.pop()
+            if eqn is not None:
+                for out in eqn.outvars:
+                    self.late.pop(out, None)
+                place.append(_with(eqn, self.renamed))
 
     def emit(self, eqn: JaxprEqn, place: list[JaxprEqn]) -> None:
         """An equation comes here, after what it waits for."""
