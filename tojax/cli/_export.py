@@ -231,7 +231,7 @@ def _shapes(model: Any, args: tuple, kwargs: dict, shapes: dict[str, str]) -> di
     from tojax.saved.dimensions import symbolic
     from tojax.trees import names
 
-    args, kwargs, _ = symbolic(args, kwargs, model.source.positional, shapes, ())
+    args, kwargs, _ = symbolic(model.source, args, kwargs, shapes, ())
     return describe_call(_leaves((args, kwargs)), names(args, kwargs, model.source.positional))
 
 

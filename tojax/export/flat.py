@@ -84,9 +84,8 @@ def call_of(
     source = model.source
     trees.register((args, kwargs))
     given = [source.as_array(x) for x in jax.tree.leaves((args, kwargs))]
-    args, kwargs, held = symbolic(args, kwargs, source.positional, shapes, constraints)
+    args, kwargs, held = symbolic(source, args, kwargs, shapes, constraints)
     leaves, structure = jax.tree.flatten((args, kwargs))
-    leaves = [source.as_array(x) for x in leaves]
     called = trees.names(args, kwargs, source.positional)
     at = [i for i, x in enumerate(leaves) if trees.is_array(x)]
     if not at:

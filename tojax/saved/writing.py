@@ -48,9 +48,9 @@ def _write(source, params, state, folder, calls, sizes, platforms, extras) -> No
     described: dict[str, dict[str, Any]] = {}
     with whole(folder, ABOUT) as scratch:
         for args, kwargs, rng in calls:
-            args, kwargs, held = symbolic(args, kwargs, source.positional, *sizes)
+            args, kwargs, held = symbolic(source, args, kwargs, *sizes)
             told, program = export_call(source, params, state, args, kwargs, rng, platforms)
-            key = json.dumps([told["inputs"], rng is None])
+            key = json.dumps([told["inputs"], told["rng"]])
             if key in described:
                 continue
             (scratch / f"call-{len(described)}.jax").write_bytes(program)

@@ -93,7 +93,7 @@ def _example(args: tuple, kwargs: Mapping[str, Any]) -> np.ndarray:
 
 def _names_batch(model: Model, args: tuple, kwargs: Mapping[str, Any], shapes: Any) -> bool:
     """Whether the number of prompts has a name in ``shapes``."""
-    args, kwargs, _ = symbolic(args, dict(kwargs), model.source.positional, shapes, ())
+    args, kwargs, _ = symbolic(model.source, args, dict(kwargs), shapes, ())
     ids: Any = kwargs.get("input_ids", args[0] if args else None)
     return jax.export.is_symbolic_dim(ids.shape[0])
 
