@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from tojax.errors import BadCheckpoint, NotWritten, TojaxError, WrongArguments
 
-FORMAT = 3
+FORMAT = 4
 ABOUT = "model.json"
 
 
