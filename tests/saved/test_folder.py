@@ -129,6 +129,15 @@ def test_a_folder_with_files_beside_ours(model, folder):
     model.save(folder, X)
 
 
+def test_a_link_stays_one(model, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for x in (X, X[:2]):
+        model.save(tmp_path / "link", x)
+        assert tojax.load(tmp_path / "real")(x).shape == (len(x), 2)
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
 @pytest.mark.parametrize("name", ["params.safetensors", "state.safetensors", "call-0.jax"])
 @pytest.mark.parametrize("how", ["changed", "truncated", "missing"])
 def test_files_that_are_not_as_saved(tmp_path, name, how):
