@@ -109,6 +109,12 @@ def test_a_full_disk(mlp, tmp_path, monkeypatch):
     assert (tmp_path / "m.onnx").read_text() == "old"
 
 
+def test_a_place_where_no_file_can_be(mlp, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotWritten, match="cannot be written"):
+        to_onnx(mlp, tmp_path / "file" / "m.onnx", X)
+
+
 def test_weights_beside_a_file_that_would_be_too_large(mlp, tmp_path, monkeypatch):
     monkeypatch.setattr("tojax.export.onnx.LARGE", 0)
     wide = tojax.from_torch(nn.Linear(3, 4000))

@@ -56,11 +56,13 @@ def export(source: str, options: Options) -> None:
     for file, size in _sizes(Path(options.out)):
         console.print(f"  {file:<40} {size / 1e6:>10.3f} MB")
     if found is not None:
+        from tojax.export.flat import rounding
+
         difference, tokens = found
         console.print(f"largest difference to the model: {difference:.1e} of the largest value")
         if tokens is not None:
             console.print(f"generated tokens: {'the same' if tokens else 'others'}")
-        if not difference <= _worse(model) or tokens is False:
+        if not difference <= rounding(model) or tokens is False:
             status.print("error: the artifact and the model disagree")
             sys.exit(3)
     else:
@@ -70,6 +72,7 @@ def export(source: str, options: Options) -> None:
 
 def _check(options: Options) -> None:
     """Raises before anything is loaded."""
+    from tojax.export import savedmodel
     from tojax.saved.folder import check_free, check_target
     from tojax.saved.programs import check_platforms
 
@@ -99,9 +102,12 @@ def _check(options: Options) -> None:
             do="give that as a number; shorter prompts are served as well",
         )
 
-    if mark := {"jax": "model.json", "savedmodel": "saved_model.pb"}.get(options.format):
-        check_free(Path(options.out), mark)
+    if options.format == "jax":
+        check_free(Path(options.out), "model.json")
         check_target(options.out)
+    elif options.format == "savedmodel":
+        check_free(Path(options.out), "saved_model.pb")
+        savedmodel.check_target(options.out)
 
 
 def _loaded(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
@@ -217,13 +223,6 @@ def _compared(model: Any, options: Options, args: tuple, kwargs: dict) -> tuple[
 
 def _array(x: Any) -> bool:
     return hasattr(x, "shape")
-
-
-def _worse(model: Any) -> float:
-    from tojax.export.flat import WORSE
-
-    widths = (x.dtype.itemsize for x in model.params.values() if x.dtype.kind not in "iub")
-    return WORSE.get(min(widths, default=4), WORSE[4])
 
 
 def _shapes(model: Any, args: tuple, kwargs: dict, shapes: dict[str, str]) -> dict[str, str]:

@@ -60,7 +60,7 @@ class Call:
             for path, leaf in jax.tree_util.tree_flatten_with_path(trees.register(out))[0]
             if trees.is_array(leaf)
         ]
-        self.outputs[:] = [name for name, _ in found]
+        self.outputs[:] = _apart([name for name, _ in found])
         return [leaf for _, leaf in found]
 
     def want(self, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -129,8 +129,11 @@ def _apart(names: list[str]) -> list[str]:
 def difference(want: Sequence[np.ndarray], got: Sequence[Any]) -> float:
     """The largest one of any output, relative to that output's largest finite value."""
     worst = 0.0
+    if len(want) != len(got):
+        return float("inf")
     for one, other in zip(want, got):
-        one, other = (np.asarray(x).astype(np.float64) for x in (one, other))
+        wide = np.complex128 if np.iscomplexobj(one) or np.iscomplexobj(other) else np.float64
+        one, other = (np.asarray(x).astype(wide) for x in (one, other))
         if one.shape != other.shape:
             return float("inf")
         differ = ~((one == other) | (np.isnan(one) & np.isnan(other)))
@@ -140,11 +143,17 @@ def difference(want: Sequence[np.ndarray], got: Sequence[Any]) -> float:
     return worst
 
 
+def rounding(model: Model, want: Sequence[np.ndarray] = ()) -> float:
+    """The largest difference that is none of a wrong operator: of the narrowest float."""
+    arrays: list[Any] = [*model.params.values(), *want]
+    widths = (x.dtype.itemsize for x in arrays if x.dtype.kind not in "iub")
+    return WORSE.get(min(widths, default=4), WORSE[4])
+
+
 def check(what: str, call: Call, want: Sequence[np.ndarray], got: Sequence[Any]) -> None:
     """Raises Unsupported where what was written computes something else than the model."""
-    width = min((x.dtype.itemsize for x in want if x.dtype.kind not in "iub"), default=4)
     found = difference(want, got)
-    if len(want) != len(got) or not found <= WORSE.get(width, 1e-3):
+    if not found <= rounding(call.model, want):
         raise Unsupported(
             f"{what} of {call.model.source.name}: its outputs differ from the model's by "
             f"{found:.1e} of their largest value",

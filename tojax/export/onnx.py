@@ -64,8 +64,8 @@ def to_onnx(
     target = Path(file)
     call = call_of(model, args, kwargs, shapes, constraints)
     proto = _proto(converter, call)
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             made = Path(scratch) / target.name
             if proto.ByteSize() < LARGE:
