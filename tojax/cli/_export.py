@@ -95,6 +95,12 @@ def _check(options: Options) -> None:
             why="a decoding loop is a program of JAX",
             do="leave one of the two out",
         )
+    if options.sample and not options.generate:
+        raise WrongValue(
+            "--sample without --generate",
+            why="it says how the decoding loop picks tokens",
+            do="give both: --generate 32 --sample",
+        )
     if options.generate and options.length == SYMBOLIC:
         raise WrongValue(
             f"--generate with --length {SYMBOLIC}",
@@ -152,6 +158,14 @@ def _tensorflow(source: str, options: Options) -> tuple[Any, tuple, dict[str, An
     from tojax.cli._run_tensorflow import examples
     from tojax.tensorflow import savedmodel
 
+    given = {"length": options.length != str(LENGTH), "dtype": options.dtype, "task": options.task}
+    given["allow-pickle"] = options.allow_pickle
+    if wrong := [name for name, there in given.items() if there]:
+        raise WrongValue(
+            f"--{wrong[0]} for a TensorFlow model",
+            why="its file says what it is called with, and it is of checkpoints alone",
+            do="leave it out",
+        )
     whole = savedmodel.load(source)
     function = savedmodel.choose(whole, None) if hasattr(whole, "signatures") else whole
     args, kwargs = examples(savedmodel.call_of(function), _rows(options))
