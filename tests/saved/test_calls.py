@@ -9,7 +9,14 @@ import pytest
 import torch
 
 import tojax
-from tojax.errors import ForwardFailed, MissingRng, Unsupported, WrongArguments
+from tojax.errors import (
+    DataDependent,
+    ForwardFailed,
+    MissingRng,
+    StaticArgument,
+    Unsupported,
+    WrongArguments,
+)
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 INTEGERS = np.arange(4, dtype=np.int32)
@@ -49,6 +56,17 @@ def test_values_that_json_does_not_hold(tmp_path, value):
         loaded(tmp_path, lambda x: x.dtype, X)
     with pytest.raises(Unsupported, match="a key of the output is a tuple"):
         loaded(tmp_path, lambda x: {(1, 2): x}, X)
+    assert not any(tmp_path.iterdir())
+
+
+def test_arrays_whose_values_decide(tmp_path):
+    model = tojax.from_torch(lambda x, shape: x.reshape([int(n) for n in shape]))
+    with pytest.warns(StaticArgument):
+        model(X, np.array([2, 6]))
+    with pytest.raises(Unsupported, match="the values of shape decide what is computed"):
+        model.save(tmp_path / "m")
+    with pytest.raises(DataDependent, match="needs the values of shape"):
+        model.save(tmp_path / "m", X, np.array([2, 6]))
     assert not any(tmp_path.iterdir())
 
 

@@ -51,6 +51,12 @@ def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
             said[name] = f"{np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))}{list(leaf.shape)}"
         elif isinstance(leaf, STORED):
             said[name] = leaf
+        elif isinstance(leaf, trees.Constant):
+            raise Unsupported(
+                f"the values of {name} decide what is computed",
+                why="a saved program takes any values of its arrays",
+                do=f"make it part of the model: a module, or a function, that calls it with {name}",
+            )
         else:
             raise _not_stored(f"the argument {name}", leaf)
     return said
