@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from jax.sharding import AxisType
 
 import tojax
 from tests.hf import tiny
@@ -161,6 +162,16 @@ def test_names_that_tensorflow_does_not_take(tmp_path):
     assert {*back.params} == {"._scale", "parts.a_b"}
     got, want = back(X), model(X)
     assert_close([got["a_b_0"], got["a_b_1"]], [want["a b"], want["a_b"]], reduction=3)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_model_on_a_mesh(tmp_path, kind):
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(kind,))
+    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)))
+    apart = tojax.parallel.shard(model, mesh, "fsdp")
+    x = draw((2, 8)).astype("f")
+    back = tojax.from_tensorflow(to_savedmodel(apart, tmp_path / "m", x))
+    assert_close(back(x)["output"], model(x), reduction=24)
 
 
 def test_differences():

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
-from tojax import trees
+from tojax import processes, trees
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.saved.dimensions import is_symbolic, symbolic
@@ -81,7 +83,7 @@ def call_of(
     Raises:
       WrongArguments: there is no array, or ``shapes`` do not fit.
     """
-    source = model.source
+    source, model = model.source, jax.tree.map(_one_device, model)
     trees.register((args, kwargs))
     given = [source.as_array(x) for x in jax.tree.leaves((args, kwargs))]
     args, kwargs, held = symbolic(source, args, kwargs, shapes, constraints)
@@ -98,6 +100,14 @@ def call_of(
     specs = [shape_of(leaves[i]) for i in at]
     examples = [_example(given[i]).astype(x.dtype) for i, x in zip(at, specs)]
     return Call(model, leaves, structure, names, specs, examples, held)
+
+
+def _one_device(x: Any) -> Any:
+    """An array of a mesh as one of a single device: other formats know no meshes, and operators
+    would have to say their shardings on explicit axes.
+    """
+    lies_apart = isinstance(x, jax.Array) and not isinstance(x.sharding, SingleDeviceSharding)
+    return jnp.asarray(processes.values(x)) if lies_apart else x
 
 
 def _example(leaf: Any) -> np.ndarray:
