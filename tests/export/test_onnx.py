@@ -11,7 +11,7 @@ import torch
 import tojax
 from tests.hf import tiny
 from tests.tolerance import assert_close
-from tojax.errors import MissingDependency, MissingOps, NotWritten, Unsupported
+from tojax.errors import MissingDependency, MissingOps, NotWritten, Unsupported, WrongArguments
 from tojax.export import flat, run_onnx, to_onnx
 
 EXTRA = "the extra tojax[onnx] is not installed"
@@ -34,6 +34,9 @@ def test_a_perceptron(mlp, tmp_path):
     other = draw((5, 3)).astype("f")
     assert_close(run_onnx(file, {"input": other})["output"], mlp(other), reduction=8)
     assert [p.name for p in file.parent.iterdir()] == ["mlp.onnx"]
+    for wrong in ({"x": X}, {"input": X, "mask": X}):
+        with pytest.raises(WrongArguments, match="the file takes input"):
+            run_onnx(file, wrong)
 
 
 def test_a_convolutional_network(tmp_path):
