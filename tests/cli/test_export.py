@@ -70,6 +70,12 @@ def test_a_keras_file_for_any_batch(net, tmp_path, capsys, form):
     assert_close(got, made(X).numpy(), reduction=4)
 
 
+@pytest.mark.parametrize("options", [["--length", "symbolic"], ["--dtype", "bfloat16"]])
+def test_options_of_checkpoints_alone(net, tmp_path, capsys, options):
+    code, said = run(capsys, net[0], "-o", tmp_path / "m", *options)
+    assert code == 1 and f"{options[0]} for a TensorFlow model" in said
+
+
 def test_onnx(net, tmp_path, capsys):
     pytest.importorskip("jax2onnx", reason="the extra tojax[onnx] is not installed")
     file, made = net
@@ -90,6 +96,7 @@ def test_onnx(net, tmp_path, capsys):
         (["--format", "onnx", "--generate", "4"], "--generate with --format onnx"),
         (["--length", "symbolic", "--generate", "4"], "the cache is made for a greatest length"),
         (["--platforms", "abacus"], "platforms="),
+        (["--sample"], "--sample without --generate"),
     ],
 )
 def test_wrong_options(tmp_path, capsys, options, why):

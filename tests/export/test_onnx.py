@@ -11,7 +11,7 @@ import torch
 import tojax
 from tests.hf import tiny
 from tests.tolerance import assert_close
-from tojax.errors import MissingDependency, MissingOps, NotWritten, Unsupported
+from tojax.errors import MissingDependency, MissingOps, NotWritten, Unsupported, WrongArguments
 from tojax.export import flat, run_onnx, to_onnx
 
 EXTRA = "the extra tojax[onnx] is not installed"
@@ -34,6 +34,9 @@ def test_a_perceptron(mlp, tmp_path):
     other = draw((5, 3)).astype("f")
     assert_close(run_onnx(file, {"input": other})["output"], mlp(other), reduction=8)
     assert [p.name for p in file.parent.iterdir()] == ["mlp.onnx"]
+    for wrong in ({"x": X}, {"input": X, "mask": X}):
+        with pytest.raises(WrongArguments, match="the file takes input"):
+            run_onnx(file, wrong)
 
 
 def test_a_convolutional_network(tmp_path):
@@ -107,6 +110,12 @@ def test_a_full_disk(mlp, tmp_path, monkeypatch):
         to_onnx(mlp, tmp_path / "m.onnx", X)
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
     assert (tmp_path / "m.onnx").read_text() == "old"
+
+
+def test_a_place_where_no_file_can_be(mlp, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotWritten, match="cannot be written"):
+        to_onnx(mlp, tmp_path / "file" / "m.onnx", X)
 
 
 def test_weights_beside_a_file_that_would_be_too_large(mlp, tmp_path, monkeypatch):

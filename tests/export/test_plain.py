@@ -69,14 +69,16 @@ def test_windows(window, strides, padding, apart, init, pair):
     assert not same(pool, X, reduction=4) & {"reduce_window_max", "reduce_window_sum"}
 
 
-def test_windows_of_sizes_with_names():
+@pytest.mark.parametrize("wide", [(2, 2), (1, 2)])
+def test_windows_of_sizes_with_names(wide):
+    """A window of one place that moves by two leaves places out."""
     pool = lambda x: lax.reduce_window(
-        x, np.float32(-np.inf), lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+        x, np.float32(-np.inf), lax.max, (1, *wide, 1), (1, 2, 2, 1), "VALID"
     )
     spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("batch, 4, 4, 3"), np.float32)
     made = plain(pool, spec)
     (eqn,) = (e for e in made.eqns if e.primitive.name == "reduce_window_max")
-    assert eqn.params["window_dimensions"] == (1, 2, 2)
+    assert eqn.params["window_dimensions"] == (1, *wide)
     x = np.random.default_rng(0).standard_normal((2, 4, 4, 3)).astype("f")
     run = jax.export.export(jax.jit(jaxpr_as_fun(made)))(spec)
     np.testing.assert_array_equal(run.call(x)[0], pool(x))

@@ -1,9 +1,13 @@
 """SavedModels of models: read back with equal outputs and gradients, by tojax and by TensorFlow."""
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
 import torch
+from jax.sharding import AxisType
 
 import tojax
 from tests.hf import tiny
@@ -109,6 +113,75 @@ def test_a_full_disk_leaves_the_old_one(model, folder, monkeypatch):
         to_savedmodel(model, folder, X)
     assert (folder / "saved_model.pb").read_bytes() == before
     assert [p.name for p in folder.parent.iterdir()] == [folder.name]
+
+
+FULL = """
+import resource, sys, numpy as np, tensorflow, torch, tojax
+from tojax.errors import NotWritten
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+model = tojax.from_torch(torch.nn.Linear(300, 200))
+try:
+    tojax.export.to_savedmodel(model, sys.argv[1], np.ones((1, 300), "f"))
+except NotWritten as error:
+    print(error)
+"""
+
+
+def test_a_file_that_the_system_does_not_take(tmp_path):
+    """TensorFlow writes by itself, and its errors are none of Python's."""
+    command = [sys.executable, "-c", FULL, str(tmp_path / "m")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert "cannot be written" in run.stdout and "File too large" in run.stdout, run.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_files_that_are_no_part_of_a_savedmodel(model, tmp_path):
+    place = to_savedmodel(model, tmp_path / "m", X)
+    to_savedmodel(model, place, X)
+    (place / "notes.txt").write_text("x")
+    with pytest.raises(WrongArguments, match=r"something else: notes\.txt"):
+        to_savedmodel(model, place, X)
+    assert (place / "notes.txt").read_text() == "x"
+
+
+class Odd(torch.nn.Module):
+    """Names that TensorFlow does not take."""
+
+    def __init__(self):
+        super().__init__()
+        self._scale = torch.nn.Parameter(torch.arange(3.0))
+        self.parts = torch.nn.ParameterDict({"a b": torch.ones(3)})
+
+    def forward(self, x):
+        return {"a b": x * self._scale, "a_b": torch.fft.fft(x + self.parts["a b"])}
+
+
+def test_names_that_tensorflow_does_not_take(tmp_path):
+    model = tojax.from_torch(Odd())
+    back = tojax.from_tensorflow(to_savedmodel(model, tmp_path / "m", X))
+    assert {*back.params} == {"._scale", "parts.a_b"}
+    got, want = back(X), model(X)
+    assert_close([got["a_b_0"], got["a_b_1"]], [want["a b"], want["a_b"]], reduction=3)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_model_on_a_mesh(tmp_path, kind):
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(kind,))
+    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)))
+    apart = tojax.parallel.shard(model, mesh, "fsdp")
+    x = draw((2, 8)).astype("f")
+    back = tojax.from_tensorflow(to_savedmodel(apart, tmp_path / "m", x))
+    assert_close(back(x)["output"], model(x), reduction=24)
+
+
+def test_differences():
+    one = np.array([1.0, 2 + 1j])
+    assert flat.difference([one], [one]) == 0
+    assert flat.difference([one], [one.conj()]) > 0.8
+    assert flat.difference([one], [one.real]) > 0.4
+    assert flat.difference([one], []) == flat.difference([one], [one[:1]]) == np.inf
+    narrow = tojax.from_torch(torch.nn.Linear(3, 2).bfloat16())
+    assert flat.rounding(narrow) > flat.rounding(narrow.with_params({}), [X])
 
 
 def test_another_result_is_an_error(model, tmp_path, monkeypatch):

@@ -36,6 +36,19 @@ def test_runs_without_any_framework(tmp_path):
     assert_close(np.load(tmp_path / "out.npy"), want, reduction=64)
 
 
+def test_arrays_that_lie_in_another_order(tmp_path):
+    """Views, and columns first."""
+    w = np.arange(6, dtype="f").reshape(3, 2)
+    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    for weight in (w.T, np.asfortranarray(w.T), w.reshape(2, 3)[::-1]):
+        given = model.with_params({"weight": weight, "bias": np.arange(4.0, dtype="f")[::2]})
+        given.save(tmp_path / "m", X)
+        back = tojax.load(tmp_path / "m")
+        np.testing.assert_array_equal(back.params["weight"], weight)
+        np.testing.assert_array_equal(back.params["bias"], [0, 2])
+        assert_close(back(X), X @ np.asarray(weight).T + [0, 2], reduction=3)
+
+
 def test_gradients_state_and_randomness_survive(tmp_path):
     net = torch.nn.Sequential(
         torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)

@@ -1,7 +1,6 @@
 """Sizes with names: one program for any batch and length, and what does not fit it."""
 
 import json
-import types
 
 import jax
 import jax.numpy as jnp
@@ -109,14 +108,10 @@ def test_calls_so_far_become_one(tmp_path):
 
 
 def test_an_exact_shape_is_chosen_before_a_symbolic_one():
-    calls = [{"inputs": {"x": f"float32[{n}]"}, "output": {"array": 0}} for n in ("n", "2")]
-
-    def program(value):
-        return types.SimpleNamespace(call=lambda params, state, arrays, key: ([value], {}))
-
-    source = SavedSource("f", "f", ["x"], (False,), calls, [program("any"), program("two")])
-    run = lambda size: source({}, {}, (np.zeros(size, "f"),), {})[0]
-    assert (run(2), run(3)) == ("two", "any")
+    calls = [{"inputs": {"x": f"float32[{n}]"}, "rng": None} for n in ("n", "2")]
+    source = SavedSource("f", "f", ["x"], (False,), calls, ["any", "two"])
+    chosen = lambda size: source._chosen([np.zeros(size, "f")], ["x"], None)[1]
+    assert (chosen(2), chosen(3)) == ("two", "any")
 
 
 @pytest.mark.parametrize(

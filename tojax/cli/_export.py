@@ -56,11 +56,13 @@ def export(source: str, options: Options) -> None:
     for file, size in _sizes(Path(options.out)):
         console.print(f"  {file:<40} {size / 1e6:>10.3f} MB")
     if found is not None:
+        from tojax.export.flat import rounding
+
         difference, tokens = found
         console.print(f"largest difference to the model: {difference:.1e} of the largest value")
         if tokens is not None:
             console.print(f"generated tokens: {'the same' if tokens else 'others'}")
-        if not difference <= _worse(model) or tokens is False:
+        if not difference <= rounding(model) or tokens is False:
             status.print("error: the artifact and the model disagree")
             sys.exit(3)
     else:
@@ -70,6 +72,7 @@ def export(source: str, options: Options) -> None:
 
 def _check(options: Options) -> None:
     """Raises before anything is loaded."""
+    from tojax.export import savedmodel
     from tojax.saved.folder import check_free, check_target
     from tojax.saved.programs import check_platforms
 
@@ -92,6 +95,12 @@ def _check(options: Options) -> None:
             why="a decoding loop is a program of JAX",
             do="leave one of the two out",
         )
+    if options.sample and not options.generate:
+        raise WrongValue(
+            "--sample without --generate",
+            why="it says how the decoding loop picks tokens",
+            do="give both: --generate 32 --sample",
+        )
     if options.generate and options.length == SYMBOLIC:
         raise WrongValue(
             f"--generate with --length {SYMBOLIC}",
@@ -99,9 +108,12 @@ def _check(options: Options) -> None:
             do="give that as a number; shorter prompts are served as well",
         )
 
-    if mark := {"jax": "model.json", "savedmodel": "saved_model.pb"}.get(options.format):
-        check_free(Path(options.out), mark)
+    if options.format == "jax":
+        check_free(Path(options.out), "model.json")
         check_target(options.out)
+    elif options.format == "savedmodel":
+        check_free(Path(options.out), "saved_model.pb")
+        savedmodel.check_target(options.out)
 
 
 def _loaded(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
@@ -146,6 +158,14 @@ def _tensorflow(source: str, options: Options) -> tuple[Any, tuple, dict[str, An
     from tojax.cli._run_tensorflow import examples
     from tojax.tensorflow import savedmodel
 
+    given = {"length": options.length != str(LENGTH), "dtype": options.dtype, "task": options.task}
+    given["allow-pickle"] = options.allow_pickle
+    if wrong := [name for name, there in given.items() if there]:
+        raise WrongValue(
+            f"--{wrong[0]} for a TensorFlow model",
+            why="its file says what it is called with, and it is of checkpoints alone",
+            do="leave it out",
+        )
     whole = savedmodel.load(source)
     function = savedmodel.choose(whole, None) if hasattr(whole, "signatures") else whole
     args, kwargs = examples(savedmodel.call_of(function), _rows(options))
@@ -219,19 +239,12 @@ def _array(x: Any) -> bool:
     return hasattr(x, "shape")
 
 
-def _worse(model: Any) -> float:
-    from tojax.export.flat import WORSE
-
-    widths = (x.dtype.itemsize for x in model.params.values() if x.dtype.kind not in "iub")
-    return WORSE.get(min(widths, default=4), WORSE[4])
-
-
 def _shapes(model: Any, args: tuple, kwargs: dict, shapes: dict[str, str]) -> dict[str, str]:
     from tojax.saved.calls import describe_call
     from tojax.saved.dimensions import symbolic
     from tojax.trees import names
 
-    args, kwargs, _ = symbolic(args, kwargs, model.source.positional, shapes, ())
+    args, kwargs, _ = symbolic(model.source, args, kwargs, shapes, ())
     return describe_call(_leaves((args, kwargs)), names(args, kwargs, model.source.positional))
 
 

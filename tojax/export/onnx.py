@@ -15,7 +15,14 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from tojax.errors import MissingDependency, MissingOps, NotWritten, TojaxError, Unsupported
+from tojax.errors import (
+    MissingDependency,
+    MissingOps,
+    NotWritten,
+    TojaxError,
+    Unsupported,
+    WrongArguments,
+)
 from tojax.export.flat import Call, call_of, check
 from tojax.export.plain import plain, primitives
 from tojax.model import Model
@@ -64,8 +71,8 @@ def to_onnx(
     target = Path(file)
     call = call_of(model, args, kwargs, shapes, constraints)
     proto = _proto(converter, call)
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             made = Path(scratch) / target.name
             if proto.ByteSize() < LARGE:
@@ -90,6 +97,7 @@ def run_onnx(file: str | os.PathLike, inputs: Mapping[str, Any]) -> dict[str, np
 
     Raises:
       MissingDependency: onnxruntime is not installed.
+      WrongArguments: other names than the file's.
 
     Example:
       >>> tojax.export.run_onnx("model.onnx", {"x": x})["logits"]  # doctest: +SKIP
@@ -102,7 +110,14 @@ def run_onnx(file: str | os.PathLike, inputs: Mapping[str, Any]) -> dict[str, np
     session = onnxruntime.InferenceSession(
         os.fspath(file), options, providers=["CPUExecutionProvider"]
     )
-    given = {x.name: np.asarray(inputs[x.name]) for x in session.get_inputs()}
+    known = [x.name for x in session.get_inputs()]
+    if {*known} != {*inputs}:
+        raise WrongArguments(
+            f"inputs= holds {', '.join(inputs) or 'nothing'}",
+            why=f"the file takes {', '.join(known) or 'nothing'}",
+            do="give an array for each of these names",
+        )
+    given = {name: np.asarray(inputs[name]) for name in known}
     names = [x.name for x in session.get_outputs()]
     return dict(zip(names, session.run(names, given)))
 

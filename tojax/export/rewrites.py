@@ -60,21 +60,26 @@ def pooled(pair: Callable, filler: Callable) -> Callable:
 
 def _flat(eqn: Any, x: Any) -> list[Any] | None:
     """The same window over an array whose other axes are one, where sizes are not known."""
-    wide = [i for i, n in enumerate(eqn.params["window_dimensions"]) if n > 1]
+    sizes, steps, margins = (
+        eqn.params[k] for k in ("window_dimensions", "window_strides", "padding")
+    )
+    # those that the window changes: it may be one wide, and leave out every other place
+    changed = lambda i: sizes[i] > 1 or steps[i] > 1 or any(margins[i])
+    wide = [i for i in range(x.ndim) if changed(i)]
     rest = [i for i in range(x.ndim) if i not in wide]
     order = (*rest, *wide)
     if len(rest) < 2 or len(wide) > 2:
         return None
     turned = lax.transpose(x, order)
-    sizes = turned.shape[: len(rest)]
-    flat = lax.reshape(turned, (math.prod(sizes), *turned.shape[len(rest) :]))
+    others = turned.shape[: len(rest)]
+    flat = lax.reshape(turned, (math.prod(others), *turned.shape[len(rest) :]))
     pick = lambda v, one: (one, *(v[i] for i in wide))
     params = {
         k: pick(v, (0, 0) if k == "padding" else 1) if isinstance(v, tuple) else v
         for k, v in eqn.params.items()
     }
     out = eqn.primitive.bind(flat, **params)
-    out = lax.reshape(out, (*sizes, *out.shape[1:]))
+    out = lax.reshape(out, (*others, *out.shape[1:]))
     return [lax.transpose(out, tuple(order.index(i) for i in range(x.ndim)))]
 
 

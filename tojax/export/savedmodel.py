@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ from tojax.export.flat import Call, call_of, check
 from tojax.export.portable import FILE, make_portable
 from tojax.model import Model
 from tojax.saved import PLATFORMS, whole
+from tojax.saved.folder import check_others
 from tojax.saved.programs import check_platforms
+
+# What TensorFlow and Keras write into a SavedModel's folder.
+PARTS = {FILE, "variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"}
 
 
 def to_savedmodel(
@@ -35,8 +40,10 @@ def to_savedmodel(
 ) -> Path:
     """Writes the model as a SavedModel, and runs that once to compare.
 
-    Params are trainable ``tf.Variable``s of the same names, state the others; TensorFlow
-    differentiates it once. ``tojax.from_tensorflow(folder)`` reads it back.
+    Params are trainable ``tf.Variable``s of the same names, state the others; TensorFlow takes no
+    name that begins with an underscore, so a dot stands before it, and letters, digits and
+    ``_./>-`` alone: all else is an underscore. TensorFlow differentiates it once.
+    ``tojax.from_tensorflow(folder)`` reads it back.
 
     Args:
       model: a Model of any framework, in evaluation mode.
@@ -68,6 +75,7 @@ def to_savedmodel(
     """
     tf = _tensorflow()
     check_platforms(platforms)
+    check_target(folder)
     call = call_of(model, args, kwargs, shapes, constraints)
     want = call.want(call.examples)
     served = _module(tf, call, platforms)
@@ -82,10 +90,18 @@ def to_savedmodel(
                 why=str(error).partition("\n")[0][:300],
                 do="fix that size in shapes=, or say more of it by constraints=",
             ) from error
+        except tf.errors.OpError as error:  # of its files: not one of Python's
+            raise OSError(error.message.rpartition("; ")[2]) from error  # behind a long path
         make_portable(scratch)
         got = _run(tf, scratch, signature, call)
         check("a SavedModel", call, want, [got[name] for name in call.outputs])
     return Path(folder)
+
+
+def check_target(folder: str | os.PathLike) -> None:
+    """Raises WrongArguments where a SavedModel would take away files that are no part of one."""
+    if (Path(folder) / FILE).is_file():
+        check_others(Path(folder), PARTS)
 
 
 def _tensorflow() -> Any:
@@ -123,7 +139,8 @@ def _module(tf: Any, call: Call, platforms: Sequence[str]) -> Any:
         def __init__(self):
             super().__init__(name="served")
             make = lambda tree, trained: {
-                k: tf.Variable(np.asarray(v), trainable=trained, name=k) for k, v in tree.items()
+                k: tf.Variable(np.asarray(v), trainable=trained, name=_variable(k))
+                for k, v in tree.items()
             }
             weights = make(call.model.params, True), make(call.model.state, False)
             self.weights = [*weights[0].values(), *weights[1].values()]
@@ -138,6 +155,12 @@ def _module(tf: Any, call: Call, platforms: Sequence[str]) -> Any:
     run.__signature__ = inspect.Signature(names)
     Served.__call__ = tf.function(run, input_signature=specs, autograph=False)
     return Served()
+
+
+def _variable(name: str) -> str:
+    """A name that TensorFlow takes."""
+    name = re.sub(r"[^A-Za-z0-9_./>-]", "_", name)
+    return name if re.match("[A-Za-z0-9.]", name) else f".{name}"
 
 
 class NoTracking:

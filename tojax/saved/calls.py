@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict, defaultdict
 from typing import Any
 
 import jax
@@ -13,28 +14,32 @@ from jax import export
 from tojax import trees
 from tojax.errors import Unsupported
 from tojax.saved import dimensions
+from tojax.saved.folder import ABOUT
+
+# What JSON gives back as it was.
+STORED = (bool, int, float, str, type(None))
 
 
 class Output(dict):
-    """An output whose class is not at hand: its fields as items and as attributes.
+    """An output whose class is not at hand: its fields as items and as attributes, also where a
+    dict has a method of that name: a cache has ``keys`` and ``values``.
 
     Example:
-      >>> Output(logits=1).logits
-      1
+      >>> Output(logits=1).logits, Output(keys=2).keys
+      (1, 2)
     """
 
-    def __getattr__(self, name):
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    def __getattribute__(self, name):
+        if dict.__contains__(self, name):
+            return dict.__getitem__(self, name)
+        return super().__getattribute__(name)
 
 
 jax.tree_util.register_pytree_with_keys(
     Output,
-    lambda o: ([(jax.tree_util.GetAttrKey(k), v) for k, v in o.items()], tuple(o)),
+    lambda o: ([(jax.tree_util.GetAttrKey(k), v) for k, v in dict.items(o)], tuple(o)),
     lambda names, values: Output(zip(names, values)),
-    lambda o: (list(o.values()), tuple(o)),
+    lambda o: (list(dict.values(o)), tuple(o)),
 )
 
 
@@ -44,21 +49,41 @@ def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
     for name, leaf in zip(names, leaves):
         if trees.is_array(leaf):
             said[name] = f"{np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))}{list(leaf.shape)}"
-        elif isinstance(leaf, trees.PLAIN):
+        elif isinstance(leaf, STORED):
             said[name] = leaf
-        else:
+        elif isinstance(leaf, trees.Constant):
             raise Unsupported(
-                f"the argument {name} is a {type(leaf).__name__}",
-                why="it cannot be stored",
-                do="leave it out",
+                f"the values of {name} decide what is computed",
+                why="a saved program takes any values of its arrays",
+                do=f"make it part of the model: a module, or a function, that calls it with {name}",
             )
+        else:
+            raise _not_stored(f"the argument {name}", leaf)
     return said
+
+
+def _not_stored(what: str, value: Any) -> Unsupported:
+    return Unsupported(
+        f"{what} is a {type(value).__name__}",
+        why=f"{ABOUT} holds numbers, strings and None, and files hold arrays",
+        do="leave it out",
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are one in a program: 1 is not 1.0 and not True, NaN is NaN.
+
+    Example:
+      >>> same(1, 1.0), same(float("nan"), float("nan")), same({"a": 1, "b": 2}, {"b": 2, "a": 1})
+      (False, True, True)
+    """
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def misfit(call: dict[str, Any], leaves: list[Any], names: list[str]) -> str | None:
     """Why a call is not the one that was described, None where it is."""
     saved, asked = call["inputs"], describe_call(leaves, names)
-    if saved == asked:
+    if same(saved, asked):
         return None
     if {*saved} != {*asked}:
         return f"it takes {', '.join(saved) or 'no arguments'}"
@@ -66,7 +91,7 @@ def misfit(call: dict[str, Any], leaves: list[Any], names: list[str]) -> str | N
     sizes: dict[str, int] = {}
     where: dict[str, str] = {}
     for name, said in saved.items():
-        if said == asked[name]:
+        if same(said, asked[name]):
             continue
         if not trees.is_array(given[name]) or not isinstance(said, str) or "[" not in said:
             return f"{name} is {json.dumps(asked[name])}, not {json.dumps(said)}"
@@ -108,18 +133,20 @@ def split(out: Any, arrays: list[Any]) -> Any:
     if trees.is_array(out):
         arrays.append(out)
         return {"array": len(arrays) - 1}
-    if isinstance(out, trees.PLAIN):
+    if isinstance(out, STORED):
         return {"value": out}
     if isinstance(out, (tuple, list)):
-        return {
-            type(out).__name__ if type(out) in (tuple, list) else "tuple": [
-                split(x, arrays) for x in out
-            ]
-        }
-    if type(out) is dict:
-        return {"dict": {k: split(v, arrays) for k, v in out.items()}}
+        kind = "list" if type(out) is list else "tuple"
+        return {kind: [split(x, arrays) for x in out]}
+    if type(out) in (dict, OrderedDict, defaultdict):
+        if wrong := [k for k in out if not isinstance(k, STORED)]:
+            raise _not_stored("a key of the output", wrong[0])
+        return {"dict": [[k, split(v, arrays)] for k, v in out.items()]}
     level = jax.tree_util.tree_flatten_with_path(out, is_leaf=lambda x: x is not out)[0]
-    return {"object": {str(path[-1].name): split(v, arrays) for path, v in level}}
+    if any(not path for path, _ in level):  # a leaf
+        raise _not_stored("a part of the output", out)
+    named = [(jax.tree_util.keystr(path, simple=True), v) for path, v in level]
+    return {"object": [[k, split(v, arrays)] for k, v in named]}
 
 
 def join(told: Any, arrays: list[Any]) -> Any:
@@ -131,5 +158,4 @@ def join(told: Any, arrays: list[Any]) -> Any:
         return value
     if kind in ("tuple", "list"):
         return {"tuple": tuple, "list": list}[kind](join(x, arrays) for x in value)
-    made = {k: join(v, arrays) for k, v in value.items()}
-    return made if kind == "dict" else Output(made)
+    return {"dict": dict, "object": Output}[kind]((k, join(v, arrays)) for k, v in value)

@@ -84,20 +84,23 @@ def _value(node: ast.AST, sizes: Mapping[str, int]) -> Any:
 
 
 def symbolic(
+    source: Any,
     args: tuple,
     kwargs: dict[str, Any],
-    positional: Sequence[str],
     shapes: Mapping[str, str] | None,
     constraints: Sequence[str],
 ) -> tuple[tuple, dict[str, Any], list[str]]:
-    """(args, kwargs, constraints) with the shapes that are named as symbolic ones.
+    """(args, kwargs, constraints) with the shapes that are named as symbolic ones, and arrays as
+    the source takes them.
 
     Raises:
       WrongArguments: a name that no argument has, a shape that does not fit the example, a
         constraint that JAX does not read, a dimension that is nowhere alone.
     """
+    trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
-    called = trees.names(args, kwargs, positional)
+    leaves = [source.as_array(x) for x in leaves]
+    called = trees.names(args, kwargs, source.positional)
     scope, constraints = _scope(leaves, constraints)
     given = not any(is_symbolic(x) for x in leaves)
     left = set(shapes or {})

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from tojax.errors import BadCheckpoint, NotWritten, TojaxError, WrongArguments
 
-FORMAT = 3
+FORMAT = 4
 ABOUT = "model.json"
 
 
@@ -30,6 +30,8 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
       NotWritten: the system refuses to write, or the disk is full.
     """
     target = Path(folder)
+    if target.is_symlink():  # what it points to is replaced, and not the link
+        target = target.resolve()
     check_free(target, mark)
     scratch, old = (
         target.parent / f".{target.name}-{uuid.uuid4().hex[:8]}-{end}" for end in ("new", "old")
@@ -77,7 +79,12 @@ def check_target(folder: str | os.PathLike) -> None:
             f"{target} holds something else: its {ABOUT} is not one of model.save",
             do="give a new folder",
         ) from None
-    if others := sorted({x.name for x in target.iterdir()} - listed):
+    check_others(target, listed)
+
+
+def check_others(target: Path, ours: Set[str]) -> None:
+    """Raises WrongArguments where a folder holds other files than these."""
+    if others := sorted({x.name for x in target.iterdir()} - ours):
         raise WrongArguments(
             f"{target} holds a saved model and something else: {', '.join(others[:3])}",
             why="the folder is replaced as a whole, and those would be gone",

@@ -55,11 +55,10 @@ def export_call(
 ) -> tuple[dict[str, Any], bytes]:
     """(what is said of a call, its program); ``known`` are entries of the state as constants."""
     known = known or {}
-    trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
-    leaves = [source.as_array(x) for x in leaves]
     inputs = describe_call(leaves, trees.names(args, kwargs, source.positional))
-    output: list[Any] = []
+    kind = None if rng is None else str(jax.random.key_impl(rng))
+    told: dict[str, Any] = {"inputs": inputs, "rng": kind}
 
     def flat(params, state, arrays, key):
         rest = iter(arrays)
@@ -70,14 +69,15 @@ def export_call(
             state | known,
             args,
             kwargs,
-            None if key is None else jax.random.wrap_key_data(key),
+            None if key is None else jax.random.wrap_key_data(key, impl=kind),
         )
         found: list[Any] = []
-        output[:] = [split(out, found)]
-        return found, dict(written)
+        told["output"] = split(out, found)
+        told["missed"] = sorted(getattr(written, "missed", written))
+        return found, dict(written), getattr(written, "holds", None)
 
     arrays = [shape_of(x) for x in leaves if trees.is_array(x)]
-    key = None if rng is None else shape_of(jax.random.key_data(rng))
+    key = None if rng is None else jax.eval_shape(jax.random.key_data, rng)
     try:
         program = _exported(flat, params, state, (arrays, key), platforms)
     except DataDependent as error:
@@ -87,8 +87,7 @@ def export_call(
         return export_call(source, params, state, args, kwargs, rng, platforms, settings)
     except jax.errors.InconclusiveDimensionOperation as error:
         raise _undecided(error, inputs) from error
-    values = {k: np.asarray(v).tolist() for k, v in known.items()}
-    told = {"inputs": inputs, "output": output[0], "known": values}
+    told["known"] = {k: np.asarray(v).tolist() for k, v in known.items()}
     return told, bytes(program.serialize(vjp_order=1))
 
 

@@ -47,7 +47,7 @@ def read(
         source = SavedSource(*named, training, about["calls"], programs, extras)
     except (BadCheckpoint, Unsupported):
         raise
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise BadCheckpoint(
             f"{folder} is no folder that model.save wrote, or it is damaged",
             why=" ".join(str(error).split())[:200],

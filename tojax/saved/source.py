@@ -12,9 +12,9 @@ import numpy as np
 
 from tojax import trees
 from tojax.dtypes import fitting
-from tojax.errors import DataDependent, Unsupported, WrongArguments
+from tojax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
 from tojax.program import Kept
-from tojax.saved.calls import describe_call, join, misfit
+from tojax.saved.calls import describe_call, join, misfit, same
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,10 @@ class SavedSource:
         return inspect.Signature([inspect.Parameter(n, kind) for n in self.positional])
 
     def as_array(self, leaf: Any) -> Any:
-        """Inputs are arrays already."""
-        return fitting(leaf) if isinstance(leaf, np.ndarray) else leaf
+        """An input leaf as JAX takes it; of torch and TensorFlow, too, where they are installed."""
+        if isinstance(leaf, jax.Array) or not hasattr(leaf, "__array__"):
+            return leaf
+        return fitting(np.asarray(leaf.detach() if hasattr(leaf, "detach") else leaf))
 
     def in_mode(self, training: bool) -> SavedSource:
         """The same, if it was saved in this mode."""
@@ -65,21 +67,34 @@ class SavedSource:
 
     def __call__(self, params, state, args, kwargs, rng=None):
         """Runs the program for this kind of call."""
-        leaves, names = jax.tree.leaves((args, kwargs)), trees.names(args, kwargs, self.positional)
-        call, program = self._chosen(leaves, names)
-        _check_known(call.get("known", {}), state)
+        leaves = [self.as_array(x) for x in jax.tree.leaves((args, kwargs))]
+        names = trees.names(args, kwargs, self.positional)
+        call, program = self._chosen(leaves, names, rng)
+        _check_known(call["known"], state)
+        _check_weights(program, params, state)
         given = dict(zip(names, leaves))  # by position or by name: the program has its own order
         arrays = [given[name] for name in call["inputs"] if trees.is_array(given[name])]
-        key = None if rng is None else jax.random.key_data(rng)
-        flat, written = program.call(dict(params), dict(state), arrays, key)
-        return join(call["output"], flat), written
+        key = _key_data(call["rng"], rng)
+        flat, written, holds = program.call(dict(params), dict(state), arrays, key)
+        if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
+            raise ForwardFailed(
+                f"the forward pass of {self.name} checks its values, and a check does not hold",
+                why="the inputs are not what the model takes",
+                do="compare them with those of the source framework, whose own error says more",
+            )
+        return join(call["output"], flat), trees.Written(written, {*call["missed"]}, holds)
 
-    def _chosen(self, leaves: list[Any], names: list[str]) -> tuple[dict[str, Any], Any]:
-        """The call that was saved with these shapes, or else the first one whose sizes fit."""
+    def _chosen(self, leaves: list[Any], names: list[str], rng: Any) -> tuple[dict[str, Any], Any]:
+        """The call that was saved with these shapes, with a key or without one as it is given, or
+        else the first one whose sizes fit.
+        """
         found = [misfit(call, leaves, names) for call in self.calls]
         asked = describe_call(leaves, names)
-        order = sorted(range(len(found)), key=lambda i: self.calls[i]["inputs"] != asked)
-        for i in order:
+        other = lambda call: (
+            not same(call["inputs"], asked),
+            (call["rng"] is None) != (rng is None),
+        )
+        for i in sorted(range(len(found)), key=lambda i: other(self.calls[i])):
             if found[i] is None:
                 return self.calls[i], self.programs[i]
         told = [f"{_shown(c)}: {why}" for c, why in zip(self.calls, found)]
@@ -94,6 +109,43 @@ class SavedSource:
 def _shown(call: dict[str, Any]) -> str:
     constraints = call.get("constraints", [])
     return json.dumps(call["inputs"]) + (f" with {', '.join(constraints)}" if constraints else "")
+
+
+def _key_data(kind: str | None, rng: Any) -> Any:
+    """The key's numbers, None where the program takes none."""
+    if kind is None:
+        return None
+    if rng is None:
+        raise MissingRng(
+            "the call was saved with a key, and there is none",
+            why="its program has the key as an argument",
+            do="pass rng=jax.random.key(0)",
+        )
+    if (given := str(jax.random.key_impl(rng))) != kind:
+        raise WrongArguments(
+            f"rng is a key of {given}",
+            why=f"the call was saved with one of {kind}",
+            do=f"give that kind: jax.random.key(seed, impl={kind!r})",
+        )
+    return jax.random.key_data(rng)
+
+
+def _check_weights(program: Any, *given: Any) -> None:
+    """Raises WrongArguments where params or state are not what the program takes."""
+    (*known, _, _), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
+    wrong = []
+    for pair in zip(known, given):
+        want, have = (describe_call([*x.values()], [*x]) for x in pair)
+        wrong += [f"{k} is missing" for k in want if k not in have]
+        wrong += [f"{k} is unknown" for k in have if k not in want]
+        wrong += [f"{k} is {have[k]}, not {v}" for k, v in want.items() if have.get(k, v) != v]
+    if wrong:
+        raise WrongArguments(
+            f"params and state do not fit the program: {'; '.join(wrong[:12])}"
+            + (f"; and {len(wrong) - 12} more" if len(wrong) > 12 else ""),
+            why="it was saved for arrays of these names, dtypes and shapes",
+            do="give those, or save the model again with the others",
+        )
 
 
 def _check_known(known: dict[str, Any], state) -> None:

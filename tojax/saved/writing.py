@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from safetensors.flax import save_file
 
 from tojax import processes
@@ -44,9 +45,9 @@ def _write(source, params, state, folder, calls, sizes, platforms, extras) -> No
     described: dict[str, dict[str, Any]] = {}
     with whole(folder, ABOUT) as scratch:
         for args, kwargs, rng in calls:
-            args, kwargs, held = symbolic(args, kwargs, source.positional, *sizes)
+            args, kwargs, held = symbolic(source, args, kwargs, *sizes)
             told, program = export_call(source, params, state, args, kwargs, rng, platforms)
-            key = json.dumps([told["inputs"], rng is None])
+            key = json.dumps([told["inputs"], told["rng"]])
             if key in described:
                 continue
             (scratch / f"call-{len(described)}.jax").write_bytes(program)
@@ -59,8 +60,10 @@ def _write(source, params, state, folder, calls, sizes, platforms, extras) -> No
         for name, (told, program) in getattr(source, "extras", {}).items():  # of a loaded model
             if programs.setdefault(name, told) is told:
                 (scratch / f"{name}.jax").write_bytes(program.serialize())
-        save_file(dict(params), scratch / "params.safetensors")
-        save_file(dict(state), scratch / "state.safetensors")
+        for name, arrays in (("params", params), ("state", state)):
+            # it writes the memory as it lies, which is the array only in C's order
+            ordered: dict[str, Any] = {k: np.asarray(v, order="C") for k, v in arrays.items()}
+            save_file(ordered, scratch / f"{name}.safetensors")
         modes = source.training  # one for each submodule, or one
         training = list(modes) if isinstance(modes, tuple) else [modes]
         about = {

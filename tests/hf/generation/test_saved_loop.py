@@ -57,6 +57,21 @@ def test_fewer_tokens_and_the_mask_of_the_padding_token(greedy):
     np.testing.assert_array_equal(greedy.generate(IDS, max_new_tokens=0), IDS)
 
 
+def test_rows_that_nobody_asked_for_do_not_lengthen_the_text(folder):
+    """They draw tokens of their own, and may end later."""
+    model = built("llama")[1]
+    free = np.asarray(model.generate(IDS, **SAMPLED, rng=jax.random.key(1), eos_token_id=-1))
+    options = SAMPLED | dict(eos_token_id=int(free[0, 10]), pad_token_id=0)
+    model.save(folder / "rows", IDS, use_cache=False, generate=options)
+    loaded = tojax.load(folder / "rows")
+    given = cut(9, 1) | {"rng": jax.random.key(1)}
+    want = model.generate(**given, **options)
+    assert want.shape[1] < 9 + 8
+    np.testing.assert_array_equal(
+        loaded.generate(**given, eos_token_id=options["eos_token_id"]), want
+    )
+
+
 @pytest.mark.parametrize("length, seed", [(9, 0), (3, 1)])
 def test_the_same_key_draws_the_same_tokens(sampled, length, seed):
     key = jax.random.key(seed)
@@ -168,6 +183,7 @@ def test_without_any_framework(folder, greedy, sampled):
     "options, said",
     [
         (dict(max_new_tokens=13), "max_new_tokens=13"),
+        (dict(max_new_tokens=2.5), "max_new_tokens=2.5"),
         (dict(do_sample=True), "do_sample=True"),
         (dict(top_k=7), "top_k=7"),
         (dict(num_beams=2), "num_beams=2"),

@@ -55,10 +55,10 @@ def loop_of(
         here = [x + (length - job.length) if m else x for x, m in zip(leaves, moving)]
         return jax.tree.unflatten(structure, here)[0]
 
-    def run(params, state, ids, mask, length, last, key):
+    def run(params, state, ids, mask, asked, length, last, key):
         length = length if plan.padded else job.length
         weighted = replace(model, params=params, state=state)
-        return _decoded(weighted, plan, picked(length), ids, mask, length, last, key)
+        return _decoded(weighted, plan, picked(length), ids, mask, asked, length, last, key)
 
     named = _names_batch(model, args, kwargs, shapes)
     # One row is another program: its axis is dropped and broadcast here and there.
@@ -68,7 +68,7 @@ def loop_of(
     number = jax.ShapeDtypeStruct((), np.int32)
     key = jax.ShapeDtypeStruct((2,), np.uint32) if plan.sample else None
     about = _about(job, plan, options, None if named else len(ids), moving[-1])
-    return Extra(NAME, run, [text, text, number, number, key], about)
+    return Extra(NAME, run, [text, text, number, number, number, key], about)
 
 
 def _example(args: tuple, kwargs: Mapping[str, Any]) -> np.ndarray:
@@ -93,7 +93,7 @@ def _example(args: tuple, kwargs: Mapping[str, Any]) -> np.ndarray:
 
 def _names_batch(model: Model, args: tuple, kwargs: Mapping[str, Any], shapes: Any) -> bool:
     """Whether the number of prompts has a name in ``shapes``."""
-    args, kwargs, _ = symbolic(args, dict(kwargs), model.source.positional, shapes, ())
+    args, kwargs, _ = symbolic(model.source, args, dict(kwargs), shapes, ())
     ids: Any = kwargs.get("input_ids", args[0] if args else None)
     return jax.export.is_symbolic_dim(ids.shape[0])
 
@@ -197,8 +197,12 @@ def _of_length() -> Unsupported:
     )
 
 
-def _decoded(model: Model, plan, picker, ids, mask, length, last, key) -> list[Any]:
-    """[ids in their buffer, length, rows without numbers behind the prompt, and later]"""
+def _decoded(model: Model, plan, picker, ids, mask, asked, length, last, key) -> list[Any]:
+    """[ids in their buffer, length, rows without numbers behind the prompt, and later]
+
+    Rows behind the first ``asked`` ones nobody reads: they have ended, or the text would be as long
+    as the longest of them.
+    """
     given = {}
     if steps.takes(model, "attention_mask"):
         given["attention_mask"] = mask
@@ -213,7 +217,7 @@ def _decoded(model: Model, plan, picker, ids, mask, length, last, key) -> list[A
     carry = {
         "ids": jax.lax.dynamic_update_slice(room, ids, (0, 0)),
         "at": jnp.asarray(length, jnp.int32),
-        "done": jnp.zeros(rows, bool),
+        "done": jnp.arange(rows) >= asked,
         "lost": jnp.zeros(rows, bool),
         "start": jnp.asarray(length, jnp.int32),
     }

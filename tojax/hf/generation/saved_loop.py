@@ -60,16 +60,17 @@ def run(
     rows = _check_rows(about, ids)
     length = ids.shape[1]
     last = length + new_tokens if about["last"] is None else about["last"]
+    count = len(ids) * about["answers"]
     if last <= length:
-        return jax.device_put(rows(ids)[: len(ids) * about["answers"]])
+        return jax.device_put(rows(ids)[:count])
     behind = [(0, 0), (0, about["length"] - length)]
     padded = [np.pad(rows(x), behind) for x in (ids, mask)]
     key = jax.random.key_data(need_key(rng)) if about["samples"] else None
     _check_key(key)
-    out, at, broken, lost = _loop(model, *padded, np.int32(length), np.int32(last), key)
+    out, at, broken, lost = _loop(model, *padded, *map(np.int32, (count, length, last)), key)
     refuse_nan(broken)
     refuse_nan(lost, "after new tokens")
-    return jax.device_put(np.asarray(out)[: len(ids) * about["answers"], : int(at)])
+    return jax.device_put(np.asarray(out)[:count, : int(at)])
 
 
 def _check_options(about: dict[str, Any], options: dict[str, Any]) -> int:
@@ -78,7 +79,8 @@ def _check_options(about: dict[str, Any], options: dict[str, Any]) -> int:
     most = about["new_tokens"]
     asked = options.pop("max_new_tokens", None)
     wrong = [k for k, v in options.items() if v is not None and _plain(v) != known.get(k)]
-    if asked is not None and (most is None or not 0 <= asked <= most):
+    counts = isinstance(asked, (int, np.integer)) and most is not None and 0 <= asked <= most
+    if asked is not None and not counts:
         wrong.append("max_new_tokens")
         options["max_new_tokens"] = asked
     if wrong:
@@ -93,7 +95,8 @@ def _check_options(about: dict[str, Any], options: dict[str, Any]) -> int:
 
 
 def _plain(value: Any) -> Any:
-    return np.asarray(value).tolist() if hasattr(value, "shape") else value
+    """An option as JSON gives it back."""
+    return np.asarray(value).tolist() if hasattr(value, "shape") or type(value) is tuple else value
 
 
 def _check_rows(about: dict[str, Any], ids: np.ndarray) -> Any:
