@@ -69,6 +69,18 @@ def test_figures_of_one_product():
     assert told.bound == "memory" and told.fits
 
 
+def test_rows_of_another_node_come_through_the_network():
+    """Each chip gets the other half of its part of the weights, at what one network card does."""
+    told = estimate(
+        linear(), "h100-16", "tp+fsdp", np.ones((4096, 64), np.float32),
+        mesh={"data": 2, "model": 8},
+    )  # fmt: skip
+    (gathered,) = told.communication
+    found = gathered.kind, gathered.axes, gathered.calls, gathered.bytes
+    assert found == ("all-gather", ("data",), 1, 64 * 256 * 4 / 8)
+    assert told.linking == pytest.approx(gathered.bytes / 2 / 50e9)
+
+
 def test_no_array_is_made():
     model, before = linear(), len(jax.live_arrays())
     estimate(model, "v6e-8", "fsdp", jax.ShapeDtypeStruct((32, 64), np.float32))

@@ -22,7 +22,7 @@ from tojax.parallel.estimation.fusion import fused
 from tojax.parallel.estimation.lifetimes import peak
 from tojax.parallel.estimation.partition import Divided, Placed, divided
 from tojax.parallel.estimation.report import Communication, Estimate
-from tojax.parallel.estimation.work import seconds, time_of, work
+from tojax.parallel.estimation.work import time_of, work
 from tojax.parallel.plans import BY_NAME, Rules
 
 Plan = str | Rules
@@ -155,9 +155,11 @@ def _evaluated(
         for v, again in zip(part.program.outputs, traced.outputs)
         if v is not None and again is None
     )
-    parts = lambda axes: math.prod(mesh[a] for a in axes)
+    took = lambda kind, axes, size: time_of(
+        kind, size, math.prod(mesh[a] for a in axes), chip.reach(axes, mesh)
+    )
     moved = tuple(
-        Communication(kind, axes, n, size, time_of(kind, size, parts(axes), chip.ring(parts(axes))))
+        Communication(kind, axes, n, size, took(kind, axes, size))
         for (kind, axes), (n, size) in sorted(done.moved.items())
     )
     call, params = traced.call, traced.call.model.params
@@ -174,7 +176,7 @@ def _evaluated(
         held.get("params", 0) if call.what == "train" else 0,
         outputs, most.temporaries, most.largest, products, done.others, done.traffic, moved,
         sum(n / chip.rate(dtype) for dtype, n in products.items()),
-        done.traffic / chip.bandwidth, seconds(done, mesh, chip.ring), call.tokens, traced.useful,
+        done.traffic / chip.bandwidth, sum(c.seconds for c in moved), call.tokens, traced.useful,
         notes=(f"counted as elementwise on whole arrays: {unknown}",) if unknown else (),
     )  # fmt: skip
 
