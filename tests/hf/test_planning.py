@@ -9,7 +9,7 @@ import transformers as tf
 from tests.parallel.running import folder
 from tojax.errors import BadCheckpoint, WrongArguments, WrongValue
 from tojax.hf.planning import abstract_model, traced_call
-from tojax.parallel._estimate import of_call
+from tojax.parallel._estimate import mesh_for, of_call, places
 
 
 def test_a_model_larger_than_this_machine(tmp_path):
@@ -33,6 +33,16 @@ def test_the_cache_is_where_the_prefill_leaves_it():
     keys = 2 * 2 * 16 * 8 * 64 * 16 * 4  # two of two layers: rows, heads, positions, width
     assert told.memory["cache"] == pytest.approx(keys / 8, rel=0.02)
     assert told.tokens == 16
+
+
+def test_a_step_is_divided_as_its_forward_pass():
+    """A plan that is derived depends on the sizes of a call: both are looked at with the same."""
+    found, mesh = [], mesh_for("tp", 8)
+    for what in ("forward", "train"):
+        call = traced_call(folder("gpt2"), what, 16, 64)
+        lies = zip(call.roles, places(call, mesh, "tp"))
+        found.append({role.name: place for role, place in lies if role.kind == "params"})
+    assert found[0] == found[1]
 
 
 def test_training_counts_the_optimizer_and_remat_saves_memory():

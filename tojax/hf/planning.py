@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def _step(model: Model, batch: int, length: int, optimizer: str, remat: bool) ->
     state = jax.eval_shape(lambda m: TrainState.create(m, tx), model.train())
     step = make_step(next_token_loss, tx, remat=remat)
     ids = {"input_ids": jax.ShapeDtypeStruct((batch, length), np.int32)}
-    return calls.step(step, state, ids)
+    return replace(calls.step(step, state, ids), example=((), ids | {"use_cache": False}))
 
 
 def _prefill(model: Model, ids: Any, room: int) -> Call:
