@@ -1,6 +1,7 @@
 """Configs as calls: nothing is loaded."""
 
 import json
+from pathlib import Path
 
 import jax
 import pytest
@@ -61,6 +62,20 @@ def test_quantized_weights():
     whole = of_call(traced_call(folder("llama"), "forward", 16, 64), "v6e-8", "tp")
     held = lambda e: e.memory.get("params", 0) + e.memory["state"]
     assert held(told) < 0.6 * held(whole)
+    assert told.weights == whole.weights and whole.notes == ()
+
+
+def test_a_quantized_checkpoint_is_told(tmp_path):
+    """Its own numbers are not in its config: floats are counted, and the table says so."""
+    config = json.loads(Path(folder("llama"), "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4, "version": "gemm"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = of_call(traced_call(str(tmp_path), batch=16, length=64), "v7x-8", "tp")
+    assert "(awq) are counted as floats" in told.notes[0]
+    assert told.notes[1].startswith("JAX has 2 devices in each v7x")
+    assert all(note in str(told) for note in told.notes)
+    small = traced_call(str(tmp_path), batch=16, length=64, quantize="int8")
+    assert small.call.notes == ()
 
 
 def test_mistakes(tmp_path):

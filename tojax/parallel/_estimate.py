@@ -167,17 +167,25 @@ def _evaluated(
     for x in weights(call.model).values():
         sizes[str(x.dtype)] = sizes.get(str(x.dtype), 0) + math.prod(x.shape)
     products = dict(done.products)
-    unknown = ", ".join(sorted(part.unknown))
+    notes = [*call.notes]
+    if chip.devices > 1:
+        notes.append(
+            f"JAX has {chip.devices} devices in each {chip.name}, with a part of its memory each: "
+            "what lies whole on every device is there as often"
+        )
+    if part.unknown:
+        notes.append(f"counted as elementwise on whole arrays: {', '.join(sorted(part.unknown))}")
+    packed = vars(call.model.source).get("packed", ())
     return Estimate(
         call.what, call.model.source.name, chip, math.prod(mesh.values()), dict(mesh),
         plan if isinstance(plan, str) else "rules",
         max(products, key=lambda d: products[d], default=max(sizes, key=lambda d: sizes[d])),
-        sum(math.prod(x.shape) for x in params.values()), held,
+        sum(math.prod(x.shape) for x in (*params.values(), *packed)), held,
         held.get("params", 0) if call.what == "train" else 0,
         outputs, most.temporaries, most.largest, products, done.others, done.traffic, moved,
         sum(n / chip.rate(dtype) for dtype, n in products.items()),
         done.traffic / chip.bandwidth, sum(c.seconds for c in moved), call.tokens, traced.useful,
-        notes=(f"counted as elementwise on whole arrays: {unknown}",) if unknown else (),
+        notes=tuple(notes),
     )  # fmt: skip
 
 

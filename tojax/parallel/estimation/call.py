@@ -41,6 +41,7 @@ class Call:
       example: (args, kwargs) to derive a plan from.
       source: for decoding the prefill, which leaves its cache where the steps find it.
       options: what the compiler is told.
+      notes: what its figures leave out.
     """
 
     what: str
@@ -54,6 +55,7 @@ class Call:
     example: tuple = ((), {})
     source: Traced | None = None
     options: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Chip:
       torus: dimensions of the torus that the links make; 0 where all chips meet in a switch.
       domain: how many chips the links reach.
       beyond: bytes/s of one chip to those that the links do not reach.
+      devices: how many of JAX's share one chip.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Chip:
     torus: int
     domain: int
     beyond: float
+    devices: int = 1
 
     def rate(self, dtype: str) -> float:
         """FLOP/s of matrix products of this dtype; where it has no units of its own, of the next
@@ -59,7 +61,7 @@ class Chip:
           [450.0, 50.0, 400.0]
         """
         size = near = stride = 1
-        for axis, n in reversed(mesh.items()):
+        for axis, n in reversed([*mesh.items()]):
             if axis in axes:
                 size *= n
                 near *= min(n, max(1, self.domain // stride))
@@ -84,9 +86,9 @@ WIDER = {
 }
 
 
-def _tpu(name, bfloat16, int8, memory, bandwidth, link, torus, domain, beyond, **more):
+def _tpu(name, bfloat16, int8, memory, bandwidth, link, torus, domain, beyond, devices=1, **more):
     rates = {"bfloat16": bfloat16, "int8": int8, **more}
-    return Chip(name, rates, memory * GIB, bandwidth, link, torus, domain, beyond)
+    return Chip(name, rates, memory * GIB, bandwidth, link, torus, domain, beyond, devices)
 
 
 def _gpu(name, float32, bfloat16, int8, memory, bandwidth, link, beyond, **more):
@@ -110,7 +112,9 @@ CHIPS = {
         # https://docs.cloud.google.com/tpu/docs/v6e
         _tpu("v6e", 918e12, 1836e12, 32, 1638e9, 100e9, 2, 256, 12.5e9),
         # https://docs.cloud.google.com/tpu/docs/tpu7x (no units for int8)
-        _tpu("v7x", 2307e12, 2307e12, 192, 7380e9, 100e9, 3, 9216, 12.5e9, float8_e4m3fn=4614e12),
+        _tpu(
+            "v7x", 2307e12, 2307e12, 192, 7380e9, 100e9, 3, 9216, 12.5e9, 2, float8_e4m3fn=4614e12
+        ),
         # https://www.nvidia.com/en-us/data-center/a100/ (float32 as TF32; one 200 Gb/s card each)
         _gpu("a100-40", 156e12, 312e12, 624e12, 40, 1555e9, 300e9, 25e9),
         _gpu("a100-80", 156e12, 312e12, 624e12, 80, 2039e9, 300e9, 25e9),
