@@ -42,6 +42,20 @@ def test_megatron():
     assert work(part).products["float32"] == 2 * (8 * 8 * 8 + 8 * 8 * 8)
 
 
+def test_convolutions_multiply_no_zeros():
+    """Those between the inputs of a transposed one, which is the gradient of one with strides."""
+    layout = ("NCHW", "OIHW", "NCHW")
+    plain = lambda x, w: jax.lax.conv_general_dilated(
+        x, w, (2, 2), ((0, 0), (0, 0)), dimension_numbers=layout
+    )
+    arrays = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((2, 3, 8, 8), (5, 3, 2, 2))]
+    places = [((),) * 4] * 2
+    flops = lambda f: sum(work(parts(f, arrays, {}, places, weights=(0, 1))).products.values())
+    once = 2 * (2 * 5 * 4 * 4) * 3 * 2 * 2
+    assert flops(plain) == once
+    assert flops(jax.grad(lambda x, w: plain(x, w).sum())) == once
+
+
 def test_fsdp_gathers_weights():
     part = parts(mlp, ARRAYS, {"data": 8}, [ROWS, ((), ("data",)), (("data",), ())])
     gathered = "all-gather", ("data",), 8 * 32 * 4

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
@@ -130,7 +131,7 @@ def forward(model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None)
     run = Forward.of(model, args, kwargs, rng)
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
     arguments = (model.params, model.state, run.arrays)
-    tokens = next((x.size for x in run.arrays if x.dtype.kind in "iu"), 0)
+    tokens = next((x.size for x in run.arrays if jnp.issubdtype(x.dtype, jnp.integer)), 0)
     tokens = tokens or next((x.shape[0] for x in run.arrays if x.ndim), 1)
 
     def role(path: tuple) -> Role:
@@ -161,7 +162,8 @@ def step(step: Any, state: Any, batch: Any) -> Call:
         return Role("optimizer" if fields[1] in ("opt_state", "ema") else "state", name * same)
 
     leaves = jax.tree.leaves(batch)
-    tokens = next((x.size for x in leaves if x.dtype.kind in "iu"), leaves[0].shape[0])
+    counts = (x.size for x in leaves if jnp.issubdtype(x.dtype, jnp.integer))
+    tokens = next(counts, leaves[0].shape[0])
     plain = None
     if step.gradients.remat:
         plain = type(step)(

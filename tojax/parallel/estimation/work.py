@@ -73,7 +73,8 @@ def product(part: Divided, node: Node) -> float | None:
     out = math.prod(part.shape(node.outs[0]))
     if node.name == "conv_general_dilated":
         channels = node.params["dimension_numbers"].rhs_spec[0]
-        return 2.0 * out * math.prod(n for i, n in enumerate(y) if i != channels)
+        each = math.prod(n for i, n in enumerate(y) if i != channels)
+        return 2.0 * out * each / math.prod(node.params["lhs_dilation"])  # zeros between are none
     if node.name == "dot_general":
         (over, _), _ = node.params["dimension_numbers"]
         return 2.0 * out * math.prod(x[i] for i in over)
