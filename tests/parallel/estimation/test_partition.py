@@ -115,6 +115,21 @@ def test_a_chain_needs_two_buffers():
     assert peak(part).temporaries == 2 * 4 * 4 * 4
 
 
+def test_matrices_of_small_numbers_are_opened_one_by_one():
+    """Where each is used, though the program opens all of them first."""
+
+    def layers(x, *small):
+        for w in [jnp.sin(s.astype(jnp.float32)) for s in small]:
+            x = x @ w
+        return x
+
+    arrays = [jax.ShapeDtypeStruct((4, 64), jnp.float32)]
+    arrays += [jax.ShapeDtypeStruct((64, 64), jnp.int8)] * 6
+    part = parts(layers, arrays, {}, [WHOLE] * 7, weights=[False, *[True] * 6])
+    assert peak(part).temporaries == 64 * 64 * 4 + 2 * 4 * 64 * 4
+    assert peak(part).largest[0][1:4] == ((64, 64), "float32", "sin")
+
+
 UNKNOWN = [("fft", lambda x: jnp.fft.fft(x)), ("cholesky", jnp.linalg.cholesky)]
 
 
