@@ -53,13 +53,17 @@ def test_a_file_that_is_cut_off(tmp_path):
     file = tmp_path / "tiny.gguf"
     write(tiny.build("llama")[0], file, False)
     file.write_bytes(file.read_bytes()[:-2000])
-    with pytest.raises(BadCheckpoint):
+    with pytest.raises(BadCheckpoint, match="download the file again"):
         tojax.from_pretrained(file)
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(BadCheckpoint, match=r"there is no x\.gguf"):
-        tojax.from_pretrained(tmp_path / "x.gguf")
+    (tmp_path / "y.gguf").touch()
+    (tmp_path / "z.gguf").mkdir()
+    for name in ("x.gguf", "z.gguf"):
+        with pytest.raises(BadCheckpoint, match=f"there is no {name}") as caught:
+            tojax.from_pretrained(tmp_path / name)
+        assert str(caught.value).splitlines()[2:3] == ["  why:   GGUF files there are: y.gguf"]
     (tmp_path / "x.gguf").write_bytes(b"GGML")
     with pytest.raises(BadCheckpoint, match="no GGUF file"):
         tojax.from_pretrained(tmp_path, gguf_file="x.gguf")

@@ -1,6 +1,7 @@
 """Configs as calls: nothing is loaded."""
 
 import json
+from pathlib import Path
 
 import jax
 import pytest
@@ -9,7 +10,7 @@ import transformers as tf
 from tests.parallel.running import folder
 from tojax.errors import BadCheckpoint, WrongArguments, WrongValue
 from tojax.hf.planning import abstract_model, traced_call
-from tojax.parallel._estimate import of_call
+from tojax.parallel._estimate import mesh_for, of_call, places
 
 
 def test_a_model_larger_than_this_machine(tmp_path):
@@ -35,6 +36,16 @@ def test_the_cache_is_where_the_prefill_leaves_it():
     assert told.tokens == 16
 
 
+def test_a_step_is_divided_as_its_forward_pass():
+    """A plan that is derived depends on the sizes of a call: both are looked at with the same."""
+    found, mesh = [], mesh_for("tp", 8)
+    for what in ("forward", "train"):
+        call = traced_call(folder("gpt2"), what, 16, 64)
+        lies = zip(call.roles, places(call, mesh, "tp"))
+        found.append({role.name: place for role, place in lies if role.kind == "params"})
+    assert found[0] == found[1]
+
+
 def test_training_counts_the_optimizer_and_remat_saves_memory():
     plain = of_call(traced_call(folder("llama"), "train", 16, 64), "v6e-8", "fsdp")
     again = of_call(traced_call(folder("llama"), "train", 16, 64, remat=True), "v6e-8", "fsdp")
@@ -51,6 +62,20 @@ def test_quantized_weights():
     whole = of_call(traced_call(folder("llama"), "forward", 16, 64), "v6e-8", "tp")
     held = lambda e: e.memory.get("params", 0) + e.memory["state"]
     assert held(told) < 0.6 * held(whole)
+    assert told.weights == whole.weights and whole.notes == ()
+
+
+def test_a_quantized_checkpoint_is_told(tmp_path):
+    """Its own numbers are not in its config: floats are counted, and the table says so."""
+    config = json.loads(Path(folder("llama"), "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4, "version": "gemm"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = of_call(traced_call(str(tmp_path), batch=16, length=64), "v7x-8", "tp")
+    assert "(awq) are counted as floats" in told.notes[0]
+    assert told.notes[1].startswith("JAX has 2 devices in each v7x")
+    assert all(note in str(told) for note in told.notes)
+    small = traced_call(str(tmp_path), batch=16, length=64, quantize="int8")
+    assert small.call.notes == ()
 
 
 def test_mistakes(tmp_path):

@@ -69,6 +69,18 @@ def test_figures_of_one_product():
     assert told.bound == "memory" and told.fits
 
 
+def test_rows_of_another_node_come_through_the_network():
+    """Each chip gets the other half of its part of the weights, at what one network card does."""
+    told = estimate(
+        linear(), "h100-16", "tp+fsdp", np.ones((4096, 64), np.float32),
+        mesh={"data": 2, "model": 8},
+    )  # fmt: skip
+    (gathered,) = told.communication
+    found = gathered.kind, gathered.axes, gathered.calls, gathered.bytes
+    assert found == ("all-gather", ("data",), 1, 64 * 256 * 4 / 8)
+    assert told.linking == pytest.approx(gathered.bytes / 2 / 50e9)
+
+
 def test_no_array_is_made():
     model, before = linear(), len(jax.live_arrays())
     estimate(model, "v6e-8", "fsdp", jax.ShapeDtypeStruct((32, 64), np.float32))
@@ -96,6 +108,14 @@ def test_text_page_and_markdown(tmp_path):
     assert page.count("<tr>") == len(lines) and 'class="edge"' in page
 
 
+def test_keys_and_nothing_at_all():
+    """A random key among the inputs, an array without elements, a function without weights."""
+    x = np.ones((8, 4, 64), np.float32)
+    for function in (torch.nn.Dropout(), lambda x: x[:, :0].reshape(-1, 64), torch.sin):
+        told = estimate(tojax.from_torch(function), "v6e-8", "fsdp", x, rng=jax.random.key(0))
+        assert told.weights == 0 and told.dtype == "float32" and told.tokens == 8
+
+
 WRONG = {
     "no chip 'v9-8'": dict(chips="v9-8"),
     "does not say how many": dict(chips="v6e"),
@@ -104,6 +124,8 @@ WRONG = {
     "a batch of 32 does not divide over 64": dict(chips="v6e-64", plan="fsdp"),
     "0% of the weights over 3": dict(chips="v6e-3"),
     "there are 8 devices": dict(chips="cpu-16"),
+    "mesh=AbstractMesh": dict(mesh=jax.sharding.AbstractMesh((8,), ("model",))),
+    "a training step of 1 arguments without its state": dict(step=abs),
 }
 
 

@@ -64,7 +64,11 @@ def test_rules(name):
 
 @pytest.mark.parametrize(
     ("before", "after", "want"),
-    [((6,), (2, 3), [([0], [0, 1])]), ((2, 1, 3), (2, 3), [([0], [0]), ([1, 2], [1])])],
+    [
+        ((6,), (2, 3), [([0], [0, 1])]),
+        ((2, 1, 3), (2, 3), [([0], [0]), ([1, 2], [1])]),
+        ((8, 0, 4), (0, 4), []),
+    ],
 )
 def test_groups(before, after, want):
     assert groups_of(before, after) == want

@@ -114,6 +114,7 @@ def test_equal_sources_share_programs_and_others_do_not():
         (lambda m: quantize(m, "int8", targets="nothing"), WrongValue, "matches nothing"),
         (lambda m: quantize(m, "int8", targets="bias"), WrongValue, "matches nothing"),
         (lambda m: quantize(m, "int4", block=48), WrongValue, "blocks of 48"),
+        (lambda m: quantize(m, "int4", block=0), WrongValue, "blocks of 0"),
         (lambda m: quantize(quantize(m, "int8"), "int4"), WrongArguments, "already"),
     ],
 )

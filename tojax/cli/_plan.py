@@ -109,14 +109,13 @@ def mesh_of(text: str | None) -> dict[str, int] | None:
 
 def _table(found) -> Table:
     (_, model, weights), (_, what, where), *rows = found.rows()
+    rows = [row for row in rows if row[0] != "note"]
     table = Table("", "per device", "", title=f"{model}, {weights}: {what}, {where}")
     table.title_justify = "left"
     table.columns[1].justify = "right"
-    for title, value, remark in rows:
-        if title == "note":
-            table.caption = value
-        else:
-            table.add_row(title, value, remark)
+    table.caption = "\n".join(found.notes) or None
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

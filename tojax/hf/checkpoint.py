@@ -121,8 +121,14 @@ def find(
 
 
 def _gguf(file: Path) -> Path:
-    if not file.exists():
-        raise BadCheckpoint(f"there is no {file.name}", where=str(file.parent.absolute()))
+    if not file.is_file():
+        others = sorted(p.name for p in file.parent.glob("*.gguf") if p.is_file())
+        raise BadCheckpoint(
+            f"there is no {file.name}",
+            where=str(file.parent.absolute()),
+            why=f"GGUF files there are: {', '.join(others[:4]) or 'none'}",
+            do="give the path of one, or a folder and gguf_file=",
+        )
     with file.open("rb") as opened:
         if opened.read(4) != b"GGUF":
             raise BadCheckpoint(

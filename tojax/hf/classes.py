@@ -28,7 +28,7 @@ def config_of(found: Checkpoint, trust_remote_code: bool = False) -> Any:
     if found.gguf is not None:
         _need_gguf()
         options["gguf_file"] = found.gguf.name
-    with refusing(found, "read the config of"):
+    with refusing(found, "read the config of", AGAIN if found.gguf else CONFIG):
         config = transformers.AutoConfig.from_pretrained(found.folder, **options)
     for part in (config, getattr(config, "text_config", None)):
         for name in ("quantization_config", "compression_config"):  # its matrices come as floats
@@ -38,6 +38,7 @@ def config_of(found: Checkpoint, trust_remote_code: bool = False) -> Any:
 
 
 CONFIG = "correct the config, or try a newer transformers"
+AGAIN = "copy or download the file again, or try a newer transformers"
 
 
 @contextlib.contextmanager

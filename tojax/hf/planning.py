@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tojax.hf.checkpoint import find
 from tojax.hf.classes import config_of, model_class, refusing
 from tojax.hf.generation.public_cache import Cache
 from tojax.hf.module import _torch_dtype, quiet
+from tojax.hf.quantized.schemes import told_in
 from tojax.hf.source import source_of
 from tojax.model import Model
 from tojax.parallel.estimation import call as calls
@@ -69,15 +71,28 @@ def traced_call(
         )
     model: Any = abstract_model(source, dtype, task)
     checked_length(model, length)
+    notes: tuple[str, ...] = ()
     if quantize is not None:
         model = jax.eval_shape(lambda m: quantized(m, quantize), model)
-    if what == "train":
-        return calls.trace(_step(model, batch, length, optimizer, remat))
+    elif held := _small(source):
+        notes = (f"weights that are small in the checkpoint ({held}) are counted as floats: "
+                 "--quantize counts small ones",)  # fmt: skip
     ids = jax.ShapeDtypeStruct((batch, length), np.int32)
-    if what == "forward":
-        return calls.trace(_forward(model, ids))
-    before = calls.trace(_prefill(model, ids, length))
-    return before if what == "prefill" else calls.trace(_decode(model, before, batch))
+    if what == "train":
+        call = _step(model, batch, length, optimizer, remat)
+    elif what == "forward":
+        call = _forward(model, ids)
+    else:
+        call = _prefill(model, ids, length)
+        if what == "decode":
+            call = _decode(model, calls.trace(call), batch)
+    return calls.trace(replace(call, notes=notes))
+
+
+def _small(source: str) -> str:
+    """How the checkpoint's own weights are quantized; "" where they are not."""
+    found = find(source, need_weights=False)
+    return "GGUF" if found.gguf else told_in(found.config).get("quant_method", "")
 
 
 def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> Model:
@@ -147,7 +162,7 @@ def _step(model: Model, batch: int, length: int, optimizer: str, remat: bool) ->
     state = jax.eval_shape(lambda m: TrainState.create(m, tx), model.train())
     step = make_step(next_token_loss, tx, remat=remat)
     ids = {"input_ids": jax.ShapeDtypeStruct((batch, length), np.int32)}
-    return calls.step(step, state, ids)
+    return replace(calls.step(step, state, ids), example=((), ids | {"use_cache": False}))
 
 
 def _prefill(model: Model, ids: Any, room: int) -> Call:

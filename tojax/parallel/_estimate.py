@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from tojax.parallel.estimation.fusion import fused
 from tojax.parallel.estimation.lifetimes import peak
 from tojax.parallel.estimation.partition import Divided, Placed, divided
 from tojax.parallel.estimation.report import Communication, Estimate
-from tojax.parallel.estimation.work import seconds, time_of, work
+from tojax.parallel.estimation.work import time_of, work
 from tojax.parallel.plans import BY_NAME, Rules
 
 Plan = str | Rules
@@ -67,7 +67,7 @@ def estimate(
 
     Raises:
       WrongArguments: no such chip or plan, a mesh of another number of chips, a plan that does not
-        divide the weights or the rows of the call.
+        divide the weights or the rows of the call, a step without its state and batch.
 
     Example:
       >>> import jax, numpy as np, torch
@@ -76,6 +76,14 @@ def estimate(
       >>> told.memory["params"] * 8 == 512 * 513 * 4, told.fits
       (True, True)
     """
+    if step is not None and (state is None or len(args) != 1 or kwargs):
+        raise WrongArguments(
+            f"a training step of {len(args) + len(kwargs)} arguments"
+            + (" without its state" if state is None else ""),
+            where="tojax.parallel.estimate",
+            why="it takes a TrainState and one batch",
+            do="write estimate(model, chips, plan, batch, step=step, state=state)",
+        )
     made = calls.step(step, state, args[0]) if step is not None else calls.forward(
         model, args, kwargs, rng)  # fmt: skip
     return of_call(trace(made), chips, plan, mesh, compile=compile)
@@ -155,9 +163,11 @@ def _evaluated(
         for v, again in zip(part.program.outputs, traced.outputs)
         if v is not None and again is None
     )
-    parts = lambda axes: math.prod(mesh[a] for a in axes)
+    took = lambda kind, axes, size: time_of(
+        kind, size, math.prod(mesh[a] for a in axes), chip.reach(axes, mesh)
+    )
     moved = tuple(
-        Communication(kind, axes, n, size, time_of(kind, size, parts(axes), chip.ring(parts(axes))))
+        Communication(kind, axes, n, size, took(kind, axes, size))
         for (kind, axes), (n, size) in sorted(done.moved.items())
     )
     call, params = traced.call, traced.call.model.params
@@ -165,17 +175,25 @@ def _evaluated(
     for x in weights(call.model).values():
         sizes[str(x.dtype)] = sizes.get(str(x.dtype), 0) + math.prod(x.shape)
     products = dict(done.products)
-    unknown = ", ".join(sorted(part.unknown))
+    notes = [*call.notes]
+    if chip.devices > 1:
+        notes.append(
+            f"JAX has {chip.devices} devices in each {chip.name}, with a part of its memory each: "
+            "what lies whole on every device is there as often"
+        )
+    if part.unknown:
+        notes.append(f"counted as elementwise on whole arrays: {', '.join(sorted(part.unknown))}")
+    packed = vars(call.model.source).get("packed", ())
     return Estimate(
         call.what, call.model.source.name, chip, math.prod(mesh.values()), dict(mesh),
         plan if isinstance(plan, str) else "rules",
-        max(products, key=lambda d: products[d], default=max(sizes, key=lambda d: sizes[d])),
-        sum(math.prod(x.shape) for x in params.values()), held,
+        max(products or sizes, key=lambda d: (products or sizes)[d], default="float32"),
+        sum(math.prod(x.shape) for x in (*params.values(), *packed)), held,
         held.get("params", 0) if call.what == "train" else 0,
         outputs, most.temporaries, most.largest, products, done.others, done.traffic, moved,
         sum(n / chip.rate(dtype) for dtype, n in products.items()),
-        done.traffic / chip.bandwidth, seconds(done, mesh, chip.ring), call.tokens, traced.useful,
-        notes=(f"counted as elementwise on whole arrays: {unknown}",) if unknown else (),
+        done.traffic / chip.bandwidth, sum(c.seconds for c in moved), call.tokens, traced.useful,
+        notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -245,6 +263,13 @@ def checked_mesh(mesh: dict[str, int] | None, chips: str, number: int) -> dict[s
     """
     if mesh is None:
         return None
+    if not isinstance(mesh, Mapping):
+        raise WrongArguments(
+            f"mesh={mesh!r}",
+            where="tojax.parallel.estimate",
+            why="the chips are not here: what is asked for is names of axes with their sizes",
+            do='give {"data": 2, "model": 4}; of a mesh of JAX, dict(mesh.shape)',
+        )
     if math.prod(mesh.values()) != number:
         shown = " x ".join(f"{k}={v}" for k, v in mesh.items())
         raise WrongArguments(

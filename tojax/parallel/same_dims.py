@@ -185,14 +185,14 @@ def reshape(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> None
 
 
 def groups_of(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """The dimensions before and after that have the same elements, in order.
+    """The dimensions before and after that have the same elements, in order; none of nothing.
 
     Example:
       >>> groups_of((2, 3, 8), (6, 4, 2))
       [([0, 1], [0]), ([2], [1, 2])]
     """
     found, i, j = [], 0, 0
-    while i < len(before) and j < len(after):
+    while i < len(before) and j < len(after) and 0 not in before:
         some, others = [i], [j]
         x, y = before[i], after[j]
         while x != y:

@@ -43,7 +43,7 @@ class Packed:
           WrongValue: its rows cannot be cut into such blocks.
         """
         kind, row = LOADED[scheme], array.size // array.shape[0]
-        size = block or kind.block or row
+        size = (kind.block or row) if block is None else block
         if size < 1 or row % size or size % kind.per:
             raise WrongValue(
                 f"{name} has rows of {row} numbers, which blocks of {size} do not divide",

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import tojax
 from tests.tolerance import assert_close
+from tojax.errors import BadCheckpoint
 from tojax.transforms.numbers import LOADED
 from tojax.transforms.packed import Quantized
 
@@ -178,6 +179,42 @@ CASES = {
     "nf4 across rows": (bitsandbytes, FOUR | {"bnb_4bit_quant_type": "nf4", "blocksize": 128}, ""),
     "int8 of bitsandbytes": (bitsandbytes, BITS | {"load_in_8bit": True}, "int8"),
 }
+
+
+SHORT = lambda t: t[:3].clone()
+PARTS = {
+    "has only g_idx, qweight, scales": ("gptq", {}, {"qzeros": None}),
+    "scales of .* do not fit": ("gptq", {}, {"scales": SHORT}),
+    "qzeros, scales of .* do not fit": ("gptq", {"group_size": 24}, {"g_idx": None}),
+    "zeros .64, 3. for scales .64, 4.": ("gptq", {}, {"qzeros": SHORT}),
+    "weight_scale_inv, weight of .* do not": ("fp8 in blocks", {"weight_block_size": [32, 32]}, {}),
+    "stores more: 'weight.nested_absmax'": (
+        "fp4, scales quantized",
+        {},
+        {"weight.nested_absmax": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("said", PARTS)
+def test_parts_that_do_not_fit(said, tmp_path):
+    """Missing or cut ones, and a config of another checkpoint: no number is made up."""
+    case, more, parts = PARTS[said]
+    pack, told, _ = CASES[case]
+    with torch.no_grad():
+        write(tmp_path, pack, told)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name, change in parts.items():
+        name = f"model.layers.0.self_attn.q_proj.{name}"
+        old = tensors.pop(name)
+        tensors |= {} if change is None else {name: change(old)}
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] |= more
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadCheckpoint, match=said) as caught:
+        tojax.from_pretrained(tmp_path)
+    assert len(str(caught.value).splitlines()) == 4
 
 
 def write(folder, pack, told):

@@ -42,6 +42,20 @@ def test_megatron():
     assert work(part).products["float32"] == 2 * (8 * 8 * 8 + 8 * 8 * 8)
 
 
+def test_convolutions_multiply_no_zeros():
+    """Those between the inputs of a transposed one, which is the gradient of one with strides."""
+    layout = ("NCHW", "OIHW", "NCHW")
+    plain = lambda x, w: jax.lax.conv_general_dilated(
+        x, w, (2, 2), ((0, 0), (0, 0)), dimension_numbers=layout
+    )
+    arrays = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((2, 3, 8, 8), (5, 3, 2, 2))]
+    places = [((),) * 4] * 2
+    flops = lambda f: sum(work(parts(f, arrays, {}, places, weights=(0, 1))).products.values())
+    once = 2 * (2 * 5 * 4 * 4) * 3 * 2 * 2
+    assert flops(plain) == once
+    assert flops(jax.grad(lambda x, w: plain(x, w).sum())) == once
+
+
 def test_fsdp_gathers_weights():
     part = parts(mlp, ARRAYS, {"data": 8}, [ROWS, ((), ("data",)), (("data",), ())])
     gathered = "all-gather", ("data",), 8 * 32 * 4
@@ -99,6 +113,21 @@ def test_a_chain_needs_two_buffers():
     arrays = [jax.ShapeDtypeStruct((4, 4), jnp.float32)] * 2
     part = parts(chain, arrays, {}, [WHOLE] * 2, weights=[False, True])
     assert peak(part).temporaries == 2 * 4 * 4 * 4
+
+
+def test_matrices_of_small_numbers_are_opened_one_by_one():
+    """Where each is used, though the program opens all of them first."""
+
+    def layers(x, *small):
+        for w in [jnp.sin(s.astype(jnp.float32)) for s in small]:
+            x = x @ w
+        return x
+
+    arrays = [jax.ShapeDtypeStruct((4, 64), jnp.float32)]
+    arrays += [jax.ShapeDtypeStruct((64, 64), jnp.int8)] * 6
+    part = parts(layers, arrays, {}, [WHOLE] * 7, weights=[False, *[True] * 6])
+    assert peak(part).temporaries == 64 * 64 * 4 + 2 * 4 * 64 * 4
+    assert peak(part).largest[0][1:4] == ((64, 64), "float32", "sin")
 
 
 UNKNOWN = [("fft", lambda x: jnp.fft.fft(x)), ("cholesky", jnp.linalg.cholesky)]

@@ -35,6 +35,20 @@ class Grid(NamedTuple):
         block = row // groups if even else 0
         return 0 if block % LOADED[self.scheme].per else block
 
+    def checked(self) -> Grid:
+        """Itself.
+
+        Raises:
+          ValueError: it has other scales or zeros than its numbers need.
+        """
+        (rows, row), (tall, count) = self.numbers.shape, self.scale.shape
+        needed = count if self.groups is None else int(self.groups.max()) + 1
+        if tall != rows or needed != count or (self.groups is None and row % count):
+            raise ValueError(f"scales {tall} x {count} for numbers {rows} x {row}")
+        if self.zero is not None and self.zero.shape != self.scale.shape:
+            raise ValueError(f"zeros {[*self.zero.shape]} for scales {[*self.scale.shape]}")
+        return self
+
     def centred(self) -> Grid:
         """Signed integers, where all zeros are in the middle."""
         middle = {"uint4": 8, "uint8": 128}.get(self.scheme)

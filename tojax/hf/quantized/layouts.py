@@ -103,7 +103,7 @@ def bitsandbytes4(t: Tensors, told: dict[str, Any]) -> Grid:
     flat = t["weight"].reshape(-1).view(torch.uint8)
     codes = torch.stack((flat >> 4, flat & 15), 1).reshape(-1)
     scale, (rows, row) = t["weight.absmax"], state["shape"]
-    if "weight.nested_absmax" in t:
+    if "nested_blocksize" in state:
         outer = t["weight.nested_absmax"].repeat_interleave(state["nested_blocksize"])
         scale = t["weight.nested_quant_map"][scale.long()] * outer[: len(scale)]
         scale = scale + state["nested_offset"]

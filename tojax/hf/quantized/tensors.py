@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from tojax.errors import BadCheckpoint
+from tojax.errors import BadCheckpoint, TojaxError
 from tojax.hf.checkpoint import Stored
 from tojax.hf.deferred import Deferred, Reader, from_file
 from tojax.hf.quantized.grid import Grid
@@ -59,18 +60,30 @@ def _parts(left: dict[str, Stored], place: str, names: Iterable[str]):
             yield short, stored
 
 
-def _matrix(place: str, parts: dict[str, Stored], layout, reader: Reader, told) -> Deferred:
-    def grid() -> Grid:
-        return layout({k: reader.read(v) for k, v in parts.items()})
-
+@contextmanager
+def fitting(place: str, parts: dict[str, Stored], told: dict[str, Any]) -> Iterator[None]:
+    """What goes wrong while parts become a matrix as BadCheckpoint."""
     try:
-        shape = _shape(parts, reader, told)
-    except (KeyError, StopIteration, ValueError) as error:
+        yield
+    except TojaxError:
+        raise
+    except (LookupError, RuntimeError, StopIteration, ValueError) as error:
+        few, held = isinstance(error, KeyError | StopIteration), ", ".join(parts)
         raise BadCheckpoint(
-            f"{place}weight has only {', '.join(parts)}",
-            why=f"{told['quant_method']} stores more: {error}",
+            f"{place}weight has only {held}" if few else f"{held} of {place}weight do not fit",
+            where=str(next(iter(parts.values())).file),
+            why=f"{told['quant_method']} stores {'more' if few else 'others'}: {error}",
             do="finish the download, or compare config.json with the weights",
         ) from None
+
+
+def _matrix(place: str, parts: dict[str, Stored], layout, reader: Reader, told) -> Deferred:
+    def grid() -> Grid:
+        with fitting(place, parts, told):
+            return layout({k: reader.read(v) for k, v in parts.items()}).checked()
+
+    with fitting(place, parts, told):
+        shape = _shape(parts, reader, told)
     like = torch.empty(shape, dtype=torch.float32, device="meta")
     dense = lambda index=None: grid().dense() if index is None else grid().dense()[index]
     matrix = Deferred(like, dense, sliced=False)

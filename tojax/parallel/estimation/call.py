@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
@@ -41,6 +42,7 @@ class Call:
       example: (args, kwargs) to derive a plan from.
       source: for decoding the prefill, which leaves its cache where the steps find it.
       options: what the compiler is told.
+      notes: what its figures leave out.
     """
 
     what: str
@@ -54,6 +56,7 @@ class Call:
     example: tuple = ((), {})
     source: Traced | None = None
     options: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def forward(model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None)
     run = Forward.of(model, args, kwargs, rng)
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
     arguments = (model.params, model.state, run.arrays)
-    tokens = next((x.size for x in run.arrays if x.dtype.kind in "iu"), 0)
+    tokens = next((x.size for x in run.arrays if jnp.issubdtype(x.dtype, jnp.integer)), 0)
     tokens = tokens or next((x.shape[0] for x in run.arrays if x.ndim), 1)
 
     def role(path: tuple) -> Role:
@@ -159,7 +162,8 @@ def step(step: Any, state: Any, batch: Any) -> Call:
         return Role("optimizer" if fields[1] in ("opt_state", "ema") else "state", name * same)
 
     leaves = jax.tree.leaves(batch)
-    tokens = next((x.size for x in leaves if x.dtype.kind in "iu"), leaves[0].shape[0])
+    counts = (x.size for x in leaves if jnp.issubdtype(x.dtype, jnp.integer))
+    tokens = next(counts, leaves[0].shape[0])
     plain = None
     if step.gradients.remat:
         plain = type(step)(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tojax.errors import WrongArguments
@@ -25,6 +25,7 @@ class Chip:
       torus: dimensions of the torus that the links make; 0 where all chips meet in a switch.
       domain: how many chips the links reach.
       beyond: bytes/s of one chip to those that the links do not reach.
+      devices: how many of JAX's share one chip.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Chip:
     torus: int
     domain: int
     beyond: float
+    devices: int = 1
 
     def rate(self, dtype: str) -> float:
         """FLOP/s of matrix products of this dtype; where it has no units of its own, of the next
@@ -45,17 +47,35 @@ class Chip:
                 return self.flops[name]
         raise AssertionError(f"{self.name} has no rate")
 
-    def ring(self, size: int) -> float:
-        """bytes/s that leave a chip around a ring of ``size`` chips, both directions together.
+    def reach(self, axes: Collection[str], mesh: Mapping[str, int]) -> float:
+        """bytes/s that reach a chip in a collective over some axes of a mesh, neighbours along its
+        last one.
 
-        A torus has two links for each of its dimensions, a ring lies along one of them; below four
-        chips nothing wraps around.
+        A box of chips fills dimensions of the torus one after the other; its corners have a link
+        along each, two where the torus closes. What leaves the domain goes through the network of
+        all chips there that take part.
+
+        Example:
+          >>> chip, mesh = CHIPS["h100"], {"data": 2, "model": 8}
+          >>> [chip.reach(axes, mesh) / 1e9 for axes in (("model",), ("data",), ("data", "model"))]
+          [450.0, 50.0, 400.0]
         """
-        if size > self.domain:
-            return self.beyond
-        if not self.torus:
-            return self.link
-        return self.link * (2 if size >= 4 else 1)
+        size = near = stride = 1
+        for axis, n in reversed([*mesh.items()]):
+            if axis in axes:
+                size *= n
+                near *= min(n, max(1, self.domain // stride))
+            stride *= n
+        links = min(self.torus, max(1, near.bit_length() - 1)) * (2 if near >= self.closed else 1)
+        inside = self.link * (links if self.torus else 1)
+        return inside if near == size else min(inside, near * self.beyond)
+
+    @property
+    def closed(self) -> int:
+        """Chips of the smallest slice whose torus closes along every dimension: 4 x 4 x 4, or
+        16 x 16.
+        """
+        return 64 if self.torus == 3 else 256
 
 
 WIDER = {
@@ -66,9 +86,9 @@ WIDER = {
 }
 
 
-def _tpu(name, bfloat16, int8, memory, bandwidth, link, torus, domain, beyond, **more):
+def _tpu(name, bfloat16, int8, memory, bandwidth, link, torus, domain, beyond, devices=1, **more):
     rates = {"bfloat16": bfloat16, "int8": int8, **more}
-    return Chip(name, rates, memory * GIB, bandwidth, link, torus, domain, beyond)
+    return Chip(name, rates, memory * GIB, bandwidth, link, torus, domain, beyond, devices)
 
 
 def _gpu(name, float32, bfloat16, int8, memory, bandwidth, link, beyond, **more):
@@ -91,8 +111,10 @@ CHIPS = {
         _tpu("v5p", 459e12, 918e12, 95, 2765e9, 100e9, 3, 8960, 6.25e9),
         # https://docs.cloud.google.com/tpu/docs/v6e
         _tpu("v6e", 918e12, 1836e12, 32, 1638e9, 100e9, 2, 256, 12.5e9),
-        # https://docs.cloud.google.com/tpu/docs/tpu7x
-        _tpu("v7x", 2307e12, 4614e12, 192, 7380e9, 100e9, 3, 9216, 12.5e9, float8_e4m3fn=4614e12),
+        # https://docs.cloud.google.com/tpu/docs/tpu7x (no units for int8)
+        _tpu(
+            "v7x", 2307e12, 2307e12, 192, 7380e9, 100e9, 3, 9216, 12.5e9, 2, float8_e4m3fn=4614e12
+        ),
         # https://www.nvidia.com/en-us/data-center/a100/ (float32 as TF32; one 200 Gb/s card each)
         _gpu("a100-40", 156e12, 312e12, 624e12, 40, 1555e9, 300e9, 25e9),
         _gpu("a100-80", 156e12, 312e12, 624e12, 80, 2039e9, 300e9, 25e9),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 
 from tojax.parallel.estimation.fusion import IN_PLACE, WHOLES, Fused, fused
@@ -25,7 +26,7 @@ class Peak:
 
 
 def peak(part: Divided, fusions: Fused | None = None, outside: bool = False) -> Peak:
-    """Goes through the program in its order; what nothing reads any more is free.
+    """Goes through the program in its order (see ``late``); what nothing reads any more is free.
 
     Args:
       outside: whether the results count as temporaries, too: those of a loop's body.
@@ -34,11 +35,12 @@ def peak(part: Divided, fusions: Fused | None = None, outside: bool = False) -> 
     program = part.program
     results = {found.roots.get(v, v) for v in program.outputs if v is not None}
     last: dict[int, int] = {}
-    for i, values in found.reads.items():
-        last |= dict.fromkeys(values, i)
+    order = late(part, found)
+    for i in order:
+        last |= dict.fromkeys(found.reads[i], i)
     live: dict[int, int] = {}
-    total, most, held, at = 0, 0, dict[int, int](), -1
-    for i in found.reads:
+    total, most, held = 0, 0, dict[int, int]()
+    for i in order:
         node = program.nodes[i]
         inside = max((peak(b, outside=True).temporaries for b in part.inner.get(i, ())), default=0)
         dying = [v for v in found.reads[i] if last[v] == i and v in live]
@@ -53,17 +55,38 @@ def peak(part: Divided, fusions: Fused | None = None, outside: bool = False) -> 
         live |= sizes
         total += sum(sizes.values())
         if total + inside > most:
-            most, held, at = total + inside, dict(live), i
+            most, held = total + inside, dict(live)
         for v in dying:
             total -= live.pop(v)
         for v in [v for v in made if v not in last]:
             if v not in results:
                 total -= live.pop(v)
-    return Peak(most, _told(part, held, at))
+    return Peak(most, _told(part, held))
 
 
-def _told(part: Divided, held: dict[int, int], at: int) -> tuple:
-    makers = {v: n for n in part.program.nodes[: at + 1] for v in n.outs if v in held}
+def late(part: Divided, found: Fused) -> list[int]:
+    """The nodes that write, in their order, but what comes from arguments alone where it is first
+    read: a program opens all matrices of small numbers before it uses one, compilers do not.
+    """
+    inputs, makers = {*part.program.inputs}, dict[int, int]()
+    readers = Counter(v for values in found.reads.values() for v in values)
+    waiting: dict[int, list[int]] = {}  # by its last node, what makes an array
+    order: list[int] = []
+    for i, values in found.reads.items():
+        needed = {v: makers.get(v) for v in values if v not in inputs}
+        alone = all(j in waiting and readers[v] == 1 for v, j in needed.items())
+        chains = [waiting.pop(j) for j in {*needed.values()} if j in waiting]
+        before = [n for chain in sorted(chains, key=len, reverse=True) for n in chain]
+        makers |= dict.fromkeys(part.program.nodes[i].outs, i)
+        if alone:
+            waiting[i] = [*before, i]
+        else:
+            order += [*before, i]
+    return order + [i for nodes in waiting.values() for i in nodes]
+
+
+def _told(part: Divided, held: dict[int, int]) -> tuple:
+    makers = {v: n for n in part.program.nodes for v in n.outs if v in held}
     top = heapq.nlargest(SHOWN, held, key=lambda v: held[v])
     return tuple(
         (held[v], part.shape(v), part.program.values[v].dtype, makers[v].name, makers[v].where)

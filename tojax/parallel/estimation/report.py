@@ -135,7 +135,7 @@ class Estimate:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(title, value, remark) of each line."""
-        shown = [("model", self.model, f"{self.weights / 1e9:.2f} G params in {self.dtype}")]
+        shown = [("model", self.model, f"{count(self.weights)} params in {self.dtype}")]
         mesh = ", ".join(f"{k}={v}" for k, v in self.mesh.items())
         shown.append(("call", self.what, f"{self.chip.name}-{self.count}, {self.plan}, {mesh}"))
         told = lambda *row: shown.append(row)

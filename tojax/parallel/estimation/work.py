@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +73,8 @@ def product(part: Divided, node: Node) -> float | None:
     out = math.prod(part.shape(node.outs[0]))
     if node.name == "conv_general_dilated":
         channels = node.params["dimension_numbers"].rhs_spec[0]
-        return 2.0 * out * math.prod(n for i, n in enumerate(y) if i != channels)
+        each = math.prod(n for i, n in enumerate(y) if i != channels)
+        return 2.0 * out * each / math.prod(node.params["lhs_dilation"])  # zeros between are none
     if node.name == "dot_general":
         (over, _), _ = node.params["dimension_numbers"]
         return 2.0 * out * math.prod(x[i] for i in over)
@@ -118,13 +118,12 @@ def _communicate(part: Divided, node: Node, done: Work) -> None:
 
 
 def time_of(kind: str, size: float, parts: int, bandwidth: float) -> float:
-    """Seconds of a collective on a ring: each device sends (n - 1) / n of the whole array, for an
-    all-reduce twice.
+    """Seconds of a collective: (n - 1) / n of an array reaches a device, for an all-reduce twice.
 
     Args:
-      size: bytes of the whole array on one device: what is summed, or what was gathered.
-      parts: devices of the ring.
-      bandwidth: bytes/s that leave a device.
+      size: bytes on one device: what is summed, what was gathered, or the part that is exchanged.
+      parts: devices that take part.
+      bandwidth: bytes/s that reach a device.
 
     Example:
       >>> time_of("all-reduce", 8e9, 4, 1e9)
@@ -134,12 +133,3 @@ def time_of(kind: str, size: float, parts: int, bandwidth: float) -> float:
     """
     share = (parts - 1) / parts
     return (2 if kind == "all-reduce" else 1) * share * size / bandwidth
-
-
-def seconds(done: Work, mesh: Mapping[str, int], bandwidth) -> float:
-    """All collectives one after the other; ``bandwidth(parts)`` is that of a ring."""
-    total = 0.0
-    for (kind, axes), (_, size) in done.moved.items():
-        parts = math.prod(mesh[a] for a in axes)
-        total += time_of(kind, size, parts, bandwidth(parts)) if parts > 1 else 0.0
-    return total
