@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, DebugInfo
 from jax.sharding import Mesh, PartitionSpec
 
 from tojax.model import Model
@@ -161,6 +161,6 @@ def program(model: Model, held: Mapping[str, Any], forward: Forward) -> ClosedJa
     jaxpr = closed.jaxpr.replace(
         constvars=[v for v, _ in rest],
         invars=[*closed.jaxpr.invars, *read],
-        debug_info=closed.jaxpr.debug_info._replace(arg_names=None),
+        debug_info=DebugInfo("shard", "weights", None, None),
     )
     return ClosedJaxpr(jaxpr, [x for _, x in rest])

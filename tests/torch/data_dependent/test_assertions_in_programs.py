@@ -8,7 +8,7 @@ import torch
 from transformers.utils import torch_compilable_check
 
 import tojax
-from tojax.errors import UncheckedValues
+from tojax.errors import ForwardFailed, UncheckedValues
 
 GOOD, BAD = np.array([1.0, 2.0], np.float32), np.array([1.0, -2.0], np.float32)
 
@@ -111,4 +111,7 @@ def test_what_is_known_is_not_asked_for():
 
 def test_saved_programs_keep_them(tmp_path):
     tojax.from_torch(by_torch).save(tmp_path / "model", GOOD)
-    assert jnp.isnan(tojax.load(tmp_path / "model")(BAD)["twice"]).all()
+    loaded = tojax.load(tmp_path / "model")
+    with pytest.raises(ForwardFailed, match="a check does not hold"):
+        loaded(BAD)
+    assert jnp.isnan(jax.jit(lambda x: loaded.apply({}, x)["twice"])(BAD)).all()
