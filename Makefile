@@ -14,6 +14,7 @@ endif
 test conformance: export JAX_PLATFORMS := cpu
 test conformance: export HF_HUB_OFFLINE := 1
 conformance: export JAX_DISABLE_MOST_OPTIMIZATIONS := 0
+conformance: export XLA_FLAGS :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint type format docs conformance compat bench clean
