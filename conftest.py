@@ -8,6 +8,7 @@ that need neither framework do not wait for its import.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,9 @@ if "jax" not in sys.modules:  # its configuration is read when it is imported
     # Most tests only compile: LLVM does no more than it must, and one module holds all kernels.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+for number in (signal.SIGINT, signal.SIGHUP):  # ignored in the background; children inherit that
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # torch.set_num_threads(1)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
