@@ -278,11 +278,11 @@ def outgrown(call: Call, args) -> bool:
         return call.size(args) > LARGE or (call.range and length(*args) > HUGE)
     if not call.elementwise or call.row is None:
         return False
-    shapes = [x.shape for x in args if isinstance(x, torch.Tensor)]
-    if math.prod(map(sizes.count, shapes)) <= HUGE:
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    if math.prod(x.numel() for x in tensors) <= HUGE:  # most: quickly told
         return False
-    count = sizes.count(torch.broadcast_shapes(*shapes))
-    return count > HUGE and all(memory(x) < count for x in args if isinstance(x, torch.Tensor))
+    count = math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
+    return count > HUGE and max(map(memory, tensors)) < count
 
 
 def length(first: float, end: float | None = None, step: float = 1) -> float:
