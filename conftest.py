@@ -7,20 +7,33 @@ that need neither framework do not wait for its import.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+
+def flags_of_xla(*wanted: str) -> str:
+    """Returns those of the flags that the installed XLA has: it ends a process for any other."""
+    ask = "from jaxlib import _jax; _jax.CompileOptions().executable_build_options.debug_options"
+    run = lambda flag: subprocess.run(
+        [sys.executable, "-c", ask], env=os.environ | {"XLA_FLAGS": flag}, capture_output=True
+    )
+    return " ".join(flag for flag in wanted if run(flag).returncode == 0)
+
+
 if "jax" not in sys.modules:  # its configuration is read when it is imported
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ["JAX_NUM_CPU_DEVICES"] = "8"
     # Most tests only compile: LLVM does no more than it must, and one module holds all kernels.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+    if "XLA_FLAGS" not in os.environ:  # workers inherit the answer
+        os.environ["XLA_FLAGS"] = flags_of_xla("--xla_cpu_use_fusion_emitters=false")
 for number in (signal.SIGINT, signal.SIGHUP):  # ignored in the background; children inherit that
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
@@ -28,6 +41,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # torch.set_num_threads(1)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# CUDA builds of torch bring Triton, whose LLVM ends the process if TensorFlow's is there before it.
+if find_spec("triton") and find_spec("tensorflow"):
+    importlib.import_module("triton._C.libtriton")
 
 # A folder whose optional package is missing cannot be imported, so it is not collected either.
 NEEDS = {

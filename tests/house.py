@@ -19,6 +19,7 @@ PACKAGE = "tojax"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "dtypes", "notices", "depthwise", "division", "processes"),
     ("trees", "dict_order", "private_names", "known", "bessel", "explicit_mesh", "shortcuts"),
+    ("jaxprs",),
     ("table", "model", "calling", "quick", "advice", "program", "saved", "wrapped"),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
@@ -62,7 +63,7 @@ ROOMS = {
     "tojax.tensorflow": TENSORFLOW_FLOORS,
     "tojax.stablehlo": STABLEHLO_FLOORS,
 }
-FRONTENDS = FLOORS[3]  # they do not know each other, but for:
+FRONTENDS = FLOORS[4]  # they do not know each other, but for:
 NEIGHBOURS = {("tensorflow", "stablehlo")}
 
 MAX_LINES, HARD_LINES, MAX_FUNCTION, MAX_LOWERING, MAX_WIDTH = 400, 600, 50, 20, 100

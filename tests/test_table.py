@@ -1,11 +1,12 @@
 """The table's own rules; that every row fits torch's schema is what reading all of it checks."""
 
 import functools
+import importlib.util
 
 import pytest
 from jax import lax
 
-from tojax.errors import TableError
+from tojax.errors import TableError, Unsupported
 from tojax.table import Param, Signature, Table, check
 
 
@@ -123,8 +124,55 @@ def test_the_later_row_wins_however_it_is_added():
     assert table.find("neg.c") is None
 
 
-def test_every_row_of_torch_fits_its_schema():
-    import tojax.torch  # noqa: F401  (fills the table)
-    from tojax.torch.core.schema import table
+def newer(*added):
+    """The table of a version whose ``add`` has more parameters than ``x`` and ``y``."""
+    params = (Param("x", "array"), Param("y", "array"), *added)
+    return Table("toy", lambda op: Signature(op, params, f"{op}(...)"), lambda key: [key])
 
-    assert len(table) > 700
+
+@pytest.mark.parametrize("lowering", [lambda x, y: x + y, lambda a, b, /: a + b])
+def test_a_parameter_that_only_a_newer_version_has_is_served_at_its_default(lowering):
+    table = newer(Param("stable", "value", None), Param("scale", "value", 1.0))
+    with table.deferred():
+        table.update({"add": lowering})
+    row = table["add"]
+    assert [p.name for p in row.undeclared] == ["stable", "scale"]
+    assert row.lowering(1, 2, None, 1.0) == 3
+    for values in ((True, 1.0), (None, 1)):
+        with pytest.raises(Unsupported, match=r"add with s\w+=[\s\S]*leave s\w+ out"):
+            row.lowering(1, 2, *values)
+
+
+def test_a_parameter_that_an_older_version_does_not_have_keeps_the_default_of_the_lowering():
+    table = newer()
+    with table.deferred():
+        table.update({"add": lambda x, y, scale=2, /: (x + y) * scale})
+    assert table["add"].lowering(1, 2) == 6
+
+
+def test_undeclared_parameters_without_a_default_and_those_of_users_are_refused():
+    table = newer(Param("axis", "value"))
+    with table.deferred():
+        table.update({"add": lambda x, y: x})
+    with pytest.raises(TableError, match=r"declare \(x, y, axis\)"):
+        table["add"]
+    with pytest.raises(TableError, match=r"declare \(x, y, axis\)"):
+        newer(Param("axis", "value", 0)).update({"add": lambda x, y: x})
+
+
+def tables():
+    for frontend in ("torch", "tensorflow", "stablehlo"):
+        if importlib.util.find_spec({"stablehlo": "jax"}.get(frontend, frontend)):
+            importlib.import_module(f"tojax.{frontend}")
+            yield importlib.import_module(f"tojax.{frontend}.core.schema").table
+
+
+def test_every_row_fits_its_schema():
+    counts = {table.name: len(table) for table in tables()}
+    assert counts["stablehlo"] > 160
+    assert counts.get("torch", 1000) > 700 and counts.get("tensorflow", 1000) > 400, counts
+
+
+def test_no_row_leaves_a_parameter_undeclared():
+    rows = (row for table in tables() for row in table.values())
+    assert [row.signature.text for row in rows if row.undeclared] == []

@@ -17,7 +17,12 @@ from typing import Any
 from tojax.errors import IncompatibleVersion
 
 # What these names were tested with: `make compat`.
-TESTED = {"torch": "2.10.0 to 2.15.0", "transformers": "5.23.0", "tensorflow": "2.21.0"}
+TESTED = {
+    "jax": "0.10.0 to 0.12.0",
+    "torch": "2.10.0 to 2.15.0",
+    "transformers": "5.23.0",
+    "tensorflow": "2.21.0",
+}
 NAMES: dict[str, str] = {}  # name -> the feature that needs it
 TARGETS: list[Target] = []  # what is patched, those of generation too once that is loaded
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tojax.errors import TableError
+from tojax.errors import TableError, Unsupported
 
 REQUIRED = inspect.Parameter.empty
 
@@ -49,16 +50,24 @@ class Signature:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """An operator with its lowering."""
+    """An operator with its lowering; ``undeclared`` are the schema's last parameters, which the
+    lowering does not know.
+    """
 
     op: Any
     signature: Signature
     lowering: Callable
+    undeclared: tuple[Param, ...] = ()
 
 
 class Table(Mapping):
     """op -> Row. Adding a lowering whose parameters differ from the schema raises TableError:
     their names, or only their number where they are positional-only.
+
+    Rows that are added while the table is ``deferred`` serve any version of the framework. A last
+    parameter that only some versions have is declared positional-only with a default. One that the
+    lowering does not declare is served at the schema's own default; any other value of it raises
+    Unsupported.
 
     Example:
       >>> read = lambda op: Signature(op, (Param("x", "array"),), f"{op}(x)")
@@ -99,8 +108,8 @@ class Table(Mapping):
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Schemas of rows that are added in here are read when one of their operators is met:
-        reading all of torch's takes as long as tracing a model.
+        """Defers rows that are added in here until one of their operators is met: reading all of
+        torch's schemas takes as long as tracing a model. A test reads all of them.
         """
         self._deferring = True
         try:
@@ -134,9 +143,9 @@ class Table(Mapping):
 
     def _settle(self, family: Hashable) -> None:
         for key, function in self._deferred.pop(family, ()):
-            self._add(key, function)
+            self._add(key, function, any_version=True)
 
-    def _add(self, key: Any, function: Callable) -> None:
+    def _add(self, key: Any, function: Callable, any_version: bool = False) -> None:
         ops = list(self.overloads(key))
         if not ops:
             raise TableError(
@@ -145,8 +154,12 @@ class Table(Mapping):
             )
         for op in ops:
             signature = self.read(op)
-            check(signature, function)
-            self._rows[op] = Row(op, signature, function)
+            undeclared = _undeclared(signature, function) if any_version else ()
+            if undeclared:
+                function = _at_defaults(signature, function, undeclared)
+            else:
+                check(signature, function)
+            self._rows[op] = Row(op, signature, function, undeclared)
 
     def find(self, op) -> Row | None:
         """The row of an operator, None if there is none."""
@@ -191,6 +204,47 @@ def check(signature: Signature, function: Callable) -> None:
         why=f"the schema is {signature.text}",
         do=f"declare ({', '.join(wanted)}), not {found}",
     )
+
+
+def _undeclared(signature: Signature, function: Callable) -> tuple[Param, ...]:
+    """The schema's last parameters, all with defaults, without which the lowering fits it."""
+    try:
+        declared = inspect.signature(function)
+    except (TypeError, ValueError):
+        return ()
+    params = [p for p in signature.params if p.kind != "dropped"]
+    for count in range(len(params)):
+        rest = params[len(params) - count :]
+        if any(p.default is REQUIRED for p in rest):
+            break
+        if _fits(function, declared, signature.kept[: len(signature.kept) - count]):
+            return tuple(rest)
+    return ()
+
+
+def _at_defaults(
+    signature: Signature, function: Callable, undeclared: tuple[Param, ...]
+) -> Callable:
+    """The lowering for all of the schema's arguments, the last ones at their defaults.
+
+    Raises:
+      Unsupported: when it is called with another value of one of them.
+    """
+
+    @functools.wraps(function)
+    def lowering(*arguments: Any) -> Any:
+        count = len(arguments) - len(undeclared)
+        for param, value in zip(undeclared, arguments[count:]):
+            if value is not param.default and repr(value) != repr(param.default):
+                raise Unsupported(
+                    f"{signature.name} with {param.name}={value!r}",
+                    why=f"the installed version has this argument, which tojax does not know; "
+                    f"it serves the default, {param.default!r}",
+                    do=f"leave {param.name} out, or add a lowering of your own that takes it",
+                )
+        return function(*arguments[:count])
+
+    return lowering
 
 
 def _fits(function: Callable, found: inspect.Signature, wanted: list[str]) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from tojax.errors import (
     MissingDependency,
@@ -25,6 +24,7 @@ from tojax.errors import (
 )
 from tojax.export.flat import Call, call_of, check
 from tojax.export.plain import plain, primitives
+from tojax.jaxprs import jaxpr_as_fun
 from tojax.model import Model
 
 LARGE = 2**31 - 2**20  # bytes: protobuf holds no more in one file

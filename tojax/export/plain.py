@@ -11,22 +11,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 from tojax.export.rewrites import REWRITES
+from tojax.jaxprs import (
+    ClosedJaxpr,
+    Jaxpr,
+    Literal,
+    called,
+    constants,
+    is_program,
+    jaxpr_as_fun,
+    opened,
+)
 
-# Calls whose jaxpr stands under this name.
-CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-}
 # What hands its arguments on, as they are.
 HINTS = {"kept_on_cpu", "rounded_on_cpu", "optimization_barrier", "copy", "copy_p", "name"}
 
@@ -59,7 +56,7 @@ def primitives(closed: ClosedJaxpr) -> set[str]:
 def _inner(params: dict[str, Any]) -> Iterator[ClosedJaxpr]:
     for value in params.values():
         for x in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(x, ClosedJaxpr):
+            if is_program(x):
                 yield x
 
 
@@ -74,11 +71,8 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[
 
 def _one(eqn: Any, inputs: list[Any]) -> Sequence[Any]:
     name = eqn.primitive.name
-    if name in CALLS:
-        inner = eqn.params[CALLS[name]]
-        if isinstance(inner, ClosedJaxpr):
-            return _evaluate(inner.jaxpr, inner.consts, inputs)
-        return _evaluate(inner, (), inputs)
+    if (inner := called(eqn)) is not None:
+        return _evaluate(opened(inner), constants(inner), inputs)
     if name in HINTS:
         return inputs
     if name == "platform_index":  # of the branch that is for no platform in particular
@@ -98,6 +92,6 @@ def _one(eqn: Any, inputs: list[Any]) -> Sequence[Any]:
 
 def _rewritten(value: Any) -> Any:
     """A parameter whose jaxprs are plain."""
-    if isinstance(value, (tuple, list)) and any(isinstance(x, ClosedJaxpr) for x in value):
+    if isinstance(value, (tuple, list)) and any(map(is_program, value)):
         return type(value)(map(_rewritten, value))
     return plain(jaxpr_as_fun(value), *value.in_avals) if isinstance(value, ClosedJaxpr) else value

@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, DebugInfo
 from jax.sharding import Mesh, PartitionSpec
 
+from tojax.jaxprs import ClosedJaxpr, DebugInfo
 from tojax.model import Model
 from tojax.parallel import packed, plans
 from tojax.parallel.axes import current

@@ -13,8 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr
-
+from tojax.jaxprs import ClosedJaxpr
 from tojax.parallel.same_dims import SameDims
 
 SMALL = 0.01  # of the largest parameter: less is not worth a collective

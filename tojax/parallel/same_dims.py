@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from tojax.jaxprs import ClosedJaxpr, Jaxpr, Literal, is_program, opened
 
 Dims = tuple[int, ...]  # one number for each dimension of an array
 
@@ -78,8 +78,7 @@ class SameDims:
 
     def walk(self, jaxpr: ClosedJaxpr | Jaxpr, given: Sequence[Dims]) -> list[Dims]:
         """The dimensions of the outputs of a program with these inputs."""
-        if isinstance(jaxpr, ClosedJaxpr):
-            jaxpr = jaxpr.jaxpr
+        jaxpr = opened(jaxpr)
         known = {v: self.fresh(v.aval) for v in jaxpr.constvars}
         known |= dict(zip(jaxpr.invars, given, strict=True))
         find = lambda v: self.fresh(v.aval) if isinstance(v, Literal) else known[v]
@@ -97,8 +96,8 @@ Rule = Callable[[SameDims, Any, list[Dims], list[Dims]], None]
 
 def inner_or_elementwise(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> None:
     """A program inside of an operator; else what has the shape of a result has its dimensions."""
-    inside = [x for x in eqn.params.values() if isinstance(x, (ClosedJaxpr, Jaxpr))]
-    taken = [v.aval for x in inside for v in getattr(x, "jaxpr", x).invars]
+    inside = [x for x in eqn.params.values() if is_program(x)]
+    taken = [v.aval for x in inside for v in opened(x).invars]
     if [x.aval for x in eqn.invars] == taken and len(inside) == 1:
         for found, out in zip(dims.walk(inside[0], ins), outs):
             dims.same(found, out)

@@ -14,7 +14,7 @@ from jax.extend import random
 from tojax.errors import MissingOps, Unsupported, WrongArguments
 from tojax.known import as_jax, known, sizes
 from tojax.stablehlo.core.region import Operation
-from tojax.stablehlo.core.schema import table
+from tojax.stablehlo.core.schema import overloads, table
 from tojax.stablehlo.core.types import Type
 from tojax.stablehlo.ops.lapack import ROUTINES
 from tojax.stablehlo.ops.random import generated
@@ -195,8 +195,13 @@ FUNCTIONS = [
 
 def function(name: str) -> Callable:
     """A function that StableHLO has no operation for, by its name in MHLO."""
-    row = table[f"chlo.{name}"]
-    return lambda operands, attributes, types: [row.lowering(*map(as_jax, operands))]
+
+    def served(operands, attributes, types):
+        if not overloads(f"chlo.{name}"):
+            raise unknown(f"mhlo.{name}")
+        return [table[f"chlo.{name}"].lowering(*map(as_jax, operands))]
+
+    return served
 
 
 CALLS.update({f"mhlo.{name}": function(name) for name in FUNCTIONS})

@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+
+from tojax.jaxprs import ClosedJaxpr, Literal, jaxpr_as_fun
 
 INLINED = {
     "checkpoint": "jaxpr",

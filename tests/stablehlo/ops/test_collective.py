@@ -5,6 +5,7 @@ import pytest
 
 from tests.stablehlo.texts import called, function
 from tojax.errors import Unsupported
+from tojax.stablehlo.core.schema import overloads
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 T = "tensor<2x3xf32>"
@@ -33,6 +34,10 @@ OPERATIONS = {
     "collective_permute": '"stablehlo.collective_permute"(%0) {source_target_pairs = '
     f"dense<[[0, 0]]> : tensor<1x2xi64>}} : ({T}) -> {T}",
 }
+
+
+if overloads("stablehlo.collective_reduce"):  # since JAX 0.12
+    OPERATIONS["collective_reduce"] = reduce(ALONE).replace("all_", "collective_")
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -9,19 +9,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
-# Operators that are nothing but a program inside, and the parameter that holds it.
-CALLS = {
-    "jit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_lin": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "remat2": "jaxpr",
-}
+from tojax.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, called, opened
+
 LOOPS = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
 
 
@@ -81,7 +71,7 @@ def program_of(closed: ClosedJaxpr | Jaxpr) -> Program:
       >>> [node.name for node in program_of(jaxpr).nodes]
       ['sin', 'add']
     """
-    jaxpr = closed.jaxpr if isinstance(closed, ClosedJaxpr) else closed
+    jaxpr = opened(closed)
     program = Program([], [], [], [])
     known = {v: program.new(value_of(v.aval)) for v in (*jaxpr.invars, *jaxpr.constvars)}
     program.inputs = [known[v] for v in (*jaxpr.invars, *jaxpr.constvars)]
@@ -105,11 +95,10 @@ def _inline(program: Program, jaxpr: Jaxpr, known: dict, barrier: int, where: st
     for eqn in jaxpr.eqns:
         ins = [read(v) for v in eqn.invars]
         here = f"{where}/{eqn.source_info.name_stack}"
-        held = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
-        if held is None:
+        if (program_inside := called(eqn)) is None:
             known |= dict(zip(eqn.outvars, _add(program, eqn, ins, barrier, here)))
             continue
-        body = held.jaxpr if isinstance(held, ClosedJaxpr) else held
+        body = opened(program_inside)
         inside = dict(zip(body.invars, ins))
         inside |= {v: program.new(value_of(v.aval)) for v in body.constvars}
         again = eqn.params.get("differentiated", False)

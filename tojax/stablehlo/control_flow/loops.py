@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
+from tojax.jaxprs import ClosedJaxpr, Literal, jaxpr_as_fun
 from tojax.known import as_jax, is_known
 from tojax.stablehlo.control_flow import reversible
 

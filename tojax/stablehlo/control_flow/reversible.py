@@ -15,8 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
+
+from tojax.jaxprs import ClosedJaxpr, Primitive, jaxpr_as_fun
 
 SLOTS = 64
 

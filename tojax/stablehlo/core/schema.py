@@ -42,10 +42,19 @@ def builder(name: str) -> Any:
 @lru_cache(None)
 def read(name: str) -> Signature:
     """The signature that the builder and the class of an operation describe."""
-    names = [n for n in inspect.signature(builder(name)).parameters if n not in DROPPED]
-    regions = [n for n in _properties(name) if n in REGIONS and n not in names]
-    params = [Param(n, "value") for n in [*names, *regions]]
+    given = inspect.signature(builder(name)).parameters.values()
+    params = [_param(p) for p in given if p.name not in DROPPED]
+    names = {p.name for p in params}
+    params += [Param(n, "value") for n in _properties(name) if n in REGIONS and n not in names]
     return Signature(name, tuple(params), f"{name}({', '.join(p.name for p in params)})")
+
+
+def _param(parameter: inspect.Parameter) -> Param:
+    """An operand, or an attribute, which may be absent where the builder has a default."""
+    if parameter.default is not None:
+        return Param(parameter.name, "value")
+    unit = parameter.annotation == bool | None  # its value is whether it is there
+    return Param(parameter.name, "value", False if unit else None)
 
 
 def _properties(name: str) -> list[str]:

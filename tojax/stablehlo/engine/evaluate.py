@@ -72,7 +72,7 @@ class Run:
             return self.composite(op, *arguments)
         row = table.find(op.name)
         assert row is not None  # the parser has looked
-        wanted = modes(row.lowering) or [""] * len(arguments)
+        wanted = [*modes(row.lowering), *[""] * len(arguments)]
         kinds = [kind for kind, _ in op.arguments]
         ready = [_ready(op, *triple) for triple in zip(kinds, wanted, arguments)]
         out = row.lowering(*ready)

@@ -1,22 +1,10 @@
-"""The lowerings: importing this folder fills the table."""
+"""The lowerings, one file per family; importing this package fills the table."""
 
-from tojax.stablehlo.ops import (  # noqa: F401
-    chlo,
-    collective,
-    convolution,
-    dot,
-    dynamic,
-    elementwise,
-    gather,
-    lapack,
-    linalg,
-    normalization,
-    random,
-    reduce,
-    reflectors,
-    scatter,
-    shape,
-    sharding,
-    sort,
-    window,
-)
+import importlib
+import pkgutil
+
+from tojax.stablehlo.core.schema import table
+
+with table.deferred():
+    for _file in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{_file.name}")

@@ -45,9 +45,15 @@ def reduce_scatter(result, operand, axis, groups, channel, ids, computation, /):
 
 
 @lowers("stablehlo.collective_broadcast")
-def collective_broadcast(operand, groups, channel, /):
+def collective_broadcast(operand, groups, channel, has_dynamic_root=False, /):
     alone(groups, "collective_broadcast")
-    return operand
+    return operand[:-1] if has_dynamic_root else operand
+
+
+@lowers("stablehlo.collective_reduce")
+def collective_reduce(result, operands, groups, channel, ids, has_dynamic_root, computation, /):
+    alone(groups, "collective_reduce")
+    return operands[:-1] if has_dynamic_root else operands
 
 
 @lowers("stablehlo.cross-replica-sum")

@@ -12,7 +12,7 @@ table.update(
         "sdy.propagation_barrier": lambda x, direction, /: x,
         "sdy.sharding_group": lambda x, group, /: [],
         "sdy.all_gather": lambda x, axes, sharding, /: x,
-        "sdy.all_reduce": lambda x, axes, sharding, /: x,
+        "sdy.all_reduce": lambda x, axes, sharding, reduction=None, /: x,
     }
 )
 

@@ -1,61 +1,10 @@
-"""The lowerings: importing this folder fills the table."""
+"""The lowerings, one file per family; importing this package fills the table."""
 
-from tojax.tensorflow.ops import (  # noqa: F401
-    activation,
-    array,
-    bessel,
-    bias,
-    bitwise,
-    cast,
-    color,
-    compare,
-    complex,
-    conv,
-    count,
-    crop,
-    ctc,
-    cumulative,
-    diag,
-    dilation,
-    draws,
-    eigen,
-    elementwise_grad,
-    fft,
-    fill,
-    gather,
-    graph,
-    identity,
-    linalg,
-    loss,
-    math,
-    matmul,
-    nms,
-    norm,
-    pad,
-    patches,
-    philox,
-    pool,
-    projective,
-    quantize,
-    quantize_integers,
-    ragged,
-    random,
-    reduce,
-    rejection,
-    resize,
-    reverse,
-    rnn,
-    rnn_grad,
-    scale_and_translate,
-    scatter,
-    segment,
-    select,
-    slice,
-    sort,
-    space,
-    sparse,
-    special,
-    stateless,
-    stitch,
-    unique,
-)
+import importlib
+import pkgutil
+
+from tojax.tensorflow.core.schema import table
+
+with table.deferred():
+    for _file in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{_file.name}")

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from jax import lax
-from jax.extend.core import jaxpr_as_fun
 
 from tojax import dict_order, trees
 from tojax.errors import DataDependent, ForwardFailed, TojaxError
+from tojax.jaxprs import jaxpr_as_fun
 from tojax.torch.control_flow.region import strong
 from tojax.torch.core import interop
 from tojax.torch.core.tensor import JaxTensor

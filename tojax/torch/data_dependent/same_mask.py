@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 import torch
-from jax.extend.core import get_opaque_trace_state
+
+from tojax.jaxprs import get_opaque_trace_state
 
 aten = torch.ops.aten
 

@@ -16,8 +16,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 from jax import lax
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
+
+from tojax.jaxprs import Primitive
 
 
 def passing(name: str, on_cpu: Callable) -> Callable:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jax.extend.core import JaxprEqn, Literal, Var, jaxprs_in_params
+
+from tojax.jaxprs import JaxprEqn, Literal, Var, jaxprs_in_params
 
 HEAVY = {"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"}
 SMALL = 1024  # elements: operands that a few rounds share are copied for each below this

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jax.extend.core import JaxprEqn, Literal
-
+from tojax.jaxprs import JaxprEqn, Literal
 from tojax.transforms.rolling.repeats import Program, Repeat, weights
 from tojax.transforms.rolling.rolled import Traced
 from tojax.transforms.rolling.stacks import name_of

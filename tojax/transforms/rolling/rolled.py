@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 
 from tojax import trees
 from tojax.calling import Source
+from tojax.jaxprs import ClosedJaxpr, Jaxpr, Var
 from tojax.transforms.rolling.loop import Row, run
 from tojax.transforms.rolling.repeats import Program, Repeat, repeats
 from tojax.transforms.rolling.same import Kinds

@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
-from jax.extend.linear_util import WrappedFun
+
+from tojax.jaxprs import Jaxpr, JaxprEqn, Literal, WrappedFun, constants, is_program, opened
 
 DEEP = 30  # closures in closures; what lies deeper is the same where it is one object
 
@@ -48,9 +48,9 @@ class Kinds:
 
     def form(self, value: Any, deep: int = 0) -> Hashable:
         """Something hashable that is equal for values that mean the same."""
-        if isinstance(value, (Jaxpr, ClosedJaxpr)):
+        if is_program(value):
             if id(value) not in self.forms:
-                made = self._closed(value) if isinstance(value, ClosedJaxpr) else self._open(value)
+                made = self._program(value)
                 number = self.numbers.setdefault(("jaxpr", made), len(self.numbers))
                 self.forms[id(value)] = ("jaxpr", number), value
             return self.forms[id(value)][0]
@@ -67,8 +67,10 @@ class Kinds:
             return type(value), inside(parts)
         return _itself(value)
 
-    def _closed(self, closed: ClosedJaxpr) -> Hashable:
-        return self.form(closed.jaxpr), tuple(map(self._constant, closed.consts))
+    def _program(self, program: Any) -> Hashable:
+        jaxpr = opened(program)
+        equations = self._open(jaxpr) if jaxpr is program else self.form(jaxpr)
+        return equations, tuple(map(self._constant, constants(program)))
 
     def _constant(self, array: Any) -> Hashable:
         small = isinstance(array, jax.Array) and array.size <= 1024

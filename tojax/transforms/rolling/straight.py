@@ -10,8 +10,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
+from tojax.jaxprs import Jaxpr, JaxprEqn, Literal, Var
 from tojax.transforms.rolling.same import Kinds
 
 SMALL = 1024  # elements: what is drawn for a layer is drawn in it, keys may be made before

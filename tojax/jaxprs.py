@@ -1,0 +1,99 @@
+"""JAX's programs as values: every name of ``jax.extend.core`` that tojax uses, looked up here.
+
+Up to JAX 0.11 a ``ClosedJaxpr`` is a ``Jaxpr`` beside its constants. From 0.12 on they are one
+class that may have constants. ``opened`` and ``constants`` read either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tojax.private_names import need
+
+_PROGRAMS = "functions that are read as programs (roll, parallel, train, export, loops)"
+_PRIMITIVES = "operators of its own"
+
+if TYPE_CHECKING:
+    from jax.extend.core import (
+        ClosedJaxpr,
+        DebugInfo,
+        Jaxpr,
+        JaxprEqn,
+        Literal,
+        Primitive,
+        Var,
+        get_opaque_trace_state,
+        jaxpr_as_fun,
+        jaxprs_in_params,
+    )
+    from jax.extend.linear_util import WrappedFun
+else:
+    ClosedJaxpr = need("jax.extend.core:ClosedJaxpr", _PROGRAMS)
+    DebugInfo = need("jax.extend.core:DebugInfo", _PROGRAMS)
+    Jaxpr = need("jax.extend.core:Jaxpr", _PROGRAMS)
+    JaxprEqn = need("jax.extend.core:JaxprEqn", _PROGRAMS)
+    Literal = need("jax.extend.core:Literal", _PROGRAMS)
+    Primitive = need("jax.extend.core:Primitive", _PRIMITIVES)
+    Var = need("jax.extend.core:Var", _PROGRAMS)
+    WrappedFun = need("jax.extend.linear_util:WrappedFun", _PROGRAMS)
+    get_opaque_trace_state = need("jax.extend.core:get_opaque_trace_state", "masks of one trace")
+    jaxpr_as_fun = need("jax.extend.core:jaxpr_as_fun", _PROGRAMS)
+    jaxprs_in_params = need("jax.extend.core:jaxprs_in_params", _PROGRAMS)
+
+__all__ = [
+    "ClosedJaxpr",
+    "DebugInfo",
+    "Jaxpr",
+    "JaxprEqn",
+    "Literal",
+    "Primitive",
+    "Var",
+    "WrappedFun",
+    "called",
+    "constants",
+    "get_opaque_trace_state",
+    "is_program",
+    "jaxpr_as_fun",
+    "jaxprs_in_params",
+    "opened",
+]
+
+# Operators that call one program, and the parameter that it is.
+CALLS = {
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat2": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_lin": "call_jaxpr",
+}
+
+
+def called(eqn: JaxprEqn) -> Jaxpr | ClosedJaxpr | None:
+    """Returns the program that an equation calls, None if it computes something itself.
+
+    Example:
+      >>> import jax
+      >>> (eqn,) = jax.make_jaxpr(jax.jit(jax.numpy.sin))(1.0).eqns
+      >>> [inner.primitive.name for inner in opened(called(eqn)).eqns]
+      ['sin']
+    """
+    return eqn.params.get(CALLS.get(eqn.primitive.name, ""))
+
+
+def is_program(value: Any) -> bool:
+    """Returns whether a value is a jaxpr, closed or open."""
+    return isinstance(value, (Jaxpr, ClosedJaxpr))
+
+
+def opened(program: Any) -> Jaxpr:
+    """Returns the jaxpr itself, without its constants where those are kept beside it."""
+    return program.jaxpr if hasattr(program, "jaxpr") else program
+
+
+def constants(program: Any) -> Sequence[Any]:
+    """Returns the values of ``opened(program).constvars`` that are known to the program."""
+    return getattr(program, "consts", ())
