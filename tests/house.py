@@ -35,7 +35,7 @@ TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
     ("control_flow",),
     ("autograd",),
     ("compat",),
-    ("engine", "arguments", "reuse"),
+    ("engine", "arguments"),
     ("source",),
     ("torchax", ""),
 )

@@ -34,7 +34,6 @@ from tojax.torch.data_dependent import assertions
 from tojax.torch.data_dependent.padded import Padded
 from tojax.torch.data_dependent.padded_split import Sizes
 from tojax.torch.engine.session import LOCK, tracing
-from tojax.torch.reuse import blocks
 from tojax.torch.state.closures import as_module, original
 from tojax.torch.state.module_state import Slots
 from tojax.torch.state.snapshot import Snapshot, in_mode
@@ -47,8 +46,7 @@ class TorchSource:
 
     ``training`` holds the mode of every submodule, in the order of ``module.modules()``; ``kept``
     what calls leave for later ones, such as programs, for all modes; ``snapshot`` the module as it
-    was converted, which nobody else sees; without one, the module itself is traced. ``sharing``
-    tells whether blocks that are shown to be equal run once in a trace (``reuse``).
+    was converted, which nobody else sees; without one, the module itself is traced.
     """
 
     module: torch.nn.Module
@@ -56,12 +54,11 @@ class TorchSource:
     on_missing: str = "error"
     kept: Kept = field(default_factory=Kept, repr=False)
     snapshot: Snapshot | None = field(default=None, repr=False)
-    sharing: bool = False
     framework = "torch"
 
     def __eq__(self, other):
         same = isinstance(other, TorchSource) and self.module is other.module
-        form = lambda x: (x.training, x.on_missing, x.snapshot, x.sharing)
+        form = lambda x: (x.training, x.on_missing, x.snapshot)
         return same and form(self) == form(other)
 
     def __hash__(self):
@@ -83,15 +80,6 @@ class TorchSource:
     def slots(self) -> Slots:
         """Where the module keeps its tensors."""
         return Slots.of(self.code)
-
-    @functools.cached_property
-    def siblings(self) -> list[list[torch.nn.Module]]:
-        """Blocks that may be equal, where those are to be run once."""
-        return blocks.siblings(self.code) if self.sharing else []
-
-    def sharing_blocks(self) -> TorchSource:
-        """The same source, whose traces take less time where a model is deep."""
-        return replace(self, sharing=True)
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -155,8 +143,7 @@ class TorchSource:
             hooks.of_parameters(own, tensors)
             trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
             with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
-                with blocks.shared(self.siblings, trace):
-                    out = self.code(*args, **kwargs)
+                out = self.code(*args, **kwargs)
                 out = dict_order.kept(trees.register(out))
                 path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))

@@ -88,7 +88,6 @@ def forward_level() -> int:
 # Weights.
 DispatchKeySet = need("torch._C.DispatchKeySet", WEIGHTS)
 ExcludeKeys = need("torch._C._ExcludeDispatchKeyGuard", WEIGHTS)
-storage_uses = need("torch._C._storage_Use_Count", "blocks that are traced once")
 data_address = need("torch._C._data_address", WEIGHTS)
 lazy_clone = need("torch._lazy_clone", WEIGHTS)
 

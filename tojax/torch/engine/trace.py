@@ -67,7 +67,6 @@ class Trace(private.TorchDispatchMode):
       raised: the last error of ours; TorchScript hands on nothing but its text.
       tape: what was computed, None until code asks for gradients itself.
       autocast: whether the torch function that goes on was called under autocast.
-      programs: of the blocks that run, which siblings may share (see reuse/).
       again: makes a trace like this one, with another key, once this one is over.
     """
 
@@ -91,7 +90,6 @@ class Trace(private.TorchDispatchMode):
         self.autocast = False
         self.generally = False
         self.size_conditions: dict[str, jax.Array] = {}
-        self.programs: list[Any] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -140,8 +138,6 @@ class Trace(private.TorchDispatchMode):
         once = lowering
         if self.path is not None:
             once = self.path.once(call.op, lowering, operands)
-        if self.programs:
-            once = self.programs[-1].unwatched(once)
         try:
             out = self.same_masks(call.op, once, values)
         except CONCRETIZATION as error:
@@ -162,12 +158,9 @@ class Trace(private.TorchDispatchMode):
             out = cut(call, out, operands, self.writing)
             kept = origins_of(operands[:1]) if self.writing else 0
             origins = origins & ~GRADIENT | kept & GRADIENT
-        arrays = out
         if call.writes:
             out = call.write(out, args, kwargs)
         out = call.wrap(out, operands, origins, args, kwargs)
-        for program in self.programs:
-            program.lowered(self, call, lowering, values, arrays, out)
         if origins & GRADIENT and (self.tape is not None or not follows):
             key = values[0] if call.random else None
             self.note(call, lowering, key, follows, given, operands, out)

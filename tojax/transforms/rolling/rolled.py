@@ -71,8 +71,6 @@ class Recording:
     def __init__(self, source: Source, names: list, known: tuple, structure: Any, settings: dict):
         self.names, self.found = names, dict[int, tuple[Any, Traced]]()
         self.last: Any = None
-        sharing = getattr(type(source), "sharing_blocks", None)  # torch's own, nothing around it
-        source = sharing(source) if sharing else source
 
         def call(arrays: list[Any]) -> list[Any]:
             given = dict(zip(names, arrays))
