@@ -57,6 +57,7 @@ __all__ = [
     "jaxpr_as_fun",
     "jaxprs_in_params",
     "opened",
+    "scan_counts",
 ]
 
 # Operators that call one program, and the parameter that it is.
@@ -97,3 +98,23 @@ def opened(program: Any) -> Jaxpr:
 def constants(program: Any) -> Sequence[Any]:
     """Returns the values of ``opened(program).constvars`` that are known to the program."""
     return getattr(program, "consts", ())
+
+
+def scan_counts(eqn: JaxprEqn) -> tuple[int, int]:
+    """Returns how many operands of a ``scan`` are constants, and how many are carried.
+
+    JAX 0.12 has no parameters for it any more, but what is scanned over has one axis less inside.
+
+    Example:
+      >>> import jax
+      >>> step = lambda carry, x: (carry + x, carry)
+      >>> loop = jax.make_jaxpr(lambda x: jax.lax.scan(step, 0.0, x))(jax.numpy.ones(3))
+      >>> scan_counts(loop.eqns[-1])
+      (0, 1)
+    """
+    body = opened(eqn.params["jaxpr"])
+    whole = lambda outside, inside: sum(
+        len(a.aval.shape) == len(b.aval.shape) for a, b in zip(outside, inside, strict=True)
+    )
+    carried = whole(eqn.outvars, body.outvars)
+    return whole(eqn.invars, body.invars) - carried, carried

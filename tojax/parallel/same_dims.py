@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from tojax.jaxprs import ClosedJaxpr, Jaxpr, Literal, is_program, opened
+from tojax.jaxprs import ClosedJaxpr, Jaxpr, Literal, is_program, opened, scan_counts
 
 Dims = tuple[int, ...]  # one number for each dimension of an array
 
@@ -251,7 +251,7 @@ def gather(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> None:
 
 def scan(dims: SameDims, eqn: Any, ins: list[Dims], outs: list[Dims]) -> None:
     """What is carried keeps its dimensions; steps are the first ones of what goes in and out."""
-    consts, carried = eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carried = scan_counts(eqn)
     steps = [d[1:] for d in ins[consts + carried :]]
     found = dims.walk(eqn.params["jaxpr"], [*ins[: consts + carried], *steps])
     for before, after, out in zip(ins[consts:], found[:carried], outs):

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tojax.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, called, opened
+from tojax.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, called, opened, scan_counts
 
 LOOPS = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
 
@@ -117,6 +117,8 @@ def _add(program: Program, eqn: JaxprEqn, ins: list, barrier: int, where: str) -
     if name == "dynamic_slice" and program.values[ins[0]].shape == program.values[outs[0]].shape:
         name, ins = "copy_p", ins[:1]  # all of it, wherever it begins
     params = eqn.params if not inner else {k: v for k, v in eqn.params.items() if k not in LOOPS}
+    if name == "scan":
+        params = params | dict(zip(("num_consts", "num_carry"), scan_counts(eqn)))
     program.nodes.append(Node(name, params, ins, outs, inner, barrier, where))
     return outs
 
