@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Collection, Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 FOLDER = Path(__file__).parent / "expect"
 
@@ -44,6 +47,28 @@ def expected_failures(file: str | Path) -> dict[str, str]:
                 raise BadExpectations(f"{path.name}:{number}: {text!r} stands twice")
             found[text] = said
     return found
+
+
+def of_versions(file: str | Path = "versions.txt") -> dict[str, str]:
+    """Returns the tests that fail with an installed version, with the reason of each.
+
+    A line of the list is a requirement (of a package, or of Python) and a test's id.
+    """
+    installed: dict[str, str] = {}
+    for line, reason in expected_failures(file).items():
+        requirement, test = line.split(" ", 1)
+        if _holds(Requirement(requirement)):
+            installed[test] = reason
+    return installed
+
+
+def _holds(requirement: Requirement) -> bool:
+    if requirement.name == "python":
+        return requirement.specifier.contains(platform.python_version())
+    try:
+        return requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def params(names: Iterable[str], file: str | Path, known: Collection[str] = ()) -> list[Any]:

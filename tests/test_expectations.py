@@ -1,6 +1,13 @@
 import pytest
 
-from tests.expectations import FOLDER, BadExpectations, complaints, expected_failures, params
+from tests.expectations import (
+    FOLDER,
+    BadExpectations,
+    complaints,
+    expected_failures,
+    of_versions,
+    params,
+)
 
 
 @pytest.fixture
@@ -58,6 +65,20 @@ def test_complaints_name_new_failures_and_unexpected_passes():
         "c: expected to fail and does not",
     ]
     assert complaints({"b": "known"}, {"b": "why"}) == []
+
+
+def test_failures_of_versions_are_those_that_are_installed(written):
+    lines = ["python>=3.11 a.py::a", "python<3.11 b.py::b", "pytest>=8.4 c.py::c[x y]"]
+    lines += ["pytest>=1000 d.py::d", "no-such-package>=1 e.py::e"]
+    file = written("\n".join(["# why", *lines, ""]))
+    assert of_versions(file) == {"a.py::a": "why", "c.py::c[x y]": "why"}
+
+
+def test_failures_of_versions_are_of_tests_that_exist():
+    ids = (line.split(" ", 1)[1] for line in expected_failures("versions.txt"))
+    for test in ids:
+        path, name = test.partition("[")[0].split("::")
+        assert f"def {name}(" in (FOLDER.parent.parent / path).read_text(encoding="utf-8"), test
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.name)

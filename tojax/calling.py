@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import jax
 
 from tojax import advice, dict_order, explicit_mesh, notices, quick, trees
+from tojax.dtypes import shape_of
 from tojax.errors import DataDependent, StateDropped, StaticArgument, WrongArguments
 from tojax.program import program
 from tojax.trees import Static
@@ -161,8 +162,7 @@ def _calls(source: Source) -> dict[Any, tuple]:
 def _remember(source: Source, kind: quick.Kind, arrays, rng) -> None:
     """Keeps the shapes of a call that was traced, for ``save``."""
     kind.fresh, rest = False, iter(arrays)
-    shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
-    kept = [shape(next(rest)) if s is None else _unwrap(s) for s in kind.static]
+    kept = [shape_of(next(rest)) if s is None else _unwrap(s) for s in kind.static]
     key = (kind.structure, tuple(map(str, kept)), rng is None)
     _calls(source).setdefault(key, (*jax.tree.unflatten(kind.structure, kept), rng))
 

@@ -29,6 +29,17 @@ def canonical(dtype) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
+def shape_of(array) -> jax.ShapeDtypeStruct:
+    """Returns the shape and the dtype that an array, also one of numpy's, has inside JAX.
+
+    Example:
+      >>> shape_of(np.ones(2))
+      ShapeDtypeStruct(shape=(2,), dtype=float32)
+    """
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype, allow_extended_dtype=True)
+    return jax.ShapeDtypeStruct(array.shape, dtype)
+
+
 def fitting(values: np.ndarray) -> np.ndarray:
     """Integers that JAX can narrow as they are; the limits of 64 bits, which mean "none", become
     those of 32.

@@ -10,7 +10,7 @@ import transformers
 from jax.sharding import PartitionSpec as P
 
 import tojax
-from tests.parallel.architectures import DECODER, IDS
+from tests.parallel.architectures import DECODER, IDS, cross_entropy
 from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
 from tojax.explicit_mesh import automatic
@@ -56,8 +56,7 @@ def plan_for(axes):
 def loss(model, batch):
     """The square of the logits beside the text: routers have gradients, too."""
     logits = model(**batch, use_cache=False).logits[:, :-1]
-    told = optax.softmax_cross_entropy_with_integer_labels
-    return told(logits, batch["input_ids"][:, 1:]).mean()
+    return cross_entropy(logits, batch["input_ids"][:, 1:]).mean()
 
 
 @pytest.mark.parametrize(("name", "axes"), CASES)

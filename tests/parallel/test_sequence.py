@@ -9,7 +9,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import tojax
-from tests.parallel.architectures import CASES, IDS, build
+from tests.parallel.architectures import CASES, IDS, build, cross_entropy
 from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
 from tojax.parallel import explain, place, shard
@@ -31,8 +31,7 @@ def mesh(kind=EXPLICIT, **axes):
 
 def loss(model, batch):
     """JAX slices no axis that is divided on an explicit mesh, so labels are shifted."""
-    told = optax.softmax_cross_entropy_with_integer_labels
-    losses = told(model(input_ids=batch["input_ids"]).logits, batch["labels"])
+    losses = cross_entropy(model(input_ids=batch["input_ids"]).logits, batch["labels"])
     return (losses * (batch["labels"] != 0)).mean()
 
 

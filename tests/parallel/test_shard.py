@@ -9,7 +9,7 @@ import torch
 from jax.sharding import AxisType, PartitionSpec
 
 import tojax
-from tests.parallel.architectures import CASES, IDS, build
+from tests.parallel.architectures import CASES, IDS, build, cross_entropy
 from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
 from tojax.hf.generation import programs
@@ -165,8 +165,7 @@ def test_training(plan, kind):
 
     def loss(model, batch):
         logits = model(**batch, use_cache=False).logits[:, :-1]
-        told = optax.softmax_cross_entropy_with_integer_labels
-        return told(logits, batch["input_ids"][:, 1:]).mean()
+        return cross_entropy(logits, batch["input_ids"][:, 1:]).mean()
 
     step, losses = make_step(loss, optax.adam(1e-2)), []
     model = tojax.from_torch(module)

@@ -13,10 +13,10 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from tojax import processes, trees
+from tojax.dtypes import shape_of
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.saved.dimensions import is_symbolic, symbolic
-from tojax.saved.programs import shape_of
 
 WORSE = {
     4: 1e-3,

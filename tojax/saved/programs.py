@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from tojax import trees
+from tojax.dtypes import shape_of
 from tojax.errors import DataDependent, Unsupported, WrongValue
 from tojax.saved.calls import describe_call, split
 
@@ -32,11 +33,6 @@ class Extra:
     function: Callable
     arrays: Sequence[Any]
     about: dict[str, Any] = field(default_factory=dict)
-
-
-def shape_of(x: Any) -> jax.ShapeDtypeStruct:
-    """The shape of an array with the dtype that JAX gives it."""
-    return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype))
 
 
 def check_platforms(platforms: Sequence[str]) -> None:

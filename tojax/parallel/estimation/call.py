@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tojax.dtypes import shape_of
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
 from tojax.parallel.estimation.nodes import Program, program_of
@@ -129,7 +130,6 @@ def placed(spec: Any, ndim: int, mesh: Any = None) -> Placed:
 def forward(model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None) -> Call:
     """The forward pass of this call, or of one that the model's source makes up."""
     run = Forward.of(model, args, kwargs, rng)
-    shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
     arguments = (model.params, model.state, run.arrays)
     tokens = next((x.size for x in run.arrays if jnp.issubdtype(x.dtype, jnp.integer)), 0)
     tokens = tokens or next((x.shape[0] for x in run.arrays if x.ndim), 1)
@@ -139,14 +139,13 @@ def forward(model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None)
         return Role(kind, path[1].key if kind != "inputs" else "")
 
     return Call(
-        "forward", model, run.__call__, jax.tree.map(shape, arguments), role, tokens=tokens,
+        "forward", model, run.__call__, jax.tree.map(shape_of, arguments), role, tokens=tokens,
         example=(args, kwargs or {}),
     )  # fmt: skip
 
 
 def step(step: Any, state: Any, batch: Any) -> Call:
     """A training step of ``tojax.train.make_step``; ``state`` and ``batch`` may be shapes."""
-    shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
     state = jax.eval_shape(step.prepared, state)
     names = {k: x.shape for k, x in state.params.items()}
     sizes = {jax.tree_util.keystr(p): x for p, x in jax.tree_util.tree_leaves_with_path(state)}
@@ -173,8 +172,8 @@ def step(step: Any, state: Any, batch: Any) -> Call:
             step.tx, step.clipping, step.loss_scale, step.ema, step.donate,
         )._step  # fmt: skip
     return Call(
-        "train", state.model.eval(), step._step, (state, jax.tree.map(shape, batch)), role, {0: 0},
-        tokens, plain, options=BARRIERS if step.gradients.remat else None,
+        "train", state.model.eval(), step._step, (state, jax.tree.map(shape_of, batch)), role,
+        {0: 0}, tokens, plain, options=BARRIERS if step.gradients.remat else None,
     )  # fmt: skip
 
 

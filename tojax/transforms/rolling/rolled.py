@@ -12,6 +12,7 @@ import numpy as np
 
 from tojax import trees
 from tojax.calling import Source
+from tojax.dtypes import shape_of
 from tojax.jaxprs import ClosedJaxpr, Jaxpr, Var
 from tojax.transforms.rolling.loop import Row, run
 from tojax.transforms.rolling.repeats import Program, Repeat, repeats
@@ -62,7 +63,7 @@ def traced(source: Source, params: Arrays, state: Arrays, rest: tuple) -> Traced
     if key not in source.kept:
         source.kept[key] = Recording(source, names, known, structure, settings)
     held: dict[str, Any] = {"params": params, "state": state, "rest": leaves}
-    return source.kept[key]([_shape(held[kind][name]) for kind, name in names])
+    return source.kept[key]([shape_of(held[kind][name]) for kind, name in names])
 
 
 class Recording:
@@ -113,12 +114,6 @@ class Recording:
 
 def _known(x: Any) -> bool:
     return not isinstance(x, jax.ShapeDtypeStruct) and trees.is_setting(x)
-
-
-def _shape(x: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(
-        x.shape, jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
-    )
 
 
 @dataclass(frozen=True, eq=False)
