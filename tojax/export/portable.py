@@ -1,19 +1,23 @@
 """Programs in a SavedModel in a form of StableHLO that TensorFlow reads.
 
 JAX writes a form that is four weeks old, TensorFlow is released a few times a year: its reader is
-older. StableHLO itself writes its programs in the form of twelve weeks ago.
+older, and of which version it does not tell. So a program is written in the oldest form that has
+what it needs.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jax.extend.mlir.dialects import stablehlo
+from jax.extend.mlir.dialects import func, stablehlo
 from jax.interpreters import mlir
+from jax.interpreters.mlir import ir
 
 FILE = "saved_model.pb"
+OLDEST = "1.0.0"  # the first with a promise to be read for years
 
 
 def make_portable(folder: Path) -> None:
@@ -29,12 +33,44 @@ def make_portable(folder: Path) -> None:
 
 
 def older(program: bytes) -> bytes:
-    """The same program in the form of twelve weeks before this JAX."""
+    """Returns the same program in the oldest form that can express it.
+
+    Versions: https://github.com/openxla/stablehlo/blob/main/docs/vhlo.md
+    """
     required = stablehlo.StablehloCompatibilityRequirement.WEEK_12
-    version = stablehlo.get_version_from_compatibility_requirement(required)
+    recent = stablehlo.get_version_from_compatibility_requirement(required)
     with mlir.make_ir_context() as context:
         module = stablehlo.deserialize_portable_artifact(context, program)
-        return stablehlo.serialize_portable_artifact(module, version)
+        without_composites(module.operation)
+        with contextlib.suppress(ValueError), quiet(context):
+            return stablehlo.serialize_portable_artifact(module, OLDEST)
+        return stablehlo.serialize_portable_artifact(module, recent)
+
+
+def without_composites(module: Any) -> None:
+    """Calls the decomposition of each composite instead; readers of sizes such as TensorFlow's do
+    not look into composites.
+    """
+    operations: list[Any] = []
+    module.walk(lambda op: operations.append(op) or ir.WalkResult.ADVANCE)
+    for op in operations:
+        if op.name == "stablehlo.composite":
+            with ir.InsertionPoint(op), op.location:
+                types = [x.type for x in op.results]
+                call = func.CallOp(types, op.attributes["decomposition"], [*op.operands])
+            for old, new in zip(op.results, call.results):
+                old.replace_all_uses_with(new)
+            op.erase()
+
+
+@contextlib.contextmanager
+def quiet(context: Any) -> Iterator[None]:
+    """Keeps MLIR's diagnostics off the screen."""
+    handler = context.attach_diagnostic_handler(lambda diagnostic: True)
+    try:
+        yield
+    finally:
+        handler.detach()
 
 
 def _nodes(proto: Any) -> Iterator[Any]:

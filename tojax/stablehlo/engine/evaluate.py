@@ -94,7 +94,9 @@ class Run:
         row = table.find(name) if name.startswith("chlo.") and overloads(name) else None
         if row is None:
             return self.function(decomposition, inputs)
-        out = row.lowering(*map(as_jax, inputs), *(attributes or {}).values())
+        given = attributes or {}
+        rest = row.signature.params[len(inputs) :]
+        out = row.lowering(*map(as_jax, inputs), *(given.get(p.name, p.default) for p in rest))
         return out if isinstance(out, (list, tuple)) else [out]
 
     def argument(self, kind: str, what: Any, values: Mapping[int, Any]) -> Any:
