@@ -45,7 +45,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 # CUDA builds of torch bring Triton, whose LLVM ends the process if TensorFlow's is there before it.
-if find_spec("triton") and find_spec("tensorflow"):
+if find_spec("triton") and find_spec("tensorflow") and "tensorflow" not in sys.modules:
     importlib.import_module("triton._C.libtriton")
 
 # A folder whose optional package is missing cannot be imported, so it is not collected either.

@@ -79,8 +79,8 @@ def test_caches_come_back_and_go_in():
     model = tojax.from_torch(module)
     ids = tiny.ids().numpy()
     first = model(ids[:, :6], use_cache=True)
-    assert type(first.past_key_values).__name__ == "DynamicCache"
-    second = model(ids[:, 6:], past_key_values=first.past_key_values, use_cache=True)
+    assert type(first.to_tuple()[1]).__name__ == "DynamicCache"
+    second = model(ids[:, 6:], past_key_values=first.to_tuple()[1], use_cache=True)
     whole = module(torch.from_numpy(ids), use_cache=False).logits
     assert_close(np.concatenate([first.logits, second.logits], 1), whole.detach(), rtol=VALUES)
 

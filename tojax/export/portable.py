@@ -51,16 +51,21 @@ def without_composites(module: Any) -> None:
     """Calls the decomposition of each composite instead; readers of sizes such as TensorFlow's do
     not look into composites.
     """
-    operations: list[Any] = []
-    module.walk(lambda op: operations.append(op) or ir.WalkResult.ADVANCE)
-    for op in operations:
+    composites: list[Any] = []
+
+    def collect(op: Any) -> Any:
         if op.name == "stablehlo.composite":
-            with ir.InsertionPoint(op), op.location:
-                types = [x.type for x in op.results]
-                call = func.CallOp(types, op.attributes["decomposition"], [*op.operands])
-            for old, new in zip(op.results, call.results):
-                old.replace_all_uses_with(new)
-            op.erase()
+            composites.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(collect)
+    for op in composites:
+        with ir.InsertionPoint(op), op.location:
+            types = [x.type for x in op.results]
+            call = func.CallOp(types, op.attributes["decomposition"], [*op.operands])
+        for old, new in zip(op.results, call.results):
+            old.replace_all_uses_with(new)
+        op.erase()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from tojax.program import Kept
 from tojax.torch import arguments
 from tojax.torch.autograd import hooks, identity
 from tojax.torch.autograd.tape import Tape, Unrecorded
-from tojax.torch.compat import hf_plans
+from tojax.torch.compat import hf_cache, hf_plans
 from tojax.torch.control_flow import branches
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
@@ -113,6 +113,7 @@ class TorchSource:
         """
         self.slots.check(params, state)
         trees.register((args, kwargs))
+        kwargs = hf_cache.renamed(self.module, self.signature, kwargs)
         arguments.check(self.signature, args, kwargs)
         names = tuple(trees.names(args, kwargs, self.positional))
         known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}

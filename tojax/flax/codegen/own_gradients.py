@@ -57,7 +57,7 @@ def _noted() -> Iterator[Calls]:
 
     def apply(cls: type[Function], *operands: Any, **options: Any) -> Any:
         calls.setdefault(cls, operands)
-        return before.__func__(cls, *operands, **options)
+        return before.__get__(None, cls)(*operands, **options)
 
     Function.apply = classmethod(apply)
     try:

@@ -14,6 +14,7 @@ for _name in METHODS.split():
     need(f"transformers.generation.utils:GenerationMixin.{_name}", GENERATE)
 need("transformers.modeling_utils:PreTrainedModel._can_compile_fullgraph", GENERATE)
 CACHES = need("transformers.generation.utils:ALL_CACHE_NAMES", GENERATE)
+CACHE = CACHES[0]  # past_key_values until transformers 5.24, where it is cache
 PROMPT_ONLY = need(
     "transformers.generation.utils:MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL", "pictures and sounds"
 )

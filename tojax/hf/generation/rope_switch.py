@@ -9,6 +9,7 @@ import torch
 from transformers import DynamicCache
 
 from tojax.errors import Unsupported
+from tojax.hf.generation import private
 from tojax.hf.module import quiet
 
 Go = Callable[[dict[str, Any], int], dict[str, Any]]
@@ -39,12 +40,14 @@ def renewed_at(module: Any, length: int, last: int) -> int | None:
     if not isinstance(switch, int) or not length <= switch < last - 1:
         return None
     ids = torch.zeros(1, switch + 1, dtype=torch.int64)
-    along = {"attention_mask": ids + 1, "position_ids": torch.arange(switch + 1)[None]}
+    along: dict[str, Any] = {"attention_mask": ids + 1}
+    along |= {"position_ids": torch.arange(switch + 1)[None]}
+    along |= {private.CACHE: Full(switch)}
     with quiet():
         inputs = module.prepare_inputs_for_generation(
-            ids, past_key_values=Full(switch), next_sequence_length=1, use_cache=True, **along
+            ids, next_sequence_length=1, use_cache=True, **along
         )
-    if inputs.get("past_key_values") is not None:
+    if inputs.get(private.CACHE) is not None:
         return None
     if inputs["input_ids"].shape == ids.shape:
         return switch + 1

@@ -115,8 +115,8 @@ class Runner(torch.nn.Module):
         if use_cache:
             self.module._prepare_cache_for_generation(PLAIN, given, None, ids.shape[0], 0)
             own = _cache_of(self.module)
-            if length is not None and "past_key_values" not in given and own:
-                given["past_key_values"] = own()
+            if length is not None and private.CACHE not in given and own:
+                given[private.CACHE] = own()
         if length is not None:
             held = [k for k in private.CACHES if k in given]
             given |= {k: caches.fit(given[k], length) for k in held}

@@ -28,12 +28,18 @@ def zeta(x, q):
     return lax.zeta(*jnp.broadcast_arrays(x, q))
 
 
+@partials(lambda _, x: polygamma(jnp.ones_like(x), x))
+def digamma(x):
+    """NaN at 0."""
+    return jnp.where(x == 0, jnp.nan, lax.digamma(x))
+
+
 @partials(None, lambda out, a, x: polygamma(a + 1, x))
 def polygamma(a, x):
     sign = jnp.where(a % 2 == 0, -1, 1).astype(x.dtype)
     rest = sign * lax.exp(lax.lgamma(a + 1)) * zeta(a + 1, x)
     whole = jnp.where(a == lax.floor(a), rest, jnp.nan)
-    return jnp.where(a == 0, lax.digamma(x), whole)
+    return jnp.where(a == 0, digamma(x), whole)
 
 
 def betainc(a, b, x):
@@ -50,7 +56,7 @@ table.update(
     {
         "Betainc": betainc,
         "Dawsn": wide(jsp.dawsn),
-        "Digamma": wide(partials(lambda _, x: polygamma(jnp.ones_like(x), x))(lax.digamma)),
+        "Digamma": wide(digamma),
         "Erf": lax.erf,
         "Erfc": lax.erfc,
         "Erfinv": lax.erf_inv,

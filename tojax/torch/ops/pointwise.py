@@ -116,7 +116,7 @@ table.update(
         aten.ne.Scalar: _binary(lax.ne),
         aten.isclose: jnp.isclose,
         aten.atan2: _float_binary(lambda x, y: atan2(x, y)),
-        aten.hypot: widened(_binary(jnp.hypot)),
+        aten.hypot: widened(_binary(lambda x, y: hypot(x, y))),
         aten.nextafter: lambda self, other: nextafter(
             *jnp.broadcast_arrays(*operands(self, other))
         ),
@@ -172,6 +172,17 @@ def _share(part, y, x):
 atan2.defjvps(
     lambda tangent, _, y, x: tangent * _share(x, y, x),
     lambda tangent, _, y, x: -tangent * _share(y, y, x),
+)
+
+
+@jax.custom_jvp
+def hypot(x, y):
+    """The gradient at (0, 0) is NaN."""
+    return jnp.hypot(x, y)
+
+
+hypot.defjvps(
+    lambda tangent, out, x, y: tangent * (x / out), lambda tangent, out, x, y: tangent * (y / out)
 )
 
 

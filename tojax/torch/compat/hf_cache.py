@@ -1,0 +1,35 @@
+"""A transformers model's cache as an argument, by any name that transformers has had for it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+from tojax.errors import WrongArguments
+
+# Since transformers 5.24; of most models before; of Mamba and its like before.
+NAMES = ("cache", "past_key_values", "cache_params")
+
+
+def renamed(module: Any, signature: inspect.Signature, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments with the cache under the name that the model's forward has for it.
+
+    A forward that takes ``**kwargs`` drops any other name without a word.
+
+    Raises:
+      WrongArguments: there are caches under two names.
+    """
+    given = [name for name in NAMES if name in kwargs]
+    if not given or "transformers" not in sys.modules:
+        return kwargs
+    if not isinstance(module, sys.modules["transformers"].PreTrainedModel):
+        return kwargs
+    if len(given) > 1:
+        raise WrongArguments(
+            f"a cache as {' and as '.join(given)}",
+            why="these are names of one argument in different versions of transformers",
+            do=f"give one of them: {given[0]}=",
+        )
+    own = next((name for name in NAMES if name in signature.parameters), given[0])
+    return {own if name == given[0] else name: value for name, value in kwargs.items()}
