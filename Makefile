@@ -1,6 +1,8 @@
 # `make` prints the targets. An environment that exists already: make test VENV=path/to/venv
 VENV   ?= .venv
 PYTHON ?= python3
+# The tested versions for this Python.
+PINNED := $(shell $(PYTHON) docs/versions.py constraints)
 EXTRAS ?= hf,gguf,cli,flax,train,onnx,dev
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
@@ -17,16 +19,16 @@ conformance: export JAX_DISABLE_MOST_OPTIMIZATIONS := 0
 conformance: export XLA_FLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint type format docs conformance compat bench clean
+.PHONY: help setup demo test lint type format docs conformance compat lowest newest versions bench clean
 
 help:  ## print the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(READY)  ## make .venv with the tested versions
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml $(PINNED)
 	$(PYTHON) -m venv .venv
-	.venv/bin/pip install -e ".[$(EXTRAS)]" -c constraints.txt
+	.venv/bin/pip install -e ".[$(EXTRAS)]" -c $(PINNED)
 	.venv/bin/pip install --no-deps tf2jax==0.3.8  # its metadata asks for the CUDA TensorFlow
 	touch $@
 
@@ -56,29 +58,52 @@ conformance: $(READY)  ## the suites that others wrote, in full, and all that ma
 	$(PY) -m pytest tests/conformance -m "conformance or not conformance"
 	$(PY) -m pytest tests -m conformance --ignore=tests/conformance
 
-# An environment of its own for each pair of versions; the tested set is pinned but for what their
-# own requirements decide.
-TORCH        ?= $(shell sed -n 's/^torch==//p' constraints.txt)
-TRANSFORMERS ?= $(shell sed -n 's/^transformers==//p' constraints.txt)
-OTHER := .compat/torch-$(TORCH)-transformers-$(TRANSFORMERS)
-FREE  := torch|transformers|huggingface_hub|tokenizers|peft|accelerate|diffusers|setuptools|hf-xet|fsspec|regex|typer|click
+# An environment of its own for each set of versions; the rest of the tested set is pinned but for
+# what their own requirements decide. What came out is recorded in docs/versions.json.
+TORCH        ?= $(shell sed -n 's/^torch==//p' $(PINNED))
+TRANSFORMERS ?= $(shell sed -n 's/^transformers==//p' $(PINNED))
+JAX          ?= $(shell sed -n 's/^jax==//p' $(PINNED))
+OTHER := .compat/torch-$(TORCH)-transformers-$(TRANSFORMERS)-jax-$(JAX)
+FREE  := torch|transformers|jax|jaxlib|huggingface_hub|tokenizers|peft|accelerate|diffusers|setuptools|hf-xet|fsspec|regex|typer|click
 
-compat: $(OTHER)/.ready  ## the tests with other versions: make compat TORCH=2.15.0
-	$(MAKE) --no-print-directory tested VENV=$(OTHER)
+compat: $(OTHER)/.ready  ## the tests with other versions: make compat TORCH=2.15.0 JAX=0.10.0
+	$(MAKE) --no-print-directory recorded VENV=$(OTHER)
 
-.PHONY: tested
-tested: export JAX_PLATFORMS := cpu
-tested: export HF_HUB_OFFLINE := 1
-tested:
-	$(PY) -m pytest -m "not conformance"
+lowest:  ## the tests with the lowest versions that pyproject.toml allows
+	$(MAKE) --no-print-directory compat $$($(PYTHON) docs/versions.py lowest)
 
-.compat/%/.ready: pyproject.toml constraints.txt
+.PHONY: recorded
+recorded: export JAX_PLATFORMS := cpu
+recorded: export HF_HUB_OFFLINE := 1
+recorded:
+	$(PY) -m pytest -m "not conformance" --every $(or $(EVERY),1) --junitxml=$(VENV)/report.xml; \
+	  status=$$?; $(PY) docs/versions.py record $(VENV)/report.xml $(or $(EVERY),1) && exit $$status
+
+.compat/%/.ready: pyproject.toml $(PINNED)
 	$(PYTHON) -m venv $(@D)
-	grep -vE '^($(FREE))==' constraints.txt > $(@D)/constraints.txt
-	printf 'torch==%s\ntransformers==%s\n' $(TORCH) $(TRANSFORMERS) >> $(@D)/constraints.txt
+	grep -vE '^($(FREE))==' $(PINNED) > $(@D)/constraints.txt
+	printf 'torch==%s\ntransformers==%s\njax==%s\n' $(TORCH) $(TRANSFORMERS) $(JAX) >> $(@D)/constraints.txt
 	$(@D)/bin/pip install -e ".[$(EXTRAS)]" -c $(@D)/constraints.txt
 	$(@D)/bin/pip install --no-deps tf2jax==0.3.8
 	touch $@
+
+# What somebody gets who starts today: no constraints, the newest Python that is here.
+NEWEST_PYTHON = $(shell $(PYTHON) docs/versions.py python)
+
+newest:  ## every second test with the newest release of everything, on the newest Python here
+	@if [ -z "$(NEWEST_PYTHON)" ]; then echo "newest: no Python newer than 3.11 is here"; else \
+	  $(MAKE) --no-print-directory .compat/newest/.latest PYTHON=$(NEWEST_PYTHON) && \
+	  $(MAKE) --no-print-directory recorded VENV=.compat/newest EVERY=$(or $(EVERY),2); fi
+
+.compat/newest/.latest: pyproject.toml
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -e ".[$(EXTRAS)]"
+	$(@D)/bin/pip install --no-deps tf2jax==0.3.8
+	touch $@
+
+versions:  ## write the tables of tested versions from docs/versions.json
+	$(PYTHON) docs/versions.py table
 
 bench: $(READY)  ## timings on this machine
 	$(PY) benchmarks/run.py

@@ -93,8 +93,19 @@ SAMPLED = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what `make test` leaves out."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option for a part of what `make test` runs."""
+    parser.addoption(
+        "--every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of what is no conformance test, the first of each file and every Nth after it",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what `make test` leaves out, and what ``--every`` does besides."""
     seen: dict[str, int] = {}
     failing = of_versions()
     for item in items:
@@ -107,6 +118,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = seen[name] = seen.get(name, -1) + 1
         if place % every:
             item.add_marker(pytest.mark.conformance)
+    by_file: dict[Path, int] = {}
+    for item in items:
+        if not item.get_closest_marker("conformance"):
+            place = by_file[item.path] = by_file.get(item.path, -1) + 1
+            if place % config.getoption("--every"):
+                item.add_marker(pytest.mark.conformance)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -147,6 +147,10 @@ class StateDropped(UserWarning):
     """The forward pass wrote to the model's state and the caller did not ask for it back."""
 
 
+class UntestedVersion(UserWarning):
+    """A package has a version that tojax was not tested with."""
+
+
 class StaticArgument(UserWarning):
     """An argument is part of the program, which is compiled anew for each of its values: an array
     that decides shapes, or a Python number.

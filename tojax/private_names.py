@@ -1,6 +1,7 @@
 """Private names of other packages that tojax builds on: looked up loudly.
 
-A name is looked up when the file that asks for it is loaded; one that is gone is an error that says
+``need`` looks a name up when the file that asks for it is loaded, for what everything is built on;
+``optional`` raises only where a feature uses it. Either way one that is gone is an error that says
 which feature needs it. What is patched during a trace is a ``Target``, looked up when its module is
 there.
 """
@@ -9,19 +10,21 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 import sys
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, NoReturn
 
-from tojax.errors import IncompatibleVersion
+from tojax import notices
+from tojax.errors import IncompatibleVersion, UntestedVersion
 
 # What these names were tested with: `make compat`.
 TESTED = {
-    "jax": "0.10.0 to 0.12.0",
-    "torch": "2.10.0 to 2.15.0",
-    "transformers": "5.23.0",
-    "tensorflow": "2.21.0",
+    "jax": ("0.10.0", "0.12.0.1"),
+    "torch": ("2.10.0", "2.15.0"),
+    "transformers": ("5.23.0", "5.24.0"),
+    "tensorflow": ("2.21.0", "2.21.0"),
 }
 NAMES: dict[str, str] = {}  # name -> the feature that needs it
 TARGETS: list[Target] = []  # what is patched, those of generation too once that is loaded
@@ -34,9 +37,35 @@ def gone(name: str | Target, problem: str = "is gone", feature: str = "") -> Inc
     return IncompatibleVersion(
         f"{path.replace(':', '.')} {problem}: tojax needs it for {feature}",
         where=f"{package} {metadata.version(package)}",
-        why=f"it is private to {package}; tojax was tested with {TESTED[package]}",
+        why=f"it is private to {package}; tojax was tested with {_range(package)}",
         do=f"install one of these versions of {package}, or a newer tojax",
     )
+
+
+def _range(package: str) -> str:
+    return " to ".join(dict.fromkeys(TESTED[package]))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version: others are repairs."""
+    return tuple(int(x) for x in re.findall(r"\d+", version)[:2])
+
+
+@functools.cache
+def check_version(package: str) -> None:
+    """Warns once if the installed version of a package is outside of the tested range.
+
+    Example:
+      >>> check_version("jax")  # a tested one
+    """
+    version = getattr(sys.modules.get(package), "__version__", None) or metadata.version(package)
+    first, last = map(_numbers, TESTED[package])
+    if not first <= _numbers(version) <= last:
+        notices.warn(
+            f"tojax was tested with {package} {_range(package)}, and {version} is installed. What "
+            "differs may fail; `pip install` one of these versions if it does",
+            UntestedVersion,
+        )
 
 
 def found(name: str) -> Any:
@@ -75,14 +104,42 @@ def need(name: str, feature: str) -> Any:
         raise gone(name, feature=feature) from None
 
 
+class Gone:
+    """Stands for a name that the installed version does not have: any use of it raises."""
+
+    def __init__(self, error: IncompatibleVersion):
+        self._error = error
+
+    def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise self._error
+
+    __call__ = __getattr__ = __getitem__ = __iter__ = __contains__ = __len__ = _raise
+    __instancecheck__ = __mro_entries__ = __enter__ = _raise
+
+
+def optional(name: str, feature: str) -> Any:
+    """Returns what a private name stands for; if it is gone, a ``Gone``, which raises when the
+    feature is used.
+    """
+    try:
+        return need(name, feature)
+    except IncompatibleVersion as error:
+        return Gone(error)
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What is replaced while a thread traces: ``name`` of what ``owner`` stands for."""
+    """What is replaced while a thread traces: ``name`` of what ``owner`` stands for.
+
+    ``since`` and ``until`` are the first version that has it, and the first one that does not.
+    """
 
     owner: str
     name: str
     feature: str
     made_later: bool = False  # torch sets it when it is first needed
+    since: str = ""
+    until: str = ""
 
     @functools.cached_property
     def path(self) -> str:
@@ -111,13 +168,23 @@ class Target:
         """The module that has it, or whose class does."""
         return self.owner.partition(":")[0]
 
+    @functools.cached_property
+    def exists(self) -> bool:
+        """Whether the installed version is one that has it."""
+        if not self.since and not self.until:
+            return True
+        version = _numbers(metadata.version(self.package))
+        return _numbers(self.since) <= version and (
+            not self.until or version < _numbers(self.until)
+        )
+
     @property
     def loaded(self) -> bool:
-        """Whether the module was imported."""
-        return self.module in sys.modules
+        """Whether the module was imported, and has it."""
+        return self.module in sys.modules and self.exists
 
 
-def target(owner: str, name: str, feature: str, made_later: bool = False) -> Target:
+def target(owner: str, name: str, feature: str, made_later: bool = False, **versions) -> Target:
     """A target, in the list of them."""
-    TARGETS.append(Target(owner, name, feature, made_later))
+    TARGETS.append(Target(owner, name, feature, made_later, **versions))
     return TARGETS[-1]

@@ -9,22 +9,36 @@ METHODS = """_prepare_generation_config _validate_model_kwargs _prepare_model_in
 _prepare_special_tokens _prepare_decoder_input_ids_for_generation _prepare_generated_length
 _validate_generated_length _get_logits_processor _prepare_attention_mask_for_generation
 _prepare_position_ids_for_generation _prepare_cache_for_generation
-_update_model_kwargs_for_generation _maybe_prepare_encoder_kwargs_for_generation"""
+_update_model_kwargs_for_generation"""
 for _name in METHODS.split():
     need(f"transformers.generation.utils:GenerationMixin.{_name}", GENERATE)
+_mixin = need("transformers.generation.utils:GenerationMixin", GENERATE)
+_BEFORE = "_prepare_encoder_decoder_kwargs_for_generation"  # transformers 5.20
+ENCODE = _BEFORE if hasattr(_mixin, _BEFORE) else "_maybe_prepare_encoder_kwargs_for_generation"
+need(f"transformers.generation.utils:GenerationMixin.{ENCODE}", "encoder-decoder models")
 need("transformers.modeling_utils:PreTrainedModel._can_compile_fullgraph", GENERATE)
 CACHES = need("transformers.generation.utils:ALL_CACHE_NAMES", GENERATE)
 CACHE = CACHES[0]  # past_key_values until transformers 5.24, where it is cache
-PROMPT_ONLY = need(
-    "transformers.generation.utils:MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL", "pictures and sounds"
+# Models drop these themselves until transformers 5.15.
+PROMPT_ONLY = getattr(
+    need("transformers.generation:utils", GENERATE), "MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL", ()
 )
 MASKS = need("transformers.masking_utils:LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING", "sliding windows")
 GROUPED = target("transformers.integrations.sdpa_attention", "use_gqa_in_sdpa", "grouped heads")
 _ = GROUPED.place
 
+
+def cache_layers(*names: str) -> tuple[type, ...]:
+    """Returns those of these classes of cache layers that the installed version has."""
+    home = need("transformers:cache_utils", GENERATE)
+    return tuple(getattr(home, name) for name in names if hasattr(home, name))
+
+
+LinearAttentionLayer = need("transformers.cache_utils:LinearAttentionLayer", GENERATE)
+
 # Attributes of objects.
 ATTRIBUTES = {
-    **dict.fromkeys(METHODS.split(), GENERATE),
+    **dict.fromkeys([*METHODS.split(), ENCODE], GENERATE),
     "_can_compile_fullgraph": "which models keep their states in fixed shapes",
     "_decoder_start_token_tensor": GENERATE,
     "_eos_token_tensor": GENERATE,

@@ -15,10 +15,17 @@ from typing import Any
 import jax
 import torch
 from transformers import cache_utils as theirs
-from transformers.cache_utils import Cache, EncoderDecoderCache, LinearAttentionLayer, StaticLayer
+from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 
+from tojax.hf.generation.private import LinearAttentionLayer, cache_layers
 from tojax.torch import lowers
 from tojax.trees import Static
+
+INDEXED = cache_layers("DynamicIndexedLayer")
+HYBRID = cache_layers(
+    "LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer"
+)
+EMPTY = cache_layers("DummyLayer")
 
 
 class Layer(StaticLayer):
@@ -188,13 +195,9 @@ def _fit_layer(layer: Any, length: int) -> Any:
     sliding = getattr(layer, "is_sliding", False)
     if kind in (theirs.DynamicLayer, theirs.DynamicSlidingWindowLayer):
         return Layer(length, sliding)
-    if kind is theirs.DynamicIndexedLayer:
+    if kind in INDEXED:
         return IndexedLayer(length)
-    hybrids = (
-        theirs.LinearAttentionAndFullAttentionLayer,
-        theirs.LinearAttentionAndSlidingWindowAttentionLayer,
-    )
-    if kind in hybrids:
+    if kind in HYBRID:
         return HybridLayer(length, sliding, layer.number_of_states)
     return layer
 
@@ -217,7 +220,7 @@ def rewindable(tree: Any) -> bool:
     """Whether everything cached is keys and values by position, so that later ones can be forgotten
     by moving the position back.
     """
-    found = [x for x in layers(tree) if not isinstance(x, (CrossLayer, theirs.DummyLayer))]
+    found = [x for x in layers(tree) if not isinstance(x, (CrossLayer, *EMPTY))]
     return bool(found) and all(type(x) in (Layer, IndexedLayer) for x in found)
 
 

@@ -93,9 +93,7 @@ class Runner(torch.nn.Module):
 
     def encode(self, name: str, inputs: torch.Tensor, given: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the encoder's output among them."""
-        return self.module._maybe_prepare_encoder_kwargs_for_generation(
-            inputs, dict(given), name, PLAIN
-        )
+        return getattr(self.module, private.ENCODE)(inputs, dict(given), name, PLAIN)
 
     def positions(self, ids: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
         """The prompt's positions."""

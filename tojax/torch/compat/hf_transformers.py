@@ -76,14 +76,18 @@ def mask_function(original, self, key):
     if key != "sdpa":
         return make
 
-    def masked(*, q_length, kv_length, **given):
-        mask = make(q_length=q_length, kv_length=kv_length, **given)
+    def masked(*, kv_length, **given):
+        mask = make(kv_length=kv_length, **given)
         padding, window = given.get("attention_mask"), given.get("local_size")
+        if (positions := given.get("cache_position")) is None:
+            q_length, first = given["q_length"], given.get("q_offset", 0)
+        else:  # until transformers 5.4
+            q_length, first = positions.shape[0], positions[0]
         several = sizes.limits(q_length)[1] > 1  # of one position it is the same
         may_skip = several and given.get("allow_is_causal_skip", True)
         may_skip = may_skip and (not window or kv_length < window)
         if mask is not None and padding is not None and may_skip:
-            whole = padding[:, :q_length].bool().all() & (given.get("q_offset", 0) == 0)
+            whole = padding[:, :q_length].bool().all() & (first == 0)
             mask.shown = whole & (torch.arange(kv_length) < q_length)
         return mask
 
@@ -94,6 +98,17 @@ def mask_function(original, self, key):
 def attention_function(original, self, implementation, default):
     """Attention that shows a layer which is not causal what ``mask_function`` says."""
     attend = original(self, implementation, default)
+    return attend if attend is default else showing(attend)
+
+
+@replaces(private.ATTENTION_BY_NAME, probe=lambda: private.attention()["sdpa"])
+def attention_by_name(original, self, implementation):
+    """The same, where models look their attention up."""
+    return showing(original(self, implementation))
+
+
+def showing(attend: Callable) -> Callable:
+    """Returns the attention for a mask that knows what it shows."""
 
     def forward(module, query, key, value, attention_mask=None, **kwargs):
         causal = kwargs.get("is_causal")
@@ -103,4 +118,4 @@ def attention_function(original, self, implementation, default):
             attention_mask = attention_mask | shown
         return attend(module, query, key, value, attention_mask, **kwargs)
 
-    return attend if attend is default else forward
+    return forward

@@ -123,7 +123,7 @@ def applied(patches: list[Patch], active: Callable[[], bool]) -> Iterator[None]:
 
 def patched() -> contextlib.AbstractContextManager:
     """All patches of what is loaded, for the threads that trace."""
-    return applied([p for t, p in PATCHES.items() if t.module in sys.modules], current.active)
+    return applied([p for t, p in PATCHES.items() if t.loaded], current.active)
 
 
 CHECKED: set[Target] = set()
@@ -166,7 +166,7 @@ def checked() -> None:
             if not found:
                 raise gone(target, "is not called any more")
             CHECKED.add(target)
-        elif target.package in sys.modules and not exists(target.module):
+        elif target.exists and target.package in sys.modules and not exists(target.module):
             raise gone(target)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tojax.private_names import TARGETS, need, target
+from tojax.private_names import TARGETS, need, optional, target
 
 VIEWS = "views and in-place writes (functionalization)"
 DISPATCH = "lowering operators as they are dispatched"
@@ -55,29 +55,29 @@ set_mkldnn = need("torch._C._set_mkldnn_enabled", "LSTMs and convolutions as who
 # What torch itself computes operators by.
 decompositions = need("torch._decomp.decomposition_table", DECOMPOSE)
 IS_PARAMETER = "_is_param"  # what nn.Parameter's instance check asks for
-CUSTOM_OPS = need("torch._library.custom_ops.OPDEFS", "operators of torch.library.custom_op")
-PYTHON_KERNELS = need("torch.library._impls", "operators of torch.library")
-check_tensor_all = need("torch._check_tensor_all", "checks of values (torch._check_tensor_all)")
-grouped_mm = need("torch._grouped_mm", "mixtures of experts")
-sample_dirichlet = need("torch._sample_dirichlet", "torch.distributions.Dirichlet")
+CUSTOM_OPS = optional("torch._library.custom_ops.OPDEFS", "operators of torch.library.custom_op")
+PYTHON_KERNELS = optional("torch.library._impls", "operators of torch.library")
+check_tensor_all = optional("torch._check_tensor_all", "checks of values (torch._check_tensor_all)")
+grouped_mm = optional("torch._grouped_mm", "mixtures of experts")
+sample_dirichlet = optional("torch._sample_dirichlet", "torch.distributions.Dirichlet")
 
 # torch.func, torch.autograd and control flow.
-level_of = need("torch._C._functorch.maybe_get_level", FUNC)
-unwrapped = need("torch._C._functorch.get_unwrapped", FUNC)
-batch_axis = need("torch._C._functorch.maybe_get_bdim", FUNC)
-add_batch_dim = need("torch._C._functorch._add_batch_dim", FUNC)
-transforms = need("torch._C._functorch.get_interpreter_stack", FUNC)
-VMAP = need("torch._C._functorch.TransformType.Vmap", FUNC)
-custom_function_call = need("torch._functorch.autograd_function:custom_function_call", FUNC)
-_forward_ad = need("torch.autograd:forward_ad", FUNC)
+level_of = optional("torch._C._functorch.maybe_get_level", FUNC)
+unwrapped = optional("torch._C._functorch.get_unwrapped", FUNC)
+batch_axis = optional("torch._C._functorch.maybe_get_bdim", FUNC)
+add_batch_dim = optional("torch._C._functorch._add_batch_dim", FUNC)
+transforms = optional("torch._C._functorch.get_interpreter_stack", FUNC)
+VMAP = optional("torch._C._functorch.TransformType.Vmap", FUNC)
+custom_function_call = optional("torch._functorch.autograd_function:custom_function_call", FUNC)
+_forward_ad = optional("torch.autograd:forward_ad", FUNC)
 need("torch.autograd.forward_ad._current_level", FUNC)
-SingleLevelFunction = need("torch.autograd.function._SingleLevelFunction", CUSTOM)
-HigherOrderOperator = need("torch._ops.HigherOrderOperator", CONTROL)
-cond_op = need("torch._higher_order_ops.cond:cond_op", CONTROL)
-map_op = need("torch._higher_order_ops.map:map_impl", CONTROL)
-scan_op = need("torch._higher_order_ops.scan:scan_op", CONTROL)
-while_loop_op = need("torch._higher_order_ops.while_loop:while_loop_op", CONTROL)
-flex_attention_op = need("torch._higher_order_ops.flex_attention:flex_attention", CONTROL)
+SingleLevelFunction = optional("torch.autograd.function._SingleLevelFunction", CUSTOM)
+HigherOrderOperator = optional("torch._ops.HigherOrderOperator", CONTROL)
+cond_op = optional("torch._higher_order_ops.cond:cond_op", CONTROL)
+map_op = optional("torch._higher_order_ops.map:map_impl", CONTROL)
+scan_op = optional("torch._higher_order_ops.scan:scan_op", CONTROL)
+while_loop_op = optional("torch._higher_order_ops.while_loop:while_loop_op", CONTROL)
+flex_attention_op = optional("torch._higher_order_ops.flex_attention:flex_attention", CONTROL)
 
 
 def forward_level() -> int:
@@ -182,8 +182,9 @@ PER_CHANNEL = [
     ),
 ]
 EXPERTS = target(
-    "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts"
-)
+    "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts",
+    since="5.2",
+)  # fmt: skip
 MASK_FUNCTION = target(
     "transformers.masking_utils:AttentionMaskInterface", "__getitem__", "masks of unpadded prompts"
 )
@@ -191,19 +192,32 @@ PACKED = target(
     "transformers.masking_utils", "find_packed_sequence_indices", "masks of packed sequences"
 )
 ATTENTION = target(
-    "transformers.modeling_utils:AttentionInterface", "get_interface", "masks of unpadded prompts"
-)
+    "transformers.modeling_utils:AttentionInterface", "get_interface", "masks of unpadded prompts",
+    since="5.2",
+)  # fmt: skip
+# What models asked before.
+ATTENTION_BY_NAME = target(
+    "transformers.modeling_utils:AttentionInterface", "__getitem__", "masks of unpadded prompts",
+    until="5.2",
+)  # fmt: skip
 IS_TRACING = target(
-    "transformers.utils.import_utils", "is_tracing", "checks of values (torch_compilable_check)"
-)
+    "transformers.utils.import_utils", "is_tracing", "checks of values (torch_compilable_check)",
+    since="5.0",
+)  # fmt: skip
 HIDDEN_STATES = target(
-    "transformers.utils.output_capturing", "is_torchdynamo_compiling", "recorded hidden states"
-)
+    "transformers.utils.output_capturing", "is_torchdynamo_compiling", "recorded hidden states",
+    since="5.2",
+)  # fmt: skip
 
 
 def all_masks() -> Any:
     """transformers' mask functions by the name of the attention."""
     return need("transformers.masking_utils:ALL_MASK_ATTENTION_FUNCTIONS", MASK_FUNCTION.feature)
+
+
+def attention() -> Any:
+    """transformers' attention functions by name."""
+    return need("transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS", ATTENTION.feature)
 
 
 for _target in TARGETS:
