@@ -76,8 +76,8 @@ lowest:  ## the tests with the lowest versions that pyproject.toml allows
 recorded: export JAX_PLATFORMS := cpu
 recorded: export HF_HUB_OFFLINE := 1
 recorded:
-	$(PY) -m pytest -m "not conformance" --every $(or $(EVERY),1) --junitxml=$(VENV)/report.xml; \
-	  status=$$?; $(PY) docs/versions.py record $(VENV)/report.xml $(or $(EVERY),1) && exit $$status
+	$(PY) -m pytest $(TESTS) -m "not conformance" --every $(or $(EVERY),1) --junitxml=$(VENV)/report.xml; \
+	  status=$$?; $(PY) docs/versions.py record $(VENV)/report.xml $(or $(EVERY),1) $(TESTS) && exit $$status
 
 .compat/%/.ready: pyproject.toml $(PINNED)
 	$(PYTHON) -m venv $(@D)

@@ -1,6 +1,6 @@
-"""The versions that tojax is tested with: what `make compat`, `make lowest` and `make newest` record.
+"""The versions that tojax is tested with, as `make compat`, `lowest` and `newest` record them.
 
-python docs/versions.py record REPORT.xml [N]   counts of a test run, and what is installed here
+python docs/versions.py record REPORT.xml N [TESTS]   counts of a test run, what is installed here
 python docs/versions.py table                   the tables of README.md, README.zh.md, versions.md
 python docs/versions.py constraints             the file that fits this Python
 python docs/versions.py lowest                  the lower bounds of pyproject.toml, for make
@@ -74,14 +74,16 @@ def counts(report: Path) -> dict[str, dict[str, int]]:
     return {k: dict(totals[k]) for k in FEATURES if k in totals}
 
 
-def record(report: Path, every: int = 1) -> None:
-    """Adds a run of the tests by this Python to the records, in the place of one of its versions."""
+def record(report: Path, every: int = 1, tests: str = "") -> None:
+    """Adds a run of the tests by this Python to the records, in the place of an earlier one."""
     versions = {"python": platform.python_version()}
     versions |= {name: metadata.version(name).partition("+")[0] for name in PACKAGES}
+    tests = tests.strip()
     entry = {
         "versions": versions,
         "date": date.today().isoformat(),
         "every": every,
+        "tests": tests,
         "counts": counts(report),
     }
     records = [x for x in read() if x["versions"] != versions] + [entry]
@@ -109,17 +111,19 @@ def summary(heads: tuple[str, ...]) -> str:
     """Returns one row for each run."""
     python, passed, expected, failed, on = heads
     names = [name.removesuffix("-cpu") for name in PACKAGES]
-    rows = [[python, *names, passed, expected, failed, on]]
+    part = lambda x: f"`{x['tests']}`" if x["tests"] else ""
+    rows = [[python, *names, passed, expected, failed, on, ""]]
     rows += [["---"] * len(rows[0])]
     for entry in read():
         kinds = [str(total(entry, kind)) for kind in ("passed", "expected", "failed")]
-        rows += [[*entry["versions"].values(), *kinds, entry["date"]]]
+        rows += [[*entry["versions"].values(), *kinds, entry["date"], part(entry)]]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def by_feature() -> str:
     """Returns a page with a column for each run and a row for each feature."""
     records = read()
+    runs = [*enumerate(records, 1)]
     rows = [["", *(f"run {i}" for i, _ in enumerate(records, 1))]]
     rows += [["---"] * len(rows[0])]
     for name in ("python", *PACKAGES):
@@ -136,15 +140,15 @@ def by_feature() -> str:
             ]
         rows += [[name, *cells]]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    parts = ", ".join(
-        f"run {i}: one of {x['every']}" for i, x in enumerate(records, 1) if x["every"] > 1
-    )
+    parts = [f"run {i} is every {x['every']}. of it" for i, x in runs if x["every"] > 1]
+    parts += [f"run {i} is `{x['tests']}` alone" for i, x in runs if x["tests"]]
     return f"""# Versions
 
-Tests that passed with each set of versions, by what they are about. `make compat`, `make lowest` and
-`make newest` record a run, `make versions` writes this page and the table of the README. Each run is
-`pytest -m "not conformance"`, a sample of all tests{f" ({parts} of it)" if parts else ""}; what is
-expected to fail with a version stands in `tests/expect/versions.txt`, other expected failures beside it.
+Tests that passed with each set of versions, by what they are about. `make compat`, `make lowest`
+and `make newest` record a run, `make versions` writes this page and the table of the README. Each
+run is `pytest -m "not conformance"`, a sample of all tests{"".join(f"; {x}" for x in parts)}. What
+is expected to fail with a version stands in `tests/expect/versions.txt`, other expected failures
+beside it.
 
 {table}
 """
@@ -168,11 +172,14 @@ def constraints() -> str:
 
 
 def lowest() -> str:
-    """Returns the lower bounds that pyproject.toml has, as make's variables."""
+    """Returns the lower bounds that pyproject.toml has for all features, as make's variables.
+
+    transformers is pinned by constraints.txt: not all features are there at its lower bound.
+    """
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     bound = lambda name: re.search(rf'"{name}>=([\d.]+)"', text)
-    found = {name: bound(name) for name in ("torch", "transformers", "jax")}
-    pad = lambda version: ".".join((version.split(".") + ["0", "0"])[:3])
+    found = {name: bound(name) for name in ("torch", "jax")}
+    pad = lambda version: ".".join([*version.split("."), "0", "0"][:3])
     return " ".join(f"{k.upper()}={pad(m[1])}" for k, m in found.items() if m)
 
 
@@ -195,7 +202,7 @@ def main(command: str = "", *rest: str) -> None:
     """Runs one of the commands above."""
     match command:
         case "record":
-            record(Path(rest[0]), *map(int, rest[1:]))
+            record(Path(rest[0]), int(rest[1]), " ".join(rest[2:]))
         case "table":
             write_tables()
         case "constraints":

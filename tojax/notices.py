@@ -12,7 +12,7 @@ from types import FrameType
 
 # Packages whose lines no user can change, and what stands between them.
 INSIDE = {"tojax", "jax", "jaxlib", "flax", "torch", "transformers", "tensorflow", "keras"}
-INSIDE |= {"contextlib", "functools", "concurrent", "threading"}
+INSIDE |= {"contextlib", "functools", "concurrent", "importlib", "threading"}
 _SAID: set[tuple] = set()
 
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, NoReturn
 
-from tojax import notices
 from tojax.errors import IncompatibleVersion, UntestedVersion
+from tojax.notices import warn
 
 # What these names were tested with: `make compat`.
 TESTED = {
     "jax": ("0.10.0", "0.12.0.1"),
     "torch": ("2.10.0", "2.15.0"),
-    "transformers": ("5.23.0", "5.24.0"),
+    "transformers": ("4.57.6", "5.24.0"),
     "tensorflow": ("2.21.0", "2.21.0"),
 }
 NAMES: dict[str, str] = {}  # name -> the feature that needs it
@@ -61,7 +61,7 @@ def check_version(package: str) -> None:
     version = getattr(sys.modules.get(package), "__version__", None) or metadata.version(package)
     first, last = map(_numbers, TESTED[package])
     if not first <= _numbers(version) <= last:
-        notices.warn(
+        warn(
             f"tojax was tested with {package} {_range(package)}, and {version} is installed. What "
             "differs may fail; `pip install` one of these versions if it does",
             UntestedVersion,

@@ -1,6 +1,7 @@
 """The TensorFlow frontend: graphs of TensorFlow, computed by JAX."""
 
 from tojax.errors import MissingInputError
+from tojax.private_names import check_version
 from tojax.tensorflow import control_flow as _control_flow  # noqa: F401
 from tojax.tensorflow import ops as _ops  # noqa: F401  (fills the table)
 from tojax.tensorflow import state as _state  # noqa: F401
@@ -17,6 +18,9 @@ from tojax.tensorflow.compat.convert import (
 from tojax.tensorflow.core.schema import lowers
 from tojax.tensorflow.preprocessing import split_preprocessing
 from tojax.tensorflow.source import from_tensorflow
+
+check_version("jax")
+check_version("tensorflow")
 
 __all__ = [
     "AnnotatedFunction",

@@ -2,6 +2,8 @@
 
 import json
 import runpy
+import types
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import torch
 
 import tojax.torch  # noqa: F401  (the table of names is whole)
 from tojax import private_names
-from tojax.errors import IncompatibleVersion
+from tojax.errors import IncompatibleVersion, UntestedVersion
 from tojax.torch.core import private
 from tojax.torch.core.schema import aten, table
 
@@ -18,7 +20,7 @@ transformers = pytest.importorskip("transformers")
 import tojax.hf.generation.private as generation  # noqa: E402
 import tojax.hf.private as loading  # noqa: E402
 
-TARGETS = [x for x in private_names.TARGETS if not x.made_later]
+TARGETS = [x for x in private_names.TARGETS if not x.made_later and x.exists]
 
 
 def parent(name: str) -> object:
@@ -47,7 +49,10 @@ def test_a_name_of_torch_that_is_gone(name, monkeypatch):
     for key, value in without(name).items():
         monkeypatch.setattr(private_names, key, value, raising=False)
     with pytest.raises(IncompatibleVersion) as caught:
-        runpy.run_path(private.__file__)
+        names = runpy.run_path(private.__file__)
+        next(
+            x for x in names.values() if isinstance(x, private_names.Gone)
+        )()  # the feature is used
     told(caught.value, name, "torch", torch.__version__)
 
 
@@ -95,6 +100,48 @@ def test_the_names_of_the_list_are_found():
     with pytest.raises(IncompatibleVersion, match=r"torch\.no\.such\.module\.name is gone"):
         private_names.need("torch.no.such.module:name", "nothing")
     del private_names.NAMES["torch.no.such.module:name"]
+
+
+def test_an_optional_name_that_is_gone_raises_where_it_is_used():
+    name = private_names.optional("torch.no_such_name", "a feature")
+    del private_names.NAMES["torch.no_such_name"]
+    assert {name: 1}[name]  # it may stand in a table
+    uses = [
+        lambda: name(1),
+        lambda: name.attribute,
+        lambda: name[0],
+        lambda: 1 in name,
+        lambda: [*name],
+        lambda: isinstance(1, name),
+        lambda: types.new_class("Sub", (name,)),
+    ]
+    for use in uses:
+        with pytest.raises(IncompatibleVersion, match=r"torch\.no_such_name is gone.*a feature"):
+            use()
+
+
+@pytest.mark.parametrize(("installed", "warns"), [("2.9.1", 1), ("2.10.3", 0), ("2.16.0", 1)])
+def test_an_untested_version_is_told_once(installed, warns, monkeypatch):
+    """A repair of a tested version is as good as tested."""
+    monkeypatch.setattr(torch, "__version__", installed)
+    monkeypatch.setitem(private_names.TESTED, "torch", ("2.10.0", "2.15.0"))
+    private_names.check_version.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            private_names.check_version("torch")
+    private_names.check_version.cache_clear()
+    assert len(caught) == warns
+    for warning in caught:
+        assert warning.category is UntestedVersion
+        text = str(warning.message)
+        assert "torch 2.10.0 to 2.15.0" in text and installed in text
+
+
+def test_targets_of_other_versions_are_left_alone():
+    target = lambda **versions: private_names.Target("torch", "x", "a feature", **versions)
+    assert target().exists and target(since="2.0").exists and target(until="1000").exists
+    assert not target(since="1000").exists and not target(until="2.0").exists
 
 
 def test_rows_of_operators_that_this_torch_lacks_are_left_out():

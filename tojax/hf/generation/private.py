@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Any
+
 from tojax.private_names import need, target
 
-GENERATE = "tojax.generate"
+GENERATE = "tojax.generate, which transformers 5.8 is the first for"
 METHODS = """_prepare_generation_config _validate_model_kwargs _prepare_model_inputs
 _prepare_special_tokens _prepare_decoder_input_ids_for_generation _prepare_generated_length
 _validate_generated_length _get_logits_processor _prepare_attention_mask_for_generation
@@ -28,13 +31,20 @@ GROUPED = target("transformers.integrations.sdpa_attention", "use_gqa_in_sdpa", 
 _ = GROUPED.place
 
 
+def prepare_special_tokens(module: Any, settings: Any, masked: bool, rows: int) -> None:
+    """Sets the special tokens as tensors; how many rows there are is asked since 5.13."""
+    prepare = module._prepare_special_tokens
+    count = {"batch_size": rows} if "batch_size" in signature(prepare).parameters else {}
+    prepare(settings, masked, device="cpu", **count)
+
+
 def cache_layers(*names: str) -> tuple[type, ...]:
     """Returns those of these classes of cache layers that the installed version has."""
     home = need("transformers:cache_utils", GENERATE)
     return tuple(getattr(home, name) for name in names if hasattr(home, name))
 
 
-LinearAttentionLayer = need("transformers.cache_utils:LinearAttentionLayer", GENERATE)
+LinearAttentionLayer: Any = need("transformers.cache_utils:LinearAttentionLayer", GENERATE)
 
 # Attributes of objects.
 ATTRIBUTES = {

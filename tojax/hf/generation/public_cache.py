@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf import inputs
-from tojax.hf.generation import programs, rope_switch, steps, strategy
+from tojax.hf.generation import private, programs, rope_switch, steps, strategy
 from tojax.hf.generation.calls import language_model
 from tojax.hf.generation.request import (
     PROMPT_ONLY,
@@ -260,7 +260,7 @@ def _array(value: Any) -> Any:
 def _start(module: Any) -> int:
     """The token that a decoder begins with."""
     settings, _ = module._prepare_generation_config(None)
-    module._prepare_special_tokens(settings, True, device="cpu", batch_size=1)
+    private.prepare_special_tokens(module, settings, True, 1)
     return int(settings._decoder_start_token_tensor.reshape(-1)[0])
 
 

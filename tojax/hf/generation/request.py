@@ -118,7 +118,7 @@ def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict
     module._validate_model_kwargs(dict(kwargs))
     masked = kwargs.get("attention_mask") is not None
     inputs, name, kwargs = module._prepare_model_inputs(inputs, settings.bos_token_id, kwargs)
-    module._prepare_special_tokens(settings, masked, device="cpu", batch_size=len(inputs))
+    private.prepare_special_tokens(module, settings, masked, len(inputs))
     times = max(settings.num_beams, settings.num_return_sequences)
     _refuse_repeated(kwargs, len(inputs), times)
     if module.config.is_encoder_decoder:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from tojax.private_names import Target, gone
+from tojax.private_names import Target, check_version, gone
 from tojax.torch.core import current
 
 ABSENT = object()
@@ -156,6 +156,8 @@ def checked() -> None:
     """
     if current.active():
         return
+    if "transformers" in sys.modules:
+        check_version("transformers")
     for target in PATCHES.keys() - CHECKED:
         if target.loaded:
             patch = PATCHES[target]
