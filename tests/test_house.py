@@ -9,7 +9,6 @@ import sys
 import tomllib
 from functools import cache
 from importlib.metadata import packages_distributions
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -175,49 +174,6 @@ def test_imported_packages_are_declared():
 
 def test_text_speaks_of_no_machine_and_no_registry():
     none(each(house.private_text, texts()))
-
-
-FRAMEWORKS = ("torch", "tensorflow", "transformers")
-
-
-def loaded_after(code: str, *names: str) -> list[str]:
-    """Which of these packages a fresh interpreter has loaded after running the code."""
-    script = f"""
-import sys
-try:
-    exec({code!r})
-except SystemExit as end:
-    if end.code:
-        raise
-print("loaded", *[name for name in {names} if name in sys.modules])
-"""
-    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return run.stdout.splitlines()[-1].split()[1:]
-
-
-def test_import_is_lazy():
-    assert loaded_after("import tojax", "jax", *FRAMEWORKS) == []
-
-
-def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
-    heavy = {"torch", "tensorflow", "hf", "cli", "__main__"}
-    optional = {"flax": "flax", "train": "optax"}
-    heavy |= {name for name, package in optional.items() if find_spec(package) is None}
-    modules = [m for m in map(house.module_name, product()) if house.unit(m) not in heavy]
-    modules = [m for m in modules if not m.startswith("tojax.flax.codegen")]  # of torch modules
-    assert loaded_after("\n".join(f"import {m}" for m in modules), *FRAMEWORKS) == []
-
-
-def test_help_is_quick():
-    if not any(path.startswith("tojax/cli") for path in product()):
-        pytest.skip("there is no command line yet")
-    code = "import sys; sys.argv = ['tojax', '--help']; from tojax.cli import main; main()"
-    assert loaded_after(code, "jax", *FRAMEWORKS) == []
-
-
-def test_loaded_after_can_fail():
-    assert loaded_after("import json", "json", "jax") == ["json"]
 
 
 # The checks themselves, on small bad houses.

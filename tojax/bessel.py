@@ -18,7 +18,10 @@ SMALL, LARGE = 1e-4, 25.0
 EULER = 0.5772156649015329
 
 
-quadrature = functools.cache(np.polynomial.legendre.leggauss)
+@functools.cache
+def quadrature(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns nodes and weights of Gauss and Legendre."""
+    return np.polynomial.legendre.leggauss(count)
 
 
 def _integral(function, top):

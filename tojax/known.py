@@ -14,6 +14,12 @@ import numpy as np
 
 from tojax.dtypes import canonical, fitting
 from tojax.errors import DataDependent
+from tojax.private_names import need
+
+# What a comparison of symbolic sizes raises where it holds for some of their values only.
+Inconclusive: Any = getattr(jax.errors, "InconclusiveDimensionOperation", None)
+if Inconclusive is None:  # before JAX 0.10.2
+    Inconclusive = need("jax.extend.core:InconclusiveDimensionOperation", "symbolic sizes")
 
 
 def is_known(value: Any) -> bool:

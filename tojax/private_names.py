@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, NoReturn
@@ -37,7 +39,7 @@ def gone(name: str | Target, problem: str = "is gone", feature: str = "") -> Inc
     return IncompatibleVersion(
         f"{path.replace(':', '.')} {problem}: tojax needs it for {feature}",
         where=f"{package} {metadata.version(package)}",
-        why=f"it is private to {package}; tojax was tested with {_range(package)}",
+        why=f"such names come and go with versions; tojax was tested with {_range(package)}",
         do=f"install one of these versions of {package}, or a newer tojax",
     )
 
@@ -113,7 +115,10 @@ class Gone:
     def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise self._error
 
-    __call__ = __getattr__ = __getitem__ = __iter__ = __contains__ = __len__ = _raise
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(name) if name.startswith("__") else self._error  # inspection asks
+
+    __call__ = __getitem__ = __iter__ = __contains__ = __len__ = _raise
     __instancecheck__ = __mro_entries__ = __enter__ = _raise
 
 
@@ -125,6 +130,17 @@ def optional(name: str, feature: str) -> Any:
         return need(name, feature)
     except IncompatibleVersion as error:
         return Gone(error)
+
+
+def known_arguments(function: Callable, **arguments: Any) -> dict[str, Any]:
+    """Returns those of the arguments that the installed version of a function has.
+
+    Example:
+      >>> known_arguments(sorted, reverse=True, stable=True)
+      {'reverse': True}
+    """
+    parameters = inspect.signature(function).parameters
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 @dataclass(frozen=True, eq=False)

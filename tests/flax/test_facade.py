@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import tojax
-from tests.test_house import loaded_after
+from tests.test_imports import loaded_after
 from tojax.errors import MissingDependency
 
 

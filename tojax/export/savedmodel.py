@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from tojax.errors import MissingDependency, Unsupported
 from tojax.export.flat import Call, call_of, check
 from tojax.export.portable import FILE, make_portable
+from tojax.known import Inconclusive
 from tojax.model import Model
 from tojax.saved import PLATFORMS, whole
 from tojax.saved.folder import check_others
@@ -84,7 +84,7 @@ def to_savedmodel(
         try:
             signatures = {signature: served.__call__}
             tf.saved_model.save(served, os.fspath(scratch), signatures, options)
-        except jax.errors.InconclusiveDimensionOperation as error:
+        except Inconclusive as error:
             raise Unsupported(
                 "the model's code depends on a size that is not known",
                 why=str(error).partition("\n")[0][:300],

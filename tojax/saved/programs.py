@@ -12,6 +12,7 @@ import numpy as np
 from tojax import trees
 from tojax.dtypes import shape_of
 from tojax.errors import DataDependent, Unsupported, WrongValue
+from tojax.known import Inconclusive
 from tojax.saved.calls import describe_call, split
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -81,7 +82,7 @@ def export_call(
         if known or not settings or trees.STATE not in error.arguments:
             raise
         return export_call(source, params, state, args, kwargs, rng, platforms, settings)
-    except jax.errors.InconclusiveDimensionOperation as error:
+    except Inconclusive as error:
         raise _undecided(error, inputs) from error
     told["known"] = {k: np.asarray(v).tolist() for k, v in known.items()}
     return told, bytes(program.serialize(vjp_order=1))

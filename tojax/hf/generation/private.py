@@ -5,6 +5,8 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
+from transformers import cache_utils
+
 from tojax.private_names import need, target
 
 GENERATE = "tojax.generate, which transformers 5.8 is the first for"
@@ -40,8 +42,7 @@ def prepare_special_tokens(module: Any, settings: Any, masked: bool, rows: int) 
 
 def cache_layers(*names: str) -> tuple[type, ...]:
     """Returns those of these classes of cache layers that the installed version has."""
-    home = need("transformers:cache_utils", GENERATE)
-    return tuple(getattr(home, name) for name in names if hasattr(home, name))
+    return tuple(getattr(cache_utils, name) for name in names if hasattr(cache_utils, name))
 
 
 LinearAttentionLayer: Any = need("transformers.cache_utils:LinearAttentionLayer", GENERATE)

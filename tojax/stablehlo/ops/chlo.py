@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
+from tojax.private_names import optional
 from tojax.stablehlo.core.schema import lowers, table
 from tojax.stablehlo.ops.elementwise import compare, logical
 
@@ -27,7 +28,7 @@ table.update(
         "chlo.is_neg_inf": jnp.isneginf,
         "chlo.is_pos_inf": jnp.isposinf,
         "chlo.lgamma": lax.lgamma,
-        "chlo.mulhi": lax.mulhi,
+        "chlo.mulhi": optional("jax.lax:mulhi", "chlo.mulhi, which JAX has since 0.10.2"),
         "chlo.next_after": lax.nextafter,
         "chlo.polygamma": lax.polygamma,
         "chlo.sinh": lax.sinh,
@@ -102,8 +103,12 @@ def constant_like(value, operand):
 
 
 @lowers("chlo.scan")
-def scan(outputs, inputs, inits, dimension, size, reverse, associative, body, /):
-    """The body goes from (a slice of each input, carries) to (a slice of each output, carries)."""
+def scan(outputs, inputs, inits, dimension, *rest):
+    """The body goes from (a slice of each input, carries) to (a slice of each output, carries).
+
+    The size along the dimension is an attribute since JAX 0.10.2.
+    """
+    size, reverse, _, body = (None, *rest)[-4:]
     rows = [jnp.moveaxis(x, dimension, 0) for x in inputs]
     count = len(body.region.outputs) - len(inits)
 

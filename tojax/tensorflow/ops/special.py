@@ -7,6 +7,7 @@ import jax.scipy.special as jsp
 import numpy as np
 from jax import lax
 
+from tojax.private_names import optional
 from tojax.tensorflow.core.schema import table
 from tojax.tensorflow.ops._derivative import partials
 
@@ -55,7 +56,7 @@ def spence(x):
 table.update(
     {
         "Betainc": betainc,
-        "Dawsn": wide(jsp.dawsn),
+        "Dawsn": wide(optional("jax.scipy.special:dawsn", "Dawsn, which JAX has since 0.10.2")),
         "Digamma": wide(digamma),
         "Erf": lax.erf,
         "Erfc": lax.erfc,

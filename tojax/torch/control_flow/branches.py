@@ -24,7 +24,6 @@ from jax import lax
 
 from tojax import dict_order, trees
 from tojax.errors import DataDependent, ForwardFailed, TojaxError
-from tojax.jaxprs import jaxpr_as_fun
 from tojax.torch.control_flow.region import strong
 from tojax.torch.core import interop
 from tojax.torch.core.tensor import JaxTensor
@@ -174,7 +173,7 @@ class Fork:
         if not alike:
             raise refused(self.error, "the code changes something outside of itself when it is run")
         structure, static, _ = self.form
-        rest = iter(jaxpr_as_fun(other)())
+        rest = iter(jax.core.eval_jaxpr(other.jaxpr, other.consts))
         leaves = [next(rest) if x is None else x.value for x in static]
         out = dict_order.plain(jax.tree.unflatten(structure, leaves))
         self.missed |= {name for name in self.names if trees.is_array(self.before(name))}

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import torch
 
+from tojax.known import Inconclusive
 from tojax.torch.core import current, diagnostics, private
 
 Size = Any  # an int, or JAX's symbolic dimension: a class without a public name
@@ -152,7 +153,7 @@ def at_least(size: Size, least: int) -> bool | None:
     """
     try:
         return bool(size >= least)
-    except jax.errors.InconclusiveDimensionOperation:
+    except Inconclusive:
         return None
 
 

@@ -8,8 +8,6 @@ from typing import Any
 import jax
 import torch
 
-from tojax.jaxprs import get_opaque_trace_state
-
 aten = torch.ops.aten
 
 
@@ -32,6 +30,8 @@ class SameMasks:
         """``lowering(*values)``."""
         if op.overloadpacket not in COMPARES:
             return lowering(*values)
+        from tojax.jaxprs import get_opaque_trace_state  # loads Pallas, and only masks need it
+
         if (program := get_opaque_trace_state()) != self.program:
             self.found, self.program = {}, program
         key = (op, *map(_identity, values))

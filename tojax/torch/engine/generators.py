@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-import weakref
 from typing import Any
 
 import jax
@@ -25,12 +25,12 @@ class Generators:
 
     def __init__(self) -> None:
         self.states: set[bytes] = set()
-        self.met: list[weakref.ref] = []
+        self.met: list[torch.Generator] = []
 
     def meet(self, kwargs: dict[str, Any]) -> None:
         """Remembers one that the code itself holds."""
         if isinstance(given := kwargs.get("generator"), torch.Generator):
-            self.met.append(weakref.ref(given))
+            self.met += [given] if not any(x is given for x in self.met) else []
 
     def draw(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The result of a random operator; NotImplemented where a key has to serve it."""
@@ -56,7 +56,10 @@ class Generators:
     def outlive(self) -> None:
         """Warns where one of them is not forward's own: each call of torch would go on drawing."""
         compiled = isinstance(jnp.zeros(()), jax.core.Tracer)
-        if self.states and compiled and any(generator() is not None for generator in self.met):
+        # Weak references to one came with torch 2.11.
+        references = lambda objects: [sys.getrefcount(x) for x in objects]
+        shared = [count > references([object()])[0] for count in references(self.met)]
+        if self.states and compiled and any(shared):
             warnings.warn(
                 "forward drew with a torch.Generator that it did not make itself: the compiled "
                 "program repeats these numbers in every call. Draw without it, and pass rng",

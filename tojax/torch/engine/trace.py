@@ -18,6 +18,7 @@ import jax
 import torch
 
 from tojax.errors import DataDependent, TojaxError
+from tojax.known import Inconclusive
 from tojax.torch.aliasing.no_grad import cut
 from tojax.torch.autograd.tape import Tape, Unrecorded, marked
 from tojax.torch.core import autocast, diagnostics, private, sizes, strides
@@ -143,7 +144,7 @@ class Trace(private.TorchDispatchMode):
         except CONCRETIZATION as error:
             deciding = diagnostics.deciding(call.op, operands)
             raise self.data_dependent(str(call.op), deciding) from error
-        except jax.errors.InconclusiveDimensionOperation as error:
+        except Inconclusive as error:
             raise diagnostics.unknown_size(f"{call.op}: {str(error).splitlines()[0]}") from error
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             if sizes.CLASS in str(error):

@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tojax.private_names import known_arguments
 from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops.linalg import dagger, hermitian
+
+VECTORS = known_arguments(lax.linalg.eig, enable_eigvec_derivs=True)  # JAX 0.10.2
 
 
 @lowers(aten.linalg_eigh)
@@ -29,7 +32,7 @@ def eig(self):
     if not self.size:
         self = self.astype(jnp.result_type(self, jnp.complex64))
         return jnp.zeros(self.shape[:-1], self.dtype), self
-    return tuple(lax.linalg.eig(self, compute_left_eigenvectors=False, enable_eigvec_derivs=True))
+    return tuple(lax.linalg.eig(self, compute_left_eigenvectors=False, **VECTORS))
 
 
 @lowers(aten.linalg_eigvals, aten._linalg_eigvals)

@@ -17,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.private_names import known_arguments
 from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import broadcast, cast, default_int, number
 
 FAST = "promise_in_bounds"
+NO_WRAP = known_arguments(jnp.take_along_axis, wrap_negative_indices=False)  # JAX 0.10.2
 
 
 def known(x) -> np.ndarray:
@@ -116,7 +118,7 @@ def gather(self, dim, index, sparse_grad):
     dim %= self.ndim
     sizes = [n if i == dim else m for i, (n, m) in enumerate(zip(self.shape, index.shape))]
     self = lax.slice(self, (0,) * self.ndim, sizes)
-    return jnp.take_along_axis(self, index, dim, mode=FAST, wrap_negative_indices=False)
+    return jnp.take_along_axis(self, index, dim, mode=FAST, **NO_WRAP)
 
 
 @lowers(aten.index_select)

@@ -9,8 +9,11 @@ import jax.numpy as jnp
 import jax.scipy.special as jsp
 from jax import lax
 
+from tojax.private_names import optional
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import cast, floating, number, operands, select, wide, widened
+
+erfcx = optional("jax.scipy.special:erfcx", "erfcx, which JAX has since 0.10.1")
 
 
 def _unary(function):
@@ -119,7 +122,7 @@ def log_ndtr(x):
     root = number(0.5**0.5, x.dtype)
     tail = select(low, x, number(-1, x.dtype))
     body = select(low, number(0, x.dtype), x)
-    deep = lax.log(jsp.erfcx(-tail * root) / 2) - tail * tail / 2
+    deep = lax.log(erfcx(-tail * root) / 2) - tail * tail / 2
     return select(low, deep, lax.log1p(-lax.erfc(body * root) / 2))
 
 
@@ -128,7 +131,7 @@ table.update(
         aten.erf: _unary(lax.erf),
         aten.erfc: _unary(lax.erfc),
         aten.erfinv: _unary(lax.erf_inv),
-        aten.special_erfcx: _unary(jsp.erfcx),
+        aten.special_erfcx: _unary(erfcx),
         aten.special_ndtr: _unary(jsp.ndtr),
         aten.special_ndtri: _unary(jsp.ndtri),
         aten.special_log_ndtr: _unary(log_ndtr),

@@ -1,0 +1,58 @@
+"""What an import loads, and what it leaves until it is needed."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests import house
+
+ROOT = Path(__file__).parent.parent
+FRAMEWORKS = ("torch", "tensorflow", "transformers")
+
+
+def loaded_after(code: str, *names: str) -> list[str]:
+    """Which of these packages a fresh interpreter has loaded after running the code."""
+    script = f"""
+import sys
+try:
+    exec({code!r})
+except SystemExit as end:
+    if end.code:
+        raise
+print("loaded", *[name for name in {names} if name in sys.modules])
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()[-1].split()[1:]
+
+
+def test_import_is_lazy():
+    assert loaded_after("import tojax", "jax", *FRAMEWORKS) == []
+
+
+def test_the_torch_frontend_loads_no_room_of_jax_that_it_may_never_need():
+    pytest.importorskip("torch")
+    rooms = ("jax.extend", "jax._src.pallas.core", "numpy.polynomial", "transformers")
+    assert loaded_after("import tojax.torch", *rooms) == []
+
+
+def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
+    heavy = {"torch", "tensorflow", "hf", "cli", "__main__"}
+    optional = {"flax": "flax", "train": "optax"}
+    heavy |= {name for name, package in optional.items() if find_spec(package) is None}
+    files = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tojax").rglob("*.py"))
+    modules = [m for m in map(house.module_name, files) if house.unit(m) not in heavy]
+    modules = [m for m in modules if not m.startswith("tojax.flax.codegen")]  # of torch modules
+    assert loaded_after("\n".join(f"import {m}" for m in modules), *FRAMEWORKS) == []
+
+
+def test_help_is_quick():
+    code = "import sys; sys.argv = ['tojax', '--help']; from tojax.cli import main; main()"
+    assert loaded_after(code, "jax", *FRAMEWORKS) == []
+
+
+def test_loaded_after_can_fail():
+    assert loaded_after("import json", "json", "jax") == ["json"]
