@@ -172,6 +172,20 @@ def test_imported_packages_are_declared():
     none(missing)
 
 
+def test_what_jax_keeps_of_its_internals_is_looked_up_in_one_place():
+    """By ``need`` and ``optional``: an import of a name that is gone would say less."""
+    none(
+        [
+            f"{path}: {name}"
+            for path, text in product().items()
+            if path != "tojax/jaxprs.py"  # imports them for type checkers alone
+            for name in re.findall(
+                r"^ *(?:from|import) (jaxlib|jax\.extend|jax\._src)\b", text, re.M
+            )
+        ]
+    )
+
+
 def test_text_speaks_of_no_machine_and_no_registry():
     none(each(house.private_text, texts()))
 

@@ -1,4 +1,5 @@
-"""JAX's programs as values: every name of ``jax.extend.core`` that tojax uses, looked up here.
+"""JAX's programs as values: every name of ``jax.extend.core`` that tojax uses, looked up here,
+and what compiles them.
 
 Up to JAX 0.11 a ``ClosedJaxpr`` is a ``Jaxpr`` beside its constants. From 0.12 on they are one
 class that may have constants. ``opened`` and ``constants`` read either.
@@ -6,9 +7,14 @@ class that may have constants. ``opened`` and ``constants`` read either.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
+
+from tojax.errors import UntestedVersion
+from tojax.notices import warn
 from tojax.private_names import need
 
 _PROGRAMS = "functions that are read as programs (roll, parallel, train, export, loops)"
@@ -51,11 +57,13 @@ __all__ = [
     "Var",
     "WrappedFun",
     "called",
+    "compiler_option",
     "constants",
     "get_opaque_trace_state",
     "is_program",
     "jaxpr_as_fun",
     "jaxprs_in_params",
+    "keeping_barriers",
     "opened",
     "scan_counts",
 ]
@@ -118,3 +126,33 @@ def scan_counts(eqn: JaxprEqn) -> tuple[int, int]:
     )
     carried = whole(eqn.outvars, body.outvars)
     return whole(eqn.invars, body.invars) - carried, carried
+
+
+@functools.cache
+def compiler_option(name: str, value: str) -> dict[str, str]:
+    """Returns an option for ``compiler_options=`` of ``jax.jit``; nothing, with a warning, if the
+    installed XLA does not have it.
+
+    Example:
+      >>> compiler_option("xla_disable_hlo_passes", "dce")
+      {'xla_disable_hlo_passes': 'dce'}
+    """
+    option: dict[str, str | bool] = {name: value}
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options=option)
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        problem = f"XLA of JAX {jax.__version__} has no option {name} to set to {value}"
+        warn(problem, UntestedVersion)
+        return {}
+    return {name: value}
+
+
+def keeping_barriers() -> dict[str, str]:
+    """Returns the options with which XLA keeps the barriers of ``jax.checkpoint`` on CPUs.
+
+    It drops them before it merges equal computations, those that should be done again with those
+    that were done: the memory was the same as without.
+    """
+    return compiler_option("xla_disable_hlo_passes", "cse_barrier_expander")

@@ -37,7 +37,7 @@ def gone(name: str | Target, problem: str = "is gone", feature: str = "") -> Inc
     path, feature = (name, feature) if isinstance(name, str) else (name.path, name.feature)
     package = path.partition(".")[0].partition(":")[0]
     return IncompatibleVersion(
-        f"{path.replace(':', '.')} {problem}: tojax needs it for {feature}",
+        f"{path.replace(':', '.').rstrip('.')} {problem}: tojax needs it for {feature}",
         where=f"{package} {metadata.version(package)}",
         why=f"such names come and go with versions; tojax was tested with {_range(package)}",
         do=f"install one of these versions of {package}, or a newer tojax",
@@ -71,7 +71,7 @@ def check_version(package: str) -> None:
 
 
 def found(name: str) -> Any:
-    """What a dotted name stands for; where a package hides a module, ``module:name``.
+    """What a dotted name stands for; ``module:name`` or ``module:`` where a package hides a module.
 
     Raises:
       AttributeError: there is none.

@@ -12,9 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jax.extend.mlir.dialects import func, stablehlo
 from jax.interpreters import mlir
 from jax.interpreters.mlir import ir
+
+from tojax.private_names import need
+
+_FEATURE = "to_savedmodel"
+func: Any = need("jax.extend.mlir.dialects.func:", _FEATURE)
+stablehlo: Any = need("jax.extend.mlir.dialects.stablehlo:", _FEATURE)
 
 FILE = "saved_model.pb"
 OLDEST = "1.0.0"  # the first with a promise to be read for years

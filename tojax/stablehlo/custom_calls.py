@@ -8,10 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend import random
 
 from tojax.errors import MissingOps, Unsupported, WrongArguments
 from tojax.known import Inconclusive, as_jax, known, sizes
+from tojax.stablehlo.core.private import threefry2x32_p
 from tojax.stablehlo.core.region import Operation
 from tojax.stablehlo.core.schema import overloads, table
 from tojax.stablehlo.core.types import Type
@@ -128,7 +128,7 @@ def shape_assertion(operands, attributes, types):
 
 @serves("cu_threefry2x32", "cu_threefry2x32_ffi", "hip_threefry2x32", "hip_threefry2x32_ffi")
 def threefry(operands, attributes, types):
-    return random.threefry2x32_p.bind(*map(jnp.asarray, operands[:4]))
+    return threefry2x32_p.bind(*map(jnp.asarray, operands[:4]))
 
 
 @serves("ApproxTopK", "stablehlo.dynamic_approx_top_k")

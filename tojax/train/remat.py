@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from tojax.errors import Unsupported, WrongValue
+from tojax.jaxprs import keeping_barriers
 
 
 @contextlib.contextmanager
@@ -53,13 +54,9 @@ def layers(source: Any, which: bool | str) -> Iterator[None]:
 
 
 def compiler_options(array: jax.Array) -> dict[str, Any]:
-    """What XLA has to be told where the array is.
-
-    On CPUs it drops the barriers of ``jax.checkpoint`` before it merges equal computations, those
-    that should be done again with those that were done: the memory was the same as without.
-    """
+    """Returns what XLA has to be told where the array is."""
     on_cpu = any(device.platform == "cpu" for device in array.devices())
-    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if on_cpu else {}
+    return keeping_barriers() if on_cpu else {}
 
 
 def repeated(module: Any) -> list[Any]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from tojax.dtypes import shape_of
+from tojax.jaxprs import keeping_barriers
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
 from tojax.parallel.estimation.nodes import Program, program_of
@@ -173,12 +174,8 @@ def step(step: Any, state: Any, batch: Any) -> Call:
         )._step  # fmt: skip
     return Call(
         "train", state.model.eval(), step._step, (state, jax.tree.map(shape_of, batch)), role,
-        {0: 0}, tokens, plain, options=BARRIERS if step.gradients.remat else None,
+        {0: 0}, tokens, plain, options=keeping_barriers() if step.gradients.remat else None,
     )  # fmt: skip
-
-
-# As ``tojax.train`` has it: XLA's CPU backend would merge what is computed twice.
-BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
 
 def places(traced: Traced, mesh: Any, specs: dict, caches: list[Placed] | None = None) -> list:

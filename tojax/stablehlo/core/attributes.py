@@ -8,23 +8,17 @@ from typing import Any
 
 import numpy as np
 from jax.interpreters.mlir import ir
-from jaxlib.mlir.dialects import chlo, stablehlo
 
 from tojax.errors import BadCheckpoint
+from tojax.stablehlo.core.private import chlo, classes, stablehlo
 from tojax.stablehlo.core.types import type_of
 
 PLAIN = (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr, ir.FlatSymbolRefAttr)
-WORDS = (
-    stablehlo.ComparisonDirectionAttr, stablehlo.ComparisonTypeAttr, stablehlo.RngAlgorithmAttr,
-    stablehlo.RngDistributionAttr, stablehlo.TransposeAttr, stablehlo.FftTypeAttr,
-    stablehlo.PrecisionAttr, chlo.ComparisonDirectionAttr, chlo.ComparisonTypeAttr,
-    chlo.PrecisionAttr,
-)  # fmt: skip
-RECORDS = (
-    stablehlo.ConvDimensionNumbers, stablehlo.DotAlgorithm, stablehlo.DotDimensionNumbers,
-    stablehlo.GatherDimensionNumbers, stablehlo.ScatterDimensionNumbers,
-    chlo.RaggedDotDimensionNumbers,
-)  # fmt: skip
+_BOTH = "ComparisonDirectionAttr ComparisonTypeAttr PrecisionAttr"
+_OWN = "RngAlgorithmAttr RngDistributionAttr TransposeAttr FftTypeAttr"
+WORDS = classes(stablehlo, f"{_BOTH} {_OWN}") + classes(chlo, _BOTH)
+_NUMBERS = "Conv{0} Dot{0} Gather{0} Scatter{0} DotAlgorithm".format("DimensionNumbers")
+RECORDS = classes(stablehlo, _NUMBERS) + classes(chlo, "RaggedDotDimensionNumbers")
 LISTS = (ir.DenseI64ArrayAttr, ir.DenseI32ArrayAttr, ir.DenseBoolArrayAttr)
 
 

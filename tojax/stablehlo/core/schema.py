@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from jax.interpreters.mlir import ir
-from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
+from tojax.stablehlo.core.private import chlo, sdy, stablehlo
 from tojax.table import Param, Signature, Table
 
 DIALECTS = {"stablehlo": stablehlo, "chlo": chlo, "sdy": sdy}

@@ -7,11 +7,10 @@ from typing import Any
 
 from jax.interpreters import mlir
 from jax.interpreters.mlir import ir
-from jaxlib import _jax
-from jaxlib.mlir.dialects import stablehlo
 
 from tojax.errors import BadCheckpoint, MissingOps
 from tojax.stablehlo.core import attributes
+from tojax.stablehlo.core.private import hlo_to_stablehlo, mhlo_to_stablehlo, stablehlo
 from tojax.stablehlo.core.region import Module, Operation, Region
 from tojax.stablehlo.core.schema import overloads, read, table
 from tojax.stablehlo.core.types import type_of
@@ -47,10 +46,10 @@ def _module(source: str | bytes, context: Any) -> Any:
         if PORTABLE in source[:64] or b"vhlo" in source:
             return stablehlo.deserialize_portable_artifact(context, source)
         if source[:4] != BYTECODE and not _is_text(source):
-            source = _jax.mlir.hlo_to_stablehlo(source)
+            source = hlo_to_stablehlo(source)
     module = ir.Module.parse(source)
     found = [op for op in _every(module.operation) if op.name.startswith("mhlo.")]
-    return ir.Module.parse(_jax.mlir.mhlo_to_stablehlo(source)) if found else module
+    return ir.Module.parse(mhlo_to_stablehlo(source)) if found else module
 
 
 def _is_text(source: bytes) -> bool:

@@ -1,0 +1,10 @@
+"""jaxlib's names that reading StableHLO needs are all in the installed version."""
+
+from tojax import private_names
+from tojax.stablehlo.core import attributes, private
+
+
+def test_nothing_is_gone():
+    gone = [k for k, v in vars(private).items() if isinstance(v, private_names.Gone)]
+    assert gone == []
+    assert len(attributes.WORDS) == 10 and len(attributes.RECORDS) == 6
