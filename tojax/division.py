@@ -1,4 +1,6 @@
-"""Quotients as IEEE 754 rounds them, which decides where a program rounds them to integers."""
+"""Quotients as IEEE 754 rounds them, which decides where a program rounds them to integers, and
+powers of integers.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,31 @@ def divide(x, y) -> jax.Array:
     y = jnp.broadcast_to(y, np.shape(x))
     # The choice between two equals gives y the axes that vmap gives x; XLA drops it.
     return lax.div(x, lax.optimization_barrier(lax.select(lax.eq(x, x), y, y)))
+
+
+def integer_power(x, y) -> jax.Array:
+    """Returns ``x ** y`` of integers, which wraps as in C; negative powers are 0, but for 1 and -1.
+
+    ``jnp.power`` reads six bits of the exponents: ``2 ** 64`` of int32 is 1 there, and 0 in C.
+
+    Example:
+      >>> integer_power(jnp.array([3, 2, -1, 2]), jnp.array([4, 64, -3, -1])).tolist()
+      [81, 0, -1, 0]
+    """
+    x, y = jnp.broadcast_arrays(x, y)
+    one = lax.full_like(y, 1)
+    odd = lambda y: lax.bitwise_and(y, one) == 1
+
+    def step(carry):
+        out, x, y = carry
+        return lax.select(odd(y), out * x, out), x * x, lax.shift_right_logical(y, one)
+
+    start = lax.full_like(x, 1), x, lax.max(y, lax.full_like(y, 0))
+    power = lax.while_loop(lambda carry: jnp.any(carry[2] > 0), step, start)[0]
+    if y.dtype.kind == "u":
+        return power
+    sign = lax.select(odd(y), x, x * x)
+    return jnp.where(y < 0, jnp.where((x == 1) | (x + 1 == 0), sign, 0), power)
 
 
 def _reciprocal_is_exact(y) -> bool:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.division import integer_power
 from tojax.known import Known, as_jax, is_known
 from tojax.stablehlo.core.schema import lowers, table
 
@@ -80,11 +81,9 @@ def multiply(lhs: Known, rhs: Known):
 
 
 def power(x, y):
-    """Of integers, too: a negative exponent leaves 1 and -1 and makes 0 of all others."""
-    if not (jnp.issubdtype(x.dtype, jnp.integer) and jnp.issubdtype(y.dtype, jnp.integer)):
-        return lax.pow(x, y)
-    signs = jnp.where(abs(x) == 1, jnp.where(y % 2 == 0, x * x, x), 0)
-    return jnp.where(y < 0, signs, jnp.power(x, jnp.maximum(y, 0)))
+    """Of integers, too."""
+    integers = jnp.issubdtype(x.dtype, jnp.integer) and jnp.issubdtype(y.dtype, jnp.integer)
+    return (integer_power if integers else lax.pow)(x, y)
 
 
 @lowers("stablehlo.select")

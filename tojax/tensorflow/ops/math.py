@@ -56,7 +56,9 @@ def _less_one(_, x, y):
     return jnp.where(y == 0, 0, y * jnp.power(x, jnp.where(y == 0, 1, y - 1).astype(y.dtype)))
 
 
-power = partials(_less_one, _log_base)(jnp.power)
+power = partials(_less_one, _log_base)(
+    lambda x, y: (division.integer_power if x.dtype.kind in "iu" else jnp.power)(x, y)
+)
 
 
 @lowers("Pow")

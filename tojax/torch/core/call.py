@@ -94,18 +94,23 @@ class Call:
                 value = sizes.to_jax(value, as_number=i in self.numbers)
             values.append(value)
         if self.pointwise:
-            self._promote(values, operands)
+            self._promote(values, operands, args, kwargs)
         if self.shifts and isinstance(values[1], int) and operands[0].dtype is torch.int64:
-            fitting(np.array(1 << min(values[1], 62)))  # says that torch's bits would be lost
+            fitting(np.array(1 << max(0, min(values[1], 62))))  # says that torch's bits would be lost
         return values, operands
 
-    def _promote(self, values: list[Any], operands: list[torch.Tensor]) -> None:
-        """Casts mixed operands to torch's common dtype, in place."""
+    def _promote(self, values: list[Any], operands: list[torch.Tensor], args, kwargs) -> None:
+        """Casts mixed operands to torch's common dtype, in place.
+
+        What makes floats of integers takes them as floats: the common one may not hold a scalar.
+        """
         first = operands[0].dtype
         mixed = any(t.dtype is not first for t in operands)
         if not mixed:
             return
         result = self.common(operands, values)
+        if not result.is_floating_point and not result.is_complex:
+            result = result_dtypes.floats(self.op, operands, args, kwargs) or result
         common = dtypes.to_jax(result)
         for i, value in enumerate(values):
             if isinstance(value, jax.Array) and value.dtype != common:

@@ -37,6 +37,12 @@ def dtype_of(call, dtype: torch.dtype, operands, args, kwargs, place: int) -> to
     return asked if WIDE.get(asked) is dtype else dtype
 
 
+def floats(op, operands, args, kwargs) -> torch.dtype | None:
+    """torch's floating dtype of the result for these operands, None if it is no floating one."""
+    dtype = _by_torch(op, operands, args, kwargs, 0)
+    return dtype if dtype is not None and dtype.is_floating_point else None
+
+
 def _by_torch(op, operands, args, kwargs, place: int) -> torch.dtype | None:
     """What torch gives for these dtypes and flags; None where it cannot be asked."""
     flag = lambda v: v if isinstance(v, (bool, torch.dtype)) else type(v)

@@ -144,21 +144,29 @@ def broadcast(x, shape):
     return lax.broadcast_in_dim(x, shape, range(len(shape) - np.ndim(x), len(shape)))
 
 
-def operands(*values):
-    """Arrays and numbers as arrays of one dtype; of one shape, but for scalars."""
+def operands(*values, dtype=None):
+    """Arrays and numbers as arrays of one dtype, the common one; of one shape, but for scalars."""
     arrays = [v for v in values if not is_number(v)]
     if not arrays:
-        dtype = common(*values)
+        dtype = dtype or common(*values)
         return [number(v, dtype) for v in values]
-    first = arrays[0]
-    if len(arrays) < len(values) or any(a.dtype != first.dtype for a in arrays):
-        dtype = common(*values)
+    first = dtype or arrays[0].dtype
+    if len(arrays) < len(values) or any(a.dtype != first for a in arrays):
+        dtype = dtype or common(*values)
         values = [number(v, dtype) if is_number(v) else cast(v, dtype) for v in values]
         arrays = [v for v in values if np.ndim(v)]
     if any(a.shape != arrays[0].shape for a in arrays):
         shape = lax.broadcast_shapes(*[a.shape for a in arrays])
         values = [broadcast(v, shape) if np.ndim(v) else v for v in values]
     return values
+
+
+def floats(*values):
+    """``operands`` of a function of floats: where their common dtype is an integer one, which may
+    not hold each of them, all are torch's default float.
+    """
+    dtype = common(*values)
+    return operands(*values, dtype=default_float() if dtype.kind in "iub" else dtype)
 
 
 def dividends(x, y):

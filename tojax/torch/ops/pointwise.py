@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.division import divide
+from tojax.division import divide, integer_power
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     absolute,
@@ -23,6 +23,7 @@ from tojax.torch.ops._operands import (
     dividends,
     exact,
     floating,
+    floats,
     is_number,
     is_short,
     like,
@@ -63,7 +64,7 @@ def _divided(function):
 
 def _float_binary(function):
     """A ``lax`` function of two floating point operands."""
-    return lambda self, other: function(*map(floating, operands(self, other)))
+    return lambda self, other: function(*floats(self, other))
 
 
 def truth(x):
@@ -249,7 +250,7 @@ def mul(self, other):
 def div(self, other):
     if keeps(self, other):
         return cast(scaled(divide, self, other), self.dtype)
-    return divide(*map(floating, operands(self, other)))
+    return divide(*floats(self, other))
 
 
 @lowers(aten.div.Tensor_mode, aten.div.Scalar_mode)
@@ -289,8 +290,7 @@ def pow_(self, exponent):
     if isinstance(exponent, int):
         return lax.integer_pow(powers_of(x), exponent)
     x = powers_of(x)
-    sign = select((y & 1) == 1, x, x * x)
-    return select(y < 0, select(abs(x) == 1, sign, 0), jnp.power(x, lax.max(y, like(y, 0))))
+    return integer_power(x, cast(y, x.dtype))
 
 
 def powers(x, y):

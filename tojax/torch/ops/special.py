@@ -11,7 +11,15 @@ from jax import lax
 
 from tojax.private_names import optional
 from tojax.torch.core.schema import aten, lowers, table
-from tojax.torch.ops._operands import cast, floating, number, operands, select, wide, widened
+from tojax.torch.ops._operands import (
+    cast,
+    floating,
+    floats,
+    number,
+    select,
+    wide,
+    widened,
+)
 
 erfcx = optional("jax.scipy.special:erfcx", "erfcx, which JAX has since 0.10.1")
 
@@ -23,7 +31,7 @@ def _unary(function):
 
 def _binary(function):
     def lowering(self, other):
-        x, y = map(floating, operands(self, other))
+        x, y = floats(self, other)
         return cast(function(wide(x), wide(y)), x.dtype)
 
     return lowering
@@ -197,7 +205,7 @@ def polynomial(first, constant, recurrence, shifted):
     """The ``n``-th of a family, elementwise; 0 for negative ``n``."""
 
     def lowering(x, n):
-        x, n = map(floating, operands(x, n))
+        x, n = floats(x, n)
         x, n = jnp.broadcast_arrays(2 * x - 1 if shifted else x, lax.stop_gradient(jnp.trunc(n)))
 
         def step(k, pair):
