@@ -7,6 +7,7 @@ import torch
 
 import tojax
 from tests.tolerance import assert_close
+from tests.torch.beside_torch import same_values
 from tojax.errors import Unsupported
 
 X = np.array([[0.5, -np.inf, 2.0]], np.float32)
@@ -52,3 +53,28 @@ def test_tensors_that_are_broadcast_together():
 
     with pytest.raises(Unsupported, match="zero_ of an expanded tensor"):
         tojax.from_torch(function)(X)
+
+
+def windows(x):
+    x.unfold(0, 3, 1)[1, 1] = 5
+
+
+def strided(x):
+    torch.as_strided(x, (3, 2), (1, 1))[1, 1] = 5
+
+
+@pytest.mark.parametrize("write", [windows, strided])
+def test_windows_that_overlap(write):
+    with pytest.raises(
+        Unsupported, match="__setitem__ of an expanded tensor, of windows that overlap"
+    ):
+        tojax.from_torch(lambda x: write(x * 1))(np.ones(6, np.float32))
+
+
+def test_windows_that_do_not_overlap():
+    def function(x):
+        y = x * 1
+        torch.as_strided(y, (2, 2), (3, 2))[1, 1] = 7
+        return y
+
+    same_values(function, np.ones(6, np.float32))

@@ -1,4 +1,5 @@
-"""Writes to tensors whose elements share memory, as ``expand`` makes them, are refused.
+"""Writes to tensors whose elements share memory, as ``expand`` makes them, are refused; so are
+those through overlapping windows, of ``unfold`` and ``as_strided``.
 
 torch refuses most of them itself. Functionalization would add up what is written to the elements of
 one place: where infinity or NaN is overwritten, NaN.
@@ -6,8 +7,11 @@ one place: where infinity or NaN is overwritten, NaN.
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from tojax.errors import Unsupported
@@ -15,7 +19,8 @@ from tojax.torch.aliasing.no_grad_views import OWN, functional, of_one_memory
 from tojax.torch.core import diagnostics, sizes
 
 ONE = {"expand", "expand_as", "broadcast_to"}
-MAKERS = ONE | {"broadcast_tensors", "meshgrid"}
+MAKERS = ONE | {"broadcast_tensors", "meshgrid", "unfold", "as_strided"}
+FEW = 1 << 16  # elements whose places are listed
 
 
 class Expanded:
@@ -45,15 +50,21 @@ class Expanded:
         """Raises Unsupported where ``func``, a write, would write to one of them."""
         if self.known and id(tensor) in self.known and func.__name__ not in OWN:
             raise Unsupported(
-                f"{func.__name__} of an expanded tensor, or of a view of one",
+                f"{func.__name__} of an expanded tensor, of windows that overlap, or a view",
                 where=diagnostics.where(),
                 why="several of its elements are one in memory",
-                do="write to the tensor itself before it is expanded, or to a clone: "
-                "x.expand(...).clone()",
+                do="write to the tensor itself, or to a clone: x.expand(...).clone()",
             )
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether an axis of more than one element has one place in memory."""
+    """Whether several elements have one place in memory."""
     most = lambda numbers: (sizes.limits(n)[1] for n in numbers)
-    return any(n > 1 and not step for n, step in zip(most(tensor.shape), most(tensor.stride())))
+    axes = [(step, n) for n, step in zip(most(tensor.shape), most(tensor.stride())) if n > 1]
+    reach, suspect = 0, False
+    for step, n in sorted(axes):
+        suspect, reach = suspect or step <= reach, reach + (n - 1) * step
+    if not suspect or math.prod(n for _, n in axes) > FEW:
+        return suspect
+    places = functools.reduce(np.add.outer, [np.arange(n) * step for step, n in axes])
+    return np.unique(places).size < places.size

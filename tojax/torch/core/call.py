@@ -96,7 +96,8 @@ class Call:
         if self.pointwise:
             self._promote(values, operands, args, kwargs)
         if self.shifts and isinstance(values[1], int) and operands[0].dtype is torch.int64:
-            fitting(np.array(1 << max(0, min(values[1], 62))))  # says that torch's bits would be lost
+            most = 1 << max(0, min(values[1], 62))
+            fitting(np.array(most))  # says that torch's bits would be lost
         return values, operands
 
     def _promote(self, values: list[Any], operands: list[torch.Tensor], args, kwargs) -> None:

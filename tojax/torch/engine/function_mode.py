@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tojax.torch.aliasing import in_place, writes
+from tojax.torch.aliasing import aliases, in_place, writes
 from tojax.torch.aliasing.no_grad_views import Detached
 from tojax.torch.aliasing.overlapping import Expanded
 from tojax.torch.autograd import backward, hooks, identity
@@ -38,12 +38,6 @@ class Handler(NamedTuple):
     serve: Serve
     functions: Container[Any] | None
     why: str
-
-
-def dropout(mode, func, args, kwargs) -> Any:
-    """The input itself where nothing is dropped, which later writes reach."""
-    training = args[2] if len(args) > 2 else kwargs.get("training", True)
-    return NotImplemented if training else args[0]
 
 
 def deepcopied(mode, func, args, kwargs) -> Any:
@@ -93,7 +87,6 @@ QUESTIONS = (
         higher_order.HigherOrder(),
         "branches and loops, before torch starts its own compiler for them",
     ),
-    Handler(dropout, {torch.nn.functional.dropout}, "an identity: writes reach the input"),
     Handler(answers.split, answers.TENSOR_SPLIT, "torch reads the places to split at from memory"),
     Handler(deepcopied, {torch.Tensor.__deepcopy__}, "torch copies memory, which there is none of"),
     Handler(scaled.serve, scaled.FUNCTIONS, "torch reads the factor from memory"),
@@ -115,7 +108,7 @@ def handlers(
     func: Callable, pending: bool
 ) -> tuple[Callable, tuple[Serve, ...], tuple[Serve, ...]]:
     """(a form of the function that functionalization knows, what is asked about it)."""
-    func = in_place.known(func)
+    func = aliases.FOLLOWED.get(func) or in_place.known(func)
     asks = lambda h: pending if h.functions is None else func in h.functions
     asked = lambda all: tuple(h.serve for h in all if asks(h))
     return func, asked(QUESTIONS), asked(SERVED)
