@@ -134,6 +134,7 @@ class TorchSource:
             trace.path = path
             wrapped = [_wrapped(leaf, 2 << i) for i, leaf in enumerate(leaves)]
             lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
+            identity.ask_for_gradients(x for x in lifted if isinstance(x, torch.Tensor))
             args, kwargs = jax.tree.unflatten(structure, lifted)
             trace.state = self._weights(traced, 4 << len(names))
             places = {k: id(value_of(inner(v))) for k, v in trace.state.items()}
@@ -238,6 +239,8 @@ def from_torch(
 
     The module is taken as it is: changes of its attributes afterwards are not seen, and other
     threads may use it at any time. Its mode (train or eval, submodule by submodule) is kept.
+    Inputs of floats require a gradient, as those of a torch user do who asks for it, so hooks and
+    ``torch.autograd.grad`` inside act on the gradients that JAX takes; ``x.detach()`` does not.
     Weights are copied, large ones when torch writes to them; tied weights are one entry under their
     first name. Optimizers and schedules that a function refers to are its state, and so are the
     weights that they own: a training step, one call of ``apply(..., mutable=True)`` each. Modules

@@ -103,4 +103,4 @@ def test_after_a_use():
 
 def test_of_what_needs_no_gradient():
     with pytest.raises(RuntimeError, match="doesn't require gradient"):
-        tojax.from_torch(lambda x: x.register_hook(lambda g: g))(X.numpy())
+        tojax.from_torch(lambda x: x.detach().register_hook(lambda g: g))(X.numpy())

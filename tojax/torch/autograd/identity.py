@@ -5,9 +5,10 @@ whether they are parameters; and what changes it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
 import torch
 
 from tojax.errors import Unsupported
@@ -73,6 +74,8 @@ def require(mode, func, args, kwargs) -> Any:
         return NotImplemented  # torch raises
     if held is None or needs_gradient(held) != wanted:
         set_requires_grad(tensor, wanted)
+    elif wanted and held.unhooked.holder is None:
+        made_of_an_input(tensor, held)
     return tensor
 
 
@@ -92,6 +95,18 @@ def set_requires_grad(tensor: torch.Tensor, wanted: bool) -> None:
         new = held.alone() if traced else JaxTensor(array_of(held), held.dtype)
         new.origins |= GRADIENT
         hold(new, tensor)
+    private.replace(tensor, new)
+
+
+def made_of_an_input(tensor: torch.Tensor, held: JaxTensor) -> None:
+    """What code takes for a leaf, as torch would if the input required no gradient: ``.grad`` is
+    there all the same, and its array is no other tensor's.
+    """
+    new = held.alone()
+    new.array, new.retained = jax.numpy.copy(held.array), True
+    if (tape := current.trace().tape) is not None:
+        tape.note(lambda array: [jax.numpy.copy(array)], [held], [new])
+    hold(new, tensor)
     private.replace(tensor, new)
 
 
@@ -143,6 +158,17 @@ def as_they_were(own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Te
             if before.requires_grad and differentiable(held.dtype):
                 held.origins |= GRADIENT
                 hold(held, tensor)
+
+
+def ask_for_gradients(tensors: Iterable[torch.Tensor]) -> None:
+    """Inputs of floats require a gradient, as a torch user's do who asks for it: JAX may, from
+    outside of the trace, at any time.
+    """
+    for tensor in tensors:
+        held: Any = inner(tensor)
+        if isinstance(held, JaxTensor) and differentiable(held.dtype):
+            held.origins |= GRADIENT
+            hold(held, tensor)
 
 
 def is_parameter(tensor: torch.Tensor) -> bool:

@@ -76,6 +76,11 @@ def is_dynamo_compiling(original):
     return original() or asking.startswith(("torch._higher_order_ops", "torch.nn.attention"))
 
 
+@replaces(private.FLEX_DEVICE)
+def any_device(original, query, key, value) -> None:
+    """torch's kernel for CPUs has no gradient; JAX's program does."""
+
+
 @replaces(private.CHECK_ALL, probe=lambda: private.check_tensor_all(ONE > 0))
 def check_tensor_all_with(original, error_type, cond, message=None):
     """torch reads the condition; where it is traced, the program does."""

@@ -124,6 +124,7 @@ BATCH_NORM = target(
 )
 GAUSSIAN_NLL = target("torch.nn.functional", "gaussian_nll_loss", "gaussian_nll_loss")
 SDPA = target("torch.nn.functional", "scaled_dot_product_attention", "attention of symbolic length")
+FLEX_DEVICE = target("torch.nn.attention.flex_attention", "_validate_device", "flex_attention")
 DYNAMO_COMPILING = target("torch.compiler", "is_dynamo_compiling", CONTROL)
 RUN_BACKWARD = target("torch.autograd", "_engine_run_backward", "torch.autograd inside forward")
 MAPPED = target("torch._vmap_internals", "_vmap", "torch.autograd with is_grads_batched")
