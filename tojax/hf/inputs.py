@@ -26,7 +26,8 @@ def example(module: Any, ids: np.ndarray | None = None, length: int = 16) -> dic
     config, takes = module.config, inspect.signature(module.forward).parameters
     rng = np.random.default_rng(0)
     if ids is None:
-        vocab = _first(config, "vocab_size", default=100)
+        vocab = _first(config.get_text_config(), "vocab_size", default=None)
+        vocab = vocab or _first(config, "vocab_size", default=100)
         ids = rng.integers(3, max(4, min(vocab, 1000) - 1), (1, length))
     channels, size = (
         _first(config, "num_channels", default=3),

@@ -171,7 +171,8 @@ def test_prompts_without_padding_are_seen_as_a_whole(rows, cached):
 
 
 def test_a_loop_with_prompts_that_are_seen_as_a_whole():
-    module, model, given = built(paligemma)
+    """Also where nothing was generated before, which tries how the model goes."""
+    module, model, given = built.__wrapped__(paligemma)
     ids, picture = given["input_ids"][:1], given["pixel_values"][:1]
     logits, cache = model.cache(30).prefill(model.params, ids.numpy(), pixel_values=picture.numpy())
     token = logits.argmax(-1)

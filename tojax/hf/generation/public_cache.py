@@ -171,6 +171,7 @@ def _try(model: Model, module: Any) -> None:
     """Raises Unsupported for a model whose states do not keep their shape."""
     example = inputs.example(module, length=8)
     ids = example.pop(module.main_input_name)
+    example = {k: v for k, v in example.items() if k not in private.PROMPT_ONLY}
     with jax.ensure_compile_time_eval():
         asked = request(module, ids, example | {"max_new_tokens": 3, "do_sample": False})
         job = Job(model, asked, None, None, None)
