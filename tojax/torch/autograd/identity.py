@@ -12,6 +12,7 @@ import jax
 import torch
 
 from tojax.errors import Unsupported
+from tojax.torch.aliasing.no_grad import with_gradient_of
 from tojax.torch.autograd.tape import differentiable
 from tojax.torch.core import current, diagnostics, private
 from tojax.torch.core.lifting import array_of, inner
@@ -117,6 +118,27 @@ def hold(held: JaxTensor, tensor: torch.Tensor) -> None:
         tape.held.append(held)
 
 
+def set_data(mode, func, args, kwargs) -> Any:
+    """``x.data = y``: another value, whose gradient is that of ``x``; what shared memory with it
+    keeps the old one.
+    """
+    tensor, value = args
+    held = traced(tensor)
+    if held is None or not needs_gradient(held) or not isinstance(value, torch.Tensor):
+        return NotImplemented
+    if held.shape != value.shape or held.dtype != value.dtype:
+        return NotImplemented
+    array = array_of(value)
+    new = held.alone()
+    new.array = with_gradient_of(held.array, array)
+    if (tape := current.trace().tape) is not None:
+        tape.note(lambda before: [with_gradient_of(before, array)], [held], [new])
+    if held.holder is not None:
+        hold(new, tensor)
+    private.replace(tensor, new)
+    return None
+
+
 def detach_(mode, func, args, kwargs) -> Any:
     """``x.detach_()``."""
     held = traced(args[0])
@@ -188,6 +210,7 @@ ANSWERS = {
     torch.Tensor.requires_grad_: require,
     torch.Tensor.is_leaf.__get__: answered(leaf),
     torch.Tensor.grad_fn.__get__: answered(lambda held: None if leaf(held) else Node()),
+    torch.Tensor.data.__set__: set_data,
     torch.Tensor.detach_: detach_,
     torch.detach_: detach_,
     torch.Tensor.retain_grad: retain_grad,

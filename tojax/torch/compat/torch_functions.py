@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tojax.errors import DataDependent
+from tojax.errors import DataDependent, Unsupported
 from tojax.torch.aliasing import in_place
 from tojax.torch.autograd import backward, custom_function, hooks, identity
 from tojax.torch.compat.patches import replaces
 from tojax.torch.control_flow.higher_order import checkpoint
-from tojax.torch.core import private
+from tojax.torch.core import diagnostics, private
 from tojax.torch.core.lifting import inner
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import assertions
@@ -74,6 +74,27 @@ def is_dynamo_compiling(original):
     """torch's control flow calls Dynamo unless Dynamo calls it; then it goes to its operator."""
     asking = sys._getframe(2).f_globals.get("__name__", "")
     return original() or asking.startswith(("torch._higher_order_ops", "torch.nn.attention"))
+
+
+@replaces(private.LINEARIZE)
+def linearize(original, func, *primals) -> tuple:
+    """torch traces a graph of dual numbers, which JAX's tracers do not get into."""
+    return func(*primals), lambda *tangents: torch.func.jvp(func, primals, tangents)[1]
+
+
+@replaces(private.MAKE_DUAL)
+def make_dual(original, tensor, tangent, **kwargs):
+    """Dual numbers of torch.func are served, by its own levels; those of torch's autograd, which
+    is off, would have no tangents.
+    """
+    if private.is_functional(tensor) and not private.transforms():
+        raise Unsupported(
+            "torch.autograd.forward_ad.make_dual inside forward",
+            where=diagnostics.where(),
+            why="torch's autograd is off while JAX traces: the tangents would be lost",
+            do="call torch.func.jvp(function, primals, tangents), or torch.func.linearize",
+        )
+    return original(tensor, tangent, **kwargs)
 
 
 @replaces(private.FLEX_DEVICE)

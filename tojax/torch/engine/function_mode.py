@@ -8,6 +8,7 @@ is served as a whole. What is left may write to memory that tensors share: alias
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Container
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -57,6 +58,17 @@ def listed(mode, func, args, kwargs) -> Any:
         return tensor_lists.stacked(*args, **kwargs)
 
 
+def renormed(mode, func, args, kwargs) -> Any:
+    """``max_norm``: the rows that are read are first cut to it, in the table itself."""
+    bound = inspect.signature(func).bind(*args, **kwargs).arguments
+    if bound.get("max_norm") is None:
+        return NotImplemented
+    rows = bound["input"].contiguous(), bound.pop("max_norm"), bound.pop("norm_type", 2.0)
+    with mode, torch.no_grad():
+        torch.embedding_renorm_(bound["weight"], *rows)
+    return mode.call(func, (), bound)
+
+
 def index(mode, func, args, kwargs) -> Any:
     """``x[...]`` and ``x[...] = y``."""
     with mode:
@@ -97,6 +109,11 @@ SERVED = (
         custom_operators.serve,
         custom_operators.Aliasing(),
         "functionalization knows no aliases but those of torch's own operators",
+    ),
+    Handler(
+        renormed,
+        {torch.nn.functional.embedding, torch.nn.functional.embedding_bag},
+        "the table's gradient is that of the rows as they are read",
     ),
     Handler(index, {GET, SET}, "a mask or a traced integer as an index has a static form"),
     Handler(answers.select, answers.SELECTS, "masks select rows whose number is unknown"),
