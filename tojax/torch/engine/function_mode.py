@@ -20,6 +20,7 @@ from tojax.torch.aliasing import aliases, in_place, writes
 from tojax.torch.aliasing.no_grad_views import Detached
 from tojax.torch.aliasing.overlapping import Expanded
 from tojax.torch.autograd import backward, hooks, identity
+from tojax.torch.compat import subclasses
 from tojax.torch.control_flow import higher_order
 from tojax.torch.core import autocast, private
 from tojax.torch.core.lifting import lift
@@ -151,6 +152,9 @@ class FunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        out = subclasses.served(self, func, types, args, kwargs)
+        if out is not NotImplemented:
+            return out
         pending = self.guard is not None or bool(self.trace.unknown)
         func, questions, served = handlers(func, pending)
         self.trace.autocast = autocast.is_on()

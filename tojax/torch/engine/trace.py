@@ -261,7 +261,7 @@ def constant(op, call: Call, args, kwargs):
         op = aten.reshape.default  # a write, undone through a view: any order
     with private.DisableTorchFunction():  # dispatched from C++, as vmap does
         out = op(*args, **kwargs)
-    return out.zero_() if op.overloadpacket in UNINITIALIZED else out
+        return out.zero_() if op.overloadpacket in UNINITIALIZED else out
 
 
 def outgrown(call: Call, args) -> bool:
