@@ -118,3 +118,26 @@ def test_mistakes():
     alone = tojax.from_torch(torch.nn.Linear(8, 8))
     with pytest.warns(NotRolled, match="no layers of Linear repeat"):
         assert roll(alone, x) is alone
+
+
+@pytest.mark.parametrize("frozen", [slice(0, 2), slice(3, 4), slice(0, 4, 2), slice(0, 4)])
+def test_frozen_layers(frozen):
+    """What is trained and what is not are stacks of their own."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Tanh()) for _ in range(4)]
+    for layer in layers[frozen]:
+        layer.requires_grad_(False)
+    model = tojax.from_torch(torch.nn.Sequential(*layers))
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
+    try:
+        rolled = roll(model, x)
+    except NotRolled:
+        assert frozen.step == 2  # no two neighbours are alike
+        return
+    assert_close(rolled(x), model(x), reduction=16)
+    by = jax.grad(lambda p: (rolled.apply(p, x) ** 2).sum())(rolled.params)
+    want = jax.grad(lambda p: (model.apply(p, x) ** 2).sum())(model.params)
+    got = unroll(rolled.with_params(by)).params
+    assert got.keys() == want.keys()
+    for name in want:
+        assert_close(got[name], want[name], reduction=64)

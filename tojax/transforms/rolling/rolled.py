@@ -100,7 +100,9 @@ class Recording:
         keys = {v for v in jaxpr.invars if jnp.issubdtype(v.aval.dtype, jax.dtypes.prng_key)}
         eqns, renamed = straight(jaxpr, {*named}, keys, kinds)
         outvars = [now(v, renamed) for v in jaxpr.outvars]
-        program = Program(eqns, [*map(kinds, eqns)], outvars, named)
+        fixed = {v for (kind, _), v in inputs.items() if kind == "state"}  # frozen weights, too
+        numbers = [kinds.apart(eqn, fixed) for eqn in eqns]
+        program = Program(eqns, numbers, outvars, named)
         form, plain, missed = self.last
 
         def join(arrays: list[Any]) -> tuple[Any, trees.Written]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from tojax.jaxprs import Jaxpr, JaxprEqn, Literal, WrappedFun, constants, is_program, opened
+from tojax.jaxprs import Jaxpr, JaxprEqn, Literal, Var, WrappedFun, constants, is_program, opened
 
 DEEP = 30  # closures in closures; what lies deeper is the same where it is one object
 
@@ -38,6 +38,11 @@ class Kinds:
         alone = id(eqn) if eqn.effects else None
         key = (alone, self._head(eqn), given, tuple(v.aval for v in eqn.outvars))
         return self.numbers.setdefault(key, len(self.numbers))
+
+    def apart(self, eqn: JaxprEqn, marked: Collection[Var]) -> int:
+        """The number of an equation whose operands count as others where they are marked."""
+        places = tuple(i for i, v in enumerate(eqn.invars) if isinstance(v, Var) and v in marked)
+        return self.numbers.setdefault((self(eqn), places), len(self.numbers))
 
     def _head(self, eqn: JaxprEqn) -> Hashable:
         if id(eqn.params) not in self.forms:  # of equations that were inlined many times, one dict
