@@ -26,7 +26,7 @@ def as_detr(x):
 
 
 def above(x):
-    if x.requires_grad is False and (x > 2.5).any():
+    if x.is_sparse is False and (x > 2.5).any():
         x = x.clamp(-1, 1)
     return x * 3
 

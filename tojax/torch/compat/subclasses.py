@@ -28,7 +28,8 @@ def served(mode, func, types, args, kwargs) -> Any:
     if not private.subclasses_are_asked():
         return NotImplemented
     for kind in types:
-        if kind in PLAIN or kind.__torch_function__ is private.no_torch_function:
+        own = kind in PLAIN or kind.__module__.startswith("tojax.")
+        if own or kind.__torch_function__ is private.no_torch_function:
             continue
         if kind.__torch_dispatch__ is not private.no_torch_dispatch:
             refuse(kind)

@@ -25,9 +25,9 @@ from tojax.torch.control_flow import higher_order
 from tojax.torch.core import autocast, private
 from tojax.torch.core.lifting import lift
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.data_dependent import answers
+from tojax.torch.data_dependent import answers, traced_numbers
 from tojax.torch.data_dependent.traced_index import GET, SET, Picked
-from tojax.torch.engine import custom_operators, scaled, tensor_lists
+from tojax.torch.engine import custom_operators, tensor_lists
 
 Serve = Callable[["FunctionMode", Any, tuple, dict[str, Any]], Any]
 
@@ -102,7 +102,11 @@ QUESTIONS = (
     ),
     Handler(answers.split, answers.TENSOR_SPLIT, "torch reads the places to split at from memory"),
     Handler(deepcopied, {torch.Tensor.__deepcopy__}, "torch copies memory, which there is none of"),
-    Handler(scaled.serve, scaled.FUNCTIONS, "torch reads the factor from memory"),
+    Handler(
+        traced_numbers.serve,
+        traced_numbers.FUNCTIONS,
+        "torch reads a number from memory, of which only values follow",
+    ),
     Handler(listed, tensor_lists.MAKERS, "torch reads the tensors in a list from memory"),
 )
 SERVED = (
