@@ -189,5 +189,9 @@ class SameRows(UserWarning):
     """All processes give the same rows as their parts of a batch."""
 
 
+class RightPadded(UserWarning):
+    """Prompts of a decoder end in padding, after which new tokens would stand."""
+
+
 class NotRolled(UserWarning):
     """No layers repeat, so that nothing was rolled into a loop."""

@@ -19,9 +19,10 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from tojax import trees
-from tojax.errors import Unsupported, WrongArguments
+from tojax.errors import RightPadded, Unsupported, WrongArguments
 from tojax.hf.generation import private
 from tojax.hf.module import quiet
+from tojax.notices import warn
 
 # What follows the prompt's positions and grows with it.
 ALIGNED = ("attention_mask", "position_ids", "decoder_attention_mask", "decoder_position_ids")
@@ -169,6 +170,12 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
         with unchanged(module):
             kwargs["position_ids"] = module._prepare_position_ids_for_generation(inputs, kwargs)
     mask, ahead = kwargs.get("attention_mask"), sees_ahead(module)
+    if mask is not None and mask.dim() == 2 and not mask[:, -1].all():
+        warn(
+            "a prompt ends in padding, and new tokens come after it: the text will be wrong. Make "
+            'prompts with AutoTokenizer.from_pretrained(..., padding_side="left")',
+            RightPadded,
+        )
     if ahead and not settings.use_cache and "token_type_ids" in kwargs:
         raise Unsupported(
             "the option use_cache=False together with token_type_ids",
