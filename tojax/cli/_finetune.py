@@ -50,7 +50,7 @@ def finetune(source: str, asked: Options) -> None:
 
         found = find(source)
         model = tojax.from_pretrained(found.folder).train()
-        tokenizer = load_tokenizer(found)
+        tokenizer = load_tokenizer(found.folder)
     rows = _texts.rows(texts, tokenizer, min(asked.length, positions(model, asked.length)))
     held, kept = split(rows)
     whole = sum(x.size for x in model.params.values())
