@@ -249,6 +249,7 @@ def plan(
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
     html: Annotated[str | None, typer.Option(help="also write a page to this file")] = None,
+    json: Json = False,
 ):
     """Tell what a model needs on chips that are not here: memory, FLOPs, communication, time.
 
@@ -270,7 +271,7 @@ def plan(
         source,
         Options(
             chips, what, batch, length, plan, mesh, dtype, optimizer, remat, quantize, task,
-            compile, markdown, html,
+            compile, markdown, json, html,
         ),
     )  # fmt: skip
 
@@ -326,6 +327,7 @@ def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
     tensorflow: Annotated[bool, typer.Option("--tensorflow", help="TensorFlow's instead")] = False,
+    json: Json = False,
 ):
     """List the torch operators: what serves each, and what torch's own suite says of it."""
     if tensorflow:
@@ -333,7 +335,7 @@ def ops(
     else:
         from tojax.cli._ops import ops as verb
 
-    verb(name, markdown)
+    verb(name, markdown, json)
 
 
 def main() -> None:
