@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ def test_what_export_wrote(tojax, tmp_path):
     code, text, err = tojax("generate", out, *SHORT)
     assert code == 0, err
     assert text == tojax("generate", DEMO, *SHORT)[1]
+    assert "saved for 6 new tokens" in tojax("generate", out, "-p", "x")[2]
     code, told, _ = tojax("inspect", out)
     assert code == 0
     assert "input_ids int32[1, 12]" in told and "max_new_tokens 6" in told
@@ -93,3 +95,17 @@ def test_what_export_wrote(tojax, tmp_path):
     shutil.rmtree(out / "tokenizer")
     code, _, err = tojax("generate", out, *SHORT)
     assert code == 1 and "--tokenizer" in four_lines(err)[-1]
+
+
+@pytest.mark.parametrize("form", ["folder", "file"])
+def test_inspect_of_tensorflows_models(tojax, tmp_path, form):
+    keras = pytest.importorskip("keras")
+    made = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    place = tmp_path / ("net" if form == "folder" else "net.keras")
+    with warnings.catch_warnings(action="ignore"):  # Keras's own, of numpy
+        made.export(place, verbose=False) if form == "folder" else made.save(place)
+        code, out, err = tojax("inspect", place)
+        told = json.loads(tojax("inspect", place, "--json")[1])
+    assert code == 0, err
+    assert "float32[?, 3]" in out and "2 variables" in out
+    assert [3, 2] in [x["shape"] for x in told["variables"].values()]

@@ -145,12 +145,17 @@ def generate(
 def inspect(source: Source, adapter: Adapter = None, task: Task = None, json: Json = False):
     """Show parameters, sizes, dtypes and operators of a checkpoint without loading its weights.
 
-    Of a folder that model.save or tojax export wrote: its calls, programs and weights.
+    Of a folder that model.save or tojax export wrote: its calls, programs and weights. Of a
+    SavedModel or a .keras file: signatures and variables.
     Exit code 1: no checkpoint; 4: some operator of the model has no lowering.
     """
+    from tojax.cli import _inspect_tensorflow
+
+    if _inspect_tensorflow.is_tensorflow(source):
+        return _inspect_tensorflow.inspect(source, json)
     from tojax.cli._inspect import inspect as verb
 
-    verb(source, adapter, task, json)
+    return verb(source, adapter, task, json)
 
 
 @app.command()

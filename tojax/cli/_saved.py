@@ -38,6 +38,9 @@ def generate(source: str, asked: _generate.Options) -> None:
     most = told.get("new_tokens")
     options: dict[str, Any] = asked.drawn()
     if most is not None:
+        if most < asked.max_new_tokens:
+            said = f"the loop was saved for {most} new tokens, not {asked.max_new_tokens}"
+            _generate.console.print(said)
         options["max_new_tokens"] = min(asked.max_new_tokens, most)
     if told.get("samples"):
         import jax
