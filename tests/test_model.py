@@ -140,6 +140,22 @@ def test_repr_shows_what_is_inside():
     assert "Sequential from torch, eval mode" in text
     assert "4 arrays, 24 values" in text
     assert "state   3 arrays, 9 values" in text
+    assert "call    Sequential(input)" in text
+    assert "weight [4, 3], bias [4]" in text
+
+
+def test_repr_is_never_wide():
+    class Wide(torch.nn.Module):
+        def forward(self, x: torch.Tensor, many: torch.Tensor | None = None, *others, **kwargs):
+            return x
+
+    assert "Wide(x, many=None, *others, **kwargs)" in repr(tojax.from_torch(Wide()))
+    long = ", ".join(f"argument_{i}=None" for i in range(40))
+    made = {}
+    exec(f"def forward(self, {long}): ...", made)
+    text = repr(tojax.from_torch(type("Long", (torch.nn.Module,), {"forward": made["forward"]})()))
+    assert "argument_0=None" in text and "more)" in text
+    assert max(map(len, text.splitlines())) < 130
 
 
 def test_convert_picks_the_frontend():

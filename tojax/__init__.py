@@ -74,6 +74,7 @@ def _loop(model: Model, args, kwargs, shapes, options):
 
 # tojax.tensorflow.convert(...) and the like
 _PARTS = (
+    "errors",
     "export",
     "flax",
     "hf",
@@ -85,18 +86,42 @@ _PARTS = (
     "transforms",
 )
 
+# What is looked for at the top, and lies in a part.
+_ELSEWHERE = {
+    **{x: f"train.{x}" for x in ("fit", "lora", "make_step", "merge", "TrainState", "Batches")},
+    **{x: f"train.{x}" for x in ("load_adapter", "save_adapter", "freeze")},
+    **{x: f"transforms.{x}" for x in ("quantize", "roll", "unroll")},
+    **{x: f"parallel.{x}" for x in ("shard", "estimate", "place", "initialize")},
+    **{x: f"flax.{x}" for x in ("to_nnx", "to_linen", "load_into", "source")},
+    **{x: f"export.{x}" for x in ("to_savedmodel", "to_onnx")},
+    "pipeline": "hf.pipeline",
+    "save": "Model.save",
+}
+
 
 def __getattr__(name: str):
     if name in _PARTS:
         return importlib.import_module(f"tojax.{name}")
     if name not in _HOME:
-        raise AttributeError(
-            f"module 'tojax' has no attribute {name!r}; it has {', '.join(__all__)}"
-        )
+        raise AttributeError(_unknown(name))
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 
 
+def _unknown(name: str) -> str:
+    """The message for a name that is not here: near ones, and where such a name is."""
+    import difflib
+
+    places = {x: x for x in (*__all__, *_PARTS)} | _ELSEWHERE
+    near = [places[x] for x in difflib.get_close_matches(name, places, 3, 0.7)]
+    said = f"; did you mean {' or '.join(near)}?" if near else "."
+    parts = ", ".join(_PARTS)
+    return (
+        f"module 'tojax' has no attribute {name!r}{said} It has {', '.join(__all__)}, "
+        f"and the parts {parts}"
+    )
+
+
 def __dir__():
-    return sorted([*globals(), *__all__])
+    return sorted({*(x for x in globals() if x.startswith("__")), *__all__, *_PARTS})

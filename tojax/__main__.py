@@ -1,5 +1,24 @@
-"""``python -m tojax``."""
+"""``python -m tojax``, and the entry point of the command line."""
 
-from tojax.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Runs the command line, or says which package it needs."""
+    try:
+        from tojax.cli import main as run
+    except ImportError as error:
+        from tojax.missing import missing
+
+        said = missing(error)
+        if said is error:
+            raise
+        print(f"error: {said}", file=sys.stderr)
+        sys.exit(1)
+    run()
+
+
+if __name__ == "__main__":
+    main()

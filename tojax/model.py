@@ -4,6 +4,7 @@ from.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -241,7 +242,7 @@ def describe(model: Model) -> str:
     count, size = _total(model.params)
     lines = [
         f"Model({source.name} from {source.framework}, {said} mode)",
-        f"  call    {source.name}{source.signature}",
+        f"  call    {source.name}({_arguments(source.signature)})",
     ]
     lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {size / 1e6:.1f} MB")
     groups: dict[str, dict[str, Any]] = {}
@@ -255,9 +256,41 @@ def describe(model: Model) -> str:
         if i == 16:
             lines.append(f"          ... and {len(groups) - 16} more modules")
             break
-        lines.append(f"          {group:<40} {_total(arrays)[0]:>14,}")
+        shapes = _shapes(group, arrays)
+        lines.append(f"          {group:<40} {_total(arrays)[0]:>14,}  {shapes}".rstrip())
     lines.append(f"  state   {len(model.state)} arrays, {_total(model.state)[0]:,} values")
     return "\n".join(lines)
+
+
+WIDTH = 90  # of the call, and of a module's shapes beside its name
+
+
+def _arguments(signature: inspect.Signature) -> str:
+    """The names of a call's arguments with short defaults; types are left out."""
+    names = []
+    for p in signature.parameters.values():
+        stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
+        plain = p.default is not p.empty and len(repr(p.default)) < 12
+        names.append(f"{stars}{p.name}" + (f"={p.default!r}" if plain else ""))
+    return _shortened(names)
+
+
+def _shapes(group: str, arrays: Mapping[str, Any]) -> str:
+    """The shapes of a module's arrays, by the part of a name that is theirs."""
+    own = [name.removeprefix(f"{group}.") for name in arrays]
+    return _shortened([f"{k} {[*x.shape]}" for k, x in zip(own, arrays.values())], WIDTH // 2)
+
+
+def _shortened(parts: list[str], width: int = WIDTH) -> str:
+    """With commas, the first ones that there is room for."""
+    kept: list[str] = []
+    room = width
+    for i, part in enumerate(parts):
+        room -= len(part) + 2
+        if room < 0 and i:
+            return ", ".join([*kept, f"... {len(parts) - i} more"])
+        kept.append(part)
+    return ", ".join(kept)
 
 
 def _total(arrays: Mapping[str, Any]) -> tuple[int, int]:

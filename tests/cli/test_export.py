@@ -9,12 +9,13 @@ import tojax
 from tests.cli.test_cli import DEMO, ROOT
 from tests.cli.test_cli import tojax as shell
 from tests.tolerance import assert_close
-from tojax.cli import _export, _reported, app
+from tojax.cli import _export, app
+from tojax.cli._reports import reported
 
 
 def run(capsys, *arguments):
     """(exit code, what it says) in this process."""
-    code = _reported(lambda: app(["export", *map(str, arguments)]))
+    code = reported(lambda: app(["export", *map(str, arguments)]))
     said = capsys.readouterr()
     return code, said.out + said.err
 
@@ -26,6 +27,7 @@ def test_a_language_model_with_its_loop(tmp_path):
     assert code == 0, err
     assert "generated tokens: the same" in said and "input_ids int32[2, 12]" in said
     assert said.splitlines()[-1].startswith(f"load it: model = tojax.load('{out}'); ids = ")
+    assert (out / "tokenizer" / "tokenizer.json").exists()
     ids = np.arange(3, 15).reshape(1, 12)
     model = tojax.from_pretrained(ROOT / DEMO)
     want = tojax.generate(model, ids, max_new_tokens=6, do_sample=False)

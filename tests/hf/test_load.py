@@ -277,3 +277,17 @@ def test_weights_are_in_memory_once(llama, tmp_path):
     peak, size = json.loads(done.stdout)
     assert size > 120e6
     assert peak < 1.15 * size
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"torch_dtype": "bfloat16"}, "write dtype"),
+        ({"device_map": "auto"}, "write mesh and plan"),
+        ({"rol": True}, "write roll instead of rol"),
+        ({"zzz": 1}, "leave it out"),
+    ],
+)
+def test_arguments_that_neighbours_have(given, said):
+    with pytest.raises(tojax.errors.WrongArguments, match=said):
+        tojax.from_pretrained("examples/tiny-llama", **given)

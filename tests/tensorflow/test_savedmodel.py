@@ -100,3 +100,16 @@ def test_what_is_no_model(tmp_path):
     (tmp_path / "broken.keras").write_bytes(b"PK")
     with pytest.raises(BadCheckpoint, match="cannot be read"):
         tojax.from_tensorflow(tmp_path / "broken.keras")
+
+
+def test_without_a_signature_the_functions_are_named(tmp_path):
+    module = tf.Module()
+    module.w = tf.Variable(2.0)
+    spec = tf.TensorSpec([None])
+    module.double = tf.function(lambda x: module.w * x, input_signature=[spec])
+    module.triple = tf.function(lambda x: 1.5 * module.double(x), input_signature=[spec])
+    tf.saved_model.save(module, str(tmp_path))
+    with pytest.raises(WrongArguments, match="functions in it are double, triple"):
+        tojax.from_tensorflow(tmp_path)
+    model = tojax.from_tensorflow(tmp_path, signature="double")
+    assert model(np.ones(3, np.float32)).tolist() == [2.0, 2.0, 2.0]

@@ -222,6 +222,17 @@ def test_wrong_argument_names():
         model(attention_mask=X)
 
 
+@pytest.mark.parametrize("swallows", [True, False])
+def test_a_key_by_the_name_that_flax_has(swallows):
+    class Taking(torch.nn.Module):
+        def forward(self, x, **kwargs):
+            return x
+
+    model = tojax.from_torch(Taking() if swallows else torch.nn.Dropout())
+    with pytest.raises(tojax.errors.WrongArguments, match="'rng' instead of 'rngs'"):
+        model(np.ones(2, np.float32), rngs=jax.random.key(0))
+
+
 def test_names_that_kwargs_lists_are_no_misspelling():
     class Listed(TypedDict, total=False):
         output_masks: float

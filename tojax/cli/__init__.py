@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import io
-import os
-import sys
 import time
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
+
+from tojax.cli import _reports
 
 START = time.time()
 app = typer.Typer(
@@ -26,7 +23,13 @@ Source = Annotated[
     str,
     typer.Argument(metavar="FOLDER_OR_ID", help="checkpoint folder, or hub id such as owner/name"),
 ]
-Prompt = Annotated[str, typer.Option("--prompt", "-p", help="text to continue (language models)")]
+Adapter = Annotated[
+    str | None, typer.Option(help="folder or hub id of an adapter (LoRA) to put on the model")
+]
+Json = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
+Prompt = Annotated[
+    str, typer.Option("--prompt", "-p", help="text to continue; - reads standard input")
+]
 NewTokens = Annotated[
     int, typer.Option("--max-new-tokens", "-n", min=1, help="how many tokens to add at most")
 ]
@@ -45,57 +48,114 @@ Signature = Annotated[
 Batch = Annotated[int, typer.Option(min=1, help="size of unknown dimensions (TensorFlow models)")]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from tojax import __version__
+
+        print(f"tojax {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="print it and end"),
+    ] = False,
+) -> None:
+    """Run PyTorch, Hugging Face and TensorFlow models in JAX."""
+
+
 @app.command()
 def run(
     source: Source,
     prompt: Prompt = "",
     max_new_tokens: NewTokens = 96,
+    adapter: Adapter = None,
     dtype: Dtype = None,
     task: Task = None,
     allow_pickle: Pickle = False,
     signature: Signature = None,
     batch: Batch = 1,
+    json: Json = False,
 ):
     """Load a model, convert it, compare it with its own framework, time both, and write text.
 
-    FOLDER_OR_ID is a Hugging Face checkpoint, or a SavedModel's folder or a .keras file, which is
-    compared with TensorFlow. The difference is the largest one of any output, relative to that
-    output's largest value. Exit code 1: the model cannot be served; 3: the two disagree.
+    FOLDER_OR_ID is a Hugging Face checkpoint, an adapter's folder, or a SavedModel's folder or a
+    .keras file, which is compared with TensorFlow; what model.save or tojax export wrote is timed
+    alone. The difference is the largest one of any output, relative to that output's largest
+    value. Exit code 1: the model cannot be served; 3: the two disagree.
     """
+    from tojax.cli._source import is_saved
+
+    if is_saved(source):
+        from tojax.cli._saved import run as saved
+
+        return saved(source, batch, json)
     from tojax.frontends import frontend_of
 
     if frontend_of(source) == "tensorflow":
         from tojax.cli._run_tensorflow import run as tensorflow
 
-        return tensorflow(source, signature, batch, START)
+        return tensorflow(source, signature, batch, json, START)
+    from tojax.cli._run import Options
     from tojax.cli._run import run as verb
 
-    return verb(source, prompt, max_new_tokens, dtype, task, allow_pickle, START)
+    asked = Options(prompt, max_new_tokens, adapter, dtype, task, allow_pickle, json, START)
+    return verb(source, asked)
 
 
 @app.command()
 def generate(
     source: Source,
-    prompt: Prompt = "",
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="text to continue; - reads standard input")
+    ] = None,
     max_new_tokens: NewTokens = 96,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="draw tokens; the likeliest one by default")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of the draws")] = 0,
+    adapter: Adapter = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="folder of a tokenizer; the model's own by default")
+    ] = None,
     dtype: Dtype = None,
     allow_pickle: Pickle = False,
 ):
-    """Continue a text greedily; prints nothing but the text."""
-    from tojax.cli._generate import generate as verb
+    """Continue a text; prints nothing but the text.
 
-    verb(source, prompt, max_new_tokens, dtype, allow_pickle)
+    FOLDER_OR_ID is a checkpoint, the folder of an adapter such as tojax finetune writes, or one
+    that tojax export --generate wrote.
+    """
+    from tojax.cli._generate import Options
+    from tojax.cli._source import is_saved
+
+    if is_saved(source):
+        from tojax.cli._saved import generate as verb
+    else:
+        from tojax.cli._generate import generate as verb
+    verb(
+        source,
+        Options(prompt, max_new_tokens, temperature, seed, adapter, tokenizer, dtype, allow_pickle),
+    )
 
 
 @app.command()
-def inspect(source: Source, task: Task = None):
+def inspect(source: Source, adapter: Adapter = None, task: Task = None, json: Json = False):
     """Show parameters, sizes, dtypes and operators of a checkpoint without loading its weights.
 
+    Of a folder that model.save or tojax export wrote: its calls, programs and weights. Of a
+    SavedModel or a .keras file: signatures and variables.
     Exit code 1: no checkpoint; 4: some operator of the model has no lowering.
     """
+    from tojax.cli import _inspect_tensorflow
+
+    if _inspect_tensorflow.is_tensorflow(source):
+        return _inspect_tensorflow.inspect(source, json)
     from tojax.cli._inspect import inspect as verb
 
-    verb(source, task)
+    return verb(source, adapter, task, json)
 
 
 @app.command()
@@ -194,6 +254,7 @@ def plan(
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
     html: Annotated[str | None, typer.Option(help="also write a page to this file")] = None,
+    json: Json = False,
 ):
     """Tell what a model needs on chips that are not here: memory, FLOPs, communication, time.
 
@@ -215,7 +276,7 @@ def plan(
         source,
         Options(
             chips, what, batch, length, plan, mesh, dtype, optimizer, remat, quantize, task,
-            compile, markdown, html,
+            compile, markdown, json, html,
         ),
     )  # fmt: skip
 
@@ -271,6 +332,7 @@ def ops(
     name: Annotated[str, typer.Argument(help="part of an operator's name; all by default")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
     tensorflow: Annotated[bool, typer.Option("--tensorflow", help="TensorFlow's instead")] = False,
+    json: Json = False,
 ):
     """List the torch operators: what serves each, and what torch's own suite says of it."""
     if tensorflow:
@@ -278,75 +340,11 @@ def ops(
     else:
         from tojax.cli._ops import ops as verb
 
-    verb(name, markdown)
+    verb(name, markdown, json)
 
 
 def main() -> None:
     """Entry point: our errors and the system's in four lines and exit code 1, Ctrl-C quietly and
     130. What a terminal cannot show comes as its code.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    sys.unraisablehook = _unraisable
-    code = _reported(app)
-    try:
-        sys.stdout.flush()
-    except OSError as error:  # a full disk; what is left goes nowhere
-        code = code or _told(error)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
-
-
-def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C inside of what Python calls on its own (JAX's part of the garbage collection), where
-    it would be told and forgotten, ends the process as well.
-    """
-    if not isinstance(found.exc_value, KeyboardInterrupt):
-        return sys.__unraisablehook__(found)
-    if sys.stderr.isatty():
-        sys.stderr.write("\x1b[?25h")  # the cursor, which a progress line hides
-        sys.stderr.flush()
-    os._exit(130)
-
-
-def _reported(run: Callable[[], object]) -> int | str | None:
-    """Runs it; the exit code, after what there is to say."""
-    try:
-        run()
-    except SystemExit as ended:
-        return ended.code
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # whoever read has enough
-        return 1
-    except Exception as error:
-        return _told(error)
-    return 0
-
-
-def _told(error: Exception) -> int:
-    """Says in four lines what went wrong; what is no mistake of a user's is raised."""
-    from tojax.errors import TojaxError
-
-    if not isinstance(error, (TojaxError, OSError)):
-        raise error
-    said = error if isinstance(error, TojaxError) else _of_system(error)
-    red = typer.colors.RED if sys.stderr.isatty() else None
-    typer.secho(f"error: {said}", err=True, fg=red)
-    return 1
-
-
-def _of_system(error: OSError) -> Exception:
-    """What the system refuses, in four lines."""
-    from tojax.errors import TojaxError
-
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return TojaxError(
-        error.strerror or str(error),
-        where=str(error.filename or "standard output, or a file that is written"),
-        why=f"the system refuses it: {errno.errorcode.get(error.errno or 0, 'no code')}",
-        do="free some space, or write elsewhere"
-        if full
-        else "look at the path and its permissions",
-    )
+    _reports.end_with(app)

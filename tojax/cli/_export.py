@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from tojax.errors import WrongValue
+from tojax.errors import BadCheckpoint, WrongValue
 
 FORMATS = ("jax", "savedmodel", "onnx")
 SYMBOLIC = "symbolic"
@@ -41,12 +41,17 @@ def export(source: str, options: Options) -> None:
     """See ``tojax export --help``."""
     console, status = Console(highlight=False, markup=False, soft_wrap=True), Console(stderr=True)
     _check(options)
+    replaced = Path(options.out).exists() and (
+        Path(options.out).is_file() or any(Path(options.out).iterdir())
+    )
+    if replaced:
+        status.print(f"{options.out} is there and is replaced", highlight=False, soft_wrap=True)
     with status.status("loading") as bar:
         began = time.perf_counter()
         model, args, kwargs, shapes = _loaded(source, options)
         bar.update(f"writing {options.format}")
         loaded = time.perf_counter()
-        _write(model, options, args, kwargs, shapes)
+        _write(source, model, options, args, kwargs, shapes)
         written = time.perf_counter()
         bar.update("comparing with the model")
         found = _compared(model, options, args, kwargs) if options.format == "jax" else None
@@ -132,11 +137,11 @@ def _loaded(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], 
 
 
 def _checkpoint(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
-    import tojax
+    from tojax.cli import _source
     from tojax.hf import inputs
 
-    model = tojax.from_pretrained(
-        source,
+    model = _source.model_of(
+        _source.named(source, allow_pickle=options.allow_pickle),
         dtype=options.dtype,
         task=options.task,
         allow_pickle=options.allow_pickle,
@@ -198,7 +203,9 @@ def _symbolic(options: Options, arrays: dict[str, Any], text: set[str]) -> dict[
     return {k: v for k, v in shapes.items() if v != "_, ..."}
 
 
-def _write(model: Any, options: Options, args: tuple, kwargs: dict, shapes: dict) -> None:
+def _write(
+    source: str, model: Any, options: Options, args: tuple, kwargs: dict, shapes: dict
+) -> None:
     from tojax.export import to_onnx, to_savedmodel
 
     platforms = _platforms(options)
@@ -209,6 +216,24 @@ def _write(model: Any, options: Options, args: tuple, kwargs: dict, shapes: dict
     else:
         loop = _loop(options) if options.generate else None
         model.save(options.out, *args, shapes=shapes, platforms=platforms, generate=loop, **kwargs)
+        if loop:
+            _add_tokenizer(source, Path(options.out))
+
+
+def _add_tokenizer(source: str, out: Path) -> None:
+    """Puts the checkpoint's tokenizer, if there is one, beside the loop: ``tojax generate`` asks
+    for it.
+    """
+    from tojax.cli import _source
+    from tojax.cli._generate import tokenizer_of
+    from tojax.cli._saved import TOKENIZER
+    from tojax.saved.folder import add
+
+    try:
+        tokenizer = tokenizer_of(_source.named(source, need_weights=False))
+    except BadCheckpoint:
+        return
+    add(out, TOKENIZER, tokenizer.save_pretrained)
 
 
 def _loop(options: Options) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def finetune(source: str, asked: Options) -> None:
 
         found = find(source)
         model = tojax.from_pretrained(found.folder).train()
-        tokenizer = load_tokenizer(found)
+        tokenizer = load_tokenizer(found.folder)
     rows = _texts.rows(texts, tokenizer, min(asked.length, positions(model, asked.length)))
     held, kept = split(rows)
     whole = sum(x.size for x in model.params.values())
@@ -69,6 +69,7 @@ def finetune(source: str, asked: Options) -> None:
         memory(step, state, next(iter(batches)))
         return
     out = Path(asked.out)
+    console.print("compiling: the first step takes longer than those after it")
     test = [*train.Batches(held, batches.size, rest=True)]
     state = train.fit(
         state, step, batches, folder=out, steps=asked.steps, every=asked.every, keep=2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -64,7 +65,7 @@ def _imported(source: str, inputs: list[str]) -> tuple[Any, tuple, dict]:
             why=str(error),
             do="give package.module:Class, importable from this folder",
         ) from error
-    module = made if isinstance(made, torch.nn.Module) else made()
+    module = made if isinstance(made, torch.nn.Module) else _made(made, source)
     if not inputs:
         raise WrongArguments(
             "an imported module needs example inputs",
@@ -72,6 +73,34 @@ def _imported(source: str, inputs: list[str]) -> tuple[Any, tuple, dict]:
             do="give their shapes: --input 2x3x32x32, or --input 2x16:int for token ids",
         )
     return module, tuple(_drawn(x) for x in inputs), {}
+
+
+def _made(make: Any, source: str) -> Any:
+    """What a class or a function gives without arguments.
+
+    Raises:
+      WrongArguments: it needs some, or gives no module.
+    """
+    import torch
+
+    try:
+        with contextlib.suppress(ValueError):  # it does not tell its arguments
+            inspect.signature(make).bind()
+    except TypeError as error:
+        raise WrongArguments(
+            f"{source} cannot be made without arguments",
+            where=source,
+            why=str(error),
+            do="give an instance: write net = Class(...) in a file.py and say file:net",
+        ) from None
+    if isinstance(module := make(), torch.nn.Module):
+        return module
+    raise WrongArguments(
+        f"{source} gives a {type(module).__name__}, and no torch module",
+        where=source,
+        why="Flax source is written of torch modules",
+        do="name a subclass of torch.nn.Module, an instance, or a function that makes one",
+    )
 
 
 def _drawn(spec: str) -> Any:
@@ -90,18 +119,20 @@ def _drawn(spec: str) -> Any:
 
 def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:
     """A checkpoint's module and two examples of its inputs, the second one padded."""
+    from tojax.cli import _source
+
+    given = _source.named(source)  # first: a folder without a model is told at once
     import numpy as np
     import torch
 
-    import tojax
     from tojax.hf import inputs
 
-    model = tojax.from_pretrained(source, task=task)
+    model = _source.model_of(given, task=task)
     module = model.to_torch()
-    given = {k: np.repeat(v, 2, 0) for k, v in inputs.example(module).items()}
-    if "attention_mask" in given:
-        given["attention_mask"][1, -3:] = 0
-    kwargs: dict[str, Any] = {k: torch.from_numpy(v) for k, v in given.items()}
+    arrays = {k: np.repeat(v, 2, 0) for k, v in inputs.example(module).items()}
+    if "attention_mask" in arrays:
+        arrays["attention_mask"][1, -3:] = 0
+    kwargs: dict[str, Any] = {k: torch.from_numpy(v) for k, v in arrays.items()}
     if "use_cache" in inspect.signature(module.forward).parameters:
         kwargs["use_cache"] = False  # what is kept between calls is no part of the forward pass
     return module, (), kwargs

@@ -2,44 +2,82 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
+from tojax.cli import _source
 from tojax.errors import BadCheckpoint, WrongValue
-from tojax.hf.checkpoint import Checkpoint, find
 
 console = Console(stderr=True)
 
 
-def generate(
-    source: str, prompt: str, max_new_tokens: int, dtype: str | None, allow_pickle: bool
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    """What the command line says, beside the source."""
+
+    prompt: str | None
+    max_new_tokens: int
+    temperature: float | None
+    seed: int
+    adapter: str | None
+    tokenizer: str | None
+    dtype: str | None
+    allow_pickle: bool
+
+    def drawn(self) -> dict[str, Any]:
+        """Arguments of ``tojax.generate`` that pick tokens; the likeliest ones by default."""
+        if not self.temperature:
+            return {}
+        import jax
+
+        key = jax.random.key(self.seed)
+        return {"do_sample": True, "temperature": self.temperature, "rng": key}
+
+
+def generate(source: str, asked: Options) -> None:
     """``tojax generate``."""
+    given = _source.named(source, asked.adapter, allow_pickle=asked.allow_pickle)
+    prompt = prompt_of(asked.prompt)
     with console.status("loading"):
-        import tojax
-
-        found = find(source, allow_pickle=allow_pickle)
-        model = tojax.from_pretrained(
-            found.gguf or found.folder, dtype=dtype, allow_pickle=allow_pickle
-        )
-        tokenizer = load_tokenizer(found)
+        model = _source.model_of(given, dtype=asked.dtype, allow_pickle=asked.allow_pickle)
+        tokenizer = tokenizer_of(given, asked.tokenizer)
     ids = encode(tokenizer, prompt)
-    stream(model, tokenizer, ids, room(model.source.module, ids, max_new_tokens))
+    new_tokens = room(model.source.module, ids, asked.max_new_tokens)
+    stream(model, tokenizer, ids, new_tokens, **asked.drawn())
 
 
-def load_tokenizer(found: Checkpoint) -> Any:
-    """The checkpoint's tokenizer."""
+def prompt_of(said: str | None) -> str:
+    """The prompt: what was said, - for all of standard input; asked for on a terminal."""
+    if said is None and sys.stdin is not None and sys.stdin.isatty():
+        print("prompt: ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().removesuffix("\n")
+    return sys.stdin.read().removesuffix("\n") if said == "-" else said or ""
+
+
+def tokenizer_of(given: _source.Named, other: str | None = None) -> Any:
+    """The tokenizer of a folder that was asked for, else of the adapter or the checkpoint."""
+    if other is not None:
+        return load_tokenizer(Path(other).expanduser())
+    gguf = given.found.gguf
+    return load_tokenizer(given.tokenizer_folder(), gguf.name if gguf else None)
+
+
+def load_tokenizer(folder: Path, gguf: str | None = None) -> Any:
+    """The folder's tokenizer, or the one inside of a GGUF file."""
     from transformers import AutoTokenizer
 
-    inside = {"gguf_file": found.gguf.name} if found.gguf else {}
+    inside = {"gguf_file": gguf} if gguf else {}
     try:
-        return AutoTokenizer.from_pretrained(found.folder, local_files_only=True, **inside)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, **inside)
     except (OSError, ValueError, KeyError) as error:
         raise BadCheckpoint(
-            f"{found.folder.name} has no tokenizer that can be read",
-            where=str(found.folder),
+            f"{folder.name} has no tokenizer that can be read",
+            where=str(folder),
             why=" ".join(str(error).split())[:200],
             do="add tokenizer.json and its config, or call tojax.generate with token ids",
         ) from None
@@ -79,7 +117,7 @@ def room(module: Any, ids: np.ndarray, max_new_tokens: int) -> int:
 
 
 def stream(
-    model: Any, tokenizer: Any, ids: Any, max_new_tokens: int, on_token: Any = None
+    model: Any, tokenizer: Any, ids: Any, max_new_tokens: int, on_token: Any = None, **drawn: Any
 ) -> np.ndarray:
     """Prints prompt and continuation as it comes."""
     from transformers import TextStreamer
@@ -93,5 +131,6 @@ def stream(
                 on_token(value)
 
     streamer = Streamer(tokenizer, skip_special_tokens=True)
-    out: Any = tojax.generate(model, ids, max_new_tokens=max_new_tokens, streamer=streamer)
+    asked = {"max_new_tokens": max_new_tokens, "streamer": streamer, **drawn}
+    out: Any = tojax.generate(model, ids, **asked)
     return np.asarray(out)

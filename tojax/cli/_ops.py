@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, NoReturn
 
-from rich.console import Console
-from rich.table import Table
+from tojax.cli import _shown
 
 MODES = {"values": "forward", "grad": "grad", "jvp": "jvp", "vmap": "vmap"}
 SIGNS = {"ok": "yes", "eager": "outside jit", "error": "error", "wrong": "differs", None: ""}
@@ -38,12 +37,15 @@ class Line:
         return [self.op, self.served, *(SIGNS[self.results.get(m)] for m in MODES)]
 
 
-def ops(name: str, markdown: bool) -> None:
+def ops(name: str, markdown: bool, as_json: bool) -> None:
     """See ``tojax ops --help``."""
     every = coverage()
     lines = [line for line in every if name in line.op]
     if not lines and not [*without_row(name)]:
         unknown(name, [line.op for line in every])
+    if as_json:
+        _shown.as_json([_told(line) for line in lines])
+        return
     rows = sum(line.signature is not None for line in lines)
     count = f"{len(lines)} operators, {rows} with a lowering of their own"
     header = ["operator", "served by", *MODES.values()]
@@ -54,10 +56,19 @@ def ops(name: str, markdown: bool) -> None:
             op, served, *rest = line.cells()
             print(f"| `{op}` | `{served}` | " + " | ".join(rest) + " |")
         return
-    console = Console(highlight=False)
-    shown = Table(*header)
-    for line in lines:
-        shown.add_row(*line.cells())
+    _show(name, lines, header, count)
+
+
+def _told(line: Line) -> dict[str, Any]:
+    results = {mode: line.results.get(key) for key, mode in MODES.items()}
+    text = line.signature.text if line.signature else None
+    return {"operator": line.op, "served by": line.served, "signature": text, **results}
+
+
+def _show(name: str, lines: list[Line], header: list[str], count: str) -> None:
+    """Prints the table, and the schemas of a few."""
+    console = _shown.console()
+    shown = _shown.table(header, [line.cells() for line in lines])
     console.print(shown, count, LEGEND, sep="\n")
     if len(lines) <= FEW:
         for line in filter(lambda line: line.signature, lines):

@@ -7,9 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from importlib.resources import files
 
-from rich.console import Console
-from rich.table import Table
-
+from tojax.cli import _shown
 from tojax.cli._ops import FEW, home, unknown
 
 BRIDGE, ENGINE, NOTHING = "TensorFlow's bridge to XLA", "the engine", ""
@@ -30,12 +28,15 @@ class Line:
     signature: str
 
 
-def ops(name: str, markdown: bool) -> None:
+def ops(name: str, markdown: bool, as_json: bool) -> None:
     """See ``tojax ops --help``."""
     every = coverage()
     lines = [line for line in every if name in line.op]
     if not lines:
         unknown(name, [line.op for line in every])
+    if as_json:
+        _shown.as_json([vars(line) for line in lines])
+        return
     counted = summary(lines)
     if markdown:
         print(
@@ -47,10 +48,9 @@ def ops(name: str, markdown: bool) -> None:
             served = line.served if way else f"`{line.served}`"
             print(f"| `{line.op}` | {line.kind} | {served} |")
         return
-    console = Console(highlight=False)
-    shown = Table("operator", "class", "served by")
-    for line in lines:
-        shown.add_row(line.op, line.kind, line.served)
+    console = _shown.console()
+    rows = [(line.op, line.kind, line.served) for line in lines]
+    shown = _shown.table(["operator", "class", "served by"], rows)
     console.print(shown, counted, LEGEND, sep="\n")
     for line in lines if len(lines) <= FEW else ():
         console.print(line.signature, soft_wrap=True)

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from tojax.cli import _shown
 from tojax.errors import WrongArguments
 
 
@@ -30,6 +32,7 @@ class Options:
     task: str | None
     compile: bool | None
     markdown: bool
+    as_json: bool
     html: str | None
 
 
@@ -60,10 +63,12 @@ def plan(source: str, options: Options) -> None:
         found = of_call(traced, options.chips, name, mesh, compile=options.compile, progress=said)
     if options.html:
         found.save(options.html)
-    if options.markdown:
+    if options.as_json:
+        _shown.as_json(told(found))
+    elif options.markdown:
         print(found.markdown())
     else:
-        Console(highlight=False).print(_table(found))
+        _shown.console().print(_table(found))
 
 
 def one_of(**asked: bool) -> str:
@@ -107,12 +112,26 @@ def mesh_of(text: str | None) -> dict[str, int] | None:
     return found
 
 
+PLAIN = (
+    "what", "model", "count", "mesh", "plan", "dtype", "weights", "memory", "gradients", "outputs",
+    "temporaries", "products", "others", "traffic", "compute", "moving", "linking", "tokens",
+    "useful", "peak", "fits", "seconds", "bound", "tokens_per_second", "utilization", "otherwise",
+    "notes",
+)  # fmt: skip
+
+
+def told(found) -> dict[str, Any]:
+    """An estimate's numbers by name: bytes, FLOPs and seconds on each device."""
+    links = [vars(c) for c in found.communication]
+    numbers = {name: getattr(found, name) for name in PLAIN}
+    return {"chip": found.chip.name, **numbers, "communication": links}
+
+
 def _table(found) -> Table:
     (_, model, weights), (_, what, where), *rows = found.rows()
     rows = [row for row in rows if row[0] != "note"]
-    table = Table("", "per device", "", title=f"{model}, {weights}: {what}, {where}")
-    table.title_justify = "left"
-    table.columns[1].justify = "right"
+    title = f"{model}, {weights}: {what}, {where}"
+    table = _shown.table(["", "per device", ""], title=title, right=(1,))
     table.caption = "\n".join(found.notes) or None
     for row in rows:
         table.add_row(*row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tojax.cli import _generate as text
+from tojax.cli import _shown, _source
+from tojax.cli._shown import duration, timed
 from tojax.errors import NotNumbers
 
+STEPS = ("imports", "load", "convert", "trace", "compile", "first run", "following runs")
 TOLERANCE = {
     "float32": 1e-3,
     "bfloat16": 5e-2,
@@ -22,56 +25,115 @@ TOLERANCE = {
 REPEATS = 5
 
 
-def run(source, prompt, max_new_tokens, dtype, task, allow_pickle, start) -> None:
-    """See ``tojax run --help``."""
-    console = Console(highlight=False)
-    status = Console(stderr=True)
-    with status.status("reading the checkpoint") as bar:
-        from tojax.hf.checkpoint import find
+@dataclass(frozen=True)
+class Options:
+    """What the command line says, beside the source."""
 
-        found = find(source, allow_pickle=allow_pickle)
+    prompt: str
+    max_new_tokens: int
+    adapter: str | None
+    dtype: str | None
+    task: str | None
+    allow_pickle: bool
+    as_json: bool
+    start: float
+
+
+def run(source: str, asked: Options) -> None:
+    """See ``tojax run --help``."""
+    console, status = _shown.console(), Console(stderr=True)
+    with status.status("reading the checkpoint") as bar:
+        given = _source.named(source, asked.adapter, allow_pickle=asked.allow_pickle)
+        prompt = text.prompt_of(asked.prompt)
         bar.update("importing torch, transformers and JAX")
         import torch
 
         import tojax
         from tojax.hf import inputs
-        from tojax.hf.module import load_module
 
-        imports = time.time() - start
+        imports = time.time() - asked.start
         bar.update("loading weights")
-        load, module = _timed(
-            lambda: load_module(found, dtype=dtype, task=task, allow_pickle=allow_pickle)
-        )
-        tokenizer = text.load_tokenizer(found) if prompt or _writes(module) else None
+        load, module = timed(lambda: _module(given, asked))
+        tokenizer = text.tokenizer_of(given) if prompt or _writes(module) else None
         ids = text.encode(tokenizer, prompt) if tokenizer else None
-        given = inputs.example(module, ids)
-        if ids is not None and _writes(module):
-            max_new_tokens = text.room(module, ids, max_new_tokens)
+        example = inputs.example(module, ids)
         bar.update("converting")
-        convert, model = _timed(lambda: tojax.from_torch(module))
+        convert, model = timed(lambda: tojax.from_torch(module))
         bar.update("running PyTorch")
-        torch_times, want = _torch_times(torch, module, given)
-        jax_times, got = _jax_times(bar, model, given)
-    console.print(f"[bold]{model.source.name}[/bold] from {found.folder}")
-    console.print(_size(model))
-    difference, name = _difference(want, got)
+        torch_times, want = _torch_times(torch, module, example)
+        jax_times, got = _jax_times(bar, model, example)
+    place = given.adapter or given.found.folder
     kind = str(next(iter(model.params.values())).dtype)
-    console.print(
-        f"largest difference to PyTorch: {difference:.2e} of the largest value ({name}, {kind})"
-    )
-    console.print(_table((imports, load, convert, *jax_times), torch_times))
-    refuse_nan(want, got, model, found.folder)
-    if difference > TOLERANCE.get(kind, 5e-2):
-        status.print("error: JAX and PyTorch disagree")
-        sys.exit(3)
-    if tokenizer and _writes(module):
-        _write(console, model, tokenizer, ids, max_new_tokens, start)
+    found = Found("PyTorch", model, place, kind, (imports, load, convert, *jax_times), torch_times)
+    found.show(console, want, got, asked.as_json)
+    if ids is not None and _writes(module) and not asked.as_json:
+        new_tokens = text.room(module, ids, asked.max_new_tokens)
+        _write(console, model, tokenizer, ids, new_tokens, asked.start)
 
 
-def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
-    out = call()
-    return time.perf_counter() - began, out
+def _module(given: _source.Named, asked: Options) -> Any:
+    """transformers' module with its weights, and the adapter's."""
+    from tojax.hf.module import load_module
+
+    options: dict[str, Any] = {
+        "dtype": asked.dtype,
+        "task": asked.task,
+        "allow_pickle": asked.allow_pickle,
+    }
+    if given.adapter is None:
+        return load_module(given.found, **options)
+    return _source.model_of(given, **options).to_torch().eval()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run with JAX beside another framework has measured.
+
+    Attributes:
+      times: of imports, load, convert, trace, compile, first and following runs.
+      others: the last two of the other framework, ``peer``.
+    """
+
+    peer: str
+    model: Any
+    place: Any
+    dtype: str
+    times: tuple[float, ...]
+    others: tuple[float, float]
+
+    def show(self, console: Console, want: Any, got: Any, as_json: bool, note: str = "") -> None:
+        """Prints it; ends with exit code 3 where the two disagree."""
+        difference, name = _difference(want, got)
+        agree = difference <= TOLERANCE.get(self.dtype, 5e-2)
+        if as_json:
+            _shown.as_json(self.told() | {"difference": difference, "of": name, "agree": agree})
+        else:
+            console.print(f"[bold]{self.model.source.name}[/bold] from {self.place}")
+            console.print(_size(self.model))
+            if note:
+                console.print(note)
+            console.print(
+                f"largest difference to {self.peer}: {difference:.2e} of the largest value "
+                f"({name}, {self.dtype})"
+            )
+            console.print(_table(self.times, self.others, self.peer))
+        refuse_nan(want, got, self.model, self.place)
+        if not agree:
+            Console(stderr=True).print(f"error: JAX and {self.peer} disagree")
+            sys.exit(3)
+
+    def told(self) -> dict[str, Any]:
+        """The numbers by name, times in seconds."""
+        arrays = self.model.params.values()
+        return {
+            "model": self.model.source.name,
+            "from": str(self.place),
+            "parameters": sum(a.size for a in arrays),
+            "bytes": sum(a.nbytes for a in arrays),
+            "dtype": self.dtype,
+            "seconds": dict(zip(STEPS, self.times)),
+            f"seconds of {self.peer}": dict(zip(STEPS[-2:], self.others)),
+        }
 
 
 def _writes(module) -> bool:
@@ -88,8 +150,8 @@ def _torch_times(torch, module, given) -> tuple[tuple[float, float], dict[str, n
         with torch.no_grad():
             return module(**floating)
 
-    first, out = _timed(call)
-    following = min(_timed(call)[0] for _ in range(REPEATS))
+    first, out = timed(call)
+    following = min(timed(call)[0] for _ in range(REPEATS))
     return (first, following), {k: v.float().numpy() for k, v in _floats(out, torch.Tensor).items()}
 
 
@@ -101,13 +163,13 @@ def _jax_times(bar, model, given) -> tuple[tuple[float, ...], dict[str, Any]]:
     bar.update("tracing")
     step = jax.jit(lambda p, s, kwargs: _arrays(model.apply(p, state=s, **kwargs)))
     arrays = {k: model.source.as_array(torch.from_numpy(v)) for k, v in given.items()}
-    trace, traced = _timed(lambda: step.trace(model.params, model.state, arrays))
+    trace, traced = timed(lambda: step.trace(model.params, model.state, arrays))
     bar.update("compiling")
-    compile_, compiled = _timed(lambda: traced.lower().compile())
+    compile_, compiled = timed(lambda: traced.lower().compile())
     bar.update("running JAX")
     call = lambda: jax.block_until_ready(compiled(model.params, model.state, arrays))
-    first, got = _timed(call)
-    return (trace, compile_, first, min(_timed(call)[0] for _ in range(REPEATS))), got
+    first, got = timed(call)
+    return (trace, compile_, first, min(timed(call)[0] for _ in range(REPEATS))), got
 
 
 def _floats(out, kind) -> dict[str, Any]:
@@ -166,15 +228,12 @@ def _size(model) -> str:
 
 
 def _table(ours: tuple[float, ...], theirs: tuple[float, float], peer: str = "PyTorch") -> Table:
-    """``ours`` is imports, load, convert, trace, compile, first, following; ``theirs`` the last."""
-    table = Table(title="time in milliseconds", title_justify="left")
-    table.add_column("step")
-    for name in ("JAX", peer, f"JAX / {peer}"):
-        table.add_column(name, justify="right")
-    for name, seconds in zip(("imports", "load", "convert", "trace", "compile"), ours):
-        table.add_row(name, f"{1e3 * seconds:.1f}")
-    for name, mine, other in zip(("first run", "following runs"), ours[-2:], theirs):
-        table.add_row(name, f"{1e3 * mine:.2f}", f"{1e3 * other:.2f}", f"{mine / other:.2f}")
+    """``ours`` is of all steps, ``theirs`` of the last two."""
+    table = _shown.table(["step", "JAX", peer, f"JAX beside {peer}"], title="time", right=(1, 2, 3))
+    for name, seconds in zip(STEPS[:-2], ours):
+        table.add_row(name, duration(seconds))
+    for name, mine, other in zip(STEPS[-2:], ours[-2:], theirs):
+        table.add_row(name, duration(mine), duration(other), _shown.speed(mine, other))
     return table
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import Any
 
@@ -11,13 +10,13 @@ import numpy as np
 from rich.console import Console
 
 from tojax.cli import _run as shared
+from tojax.cli import _shown
+from tojax.cli._shown import timed
 
 
-def run(source: str, signature: str | None, batch: int, start: float) -> None:
+def run(source: str, signature: str | None, batch: int, as_json: bool, start: float) -> None:
     """See ``tojax run --help``."""
-    console = Console(highlight=False)
-    status = Console(stderr=True)
-    with status.status("importing TensorFlow and JAX") as bar:
+    with Console(stderr=True).status("importing TensorFlow and JAX") as bar:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         import tensorflow as tf
 
@@ -26,28 +25,20 @@ def run(source: str, signature: str | None, batch: int, start: float) -> None:
 
         imports = time.time() - start
         bar.update("loading")
-        load, whole = shared._timed(lambda: savedmodel.load(source))  # it keeps the variables alive
+        load, whole = timed(lambda: savedmodel.load(source))  # it keeps the variables alive
         loaded = savedmodel.choose(whole, signature) if hasattr(whole, "signatures") else whole
         args, kwargs = examples(savedmodel.call_of(loaded), batch)
         bar.update("converting")
-        convert, model = shared._timed(lambda: tojax.from_tensorflow(loaded, *args, **kwargs))
+        convert, model = timed(lambda: tojax.from_tensorflow(loaded, *args, **kwargs))
         bar.update("running TensorFlow")
         theirs, want = _tensorflow_times(tf, loaded, args, kwargs)
         ours, got = _jax_times(bar, model, args, kwargs)
-    console.print(f"[bold]{model.source.name}[/bold] from {source}")
-    console.print(shared._size(model))
     given = [x for x in tf.nest.flatten((args, kwargs)) if isinstance(x, np.ndarray)]
     shown = ", ".join(f"{x.dtype}{list(x.shape)}" for x in given)
-    difference, name = shared._difference(want, got)
-    console.print(f"inputs: {shown}, drawn at random")
-    console.print(
-        f"largest difference to TensorFlow: {difference:.2e} of the largest value (output {name})"
-    )
-    console.print(shared._table((imports, load, convert, *ours), theirs, "TensorFlow"))
-    shared.refuse_nan(want, got, model, source)
-    if difference > shared.TOLERANCE["float32"]:
-        status.print("error: JAX and TensorFlow disagree")
-        sys.exit(3)
+    times = imports, load, convert, *ours
+    found = shared.Found("TensorFlow", model, source, "float32", times, theirs)
+    note = f"inputs: {shown}, drawn at random"
+    found.show(_shown.console(), want, got, as_json, note)
 
 
 def examples(specs: tuple[tuple, dict[str, Any]], batch: int) -> tuple[tuple, dict[str, Any]]:
@@ -76,8 +67,8 @@ def _tensorflow_times(
         lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, (args, kwargs)
     )
     call = lambda: run(*tensors[0], **tensors[1])
-    first, out = shared._timed(call)
-    following = min(shared._timed(call)[0] for _ in range(shared.REPEATS))
+    first, out = timed(call)
+    following = min(timed(call)[0] for _ in range(shared.REPEATS))
     return (first, following), {str(i): x.numpy() for i, x in enumerate(tf.nest.flatten(out))}
 
 
@@ -98,11 +89,11 @@ def _jax_times(bar, model, args, kwargs) -> tuple[tuple[float, ...], dict[str, A
         return flat(model.apply(params, *args, state=state, **kwargs))
 
     arrays = [jax.numpy.asarray(model.source.as_array(leaves[i])) for i in places]
-    trace, traced = shared._timed(lambda: step.trace(model.params, model.state, arrays))
+    trace, traced = timed(lambda: step.trace(model.params, model.state, arrays))
     bar.update("compiling")
-    compiling, compiled = shared._timed(lambda: traced.lower().compile())
+    compiling, compiled = timed(lambda: traced.lower().compile())
     bar.update("running JAX")
     call = lambda: jax.block_until_ready(compiled(model.params, model.state, arrays))
-    first, got = shared._timed(call)
-    following = min(shared._timed(call)[0] for _ in range(shared.REPEATS))
+    first, got = timed(call)
+    following = min(timed(call)[0] for _ in range(shared.REPEATS))
     return (trace, compiling, first, following), got

@@ -6,11 +6,13 @@ import json
 import os
 import warnings
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from tojax.errors import BadCheckpoint, MissingDependency
 from tojax.hf.checkpoint import download
+
+if TYPE_CHECKING:
+    import torch
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -22,10 +24,11 @@ def is_adapter(source: str | os.PathLike) -> bool:
 
 
 def base_of(adapter: str | os.PathLike) -> str:
-    """The checkpoint that an adapter was trained on, as its config names it.
+    """The checkpoint that an adapter was trained on, as its config names it: a hub id, or a folder,
+    also where its path was written down in another working directory.
 
     Raises:
-      BadCheckpoint: it names none.
+      BadCheckpoint: it names none, or a folder that is not there.
     """
     file = Path(adapter).expanduser() / CONFIG
     try:
@@ -40,6 +43,24 @@ def base_of(adapter: str | os.PathLike) -> str:
             where=str(file),
             why="an adapter holds the difference to a model's weights only",
             do="name the model: tojax.from_pretrained(model, adapter=folder)",
+        )
+    return _found(base, file)
+
+
+def _found(base: str, file: Path) -> str:
+    """The folder of that name here, or above the adapter's folder; else the name, of a hub id."""
+    if (here := Path(base).expanduser()).is_dir():
+        return str(here)
+    for place in file.resolve().parents:
+        if (place / base / "config.json").is_file():
+            return str(place / base)
+    if base.startswith((".", "/", "~")) or base.count("/") > 1:
+        raise BadCheckpoint(
+            f"the model that the adapter {file.parent.name} was trained on is not here",
+            where=str(file),
+            why=f"base_model_name_or_path is {base}, and there is no such folder",
+            do="name the model: tojax.from_pretrained(model, adapter=folder), "
+            "or tojax generate MODEL --adapter FOLDER",
         )
     return base
 

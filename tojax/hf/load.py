@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from functools import partial
 from typing import Any, Literal
 
 import jax
 
+from tojax.errors import WrongArguments
 from tojax.hf import place
 from tojax.hf.adapter import base_of, is_adapter, put_on
 from tojax.hf.checkpoint import find
@@ -34,6 +37,7 @@ def from_pretrained(
     trust_remote_code: bool = False,
     on_missing: Literal["error", "callback"] = "error",
     dequantize: bool | None = None,
+    **unknown: Any,
 ) -> Model:
     """A Hugging Face checkpoint as a Model, in evaluation mode.
 
@@ -75,8 +79,8 @@ def from_pretrained(
       HubUnreachable: the id is not here and the hub does not answer.
       Unsupported: the weights are quantized in a way that is not read, or the model brings code
         that is not trusted.
-      WrongArguments: there is no such plan, it does not fit the arrays, there is no mesh, or the
-        model does not tell which call shall be looked at for ``roll``.
+      WrongArguments: an argument is not known, there is no such plan, it does not fit the arrays,
+        there is no mesh, or the model does not tell which call shall be looked at for ``roll``.
 
     Example:
       >>> import numpy as np
@@ -84,6 +88,8 @@ def from_pretrained(
       >>> model(np.array([[1, 2, 3]])).logits.shape[:2]
       (1, 3)
     """
+    if unknown:
+        raise _unknown([*unknown])
     check_on_missing(on_missing)
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source
@@ -108,6 +114,28 @@ def from_pretrained(
     params = {k: arrays.pop(k) for k in made.slots.params if k in arrays}
     model = Model(params, arrays, Quantized(made, packed) if packed else made)
     return rolled(model, params, arrays, program_of(model)) if roll else model
+
+
+# What transformers and others call it.
+OTHERS = {
+    "torch_dtype": "dtype, as dtype='bfloat16'",
+    "device_map": "mesh and plan: mesh=jax.make_mesh((8,), ('model',)), plan='tp'",
+    "quantization_config": "tojax.transforms.quantize(model, 'int8') on what is loaded",
+    "load_in_8bit": "tojax.transforms.quantize(model, 'int8') on what is loaded",
+    "load_in_4bit": "tojax.transforms.quantize(model, 'nf4') on what is loaded",
+}
+
+
+def _unknown(names: list[str]) -> WrongArguments:
+    known = [x for x in inspect.signature(from_pretrained).parameters if x != "unknown"]
+    near = {k: difflib.get_close_matches(k, known, 1, 0.6) for k in names}
+    said = [OTHERS.get(k) or (near[k][0] if near[k] else "") for k in names]
+    hints = [f"{hint} instead of {k}" for k, hint in zip(names, said) if hint]
+    return WrongArguments(
+        f"from_pretrained takes no {', '.join(names)}",
+        why=f"it takes {', '.join(known)}",
+        do=f"write {'; '.join(hints)}" if hints else "leave it out",
+    )
 
 
 def _keep(dequantize: bool | None, form: Packed) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
 import torch
 
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments, WrongValue
@@ -21,14 +20,21 @@ from tojax.hf.source import source_of
 from tojax.model import Model
 from tojax.parallel.estimation import call as calls
 from tojax.parallel.estimation.call import Call, Role, Traced
-from tojax.train import TrainState, make_step
 from tojax.transforms import quantize as quantized
 
+
+def _optimizer(name: str, **options: float) -> Any:
+    """One of optax's, which is needed where a training step is asked for, and not before."""
+    import optax
+
+    return getattr(optax, name)(1e-4, **options)
+
+
 OPTIMIZERS = {
-    "adamw": lambda: optax.adamw(1e-4),
-    "adafactor": lambda: optax.adafactor(1e-4),
-    "sgd": lambda: optax.sgd(1e-4),
-    "momentum": lambda: optax.sgd(1e-4, momentum=0.9),
+    "adamw": lambda: _optimizer("adamw"),
+    "adafactor": lambda: _optimizer("adafactor"),
+    "sgd": lambda: _optimizer("sgd"),
+    "momentum": lambda: _optimizer("sgd", momentum=0.9),
 }
 
 
@@ -152,12 +158,16 @@ def _forward(model: Model, ids: Any) -> Call:
 
 def next_token_loss(model: Any, batch: Any) -> jax.Array:
     """The mean of the cross entropies of each row's next tokens."""
+    import optax
+
     logits = model(**batch, use_cache=False).logits[:, :-1]
     told = optax.softmax_cross_entropy_with_integer_labels
     return told(logits, batch["input_ids"][:, 1:]).mean()
 
 
 def _step(model: Model, batch: int, length: int, optimizer: str, remat: bool) -> Call:
+    from tojax.train import TrainState, make_step
+
     tx = OPTIMIZERS[optimizer]()
     state = jax.eval_shape(lambda m: TrainState.create(m, tx), model.train())
     step = make_step(next_token_loss, tx, remat=remat)

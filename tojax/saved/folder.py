@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +73,26 @@ def check_target(folder: str | os.PathLike) -> None:
     if not (target / ABOUT).is_file():
         return
     try:
-        listed = {ABOUT, *json.loads((target / ABOUT).read_text())["sha256"]}
+        names = json.loads((target / ABOUT).read_text())["sha256"]
+        listed = {ABOUT, *(Path(name).parts[0] for name in names)}
     except (ValueError, KeyError, TypeError, OSError):
         raise WrongArguments(
             f"{target} holds something else: its {ABOUT} is not one of model.save",
             do="give a new folder",
         ) from None
     check_others(target, listed)
+
+
+def add(folder: str | os.PathLike, name: str, write: Callable[[Path], object]) -> None:
+    """Adds what ``write`` puts into a folder of this name, and lists it with the other files."""
+    target, inside = Path(folder), Path(folder) / name
+    write(inside)
+    about = json.loads((target / ABOUT).read_text())
+    files = sorted(x for x in inside.rglob("*") if x.is_file())
+    about["sha256"] |= {x.relative_to(target).as_posix(): digest(x) for x in files}
+    scratch = target / f".{ABOUT}.part"
+    scratch.write_text(json.dumps(about, indent=1))
+    scratch.replace(target / ABOUT)
 
 
 def check_others(target: Path, ours: Set[str]) -> None:

@@ -134,7 +134,8 @@ def choose(restored: Any, name: str | None) -> Any:
         if found is None:
             raise WrongArguments(
                 f"there is no signature {name!r}",
-                why=f"the model has {', '.join(sorted(signatures)) or 'none'}",
+                why="the model has "
+                + (", ".join(sorted({*signatures, *functions_of(restored)})) or "none"),
                 do="pass signature= with one of these names",
             )
         return found
@@ -143,11 +144,20 @@ def choose(restored: Any, name: str | None) -> Any:
     for usual in ("serving_default", *sorted(signatures)):
         if usual in signatures:
             return signatures[usual]
+    names = functions_of(restored)
+    one = names[0] if names else "function"
     raise WrongArguments(
         "the SavedModel has no signature",
-        why="it was saved without one, and cannot be called itself",
-        do="pass one of its functions: tojax.from_tensorflow(tf.saved_model.load(folder).function)",
+        why="it was saved without one, and cannot be called itself; "
+        f"functions in it are {', '.join(names) or 'none'}",
+        do=f"pass signature={one!r}, or tojax.from_tensorflow(tf.saved_model.load(folder).{one})",
     )
+
+
+def functions_of(restored: Any) -> list[str]:
+    """The names of a restored object's own functions."""
+    held = {name: getattr(restored, name, None) for name in dir(restored) if name[0] != "_"}
+    return sorted(name for name, x in held.items() if hasattr(x, "concrete_functions"))
 
 
 def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:

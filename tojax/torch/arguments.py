@@ -13,6 +13,7 @@ from tojax.errors import ForwardFailed, TojaxError, WrongArguments
 from tojax.torch.state.torchscript import FAILED
 
 UNKNOWN = re.compile(r"\b(Sizes|Group|Padded|Grouped|Places|Shape)\b")  # those of numbers
+KEYS = {"rngs", "rng_key", "prng_key", "dropout_rng"}  # what neighbours call ``rng``
 TRACED = re.compile(r"<torch\.\w+ \[[\d, ]*\], traced>")  # how a traced tensor shows itself
 
 
@@ -27,7 +28,8 @@ def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:
     names = list(signature.parameters)
     known = {*names, *_declared(signature)}
     for name in kwargs:
-        if name not in known and difflib.get_close_matches(name, names, 1, 0.85):
+        near = name in KEYS or difflib.get_close_matches(name, names, 1, 0.85)
+        if name not in known and near:
             raise _wrong(f"forward would swallow the unknown argument {name!r}", signature, kwargs)
 
 
@@ -45,8 +47,10 @@ def _declared(signature: inspect.Signature) -> set[str]:
 def _wrong(what: str, signature: inspect.Signature, kwargs: dict) -> WrongArguments:
     parameters = signature.parameters.values()
     names = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    near = {k: difflib.get_close_matches(k, names, 1, 0.6) for k in kwargs if k not in names}
+    odd = [k for k in kwargs if k not in names]
+    near = {k: difflib.get_close_matches(k, names, 1, 0.6) for k in odd if k not in KEYS}
     hints = [f"{found[0]!r} instead of {k!r}" for k, found in near.items() if found]
+    hints += [f"'rng' instead of {k!r}: rng=jax.random.key(0)" for k in odd if k in KEYS]
     return WrongArguments(
         what,
         why=f"forward takes ({', '.join(names)})",

@@ -174,4 +174,6 @@ def _is_turned(source: Any, adapter: Adapter) -> bool:
 
 
 def _path_of(source: Any) -> str | None:
-    return getattr(getattr(source.module, "config", None), "name_or_path", None) or None
+    """The checkpoint's hub id, or its folder as it is found from everywhere."""
+    named = getattr(getattr(source.module, "config", None), "name_or_path", None) or None
+    return str(Path(named).resolve()) if named and Path(named).exists() else named

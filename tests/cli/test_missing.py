@@ -1,0 +1,82 @@
+"""Verbs without packages: four lines with what to install; no more is asked for than is used."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tojax
+from tests.cli.test_messages import four_lines
+from tojax.missing import missing
+
+ROOT = Path(__file__).parents[2]
+DEMO = "examples/tiny-llama"
+OTHERS = "optax,tensorflow,keras,flax,orbax,grain,qwix,peft,matplotlib"
+
+
+def without(packages, *arguments):
+    done = subprocess.run(
+        [sys.executable, "tests/cli/missing_run.py", packages, *map(str, arguments)],
+        cwd=ROOT, capture_output=True, text=True, timeout=240,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+CASES = {
+    "hf": ("torch", ["run", DEMO]),
+    "hf ": ("torch", ["generate", DEMO, "-p", "x"]),
+    "hf  ": ("torch,transformers", ["inspect", DEMO]),
+    "hf   ": ("transformers", ["plan", DEMO, "--chips", "v6e-8"]),
+    "train": ("optax", ["finetune", DEMO, "--data", "README.md", "--out", "nowhere"]),
+    "train ": ("optax", ["plan", DEMO, "--chips", "v6e-8", "--length", "64", "--train"]),
+    "torch": ("torch", ["ops", "linear"]),
+    "tensorflow": ("tensorflow,keras", ["ops", "--tensorflow", "MatMul"]),
+    "tensorflow ": ("tensorflow,keras", ["run", "some.keras"]),
+    "cli": ("typer", ["ops", "linear"]),
+    "cli ": ("rich", ["inspect", DEMO]),
+}
+
+
+@pytest.mark.parametrize("extra", CASES)
+def test_what_to_install(extra):
+    packages, arguments = CASES[extra]
+    code, out, err = without(packages, *arguments)
+    assert (code, out) == (1, "")
+    lines = four_lines(err)
+    assert len(lines) == 4
+    assert packages.split(",")[0] in lines[0]
+    assert lines[-1].endswith(f'pip install "tojax[{extra.strip()}]"')
+
+
+def test_no_more_than_is_used():
+    code, out, err = without(f"{OTHERS},transformers,huggingface_hub", "ops", "aten.linear.default")
+    assert code == 0, err
+    assert "aten::linear" in out
+    code, out, err = without(OTHERS, "plan", DEMO, "--chips", "v6e-8", "--length", "64")
+    assert code == 0, err
+    assert "peak per device" in out
+
+
+def test_a_saved_model_needs_no_torch(tmp_path):
+    model = tojax.from_pretrained(ROOT / DEMO)
+    ids = np.arange(8)[None]
+    model.save(tmp_path / "saved", ids, use_cache=False, generate={"max_new_tokens": 4})
+    given = tmp_path / "saved", "--tokenizer", DEMO, "-p", "def main("
+    code, out, err = without(f"torch,{OTHERS}", "generate", *given)
+    assert code == 0, err
+    assert out.startswith("def main(")
+    for verb in ("inspect", "run"):
+        code, out, err = without(f"torch,transformers,{OTHERS}", verb, tmp_path / "saved")
+        assert code == 0, err
+        assert "LlamaForCausalLM" in out
+
+
+def test_other_failures_stay():
+    error = ImportError("cannot import name 'x' from 'mine'", name="mine")
+    assert missing(error) is error
+    assert "pip install" in str(missing(ModuleNotFoundError("No module named 'torch.nn'")))

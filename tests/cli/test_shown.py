@@ -1,0 +1,98 @@
+"""What the verbs print: tables for eyes and pipes, JSON for programs, prompts from anywhere."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from tests.cli.test_messages import DEMO, four_lines, tojax
+from tojax.cli import _shown
+
+__all__ = ["tojax"]  # the fixture
+
+
+def test_version(tojax):
+    import tojax as package
+
+    assert tojax("--version") == (0, f"tojax {package.__version__}\n", "")
+
+
+JSON = {
+    "inspect": ([DEMO], lambda told: told["model"] == "LlamaForCausalLM" and not told["missing"]),
+    "plan": ([DEMO, "--chips", "v6e-8", "--length", "64"], lambda told: told["peak"] > 0),
+    "ops": (["aten.linear.default"], lambda told: told[0]["forward"] == "ok"),
+    "run": ([DEMO], lambda told: told["agree"] and "following runs" in told["seconds"]),
+}
+
+
+@pytest.mark.parametrize("verb", JSON)
+def test_json(tojax, verb):
+    arguments, holds = JSON[verb]
+    code, out, err = tojax(verb, *arguments, "--json")
+    assert code == 0, err
+    assert holds(json.loads(out))
+
+
+def test_pipes_get_whole_names(tojax):
+    code, out, _ = tojax("ops", "linear")
+    assert code == 0
+    assert "…" not in out
+    assert "aten._upsample_bilinear2d_aa.default" in out
+
+
+def test_names_are_cut_last(capsys):
+    from rich.console import Console
+
+    table = _shown.table(["name", "remark"], [("model.layers.0.weight", "word " * 20)])
+    Console(width=40).print(table)
+    assert "model.layers.0.weight" in capsys.readouterr().out
+
+
+def test_times_are_in_words():
+    assert _shown.duration(75.0) == "75.00 s"
+    assert _shown.duration(0.5) == "500 ms"
+    assert _shown.speed(2.0, 2.0) == "1.0 times as fast"
+
+
+def test_a_prompt_from_standard_input(tojax, monkeypatch):
+    said = tojax("generate", DEMO, "-p", "import os", "-n", "4")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("import os\n"))
+    assert tojax("generate", DEMO, "-p", "-", "-n", "4") == said
+
+
+def test_a_terminal_is_asked_for_a_prompt(tojax, monkeypatch):
+    said = tojax("generate", DEMO, "-p", "import os", "-n", "4")[1]
+    typed = io.StringIO("import os\nmore\n")
+    typed.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", typed)
+    code, out, err = tojax("generate", DEMO, "-n", "4")
+    assert (code, out) == (0, said)
+    assert err.startswith("prompt: ")
+
+
+def test_draws_have_a_seed(tojax):
+    draw = lambda seed: tojax(
+        "generate", DEMO, "-p", "def", "-n", "8", "--temperature", "1.5", "--seed", seed
+    )
+    assert draw(3) == draw(3)
+    assert draw(3) != draw(4)
+
+
+@pytest.mark.parametrize("verb", ["inspect", "flax", "generate", "run"])
+def test_an_empty_folder_is_told_at_once(tojax, tmp_path, verb, monkeypatch):
+    for name in ("torch", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)  # nothing heavy may be imported for it
+    code, _, err = tojax(verb, tmp_path)
+    assert code == 1
+    assert "has no config.json" in four_lines(err)[0]
+
+
+@pytest.mark.parametrize(
+    "path, said",
+    [("torch.nn:Linear", "give an instance"), ("builtins:dict", "nn.Module")],
+)
+def test_a_class_that_gives_no_module(tojax, path, said):
+    code, _, err = tojax("flax", path, "--input", "2x3")
+    assert code == 1
+    assert said in four_lines(err)[-1]

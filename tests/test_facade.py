@@ -1,0 +1,38 @@
+"""Names of the facade: what it lists, and what it says of names that it has not."""
+
+import importlib
+
+import pytest
+
+import tojax
+
+
+def test_dir_lists_the_parts():
+    listed = dir(tojax)
+    parts = {"train", "flax", "transforms", "parallel", "export", "hf", "errors"}
+    assert parts | {*tojax.__all__} <= {*listed}
+    assert "functools" not in listed
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("trian", "train"), ("from_pretrain", "from_pretrained"), ("quantise", "transforms.quantize")],
+)
+def test_wrong_names(name, near):
+    with pytest.raises(AttributeError, match=f"did you mean .*{near}") as raised:
+        getattr(tojax, name)
+    assert "transforms" in str(raised.value)
+
+
+def test_a_name_like_no_other():
+    with pytest.raises(AttributeError, match=r"'zzz'\. It has Cache"):
+        tojax.zzz
+
+
+def test_names_that_lie_elsewhere_are_there():
+    for place in tojax._ELSEWHERE.values():
+        home, _, name = place.partition(".")
+        if home == "Model":
+            continue
+        pytest.importorskip({"flax": "flax", "train": "optax"}.get(home, "jax"))
+        assert hasattr(importlib.import_module(f"tojax.{home}"), name), place
