@@ -69,7 +69,7 @@ def test_a_difference_names_its_submodule(wrong, cls, where, style):
 
 def test_a_gradient_that_differs(monkeypatch):
     monkeypatch.setitem(template.table, "aten.tanh", "jnp.tanh(jax.lax.stop_gradient(self))")
-    with pytest.raises(WrongSource, match="the gradient of .*linear"):
+    with pytest.raises(WrongSource, match=r"the gradient of .*linear"):
         tojax.flax.source(Odd(), drawn(2, 4))
 
 

@@ -97,6 +97,7 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
             nodes.append(node)
     count = len(signature.output_specs) - len(signature.user_outputs)
     outputs = pytree.tree_unflatten(list(results)[count:], program.call_spec.out_spec)
+    entries = tuple(getattr(known.get(x), "name", x) for x in signature.user_inputs)
     calls = {x.fqn: x.signature for x in program.module_call_graph if _complete(x.signature)}
     for node in nodes:
         _without_empty(node)
@@ -106,7 +107,7 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     constants = {**constants, **given}
     return Graph(
         nodes, roles, calls, outputs, constants, known, frozen,
-        set(plain.ranges), fixed, conditions(program), tuple(signature.user_inputs),
+        set(plain.ranges), fixed, conditions(program), entries,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from tojax import notices
 from tojax.flax.codegen.rates import unchanged
 
 CLOSE = 1e-3  # of the largest value
+TOKENS = (torch.int32, torch.int64)
 
 
 def widened(module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -59,7 +60,7 @@ def _grown(module: Any, leaves: list, spec: Any, dim: int, ways: Iterator) -> li
             continue
         if dim or _same_rows(before, after):
             return more
-    whole = [x for x in leaves if _one_place(x) and not x.is_floating_point()]
+    whole = [x for x in leaves if _one_place(x) and x.dtype in TOKENS]
     if not dim or whole:  # a 1 of floats may be a feature or a channel
         kind = "length" if dim else "batch"
         notices.warn(
