@@ -73,6 +73,12 @@ def test_a_gradient_that_differs(monkeypatch):
         tojax.flax.source(Odd(), drawn(2, 4))
 
 
+def test_a_gradient_behind_statistics_that_differs(monkeypatch):
+    monkeypatch.setitem(template.table, "aten.tanh", "jnp.tanh(jax.lax.stop_gradient(self))")
+    with pytest.raises(WrongSource, match="the gradient of"):
+        tojax.flax.source(nn.Sequential(Odd(), nn.BatchNorm1d(4)), drawn(3, 4))
+
+
 class Alone(nn.Module):
     def forward(self, x):
         return x.tanh()

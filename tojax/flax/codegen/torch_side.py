@@ -69,26 +69,30 @@ class TorchSide:
 
 def _slopes(side: TorchSide, module: Any, leaves: list, weights: list) -> tuple[dict, list]:
     held = [x.detach().clone().requires_grad_() if _floats(x) else copy.deepcopy(x) for x in leaves]
-    with unchanged(module), torch.enable_grad():
-        try:
-            outs = side.called(held, module=module)
-        except RuntimeError:  # it writes to its inputs
-            held = copy.deepcopy(leaves)
-            outs = side.called(held, module=module)
-    used = [i for i, w in enumerate(weights) if w is not None and outs[i].requires_grad]
-    given = [torch.as_tensor(weights[i]).to(outs[i]) for i in used]
+    try:
+        found = _backwards(side, module, held, weights)
+    except RuntimeError:  # it may write to its inputs
+        held = copy.deepcopy(leaves)
+        found = _backwards(side, module, held, weights)
     named = dict(module.named_parameters(remove_duplicate=False))
-    params = list({id(x): x for x in named.values() if x.requires_grad}.values())
-    inputs = [x for x in held if _floats(x) and x.requires_grad]
-    asked = [*params, *inputs]
-    found: Any = [None] * len(asked)
-    if used and asked:
-        found = torch.autograd.grad([outs[i] for i in used], asked, given, allow_unused=True)
-    slopes = {id(x): _array(x, slope) for x, slope in zip(asked, found)}
     nan = lambda x: np.full(x.shape, np.nan, np.float32)
     by_name = {k: nan(v) for k, v in module.state_dict().items() if isinstance(v, torch.Tensor)}
-    by_name |= {k: slopes[id(x)] for k, x in named.items() if id(x) in slopes and k in by_name}
-    return by_name, [slopes.get(id(x)) for x in held]
+    by_name |= {k: found[id(x)] for k, x in named.items() if id(x) in found and k in by_name}
+    return by_name, [found.get(id(x)) for x in held]
+
+
+def _backwards(side: TorchSide, module: Any, held: list, weights: list) -> dict[int, np.ndarray]:
+    """The slopes of parameters and leaves, by their ids."""
+    params = {id(x): x for x in module.parameters() if x.requires_grad}
+    asked = [*params.values(), *(x for x in held if _floats(x) and x.requires_grad)]
+    with unchanged(module), torch.enable_grad():  # which holds until slopes have read the buffers
+        outs = side.called(held, module=module)
+        used = [i for i, w in enumerate(weights) if w is not None and outs[i].requires_grad]
+        given = [torch.as_tensor(weights[i]).to(outs[i]) for i in used]
+        found: Any = [None] * len(asked)
+        if used and asked:
+            found = torch.autograd.grad([outs[i] for i in used], asked, given, allow_unused=True)
+    return {id(x): _array(x, slope) for x, slope in zip(asked, found)}
 
 
 def _array(x: torch.Tensor, slope: torch.Tensor | None) -> np.ndarray:
