@@ -93,6 +93,10 @@ class ForwardFailed(TojaxError, RuntimeError):
     """The source model's own forward raised; its error is the cause."""
 
 
+class WrongSource(TojaxError, ArithmeticError):
+    """Source code that was written for a model computes something else than the model."""
+
+
 class Unsupported(TojaxError, NotImplementedError):
     """Asked for something that tojax knows about and does not do."""
 

@@ -42,6 +42,7 @@ class Detached(nn.Module):
 
 
 def test_all_of_an_array_by_another_name_is_written_to():
+    """The gradient is that of the array before, as torch's is: source() compares that."""
     module, inputs = Detached().eval(), (drawn(2, 3),)
     _, model = prepared(module, inputs)
     assert_same_values(module, model, inputs)

@@ -10,12 +10,14 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.codegen.blocks import tree
-from tojax.flax.codegen.classes import Writer
-from tojax.flax.codegen.exporting import exported
+from tojax.flax.codegen.classes import Made, Writer
+from tojax.flax.codegen.exporting import Graph, exported
 from tojax.flax.codegen.linen_style import Linen
 from tojax.flax.codegen.nnx_style import Nnx
 from tojax.flax.codegen.operators import Unwritable
 from tojax.flax.codegen.partly import leavable
+from tojax.flax.codegen.verifying import verify
+from tojax.flax.codegen.widening import widened
 
 STYLES = {"nnx": Nnx(), "linen": Linen()}
 
@@ -25,6 +27,7 @@ def source(
     *args: Any,
     style: str = "nnx",
     partial: bool = False,
+    check: bool = True,
     **kwargs: Any,
 ) -> str:
     """A PyTorch module as readable Flax source code.
@@ -39,13 +42,18 @@ def source(
         BatchNorm are Flax's, which ``model.train()`` and ``model.eval()`` switch, in Linen
         ``deterministic=False``. Attention's rate of dropout is that of a call in training mode;
         what else only training mode does in Python is not written.
-      *args, **kwargs: an example of its inputs. Give every size that may vary a value above 1;
-        sizes stay symbolic unless the module decides something by them. Where its Python code
-        does, the file has the example's way and refuses other sizes; a size of 1 takes the way of
-        larger ones.
+      *args, **kwargs: an example of its inputs. A batch or a length of 1 is made 2 where the module
+        takes that, and warned of where it does not. Sizes stay symbolic unless the module decides
+        something by them. Where its Python code does, the file has the example's way and refuses
+        other sizes; a size of 1 takes the way of larger ones.
       style: "nnx" or "linen".
       partial: leave the innermost submodules that cannot be written in PyTorch, in nnx: the file
         then imports tojax, and ``connect(model, module)`` gives these parts their modules.
+      check: run the file beside the module before it is returned: values and gradients, those of
+        parameters and of inputs of floats, for the example; values for another batch, and another
+        length where there is one; values and running statistics of training mode. Not compared is
+        what is drawn at random, as all of training mode with dropout, and what torch refuses. This
+        takes some copies of the weights and about as long as the writing.
 
     Returns:
       The text of a Python file.
@@ -54,6 +62,8 @@ def source(
       WrongArguments: this is no module, it fails on this example, or the style is unknown.
       Unsupported: torch.export refuses the module, or one of its operators cannot be written; the
         error names its line.
+      WrongSource: the file does not do what the module does; the error names the submodule that
+        differs first.
 
     Example:
       >>> import torch
@@ -64,21 +74,30 @@ def source(
       ...
     """
     _check(module, style, partial)
-    training = {part: part.training for part in module.modules()}
     if "use_cache" in inspect.signature(module.forward).parameters:
         kwargs.setdefault("use_cache", False)  # what is kept between calls is no part of a forward
+    training = {part: part.training for part in module.modules()}
     try:
-        graph = exported(module.eval(), args, kwargs)
+        args, kwargs = widened(module.eval(), args, kwargs)
+        graph = exported(module, args, kwargs)
+        text, made = _written(module, graph, style, partial)
+        if check:
+            verify(text, module, (args, kwargs), graph, made)
     finally:
         for part, mode in training.items():
             part.training = mode
+    return text
+
+
+def _written(module: Any, graph: Graph, style: str, partial: bool) -> tuple[str, Made]:
+    """The file, and the outermost class in it."""
     root = tree(graph, module)
     left: set[type] = set()
     try:
         while True:
             writer = Writer(graph, root, STYLES[style], left)
             try:
-                return writer.style.file(writer, root)
+                return writer.style.file(writer, root), writer.make(root)
             except Unwritable as error:
                 if not partial or not (more := leavable(graph, error, left)):
                     raise

@@ -36,6 +36,7 @@ class Graph:
       ranges: values that count positions, which are as short as a name for them.
       fixed: inputs that have to have the example's sizes, each with the first dimension of these.
       conditions: on sizes, by which the module's code decided.
+      entries: the name of each leaf of the example, in order; constants are themselves.
     """
 
     nodes: list[fx.Node]
@@ -48,6 +49,7 @@ class Graph:
     ranges: set[fx.Node] = field(default_factory=set)
     fixed: dict[str, int] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
+    entries: tuple = ()
 
     def given(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
         """What a submodule was called with, by its parameters and in their order: nodes, constants.
@@ -95,6 +97,7 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
             nodes.append(node)
     count = len(signature.output_specs) - len(signature.user_outputs)
     outputs = pytree.tree_unflatten(list(results)[count:], program.call_spec.out_spec)
+    entries = tuple(getattr(known.get(x), "name", x) for x in signature.user_inputs)
     calls = {x.fqn: x.signature for x in program.module_call_graph if _complete(x.signature)}
     for node in nodes:
         _without_empty(node)
@@ -104,7 +107,7 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     constants = {**constants, **given}
     return Graph(
         nodes, roles, calls, outputs, constants, known, frozen,
-        set(plain.ranges), fixed, conditions(program),
+        set(plain.ranges), fixed, conditions(program), entries,
     )  # fmt: skip
 
 

@@ -103,9 +103,17 @@ class Versions:
             return self._new(
                 taken.target, (new, [dims.index(i) for i in range(len(dims))]), {}, whole
             )
+        if name == "aten.detach" and new.meta["val"].is_floating_point():
+            return self._through(whole, new)
         if name in ("aten.detach", "aten.alias"):
             return new
         return self._new(aten.reshape.default, (new, list(whole.meta["val"].shape)), {}, whole)
+
+    def _through(self, whole: fx.Node, new: fx.Node) -> fx.Node:
+        """The numbers of ``new`` with the gradient of what autograd did not see being replaced."""
+        still, held = (self._new(aten.detach.default, (x,), {}, whole) for x in (new, whole))
+        nothing = self._new(aten.sub.Tensor, (whole, held), {}, whole)
+        return self._new(aten.add.Tensor, (still, nothing), {}, whole)
 
     def _new(self, target: Any, args: tuple, kwargs: dict, like: fx.Node) -> fx.Node:
         node = self.graph.call_function(target, args, kwargs)

@@ -104,8 +104,10 @@ def _listed(home: str, begin: int, count: int, body: Any) -> ast.expr:
     """The list, or those of its modules that the loop takes."""
     found = _first(home, 0).value  # type: ignore[attr-defined]
     whole = body.block.module.get_submodule(home) if home else body.block.module
-    size = len([*whole.children()])  # which a class with numbered modules has, too
-    if size == count:
+    held = (*whole._modules, *whole._parameters, *whole._buffers)  # each under all its numbers
+    places = [int(x) for x in held if x.isdigit()]
+    size = max(places) + 1  # what is written for a number that is missing is None
+    if not begin and size == count == len(held):
         return found
     start = ast.Constant(begin) if begin else None
     stop = ast.Constant(begin + count) if begin + count < size else None

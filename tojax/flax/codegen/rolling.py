@@ -109,18 +109,22 @@ class _Match:
     def __init__(self, steps: list[Step], start: int, period: int, roles: Any, last: set[fx.Node]):
         self.steps, self.start, self.period = steps, start, period
         self.roles, self.last = roles, last
-        self.lists: dict[str, int] = {}
-        self.fixed: set[str] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.lists: dict[str, int] = {}  # where each begins
+        self.homes: dict[str, str] = {}  # the list through which a name of the first round goes
+        self.fixed: set[str] = set()  # names that are the same in each round
 
     def roll(self) -> Roll | None:
         """As many rounds as there are, two at least."""
         count = 1
         while self._same(count):
             count += 1
-        while count > 1:
-            if (found := self._made(count)) is not None:
+        for some in range(count, 1, -1):
+            self._forget()  # rounds that are left out say nothing
+            if all(map(self._same, range(1, some))) and (found := self._made(some)) is not None:
                 return found
-            count -= 1
         return None
 
     def round(self, i: int) -> list[Step]:
@@ -158,7 +162,8 @@ class _Match:
         mine, theirs = _splits(a), _splits(b)
         for (home, place, rest), (other, later, end) in zip(mine, theirs):
             if (home, rest) == (other, end) and later == place + i:
-                return self.lists.setdefault(home, place) == place
+                begins = self.lists.setdefault(home, place) == place
+                return begins and self.homes.setdefault(a, home) == home
         return False
 
     def _made(self, count: int) -> Roll | None:
@@ -185,10 +190,14 @@ class _Match:
         return self._finished(rounds, made, carries, outside)
 
     def _steady(self, x: fx.Node, y: fx.Node, i: int) -> bool:
-        """Whether a value from outside is the same in all rounds, or the next in its list."""
-        if x is y:
-            return True
+        """Whether a value from outside is the same in all rounds, or the next in its list.
+
+        A list that a loop goes through gives each round its own: what is the same is of no such.
+        """
         (kind, a), (same, b) = (self.roles.get(n, ("input", "")) for n in (x, y))
+        if x is y:
+            self.fixed |= {a} if kind != "input" else set()
+            return True
         return kind == same != "input" and a != b and self._next(a, b, i)
 
     def _finished(self, rounds, made, carries, outside) -> Roll | None:
