@@ -150,13 +150,8 @@ def _config(folder: Path) -> dict[str, Any]:
             why=f"the folder holds {inside}",
             do="give the folder that transformers' save_pretrained wrote, or a GGUF file",
         )
-    try:
-        config = json.loads(file.read_text())
-    except ValueError as error:
-        raise BadCheckpoint(
-            "config.json is no JSON", where=str(file), why=str(error), do="restore the file"
-        ) from None
-    if not isinstance(config, dict) or "model_type" not in config:
+    config = read_json(file)
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise BadCheckpoint(
             "config.json names no model_type",
             where=str(file),
@@ -171,6 +166,33 @@ def _config(folder: Path) -> dict[str, Any]:
             do="restore the file, or correct it",
         )
     return config
+
+
+def read_json(file: Path) -> Any:
+    """What is in a JSON file.
+
+    Raises:
+      BadCheckpoint: it is no regular file, cannot be read, or is no JSON.
+    """
+    check_regular(file)
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        why = str(error).splitlines()[0]
+        raise BadCheckpoint(
+            f"{file.name} is no JSON", where=str(file), why=why, do="restore the file"
+        ) from None
+
+
+def check_regular(file: Path) -> None:
+    """Raises BadCheckpoint for what is there and is no file: reading from a pipe does not end."""
+    if file.exists() and not file.is_file():
+        raise BadCheckpoint(
+            f"{file.name} is no regular file",
+            where=str(file),
+            why="it is a folder" if file.is_dir() else "it is a pipe, a socket or a device",
+            do="put the file itself, or a link to it, into the folder",
+        )
 
 
 def _negative(config: dict[str, Any], place: str = "") -> Iterator[str]:
