@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from tojax.errors import BadCheckpoint, HubUnreachable
@@ -16,6 +16,9 @@ from tojax.hf.quantized import schemes
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 WEIGHTS = "model.safetensors"
+# Kinds of files that loaders read.
+READ = {".json", ".safetensors", ".jinja", ".model", ".txt", *(p[1:] for p in PICKLES)}
+MANY_LAYERS = 1000  # are built within seconds
 SIZES = {
     "hidden_size",
     "intermediate_size",
@@ -52,7 +55,7 @@ class Checkpoint:
         return {k: (v.dtype, v.shape) for file in self.weights for k, v in stored_in(file).items()}
 
 
-def stored_in(file: Path) -> dict[str, Stored]:
+def stored_in(file: str | os.PathLike) -> dict[str, Stored]:
     """The tensors of a safetensors file.
 
     Raises:
@@ -60,6 +63,8 @@ def stored_in(file: Path) -> dict[str, Stored]:
     """
     from safetensors import SafetensorError, safe_open
 
+    file = Path(file)
+    check_regular(file)
     try:
         with safe_open(file, framework="numpy"):
             pass  # checks that header and size fit
@@ -111,12 +116,15 @@ def find(
         folder = download(str(source), allow_pickle, gguf_file)
     if gguf_file is not None:
         return Checkpoint(folder, {}, [], _gguf(folder / gguf_file))
+    for file in folder.iterdir():
+        if file.suffix in READ:
+            check_regular(file)
     config = _config(folder)
     if not need_weights:
         return Checkpoint(folder, config, sorted(folder.glob("*.safetensors")))
     schemes.check(folder, config)
     found = Checkpoint(folder, config, _weights(folder, config, allow_pickle))
-    found.shapes()
+    check_layers(folder, config, len(found.shapes()))
     return found
 
 
@@ -150,18 +158,20 @@ def _config(folder: Path) -> dict[str, Any]:
             why=f"the folder holds {inside}",
             do="give the folder that transformers' save_pretrained wrote, or a GGUF file",
         )
-    try:
-        config = json.loads(file.read_text())
-    except ValueError as error:
-        raise BadCheckpoint(
-            "config.json is no JSON", where=str(file), why=str(error), do="restore the file"
-        ) from None
-    if not isinstance(config, dict) or "model_type" not in config:
+    config = read_json(file)
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise BadCheckpoint(
             "config.json names no model_type",
             where=str(file),
             why="without it nobody knows which architecture this is",
             do="use a checkpoint in the Hugging Face format (not a training framework's own)",
+        )
+    if mistyped := [f"{k} = {v!r}"[:80] for k, v in config.items() if not _is_typed(k, v)]:
+        raise BadCheckpoint(
+            f"config.json says {', '.join(mistyped[:4])}",
+            where=str(file),
+            why="architectures is a list of names, and parts of a config are objects",
+            do="restore the file, or correct it",
         )
     if wrong := [*_negative(config)]:
         raise BadCheckpoint(
@@ -171,6 +181,41 @@ def _config(folder: Path) -> dict[str, Any]:
             do="restore the file, or correct it",
         )
     return config
+
+
+def _is_typed(name: str, value: Any) -> bool:
+    """Whether an entry is of the type that every reader of configs takes for granted."""
+    if name == "architectures":
+        return value is None or (isinstance(value, list) and all(type(x) is str for x in value))
+    parts = name == "auto_map" or name.endswith("_config")
+    return not parts or value is None or isinstance(value, dict)
+
+
+def read_json(file: Path) -> Any:
+    """What is in a JSON file.
+
+    Raises:
+      BadCheckpoint: it is no regular file, cannot be read, or is no JSON.
+    """
+    check_regular(file)
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        why = str(error).splitlines()[0]
+        raise BadCheckpoint(
+            f"{file.name} is no JSON", where=str(file), why=why, do="restore the file"
+        ) from None
+
+
+def check_regular(file: Path) -> None:
+    """Raises BadCheckpoint for what is there and is no file: reading from a pipe does not end."""
+    if file.exists() and not file.is_file():
+        raise BadCheckpoint(
+            f"{file.name} is no regular file",
+            where=str(file),
+            why="it is a folder" if file.is_dir() else "it is a pipe, a socket or a device",
+            do="put the file itself, or a link to it, into the folder",
+        )
 
 
 def _negative(config: dict[str, Any], place: str = "") -> Iterator[str]:
@@ -186,9 +231,35 @@ def _is_size(name: str) -> bool:
     return name in SIZES or name.endswith(("_size", "_dim")) or name.startswith("num_")
 
 
+def check_layers(folder: Path, config: dict[str, Any], stored: int) -> None:
+    """Raises BadCheckpoint for many more layers than stored weights: to build them takes minutes.
+
+    Some models use a layer several times: it is the order of magnitude that is wrong.
+    """
+    counts = {k: v for k, v in _layers(config) if v > max(MANY_LAYERS, stored)}
+    if stored and counts:
+        name, count = next(iter(counts.items()))
+        raise BadCheckpoint(
+            f"the weights are fewer than the layers: config.json says {name} = {count}",
+            where=str(folder),
+            why=f"its files hold {stored} weights: most layers have none",
+            do="compare config.json with the weights: tojax inspect FOLDER",
+        )
+
+
+def _layers(config: dict[str, Any], place: str = "") -> Iterator[tuple[str, int]]:
+    """Numbers of layers, also of the parts of a model."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _layers(value, f"{place}{name}.")
+        elif type(value) is int and (name in ("depth", "n_layer") or name.endswith("layers")):
+            yield f"{place}{name}", value
+
+
 def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[Path]:
     """The files that transformers reads, in its order of preference."""
     named = config.get("transformers_weights") or WEIGHTS
+    check_inside(folder / "config.json", [named])
     if (folder / named).exists() and not named.endswith(".json"):
         return [folder / named]
     index = folder / (named if named.endswith(".json") else f"{WEIGHTS}.index.json")
@@ -198,6 +269,8 @@ def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[P
         p.name for pattern in PICKLES for p in folder.glob(pattern) if p.name != "training_args.bin"
     )
     if pickles and allow_pickle:
+        for shards in folder.glob("*.bin.index.json"):
+            _shards(folder, shards)
         return []
     if pickles:
         raise BadCheckpoint(
@@ -216,10 +289,28 @@ def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[P
     )
 
 
+def check_inside(told_in: Path, files: Iterable[Any]) -> None:
+    """Raises BadCheckpoint for a name that is no path inside of the folder. A file that is a link
+    is fine: the hub's cache is made of links.
+    """
+    for name in files:
+        path = PurePath(name) if isinstance(name, str) else None
+        if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
+            raise BadCheckpoint(
+                f"{told_in.name} names {name!r} as a file of the weights",
+                where=str(told_in),
+                why="a checkpoint's files lie in its folder",
+                do="do not trust this checkpoint, or put its files into the folder",
+            )
+
+
 def _shards(folder: Path, index: Path) -> list[Path]:
+    read = read_json(index)
     try:
-        named = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        names = read["weight_map"].values()
+        check_inside(index, names)
+        named = sorted(set(names))
+    except (KeyError, AttributeError, TypeError) as error:
         raise BadCheckpoint(
             f"{index.name} cannot be read",
             where=str(index),

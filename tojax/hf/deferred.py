@@ -115,6 +115,18 @@ class Deferred(torch.Tensor):
                 given.whole.readers.extend(map(weakref.ref, outs))
         return tree_unflatten(outs, structure)
 
+    def __deepcopy__(self, memo):
+        """Another tensor that reads the same: what is written to one of them is not in the other.
+
+        PEFT copies the modules that an adapter trains whole.
+        """
+        with torch.no_grad():
+            out = self.detach().clone()
+        if isinstance(self, torch.nn.Parameter):
+            out = torch.nn.Parameter(out, requires_grad=self.requires_grad)
+        memo[id(self)] = out
+        return out
+
     def __repr__(self, **kwargs):
         return f"Deferred({tuple(self.shape)}, {self.dtype})"
 

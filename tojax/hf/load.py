@@ -12,8 +12,8 @@ import jax
 
 from tojax.errors import WrongArguments
 from tojax.hf import place
-from tojax.hf.adapter import base_of, is_adapter, put_on
-from tojax.hf.checkpoint import find
+from tojax.hf.adapter import Files, base_of, files_of, is_adapter, put_on
+from tojax.hf.checkpoint import Checkpoint, find
 from tojax.hf.deferred import Reader
 from tojax.hf.module import load_module
 from tojax.hf.source import source_of
@@ -59,7 +59,8 @@ def from_pretrained(
         checkpoint names by default.
       adapter: folder or hub id of a PEFT adapter (LoRA and the like) to put on top. Then ``params``
         holds the adapter's weights alone, ready to be trained, and ``state`` all others. The folder
-        of an adapter may also be the source itself.
+        of an adapter may also be the source itself. Modules that the adapter saved whole are
+        params, too, and so is the head of one for classes, which ``task`` need not name.
       gguf_file: name of a GGUF file in the folder; its blocks of Q8_0, Q5_0, Q4_0 and
         Q6_K stay packed (see ``dequantize``), others are opened.
       allow_pickle: also load pickled weights, which can run any code that their author put in.
@@ -77,8 +78,8 @@ def from_pretrained(
       BadCheckpoint: the folder is no checkpoint, or weights are missing, extra, misshaped,
         truncated or pickled: all of them in one error.
       HubUnreachable: the id is not here and the hub does not answer.
-      Unsupported: the weights are quantized in a way that is not read, or the model brings code
-        that is not trusted.
+      Unsupported: the weights are quantized in a way that is not read, the model brings code
+        that is not trusted, or the adapter is a prompt.
       WrongArguments: an argument is not known, there is no such plan, it does not fit the arrays,
         there is no mesh, or the model does not tell which call shall be looked at for ``roll``.
 
@@ -93,18 +94,15 @@ def from_pretrained(
     check_on_missing(on_missing)
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source
+    files = None if adapter is None else files_of(adapter)
     found = find(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
     reader = Reader()
+    options: dict[str, Any] = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     try:
-        module = load_module(
-            found,
-            reader,
-            dtype=dtype,
-            task=task,
-            allow_pickle=allow_pickle,
-            trust_remote_code=trust_remote_code,
-        )
-        module = module if adapter is None else put_on(module, adapter)
+        if files is None:
+            module = load_module(found, reader, dtype=dtype, task=task, **options)
+        else:
+            module = put_on(_base(found, reader, files, task, dtype=dtype, **options), files)
         made = source_of(module, found.folder, on_missing)
         floats = roll or adapter is not None
         keep = partial(_keep, True if floats else dequantize)
@@ -136,6 +134,17 @@ def _unknown(names: list[str]) -> WrongArguments:
         why=f"it takes {', '.join(known)}",
         do=f"write {'; '.join(hints)}" if hints else "leave it out",
     )
+
+
+def _base(found: Checkpoint, reader: Reader, files: Files, task: str | None, **options: Any):
+    """The module below an adapter, with the head that the adapter was trained with and holds."""
+    if task is None and found.gguf is None and files.task is not None:
+        named = found.config.get("architectures") or ()
+        task = None if any(x.endswith(f"For{files.task}") for x in named) else files.task
+    if task is None or task != files.task:
+        return load_module(found, reader, task=task, **options)
+    given = [name.removeprefix("base_model.model.") for name in files.shapes]
+    return load_module(found, reader, task=task, classes=files.classes, given=given, **options)
 
 
 def _keep(dequantize: bool | None, form: Packed) -> bool:

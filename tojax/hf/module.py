@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -31,13 +31,16 @@ def load_module(
     *,
     dtype: Any = None,
     task: str | None = None,
+    classes: int | None = None,
+    given: Collection[str] = (),
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
 ) -> torch.nn.Module:
     """The torch module in evaluation mode, every weight in place or BadCheckpoint.
 
     With a ``reader`` weights from safetensors files are ``Deferred`` tensors, which it reads;
-    without one they are torch's.
+    without one they are torch's. ``classes`` is a number of classes other than the config's,
+    ``given`` are weights that an adapter brings.
     """
     cls = model_class(found, task, trust_remote_code)
     options: dict[str, Any] = {
@@ -49,16 +52,20 @@ def load_module(
     if trust_remote_code:
         options["trust_remote_code"] = True
     do = "compare config.json with the weights: tojax inspect FOLDER"
+    if classes is not None:
+        options["num_labels"] = classes
     told = told_in(found.config)
     if told:
-        options["config"] = config_of(found, trust_remote_code)
+        options["config"] = config = config_of(found, trust_remote_code)
+        config.num_labels = options.pop("num_labels", config.num_labels)
     with quiet(), _deferring(reader, told), refusing(found, "load", do):
         if found.gguf is not None:
             module, told = _from_gguf(found, cls, options)
         else:
             safe = None if allow_pickle else True
             module, told = cls.from_pretrained(found.folder, use_safetensors=safe, **options)
-    _check(found, told, module, chosen=task is not None and found.gguf is None)
+    chosen = task is not None and found.gguf is None
+    _check(found, told, module, chosen, given)
     return module.eval()
 
 
@@ -116,15 +123,17 @@ def _deferring(reader: deferred.Reader | None, told: dict[str, Any]) -> Iterator
         yield
 
 
-def _check(found: Checkpoint, told: dict[str, Any], module, chosen: bool) -> None:
+def _check(
+    found: Checkpoint, told: dict[str, Any], module, chosen: bool, given: Collection[str] = ()
+) -> None:
     """Raises BadCheckpoint, naming every weight that is not as the model wants it. A ``chosen``
-    head may leave out weights of the checkpoint's own, and may be new.
+    head may leave out weights of the checkpoint's own, and may be new where none are ``given``.
     """
     name = type(module).__name__
-    missing = sorted(told.get("missing_keys", ()))
+    missing = sorted({*told.get("missing_keys", ())} - {*given})
     misshaped = [_misshaped(x) for x in sorted(told.get("mismatched_keys", ()))]
     extra = [] if chosen else sorted(told.get("unexpected_keys", ()))
-    if missing and chosen and name not in (found.config.get("architectures") or ()):
+    if missing and chosen and not given and name not in (found.config.get("architectures") or ()):
         notices.warn(
             f"{found.folder.name} has no {', '.join(missing)}: torch drew them at random for "
             f"{name}, which has to be trained (torch.manual_seed before makes them repeatable)",

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from tojax.errors import BadCheckpoint, NotWritten, TojaxError, WrongArguments
+from tojax.saved.scratch import locked, made, names, sweep
 
 FORMAT = 4
 ABOUT = "model.json"
@@ -32,16 +32,16 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
     target = Path(folder)
     if target.is_symlink():  # what it points to is replaced, and not the link
         target = target.resolve()
+    sweep(target)
     check_free(target, mark)
-    scratch, old = (
-        target.parent / f".{target.name}-{uuid.uuid4().hex[:8]}-{end}" for end in ("new", "old")
-    )
+    scratch, old = names(target)
     try:
-        scratch.mkdir(parents=True)
-        yield scratch
-        if target.exists():
-            target.rename(old)
-        scratch.rename(target)
+        with made(scratch), locked(target):  # also while that one is put aside
+            yield scratch
+            if target.exists():
+                target.rename(old)
+            scratch.rename(target)
+            shutil.rmtree(old, ignore_errors=True)
     except TojaxError:
         raise
     except (OSError, SafetensorError) as error:
@@ -111,14 +111,18 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def check_files(folder: Path, about: dict[str, Any]) -> None:
-    """Raises where the folder is of another format, or a file is not the one that was saved."""
+def check_format(folder: Path, about: dict[str, Any]) -> None:
+    """Raises where the folder is of another format."""
     if about["format"] != FORMAT:
         raise BadCheckpoint(
             f"{folder} has format {about['format']}, this tojax reads format {FORMAT}",
             why="another version of tojax saved it",
             do="save it again with this version, or load it with the one that saved it",
         )
+
+
+def check_files(folder: Path, about: dict[str, Any]) -> None:
+    """Raises where a file is missing, or not the one that was saved."""
     for name, known in about["sha256"].items():
         if not (folder / name).is_file():
             raise BadCheckpoint(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from safetensors import SafetensorError
 from safetensors.flax import load_file
 
 from tojax.errors import BadCheckpoint, Unsupported
-from tojax.saved.folder import ABOUT, check_files
+from tojax.saved.about import check_about, check_call, read_about
+from tojax.saved.folder import ABOUT, check_files, check_format
 from tojax.saved.source import SavedSource
 
 AGAIN = "save the model again; Hugging Face checkpoints load with tojax.from_pretrained"
@@ -30,7 +30,9 @@ def read(
     """
     folder = Path(folder)
     try:
-        about = json.loads((folder / ABOUT).read_text())
+        about = read_about(folder / ABOUT)
+        check_format(folder, about)
+        check_about(about)
         check_files(folder, about)
         _check_platform(folder, about["platforms"])
         programs = [_program(folder, f"call-{i}.jax", about) for i in range(len(about["calls"]))]
@@ -42,6 +44,8 @@ def read(
             load_file(folder / "params.safetensors"),
             load_file(folder / "state.safetensors"),
         )
+        for call, program in zip(about["calls"], programs):
+            check_call(call, program, state)
         training = tuple(about["training"])
         named = about["framework"], about["name"], about["positional"]
         source = SavedSource(*named, training, about["calls"], programs, extras)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from tojax.errors import WrongArguments, WrongValue
 from tojax.model import Model
 from tojax.train.adapted import Adapted, Adapter
+from tojax.train.layout import is_turned
 from tojax.transforms import quantize as quantized
 from tojax.transforms.packed import Packed, Quantized
 
@@ -40,7 +41,9 @@ def lora(
       rank: the inner size of the adapters.
       targets: a regular expression, searched for in the names of ``model.params``: of matrices.
       alpha: the scale times rank; rank by default, so that the scale is 1.
-      dora: also trains the lengths of the rows, ``lora_magnitude_vector`` of shape (m,).
+      dora: also trains the lengths of the rows, ``lora_magnitude_vector`` of shape (m,); of the
+        columns, (n,), in torch's layers that keep W as (in, out): ``Embedding`` and ``Conv1D``.
+        A row of zeros stays zeros.
       train: a regular expression of further params that are trained whole, such as a new head.
       quantize: "int8", "int4" or "nf4": W is held so, and opened inside of the step. The adapters
         learn what W rounded lacks, and nothing changes the rounded numbers.
@@ -82,7 +85,8 @@ def lora(
         names = "|".join(f"^{re.escape(k)}$" for k in chosen)
         model = quantized(model, quantize, targets=names, block=block)
     scale = (rank if alpha is None else alpha) / rank
-    adapters = tuple(Adapter(name, scale, dora) for name in chosen)
+    axis = lambda name: 0 if is_turned(model.source, name.removesuffix(".weight")) else 1
+    adapters = tuple(Adapter(name, scale, dora, axis(name)) for name in chosen)
     key = jax.random.key(rng) if isinstance(rng, int) else rng
     params = {k: model.params[k] for k in whole}
     for adapter, own in zip(adapters, jax.random.split(key, len(adapters))):
@@ -93,8 +97,7 @@ def lora(
         params |= {adapter.part("lora_B"): jnp.zeros((rows, rank), jnp.float32)}
         if dora:
             weight = _opened(model, adapter.name).astype(jnp.float32)
-            lengths = jnp.linalg.norm(weight, axis=1)
-            params |= {adapter.part("lora_magnitude_vector"): lengths}
+            params |= {adapter.part("lora_magnitude_vector"): adapter.lengths(weight)}
     return adapted(model, params, adapters, whole)
 
 

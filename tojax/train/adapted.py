@@ -14,12 +14,13 @@ from tojax.wrapped import Arrays, Wrapped
 @dataclass(frozen=True)
 class Adapter:
     """What is added to the matrix ``name``: ``scale * B @ A``, with ``dora`` the rows of the sum
-    brought to trained lengths.
+    brought to trained lengths; the columns where ``axis`` is 0: one length for each output.
     """
 
     name: str
     scale: float
     dora: bool = False
+    axis: int = 1
 
     @property
     def place(self) -> str:
@@ -36,9 +37,18 @@ class Adapter:
         out = weight.astype(a.dtype) + self.scale * (b @ a)
         if self.dora:
             # as in the paper (arXiv:2402.09353, 4.3): the length is no way for gradients
-            length = jax.lax.stop_gradient(jnp.linalg.norm(out, axis=1, keepdims=True))
-            out = params[self.part("lora_magnitude_vector")][:, None] * out / length
+            length = jax.lax.stop_gradient(self.lengths(out))
+            given = params[self.part("lora_magnitude_vector")]
+            # a row of zeros has no direction: of no length is it more than zeros
+            factor = given / jnp.where(length > 0, length, 1)
+            out = jnp.expand_dims(factor, self.axis) * out
         return out.astype(weight.dtype)
+
+    def lengths(self, matrix: jax.Array) -> jax.Array:
+        """The length of each row, or column, also where squares are beyond the floats."""
+        most = jnp.abs(matrix).max(self.axis, keepdims=True, initial=0)
+        most = jnp.where(most > 0, most, 1)
+        return jnp.linalg.norm(matrix / most, axis=self.axis) * most.squeeze(self.axis)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,112 @@
+"""What saves that were killed leave behind: gone with the next save, and nothing else with it."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tojax.saved import scratch
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+
+pytestmark = pytest.mark.skipif(scratch.fcntl is None, reason="no locks on folders there")
+
+SLOW = """
+import sys, numpy as np, torch, tojax
+from tojax.saved import writing
+save = writing.save_file
+def slow(*args):
+    save(*args)
+    print("now", flush=True)
+    sys.stdin.readline()
+writing.save_file = slow
+tojax.from_torch(torch.nn.Linear(3, 2)).save(sys.argv[1], np.ones((1, 3), "f"))
+"""
+
+
+@contextlib.contextmanager
+def in_the_middle(folder):
+    """Another process that has written a part of its save, and waits for a line."""
+    command = [sys.executable, "-c", SLOW, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, stderr=subprocess.DEVNULL) as run:
+        assert run.stdout.readline() == b"now\n"
+        yield run
+
+
+@pytest.fixture
+def model():
+    return tojax.from_torch(torch.nn.Linear(3, 2))
+
+
+def listed(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_what_a_kill_leaves_goes_with_the_next_save(model, tmp_path):
+    with in_the_middle(tmp_path / "m") as run:
+        run.send_signal(signal.SIGKILL)
+        run.wait(60)
+    assert len(listed(tmp_path)) == 1 and listed(tmp_path)[0].startswith(".m-")
+    model.save(tmp_path / "other", X)
+    assert len(listed(tmp_path)) == 2
+    model.save(tmp_path / "m", X)
+    assert listed(tmp_path) == ["m", "other"]
+
+
+def test_two_processes_that_save_at_once(model, tmp_path):
+    with in_the_middle(tmp_path / "m") as run:
+        model.save(tmp_path / "m", X)
+        assert len(listed(tmp_path)) == 2  # the other one's is still there
+        run.communicate(b"\n\n", timeout=60)
+    assert listed(tmp_path) == ["m"]
+    assert tojax.load(tmp_path / "m")(X[:1]).shape == (1, 2)  # of the last one
+
+
+def test_what_was_put_aside_comes_back(model, tmp_path):
+    """Killed between the two renames: the old one is the only model there is."""
+    model.save(tmp_path / "m", X)
+    new, old = scratch.names(tmp_path / "m")
+    (tmp_path / "m").rename(old)
+    new.mkdir()
+    scratch.sweep(tmp_path / "m")
+    assert listed(tmp_path) == ["m"]
+    assert tojax.load(tmp_path / "m")(X).shape == (4, 2)
+
+
+def test_an_old_one_beside_the_new(model, tmp_path):
+    model.save(tmp_path / "m", X)
+    _, old = scratch.names(tmp_path / "m")
+    old.mkdir()
+    scratch.sweep(tmp_path / "m")
+    assert listed(tmp_path) == ["m"]
+
+
+def test_an_old_one_whose_save_goes_on(tmp_path):
+    new, old = scratch.names(tmp_path / "m")
+    old.mkdir()
+    with scratch.made(new):
+        scratch.sweep(tmp_path / "m")
+        assert listed(tmp_path) == sorted([new.name, old.name])
+    scratch.sweep(tmp_path / "m")
+    assert listed(tmp_path) == ["m"]
+
+
+def test_nothing_else_is_touched(model, tmp_path):
+    machine = scratch.MACHINE
+    others = [
+        ".m-mine", ".m-12345678-new", f".m-1234567-{machine}-new", f".mm-12345678-{machine}-new",
+        f"m-12345678-{machine}-new", ".m-12345678-zzzzzz-new", f".m-12345678-{machine}-new-made",
+    ]  # fmt: skip
+    for name in others:
+        (tmp_path / name).mkdir()
+    (tmp_path / f".m-87654321-{machine}-new").write_text("a file")
+    (tmp_path / f".m-77654321-{machine}-new").symlink_to(tmp_path / ".m-mine")
+    before = listed(tmp_path)
+    model.save(tmp_path / "m", X)
+    assert listed(tmp_path) == sorted([*before, "m"])

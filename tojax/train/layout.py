@@ -1,0 +1,41 @@
+"""How the torch layer of an adapted matrix keeps it, which is what PEFT's files go by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Layers that PEFT adapts and whose weight is a matrix; the last two keep it as (in, out).
+LAYERS = ("Linear", "Embedding", "Conv1D")
+
+
+def layer_of(source: Any, place: str) -> str | None:
+    """Which of ``LAYERS`` the module at a place is; None for any other, or where there is none."""
+    module = getattr(source, "module", None) if source.framework == "torch" else None
+    try:
+        layer = module.get_submodule(place)  # type: ignore[union-attr]
+    except AttributeError:
+        return None
+    names = [cls.__name__ for cls in type(layer).__mro__]  # Conv1D is a class of transformers
+    names = [getattr(layer, "original_name", ""), *names]  # of a scripted one
+    return next((kind for kind in LAYERS if kind in names), None)
+
+
+def is_turned(source: Any, place: str) -> bool:
+    """Whether the matrix is kept as (in, out), unlike ``nn.Linear``'s.
+
+    Example:
+      >>> import torch
+      >>> net = torch.nn.Sequential(torch.nn.Embedding(4, 2), torch.nn.Linear(2, 3))
+      >>> source = tojax.from_torch(net).source
+      >>> is_turned(source, "0"), is_turned(source, "1")
+      (True, False)
+    """
+    return layer_of(source, place) in ("Embedding", "Conv1D")
+
+
+def sharing(source: Any, place: str) -> list[str]:
+    """Places of other layers that have the same weight: what is added to it, they see, too."""
+    modules = dict(source.module.named_modules(remove_duplicate=False))
+    weight = getattr(modules.get(place), "weight", None)
+    same = lambda module: getattr(module, "weight", None) is weight is not None
+    return [name for name, module in modules.items() if name != place and same(module)]
