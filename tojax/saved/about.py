@@ -59,7 +59,7 @@ def check_about(about: dict[str, Any]) -> None:
             raise ValueError(f"calls[{i}].constraints is {call['constraints']!r}")
         _check_output(call["output"], f"calls[{i}].output")
     for name in about["sha256"]:
-        if name != Path(name).name:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"sha256 names the file {name!r}, which is in another folder")
     needed = [f"call-{i}.jax" for i in range(len(about["calls"]))]
     needed += [f"{name}.jax" for name in about["programs"]]
