@@ -52,7 +52,7 @@ def test_calls_of_other_types(saved):
             tojax.load(folder)
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/hostname", "a/b"])
+@pytest.mark.parametrize("name", ["../x", "/etc/hostname", "a/../../b"])
 def test_files_in_other_folders(saved, name):
     folder, about = saved
     for changed in ({"sha256": about["sha256"] | {name: ""}}, {"programs": {name: {}}}):
