@@ -123,3 +123,26 @@ def test_attributes_turn_from_numbers_to_arrays_and_back():
     out, state = model.apply({}, X, mutable=True)
     with pytest.raises(Unsupported, match="None in the place of the tensor largest"):
         model.apply({}, X, start=True, state=state, mutable=True)
+
+
+class Turns(torch.nn.Module):
+    """Calls another layer each time."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        self.current = self.a
+
+    def forward(self, x):
+        y = self.current(x)
+        self.current = self.b
+        return y
+
+
+def test_submodules_that_forward_exchanges_are_put_back():
+    """A trace never begins with what another one left."""
+    module = Turns()
+    model, x = tojax.from_torch(module), np.ones((1, 2), np.float32)
+    first = model.apply(model.params, x)
+    np.testing.assert_array_equal(model.apply(model.params, x), first)
+    np.testing.assert_allclose(first, module(torch.from_numpy(x)).detach(), rtol=1e-6)

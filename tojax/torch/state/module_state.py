@@ -107,7 +107,7 @@ class Slots:
         On leaving, every attribute of every submodule is what it was before.
         """
         modules = list(self.module.modules())
-        before = [(m, dict(m.__dict__), dict(m._parameters), dict(m._buffers)) for m in modules]
+        before = [(m, dict(m.__dict__), [(x, dict(x)) for x in _members(m)]) for m in modules]
         hooks = [(hook, hook.copy()) for m in modules for hook in _hooks(m)]
         modes = torchscript.modes(self.module)
         try:
@@ -131,8 +131,8 @@ class Slots:
                 )
         finally:
             torchscript.set_modes(self.module, modes)
-            for module, attributes_before, parameters, buffers in before:
-                for now, then in ((module._parameters, parameters), (module._buffers, buffers)):
+            for module, attributes_before, members in before:
+                for now, then in members:
                     torchscript.restore(now, then)
                 torchscript.restore(module.__dict__, attributes_before)
             for now, then in hooks:
@@ -162,6 +162,12 @@ class Slots:
                 if isinstance(tensor, JaxTensor) and tensor.array is not start.get(name):
                     written[name] = tensor.array
         return written
+
+
+def _members(module: torch.nn.Module) -> list[Any]:
+    """Where the module keeps its tensors, and its submodules if forward may exchange them."""
+    own = [module._modules] if isinstance(module._modules, dict) else []
+    return [module._parameters, module._buffers, *own]
 
 
 def _hooks(module: torch.nn.Module) -> list[dict[int, Callable]]:
