@@ -159,7 +159,7 @@ def _config(folder: Path) -> dict[str, Any]:
             do="give the folder that transformers' save_pretrained wrote, or a GGUF file",
         )
     config = read_json(file)
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+    if not isinstance(config, dict) or not config.get("model_type"):
         raise BadCheckpoint(
             "config.json names no model_type",
             where=str(file),
@@ -170,7 +170,7 @@ def _config(folder: Path) -> dict[str, Any]:
         raise BadCheckpoint(
             f"config.json says {', '.join(mistyped[:4])}",
             where=str(file),
-            why="architectures is a list of names, and parts of a config are objects",
+            why="model_type is a name, architectures a list of names, parts of a config are objects",
             do="restore the file, or correct it",
         )
     if wrong := [*_negative(config)]:
@@ -187,6 +187,8 @@ def _is_typed(name: str, value: Any) -> bool:
     """Whether an entry is of the type that every reader of configs takes for granted."""
     if name == "architectures":
         return value is None or (isinstance(value, list) and all(type(x) is str for x in value))
+    if name == "model_type":
+        return isinstance(value, (str, int))  # a number is an unknown type
     parts = name == "auto_map" or name.endswith("_config")
     return not parts or value is None or isinstance(value, dict)
 
