@@ -170,7 +170,7 @@ def _config(folder: Path) -> dict[str, Any]:
         raise BadCheckpoint(
             f"config.json says {', '.join(mistyped[:4])}",
             where=str(file),
-            why="model_type is a name, architectures a list of names, parts of a config are objects",
+            why="model_type is a name, architectures are names, parts of a config are objects",
             do="restore the file, or correct it",
         )
     if wrong := [*_negative(config)]:
