@@ -134,21 +134,21 @@ def by_feature() -> str:
             kinds = entry["counts"].get(name, {})
             bad, expected = kinds.get("failed", 0), kinds.get("expected", 0)
             cells += [
-                str(kinds.get("passed", 0))
+                str(kinds.get("passed", "") if entry["tests"] else kinds.get("passed", 0))
                 + (f", {expected} expected to fail" if expected else "")
                 + (f", **{bad} failed**" if bad else "")
             ]
         rows += [[name, *cells]]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    parts = [f"run {i} is every {x['every']}. of it" for i, x in runs if x["every"] > 1]
+    parts = [f"run {i} is one test in {x['every']} of it" for i, x in runs if x["every"] > 1]
     parts += [f"run {i} is `{x['tests']}` alone" for i, x in runs if x["tests"]]
     return f"""# Versions
 
 Tests that passed with each set of versions, by what they are about. `make compat`, `make lowest`
 and `make newest` record a run, `make versions` writes this page and the table of the README. Each
-run is `pytest -m "not conformance"`, a sample of all tests{"".join(f"; {x}" for x in parts)}. What
-is expected to fail with a version stands in `tests/expect/versions.txt`, other expected failures
-beside it.
+run is `pytest -m "not conformance"`, a sample of all tests{"".join(f"; {x}" for x in parts)}.
+What is expected to fail with a version stands in `tests/expect/versions.txt`, other expected
+failures beside it.
 
 {table}
 """
