@@ -148,7 +148,9 @@ class IncompatibleVersion(TojaxError, ImportError):
 
 
 class StateDropped(UserWarning):
-    """The forward pass wrote to the model's state and the caller did not ask for it back."""
+    """The forward pass wrote to the model's state and the caller did not ask for it back, or
+    changed what no state carries, such as a string.
+    """
 
 
 class UntestedVersion(UserWarning):

@@ -38,6 +38,7 @@ from tojax.torch.state.closures import as_module, original
 from tojax.torch.state.module_state import Slots
 from tojax.torch.state.snapshot import Snapshot, in_mode
 from tojax.torch.state.torchscript import modes
+from tojax.torch.state.uncarried import Uncarried
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,15 +119,20 @@ class TorchSource:
         names = tuple(trees.names(args, kwargs, self.positional))
         known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
         traced = {k: v for k, v in state.items() if k not in known}
-        run = partial(self._run, names, params, traced, known, (args, kwargs), rng)
+        uncarried = Uncarried()
+        once = partial(self._run, names, params, traced, known, (args, kwargs), rng, uncarried)
         before = lambda name: state.get(name, self.slots.held.leaves().get(name))
+        run = partial(branches.all_paths, once, before)
         try:
-            return branches.all_paths(run, before)
+            out = run()
         except Unrecorded:
             self.kept[Tape] = True  # for all calls from now on
-        return branches.all_paths(run, before)
+            out = run()
+        if uncarried.changes:
+            uncarried.check(run, self.kept.setdefault(Uncarried, set()))
+        return out
 
-    def _run(self, names, params, traced, known, given, rng, path):
+    def _run(self, names, params, traced, known, given, rng, uncarried, path):
         """One run of the module, with these answers to conditions."""
         leaves, structure = jax.tree.flatten(given)
         inputs = (*names, "the parameters", trees.STATE)
@@ -144,7 +150,10 @@ class TorchSource:
             own = self.slots.tensors
             hooks.of_parameters(own, tensors)
             trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
-            with self.slots.filled(tensors, self.training) as after, arguments.explained(trace):
+            with (
+                self.slots.filled(tensors, self.training, uncarried) as after,
+                arguments.explained(trace),
+            ):
                 out = self.code(*args, **kwargs)
                 out = dict_order.kept(trees.register(out))
                 path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))

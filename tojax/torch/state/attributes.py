@@ -24,6 +24,7 @@ from tojax.torch.core.tensor import JaxTensor, value_of
 from tojax.torch.state import recurrent
 from tojax.torch.state.attribute_tree import NUMBERS, Walk, grown, items, restore, tree
 from tojax.torch.state.closures import Function
+from tojax.torch.state.uncarried import Uncarried
 
 OWN = {*vars(torch.nn.Module())}  # what torch itself keeps in every module
 
@@ -43,7 +44,10 @@ class Held:
 
     @contextlib.contextmanager
     def filled(
-        self, tensors: Mapping[str, torch.Tensor], weights: Mapping[int, torch.Tensor]
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        weights: Mapping[int, torch.Tensor],
+        uncarried: Uncarried,
     ) -> Iterator[Callable[[], trees.Written]]:
         """Tensors of this name in place of what is kept, the trace's weights, given by the ``id``
         of the module's, and constants that may be written to. Yields what tells what was written.
@@ -70,8 +74,13 @@ class Held:
             start[name] = now, inner(now) if isinstance(now, torch.Tensor) else None
             return now
 
+        def visit(name: str, holder: Any, loose: bool) -> None:
+            holders.append((holder, before := holder.copy(), loose))
+            if not loose:
+                uncarried.watch(name, holder, before)
+
         try:
-            self._map(fill, lambda _, holder, loose: holders.append((holder, holder.copy(), loose)))
+            self._map(fill, visit)
             made = {k: t for k, t in tensors.items() if k not in start}
             grown(self.module, tree(made))
             start |= {k: (t, inner(t)) for k, t in made.items()}

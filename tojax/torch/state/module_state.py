@@ -20,6 +20,7 @@ from tojax.torch.core.tensor import JaxTensor, value_of
 from tojax.torch.state import torchscript
 from tojax.torch.state.attributes import Held, jax_dtype
 from tojax.torch.state.optimizers import Optimizers
+from tojax.torch.state.uncarried import Uncarried
 
 
 @dataclass
@@ -99,7 +100,10 @@ class Slots:
 
     @contextlib.contextmanager
     def filled(
-        self, tensors: Mapping[str, torch.Tensor], training: tuple[bool, ...]
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        training: tuple[bool, ...],
+        uncarried: Uncarried,
     ) -> Iterator[Callable[[], trees.Written]]:
         """The module with ``tensors`` in place of its own. Yields a function that tells what
         forward wrote.
@@ -108,11 +112,14 @@ class Slots:
         """
         modules = list(self.module.modules())
         before = [(m, dict(m.__dict__), [(x, dict(x)) for x in _members(m)]) for m in modules]
-        hooks = [(hook, hook.copy()) for m in modules for hook in _hooks(m)]
         modes = torchscript.modes(self.module)
         try:
             for held, attribute, name in self.places:
                 held[attribute] = tensors[name]
+            for (path, module), (_, attributes, members) in zip(
+                self.module.named_modules(), before
+            ):
+                uncarried.watch_module(path, module, attributes, members)
             torchscript.set_modes(self.module, training)
             start = {k: value_of(inner(t)) for k, t in tensors.items()}
             weights = {id(t): tensors[k] for k, t in self.tensors.items()}
@@ -122,22 +129,25 @@ class Slots:
             kept = {k: given[k] for k in given.keys() - scripted}
             with (
                 torchscript.filled(self.module, weights, given),
-                self.held.filled(kept, weights) as after,
+                self.held.filled(kept, weights, uncarried) as after,
                 self.optimizers.filled(tensors) as stepped,
             ):
-                yield lambda: trees.Written(
-                    self._written(start) | (rest := after()) | (own := stepped()),
-                    rest.missed | own.missed | scripted,
-                )
+                uncarried.begin()
+
+                def written() -> trees.Written:
+                    uncarried.end()
+                    rest, own = after(), stepped()
+                    missed = rest.missed | own.missed | scripted
+                    return trees.Written(self._written(start) | rest | own, missed)
+
+                yield written
         finally:
             torchscript.set_modes(self.module, modes)
             for module, attributes_before, members in before:
                 for now, then in members:
-                    torchscript.restore(now, then)
+                    if then or len(now):
+                        torchscript.restore(now, then)
                 torchscript.restore(module.__dict__, attributes_before)
-            for now, then in hooks:
-                if now.keys() != then.keys():
-                    torchscript.restore(now, then)
 
     @property
     def held(self) -> Held:
@@ -165,11 +175,9 @@ class Slots:
 
 
 def _members(module: torch.nn.Module) -> list[Any]:
-    """Where the module keeps its tensors, and its submodules if forward may exchange them."""
+    """Where the module keeps its tensors, its submodules if forward may exchange them, and its
+    hooks, which forward may install.
+    """
+    hooks = [v for k, v in module.__dict__.items() if "_hooks" in k and isinstance(v, dict)]
     own = [module._modules] if isinstance(module._modules, dict) else []
-    return [module._parameters, module._buffers, *own]
-
-
-def _hooks(module: torch.nn.Module) -> list[dict[int, Callable]]:
-    """Where the module keeps its hooks, which forward may install."""
-    return [v for k, v in module.__dict__.items() if "_hooks" in k and isinstance(v, dict)]
+    return [module._parameters, module._buffers, *own, *hooks]
