@@ -35,6 +35,7 @@ from tojax.torch.data_dependent.padded import Padded
 from tojax.torch.data_dependent.padded_split import Sizes
 from tojax.torch.engine.session import LOCK, tracing
 from tojax.torch.state.closures import as_module, original
+from tojax.torch.state.collected import warn_collected
 from tojax.torch.state.module_state import Slots
 from tojax.torch.state.snapshot import Snapshot, in_mode
 from tojax.torch.state.torchscript import modes
@@ -159,6 +160,7 @@ class TorchSource:
                 path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
+                warn_collected(self.code)
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
             out, holds = assertions.enforced(out, trace.conditions)
             anew = {k for k, place in places.items() if place in trace.unread}

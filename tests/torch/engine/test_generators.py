@@ -8,7 +8,7 @@ import torch
 import tojax
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import same_values
-from tojax.errors import FrozenDraw, MissingRng
+from tojax.errors import FrozenDraw, MissingRng, Unsupported
 
 X = np.arange(1, 5, dtype=np.float32)
 seeded = lambda: torch.Generator().manual_seed(3)
@@ -75,3 +75,61 @@ def test_one_that_draws_on():
         jax.jit(model.apply)({}, X)
     with pytest.raises(MissingRng):  # by now something was drawn
         model.apply({}, X)
+
+
+def reseeded(x):
+    torch.manual_seed(3)
+    first = torch.rand(4)
+    torch.manual_seed(3)
+    return x + first, torch.rand_like(x), torch.randn(300, 300)[7, :4] + x
+
+
+def forked(x):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        inside = torch.rand(4)
+    return x + inside
+
+
+def saved_and_set(x):
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    first = torch.rand(4)
+    torch.set_rng_state(state)
+    return x + first, torch.rand(4)
+
+
+DEFAULT = {
+    "reseeded": reseeded,
+    "forked": forked,
+    "state": saved_and_set,
+    "initialised": lambda x: torch.manual_seed(1) and torch.nn.Linear(4, 4)(x).detach(),
+    "in place": lambda x: torch.manual_seed(1) and x.clone().uniform_() + torch.zeros(4).normal_(),
+    "permutation": lambda x: torch.manual_seed(1) and x[torch.randperm(4)],
+}
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_of_torchs_own_generator_once_forward_seeds_it(name):
+    before = torch.get_rng_state()
+    same_values(lambda x: DEFAULT[name](x), X)
+    torch.set_rng_state(before)
+    tojax.from_torch(DEFAULT[name])(X)
+    assert torch.equal(torch.get_rng_state(), before)  # torch's own goes on as it was
+
+
+def test_after_a_fork_draws_follow_from_the_key_again():
+    model = tojax.from_torch(lambda x: (forked(x), torch.rand(4)))
+    (one, first), (other, second) = (model(X, rng=jax.random.key(i)) for i in range(2))
+    assert_close(one, other)
+    assert (first != second).any()
+
+
+def test_a_draw_that_a_seed_does_not_decide_is_refused():
+    def dropped(x):
+        torch.manual_seed(0)
+        return torch.nn.functional.dropout(x)
+
+    with pytest.raises(Unsupported, match=r"after torch\.manual_seed") as error:
+        tojax.from_torch(dropped)(X, rng=jax.random.key(0))
+    assert "test_generators.py" in str(error.value)

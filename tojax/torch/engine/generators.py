@@ -1,16 +1,21 @@
-"""Draws from a ``torch.Generator`` that forward seeds itself: torch's own numbers, as constants."""
+"""Draws from a ``torch.Generator`` that forward seeds itself, or from torch's default one after
+``torch.manual_seed`` in forward: torch's own numbers, as constants.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
-from tojax.errors import FrozenDraw
+from tojax.errors import FrozenDraw, Unsupported
+from tojax.torch.core import diagnostics
 from tojax.torch.core.tensor import JaxTensor
 
 aten = torch.ops.aten
@@ -21,9 +26,13 @@ IN_PLACE = {"uniform", "exponential", "cauchy", "log_normal", "geometric", "rand
 
 
 class Generators:
-    """Those of one trace, by their state: the dispatcher hands over new objects."""
+    """Those of one trace, by their state: the dispatcher hands over new objects.
+
+    ``default`` draws where an operator names none, once forward has called ``torch.manual_seed``.
+    """
 
     def __init__(self) -> None:
+        self.default: torch.Generator | None = None
         self.states: set[bytes] = set()
         self.met: list[torch.Generator] = []
 
@@ -35,17 +44,25 @@ class Generators:
     def draw(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The result of a random operator; NotImplemented where a key has to serve it."""
         given = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None)
+        if given is None and self.default is not None:
+            return self._draw_by_default(op, args, kwargs)
         if given is None or not self.seeded(given):
             return NotImplemented
-        name = op._schema.name.removeprefix("aten::")
-        if op.overloadpacket in SHAPED or op is aten.bernoulli.p or name in IN_PLACE:
-            args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
-        if name in IN_PLACE:
-            op = getattr(getattr(aten, f"{name}_"), op._schema.overload_name or "default")
-        if any(isinstance(x, JaxTensor) for x in (*args, *kwargs.values())):
-            return NotImplemented
-        out = op(*args, **kwargs)
-        self.states.add(state(given))
+        out = _draw(op, args, kwargs)
+        if out is not NotImplemented:
+            self.states.add(state(given))
+        return out
+
+    def _draw_by_default(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        with _in_place_of_torchs(self.default):
+            out = _draw(op, args, kwargs)
+        if out is NotImplemented:
+            raise Unsupported(
+                f"{op} draws random numbers after torch.manual_seed",
+                where=diagnostics.where(),
+                why="torch's numbers for that seed depend on values that only the program knows",
+                do="leave torch.manual_seed out of forward and pass rng, or draw with torch.rand",
+            )
         return out
 
     def seeded(self, generator: torch.Generator) -> bool:
@@ -66,6 +83,31 @@ class Generators:
                 FrozenDraw,
                 stacklevel=2,
             )
+
+
+def _draw(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """torch's own numbers; NotImplemented where they depend on traced values."""
+    name = op._schema.name.removeprefix("aten::")
+    if op.overloadpacket in SHAPED or op is aten.bernoulli.p or name in IN_PLACE:
+        args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
+    if name in IN_PLACE:
+        op = getattr(getattr(aten, f"{name}_"), op._schema.overload_name or "default")
+    if any(isinstance(x, JaxTensor) for x in (*args, *kwargs.values())):
+        return NotImplemented
+    return op(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _in_place_of_torchs(generator: torch.Generator) -> Iterator[None]:
+    """torch's default generator goes on where this one is, for a while."""
+    torchs = torch.default_generator
+    before = torchs.get_state()
+    torchs.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(torchs.get_state())
+        torchs.set_state(before)
 
 
 def state(generator: torch.Generator) -> bytes:

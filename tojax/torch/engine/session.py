@@ -24,6 +24,7 @@ from tojax.torch.compat import (
     host_rng,
     torch_distributions,
     torch_functions,
+    torch_random,
 )
 from tojax.torch.compat.patches import checked, patched, uncompiled
 from tojax.torch.core import autocast, current, private
@@ -33,7 +34,14 @@ from tojax.torch.engine.function_mode import FunctionMode
 from tojax.torch.engine.trace import Trace
 
 # their patches, by importing
-REGISTERED = (eager_defaults, fake_quantize, hf_transformers, torch_distributions, torch_functions)
+REGISTERED = (
+    eager_defaults,
+    fake_quantize,
+    hf_transformers,
+    torch_distributions,
+    torch_functions,
+    torch_random,
+)
 LOCK = threading.RLock()  # torch's switches and a snapshot's attributes are process-wide
 
 
