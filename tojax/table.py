@@ -91,6 +91,7 @@ class Table(Mapping):
         self._later: dict[str, Callable] = {}
         self._deferred: dict[Hashable, list[tuple[Any, Callable]]] = {}
         self._deferring = False
+        self.version = 0  # another one whenever a row was added
 
     def __getitem__(self, op) -> Row:
         return self._all()[op]
@@ -135,6 +136,7 @@ class Table(Mapping):
         for key, function in rows.items():
             if isinstance(key, str) and key not in self.overloads(key):
                 self._later[key] = function
+                self.version += 1
             elif self._deferring:
                 self._deferred.setdefault(self.family(key), []).append((key, function))
             else:
@@ -146,6 +148,7 @@ class Table(Mapping):
             self._add(key, function, any_version=True)
 
     def _add(self, key: Any, function: Callable, any_version: bool = False) -> None:
+        self.version += 1
         ops = list(self.overloads(key))
         if not ops:
             raise TableError(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,8 +29,8 @@ from tojax.torch.compat import hf_cache, hf_plans
 from tojax.torch.control_flow import branches
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
-from tojax.torch.core.lifting import array_of, inner, lift
-from tojax.torch.core.tensor import JaxTensor, value_of
+from tojax.torch.core.lifting import array_of, inner, lift, value_in
+from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import assertions
 from tojax.torch.data_dependent.padded import Padded
 from tojax.torch.data_dependent.padded_split import Sizes
@@ -115,15 +116,16 @@ class TorchSource:
         """
         self.slots.check(params, state)
         trees.register((args, kwargs))
-        kwargs = hf_cache.renamed(self.module, self.signature, kwargs)
+        if "transformers" in sys.modules:
+            kwargs = hf_cache.renamed(self.module, self.signature, kwargs)
         arguments.check(self.signature, args, kwargs)
-        names = tuple(trees.names(args, kwargs, self.positional))
-        known = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
-        traced = {k: v for k, v in state.items() if k not in known}
+        settings = {k: self._setting(k, v) for k, v in state.items() if trees.is_setting(v)}
+        traced = {k: v for k, v in state.items() if k not in settings}
         uncarried = Uncarried()
-        once = partial(self._run, names, params, traced, known, (args, kwargs), rng, uncarried)
+        weights = params, traced, settings
+        forward = partial(self._forward, weights, (args, kwargs), rng, uncarried)
         before = lambda name: state.get(name, self.slots.held.leaves().get(name))
-        run = partial(branches.all_paths, once, before)
+        run = partial(branches.all_paths, forward, before)
         try:
             out = run()
         except Unrecorded:
@@ -133,40 +135,58 @@ class TorchSource:
             uncarried.check(run, self.kept.setdefault(Uncarried, set()))
         return out
 
-    def _run(self, names, params, traced, known, given, rng, uncarried, path):
-        """One run of the module, with these answers to conditions."""
-        leaves, structure = jax.tree.flatten(given)
+    def _forward(self, weights, given, rng, uncarried, path) -> tuple[Any, trees.Written]:
+        """Runs the module once, with these answers to conditions."""
+        args, kwargs = given
+        names = tuple(trees.names(args, kwargs, self.positional))
         inputs = (*names, "the parameters", trees.STATE)
         with tracing(rng, inputs, self.on_missing == "callback", Tape in self.kept) as trace:
             trace.path = path
-            wrapped = [_wrapped(leaf, 2 << i) for i, leaf in enumerate(leaves)]
-            lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
-            identity.ask_for_gradients(x for x in lifted if isinstance(x, torch.Tensor))
-            args, kwargs = jax.tree.unflatten(structure, lifted)
-            trace.state = self._weights(traced, 4 << len(names))
-            places = {k: id(value_of(inner(v))) for k, v in trace.state.items()}
-            trace.unread = {*places.values()}
-            trace.state |= {k: lift(v) for k, v in known.items()}
-            tensors = self._weights(params, 2 << len(names)) | trace.state
-            own = self.slots.tensors
-            hooks.of_parameters(own, tensors)
-            trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
-            with (
-                self.slots.filled(tensors, self.training, uncarried) as after,
-                arguments.explained(trace),
-            ):
-                out = self.code(*args, **kwargs)
-                out = dict_order.kept(trees.register(out))
-                path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
-                out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
-                written = after()
-                warn_collected(self.code)
+            args, kwargs = self._inputs(given)
+            tensors, state_ids = self._tensors(trace, *weights)
+            with self.slots.filled(tensors, self.training, uncarried) as after:
+                with arguments.explained(trace):
+                    out = self._arrays(path, self.code(*args, **kwargs))
+                    written = after()
+                if self.slots.hooked:
+                    warn_collected(self.code)
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
-            out, holds = assertions.enforced(out, trace.conditions)
-            anew = {k for k, place in places.items() if place in trace.unread}
-            out = dict_order.plain(out)
-            missed = written.missed | {k for k in written if k in places or k in known}
-        return out, trees.Written(written, missed - anew, holds)
+            holds = None
+            if trace.conditions:
+                out, holds = assertions.enforced(out, trace.conditions)
+            overwritten_unread = {k for k, at in state_ids.items() if at in trace.unread}
+            missed = written.missed | (written.keys() & trace.state.keys())
+            return dict_order.plain(out), trees.Written(written, missed - overwritten_unread, holds)
+
+    def _inputs(self, given: tuple[tuple, dict[str, Any]]) -> tuple[tuple, dict[str, Any]]:
+        """The arguments of forward as tensors of the trace."""
+        leaves, structure = jax.tree.flatten(given)
+        wrapped = [_wrapped(leaf, 2 << i) for i, leaf in enumerate(leaves)]
+        lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
+        identity.ask_for_gradients([x for x in lifted if isinstance(x, torch.Tensor)])
+        return jax.tree.unflatten(structure, lifted)
+
+    def _tensors(
+        self, trace, params, traced, settings
+    ) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+        """(Params and state as tensors of the trace, by name; ids of the state's traced arrays.)"""
+        last = 1 << len(trace.inputs)
+        trace.state = self._weights(traced, last)
+        state_ids = {k: id(value_in(v)) for k, v in trace.state.items()}
+        trace.unread = {*state_ids.values()}
+        trace.state |= {k: lift(v) for k, v in settings.items()}
+        tensors = self._weights(params, last >> 1) | trace.state
+        own = self.slots.tensors
+        if self.slots.hooked:
+            hooks.of_parameters(own, tensors)
+        trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
+        return tensors, state_ids
+
+    def _arrays(self, path, out: Any) -> Any:
+        """The output with arrays in the place of tensors."""
+        out = dict_order.kept(trees.register(out))
+        path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
+        return jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""

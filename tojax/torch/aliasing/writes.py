@@ -24,7 +24,10 @@ WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
 
 def call(mode, func, args, kwargs) -> Any:
     """The function itself."""
-    views = mode.detached.views or mode.expanded.known
+    parts = vars(mode)  # made where a program needs them
+    views = ("detached" in parts and mode.detached.views) or (
+        "expanded" in parts and mode.expanded.known
+    )
     if torch.is_grad_enabled() and not views and not concerned(func):
         return func(*args, **kwargs)
     func, args, kwargs = mode.expanded.plain(func, args, kwargs)

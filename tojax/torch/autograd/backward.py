@@ -12,11 +12,17 @@ import torch
 
 from tojax.errors import Unsupported
 from tojax.torch.autograd.part import Part, gradient
-from tojax.torch.autograd.tape import Tape, differentiable, made
+from tojax.torch.autograd.tape import Tape, made
 from tojax.torch.core import current, diagnostics, private
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.pytrees import flatten
-from tojax.torch.core.tensor import GRADIENT, JaxTensor, needs_gradient, origins_of
+from tojax.torch.core.tensor import (
+    GRADIENT,
+    JaxTensor,
+    differentiable,
+    needs_gradient,
+    origins_of,
+)
 
 
 def run_backward(

@@ -13,10 +13,9 @@ import torch
 
 from tojax.errors import Unsupported
 from tojax.torch.aliasing.no_grad import with_gradient_of
-from tojax.torch.autograd.tape import differentiable
 from tojax.torch.core import current, diagnostics, private
 from tojax.torch.core.lifting import array_of, inner
-from tojax.torch.core.tensor import GRADIENT, JaxTensor, needs_gradient
+from tojax.torch.core.tensor import GRADIENT, JaxTensor, differentiable, needs_gradient
 
 
 class Node:

@@ -18,7 +18,13 @@ from torch.utils._pytree import tree_unflatten
 from tojax.torch.core import private
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.pytrees import flatten, map_tensors
-from tojax.torch.core.tensor import GRADIENT, JaxTensor, needs_gradient, origins_of
+from tojax.torch.core.tensor import (
+    GRADIENT,
+    JaxTensor,
+    differentiable,
+    needs_gradient,
+    origins_of,
+)
 
 
 class Unrecorded(BaseException):
@@ -125,11 +131,6 @@ def like(model: torch.Tensor, tensor: JaxTensor) -> torch.Tensor:
 def made(array: jax.Array, dtype: torch.dtype, origins: int) -> JaxTensor:
     """A tensor that needs a gradient only if it can have one."""
     return JaxTensor(array, dtype, origins if differentiable(dtype) else origins & ~GRADIENT)
-
-
-def differentiable(dtype: torch.dtype) -> bool:
-    """Whether tensors of this dtype may need a gradient."""
-    return dtype.is_floating_point or dtype.is_complex
 
 
 def marked(out: Any, operands: Iterable[torch.Tensor]) -> Any:

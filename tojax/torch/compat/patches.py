@@ -123,7 +123,13 @@ def applied(patches: list[Patch], active: Callable[[], bool]) -> Iterator[None]:
 
 def patched() -> contextlib.AbstractContextManager:
     """All patches of what is loaded, for the threads that trace."""
-    return applied([p for t, p in PATCHES.items() if t.loaded], current.active)
+    return applied(_loaded(len(sys.modules), len(PATCHES)), current.active)
+
+
+@functools.lru_cache(1)
+def _loaded(modules: int, patches: int) -> list[Patch]:
+    """The patches of what is loaded while there are this many modules."""
+    return [p for t, p in PATCHES.items() if t.loaded]
 
 
 CHECKED: set[Target] = set()
@@ -158,7 +164,7 @@ def checked() -> None:
         return
     if "transformers" in sys.modules:
         check_version("transformers")
-    for target in PATCHES.keys() - CHECKED:
+    for target in _unchecked(len(sys.modules), len(PATCHES)) - CHECKED:
         if target.loaded:
             patch = PATCHES[target]
             try:
@@ -170,6 +176,12 @@ def checked() -> None:
             CHECKED.add(target)
         elif target.exists and target.package in sys.modules and not exists(target.module):
             raise gone(target)
+
+
+@functools.lru_cache(1)
+def _unchecked(modules: int, patches: int) -> set[Target]:
+    """The targets that are to be looked at while there are this many modules."""
+    return {t for t in PATCHES.keys() - CHECKED if t.loaded or t.package in sys.modules}
 
 
 @functools.cache

@@ -6,7 +6,6 @@ All of it follows from the schema and is worked out once per operator.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -22,9 +21,17 @@ from tojax.torch.core.lifting import array_of
 from tojax.torch.core.schema import HIDDEN_WRITES, read, table
 from tojax.torch.core.tensor import GRADIENT, JaxTensor
 
+aten = torch.ops.aten
+
 HOLDS_SIZES = (torch.SymInt, list, tuple)
 KEEPS_SCALARS = {"mul", "div", "floor_divide"}  # in float32 beside a tensor of 16-bit floats
 SHIFTS = {"bitwise_left_shift", "__lshift__"}
+LIKE = {aten.zeros_like, aten.ones_like, aten.full_like}
+LIKE |= {aten.new_zeros, aten.new_ones, aten.new_full}  # take only shape and dtype of a tensor
+COMPARES = {aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.isnan, aten.isfinite}
+COMPARES |= {aten.logical_not, aten.logical_and, aten.logical_or, aten.logical_xor}
+COMPARES |= {aten.bitwise_not, aten.bitwise_and, aten.bitwise_or}
+COMPARES |= {aten.select, aten.slice}  # what is compared is often a column
 UNDIFFERENTIABLE = {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty")}
 UNDIFFERENTIABLE |= {f"{kind}_like" for kind in ("rand", "randn", "randint")}
 UNDIFFERENTIABLE |= {"detach", "new_zeros", "new_ones", "new_full", "new_empty", "bernoulli"}
@@ -56,6 +63,9 @@ class Call:
         self.range = name == "arange"
         self.keeps_scalars = name in KEEPS_SCALARS
         self.shifts = name in SHIFTS
+        self.like = op.overloadpacket in LIKE
+        self.compares = op.overloadpacket in COMPARES
+        self.strided = op in strides.STRIDED
         kept = self.signature.kept[1:] if self.random else self.signature.kept
         self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
         self._all = [i for i, n in enumerate(kept) if n == "p" and self._switches]
@@ -106,8 +116,7 @@ class Call:
         What makes floats of integers takes them as floats: the common one may not hold a scalar.
         """
         first = operands[0].dtype
-        mixed = any(t.dtype is not first for t in operands)
-        if not mixed:
+        if len(operands) == 1 or all(t.dtype is first for t in operands):
             return
         result = self.common(operands, values)
         if not result.is_floating_point and not result.is_complex:
@@ -166,9 +175,11 @@ class Call:
         if not isinstance(out, jax.Array):
             return out
         dtype = dtypes.TO_TORCH[out.dtype]
-        if dtype is torch.int32 or (dtype in result_dtypes.NARROW and not x64()):
-            dtype = result_dtypes.dtype_of(self, dtype, operands, args, kwargs, place)
-            out = out if not x64() else out.astype(dtypes.TO_JAX[dtype])  # counted in int32
+        if dtype in result_dtypes.NARROW:
+            wide = x64()
+            if dtype is torch.int32 or not wide:
+                dtype = result_dtypes.dtype_of(self, dtype, operands, args, kwargs, place)
+                out = out.astype(dtypes.TO_JAX[dtype]) if wide else out  # counted in int32
         layout = self.kind and strides.layout_of(
             self.kind, self.op, out.shape, operands, args, kwargs, place
         )
@@ -184,11 +195,14 @@ class Call:
         return sizes.count(args[0]) if args and isinstance(args[0], (list, tuple)) else 0
 
 
-@lru_cache(None)
-def _call_of(op, row: Row | None) -> Call:
-    return Call(op, row)
+CALLS: dict[Any, tuple[int, Call]] = {}  # by operator, with the table's version
 
 
 def call_of(op) -> Call:
     """The (cached) way in which an operator is served now."""
-    return _call_of(op, table.find(op))
+    version, call = CALLS.get(op, (None, None))
+    if call is None or version != table.version:
+        row = table.find(op)
+        call = call if call is not None and call.row is row else Call(op, row)
+        CALLS[op] = table.version, call
+    return call

@@ -22,10 +22,9 @@ CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that g
 
 def lift(tree: Any) -> Any:
     """Tensors of the trace into functional tensors, which torch code may write to."""
-    return map_tensors(
-        lambda t: t if private.is_functional(t) else private.to_functional(t),
-        tree,
-    )
+    if isinstance(tree, torch.Tensor):
+        return tree if private.is_functional(tree) else private.to_functional(tree)
+    return map_tensors(lift, tree)
 
 
 def lowered(tree: Any) -> Any:
@@ -40,6 +39,12 @@ def inner(tensor: torch.Tensor) -> torch.Tensor:
     with private.DisableTorchFunction():  # constants that torch makes again are none from outside
         private.sync(tensor)
     return private.from_functional(tensor)
+
+
+def value_in(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
+    """The array inside a functional tensor; a constant as the tensor that it is."""
+    value = inner(tensor)
+    return value.array if isinstance(value, JaxTensor) else value
 
 
 def array_of(tensor: torch.Tensor) -> jax.Array:

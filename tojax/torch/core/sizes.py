@@ -21,6 +21,7 @@ from tojax.known import Inconclusive
 from tojax.torch.core import current, diagnostics, private
 
 Size = Any  # an int, or JAX's symbolic dimension: a class without a public name
+PLAIN = {int, float, bool, str, type(None), torch.dtype}
 CLASS = "'_DimExpr'"  # as errors have it, of what takes no symbolic dimension for a number
 
 
@@ -318,5 +319,10 @@ def to_jax(value: Any, as_number: bool = False) -> Any:
 def symbolic(tree: Any) -> bool:
     """Whether there is a symbolic size in a shape, or in arguments of an operator."""
     if isinstance(tree, (list, tuple)):
-        return any(type(x) is not int and symbolic(x) for x in tree)
+        for x in tree:  # noqa: SIM110  every operator asks: a generator is a call for each item
+            if type(x) not in PLAIN and symbolic(x):
+                return True
+        return False
+    if isinstance(tree, torch.Tensor):
+        return False
     return isinstance(tree, torch.SymInt) or jax.export.is_symbolic_dim(tree)

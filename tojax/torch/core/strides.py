@@ -54,7 +54,7 @@ def layout_of(kind, op, shape, operands, args, kwargs, place=0) -> Layout | None
     """Strides and offset of result number ``place``; None for contiguous memory of its own."""
     if kind is None:
         return None
-    shapes = [shape, *(t.array.shape for t in operands if isinstance(t, JaxTensor))]
+    shapes = [shape, *[t.array.shape for t in operands if isinstance(t, JaxTensor)]]
     if not sizes.symbolic([*shapes, args[1:]] if kind == "view" else shapes):
         return _layout_of(kind, op, shape, operands, args, kwargs, place)
     with sizes.generally():
@@ -74,7 +74,7 @@ def _layout_of(kind, op, shape, operands, args, kwargs, place) -> Layout | None:
         shape = sizes.to_torch(shape)
         return torch.empty(shape, memory_format=wanted, device="meta").stride(), 0
     operands = operands[:1] if kind == "written" else operands
-    if all(t.is_contiguous() for t in operands):
+    if all(map(torch.Tensor.is_contiguous, operands)):
         return None
     shapes = sizes.to_torch(shape), tuple((tuple(t.shape), t.stride()) for t in operands)
     return (_elementwise.__wrapped__ if sizes.symbolic(shapes) else _elementwise)(*shapes)

@@ -43,7 +43,9 @@ class JaxTensor(torch.Tensor):
     def __new__(cls, array, dtype=None, origins=0, layout=None):
         dtype = of_input(array.dtype) if dtype is None else dtype
         strides, offset = layout or (None, None)
-        shape = sizes.to_torch(array.shape)
+        shape = array.shape
+        if not {*map(type, shape)} <= {int}:
+            shape = sizes.to_torch(shape)
         self = private.make_wrapper(cls, shape, strides, offset, dtype=dtype, device="cpu")
         self.array, self.origins, self.made_by = array, origins, None
         self.run = JaxTensor.runs
@@ -79,6 +81,11 @@ class JaxTensor(torch.Tensor):
 
     def __repr__(self, **kwargs):
         return f"JaxTensor({self.array!r}, dtype={self.dtype})"
+
+
+def differentiable(dtype: torch.dtype) -> bool:
+    """Whether tensors of this dtype may need a gradient."""
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def needs_gradient(tensor: Any) -> bool:

@@ -107,6 +107,8 @@ def follow(trace: Any, call: Any, args: tuple, kwargs: dict[str, Any], values: A
     Raises:
       Unsupported: the values are known, and 32 bits do not hold them.
     """
+    if isinstance(out, JaxTensor) and out.dtype not in INTEGERS:
+        return
     if x64():
         return
     if isinstance(out, (tuple, list)):
@@ -118,7 +120,7 @@ def follow(trace: Any, call: Any, args: tuple, kwargs: dict[str, Any], values: A
                 elif name in MOVES:
                     one.bounds = Computed(name, args, kwargs).moved()
         return
-    if not isinstance(out, JaxTensor) or out.dtype not in INTEGERS:
+    if not isinstance(out, JaxTensor):
         return
     computed = Computed(call.op.overloadpacket.__name__, args, kwargs)
     bounds = computed.within()

@@ -15,8 +15,7 @@ import torch
 from torch.overrides import handle_torch_function
 
 from tojax.torch.core import private
-from tojax.torch.core.lifting import inner
-from tojax.torch.core.tensor import value_of
+from tojax.torch.core.lifting import value_in
 from tojax.torch.data_dependent.padded_split import held_in
 from tojax.torch.data_dependent.traced_index import GET
 
@@ -206,7 +205,7 @@ def chosen(tensor: torch.Tensor, mask: torch.Tensor, error: Callable[..., Except
 
 def array(mask: torch.Tensor) -> Any:
     """What the mask is now: later writes to it give it another array."""
-    return value_of(inner(mask))
+    return value_in(mask)
 
 
 def concerns(args: tuple, kwargs: dict[str, Any]) -> Padded | None:

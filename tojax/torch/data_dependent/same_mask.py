@@ -6,15 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import torch
-
-aten = torch.ops.aten
-
-
-COMPARES = {aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.isnan, aten.isfinite}
-COMPARES |= {aten.logical_not, aten.logical_and, aten.logical_or, aten.logical_xor}
-COMPARES |= {aten.bitwise_not, aten.bitwise_and, aten.bitwise_or}
-COMPARES |= {aten.select, aten.slice}  # what is compared is often a column
 
 
 class SameMasks:
@@ -28,8 +19,6 @@ class SameMasks:
 
     def __call__(self, op: Any, lowering: Callable, values: list[Any]) -> Any:
         """``lowering(*values)``."""
-        if op.overloadpacket not in COMPARES:
-            return lowering(*values)
         from tojax.jaxprs import get_opaque_trace_state  # loads Pallas, and only masks need it
 
         if (program := get_opaque_trace_state()) != self.program:

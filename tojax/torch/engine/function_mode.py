@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Container
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -150,9 +150,13 @@ class FunctionMode(TorchFunctionMode):
     def __init__(self, trace):
         super().__init__()
         self.trace = trace
-        self.picked, self.detached, self.expanded = Picked(), Detached(), Expanded()
         self.guard: Any = None
         self.outside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    # Made where a program needs them.
+    picked = cached_property(lambda self: Picked())
+    detached = cached_property(lambda self: Detached())
+    expanded = cached_property(lambda self: Expanded())
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -186,7 +190,7 @@ class FunctionMode(TorchFunctionMode):
     def call(self, func, args, kwargs) -> Any:
         """The function itself."""
         out = writes.call(self, func, args, kwargs)
-        if self.picked.found:
+        if "picked" in vars(self) and self.picked.found:
             with self:
                 self.picked.sync()
         return out

@@ -83,12 +83,13 @@ def tracing(
         try:
             yield trace
         except Exception as error:
-            if trace.fallback.missing and not isinstance(error, MissingOps):
+            if trace.missing and not isinstance(error, MissingOps):
                 raise trace.fallback.missing_ops() from error
             raise
-    if trace.fallback.missing:
+    if trace.missing:
         raise trace.fallback.missing_ops()
-    trace.generators.outlive()
+    if "generators" in vars(trace):
+        trace.generators.outlive()
 
 
 def switches() -> Iterator[contextlib.AbstractContextManager]:

@@ -9,10 +9,11 @@ What has no lowering goes to fallback.py.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import jax
 import torch
@@ -24,25 +25,19 @@ from tojax.torch.autograd.tape import Tape, Unrecorded, marked
 from tojax.torch.core import autocast, diagnostics, private, sizes, strides
 from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
-from tojax.torch.core.lifting import CONSTANTS, HUGE
 from tojax.torch.core.pytrees import flatten, map_tensors
 from tojax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
 from tojax.torch.data_dependent import integer_overflow
 from tojax.torch.data_dependent.packed_constants import CUTS, PackedConstants, note
 from tojax.torch.data_dependent.same_mask import SameMasks
+from tojax.torch.engine.constants import LARGE, constant, outgrown, size_like
 from tojax.torch.engine.fallback import Fallback
 from tojax.torch.engine.generators import Generators
 
 aten = torch.ops.aten
 
 WATCHERS: list[Counter] = []
-LARGE = 1 << 16  # elements; larger results of factories are computed in the program, not stored;
-# so are ranges beyond HUGE, and what elementwise operators make of smaller constants, as masks are
-UNINITIALIZED = {aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted}
-UNINITIALIZED |= {aten.new_empty, aten.new_empty_strided}  # as constants, zeros: not old memory
 OVERWRITES = {aten.copy.default, aten.fill.Scalar, aten.fill.Tensor, aten.zero.default}
-LIKE = {aten.zeros_like, aten.ones_like, aten.full_like}
-LIKE |= {aten.new_zeros, aten.new_ones, aten.new_full}  # take only shape and dtype of a tensor
 CONCRETIZATION = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
@@ -51,13 +46,39 @@ CONCRETIZATION = (
 )
 
 
+@dataclass(slots=True)
+class Step:
+    """One operator on its way through a trace.
+
+    Attributes:
+      args, kwargs: as torch dispatched them; ``bound``, where the lowering sees other ones.
+      values, operands: what the lowering takes, and the tensors among the arguments.
+      key: that of a random operator.
+      origins: what the result was computed from.
+      follows: whether gradients do, as they do not under ``no_grad``.
+    """
+
+    call: Call
+    lowering: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    bound: tuple[tuple, dict[str, Any]]
+    values: list[Any]
+    operands: list[torch.Tensor]
+    key: jax.Array | None
+    origins: int = 0
+    follows: bool = True
+
+
 class Trace(private.TorchDispatchMode):
     """One run of torch code over wrapper tensors; see session.py for what is switched on around it.
 
     Attributes:
       keys: what random operators draw from.
       inputs: names of the inputs, bit ``i + 1`` of ``JaxTensor.origins`` is ``inputs[i]``.
+      callback: whether operators that nothing serves run in torch.
       fallback: what serves operators without a lowering.
+      same_masks, packed, generators: comparisons, concatenations and generators so far.
       state: what the traced code may write to, by name.
       weights: those of the trace by the ``id`` of the module's own, which code may know besides.
       unread: ids of the state's arrays that nothing was computed from.
@@ -76,9 +97,7 @@ class Trace(private.TorchDispatchMode):
     def __init__(self, rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False):
         super().__init__()
         self.keys, self.inputs = Keys(rng), inputs
-        self.fallback = Fallback(self, callback)
-        self.same_masks, self.packed = SameMasks(), PackedConstants()
-        self.generators = Generators()
+        self.callback = callback
         self.state: dict[str, torch.Tensor] = {}
         self.weights: dict[int, torch.Tensor] = {}
         self.unread: set[int] = set()
@@ -96,6 +115,12 @@ class Trace(private.TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # the wrapper that says so imports all of Dynamo
 
+    # Made where a program needs them.
+    fallback = cached_property(lambda self: Fallback(self, self.callback))
+    same_masks = cached_property(lambda self: SameMasks())
+    packed = cached_property(lambda self: PackedConstants())
+    generators = cached_property(lambda self: Generators())
+
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         call = call_of(op)
@@ -107,12 +132,12 @@ class Trace(private.TorchDispatchMode):
         if call.random and (drawn := self.generators.draw(op, args, kwargs)) is not NotImplemented:
             return drawn
         if not traced and not call.random and not outgrown(call, args):
-            if self.packed.handed and op in strides.STRIDED:
+            if call.strided:
                 self.packed.check(args[0])
             return constant(op, call, args, kwargs)
         if str(kwargs.get("device")) == "meta" and private.forward_level() >= 0:
             return op(*map_tensors(strides.to_meta, args), **kwargs)  # only shapes
-        if op.overloadpacket in LIKE and size_like(args) <= LARGE:  # a constant, like torch.zeros
+        if call.like and size_like(args) <= LARGE:  # a constant, like torch.zeros
             return op(strides.to_meta(args[0]), *args[1:], **{**kwargs, "device": "cpu"})
         if call.row is None:
             return self.fallback(op, args, kwargs)
@@ -125,71 +150,75 @@ class Trace(private.TorchDispatchMode):
             self.raised = error
             raise
 
-    def lower(self, call: Call, lowering, args, kwargs):
-        """Calls the lowering with JAX arrays, wraps what it returns."""
-        given = (args, kwargs)
-        if call.op in strides.STRIDED:
-            given = strides.rebase(call.op, args, kwargs)
-        values, operands = call.bind(*given)
-        if self.unread:
-            read = operands[1:] if call.op in OVERWRITES else operands
-            self.unread.difference_update(id(value_of(x)) for x in read)
-        if call.random:
-            values.insert(0, None if call.inert(values) else self.keys.draw(call.op))
-        once = lowering
-        if self.path is not None:
-            once = self.path.once(call.op, lowering, operands)
-        try:
-            out = self.same_masks(call.op, once, values)
-        except CONCRETIZATION as error:
-            deciding = diagnostics.deciding(call.op, operands)
-            raise self.data_dependent(str(call.op), deciding) from error
-        except Inconclusive as error:
-            raise diagnostics.unknown_size(f"{call.op}: {str(error).splitlines()[0]}") from error
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
-            if sizes.CLASS in str(error):
-                raise diagnostics.unknown_size(f"a number in {call.op}") from error
-            if isinstance(error, (TojaxError, AttributeError)):
-                raise
-            raise diagnostics.failed(call.op, operands, error) from error
-        origins = origins_of(operands)
-        if follows := torch.is_grad_enabled():
-            origins = origins & ~GRADIENT if call.undifferentiable else origins
-        else:
-            out = cut(call, out, operands, self.writing)
-            kept = origins_of(operands[:1]) if self.writing else 0
-            origins = origins & ~GRADIENT | kept & GRADIENT
-        if call.writes:
-            out = call.write(out, args, kwargs)
-        out = call.wrap(out, operands, origins, args, kwargs)
-        if origins & GRADIENT and (self.tape is not None or not follows):
-            key = values[0] if call.random else None
-            self.note(call, lowering, key, follows, given, operands, out)
-        integer_overflow.follow(self, call, args, kwargs, values, out)
-        if call.op is aten.cat.default:
-            note(out, *args, **kwargs)
-        elif call.op in CUTS and getattr(args[0], "parts", None) and not self.writing:
-            out = self.packed.taken_apart(call.op, args, kwargs, out)
+    def lower(self, call: Call, lowering: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Binds an operator's arguments, computes its result in JAX and wraps that in tensors; then
+        the observers look at it.
+        """
+        step = self._bind(call, lowering, args, kwargs)
+        out = self._wrap(step, self._compute(step))
+        for observe in observers_of(call):
+            out = observe(self, step, out)
         return out
 
-    def note(self, call: Call, lowering, key, follows: bool, given, operands, out) -> None:
-        """What autograd would keep of a call; a leaf that is written under no_grad stays one."""
-        first, writing = operands[0], self.writing
-        if not follows and getattr(first, "holder", None) and first.shape == out.shape:
-            out.holder, out.retained = first.holder, first.retained
-            if self.tape is not None:
-                self.tape.held.append(out)
-            return
-        if self.tape is None:
-            return
+    def _bind(self, call: Call, lowering: Callable, args: tuple, kwargs: dict[str, Any]) -> Step:
+        """Turns tensors into arrays; a random operator gets a key."""
+        bound = strides.rebase(call.op, args, kwargs) if call.strided else (args, kwargs)
+        values, operands = call.bind(*bound)
+        if self.unread:  # before hidden writes exchange arrays
+            read = operands[1:] if call.op in OVERWRITES else operands
+            self.unread.difference_update([id(value_of(x)) for x in read])
+        key = None
+        if call.random:
+            key = None if call.inert(values) else self.keys.draw(call.op)
+            values.insert(0, key)
+        return Step(call, lowering, args, kwargs, bound, values, operands, key)
 
-        def again(args, kwargs):
-            values, operands = call.bind(args, kwargs)
-            out = lowering(*([key] if call.random else []), *values)
-            out = out if follows else cut(call, out, operands, writing)
-            return out[0] if call.writes else out
+    def _compute(self, step: Step) -> Any:
+        """Calls the lowering, unless another run of the code or the same comparison did before."""
+        call, lowering = step.call, step.lowering
+        if self.path is not None and not self.path.first:
+            lowering = self.path.once(call.op, lowering, step.operands)
+        try:
+            if call.compares:
+                return self.same_masks(call.op, lowering, step.values)
+            return lowering(*step.values)
+        except Exception as error:
+            explained = self._explained(step, error)
+            if explained is error:
+                raise
+            raise explained from error
 
-        self.tape.operator(again, given, operands, out)
+    def _explained(self, step: Step, error: Exception) -> Exception:
+        """The error of a lowering, with the user's line and what to do."""
+        op, operands = step.call.op, step.operands
+        if isinstance(error, CONCRETIZATION):
+            return self.data_dependent(str(op), diagnostics.deciding(op, operands))
+        if isinstance(error, Inconclusive):
+            return diagnostics.unknown_size(f"{op}: {str(error).splitlines()[0]}")
+        if not isinstance(error, (TypeError, ValueError, OverflowError, AttributeError)):
+            return error
+        if sizes.CLASS in str(error):
+            return diagnostics.unknown_size(f"a number in {op}")
+        if isinstance(error, (TojaxError, AttributeError)):
+            return error
+        return diagnostics.failed(op, operands, error)
+
+    def _wrap(self, step: Step, out: Any) -> Any:
+        """Tensors with torch's dtypes and strides, through which gradients come where they do in
+        torch.
+        """
+        call, operands = step.call, step.operands
+        step.origins = origins_of(operands)
+        step.follows = torch.is_grad_enabled()
+        if not step.follows:
+            out = cut(call, out, operands, self.writing)
+            before = origins_of(operands[:1]) if self.writing else 0
+            step.origins = step.origins & ~GRADIENT | before & GRADIENT
+        elif call.undifferentiable:
+            step.origins &= ~GRADIENT
+        if call.writes:
+            out = call.write(out, step.args, step.kwargs)
+        return call.wrap(out, operands, step.origins, step.args, step.kwargs)
 
     def whole(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """A function of tensors that computes in JAX, rather than by operators."""
@@ -198,6 +227,11 @@ class Trace(private.TorchDispatchMode):
             out = function(*args, **kwargs)
             return marked(out, [x for x in inside if isinstance(x, torch.Tensor)])
         return self.tape.whole(function, args, kwargs)
+
+    @property
+    def missing(self) -> bool:
+        """Whether there was an operator that nothing serves."""
+        return "fallback" in vars(self) and bool(self.fallback.missing)
 
     def recording(self) -> Tape:
         """The tape; where there is none, the run ends and the next one has one."""
@@ -211,7 +245,9 @@ class Trace(private.TorchDispatchMode):
     def over(self) -> None:
         """Lets go of what leads back here: JAX's tracers must not outlive their own trace."""
         self.unknown.clear()
-        self.fallback.trace = self.raised = None
+        self.raised = None
+        if fallback := vars(self).get("fallback"):
+            fallback.trace = None
 
     def size_condition(self, condition: sizes.Condition, text: str) -> bool:
         """The answer to a condition on symbolic sizes, the same whenever it is asked."""
@@ -253,47 +289,71 @@ class Trace(private.TorchDispatchMode):
             self.path, self.conditions, self.same_masks = path, conditions, masks
 
 
-def constant(op, call: Call, args, kwargs):
-    """torch's own result, of constants."""
-    if call.signature.writes:  # by a decomposition, to a constant that may be known already
-        CONSTANTS.clear()
-    if op is aten.view.default and not args[0].is_contiguous():
-        op = aten.reshape.default  # a write, undone through a view: any order
-    with private.DisableTorchFunction():  # dispatched from C++, as vmap does
-        out = op(*args, **kwargs)
-        return out.zero_() if op.overloadpacket in UNINITIALIZED else out
+def record(trace: Trace, step: Step, out: Any) -> Any:
+    """Keeps what autograd would keep; a leaf that is written under no_grad stays one."""
+    tape, call = trace.tape, step.call
+    if not step.origins & GRADIENT or (tape is None and step.follows):
+        return out
+    first, writing = step.operands[0], trace.writing
+    if not step.follows and getattr(first, "holder", None) and first.shape == out.shape:
+        out.holder, out.retained = first.holder, first.retained
+        if tape is not None:
+            tape.held.append(out)
+        return out
+    if tape is None:
+        return out
+
+    def again(args, kwargs):
+        values, operands = call.bind(args, kwargs)
+        out = step.lowering(*([step.key] if call.random else []), *values)
+        out = out if step.follows else cut(call, out, operands, writing)
+        return out[0] if call.writes else out
+
+    tape.operator(again, step.bound, step.operands, out)
+    return out
 
 
-def outgrown(call: Call, args) -> bool:
-    """Whether an operator of constants makes one that is large and larger than what it is made of:
-    the program computes it.
+def check_integers(trace: Trace, step: Step, out: Any) -> Any:
+    """Follows the bounds of integers."""
+    integer_overflow.follow(trace, step.call, step.args, step.kwargs, step.values, out)
+    return out
+
+
+def note_parts(trace: Trace, step: Step, out: Any) -> Any:
+    """Keeps what a concatenation was made of."""
+    note(out, *step.args, **step.kwargs)
+    return out
+
+
+def take_apart(trace: Trace, step: Step, out: Any) -> Any:
+    """Gives back the parts of a concatenation."""
+    if getattr(step.args[0], "parts", None) and not trace.writing:
+        return trace.packed.taken_apart(step.call.op, step.args, step.kwargs, out)
+    return out
+
+
+class Observer(NamedTuple):
+    """``observe(trace, step, out)`` gives what takes the place of an operator's result; it sees
+    these ``ops``, None for all.
     """
-    if call.factory:
-        return call.size(args) > LARGE or (call.range and length(*args) > HUGE)
-    if not call.elementwise or call.row is None:
-        return False
-    tensors = [x for x in args if isinstance(x, torch.Tensor)]
-    if math.prod(x.numel() for x in tensors) <= HUGE:  # most: quickly told
-        return False
-    count = math.prod(torch.broadcast_shapes(*(x.shape for x in tensors)))
-    return count > HUGE and max(map(memory, tensors)) < count
+
+    observe: Callable[[Trace, Step, Any], Any]
+    ops: Container[Any] | None
+    why: str
 
 
-def length(first: float, end: float | None = None, step: float = 1) -> float:
-    """Of a range."""
-    return first if end is None else (end - first) / step
+OBSERVERS = (
+    Observer(record, None, "torch's autograd is off, and code may ask for gradients"),
+    Observer(check_integers, None, "JAX has 32 bits where torch has 64, and wraps in silence"),
+    Observer(note_parts, {aten.cat.default}, "constants beside traced values stay constants"),
+    Observer(take_apart, CUTS, "where they are cut out again, a shape may come from them"),
+)
 
 
-def memory(x: torch.Tensor) -> int:
-    """Elements that a constant has in memory; an expanded one has fewer than its shape."""
-    return math.prod(n for n, stride in zip(x.shape, x.stride()) if stride)
-
-
-def size_like(args) -> int:
-    """How many elements a factory makes that takes its dtype, or its shape too, from a tensor."""
-    own = len(args) > 1 and isinstance(args[1], (list, tuple))
-    shape = args[1] if own else args[0].shape
-    return LARGE + 1 if sizes.symbolic(shape) else sizes.count(shape)
+@lru_cache(None)
+def observers_of(call: Call) -> tuple[Callable[[Trace, Step, Any], Any], ...]:
+    """The observers of an operator, in their order."""
+    return tuple(o.observe for o in OBSERVERS if o.ops is None or call.op in o.ops)
 
 
 @contextlib.contextmanager

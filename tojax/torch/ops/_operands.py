@@ -107,9 +107,8 @@ def common(*values) -> np.dtype:
     """torch's common dtype of arrays and numbers, as JAX has it."""
     kinds = []
     for v in values:
-        kinds.append(
-            (scalar_dtype(v), 0) if is_number(v) else (TO_TORCH[v.dtype], 2 if v.ndim else 1)
-        )
+        array = hasattr(v, "ndim")
+        kinds.append((TO_TORCH[v.dtype], 2 if v.ndim else 1) if array else (scalar_dtype(v), 0))
     return to_jax(promote(kinds))
 
 
@@ -118,7 +117,7 @@ def number(value, dtype: np.dtype):
 
     A symbolic size, too.
     """
-    if jax.export.is_symbolic_dim(value):
+    if type(value) not in NUMBERS and jax.export.is_symbolic_dim(value):
         return lax.convert_element_type(as_array(value), dtype)
     if dtype.kind not in "iu" or isinstance(value, complex):
         return dtype.type(value)
@@ -139,25 +138,26 @@ def number(value, dtype: np.dtype):
 
 def broadcast(x, shape):
     """An array or number of lower rank, or with axes of length 1, to ``shape``."""
-    if np.shape(x) == shape:
+    own = getattr(x, "shape", ())
+    if own == shape:
         return x
-    return lax.broadcast_in_dim(x, shape, range(len(shape) - np.ndim(x), len(shape)))
+    return lax.broadcast_in_dim(x, shape, range(len(shape) - len(own), len(shape)))
 
 
 def operands(*values, dtype=None):
     """Arrays and numbers as arrays of one dtype, the common one; of one shape, but for scalars."""
-    arrays = [v for v in values if not is_number(v)]
+    arrays = [v for v in values if hasattr(v, "ndim")]  # quicker than is_number
     if not arrays:
         dtype = dtype or common(*values)
         return [number(v, dtype) for v in values]
     first = dtype or arrays[0].dtype
     if len(arrays) < len(values) or any(a.dtype != first for a in arrays):
         dtype = dtype or common(*values)
-        values = [number(v, dtype) if is_number(v) else cast(v, dtype) for v in values]
-        arrays = [v for v in values if np.ndim(v)]
-    if any(a.shape != arrays[0].shape for a in arrays):
+        values = [cast(v, dtype) if hasattr(v, "ndim") else number(v, dtype) for v in values]
+        arrays = [v for v in values if v.ndim]
+    if len(arrays) > 1 and any(a.shape != arrays[0].shape for a in arrays):
         shape = lax.broadcast_shapes(*[a.shape for a in arrays])
-        values = [broadcast(v, shape) if np.ndim(v) else v for v in values]
+        values = [broadcast(v, shape) if v.ndim else v for v in values]
     return values
 
 
@@ -179,9 +179,9 @@ def dividends(x, y):
 
 def select(condition, x, y):
     """``x`` where the condition holds, else ``y``; each may be a number or need broadcasting."""
-    x, y = operands(x, y)
-    shape = lax.broadcast_shapes(np.shape(condition), np.shape(x), np.shape(y))
-    return lax.select(*[broadcast(v, shape) for v in (condition, x, y)])
+    chosen = condition, *operands(x, y)
+    shape = lax.broadcast_shapes(*[v.shape for v in chosen])
+    return lax.select(*[broadcast(v, shape) for v in chosen])
 
 
 def absolute(x, /):

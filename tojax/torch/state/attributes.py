@@ -19,7 +19,7 @@ from tojax import trees
 from tojax.errors import Unsupported
 from tojax.torch.core import private
 from tojax.torch.core.dtypes import to_jax
-from tojax.torch.core.lifting import array_of, inner, lift
+from tojax.torch.core.lifting import array_of, inner, lift, value_in
 from tojax.torch.core.tensor import JaxTensor, value_of
 from tojax.torch.state import recurrent
 from tojax.torch.state.attribute_tree import NUMBERS, Walk, grown, items, restore, tree
@@ -63,7 +63,7 @@ class Held:
         def fill(name: str, value: Any) -> Any:
             if name in tensors:
                 now = tensors[name]
-                if isinstance(value, NUMBERS) and not isinstance(value_of(inner(now)), jax.Array):
+                if isinstance(value, NUMBERS) and not isinstance(value_in(now), jax.Array):
                     now = type(value)(inner(now).item())  # known: a number as it was
             elif id(value) in weights:
                 now = weights[id(value)]

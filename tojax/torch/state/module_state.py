@@ -15,8 +15,8 @@ import torch
 from tojax import trees
 from tojax.errors import WrongArguments
 from tojax.torch.core.dtypes import to_jax
-from tojax.torch.core.lifting import array_of, inner
-from tojax.torch.core.tensor import JaxTensor, value_of
+from tojax.torch.core.lifting import array_of, inner, value_in
+from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.state import torchscript
 from tojax.torch.state.attributes import Held, jax_dtype
 from tojax.torch.state.optimizers import Optimizers
@@ -35,6 +35,10 @@ class Slots:
     """(the ``_parameters`` or ``_buffers`` of a submodule, attribute, name in ``tensors``)"""
     dtypes: dict[str, torch.dtype]
     optimizers: Optimizers
+    scripted: bool
+    """whether a submodule is TorchScript's"""
+    hooked: bool
+    """whether there are hooks of the caller's, on submodules or on their tensors"""
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> Slots:
@@ -68,7 +72,11 @@ class Slots:
                 state.append(name)
         optimizers.names = {place: first[place] for place in owned}
         dtypes = {k: t.dtype for k, t in tensors.items()}
-        return cls(module, tensors, params, state, places, dtypes, optimizers)
+        modules = [*module.modules()]
+        scripted = any(isinstance(m, torch.jit.ScriptModule) for m in modules)
+        hooked = any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+        hooked |= any(t._backward_hooks for t in tensors.values())
+        return cls(module, tensors, params, state, places, dtypes, optimizers, scripted, hooked)
 
     def abstract(self) -> tuple[dict[str, jax.ShapeDtypeStruct], dict[str, jax.ShapeDtypeStruct]]:
         """Params and state as shapes and dtypes."""
@@ -110,44 +118,61 @@ class Slots:
 
         On leaving, every attribute of every submodule is what it was before.
         """
-        modules = list(self.module.modules())
-        before = [(m, dict(m.__dict__), [(x, dict(x)) for x in _members(m)]) for m in modules]
-        modes = torchscript.modes(self.module)
+        modules = dict(self.module.named_modules())
+        before = {k: (dict(vars(m)), _contents(m)) for k, m in modules.items()}
         try:
-            for held, attribute, name in self.places:
-                held[attribute] = tensors[name]
-            for (path, module), (_, attributes, members) in zip(
-                self.module.named_modules(), before
-            ):
-                uncarried.watch_module(path, module, attributes, members)
-            torchscript.set_modes(self.module, training)
-            start = {k: value_of(inner(t)) for k, t in tensors.items()}
-            weights = {id(t): tensors[k] for k, t in self.tensors.items()}
-            given = {k: t for k, t in tensors.items() if k not in self.tensors}
-            given = {k: t for k, t in given.items() if not self.optimizers.keeps(k)}
-            scripted = torchscript.named(self.module).keys()
-            kept = {k: given[k] for k in given.keys() - scripted}
-            with (
-                torchscript.filled(self.module, weights, given),
-                self.held.filled(kept, weights, uncarried) as after,
-                self.optimizers.filled(tensors) as stepped,
-            ):
-                uncarried.begin()
-
-                def written() -> trees.Written:
-                    uncarried.end()
-                    rest, own = after(), stepped()
-                    missed = rest.missed | own.missed | scripted
-                    return trees.Written(self._written(start) | rest | own, missed)
-
-                yield written
+            with contextlib.ExitStack() as stack:
+                for holder, attribute, name in self.places:
+                    holder[attribute] = tensors[name]
+                for path, module in modules.items():
+                    uncarried.watch_module(path, module, *before[path])
+                self._set_modes(stack, training)
+                yield self._fill(stack, tensors, uncarried)
         finally:
-            torchscript.set_modes(self.module, modes)
-            for module, attributes_before, members in before:
-                for now, then in members:
+            for path, module in modules.items():
+                attributes, contents = before[path]
+                for now, then in contents:
                     if then or len(now):
-                        torchscript.restore(now, then)
-                torchscript.restore(module.__dict__, attributes_before)
+                        restore(now, then)
+                restore(vars(module), attributes)
+
+    def _set_modes(self, stack: contextlib.ExitStack, training: tuple[bool, ...]) -> None:
+        """Around ``train()``, which modules may override."""
+        if self.scripted:
+            stack.callback(torchscript.set_modes, self.module, torchscript.modes(self.module))
+            torchscript.set_modes(self.module, training)
+            return
+        for module, mode in zip(self.module.modules(), training):
+            vars(module)["training"] = mode
+
+    def _fill(
+        self, stack: contextlib.ExitStack, tensors: Mapping[str, torch.Tensor], uncarried: Uncarried
+    ) -> Callable[[], trees.Written]:
+        """Puts tensors where they are kept besides; returns what reads everything again."""
+        start = {k: value_in(t) for k, t in tensors.items()}
+        weights = {id(t): tensors[k] for k, t in self.tensors.items()}
+        besides = {k: t for k, t in tensors.items() if k not in self.tensors}
+        scripted: dict[str, Any] = {}
+        if self.scripted:
+            scripted = torchscript.named(self.module)
+            stack.enter_context(torchscript.filled(self.module, weights, besides))
+        readers = []
+        if self.optimizers:
+            besides = {k: t for k, t in besides.items() if not self.optimizers.keeps(k)}
+            readers.append(stack.enter_context(self.optimizers.filled(tensors)))
+        besides = {k: t for k, t in besides.items() if k not in scripted}
+        readers.append(stack.enter_context(self.held.filled(besides, weights, uncarried)))
+        uncarried.begin()
+
+        def read() -> trees.Written:
+            uncarried.end()
+            parts = [reader() for reader in readers]
+            written = self._written(start, scripted)
+            for part in parts:
+                written |= part
+            return trees.Written(written, {*scripted}.union(*(part.missed for part in parts)))
+
+        return read
 
     @property
     def held(self) -> Held:
@@ -155,7 +180,7 @@ class Slots:
         places = {(id(held), attribute) for held, attribute, _ in self.places}
         return Held(self.module, places, steps=bool(self.optimizers.optimizers))
 
-    def _written(self, start: dict[str, Any]) -> dict[str, jax.Array]:
+    def _written(self, start: dict[str, Any], scripted: dict[str, Any]) -> dict[str, jax.Array]:
         """The arrays of the parameters and buffers that forward wrote."""
         written, seen = {}, set()
         for held, attribute, name in self.places:
@@ -163,9 +188,9 @@ class Slots:
             value = held[attribute] if attribute in held else None  # noqa: SIM401
             if name not in seen and isinstance(value, torch.Tensor):
                 seen.add(name)
-                if value_of(inner(value)) is not start.get(name):
+                if value_in(value) is not start.get(name):
                     written[name] = array_of(value).astype(jax_dtype(start[name]))
-        for name, (module, attribute) in torchscript.named(self.module).items():
+        for name, (module, attribute) in scripted.items():
             value = module._c.getattr(attribute)
             if name not in self.tensors and isinstance(value, torch.Tensor):
                 tensor = inner(value)
@@ -174,10 +199,20 @@ class Slots:
         return written
 
 
-def _members(module: torch.nn.Module) -> list[Any]:
-    """Where the module keeps its tensors, its submodules if forward may exchange them, and its
-    hooks, which forward may install.
+def _contents(module: torch.nn.Module) -> list[tuple[Any, dict]]:
+    """(holder, its content) of where the module keeps its tensors, its submodules if forward may
+    exchange them, and its hooks, which forward may install.
     """
-    hooks = [v for k, v in module.__dict__.items() if "_hooks" in k and isinstance(v, dict)]
+    hooks = [v for k, v in vars(module).items() if "_hooks" in k and isinstance(v, dict)]
     own = [module._modules] if isinstance(module._modules, dict) else []
-    return [module._parameters, module._buffers, *own, *hooks]
+    return [(x, dict(x)) for x in (module._parameters, module._buffers, *own, *hooks)]
+
+
+def restore(holder: Any, before: Mapping[Any, Any]) -> None:
+    """Gives a module's dict its former content; TorchScript's have the same keys for ever."""
+    if isinstance(holder, dict):
+        holder.clear()
+        holder.update(before)
+        return
+    for name, value in before.items():
+        holder[name] = value

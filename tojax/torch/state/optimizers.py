@@ -27,7 +27,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from tojax import trees
 from tojax.torch.core import interop
-from tojax.torch.core.lifting import array_of, inner, lift
+from tojax.torch.core.lifting import array_of, inner, lift, value_in
 from tojax.torch.core.tensor import value_of
 from tojax.torch.state import schedules
 from tojax.torch.state.attribute_tree import NUMBERS, inside, items
@@ -75,6 +75,10 @@ class Optimizers:
             holder = value if isinstance(value, tuple) else inside(value)
             for key, x in [] if holder is None else items(holder):
                 self.search(f"{name}.{key}", x, seen, depth + 1)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.optimizers or self.schedules)
 
     def keeps(self, name: str) -> bool:
         """Whether an entry of the state is theirs."""
@@ -150,7 +154,7 @@ class Optimizers:
         """
         before = {k: (o.param_groups, o.state) for k, o in self.optimizers.items()}
         numbers = {k: [schedules.flat(g) for g in own] for k, (own, _) in before.items()}
-        names, start = self.names, {k: value_of(inner(t)) for k, t in tensors.items()}
+        names, start = self.names, {k: value_in(t) for k, t in tensors.items()}
         with contextlib.ExitStack() as stack:
             self.names = {}
             for name, optimizer in self.optimizers.items():

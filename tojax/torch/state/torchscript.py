@@ -67,13 +67,3 @@ def filled(
     finally:
         for child, name, value in before:
             child._c.setattr(name, value)
-
-
-def restore(held: Any, before: Mapping[Any, Any]) -> None:
-    """Gives a module's dict its former content; TorchScript's have the same keys for ever."""
-    if isinstance(held, dict):
-        held.clear()
-        held.update(before)
-        return
-    for name, value in before.items():
-        held[name] = value

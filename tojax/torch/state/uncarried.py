@@ -49,13 +49,13 @@ class Uncarried:
         self.watched: list[tuple[str, Any, Any, bool]] = []
         self.resumed = False
 
-    def watch_module(self, path: str, module: Any, attributes: dict, members: list) -> None:
+    def watch_module(self, path: str, module: Any, attributes: dict, contents: list) -> None:
         """Watches the attributes, submodules and hooks of a module, which were these before."""
         if not path:  # the first one of a run
             self.watched, self.modules = [], {}
         self.modules[path] = module
         self.watched.append((path, vars(module), attributes, True))
-        for holder, before in members:
+        for holder, before in contents:
             if holder is not module._parameters and holder is not module._buffers:
                 self.watched.append((path, holder, before, False))
         for key, value in attributes.items():
@@ -83,9 +83,13 @@ class Uncarried:
     def end(self) -> None:
         """Notes what of the watched is another by now; sets get their former content back."""
         if not self.resumed:
-            changed = [watched for watched in self.watched if not _identical(*watched[1:3])]
-            self.changes = [change for watched in changed for change in _changes(*watched)]
-        for _, holder, before, _ in self.watched:
+            self.changes = []
+        for name, holder, before, is_module in self.watched:
+            same = isinstance(holder, dict) and holder.keys() == before.keys()
+            if same and all(map(operator.is_, holder.values(), before.values())):
+                continue  # nearly all of them: no call for each
+            if not self.resumed:
+                self.changes += _changes(name, holder, before, is_module)
             if isinstance(holder, set):
                 holder.clear()
                 holder |= before
@@ -134,13 +138,6 @@ class Uncarried:
                     if step.opname in opnames and step.argval == attribute and line:
                         return f" ({code.co_filename}:{line})"
         return ""
-
-
-def _identical(holder: Any, before: Any) -> bool:
-    if not isinstance(holder, dict):
-        return False
-    same = map(operator.is_, holder.values(), before.values())
-    return len(holder) == len(before) and all(same) and all(map(operator.eq, holder, before))
 
 
 def _changes(name: str, holder: Any, before: Any, is_module: bool) -> Iterator[Change]:
