@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
@@ -14,34 +14,10 @@ from tojax import advice, dict_order, explicit_mesh, notices, quick, trees
 from tojax.dtypes import shape_of
 from tojax.errors import DataDependent, StateDropped, StaticArgument, WrongArguments
 from tojax.program import program
+from tojax.source import Source
 from tojax.trees import Static
 
 MANY = 4  # different floats for one argument, which look as if there were more to come
-
-
-class Source(Protocol):
-    """What a frontend gives: a hashable callable that JAX can trace."""
-
-    @property
-    def framework(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def positional(self) -> list[str]: ...
-    @property
-    def signature(self) -> Any: ...
-    @property
-    def training(self) -> Any: ...
-    @property
-    def module(self) -> Any: ...
-    @property
-    def kept(self) -> dict[Any, Any]: ...
-    def __call__(
-        self, params, state, args, kwargs, rng=None
-    ) -> tuple[Any, dict[str, jax.Array]]: ...
-    def in_mode(self, training: bool) -> Source: ...
-    def as_array(self, leaf: Any) -> Any: ...
-    def write_back(self, params, state) -> Any: ...
 
 
 def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None) -> Any:
@@ -51,7 +27,7 @@ def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None)
     if asked is not None:
         key, arrays = asked
         try:
-            bound, kind = model.source.kept[key]
+            bound, kind = model.source.cache.call_keys[key]
             out, holds = bound.jitted(bound.arrays(model), kind, arrays, rng)
         except (KeyError, DataDependent):  # none yet, or other names or shapes: worked out anew
             pass
@@ -68,7 +44,7 @@ def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) 
     leaves, structure = jax.tree.flatten((args, kwargs))
     leaves = [model.source.as_array(x) for x in leaves]
     names = trees.names(args, kwargs, model.source.positional)
-    pinned = model.source.kept.setdefault(("pinned", model.source, structure), set())
+    pinned = model.source.cache.static_arguments.setdefault(structure, set())
     while True:
         static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
         arrays = [x for x, s in zip(leaves, static) if s is None]
@@ -88,7 +64,7 @@ def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) 
         if kind.fresh:
             _remember(model.source, kind, arrays, rng)
         if key is not None and not pinned:
-            model.source.kept[key] = _run.bound(model), kind
+            model.source.cache.call_keys[key] = _run.bound(model), kind
         return _checked(model, args, kwargs, rng, kind, out, holds)
 
 
@@ -97,7 +73,7 @@ def _count_floats(source: Source, kind: quick.Kind, names: list[str]) -> None:
     for name, static in zip(names, kind.static):
         if static is None or type(static.value) is not float:
             continue
-        seen = source.kept.setdefault(("floats", source, kind.structure, name), {})
+        seen = source.cache.floats.setdefault((kind.structure, name), {})
         if static not in seen and len(seen) == MANY - 1:
             shown = ", ".join(repr(x.value) for x in (*seen, static))
             notices.warn(
@@ -152,11 +128,7 @@ def _check_weights(**given: Any) -> None:
 
 def calls(source: Source) -> list[tuple]:
     """An example of every kind of call so far: (args, kwargs, rng)."""
-    return [*_calls(source).values()]
-
-
-def _calls(source: Source) -> dict[Any, tuple]:
-    return source.kept.setdefault(("calls", source), {})
+    return [*source.cache.calls.values()]
 
 
 def _remember(source: Source, kind: quick.Kind, arrays, rng) -> None:
@@ -164,7 +136,7 @@ def _remember(source: Source, kind: quick.Kind, arrays, rng) -> None:
     kind.fresh, rest = False, iter(arrays)
     kept = [shape_of(next(rest)) if s is None else _unwrap(s) for s in kind.static]
     key = (kind.structure, tuple(map(str, kept)), rng is None)
-    _calls(source).setdefault(key, (*jax.tree.unflatten(kind.structure, kept), rng))
+    source.cache.calls.setdefault(key, (*jax.tree.unflatten(kind.structure, kept), rng))
 
 
 @program(static_argnames="kind")

@@ -13,8 +13,8 @@ from typing import Any
 import jax
 
 from tojax import calling, saved
-from tojax.calling import Source
 from tojax.errors import WrongArguments
+from tojax.source import Source
 
 
 @dataclass(frozen=True, eq=False, repr=False)

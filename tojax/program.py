@@ -14,19 +14,6 @@ from typing import Any
 import jax
 
 
-class Kept(dict):
-    """What calls of a source leave for later ones, programs above all; copies start with nothing.
-
-    Example:
-      >>> import copy
-      >>> copy.copy(Kept(a=1))
-      {}
-    """
-
-    def __reduce__(self):
-        return Kept, ()
-
-
 class Bound:
     """A program for one source, and for params and state of these names.
 
@@ -76,10 +63,10 @@ class Program:
     def bound(self, model: Any) -> Bound:
         """The program for models of this source with these names."""
         names = frozenset(model.params), frozenset(model.state)
-        kept, key = model.source.kept, (self, model.source, names)
-        if key not in kept:
-            kept[key] = Bound(self.__wrapped__, self.options, model)
-        return kept[key]
+        programs, key = model.source.cache.programs, (self, names)
+        if key not in programs:
+            programs[key] = Bound(self.__wrapped__, self.options, model)
+        return programs[key]
 
     def of(self, model: Any) -> Any:
         """The jitted function of lists of params and state, and the other arguments."""

@@ -47,7 +47,7 @@ class Kind:
 
     def known_to(self, source: Any) -> Kind:
         """The one object for all equal ones of a source: programs leave their marks on it."""
-        return source.kept.setdefault((Kind, source, self), self)
+        return source.cache.call_kinds.setdefault(self, self)
 
 
 def asked(source: Any, leaves: list[Any], structure: Any) -> tuple[Hashable, list[Any]] | None:
@@ -61,7 +61,7 @@ def asked(source: Any, leaves: list[Any], structure: Any) -> tuple[Hashable, lis
       >>> key(x, 1) == key(x + 1, 1), key(x, 1) == key(x, True), key(0.0) == key(-0.0)
       (True, False, False)
     """
-    key, arrays = [asked, source, structure], []
+    key, arrays = [structure], []
     for leaf in leaves:
         kind = type(leaf)
         how = _HOW.get(kind)

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import jax
 
 from tojax import shortcuts
-from tojax.calling import Source
-from tojax.program import Kept
+from tojax.source import Source, SourceCache
 
 Arrays = Mapping[str, jax.Array]
 Self = TypeVar("Self", bound="Wrapped")
@@ -21,7 +20,7 @@ class Wrapped:
     """Calls ``base`` with what ``opened`` gives."""
 
     base: Source
-    kept: Kept = field(default_factory=Kept, repr=False, compare=False, kw_only=True)
+    cache: SourceCache = field(default_factory=SourceCache, repr=False, compare=False, kw_only=True)
 
     def __eq__(self, other: Any) -> bool:
         form = lambda x: [getattr(x, f.name) for f in fields(x) if f.compare]
@@ -46,7 +45,8 @@ class Wrapped:
 
     def in_mode(self: Self, training: bool) -> Self:
         """The same in training or evaluation mode."""
-        return replace(self, base=self.base.in_mode(training))
+        base = self.base.in_mode(training)
+        return replace(self, base=base, cache=self.cache.variant(self.base, base))
 
     def write_back(self, params, state) -> Any:
         """The source's own module, with the base's params and state."""

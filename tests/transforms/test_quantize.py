@@ -104,7 +104,7 @@ def test_equal_sources_share_programs_and_others_do_not():
     assert quantize(model, "int8").source != quantize(model, "int4").source
     small = quantize(model, "int8")
     assert all(small.train().source.training) and not any(small.eval().source.training)
-    assert small.train().eval().source.kept is small.source.kept  # evaluations compile once
+    assert small.train().eval().source.cache is small.eval().source.cache  # compiled once
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ import numpy as np
 from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
-from tojax.program import Kept
 from tojax.saved.calls import describe_call, join, misfit, same
+from tojax.source import SourceBase
 
 
 @dataclass(frozen=True, eq=False)
-class SavedSource:
+class SavedSource(SourceBase):
     """Programs by kind of call, and further ones by name: (what is written about it, program).
 
     The training mode is the one they were saved in.
@@ -26,20 +26,24 @@ class SavedSource:
 
     framework: str
     name: str
-    positional: list[str]
+    argument_names: list[str]
     training: tuple[bool, ...]
     calls: list[dict[str, Any]]
     programs: list[Any] = field(repr=False)
     extras: dict[str, tuple[dict[str, Any], Any]] = field(default_factory=dict, repr=False)
-    kept: Kept = field(default_factory=Kept, repr=False)
 
     module = None
+
+    @property
+    def positional(self) -> list[str]:
+        """Returns the names of the arguments that may be given by position."""
+        return self.argument_names
 
     @property
     def signature(self) -> inspect.Signature:
         """The arguments that may be given by position."""
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Signature([inspect.Parameter(n, kind) for n in self.positional])
+        return inspect.Signature([inspect.Parameter(n, kind) for n in self.argument_names])
 
     def as_array(self, leaf: Any) -> Any:
         """An input leaf as JAX takes it; of torch and TensorFlow, too, where they are installed."""

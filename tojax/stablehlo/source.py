@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ from tojax import trees
 from tojax.dtypes import canonical, fitting
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tojax.model import Model
-from tojax.program import Kept
+from tojax.source import SourceBase
 from tojax.stablehlo.core.types import Type
 from tojax.stablehlo.engine.evaluate import Run
 from tojax.stablehlo.engine.parse import parse
 
 
 @dataclass(frozen=True, eq=False)
-class StableHLOSource:
+class StableHLOSource(SourceBase):
     """Evaluates a module; ``unpack`` and ``pack`` go between a call and its flat arrays."""
 
     run: Run
@@ -33,7 +33,6 @@ class StableHLOSource:
     pack: Callable[[list[Any]], Any]
     signature: inspect.Signature
     platforms: tuple[str, ...] = ()
-    kept: Kept = field(default_factory=Kept, repr=False)
     framework = "stablehlo"
     training = False
     module = None
@@ -48,12 +47,6 @@ class StableHLOSource:
     def name(self) -> str:
         """The name of the module."""
         return self.run.module.name
-
-    @property
-    def positional(self) -> list[str]:
-        """Names of the arguments that may be given by position."""
-        kinds = self.signature.parameters.items()
-        return [n for n, p in kinds if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
 
     def in_mode(self, training: bool) -> StableHLOSource:
         """The same module.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.known import as_jax
 from tojax.model import Model
-from tojax.program import Kept
+from tojax.source import SourceBase
 from tojax.tensorflow import savedmodel
 from tojax.tensorflow.engine import frozen, functions
 from tojax.tensorflow.engine.evaluate import Run
@@ -27,12 +27,11 @@ from tojax.tensorflow.state.variables import Handle
 
 
 @dataclass(frozen=True, eq=False)
-class TensorFlowSource:
+class TensorFlowSource(SourceBase):
     """Calls a TensorFlow function with JAX arrays for variables; hashable by function and mode."""
 
     function: Function
     training: bool = False
-    kept: Kept = field(default_factory=Kept, repr=False)
     framework = "tensorflow"
 
     def __eq__(self, other):
@@ -57,12 +56,6 @@ class TensorFlowSource:
         """How the function is called."""
         return self.function.signature
 
-    @property
-    def positional(self) -> list[str]:
-        """Names of the arguments that may be given by position."""
-        kinds = self.signature.parameters.items()
-        return [n for n, p in kinds if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
-
     def in_mode(self, training: bool) -> TensorFlowSource:
         """The same function with ``training`` set.
 
@@ -75,7 +68,8 @@ class TensorFlowSource:
                 why="the function does not take an argument `training`",
                 do="convert a Keras model, or a function that takes it",
             )
-        return replace(self, training=training)
+        cache = self.cache.variant(self.training, training)
+        return replace(self, training=training, cache=cache)
 
     def as_array(self, leaf: Any) -> Any:
         """An input leaf as JAX takes it."""

@@ -21,7 +21,7 @@ from tojax import dict_order, trees
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
-from tojax.program import Kept
+from tojax.source import SourceBase
 from tojax.torch import arguments
 from tojax.torch.autograd import hooks, identity
 from tojax.torch.autograd.tape import Tape, Unrecorded
@@ -44,18 +44,17 @@ from tojax.torch.state.uncarried import Uncarried
 
 
 @dataclass(frozen=True, eq=False)
-class TorchSource:
+class TorchSource(SourceBase):
     """Calls ``module`` with JAX arrays for weights; hashable by module and mode.
 
-    ``training`` holds the mode of every submodule, in the order of ``module.modules()``; ``kept``
-    what calls leave for later ones, such as programs, for all modes; ``snapshot`` the module as it
-    was converted, which nobody else sees; without one, the module itself is traced.
+    ``training`` holds the mode of every submodule, in the order of ``module.modules()``;
+    ``snapshot`` the module as it was converted, which nobody else sees; without one, the module
+    itself is traced.
     """
 
     module: torch.nn.Module
     training: tuple[bool, ...]
     on_missing: str = "error"
-    kept: Kept = field(default_factory=Kept, repr=False)
     snapshot: Snapshot | None = field(default=None, repr=False)
     framework = "torch"
 
@@ -92,17 +91,16 @@ class TorchSource:
         except ValueError:  # a builtin that does not tell
             return inspect.signature(lambda *args, **kwargs: None)
 
-    @property
-    def positional(self) -> list[str]:
-        """Names of the arguments that may be given by position."""
-        return [
-            n for n, p in self.signature.parameters.items() if p.kind == p.POSITIONAL_OR_KEYWORD
-        ]
-
     def in_mode(self, training: bool) -> TorchSource:
         """The same source in training or evaluation mode, as the module's own ``train`` has it."""
         modes, snapshot = in_mode(self.code, self.training, training)
-        return replace(self, training=modes, snapshot=snapshot or self.snapshot)
+        return self.with_modes(modes, snapshot or self.snapshot)
+
+    def with_modes(self, modes: tuple[bool, ...], snapshot: Snapshot | None = None) -> TorchSource:
+        """Returns the same source with a mode for every submodule."""
+        snapshot = snapshot or self.snapshot
+        cache = self.cache.variant((self.training, self.snapshot), (modes, snapshot))
+        return replace(self, training=modes, snapshot=snapshot, cache=cache)
 
     def as_array(self, leaf: Any) -> Any:
         """An input leaf as JAX takes it."""
@@ -129,10 +127,10 @@ class TorchSource:
         try:
             out = run()
         except Unrecorded:
-            self.kept[Tape] = True  # for all calls from now on
+            self.cache.notes[Tape] = True  # for all calls from now on
             out = run()
         if uncarried.changes:
-            uncarried.check(run, self.kept.setdefault(Uncarried, set()))
+            uncarried.check(run, self.cache.notes.setdefault(Uncarried, set()))
         return out
 
     def _forward(self, weights, given, rng, uncarried, path) -> tuple[Any, trees.Written]:
@@ -140,7 +138,7 @@ class TorchSource:
         args, kwargs = given
         names = tuple(trees.names(args, kwargs, self.positional))
         inputs = (*names, "the parameters", trees.STATE)
-        with tracing(rng, inputs, self.on_missing == "callback", Tape in self.kept) as trace:
+        with tracing(rng, inputs, self.on_missing == "callback", Tape in self.cache.notes) as trace:
             trace.path = path
             args, kwargs = self._inputs(given)
             tensors, state_ids = self._tensors(trace, *weights)

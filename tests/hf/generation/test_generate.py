@@ -176,7 +176,8 @@ def test_sampling_follows_the_key_and_the_warpers():
 
 def known(model):
     """Which ways of decoding were tried, and whether they are right."""
-    return {k[0]: v for k, v in model.source.kept.items() if k[0] in ("padded", "cached", "again")}
+    notes = {k[0]: v for k, v in model.source.cache.notes.items() if isinstance(k, tuple)}
+    return {k: v for k, v in notes.items() if k in ("padded", "cached", "again")}
 
 
 def test_new_prompts_and_options_do_not_compile_again():

@@ -110,7 +110,7 @@ def test_needs_input_grad_is_as_torch_says():
 def test_programs_that_never_ask_keep_none():
     model = tojax.from_torch(torch.nn.Linear(3, 3))
     model(X.numpy())
-    assert Tape not in model.source.kept
+    assert Tape not in model.source.cache.notes
     asking = tojax.from_torch(custom)
     asking(X.numpy())
-    assert Tape in asking.source.kept
+    assert Tape in asking.source.cache.notes

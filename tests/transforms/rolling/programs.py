@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tojax.source import SourceCache
 from tojax.transforms.rolling.rolled import traced
 
 
@@ -11,7 +12,7 @@ class Plain:
     """A source that is one function of params."""
 
     function: Any
-    kept: dict = field(default_factory=dict)
+    cache: SourceCache = field(default_factory=SourceCache)
 
     def __call__(self, params, state, args, kwargs, rng=None):
         return self.function(params, *args), {}

@@ -142,7 +142,7 @@ def _mixed(model: Model, drawing: bool, measuring: bool) -> Model:
     keeps = [hasattr(module, "running_mean") for module in model.source.module.modules()]
     training = tuple(measuring if kept else drawing for kept in keeps)
     source: Any = model.source
-    return replace(model, source=replace(source, training=training))
+    return replace(model, source=source.with_modes(training))
 
 
 @functools.cache

@@ -67,9 +67,9 @@ def _host(model: Model, held: Arrays, bits) -> tuple[Arrays, Arrays]:
 
 
 def _tell(model: Model, names: list[str]) -> None:
-    if not names or model.source.kept.setdefault((KeptWeights, model.source), False):
+    if not names or model.source.cache.notes.setdefault(KeptWeights, False):
         return
-    model.source.kept[KeptWeights, model.source] = True
+    model.source.cache.notes[KeptWeights] = True
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     notices.warn(
         f"no initialiser of {model.source.name} makes {shown}: "

@@ -24,12 +24,12 @@ KEPT = ("state", "draft", "blocks", "scores", "logits")  # of the carry, what no
 
 def program_of(model: Model, source: Any) -> Program:
     """``decode`` with drafts of a smaller model's source, or of the text (None)."""
-    kept, key = model.source.kept, (decode, model.source, source)
-    if key not in kept:
+    programs, key = model.source.cache.notes, (decode, source)
+    if key not in programs:
         static = "plan", "count", "ngram"
         run = partial(decode, source=source)
-        kept[key] = Program(run, static_argnames=static, donate_argnames="carry")
-    return kept[key]
+        programs[key] = Program(run, static_argnames=static, donate_argnames="carry")
+    return programs[key]
 
 
 def decode(

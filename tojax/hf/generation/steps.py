@@ -28,7 +28,7 @@ from tojax.hf.generation import private
 from tojax.hf.generation import static_cache as caches
 from tojax.hf.generation.request import ALIGNED, PLAIN, PROMPT_ONLY, TYPES, sees_ahead, unchanged
 from tojax.model import Model
-from tojax.program import Kept
+from tojax.source import SourceCache
 from tojax.torch.compat.patches import replaces
 from tojax.torch.source import TorchSource
 from tojax.trees import Static
@@ -196,15 +196,15 @@ class Inner(Wrapped):
 
 def _source(source: Any) -> Any:
     """The Runner of a model's module, and around it what is around the module."""
-    key = Runner, source
-    if key not in source.kept:
+    notes = source.cache.notes
+    if Runner not in notes:
         if isinstance(source, Wrapped):
-            source.kept[key] = replace(source, base=_source(source.base), kept=Kept())
+            notes[Runner] = replace(source, base=_source(source.base), cache=SourceCache())
         else:
             modes = False, *source.training
             runner = TorchSource(Runner(source.code), modes, source.on_missing)
-            source.kept[key] = Inner(runner)
-    return source.kept[key]
+            notes[Runner] = Inner(runner)
+    return notes[Runner]
 
 
 def run(model: Model, what: str, **kwargs) -> Any:

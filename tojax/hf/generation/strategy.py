@@ -43,8 +43,8 @@ def plans(job: Any) -> Iterator[Plan]:
 def holds(what: str, job: Any, plan: Plan) -> bool:
     """Whether this way of decoding is right for the job's model."""
     extra = tuple(sorted(job.asked.given))
-    known = job.model.source.kept
-    key = what, job.model.source, extra, len(plan.fixed)
+    known = job.model.source.cache.notes
+    key = what, extra, len(plan.fixed)
     if key not in known:
         try:
             known[key] = _tried(what, job, plan)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax import trees
-from tojax.calling import Source
 from tojax.dtypes import shape_of
 from tojax.jaxprs import ClosedJaxpr, Jaxpr, Var
+from tojax.source import Source
 from tojax.transforms.rolling.loop import Row, run
 from tojax.transforms.rolling.repeats import Program, Repeat, repeats
 from tojax.transforms.rolling.same import Kinds
@@ -59,11 +59,12 @@ def traced(source: Source, params: Arrays, state: Arrays, rest: tuple) -> Traced
     names: list[tuple[str, Any]] = [("params", k) for k in sorted(params)]
     names += [("state", k) for k in sorted(state) if k not in settings]
     names += [("rest", i) for i, x in enumerate(known) if x is None]
-    key = traced, source, (*names,), known, structure, trees.Static(settings)
-    if key not in source.kept:
-        source.kept[key] = Recording(source, names, known, structure, settings)
+    key = traced, (*names,), known, structure, trees.Static(settings)
+    recordings = source.cache.notes
+    if key not in recordings:
+        recordings[key] = Recording(source, names, known, structure, settings)
     held: dict[str, Any] = {"params": params, "state": state, "rest": leaves}
-    return source.kept[key]([shape_of(held[kind][name]) for kind, name in names])
+    return recordings[key]([shape_of(held[kind][name]) for kind, name in names])
 
 
 class Recording:

@@ -1,0 +1,93 @@
+"""What a frontend gives to a Model: a hashable callable that JAX can trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from tojax.dtypes import fitting
+
+
+@dataclass(eq=False)
+class SourceCache:
+    """What calls of a source leave for later ones; copies of it are empty.
+
+    Attributes:
+      variants: the caches of the same source in other modes, by mode.
+      programs: jitted functions of models, by function and names of weights.
+      call_keys: by the key of a call, its program and its kind.
+      call_kinds: the one object for all equal kinds of calls.
+      static_arguments: by structure of the arguments, names of those that are static by value.
+      floats: Python floats so far, by structure and name of an argument.
+      calls: an example of each kind of call, by what tells them apart.
+      notes: what other parts of the package keep, by a key of their own.
+
+    Example:
+      >>> import copy
+      >>> copy.copy(SourceCache(notes={"a": 1})).notes
+      {}
+    """
+
+    variants: dict[Any, SourceCache] = field(default_factory=dict)
+    programs: dict[Any, Any] = field(default_factory=dict)
+    call_keys: dict[Any, Any] = field(default_factory=dict)
+    call_kinds: dict[Any, Any] = field(default_factory=dict)
+    static_arguments: dict[Any, set[str]] = field(default_factory=dict)
+    floats: dict[Any, dict[Any, bool]] = field(default_factory=dict)
+    calls: dict[Any, tuple] = field(default_factory=dict)
+    notes: dict[Any, Any] = field(default_factory=dict)
+
+    def __reduce__(self):
+        return SourceCache, ()
+
+    def variant(self, mode: Any, other: Any) -> SourceCache:
+        """Returns the cache for the ``other`` mode; this one is that of ``mode``."""
+        self.variants[mode] = self
+        new = self.variants.setdefault(other, SourceCache())
+        new.variants = self.variants
+        return new
+
+
+class Source(Protocol):
+    """What a frontend gives: a hashable callable that JAX can trace."""
+
+    @property
+    def framework(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def positional(self) -> list[str]: ...
+    @property
+    def signature(self) -> Any: ...
+    @property
+    def training(self) -> Any: ...
+    @property
+    def module(self) -> Any: ...
+    @property
+    def cache(self) -> SourceCache: ...
+    def __call__(
+        self, params, state, args, kwargs, rng=None
+    ) -> tuple[Any, dict[str, jax.Array]]: ...
+    def in_mode(self, training: bool) -> Source: ...
+    def as_array(self, leaf: Any) -> Any: ...
+    def write_back(self, params, state) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class SourceBase:
+    """What the sources of all frontends share."""
+
+    cache: SourceCache = field(default_factory=SourceCache, repr=False, compare=False, kw_only=True)
+
+    @property
+    def positional(self) -> list[str]:
+        """Returns the names of the arguments that may be given by position."""
+        parameters = self.signature.parameters.items()  # type: ignore[attr-defined]
+        return [n for n, p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+    def as_array(self, leaf: Any) -> Any:
+        """Turns an input leaf into what JAX takes."""
+        return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
