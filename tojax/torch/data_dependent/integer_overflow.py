@@ -160,6 +160,8 @@ def _in_floats(call: Any, values: list[Any]) -> jax.Array:
             floats.append(float(value))
         else:
             floats.append(real if param.kind == "dtype" else value)
+    if name == "pow":  # integers to negative powers are 0, 1 and -1
+        floats[1] = jnp.maximum(floats[1], 0)
     exact = call.row.lowering(*floats)
     return jnp.where(jnp.isnan(exact), 0, exact)
 

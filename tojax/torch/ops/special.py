@@ -98,18 +98,23 @@ def i0(x):
 i0.defjvps(lambda tangent, _, x: tangent * jsp.i1(x))  # jax's own cancels near 0
 
 
-def logarithm_times(log):
-    """x * log(y), 0 where x is 0, also in its gradient; NaN where y is."""
+def logarithm_times(log, start):
+    """x * log(y), 0 where x is 0; NaN where y is. ``start`` is where the logarithm does."""
 
+    @jax.custom_jvp
     def function(x, y):
         zero = (x == 0) & (y == y)
         safe = select(zero, number(1, y.dtype), y)
         return select(zero, x * number(0, y.dtype), x * log(safe))
 
+    function.defjvps(
+        lambda tangent, _, x, y: tangent * select((x == 0) & (y <= start), 0, log(y)),
+        lambda tangent, _, x, y: tangent * (x / (y - start)),
+    )
     return function
 
 
-xlogy, xlog1py = logarithm_times(lax.log), logarithm_times(lax.log1p)
+xlogy, xlog1py = logarithm_times(lax.log, 0), logarithm_times(lax.log1p, -1)
 
 
 @jax.custom_jvp
