@@ -30,7 +30,7 @@ from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.tensor import JaxTensor, value_of
-from tojax.torch.data_dependent import assertions
+from tojax.torch.data_dependent import assertions, integer_overflow
 from tojax.torch.data_dependent.padded import Padded
 from tojax.torch.data_dependent.padded_split import Sizes
 from tojax.torch.engine.session import LOCK, tracing
@@ -148,6 +148,7 @@ class TorchSource:
                 out = self.code(*args, **kwargs)
                 out = dict_order.kept(trees.register(out))
                 path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
+                unchecked = integer_overflow.unchecked(out)
                 out = jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
                 written = after()
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
@@ -155,7 +156,7 @@ class TorchSource:
             anew = {k for k, place in places.items() if place in trace.unread}
             out = dict_order.plain(out)
             missed = written.missed | {k for k in written if k in places or k in known}
-        return out, trees.Written(written, missed - anew, holds)
+        return out, trees.Written(written, missed - anew, holds, unchecked)
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""
