@@ -103,3 +103,10 @@ def test_gradients_of_products_with_logarithms(name):
     x, y = (v.ravel() for v in np.meshgrid(ends, ends))
     same_gradients(LOGARITHMS[name], x, y, reduction=4)
     same_values(LOGARITHMS[name], x, y, reduction=4)
+
+
+@pytest.mark.parametrize("name", ["special.ndtri", "lgamma", "erfinv", "logit", "special.entr"])
+def test_infinite_gradients(name):
+    """Where a value is infinite its gradient is not 0, and no NaN if it has a limit."""
+    function = getattr(torch.special, name.rpartition(".")[2], None) or getattr(torch, name)
+    same_gradients(function, np.array([0, 0.25, 0.5, 1], np.float32), reduction=16)

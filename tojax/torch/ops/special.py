@@ -129,6 +129,24 @@ def entr(x):
 entr.defjvps(lambda tangent, _, x: tangent * (-lax.log(x) - 1))
 
 
+@jax.custom_jvp
+def ndtri(x):
+    return jsp.ndtri(x)
+
+
+ndtri.defjvps(  # infinite at 0 and 1, where jax has 0
+    lambda tangent, out, x: tangent * number(math.sqrt(2 * math.pi), x.dtype) * lax.exp(out**2 / 2)
+)
+
+
+@jax.custom_jvp
+def lgamma(x):
+    return lax.lgamma(x)
+
+
+lgamma.defjvps(lambda tangent, _, x: tangent * digamma(x))  # jax's has no limit at 0
+
+
 def log_ndtr(x):
     """By erfcx below -1, so that the tail does not underflow."""
     low = x < -1
@@ -146,10 +164,10 @@ table.update(
         aten.erfinv: _unary(lax.erf_inv),
         aten.special_erfcx: _unary(erfcx),
         aten.special_ndtr: _unary(jsp.ndtr),
-        aten.special_ndtri: _unary(jsp.ndtri),
+        aten.special_ndtri: _unary(ndtri),
         aten.special_log_ndtr: _unary(log_ndtr),
         aten.special_entr: _unary(entr),
-        aten.lgamma: _unary(lax.lgamma),
+        aten.lgamma: _unary(lgamma),
         aten.digamma: _unary(digamma),
         aten.igamma: _binary(lax.igamma),
         aten.igammac: _binary(lax.igammac),
