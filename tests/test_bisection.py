@@ -25,3 +25,14 @@ def test_rows_and_vmap():
     np.testing.assert_array_equal(find(rows, values), want)
     np.testing.assert_array_equal(jax.vmap(find)(rows, values), want)
     np.testing.assert_array_equal(jax.vmap(find, (0, None))(rows, values[0])[0], want[0])
+
+
+def test_sequences_of_a_symbolic_length():
+    n, m = jax.export.symbolic_shape("n, m")
+    shapes = [jax.ShapeDtypeStruct((size,), np.int32) for size in (n, m)]
+    find = jax.jit(lambda x, v: bisect(x, v, SIDES["right"]))
+    exported = jax.export.export(find)(*shapes)
+    for count in (1, 5, 64):
+        sequence, values = np.arange(count, dtype=np.int32), np.arange(-1, 70, dtype=np.int32)
+        want = np.searchsorted(sequence, values, "right")
+        np.testing.assert_array_equal(exported.call(sequence, values), want)

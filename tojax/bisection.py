@@ -30,15 +30,17 @@ def bisect(sequence, values, before: Callable) -> jax.Array:
     """
     count = sequence.shape[-1]
     low = jnp.zeros_like(values, np.int32)  # of the axes that vmap gives the values, too
+    if isinstance(count, int) and not count:
+        return low
+    steps = count.bit_length() if isinstance(count, int) else 31  # a symbolic size has any length
+    last = jnp.asarray(count, np.int32)
 
     def step(_, ends):
         low, high = ends
         middle = low + (high - low) // 2
-        place = lax.min(middle, np.int32(count - 1))
+        place = jnp.minimum(middle, last - 1)
         element = jnp.take_along_axis(sequence, place, -1, mode="promise_in_bounds")
         further = before(element, values) & (low < high)
         return jnp.where(further, middle + 1, low), jnp.where(further, high, middle)
 
-    if not count or not values.size:
-        return low
-    return lax.fori_loop(0, count.bit_length(), step, (low, low + np.int32(count)))[0]
+    return lax.fori_loop(0, steps, step, (low, low + last))[0]
