@@ -116,7 +116,11 @@ def test_inside_a_loop_nothing_can_be_checked():
         assert tojax.from_torch(function)(SMALL).tolist() == [2401, 81]
 
 
-LOST = BEYOND | {"below": lambda x: x * x > 5, "of two": lambda x: {"a": x, "b": (x * x) % 7}}
+LOST = BEYOND | {
+    "torch's own": torch.square,
+    "below": lambda x: x * x > 5,
+    "of two": lambda x: {"a": x, "b": (x * x) % 7},
+}
 
 
 @pytest.mark.parametrize("name", LOST)
