@@ -12,7 +12,13 @@ import jax
 
 from tojax import advice, dict_order, explicit_mesh, notices, quick, trees
 from tojax.dtypes import shape_of
-from tojax.errors import DataDependent, StateDropped, StaticArgument, WrongArguments
+from tojax.errors import (
+    DataDependent,
+    StateDropped,
+    StaticArgument,
+    UncheckedValues,
+    WrongArguments,
+)
 from tojax.program import program
 from tojax.source import Source
 from tojax.trees import Static
@@ -88,6 +94,7 @@ def _checked(model, args, kwargs, rng, kind: quick.Kind, out, holds) -> Any:
     """The output, if the model's own checks of values hold."""
     if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
         model.apply(model.params, *args, rng=rng, **kwargs)  # raises, with the values
+    _warn_unchecked(kind.unchecked, holds)
     if not kind.wraps:
         return out
     return dict_order.plain(jax.tree.map(_unwrap, out, is_leaf=_is_static))
@@ -101,7 +108,9 @@ def apply(
     known: set[str] = set()
     while True:
         try:
-            return explicit_mesh.run(source, params, state, args, kwargs, rng)
+            out, written = explicit_mesh.run(source, params, state, args, kwargs, rng)
+            _warn_unchecked(getattr(written, "unchecked", None), getattr(written, "holds", None))
+            return out, written
         except DataDependent as error:
             leaves, structure = jax.tree.flatten((args, kwargs))
             names = trees.names(args, kwargs, source.positional)
@@ -113,6 +122,17 @@ def apply(
             known |= new
             leaves = [trees.Constant(x) if n in new else x for n, x in zip(names, leaves)]
             args, kwargs = jax.tree.unflatten(structure, leaves)
+
+
+def _warn_unchecked(unchecked: str | None, holds: Any) -> None:
+    """Says that integers may be wrong where nobody sees it: none of them can be NaN."""
+    if unchecked and isinstance(holds, jax.core.Tracer):
+        notices.warn(
+            f"integers may overflow: {unchecked} is computed in 32 bits, and inside of jax.jit or "
+            'another transformation nothing checks it; jax.config.update("jax_enable_x64", True) '
+            "keeps 64 bits, and model(...) outside of transformations checks",
+            UncheckedValues,
+        )
 
 
 def _check_weights(**given: Any) -> None:
@@ -148,7 +168,7 @@ def _run(model, kind, arrays, rng):
     out, written = explicit_mesh.run(model.source, model.params, state, args, kwargs, rng)
     warn_dropped(written, state)
     holds = getattr(written, "holds", None)
-    kind.fresh = True
+    kind.fresh, kind.unchecked = True, getattr(written, "unchecked", None)
     kind.wraps |= not all(map(trees.is_array, jax.tree.leaves(out)))
     ordered = dict_order.kept(out)
     structure: Any = jax.tree.structure(ordered)

@@ -1,5 +1,5 @@
 """Quotients as IEEE 754 rounds them, which decides where a program rounds them to integers, and
-powers of integers.
+powers of integers and of the complex 0.
 """
 
 from __future__ import annotations
@@ -57,6 +57,20 @@ def integer_power(x, y) -> jax.Array:
         return power
     sign = lax.select(odd(y), x, x * x)
     return jnp.where(y < 0, jnp.where((x == 1) | (x + 1 == 0), sign, 0), power)
+
+
+def complex_power(x, y) -> jax.Array:
+    """Returns ``x ** y`` of complex arrays, with C's powers of 0: the real part of ``y`` decides
+    between 0, infinity and NaN, which is also the power 0. XLA has NaN for most, and 1 there.
+
+    Example:
+      >>> complex_power(jnp.zeros(2, complex), jnp.array([1 + 2j, 0])).tolist()
+      [0j, (nan+nanj)]
+    """
+    zero, real = x == 0, jnp.real(y)
+    limit = jnp.where(real > 0, 0, jnp.where(real < 0, jnp.inf, jnp.nan)).astype(real.dtype)
+    limit = lax.complex(limit, jnp.where(real > 0, 0, jnp.nan).astype(real.dtype))
+    return jnp.where(zero, limit, lax.pow(*jnp.broadcast_arrays(jnp.where(zero, 1, x), y)))
 
 
 def _reciprocal_is_exact(y) -> bool:

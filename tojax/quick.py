@@ -27,13 +27,15 @@ class Kind:
       known: the entries of the state that are static.
       fresh: a program was traced since the shapes of a call were last looked at.
       wraps: the output has leaves that are no arrays.
+      unchecked: as ``trees.Written`` has it.
     """
 
-    __slots__ = ("_hash", "fresh", "known", "static", "structure", "wraps")
+    __slots__ = ("_hash", "fresh", "known", "static", "structure", "unchecked", "wraps")
 
     def __init__(self, structure: Any, static: tuple[Static | None, ...], known: Static):
         self.structure, self.static, self.known = structure, static, known
         self.fresh = self.wraps = False
+        self.unchecked: str | None = None
         self._hash = hash((structure, static, known))
 
     def __hash__(self):

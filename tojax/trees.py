@@ -50,16 +50,23 @@ def is_setting(x: Any) -> bool:
 class Written(dict[str, jax.Array]):
     """What a forward pass wrote to the state by name; ``missed`` are the names of those entries
     whose old values it looked at, so that a call without the new ones is another one; ``holds``
-    whether the output is valid, a bool or a traced one, None where nothing tells.
+    whether the output is valid, a bool or a traced one, None where nothing tells; ``unchecked``
+    which operator's integers an output holds that looks the same if it is not.
 
     Example:
       >>> Written({"mean": 1.0, "last": 2.0}, {"mean"}).missed
       {'mean'}
     """
 
-    def __init__(self, written: Mapping[str, Any], missed: Set[str], holds: Any = None):
+    def __init__(
+        self,
+        written: Mapping[str, Any],
+        missed: Set[str],
+        holds: Any = None,
+        unchecked: str | None = None,
+    ):
         super().__init__(written)
-        self.missed, self.holds = missed, holds
+        self.missed, self.holds, self.unchecked = missed, holds, unchecked
 
 
 class Static:

@@ -31,7 +31,7 @@ from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
 from tojax.torch.core.lifting import array_of, inner, lift, value_in
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.data_dependent import assertions
+from tojax.torch.data_dependent import assertions, integer_overflow
 from tojax.torch.data_dependent.padded import Padded
 from tojax.torch.data_dependent.padded_split import Sizes
 from tojax.torch.engine.session import LOCK, tracing
@@ -144,7 +144,7 @@ class TorchSource(SourceBase):
             tensors, state_ids = self._tensors(trace, *weights)
             with self.slots.filled(tensors, self.training, uncarried) as after:
                 with arguments.explained(trace):
-                    out = self._arrays(path, self.code(*args, **kwargs))
+                    out, unchecked = self._arrays(trace, self.code(*args, **kwargs))
                     written = after()
                 if self.slots.hooked:
                     warn_collected(self.code)
@@ -154,7 +154,8 @@ class TorchSource(SourceBase):
                 out, holds = assertions.enforced(out, trace.conditions)
             overwritten_unread = {k for k, at in state_ids.items() if at in trace.unread}
             missed = written.missed | (written.keys() & trace.state.keys())
-            return dict_order.plain(out), trees.Written(written, missed - overwritten_unread, holds)
+            missed -= overwritten_unread
+        return dict_order.plain(out), trees.Written(written, missed, holds, unchecked)
 
     def _inputs(self, given: tuple[tuple, dict[str, Any]]) -> tuple[tuple, dict[str, Any]]:
         """The arguments of forward as tensors of the trace."""
@@ -180,11 +181,13 @@ class TorchSource(SourceBase):
         trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
         return tensors, state_ids
 
-    def _arrays(self, path, out: Any) -> Any:
-        """The output with arrays in the place of tensors."""
+    def _arrays(self, trace, out: Any) -> tuple[Any, str | None]:
+        """(The output with arrays in the place of tensors, which integers in it nothing checks.)"""
         out = dict_order.kept(trees.register(out))
-        path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
-        return jax.tree.map(_known, out, is_leaf=lambda x: isinstance(x, torch.Tensor))
+        trace.path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
+        unchecked = integer_overflow.unchecked(out) if trace.conditions else None
+        is_tensor = lambda x: isinstance(x, torch.Tensor)
+        return jax.tree.map(_known, out, is_leaf=is_tensor), unchecked
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""

@@ -207,3 +207,46 @@ def test_what_tensorflow_only_computes_where_it_rewrites_graphs():
 def test_a_known_small_power_is_a_product():
     model = tojax.from_tensorflow(lambda x: x**2.0, X)
     assert "integer_pow[y=2]" in str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
+
+
+ZERO = np.zeros(7, np.complex64)
+EXPONENTS = np.array([1 + 2j, 2, 3, 1.5, 2 - 1j, 0, 1], np.complex64)
+
+
+def test_powers_of_complex_zero():
+    """Where the real part is positive it is 0, and otherwise none."""
+    agree(tf.pow, ZERO[:5], EXPONENTS[:5])
+    agree(tf.pow, ZERO, EXPONENTS, vmap=False)
+    agree(lambda y: tf.pow(tf.constant(0j, tf.complex64), y), EXPONENTS[:5])
+    agree(lambda z: z ** (1 + 2j), ZERO, grad=False)
+
+
+ENDS = np.array([0, -0.0, 1, -1, 2, np.inf, np.nan], np.float32)
+EDGES = [
+    tf.math.xlogy,
+    tf.math.xlog1py,
+    tf.math.xdivy,
+    tf.math.multiply_no_nan,
+    tf.math.divide_no_nan,
+]
+
+
+@pytest.mark.parametrize("function", EDGES)
+def test_edges_of_what_is_0_at_0(function):
+    agree(function, *(v.ravel() for v in np.meshgrid(ENDS, ENDS)), vmap=False)
+
+
+LENGTHS = {
+    "abs": lambda x, y: tf.abs(tf.complex(x, y)),
+    "norm": lambda x, y: tf.norm(tf.stack([x, y]), axis=0),
+    "complex norm": lambda x, y: tf.norm(tf.complex(x, y)),
+    "euclidean": lambda x, y: tf.math.reduce_euclidean_norm(tf.stack([x, y]), 0),
+    "l2_normalize": lambda x, y: tf.math.l2_normalize(tf.stack([x, y]), 0),
+    "std": lambda x, y: tf.math.reduce_std(tf.stack([x, y]), 0),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_gradients_of_lengths_at_zero(name):
+    x, y = (v.ravel() for v in np.meshgrid(ENDS[:5], ENDS[:5]))
+    agree(LENGTHS[name], x, y, vmap=False)

@@ -32,6 +32,23 @@ def test_sorted():
     agree(lambda x: tf.argsort(x), X)
 
 
+ZEROS = np.array([[0, -0.0, 1, -0.0, 0], [-0.0, 0, -1, 0, -0.0]], np.float32)
+STABLE = {
+    "top_k": lambda x: tf.math.top_k(x, 3),
+    "argsort": tf.argsort,
+    "argsort, descending": lambda x: tf.argsort(x, direction="DESCENDING", stable=True),
+    "argsort, columns": lambda x: tf.argsort(x, axis=0),
+    "sort": lambda x: tf.math.reciprocal(tf.sort(x)),  # tells which zero it is
+    "argmax": lambda x: (tf.argmax(x, -1), tf.argmin(x, -1)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("name", STABLE)
+def test_zeros_of_either_sign_are_equal(name, dtype):
+    agree(STABLE[name], ZEROS.astype(dtype), grad=name == "top_k")
+
+
 @pytest.mark.parametrize("function", [tf.argmax, tf.argmin])
 @pytest.mark.parametrize("array", [X, X.astype(np.int32), ODD, X > 1], ids="fiob")
 def test_extremes(function, array):
@@ -53,8 +70,16 @@ def test_search(side):
     agree(lambda a, v: tf.searchsorted(a, v, side), rows.astype(np.int32), values.astype(np.int32))
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_search_with_nan(side):
+    """Also in the middle, where the answer depends on which elements are looked at."""
+    rows = np.array([[0, 1, 2, np.nan], [0, np.nan, 1, 2], [np.nan] * 4, [-1, -0.0, 0, 3]], "f4")
+    values = np.tile(np.array([np.nan, 0, -0.0, 1.5, np.inf, -np.inf], np.float32), (4, 1))
+    agree(lambda a, v: tf.searchsorted(a, v, side), rows, values)
+
+
 def test_bucketize():
-    for array in (X, X.astype(np.int32)):
+    for array in (X, X.astype(np.int32), ODD):
         agree(lambda x: raw.Bucketize(input=x, boundaries=[-1, 0, 2.5, 3]), array)
 
 

@@ -57,3 +57,8 @@ def test_of_two(name):
 def test_the_beta_function():
     agree(tf.math.betainc, A, A[::-1].copy(), UNIT)
     agree(lambda x: tf.math.betainc(2.0, 0.5, x), UNIT)
+
+
+@pytest.mark.parametrize("function", [tf.math.ndtri, tf.math.lgamma, tf.math.erfinv])
+def test_infinite_gradients(function):
+    agree(function, np.array([0, 0.25, 0.5, 1], np.float32), vmap=False)

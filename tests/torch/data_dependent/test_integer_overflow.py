@@ -114,3 +114,40 @@ def test_inside_a_loop_nothing_can_be_checked():
 
     with pytest.warns(tojax.errors.UncheckedValues, match="jax_enable_x64"):
         assert tojax.from_torch(function)(SMALL).tolist() == [2401, 81]
+
+
+LOST = BEYOND | {
+    "torch's own": torch.square,
+    "below": lambda x: x * x > 5,
+    "of two": lambda x: {"a": x, "b": (x * x) % 7},
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize("how", ["apply", "vmap", "model"])
+def test_integers_alone_are_warned_of_where_nothing_checks_them(name, how):
+    """Once, with the line; not where a call of the model looks at them."""
+    model = tojax.from_torch(LOST[name])
+    run = jax.jit(model if how == "model" else lambda x: model.apply({}, x))
+    run = jax.vmap(lambda x: model.apply({}, x)) if how == "vmap" else run
+    with pytest.warns(tojax.errors.UncheckedValues, match="jax_enable_x64") as said:
+        run(SMALL[None] if how == "vmap" else SMALL)
+    assert len(said) == 1 and "test_integer_overflow.py:" in str(said[0].message)
+    model(SMALL)
+    model.apply({}, SMALL)
+
+
+TOLD = SAFE | {
+    "floats beside": lambda x: (x.long() * x.long(), x.float()),
+    "chosen by floats": lambda x: (x.long() * x.long()).float().argmax(),
+    "count": lambda x: (x > 0).sum(),
+    "count of rows": lambda x: (x == 1).cumsum(1).amax(),
+    "looked up": lambda x: torch.eye(9)[x.long().cumsum(1)].argmax(-1),
+    "other integers": lambda x: (x.long() * x.long(), x)[1],
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_no_warning_where_no_integer_of_the_output_may_overflow(name):
+    x = X if name == "places" else IDS
+    jax.jit(tojax.from_torch(TOLD[name]).apply)({}, x)

@@ -124,3 +124,90 @@ def test_integers_divided_by_zero(name):
         of_constant(SOME)
     floats = SOME.astype(np.float32), NONE.astype(np.float32)
     same_values(DIVISIONS[name], *floats)
+
+
+def test_integers_to_negative_powers():
+    """Which are small, whatever their floats are: 0 ** -3 is 0."""
+    x, y = (v.ravel() for v in np.meshgrid(np.array([0, 1, -1, 2, 5]), np.array([-3, -2, 0, 1, 3])))
+    same_values(lambda x, y: torch.pow(x, y).float(), x, y)
+    same_values(lambda y: (0**y).float(), y)
+    same_values(lambda x: (x > 0) ** torch.tensor(-1), x)
+
+
+NUMBERS = (True, False, 2, 0.5)
+BESIDE = {
+    "+": lambda t, n: t + n,
+    "*": lambda t, n: t * n,
+    "/": lambda t, n: t / n if n else t,
+    "**": lambda t, n: t**n,
+    "==": lambda t, n: t == n,
+    "&": lambda t, n: t & (n == 2),
+    "where": lambda t, n: torch.where(t > 0, t, n),
+    "masked_fill": lambda t, n: t.masked_fill(t > 0, n),
+    "full_like": lambda t, n: torch.full_like(t, n),
+    "maximum": lambda t, n: torch.maximum(t, torch.tensor(n)),
+    "float_power": lambda t, n: torch.float_power(t, n).float(),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "float32"])
+def test_dtypes_beside_numbers(name, dtype):
+    """A bool is no integer: with bools it stays one."""
+    if (name, dtype) == ("&", "float32"):
+        return
+    x = np.array([0, 1, 1]).astype(dtype)
+    for n in NUMBERS:
+        want = BESIDE[name](torch.from_numpy(x), n).numpy()
+        got = tojax.from_torch(lambda t, n=n: BESIDE[name](t, n))(x)
+        assert got.dtype == jax.dtypes.canonicalize_dtype(want.dtype), n
+        np.testing.assert_allclose(got, want)
+
+
+COMPLEX = np.array([0, 1, 2, 0.5, 1.5, 3, 1 + 2j, 2j, 2 - 1j, 0.5 + 1j, -1, -2 + 1j], np.complex64)
+
+
+def parts(function):
+    """The same of real and imaginary parts."""
+    return lambda *xs: torch.view_as_real(
+        function(*(torch.complex(*pair) for pair in zip(xs[::2], xs[1::2])))
+    )
+
+
+def test_powers_of_complex_zero():
+    """The real part decides between 0, infinity and NaN; a number of 0 gives 1."""
+    zero = np.zeros_like(COMPLEX)
+    same_values(torch.pow, zero, COMPLEX)
+    same_values(lambda z, y: z**y.real, zero, COMPLEX)
+    same_values(lambda z, y: z.real**y, zero, COMPLEX)
+    same_values(lambda y: 0**y, COMPLEX)
+    for y in (0, 1, 2, 0.5, 1.5, 0j, 1 + 0j, 2 + 0j, 1 + 2j, 2j, -1 + 1j):
+        same_values(lambda z, y=y: z**y, np.array([0, 1 + 2j, -1], np.complex64), reduction=4)
+
+
+def test_gradients_of_powers_of_complex_zero():
+    """Where they are finite or NaN; infinite ones have no direction."""
+    for y in (*COMPLEX[[0, 1, 2, 5, 6, 8]], 4 - 2j):
+        pairs = [np.float32([part]) for part in (0, 0, y.real, y.imag)]
+        same_gradients(parts(torch.pow), *pairs, reduction=4)
+    for y in (0, 1, 2, 3, 0j, 1 + 0j, 2 + 0j, 2 + 1j):
+        zero = np.zeros(3, np.float32)
+        same_gradients(parts(lambda z, y=y: z**y), zero, np.array([0, 1, -1], "f4"), reduction=4)
+    same_gradients(parts(lambda y: 0**y), np.array([1, 2, 3], "f4"), zero, reduction=4)
+
+
+CORNERS = {
+    "hypot": torch.hypot,
+    "hypot of itself": lambda x, y: torch.hypot(x, x) + y,
+    "abs": lambda x, y: torch.complex(x, y).abs(),
+    "norm": lambda x, y: torch.linalg.vector_norm(torch.stack([x, y]), dim=0),
+    "norm, 3": lambda x, y: torch.linalg.vector_norm(torch.stack([x, y]), 3, dim=0),
+    "normalize": lambda x, y: torch.nn.functional.normalize(torch.stack([x, y]), dim=0),
+    "distance": lambda x, y: torch.cdist(x[:, None], y[:, None]),
+    "dist": lambda x, y: torch.dist(x[:2], y[:2]),
+}
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_gradients_of_lengths_at_zero(name):
+    same_gradients(CORNERS[name], ZERO, ZERO[::-1].copy(), reduction=16)

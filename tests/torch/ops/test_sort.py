@@ -67,3 +67,39 @@ def test_one_of_equal_elements_has_all_of_the_gradient(name):
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_nan_is_equal_to_nan(name):
     same_gradients(SELECTIONS[name], HOLES, reduction=20)
+
+
+QUERIES = np.array([np.nan, -1, 0, -0.0, 1, 1.5, np.inf, -np.inf, 5], np.float32)
+SEQUENCES = np.array(
+    [[0, 1, 2, np.nan, np.nan], [-np.inf, -0.0, 0, 1, np.inf], [np.nan] * 5, [0, 1, np.nan, 2, 3]],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_search_with_nan(right):
+    """Also in the middle, where the answer depends on which elements are looked at."""
+    rows = np.tile(QUERIES, (len(SEQUENCES), 1))
+    same_values(lambda s, v: torch.searchsorted(s, v, right=right), SEQUENCES, rows)
+    for row in SEQUENCES:
+        same_values(lambda s, v: torch.searchsorted(s, v, right=right, out_int32=True), row, rows)
+        same_values(lambda s, v: torch.bucketize(v, s, right=right), row, rows)
+        same_values(lambda s: torch.searchsorted(s, float("nan"), right=right), row)
+        same_values(lambda s: torch.bucketize(2, s, right=right), row)
+
+
+STABLE = {
+    "sort": lambda x: tuple(torch.sort(x, stable=True)),
+    "sort, descending": lambda x: tuple(torch.sort(x, stable=True, descending=True)),
+    "argsort": lambda x: torch.argsort(x, stable=True),
+    "argmax": lambda x: (x.argmax(-1), x.argmin(-1)),
+    "max": lambda x: tuple(x.max(-1)),
+    "cummax": lambda x: tuple(x.cummax(-1)),
+    "median": lambda x: x.median(-1).values,
+}
+
+
+@pytest.mark.parametrize("name", STABLE)
+def test_zeros_of_either_sign_are_equal(name):
+    zeros = np.array([[0, -0.0, 1, -0.0, 0], [-0.0, 0, -1, 0, -0.0], [0, -0.0] * 2 + [0]], "f4")
+    same_values(STABLE[name], zeros)

@@ -84,3 +84,29 @@ def test_running_sums_of_exponentials():
     got = gradients(running, ends)[0]
     finite = np.nan_to_num(gradients(each, np.clip(ends, -300, 300))[1][0])
     assert_close(got[0], finite, reduction=64)
+
+
+LOGARITHMS = {
+    "xlogy": torch.xlogy,
+    "xlog1py": torch.special.xlog1py,
+    "entr": lambda x, y: torch.special.entr(x) + y,
+    "of itself": lambda x, y: torch.xlogy(x, x) + y,
+    "kl_div": lambda x, y: torch.nn.functional.kl_div(x, y, reduction="none"),
+    "a number": lambda x, y: torch.xlogy(x, 2.5) + torch.xlogy(0, y) + torch.xlogy(2, y),
+}
+
+
+@pytest.mark.parametrize("name", LOGARITHMS)
+def test_gradients_of_products_with_logarithms(name):
+    """The value at 0 is 0, which does not make the gradient 0."""
+    ends = np.array([0, -0.0, 1, -1, 0.5, 2, -3], np.float32)
+    x, y = (v.ravel() for v in np.meshgrid(ends, ends))
+    same_gradients(LOGARITHMS[name], x, y, reduction=4)
+    same_values(LOGARITHMS[name], x, y, reduction=4)
+
+
+@pytest.mark.parametrize("name", ["special.ndtri", "lgamma", "erfinv", "logit", "special.entr"])
+def test_infinite_gradients(name):
+    """Where a value is infinite its gradient is not 0, and no NaN if it has a limit."""
+    function = getattr(torch.special, name.rpartition(".")[2], None) or getattr(torch, name)
+    same_gradients(function, np.array([0, 0.25, 0.5, 1], np.float32), reduction=16)

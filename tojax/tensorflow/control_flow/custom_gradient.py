@@ -68,6 +68,7 @@ def with_gradient(
         graph, library = gradient.graph
         inner = run.inside(None, library)
         inner.variables.update(zip(handles, held))
+        inner.before = dict(inner.variables)
         given = [
             further[what] if kind == "edge" else out[what] if kind == "own output" else what
             for kind, what in gradient.captured

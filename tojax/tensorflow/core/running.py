@@ -12,6 +12,7 @@ class Running(Protocol):
     """One evaluation of a graph and of the functions that it calls."""
 
     variables: dict[Any, Any]  # a variable -> its value now
+    before: Mapping[Any, Any]  # the same, before any was assigned
     written: set[Any]
     library: Mapping[str, Any]
 

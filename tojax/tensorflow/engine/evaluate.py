@@ -28,6 +28,7 @@ class Run:
 
     def __init__(self, library: Library, variables: dict[Any, Any], rng: jax.Array | None):
         self.library, self.variables, self.rng = library, variables, rng
+        self.before = dict(variables)  # their values before the model assigned any
         self.written: set[Any] = set()
         self.drawn = 0
         self.packed: dict[int, tuple] = {}  # id of a vector -> itself and its entries
@@ -129,7 +130,7 @@ class Run:
     def inside(self, rng: jax.Array | None, library: Library | None = None) -> Run:
         """A run inside of a branch, a loop or a gradient: it starts with the values of now."""
         made = Run(self.library if library is None else library, dict(self.variables), rng)
-        made.stack = list(self.stack)
+        made.before, made.stack = self.before, list(self.stack)
         made.origins = Origins(self.origins.values, self.origins.origins)
         return made
 

@@ -53,12 +53,14 @@ def _log_base(_, x, y):
 
 
 def _less_one(_, x, y):
+    """A real power of 0 has the derivative 0, where TensorFlow's is none."""
+    if jnp.iscomplexobj(x):
+        return y * power(x, y - 1)
     return jnp.where(y == 0, 0, y * jnp.power(x, jnp.where(y == 0, 1, y - 1).astype(y.dtype)))
 
 
-power = partials(_less_one, _log_base)(
-    lambda x, y: (division.integer_power if x.dtype.kind in "iu" else jnp.power)(x, y)
-)
+POWERS = {"i": division.integer_power, "u": division.integer_power, "c": division.complex_power}
+power = partials(_less_one, _log_base)(lambda x, y: POWERS.get(x.dtype.kind, jnp.power)(x, y))
 
 
 @lowers("Pow")

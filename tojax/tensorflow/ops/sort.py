@@ -7,18 +7,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.bisection import bisect
 from tojax.tensorflow.core.schema import Static, lowers
+
+
+def largest(x, k: int):
+    """(values, places); of equals, which 0 and -0 are, the first ones."""
+    key = lax.stop_gradient(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return lax.top_k(x, k)
+    places = lax.top_k(jnp.where(key == 0, jnp.zeros_like(key), key), k)[1]
+    return jnp.take_along_axis(x, places, -1, mode="promise_in_bounds"), places
 
 
 @lowers("TopKV2")
 def top_k_v2(input, k: Static, sorted, index_type):
-    values, places = lax.top_k(input, int(k))
+    values, places = largest(input, int(k))
     return values, places.astype(index_type)
 
 
 @lowers("TopK")
 def top_k(input, k, sorted):
-    return lax.top_k(input, k)
+    return largest(input, k)
 
 
 @lowers("ApproxTopK")
@@ -66,24 +76,16 @@ def nth_element(input, n, reverse):
     return nth(input)
 
 
-def _search(side: str):
+def _search(before):
     def lowering(sorted_inputs, values, out_type):
         """Row by row."""
-        find = lambda row, wanted: jnp.searchsorted(row, wanted, side)
-        return jax.vmap(find)(sorted_inputs, values).astype(out_type)
+        return bisect(*map(lax.stop_gradient, (sorted_inputs, values)), before).astype(out_type)
 
     return lowering
 
 
-lowers("LowerBound")(_search("left"))
-lowers("UpperBound")(_search("right"))
-
-
-@lowers("Bucketize")
-def bucketize(input, boundaries):
-    """Integers are compared as floats."""
-    ends = np.array(boundaries, np.float32)
-    return jnp.searchsorted(ends, input.astype(ends.dtype), "right").astype("int32")
+lowers("LowerBound")(_search(lambda x, v: x < v))
+lowers("UpperBound")(_search(lambda x, v: ~(v < x)))
 
 
 @lowers("InTopK")

@@ -11,19 +11,19 @@ from tojax.tensorflow.core.running import HANDLERS, handles
 from tojax.tensorflow.ops import scatter
 from tojax.tensorflow.ops.gather import batched, gather_nd
 from tojax.tensorflow.ops.slice import index_of
-from tojax.tensorflow.state.variables import store, value_of
+from tojax.tensorflow.state.variables import reading, store, value_of
 
 
 @handles("ResourceGather")
 def gather(run, node, inputs):
     handle, indices = inputs
-    return (batched(value_of(run, handle), indices, 0, node.attr("batch_dims") or 0),)
+    return (batched(reading(run, handle), indices, 0, node.attr("batch_dims") or 0),)
 
 
 @handles("ResourceGatherNd")
 def gather_of_positions(run, node, inputs):
     handle, indices = inputs
-    return (gather_nd(value_of(run, handle), indices, ""),)
+    return (gather_nd(reading(run, handle), indices, ""),)
 
 
 def rows(write: Any) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tojax.errors import Unsupported, WrongValue
 from tojax.tensorflow.core import dtypes
@@ -34,7 +36,27 @@ def var_handle(run, node, inputs):
 
 @handles("ReadVariableOp")
 def read(run, node, inputs):
-    return (value_of(run, inputs[0]),)
+    return (reading(run, inputs[0]),)
+
+
+@jax.custom_jvp
+def _differentiated_as(variable, value):
+    return value
+
+
+_differentiated_as.defjvps(lambda tangent, *_: tangent, None)
+
+
+def reading(run: Any, handle: Handle) -> Any:
+    """Returns the value of a variable now, differentiated as TensorFlow's tapes do: by the
+    variable as if it were its own, whatever assigned it, and by nothing that was assigned.
+    """
+    value, before = value_of(run, handle), run.before.get(handle)
+    if value is before or not jnp.issubdtype(value.dtype, jnp.inexact):
+        return value
+    if before is None or (before.shape, before.dtype) != (value.shape, value.dtype):
+        return lax.stop_gradient(value)
+    return _differentiated_as(before, value)
 
 
 def value_of(run: Any, handle: Handle) -> Any:

@@ -20,6 +20,10 @@ HERE = Path(__file__).resolve().parents[1]
 NOT_THE_USERS = tuple(
     f"{p}/" for p in (Path(torch.__file__).parent, Path(jax.__file__).parent, HERE)
 )
+# Where a call goes through on its way to a function of torch's own, such as torch.mul.
+NOT_THE_USERS += tuple(
+    str(HERE.parent / f"{name}.py") for name in ("calling", "explicit_mesh", "model", "program")
+)
 
 JAXS = f"{Path(jax.__file__).parent}/"
 

@@ -37,6 +37,7 @@ class JaxTensor(torch.Tensor):
     before_hooks: JaxTensor | None = None
     required: JaxTensor | None = None  # before ``requires_grad_(False)``
     bounds: tuple[int, int] | None = None  # of integers, see data_dependent/integer_bounds.py
+    unchecked: str | None = None  # which integers, maybe beyond 32 bits, it was computed from
     parts: tuple | None = None  # of a concatenation, see data_dependent/packed_constants.py
 
     @staticmethod
@@ -60,7 +61,7 @@ class JaxTensor(torch.Tensor):
         """The same values and strides, no view of anything."""
         layout = self.stride(), self.storage_offset()
         new = JaxTensor(self.array, self.dtype, self.origins, layout)
-        new.bounds = self.bounds
+        new.bounds, new.unchecked = self.bounds, self.unchecked
         return new
 
     def detached(self) -> JaxTensor:

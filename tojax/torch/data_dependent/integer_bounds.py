@@ -105,11 +105,11 @@ def total(call: Any) -> Bounds:
 
 
 def power(call: Any) -> Bounds:
-    """Of ``x ** y`` with exponents that are small."""
-    (low, high), (least, most) = call.bounds(0), call.bounds(1)
-    if least < 0 or most > 64:
+    """Of ``x ** y`` with exponents that are small; negative ones give 0, 1 and -1."""
+    (low, high), (_, most) = call.bounds(0), call.bounds(1)
+    if most > 64:
         return ANY[0] * 2, ANY[1] * 2
-    most = max(abs(low), abs(high), 1) ** most
+    most = max(abs(low), abs(high), 1) ** max(most, 0)
     return (-most if low < 0 else 0), most
 
 

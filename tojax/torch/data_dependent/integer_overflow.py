@@ -20,6 +20,7 @@ from tojax import notices
 from tojax.dtypes import x64
 from tojax.errors import UncheckedValues, Unsupported
 from tojax.torch.core import diagnostics, sizes
+from tojax.torch.core.lifting import inner
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import integer_bounds
 from tojax.torch.data_dependent.integer_bounds import (
@@ -111,6 +112,7 @@ def follow(trace: Any, call: Any, args: tuple, kwargs: dict[str, Any], values: A
         return
     if x64():
         return
+    _mark(args, kwargs, out)
     if isinstance(out, (tuple, list)):
         for i, one in enumerate(out):
             if isinstance(one, JaxTensor) and one.dtype in INTEGERS:
@@ -132,6 +134,26 @@ def follow(trace: Any, call: Any, args: tuple, kwargs: dict[str, Any], values: A
         _check(trace, call, values, out)
 
 
+def _mark(args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+    """Notes of integers and bools that they were computed from integers that may overflow."""
+    marks = (x.unchecked for x in jax.tree.leaves((args, kwargs)) if isinstance(x, JaxTensor))
+    if (mark := next(filter(None, marks), None)) is None:
+        return
+    for one in out if isinstance(out, (tuple, list)) else [out]:
+        if isinstance(one, JaxTensor) and not one.dtype.is_floating_point and not one.is_complex():
+            one.unchecked = mark
+
+
+def unchecked(out: Any) -> str | None:
+    """Which operator may have given integers beyond 32 bits, where an output consists of what was
+    computed from them and nothing in it could be NaN.
+    """
+    tensors = [inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor)]
+    if any(x.dtype.is_floating_point or x.is_complex() for x in tensors):
+        return None
+    return next((x.unchecked for x in tensors if getattr(x, "unchecked", None)), None)
+
+
 def _check(trace: Any, call: Any, values: list[Any], out: JaxTensor) -> None:
     exact = _in_floats(call, values)
     holds = (jnp.abs(out.array.astype(jnp.float32) - exact) < 2.0**31).all()
@@ -140,6 +162,7 @@ def _check(trace: Any, call: Any, values: list[Any], out: JaxTensor) -> None:
             raise overflow(call.op)
     elif trace.conditions is not None:
         trace.conditions.append(holds)
+        out.unchecked = f"{call.op} of {diagnostics.where()}"
     elif call.op.overloadpacket.__name__ not in SUMS:  # those of positions, mostly
         notices.warn(
             f"{call.op} of 64-bit integers inside a loop or branch is computed in 32 bits and not "
@@ -162,6 +185,8 @@ def _in_floats(call: Any, values: list[Any]) -> jax.Array:
             floats.append(float(value))
         else:
             floats.append(real if param.kind == "dtype" else value)
+    if name == "pow":  # integers to negative powers are 0, 1 and -1
+        floats[1] = jnp.maximum(floats[1], 0)
     exact = call.row.lowering(*floats)
     return jnp.where(jnp.isnan(exact), 0, exact)
 

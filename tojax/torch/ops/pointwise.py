@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
-from tojax.division import divide, integer_power
+from tojax.division import complex_power, divide, integer_power
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     absolute,
@@ -277,8 +278,12 @@ def floor_divide(self, other):
 
 @lowers(aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar)
 def pow_(self, exponent):
-    """Integers to negative powers are 0, but for 1 and -1."""
+    """Integers to negative powers are 0, but for 1 and -1; bools to a bool stay bools."""
     special = {0.5: lax.sqrt, -0.5: lax.rsqrt}
+    if isinstance(exponent, complex) and not exponent.imag:
+        exponent = exponent.real
+    if isinstance(exponent, bool) and self.dtype.kind == "b":
+        return self if exponent else lax.full_like(self, True)
     if isinstance(exponent, (int, float)) and not exact(self):
         if exponent in special:
             return special[exponent](self)
@@ -286,7 +291,7 @@ def pow_(self, exponent):
             return lax.integer_pow(self, int(exponent))
     x, y = operands(self, exponent)
     if not exact(x):
-        return lax.pow(x, y) if is_number(exponent) else powers(x, y)
+        return lax.pow(x, y) if is_number(exponent) and x.dtype.kind != "c" else powers(x, y)
     if isinstance(exponent, int):
         return lax.integer_pow(powers_of(x), exponent)
     x = powers_of(x)
@@ -295,7 +300,30 @@ def pow_(self, exponent):
 
 def powers(x, y):
     """0 to the power of 0 has the gradient 0, which ``lax.pow`` has not."""
+    if x.dtype.kind == "c":
+        return complex_powers(x, jnp.asarray(y))
     return lax.pow(select((x == 0) & (y == 0), 1, x), y)
+
+
+@jax.custom_jvp
+def complex_powers(x, y):
+    return complex_power(x, y)
+
+
+def _complex_powers_jvp(primals, tangents):
+    """By the exponent it is 0 where 0 has a real power that is not negative."""
+    (x, y), (along_x, along_y) = primals, tangents
+    out = complex_powers(x, y)
+    tangent = lax.full_like(out, 0)
+    if not isinstance(along_x, SymbolicZero):
+        tangent += along_x * select(y == 0, 0, y * complex_powers(x, y - 1))
+    if not isinstance(along_y, SymbolicZero):
+        flat = (x == 0) & (lax.imag(y) == 0) & (lax.real(y) >= 0)
+        tangent += along_y * select(flat, 0, out * lax.log(select(flat, 1, x)))
+    return out, tangent
+
+
+complex_powers.defjvp(_complex_powers_jvp, symbolic_zeros=True)
 
 
 def powers_of(x):

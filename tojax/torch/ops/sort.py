@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.bisection import bisect
 from tojax.dtypes import is_float
 from tojax.torch.aliasing.no_grad import with_gradient_of
 from tojax.torch.core.schema import aten, lowers, table
@@ -113,16 +114,11 @@ def mode(self, dim, keepdim):
 
 
 def search(sorted_sequence, values, right, dtype):
-    """Along the last axis, batch by batch where the sequence has batches."""
-    side = "right" if right else "left"
-    find = lambda a, v: jnp.searchsorted(a, v, side=side)
-    if not values.size or not sorted_sequence.size:
-        return jnp.zeros(values.shape, dtype)
-    if sorted_sequence.ndim == 1:
-        return find(sorted_sequence, values).astype(dtype)
-    rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
-    found = jax.vmap(find)(rows, values.reshape(rows.shape[0], values.shape[-1]))
-    return found.reshape(values.shape).astype(dtype)
+    """Along the last axis, batch by batch where the sequence has batches; NaN comes after all."""
+    before = (lambda x, v: ~(x > v)) if right else (lambda x, v: ~(x >= v))
+    rows = lax.reshape(values, (values.size,)) if sorted_sequence.ndim == 1 else values
+    places = bisect(*map(lax.stop_gradient, (sorted_sequence, rows)), before)
+    return lax.reshape(cast(places, dtype), values.shape)
 
 
 @lowers(aten.searchsorted.Tensor, aten.searchsorted.Scalar)

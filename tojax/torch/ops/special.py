@@ -98,18 +98,23 @@ def i0(x):
 i0.defjvps(lambda tangent, _, x: tangent * jsp.i1(x))  # jax's own cancels near 0
 
 
-def logarithm_times(log):
-    """x * log(y), 0 where x is 0, also in its gradient; NaN where y is."""
+def logarithm_times(log, start):
+    """x * log(y), 0 where x is 0; NaN where y is. ``start`` is where the logarithm does."""
 
+    @jax.custom_jvp
     def function(x, y):
         zero = (x == 0) & (y == y)
         safe = select(zero, number(1, y.dtype), y)
         return select(zero, x * number(0, y.dtype), x * log(safe))
 
+    function.defjvps(
+        lambda tangent, _, x, y: tangent * select((x == 0) & (y <= start), 0, log(y)),
+        lambda tangent, _, x, y: tangent * (x / (y - start)),
+    )
     return function
 
 
-xlogy, xlog1py = logarithm_times(lax.log), logarithm_times(lax.log1p)
+xlogy, xlog1py = logarithm_times(lax.log, 0), logarithm_times(lax.log1p, -1)
 
 
 @jax.custom_jvp
@@ -122,6 +127,24 @@ def entr(x):
 
 
 entr.defjvps(lambda tangent, _, x: tangent * (-lax.log(x) - 1))
+
+
+@jax.custom_jvp
+def ndtri(x):
+    return jsp.ndtri(x)
+
+
+ndtri.defjvps(  # infinite at 0 and 1, where jax has 0
+    lambda tangent, out, x: tangent * number(math.sqrt(2 * math.pi), x.dtype) * lax.exp(out**2 / 2)
+)
+
+
+@jax.custom_jvp
+def lgamma(x):
+    return lax.lgamma(x)
+
+
+lgamma.defjvps(lambda tangent, _, x: tangent * digamma(x))  # jax's has no limit at 0
 
 
 def log_ndtr(x):
@@ -141,10 +164,10 @@ table.update(
         aten.erfinv: _unary(lax.erf_inv),
         aten.special_erfcx: _unary(erfcx),
         aten.special_ndtr: _unary(jsp.ndtr),
-        aten.special_ndtri: _unary(jsp.ndtri),
+        aten.special_ndtri: _unary(ndtri),
         aten.special_log_ndtr: _unary(log_ndtr),
         aten.special_entr: _unary(entr),
-        aten.lgamma: _unary(lax.lgamma),
+        aten.lgamma: _unary(lgamma),
         aten.digamma: _unary(digamma),
         aten.igamma: _binary(lax.igamma),
         aten.igammac: _binary(lax.igammac),
