@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from tojax.errors import WrongArguments
 from tojax.parallel.batches import mesh_of
 from tojax.processes import together
 from tojax.train import agreement, arguments, batching, data, diagnose
@@ -93,12 +92,7 @@ def fit(
       12
     """
     arguments.check_fit(state, step, batches)
-    if early_stop is not None and keep_best is None:
-        raise WrongArguments(
-            "early_stop without keep_best",
-            why="it stops when there is no new best, and nothing says what is best",
-            do='give keep_best="min eval_loss" or the like',
-        )
+    arguments.check_best(early_stop, keep_best)
     best = None if keep_best is None else Best(keep_best)
     epochs = 1 if steps is None and epochs is None else epochs
     run = Run(step, evaluate, every, steps, best, early_stop)

@@ -29,6 +29,16 @@ def check_fit(state: Any, step: Any, batches: Any) -> None:
         )  # fmt: skip
 
 
+def check_best(early_stop: int | None, keep_best: str | None) -> None:
+    """Raises WrongArguments where ``fit`` is to stop without a new best and knows no best."""
+    if early_stop is not None and keep_best is None:
+        raise WrongArguments(
+            "early_stop without keep_best",
+            why="it stops when there is no new best, and nothing says what is best",
+            do='give keep_best="min eval_loss" or the like',
+        )
+
+
 def check_evaluate(state: Any, batches: Any, metric_fn: Any) -> None:
     """Raises WrongArguments where ``evaluate`` gets something else than it takes."""
     fits = hasattr(state, "params"), _iterable(batches), callable(metric_fn)
