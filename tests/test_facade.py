@@ -36,3 +36,18 @@ def test_names_that_lie_elsewhere_are_there():
             continue
         pytest.importorskip({"flax": "flax", "train": "optax"}.get(home, "jax"))
         assert hasattr(importlib.import_module(f"tojax.{home}"), name), place
+
+
+INSTEAD = {
+    "bind": "with_params", "load_state_dict": "with_params", "forward": "model.apply",
+    "predict": "model.apply", "init": "model.params", "parameters": "model.params",
+    "state_dict": "model.state", "to": "jax.device_put", "replace": "with_state",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_names_of_other_libraries(name):
+    model = tojax.Model({}, {}, None)
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*{INSTEAD[name]}"):
+        getattr(model, name)
+    assert not hasattr(model, name)

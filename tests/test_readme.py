@@ -1,6 +1,9 @@
 """The README's Python examples run as they stand, and both languages show the same code."""
 
+import ast
+import builtins
 import re
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -118,3 +121,46 @@ def test_the_maps_example():
     names: dict = {"model": tojax.from_torch(net), "x": np.ones((1, 3), np.float32), "jax": jax}
     exec(code, names)
     assert {str(op): n for op, n in names["seen"].items()}["aten.relu.default"] == 1
+
+
+def test_each_example_goes_on_from_the_first_alone(at_the_root):
+    """As the page says; none needs a name of another one."""
+    first, *others = examples(README)
+    begun: dict = {}
+    exec(first, begun)
+    for code in others:
+        names = set(builtins.__dict__) | begun.keys()
+        assert _unknown(code, names) == [], code
+
+
+def _unknown(code: str, names: set[str]) -> list[str]:
+    """The names that a block uses and neither makes nor finds."""
+    nodes = [*ast.walk(ast.parse(code))]
+    used = {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
+    made = {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    made |= {x.arg for x in nodes if isinstance(x, ast.arg)}
+    made |= {x.name for x in nodes if isinstance(x, (ast.FunctionDef, ast.ClassDef))}
+    made |= {(x.asname or x.name).partition(".")[0] for x in nodes if isinstance(x, ast.alias)}
+    return sorted(used - made - names)
+
+
+def test_a_name_of_another_example_is_seen():
+    assert _unknown("def f(x): return x + y\nz = f(1)", {"x"}) == ["y"]
+
+
+def figures(page: str) -> Counter[str]:
+    """The numbers of the text, as often as they come."""
+    text = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"\d+(?:[.,]\d+)*", text)
+    return Counter(x for x in found if len(x) > 1)  # a Chinese text has 1 and 3 in place of words
+
+
+def test_both_languages_have_the_same_figures():
+    assert figures(README) == figures(CHINESE)
+    assert len(figures(README)) > 20
+
+
+def test_a_figure_of_one_language_is_seen():
+    english = "7 of 276 types, 5.23\n```\n99\n```\n"
+    assert figures(english) == {"276": 1, "5.23": 1}
+    assert figures(english) != figures(english.replace("276", "260"))

@@ -56,10 +56,25 @@ __all__ = [
 _METHODS = {"cache": "Cache.of", "generate": "generate", "save_pretrained": "save_pretrained"}
 
 
+# What torch, Flax and Keras call what a Model has under another name.
+_INSTEAD = {
+    **dict.fromkeys(("bind", "load_state_dict"), "use model.with_params(params), a new Model"),
+    **dict.fromkeys(("forward", "predict"), "call it: model(*args), or model.apply(params, *args)"),
+    **dict.fromkeys(("init", "parameters", "named_parameters"), "the arrays are model.params"),
+    **dict.fromkeys(("state_dict", "variables"), "the arrays are model.params and model.state"),
+    **dict.fromkeys(("to", "cuda", "cpu"), "use jax.device_put(model, device), a new Model"),
+    **dict.fromkeys(("half", "float", "bfloat16"), "give dtype= to from_pretrained"),
+    "config": "it is model.source.module.config, of a transformers model",
+    "device": "each of model.params has devices()",
+    "replace": "use model.with_params(params) or model.with_state(state), a new Model",
+}
+
+
 def _method(model: Model, name: str):
     """``model.name``, one of these methods."""
     if name not in _METHODS:
-        raise AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}")
+        hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}{hint}")
     home, _, inside = _METHODS[name].partition(".")
     function = __getattr__(home)
     return functools.partial(getattr(function, inside) if inside else function, model)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from tojax.errors import DataDependent
+from tojax.errors import DataDependent, WrongArguments
 
 EAGER = (
     "call {} outside of jax.jit, grad and vmap, where each operator runs on its own and all values "
@@ -52,6 +53,21 @@ def advise(
     else:
         own = call.startswith("func")
         error.advise(EAGER.format("func" if own else "model.apply(model.params, ...)"))
+
+
+def refuse_lists(error: TypeError, arguments: Mapping[str, Any]) -> None:
+    """Raises WrongArguments if torch met an argument that should be an array: a text, lists of
+    tokens, all that a tokenizer gives as one.
+    """
+    kind = re.search(r"must be Tensor, not (\w+)", str(error))
+    for name, value in arguments.items():
+        if kind and type(value).__name__ == kind[1] and not hasattr(value, "shape"):
+            raise WrongArguments(
+                f"{name} is a {kind[1]}, not an array",
+                why="what is no array is part of the program, and the model computes with it",
+                do="give np.asarray of a list; model(**inputs) with inputs = "
+                'tokenizer(texts, padding=True, return_tensors="np"); tokenizers have no "jax"',
+            ) from error
 
 
 def _was_python(leaf: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from tojax import calling, saved
+from tojax import advice, calling, saved
 from tojax.errors import WrongArguments
 from tojax.source import Source
 
@@ -58,7 +58,11 @@ class Model:
           WrongArguments, MissingOps, MissingRng, DataDependent: see tojax.errors.
           Exception: what the source raises about values that it checks.
         """
-        return calling.call(self, args, kwargs, rng)
+        try:
+            return calling.call(self, args, kwargs, rng)
+        except (NotImplementedError, TypeError) as error:
+            self._explain(error, args, kwargs)
+            raise
 
     def apply(
         self,
@@ -94,7 +98,11 @@ class Model:
           1
         """
         state = self.state if state is None else state
-        out, written = calling.apply(self.source, params, state, args, kwargs, rng)
+        try:
+            out, written = calling.apply(self.source, params, state, args, kwargs, rng)
+        except (NotImplementedError, TypeError) as error:
+            self._explain(error, args, kwargs)
+            raise
         if mutable:
             return out, {**state, **written}
         calling.warn_dropped(written, state)
@@ -188,6 +196,13 @@ class Model:
             platforms=platforms,
             extras=extras,
         )
+
+    def _explain(self, error: Exception, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Raises an error of ours where JAX's or torch's does not say what to do."""
+        if isinstance(error, NotImplementedError):
+            saved.refuse_vmap(error, self.source)
+        elif isinstance(error, TypeError):
+            advice.refuse_lists(error, dict(zip(self.source.positional, args)) | kwargs)
 
     def _loop(self, args: tuple, kwargs: dict[str, Any], shapes: Any, options: Any) -> Any:
         """The decoding loop, which a floor above makes."""

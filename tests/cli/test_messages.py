@@ -4,8 +4,10 @@ import io
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,13 @@ from tojax import cli
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples/tiny-llama"
+
+
+NEEDED = {
+    "export": ["-o", "nowhere"],
+    "plan": ["--chips", "v6e-8"],
+    "finetune": ["--data", ROOT / "README.md", "--out", "nowhere"],
+}
 
 
 @pytest.fixture
@@ -226,3 +235,69 @@ cli.main()
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+
+
+def begun(out, steps):
+    """(a run of finetune in a process of its own, its arguments)"""
+    words = out.parent / "notes.txt"
+    words.write_text("\n\n".join(f"def f{i}(x):\n    return x + {i}\n" for i in range(40)))
+    options = ["--data", words, "--out", out, "--steps", steps, "--every", 2, "--length", 32]
+    command = [sys.executable, "-m", "tojax", "finetune", DEMO, *options, "--batch", 2, "--lora", 2]
+    command = [str(x) for x in command]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True), command
+
+
+def interrupted(run):
+    """What a run says on stderr after Ctrl-C."""
+    run.send_signal(signal.SIGINT)
+    said = run.communicate(timeout=240)[1]
+    assert run.returncode == 130, (run.returncode, said)
+    assert "Traceback" not in said
+    return said.splitlines()
+
+
+def test_an_interruption_while_a_step_compiles(tmp_path):
+    run, _ = begun(tmp_path / "out", 4)
+    while "compiling" not in run.stderr.readline():
+        assert run.poll() is None
+    time.sleep(0.5)
+    assert interrupted(run)[-1] == "stopped; run it again to go on"
+
+
+def test_an_interruption_while_it_trains(tmp_path):
+    """What was being written is whole, and the next call goes on from there."""
+    out = tmp_path / "out"
+    run, command = begun(out, 400)
+    while not any(x.name.isdigit() for x in (out / "checkpoints").glob("*")):
+        assert run.poll() is None
+        time.sleep(0.01)
+    assert interrupted(run)[-1] == "stopped; run it again to go on"
+    last = max(int(x.name) for x in (out / "checkpoints").iterdir() if x.name.isdigit())
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    command[command.index("400")] = str(last + 2)
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert again.returncode == 0, again.stderr
+    steps = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [x["step"] for x in steps if "loss" in x] == [*range(1, last + 3)]
+    assert [json.dumps(x) for x in steps if x["step"] <= last] == [
+        x for x in lines if json.loads(x)["step"] <= last
+    ]
+
+
+@pytest.mark.parametrize("verb", ["run", "inspect", "generate", "export", "plan", "finetune"])
+def test_onnx_files_are_not_read_yet(tojax, tmp_path, verb):
+    file = tmp_path / "model.onnx"
+    file.touch()
+    code, out, err = tojax(verb, file, *NEEDED.get(verb, ()))
+    assert (code, out) == (1, "")
+    assert four_lines(err)[0] == "error: ONNX files are not read yet"
+
+
+@pytest.mark.parametrize("verb", ["export", "plan", "finetune"])
+def test_what_is_saved_already(tojax, tmp_path, verb):
+    (tmp_path / "model.json").write_text("{}")
+    code, out, err = tojax(verb, tmp_path, *NEEDED[verb])
+    assert (code, out) == (1, "")
+    lines = four_lines(err)
+    assert lines[0] == f"error: {tmp_path.name} is a saved model, no checkpoint"
+    assert "model.save or tojax export wrote it" in lines[2] and "tojax.load" in lines[3]

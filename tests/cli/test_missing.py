@@ -70,6 +70,7 @@ def test_a_saved_model_needs_no_torch(tmp_path):
     code, out, err = without(f"torch,{OTHERS}", "generate", *given)
     assert code == 0, err
     assert out.startswith("def main(")
+    assert err == "the loop was saved for 4 new tokens, not 96\n"
     for verb in ("inspect", "run"):
         code, out, err = without(f"torch,transformers,{OTHERS}", verb, tmp_path / "saved")
         assert code == 0, err

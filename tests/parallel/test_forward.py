@@ -16,7 +16,7 @@ X = np.random.default_rng(0).standard_normal((4, 3), np.float32)
 def test_a_call_that_was_made():
     """Its shapes are remembered, a key too; what is no array stays."""
     model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout())).train()
-    with pytest.raises(WrongArguments, match="no call to derive"):
+    with pytest.raises(WrongArguments, match="no call to trace"):
         Forward.of(model)
     model(X, rng=jax.random.key(1))
     forward = Forward.of(model)

@@ -119,3 +119,29 @@ def test_arguments_by_name_in_another_order(tmp_path):
     back = tojax.load(tmp_path / "m")
     for call in (lambda m: m(X, X + 1), lambda m: m(key=X + 1, query=X), lambda m: m(X, key=X + 1)):
         np.testing.assert_array_equal(call(back), call(model))
+
+
+def test_vmap_is_refused(tmp_path):
+    """Under jit and grad as well; one after the other works."""
+    model = tojax.from_torch(torch.nn.Conv2d(1, 2, 3))
+    x = np.ones((3, 1, 1, 8, 8), np.float32)
+    model.save(tmp_path / "m", x[0])
+    back = tojax.load(tmp_path / "m")
+    one = lambda x: back.apply(back.params, x)
+    for call in (jax.vmap(one), jax.vmap(back), jax.jit(jax.vmap(one))):
+        with pytest.raises(
+            Unsupported, match=r"(?s)jax\.vmap over Conv2d.*batch, \.\.\..*lax\.map"
+        ):
+            call(x)
+    assert_close(jax.lax.map(one, x)[0], model(x[0]), reduction=9)
+
+
+def test_shapes_are_suggested_for_what_the_model_takes(tmp_path):
+    image = np.ones((1, 1, 8, 8), np.float32)
+    model = tojax.from_torch(torch.nn.Conv2d(1, 2, 3))
+    suggested = r'shapes=\{"input": "batch, \.\.\."\}'
+    with pytest.raises(WrongArguments, match=suggested):
+        model.save(tmp_path / "m", image, shapes={"x": "batch, ..."})
+    model.save(tmp_path / "m", image)
+    with pytest.raises(WrongArguments, match=suggested):
+        tojax.load(tmp_path / "m")(np.ones((2, 1, 8, 8), np.float32))

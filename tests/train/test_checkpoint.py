@@ -138,3 +138,27 @@ def test_what_is_saved_may_be_donated(tmp_path):
             state = state.replace(step=state.step - 1)
         for i in want:
             np.testing.assert_array_equal(kept.restore(state, i)[0].params["0.weight"], want[i])
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_an_interruption_waits_for_what_is_being_written(tmp_path, monkeypatch, broken):
+    """It stays what ends the run, whatever the interrupted write says."""
+
+    def stop(step, metrics):
+        if step == 5:
+            raise KeyboardInterrupt
+
+    finish = Checkpoints.finish
+
+    def failing(self):
+        finish(self)
+        raise RuntimeError("of what was interrupted")
+
+    if broken:
+        monkeypatch.setattr(Checkpoints, "finish", failing)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, log=[stop])
+    monkeypatch.undo()
+    assert int(restore(tmp_path, fresh()).step) == steps(tmp_path)[-1] == 4
+    whole, parts = trained(tmp_path / "whole"), trained(tmp_path)
+    assert_close(jax.tree.leaves(parts), jax.tree.leaves(whole), rtol=0)

@@ -1,9 +1,11 @@
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from tojax.errors import NotWritten
-from tojax.train.disk import begin, writing
+from tojax.train.disk import begin, undisturbed, writing
 
 
 def test_the_inner_path_is_named():
@@ -27,3 +29,31 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
 def test_errors_of_the_network_are_not_the_disks():
     with pytest.raises(ValueError, match="Gloo"), writing(Path("out")):
         raise ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer")
+
+
+def test_an_interruption_comes_after_what_is_written():
+    done = []
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        done.append("written")
+    assert done == ["written"]
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        done.append("never")
+    assert done == ["written"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_other_threads_and_calm():
+    done = []
+
+    def write():
+        with undisturbed():
+            done.append("written")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+    write()
+    assert done == ["written"] * 2

@@ -2,14 +2,16 @@ import json
 
 import jax
 import numpy as np
+import optax
 import pytest
 import torch
 from jax.sharding import NamedSharding, PartitionSpec
 
+import tojax
 from tests.tolerance import assert_close
-from tests.train.nets import begin, mse, rows
+from tests.train.nets import begin, mlp, mse, rows
 from tojax.errors import NoData, WrongArguments, WrongBatch
-from tojax.train import Batches, evaluate, fit, numpy_collate, restore
+from tojax.train import Batches, TrainState, evaluate, fit, make_step, numpy_collate, restore
 
 
 def batches(count=24):
@@ -92,3 +94,14 @@ def test_orders_that_nothing_repeats_are_refused_in_a_folder(tmp_path):
     assert int(fit(*begin(), loader).step) == 2
     with pytest.raises(WrongArguments, match="RandomSampler"):
         fit(*begin(), loader, folder=tmp_path)
+
+
+def test_it_says_once_that_it_compiles(capsys):
+    """A step that is compiled already, and a run that is over, say nothing."""
+    step = make_step(mse, optax.sgd(0.1))
+    state = TrainState.create(tojax.from_torch(mlp()), step.tx)
+    told = []
+    for options in ({"steps": 0}, {"progress": False, "steps": 0}, {"steps": 3}, {"steps": 6}):
+        state = fit(state, step, batches(), **options)
+        told.append(capsys.readouterr().err.count("compiling: "))
+    assert told == [0, 0, 1, 0]

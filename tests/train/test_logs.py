@@ -70,3 +70,10 @@ def test_tokens_are_counted_by_the_second(monkeypatch, capsys):
         log.write(2, {"loss": 0.5, "tokens": 32})
     assert [x.get("tokens_per_second") for x in seen] == [256, None, 128]
     assert "tokens_per_second=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bar", [True, False])
+def test_a_line_where_nobody_looks(capsys, bar):
+    with Log(None, [], 0, 2, bar) as log:
+        log.say("compiling")
+    assert capsys.readouterr() == ("", "compiling\n" if bar else "")

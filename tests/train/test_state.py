@@ -58,3 +58,18 @@ def test_averaged_is_the_model_without_an_average():
     assert state.averaged is state.model
     other = state.replace(ema={k: v * 0 for k, v in state.params.items()})
     np.testing.assert_array_equal(other.averaged(rows()[0]), 0)
+
+
+@pytest.mark.parametrize("name", ["save_pretrained", "save", "generate", "apply", "eval"])
+def test_what_its_model_has(name):
+    _, state = stateful(mlp(), optax.sgd(0.1))
+    with pytest.raises(AttributeError, match=rf"its model has: state\.model\.{name}$"):
+        getattr(state, name)
+
+
+@pytest.mark.parametrize("name", ["nothing", "_private", "__array__"])
+def test_what_nobody_has(name):
+    _, state = stateful(mlp(), optax.sgd(0.1))
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'$"):
+        getattr(state, name)
+    assert not hasattr(state, name)

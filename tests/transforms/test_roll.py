@@ -141,3 +141,12 @@ def test_frozen_layers(frozen):
     assert got.keys() == want.keys()
     for name in want:
         assert_close(got[name], want[name], reduction=64)
+
+
+def test_nothing_that_could_repeat_needs_no_example():
+    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(5, 2)))
+    with pytest.warns(NotRolled, match="no layers of Sequential repeat"):
+        assert roll(model) is model
+    two = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)))
+    with pytest.raises(WrongArguments, match=r"(?s)no call to trace.*which layers repeat.*roll"):
+        roll(two)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Annotated
 
@@ -211,16 +212,17 @@ def finetune(
     packed into rows, one row of 20 is held out. The folder then holds an adapter that PEFT and
     tojax generate load, metrics.jsonl, and loss.png where matplotlib is installed.
     """
-    from tojax.cli._finetune import Options
-    from tojax.cli._finetune import finetune as verb
+    with contextlib.nullcontext() if dry_run else _reports.resumable():
+        from tojax.cli._finetune import Options
+        from tojax.cli._finetune import finetune as verb
 
-    verb(
-        source,
-        Options(
-            data, lora, dora, targets, quantize, steps, batch, length, rate, every, seed, out,
-            dry_run,
-        ),
-    )  # fmt: skip
+        verb(
+            source,
+            Options(
+                data, lora, dora, targets, quantize, steps, batch, length, rate, every, seed, out,
+                dry_run,
+            ),
+        )  # fmt: skip
 
 
 @app.command()

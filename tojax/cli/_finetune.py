@@ -69,7 +69,6 @@ def finetune(source: str, asked: Options) -> None:
         memory(step, state, next(iter(batches)))
         return
     out = Path(asked.out)
-    console.print("compiling: the first step takes longer than those after it")
     test = [*train.Batches(held, batches.size, rest=True)]
     state = train.fit(
         state, step, batches, folder=out, steps=asked.steps, every=asked.every, keep=2,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +72,8 @@ def tokenizer_of(given: _source.Named, other: str | None = None) -> Any:
 
 def load_tokenizer(folder: Path, gguf: str | None = None) -> Any:
     """The folder's tokenizer, or the one inside of a GGUF file."""
-    from transformers import AutoTokenizer
+    with _without_torch():
+        from transformers import AutoTokenizer
 
     inside = {"gguf_file": gguf} if gguf else {}
     try:
@@ -81,6 +85,20 @@ def load_tokenizer(folder: Path, gguf: str | None = None) -> Any:
             why=" ".join(str(error).split())[:200],
             do="add tokenizer.json and its config, or call tojax.generate with token ids",
         ) from None
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """While this is open, transformers does not tell that torch is not installed: tokenizers and
+    saved models need none.
+    """
+    told = lambda record: not str(record.msg).startswith(("PyTorch was not", "None of PyTorch"))
+    logger = logging.getLogger("transformers")
+    logger.addFilter(told)
+    try:
+        yield
+    finally:
+        logger.removeFilter(told)
 
 
 def encode(tokenizer: Any, prompt: str) -> np.ndarray:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import errno
 import io
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import typer
 
 from tojax.missing import missing
+
+INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended, 128 + SIGINT
 
 
 def end_with(app: Callable[[], object]) -> NoReturn:
@@ -21,6 +26,8 @@ def end_with(app: Callable[[], object]) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     sys.unraisablehook = _unraisable
     code = reported(app)
+    if code == INTERRUPTED:
+        stop()
     try:
         sys.stdout.flush()
     except OSError as error:  # a full disk; what is left goes nowhere
@@ -29,16 +36,36 @@ def end_with(app: Callable[[], object]) -> NoReturn:
     sys.exit(code)
 
 
+def stop() -> NoReturn:
+    """Ends the process at once: JAX's part of the interpreter's own end crashes where threads still
+    compile.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """Says at Ctrl-C that the same call goes on where this one was."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.secho("stopped; run it again to go on", err=True)
+        raise
+
+
 def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Ctrl-C inside of what Python calls on its own (JAX's part of the garbage collection), where
-    it would be told and forgotten, ends the process as well.
+    """Repeats Ctrl-C where it came inside of what Python calls on its own (JAX's part of the
+    garbage collection): there it would be told and forgotten.
     """
     if not isinstance(found.exc_value, KeyboardInterrupt):
-        return sys.__unraisablehook__(found)
-    if sys.stderr.isatty():
-        sys.stderr.write("\x1b[?25h")  # the cursor, which a progress line hides
-        sys.stderr.flush()
-    os._exit(130)
+        sys.__unraisablehook__(found)
+        return
+    again = threading.Timer(0.05, _thread.interrupt_main)
+    again.daemon = True
+    again.start()
 
 
 def reported(run: Callable[[], object]) -> int | str | None:
@@ -48,7 +75,7 @@ def reported(run: Callable[[], object]) -> int | str | None:
     except SystemExit as ended:
         return ended.code
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read has enough
         return 1
     except Exception as error:

@@ -16,7 +16,7 @@ from tojax import processes, trees
 from tojax.dtypes import shape_of
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
-from tojax.saved.dimensions import is_symbolic, symbolic
+from tojax.saved.dimensions import is_symbolic, suggested, symbolic
 
 WORSE = {
     4: 1e-3,
@@ -98,7 +98,7 @@ def call_of(
         )
     names = _apart([_clean(called[i]).replace(".", "_") for i in at])
     specs = [shape_of(leaves[i]) for i in at]
-    examples = [_example(given[i]).astype(x.dtype) for i, x in zip(at, specs)]
+    examples = [_example(called[i], given[i]).astype(x.dtype) for i, x in zip(at, specs)]
     return Call(model, leaves, structure, names, specs, examples, held)
 
 
@@ -110,7 +110,7 @@ def _one_device(x: Any) -> Any:
     return jnp.asarray(processes.values(x)) if lies_apart else x
 
 
-def _example(leaf: Any) -> np.ndarray:
+def _example(name: str, leaf: Any) -> np.ndarray:
     """The array itself; of a shape alone ones, with two for every size that has a name."""
     if not isinstance(leaf, jax.ShapeDtypeStruct):
         return np.asarray(leaf)
@@ -119,7 +119,7 @@ def _example(leaf: Any) -> np.ndarray:
     raise WrongArguments(
         f"an example of shape {leaf.shape}",
         why="what is written is compared with the model, for which sizes are needed",
-        do='give arrays, and name sizes by shapes={"input_ids": "batch, length"}',
+        do=f"give arrays, and name sizes by shapes={suggested([name], [leaf])}",
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from tojax.errors import BadCheckpoint, HubUnreachable
+from tojax.hf import other_formats
 from tojax.hf.quantized import schemes
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -106,6 +107,8 @@ def find(
     if folder.suffix == ".gguf" and gguf_file is None:
         folder, gguf_file = folder.parent, folder.name
     if not folder.is_dir():
+        if other := other_formats.of_file(folder):
+            raise other
         if folder.exists() or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
             raise BadCheckpoint(
                 f"{source} is no folder",
@@ -151,6 +154,8 @@ def _gguf(file: Path) -> Path:
 def _config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if not file.exists():
+        if other := other_formats.of_folder(folder):
+            raise other
         inside = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
         raise BadCheckpoint(
             f"{folder.name or folder} is no checkpoint: it has no config.json",

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments, WrongValue
+from tojax.hf import other_formats
 from tojax.hf.checkpoint import find
 from tojax.hf.classes import config_of, model_class, refusing
 from tojax.hf.generation.public_cache import Cache
@@ -109,7 +110,7 @@ def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> M
     """
     folder = Path(source)
     if folder.is_dir() and not (folder / "config.json").exists():
-        raise BadCheckpoint(
+        raise other_formats.of_folder(folder) or BadCheckpoint(
             f"{folder.name} has no config.json",
             where=str(folder),
             why="the shapes of a model's weights follow from its config",

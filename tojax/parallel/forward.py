@@ -73,9 +73,9 @@ def example(model: Model) -> tuple:
     made = calling.calls(model.source) or getattr(model.source, "examples", list)()
     if not made:
         raise WrongArguments(
-            "there is no call to derive a plan from",
+            "there is no call to trace",
             where=model.source.name,
-            why="which product feeds which is read from the traced program",
+            why="which product feeds which, and which layers repeat, is read from a call's program",
             do='give an example, as shard(model, mesh, "tp", *args) or roll(model, *args) take it, '
             "or call model first",
         )

@@ -15,7 +15,7 @@ from tojax.saved.calls import Output
 from tojax.saved.folder import whole
 from tojax.saved.programs import PLATFORMS, Extra
 from tojax.saved.reading import read
-from tojax.saved.source import SavedSource
+from tojax.saved.source import SavedSource, refuse_vmap
 from tojax.saved.writing import save
 
-__all__ = ["PLATFORMS", "Extra", "Output", "SavedSource", "read", "save", "whole"]
+__all__ = ["PLATFORMS", "Extra", "Output", "SavedSource", "read", "refuse_vmap", "save", "whole"]

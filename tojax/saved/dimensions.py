@@ -83,6 +83,22 @@ def _value(node: ast.AST, sizes: Mapping[str, int]) -> Any:
     raise ValueError(f"{ast.unparse(node)} is no dimension")
 
 
+def suggested(names: Sequence[str], leaves: Sequence[Any]) -> str:
+    """A ``shapes=`` for a call's first array, as one writes it.
+
+    Example:
+      >>> import numpy as np
+      >>> suggested(["n", "input"], [3, np.ones((1, 3, 8, 8))])
+      '{"input": "batch, ..."}'
+      >>> suggested(["input_ids"], [np.ones((1, 8), int)])
+      '{"input_ids": "batch, length"}'
+    """
+    arrays = ((k, x) for k, x in zip(names, leaves) if trees.is_array(x) and len(x.shape))
+    name, array = next(arrays, ("x", None))
+    tokens = array is not None and len(array.shape) == 2 and array.dtype.kind in "iu"
+    return f'{{"{name}": "{"batch, length" if tokens else "batch, ..."}"}}'
+
+
 def symbolic(
     source: Any,
     args: tuple,
@@ -113,7 +129,7 @@ def symbolic(
         raise WrongArguments(
             f"shapes= names {', '.join(sorted(left))}",
             why=f"the arguments are {', '.join(called) or 'none'}",
-            do='use these names: shapes={"input_ids": "batch, length"}',
+            do=f"use these names: shapes={suggested(called, leaves)}",
         )
     found = _found([x for x in leaves if trees.is_array(x)])
     held = [text for text in constraints if names(text) <= found]

@@ -14,6 +14,7 @@ from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
 from tojax.saved.calls import describe_call, join, misfit, same
+from tojax.saved.dimensions import suggested
 from tojax.source import SourceBase
 
 
@@ -106,8 +107,20 @@ class SavedSource(SourceBase):
             f"no program was saved for {json.dumps(asked)}",
             why="saved are " + "; ".join(told),
             do="save it again with an example of this call: model.save(folder, *args, **kwargs), "
-            'for any size shapes={"input_ids": "batch, length"}',
+            f"for any size shapes={suggested(names, leaves)}",
         )
+
+
+def refuse_vmap(error: NotImplementedError, source: Any) -> None:
+    """Raises Unsupported if the error is JAX's about a program of ``jax.export`` under ``vmap``."""
+    if "call_exported" not in str(error):
+        return
+    raise Unsupported(
+        f"jax.vmap over {source.name}, which was loaded",
+        why="its programs are compiled, and JAX has no batching rule for them",
+        do="call it with the whole batch, for which it is saved with a size that is open: "
+        'model.save(folder, x, shapes={"x": "batch, ..."}); or one after the other: jax.lax.map',
+    ) from error
 
 
 def _shown(call: dict[str, Any]) -> str:

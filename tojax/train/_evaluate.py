@@ -13,7 +13,7 @@ from tojax.errors import DataDependent, NoData
 from tojax.model import Model
 from tojax.parallel.batches import mesh_of
 from tojax.program import program
-from tojax.train import agreement, batching
+from tojax.train import agreement, arguments, batching
 from tojax.train.feed import divide
 from tojax.train.running import Running
 from tojax.train.state import TrainState
@@ -36,6 +36,7 @@ def evaluate(
 
     Raises:
       NoData: there is no batch.
+      WrongArguments: arguments in another order.
       WrongBatch: parts of several processes that are no batch together.
 
     Example:
@@ -44,6 +45,7 @@ def evaluate(
       >>> tojax.train.evaluate(model, [np.ones(4), np.ones(2)], lambda model, x: model(x).mean())
       {'loss': 1.0}
     """
+    arguments.check_evaluate(state, batches, metric_fn)
     model = (state.averaged if isinstance(state, TrainState) else state).eval()
     mesh = mesh_of(model.params)
     seen: list[dict[str, jax.Array]] = []

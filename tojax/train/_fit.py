@@ -12,10 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from tojax.errors import WrongArguments
 from tojax.parallel.batches import mesh_of
 from tojax.processes import together
-from tojax.train import agreement, batching, data, diagnose
+from tojax.train import agreement, arguments, batching, data, diagnose
 from tojax.train.checkpoint import Best, Checkpoints
 from tojax.train.feed import Position, divide, feed, repeatable
 from tojax.train.logs import Log, Sink, scalars
@@ -68,7 +67,8 @@ def fit(
       log: more receivers of ``(step, metrics)``, such as ``tojax.train.tensorboard(folder)``.
       prefetch: how many batches are put on the device ahead.
       sharding: of the batches.
-      progress: whether a bar is shown, where somebody looks.
+      progress: whether a bar is shown, where somebody looks, and that the step is compiled, on
+        stderr.
 
     Raises:
       Diverged: a loss or gradient is NaN or infinite; the message names where it began. No
@@ -79,7 +79,8 @@ def fit(
       OtherCheckpoint: the folder belongs to another model or optimizer.
       ProcessLost: another process of the job is gone. Where JAX notices before a step does, it ends
         this one itself.
-      WrongArguments: several processes, and the model is not on a mesh of all of them.
+      WrongArguments: several processes, and the model is not on a mesh of all of them; arguments in
+        another order.
 
     Example:
       >>> import numpy as np, optax, torch
@@ -90,12 +91,8 @@ def fit(
       >>> int(tojax.train.fit(state, step, batches, epochs=3).step)
       12
     """
-    if early_stop is not None and keep_best is None:
-        raise WrongArguments(
-            "early_stop without keep_best",
-            why="it stops when there is no new best, and nothing says what is best",
-            do='give keep_best="min eval_loss" or the like',
-        )
+    arguments.check_fit(state, step, batches)
+    arguments.check_best(early_stop, keep_best)
     best = None if keep_best is None else Best(keep_best)
     epochs = 1 if steps is None and epochs is None else epochs
     run = Run(step, evaluate, every, steps, best, early_stop)
@@ -149,6 +146,8 @@ class Run:
                 self.position, batch = next(fed)
             except StopIteration:
                 break
+            if not self.step.compilations:
+                self.log.say("compiling: the first step takes longer than those after it")
             state, metrics = self.step(state, batch)
             done += 1
             last, self.pending = self.pending, (done, batch, metrics)

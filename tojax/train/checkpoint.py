@@ -16,7 +16,7 @@ import numpy as np
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
 from tojax.processes import gathered, is_loss
 from tojax.train.agreement import check_mesh
-from tojax.train.disk import begin, writing
+from tojax.train.disk import begin, undisturbed, writing
 from tojax.train.state import TrainState
 
 
@@ -95,13 +95,18 @@ class Checkpoints:
     def __exit__(self, kind, *_) -> None:
         if kind is not None and issubclass(kind, ProcessLost):
             return  # nothing can be finished without it
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            for end in (self.finish, self.manager.close):
+                with contextlib.suppress(Exception):  # of what was interrupted halfway
+                    end()
+            return
         with contextlib.nullcontext() if kind is None else contextlib.suppress(NotWritten):
             self.finish()
         self.manager.close()
 
     def finish(self) -> None:
         """Waits for what is being written."""
-        with writing(self.folder):
+        with undisturbed(), writing(self.folder):
             self.manager.wait_until_finished()
 
     def save(
@@ -110,7 +115,7 @@ class Checkpoints:
         """Begins to write; the state may be donated as soon as this returns."""
         saved = {"tree": described(state), "progress": progress, "metrics": metrics}
         args = {"state": self.args.StandardSave(state), "data": self.args.JsonSave(saved)}
-        with writing(self.folder):
+        with undisturbed(), writing(self.folder):
             self.manager.save(
                 int(state.step), args=self.args.Composite(**args), metrics=metrics, force=True
             )

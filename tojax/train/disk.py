@@ -1,13 +1,16 @@
-"""Errors of the file system as one of ours."""
+"""Errors of the file system as one of ours, and Ctrl-C while a checkpoint is written."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import signal
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -41,6 +44,29 @@ def writing(path: Path) -> Iterator[None]:
             why=str(error).splitlines()[0][:300],
             do="make room or give another folder; the last good checkpoint is still there",
         ) from error
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C in here comes at the end; a second one comes at once."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[tuple[int, Any]] = []
+
+    def later(number: int, frame: Any) -> None:
+        if came:
+            before(number, frame)
+        came.append((number, frame))
+
+    signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        before(*came[0])
 
 
 def begin(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -33,6 +34,7 @@ class Log:
         self.sinks, self.done, self.last = list(sinks), done, time.perf_counter()
         self.file = None if folder is None else opened(Path(folder) / "metrics.jsonl", done)
         # None: no bar where nobody looks
+        self.told = bar
         self.bar = tqdm(total=total, initial=done, unit="step", disable=None if bar else True)
 
     def __enter__(self) -> Log:
@@ -42,6 +44,11 @@ class Log:
         if self.file is not None:
             self.file.close()
         self.bar.close()
+
+    def say(self, text: str) -> None:
+        """A line on stderr, where progress is shown or would be on a terminal."""
+        if self.told:
+            self.bar.write(text, file=sys.stderr)
 
     def write(self, step: int, metrics: dict[str, float], **shown: Any) -> None:
         """One line; ``shown`` is for the bar alone.

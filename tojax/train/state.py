@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tojax.model import Model
 from tojax.parallel.batches import mesh_of
 from tojax.processes import check_same, put
+from tojax.train.arguments import check_create
 from tojax.train.loss_scale import LossScale
 
 
@@ -60,6 +61,7 @@ class TrainState:
           >>> int(state.step), state.params["weight"].shape
           (0, (2, 3))
         """
+        check_create(model, tx)
         rng = jax.random.key(rng) if isinstance(rng, int) else rng
         state = cls(model, tx.init(model.params), rng, jnp.int32(0))
         return _on_one_mesh(owned(state))
@@ -82,6 +84,16 @@ class TrainState:
     def replace(self, **changes: Any) -> TrainState:
         """A new TrainState with other values."""
         return replace(self, **changes)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """There is none: what a Model has is said."""
+        whole = "" if name.startswith("_") or not hasattr(Model, name) else name
+        if name in ("save_pretrained", "generate", "cache"):  # of the facade
+            whole = name
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+            + (f"; its model has: state.model.{whole}" if whole else "")
+        )
 
 
 jax.tree_util.register_dataclass(

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 from tojax import notices, trees
 from tojax.errors import DataDependent, ManyCompilations
 from tojax.parallel import batches
-from tojax.train import agreement, batching
+from tojax.train import agreement, arguments, batching
 from tojax.train.gradients import Gradients
 from tojax.train.loss_scale import LossScale
 from tojax.train.remat import compiler_options
@@ -76,6 +76,7 @@ def make_step(
       >>> float(step(state, x)[1]["loss"]) < float(metrics["loss"])
       True
     """
+    arguments.check_step(loss_fn, tx)
     dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
     if loss_scale is None and dtype == jnp.float16:
         loss_scale = SCALE

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from tojax import notices
 from tojax.errors import NotRolled, WrongArguments
 from tojax.model import Model
@@ -61,19 +63,31 @@ def roll(model: Model, *args: Any, rng: Any = None, remat: bool = False, **kwarg
             do="roll the original with other options, or tojax.transforms.unroll(model) first",
         )
     params, state = dict(model.params), dict(model.state)
+    if not (args or kwargs) and not _may_repeat(params):
+        return _as_it_is(model)  # whatever it is called with
     return rolled(model, params, state, program_of(model, args, kwargs, rng), remat)
+
+
+def _may_repeat(params: dict) -> bool:
+    """Whether two params have one shape and dtype, as two layers of one kind have."""
+    kinds = [(jax.numpy.shape(x), str(x.dtype)) for x in params.values()]
+    return len(set(kinds)) < len(kinds)
+
+
+def _as_it_is(model: Model) -> Model:
+    notices.warn(
+        f"no layers of {model.source.name} repeat: the model stays as it is "
+        "(tojax.transforms.explain tells why)",
+        NotRolled,
+    )
+    return model
 
 
 def rolled(model: Model, params: dict, state: dict, found: Traced, remat: bool = False) -> Model:
     """The model with these arrays, which are taken out of their dicts, by a program of a call."""
     chosen = groups(found, found.loops)
     if not chosen:
-        notices.warn(
-            f"no layers of {model.source.name} repeat: the model stays as it is "
-            "(tojax.transforms.explain tells why)",
-            NotRolled,
-        )
-        return model
+        return _as_it_is(model)
     return Model(
         stacked(params, chosen), stacked(state, chosen), Rolled(model.source, chosen, remat)
     )

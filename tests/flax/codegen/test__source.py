@@ -108,7 +108,16 @@ def test_what_cannot_be_written_names_its_line():
         tojax.flax.source(Unwritten(), drawn(2, 3))
 
 
-@pytest.mark.parametrize("given", [(drawn(3, 5),), (), (drawn(3, 4), 1)])
+@pytest.mark.parametrize("style", ["nnx", "linen"])
+def test_no_example(style):
+    with pytest.raises(WrongArguments) as raised:
+        tojax.flax.source(torch.nn.Linear(4, 2), style=style)
+    assert raised.value.what == "no example of what Linear takes"
+    assert raised.value.where == "forward(input)"
+    assert raised.value.do.endswith("tojax.flax.source(module, input)")
+
+
+@pytest.mark.parametrize("given", [(drawn(3, 5),), (drawn(3, 4), 1)])
 def test_an_example_that_the_module_does_not_take(given):
     with pytest.raises(WrongArguments, match=r"(?s)fails on this example.*why.*do"):
         tojax.flax.source(torch.nn.Linear(4, 2), *given)

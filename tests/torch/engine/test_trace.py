@@ -165,6 +165,18 @@ def test_missing_rng():
     assert len(lines) == 4
 
 
+def test_missing_rng_of_a_module_without_code_of_its_own():
+    """The line of the call, not one of tojax's."""
+    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())).train()
+    loss = lambda params: model.apply(params, X).sum()
+    calls = [lambda _: model(X), loss, jax.jit(loss), jax.grad(loss)]
+    for call in calls:
+        with pytest.raises(MissingRng) as caught:
+            call(model.params)
+        assert caught.value.where.startswith("1 (Dropout) at ")
+        assert "tests/torch/engine/test_trace.py:" in caught.value.where
+
+
 def test_data_dependent_control_flow():
     def function(x):
         return x * int(x.sum() > 0)

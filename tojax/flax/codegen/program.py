@@ -25,6 +25,7 @@ from tojax.flax.codegen.involved import Involved, but_for_pictures, every_size, 
 from tojax.flax.codegen.known import computed
 from tojax.flax.codegen.neutral import always
 from tojax.flax.codegen.private import grouped_experts, masks_in_full, same_modes
+from tojax.flax.codegen.quiet import quiet
 from tojax.flax.codegen.rates import unchanged
 
 
@@ -106,7 +107,7 @@ def _attempted(module, args, kwargs, names: set[str], varying: Any):
     shapes = _by_argument(module, *pytree.tree_map(sizes, (args, kwargs)))
     while True:
         try:
-            with warnings.catch_warnings(), masks_in_full(), same_modes():
+            with warnings.catch_warnings(), quiet(), masks_in_full(), same_modes():
                 warnings.simplefilter("ignore")  # of torch's own modules
                 return export(
                     module,
@@ -167,7 +168,7 @@ def _plainly_called(module, args, kwargs) -> set[str]:
         with unchanged(module), torch.no_grad():
             module(*args, **kwargs)
     except Exception as error:
-        raise _fails(module, error) from error
+        raise _fails(module, bool(args or kwargs), error) from error
     finally:
         for handle in handles:
             handle.remove()
@@ -184,8 +185,17 @@ def _by_argument(module, args, kwargs):
     return found
 
 
-def _fails(module, error: Exception) -> WrongArguments:
-    """What is wrong with an example that the module does not take."""
+def _fails(module, called: bool, error: Exception) -> WrongArguments:
+    """What is wrong with an example that the module does not take, or that there is none."""
+    if not called:
+        takes = [*inspect.signature(module.forward).parameters]
+        return WrongArguments(
+            f"no example of what {type(module).__name__} takes",
+            where=f"forward({', '.join(takes)})",
+            why="the code is written from a call, which is traced",
+            do="give inputs as the module takes them: "
+            f"tojax.flax.source(module, {', '.join(takes[:1]) or '...'})",
+        )
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [x for x in frames if "/torch/" not in x.filename][1:]
     return WrongArguments(

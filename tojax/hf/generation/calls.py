@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import jax
+import numpy as np
 from transformers import GenerationMixin
 
 from tojax import explicit_mesh
@@ -54,6 +55,9 @@ def generate(
 ) -> Any:
     """``tojax.generate`` of a model that is not loaded from programs."""
     module = language_model(model, options)
+    mask = options.get("attention_mask")
+    if isinstance(mask, (list, tuple)):  # as a tokenizer gives it without return_tensors
+        options = options | {"attention_mask": np.asarray(mask)}
     refuse_traced(model.params, {"input_ids": input_ids, **options})
     _refuse_called(options)
     count, assistant = itertools.count(), _assistant(options)

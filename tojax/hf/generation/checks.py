@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from tojax.errors import MissingRng, NotNumbers, WrongArguments
+
+NUMPY = 'padding=True, return_tensors="np"'  # tokenizers have no "jax" any more
 
 
 def refuse_traced(params: Any, given: dict[str, Any]) -> None:
@@ -23,12 +26,22 @@ def refuse_traced(params: Any, given: dict[str, Any]) -> None:
         )
 
 
+def _texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and any(isinstance(x, str) for x in value)
+
+
 def prompts(input_ids: Any) -> np.ndarray:
     """Integers [batch, length] as numpy's.
 
     Raises:
       WrongArguments: they are something else.
     """
+    if isinstance(input_ids, (str, Mapping)) or _texts(input_ids):
+        raise WrongArguments(
+            f"input_ids are a {type(input_ids).__name__}",
+            why="prompts are integers of shape [batch, length], which a tokenizer makes of texts",
+            do=f"call generate(model, **inputs) with inputs = tokenizer(texts, {NUMPY})",
+        )
     ids = np.asarray(input_ids)
     if ids.ndim != 2 or ids.dtype.kind not in "iu" or not ids.size:
         raise WrongArguments(

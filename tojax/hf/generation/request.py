@@ -21,11 +21,13 @@ from transformers import GenerationConfig, PreTrainedModel
 from tojax import trees
 from tojax.errors import RightPadded, Unsupported, WrongArguments
 from tojax.hf.generation import private
+from tojax.hf.generation.checks import NUMPY
 from tojax.hf.module import quiet
 from tojax.notices import warn
 
 # What follows the prompt's positions and grows with it.
 ALIGNED = ("attention_mask", "position_ids", "decoder_attention_mask", "decoder_position_ids")
+TOKENIZERS = ("return_tensors", "padding", "truncation", "add_special_tokens")
 TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 # Arguments of transformers' generate that are neither options nor the model's.
 NEGATIVE = ("negative_prompt_ids", "negative_prompt_attention_mask")
@@ -103,6 +105,12 @@ def _refuse_name(
     """Raises Unsupported for an option of a name that nobody knows."""
     known = {*GenerationConfig().to_dict(), *_arguments(type(module).forward)}
     near = ["rng"] if key else difflib.get_close_matches(name, sorted(known), 2, 0.6)
+    if name in TOKENIZERS:
+        raise Unsupported(
+            f"the option {name!r}",
+            why="it is one of tokenizers",
+            do=f"call generate(model, **inputs) with inputs = tokenizer(texts, {NUMPY})",
+        ) from cause
     raise Unsupported(
         f"the option {name!r}",
         why="neither generation nor the model's forward knows it",

@@ -118,7 +118,7 @@ class Runner(torch.nn.Module):
         if length is not None:
             held = [k for k in private.CACHES if k in given]
             given |= {k: caches.fit(given[k], length) for k in held}
-            if sees_ahead(self.module):  # forward's own masks, not those for static caches
+            if sees_ahead(self.module) or biased(self.module):  # masks of forward's own
                 for layer in caches.layers([given[k] for k in held]):
                     layer.is_compileable = False
         return self.step(ids, given, None, keep, use_cache, first=True)
@@ -136,6 +136,8 @@ class Runner(torch.nn.Module):
         module = self.module
         # A caller in transformers gives all of them, some models take them without a default.
         given = dict(given) | {"use_cache": use_cache}
+        if biased(module):
+            given["attention_mask"] = over_cache(ids, given)
         inputs = module.prepare_inputs_for_generation(
             ids, next_sequence_length=count, is_first_iteration=first, **given
         )
@@ -170,6 +172,26 @@ class Runner(torch.nn.Module):
                     do="generate without beams: num_beams=1",
                 )
         return state
+
+
+def biased(module: Any) -> bool:
+    """Whether forward makes ALiBi's biases out of a mask ``[batch, length]`` and takes no other.
+
+    (Falcon; Bloom tells generation so itself.)
+    """
+    own = hasattr(type(module), "create_masks_for_generate")
+    return not own and getattr(module.config, "alibi", False) is True
+
+
+def over_cache(ids: torch.Tensor, given: dict[str, Any]) -> torch.Tensor | None:
+    """The mask for all positions of the cache; as it came where there is no cache."""
+    mask, held = given.get("attention_mask"), caches.layers([given.get(private.CACHE)])
+    layer = next((x for x in held if isinstance(x, caches.Layer)), None)
+    if layer is None:
+        return mask
+    if mask is None:
+        return torch.ones((ids.shape[0], layer.max_cache_len), dtype=torch.long)
+    return torch.nn.functional.pad(mask, (0, layer.max_cache_len - mask.shape[-1]))
 
 
 def _cache_of(module: torch.nn.Module) -> type[Cache] | None:

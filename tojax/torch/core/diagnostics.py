@@ -16,7 +16,7 @@ from tojax.torch.core.schema import read, table
 
 aten = torch.ops.aten
 
-HERE = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parents[2]  # tojax
 NOT_THE_USERS = tuple(
     f"{p}/" for p in (Path(torch.__file__).parent, Path(jax.__file__).parent, HERE)
 )

@@ -21,7 +21,7 @@ from tojax.dtypes import x64
 from tojax.errors import UncheckedValues, Unsupported
 from tojax.torch.core import diagnostics, sizes
 from tojax.torch.core.lifting import inner
-from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.core.tensor import JaxTensor, differentiable
 from tojax.torch.data_dependent import integer_bounds
 from tojax.torch.data_dependent.integer_bounds import (
     ANY,
@@ -108,7 +108,7 @@ def follow(trace: Any, call: Any, args: tuple, kwargs: dict[str, Any], values: A
     Raises:
       Unsupported: the values are known, and 32 bits do not hold them.
     """
-    if isinstance(out, JaxTensor) and out.dtype not in INTEGERS:
+    if isinstance(out, JaxTensor) and differentiable(out.dtype):
         return
     if x64():
         return
@@ -122,7 +122,7 @@ def follow(trace: Any, call: Any, args: tuple, kwargs: dict[str, Any], values: A
                 elif name in MOVES:
                     one.bounds = Computed(name, args, kwargs).moved()
         return
-    if not isinstance(out, JaxTensor):
+    if not isinstance(out, JaxTensor) or out.dtype not in INTEGERS:
         return
     computed = Computed(call.op.overloadpacket.__name__, args, kwargs)
     bounds = computed.within()
@@ -140,7 +140,7 @@ def _mark(args: tuple, kwargs: dict[str, Any], out: Any) -> None:
     if (mark := next(filter(None, marks), None)) is None:
         return
     for one in out if isinstance(out, (tuple, list)) else [out]:
-        if isinstance(one, JaxTensor) and not one.dtype.is_floating_point and not one.is_complex():
+        if isinstance(one, JaxTensor) and not differentiable(one.dtype):
             one.unchecked = mark
 
 
@@ -149,7 +149,7 @@ def unchecked(out: Any) -> str | None:
     computed from them and nothing in it could be NaN.
     """
     tensors = [inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor)]
-    if any(x.dtype.is_floating_point or x.is_complex() for x in tensors):
+    if any(differentiable(x.dtype) for x in tensors):
         return None
     return next((x.unchecked for x in tensors if getattr(x, "unchecked", None)), None)
 

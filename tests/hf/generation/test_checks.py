@@ -1,0 +1,56 @@
+"""What is no prompt, and what a tokenizer gives."""
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+import tojax
+from tojax.errors import Unsupported, WrongArguments
+
+DEMO = "examples/tiny-llama"
+TOKENIZER = r'(?s)tokenizer\(texts, padding=True, return_tensors="np"\)'
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tojax.from_pretrained(DEMO)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(DEMO)
+
+
+def test_texts_and_encodings(model, tokenizer):
+    for prompt in ("def f(", ["def f("], tokenizer("def f("), {"input_ids": [[3]]}):
+        with pytest.raises(WrongArguments, match=TOKENIZER):
+            tojax.generate(model, prompt, max_new_tokens=2)
+
+
+@pytest.mark.parametrize("option", [{"return_tensors": "jax"}, {"padding": True}])
+def test_options_of_tokenizers(model, option):
+    with pytest.raises(Unsupported, match=TOKENIZER):
+        tojax.generate(model, np.array([[3, 4]]), **option)
+
+
+def test_lists_as_a_tokenizer_gives_them(model, tokenizer):
+    inputs = tokenizer(["def f(x):", "x"], padding=True, padding_side="left")
+    assert isinstance(inputs["attention_mask"], list)
+    got = tojax.generate(model, **inputs, max_new_tokens=3)
+    arrays = inputs.convert_to_tensors("np")
+    np.testing.assert_array_equal(got, tojax.generate(model, **arrays, max_new_tokens=3))
+
+
+def test_a_call_with_what_is_no_array(model, tokenizer):
+    inputs = tokenizer("def f(")
+    for args, kwargs, name in (
+        ((inputs,), {}, "input_ids is a BatchEncoding"),
+        ((inputs.input_ids,), {}, "input_ids is a list"),
+        (("def f(",), {}, "input_ids is a str"),
+        ((), {**inputs}, "input_ids is a list"),
+    ):
+        with pytest.raises(WrongArguments, match=name) as raised:
+            model(*args, **kwargs)
+        assert 'return_tensors="np"' in raised.value.do
+        with pytest.raises(WrongArguments, match=name):
+            model.apply(model.params, *args, **kwargs)

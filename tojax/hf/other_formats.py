@@ -1,0 +1,63 @@
+"""Files and folders that hold a model and are no checkpoint: what they are, and what takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tojax.errors import BadCheckpoint, TojaxError, Unsupported
+
+ORIGIN = "give what it was exported from: a checkpoint, a SavedModel, or a torch module"
+# By suffix: (what it is, what takes it)
+UNREAD = {
+    ".onnx": ("ONNX", ORIGIN),
+    ".tflite": ("LiteRT", ORIGIN),
+    ".pt2": ("torch.export", "give the module that was exported: tojax.from_torch(module)"),
+    ".mlpackage": ("Core ML", ORIGIN),
+}
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz")
+LOAD = "tojax.load(folder), tojax run, tojax inspect and, with a loop, tojax generate take it"
+
+
+def of_file(file: Path) -> TojaxError | None:
+    """The error for a path that is no folder, None where its name tells nothing."""
+    if file.suffix in UNREAD:
+        return _unread(file)
+    if file.suffix in WEIGHTS and file.is_file():
+        return BadCheckpoint(
+            f"{file.name} is a file of weights alone",
+            where=str(file.absolute()),
+            why="what is computed with them is not in it",
+            do="give the folder that holds it and config.json; or load it into a module in PyTorch "
+            "and call tojax.from_torch(module)",
+        )
+    return None
+
+
+def of_folder(folder: Path) -> TojaxError | None:
+    """The error for a folder without config.json, None where its files tell nothing."""
+    if (folder / "model.json").is_file():
+        return BadCheckpoint(
+            f"{folder.name or folder} is a saved model, no checkpoint",
+            where=str(folder.absolute()),
+            why="model.save or tojax export wrote it: compiled programs, without the architecture",
+            do=f"{LOAD}; for anything else, another format too, give the checkpoint it came from",
+        )
+    if any((folder / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
+        return BadCheckpoint(
+            f"{folder.name or folder} is TensorFlow's SavedModel, no checkpoint",
+            where=str(folder.absolute()),
+            why="a checkpoint has a config.json",
+            do="tojax.from_tensorflow(folder), tojax run, inspect and export take it",
+        )
+    found = sorted(x for x in folder.iterdir() if x.suffix in UNREAD)
+    return _unread(found[0]) if found else None
+
+
+def _unread(file: Path) -> Unsupported:
+    kind, do = UNREAD[file.suffix]
+    return Unsupported(
+        f"{kind} files are not read yet",
+        where=str(file.absolute()),
+        why="tojax reads checkpoints, GGUF files, SavedModels, .keras files and StableHLO",
+        do=do,
+    )
