@@ -232,7 +232,7 @@ class _Check:
             if "differ" in what else f"{type(self.module).__name__} in Flax source {what}",
             where=f"{named}, {place}" if place else named,
             why=why,
-            do="report it; check=False gives the file as it is, to be mended by hand",
+            do="report it; check=False, --no-check, gives the file as it is, to be mended by hand",
         )  # fmt: skip
 
 
