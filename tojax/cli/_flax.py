@@ -147,11 +147,14 @@ def _example(module: Any, output: Path, args: tuple, kwargs: dict) -> Path:
     import numpy as np
     import torch
 
+    from tojax.flax.codegen.template import variable
+
     with torch.no_grad():
         want = _leaves(module.eval()(*args, **kwargs))
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     given = given | given.pop("kwargs", {})
-    arrays = {k: v.numpy() for k, v in given.items() if isinstance(v, torch.Tensor)}
+    tensors = {k: v for k, v in given.items() if isinstance(v, torch.Tensor)}
+    arrays = {variable(k): v.numpy() for k, v in tensors.items()}
     arrays |= {f"output_{i}": x for i, x in enumerate(want)}
     np.savez(output.with_suffix(".npz"), **arrays)
     return output.with_suffix(".npz")
