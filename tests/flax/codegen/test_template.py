@@ -40,3 +40,14 @@ def test_names_of_inputs(name, style, tmp_path):
     assert own.rstrip("_") == name.rstrip("_")
     assert f"def __call__(self, {own}" in text
     assert f"if not {own}.shape[1] <= 5:\n            raise ValueError" in text
+
+
+class Counts(nn.Module):
+    def forward(self, input):
+        count = torch.ones(input.shape[0]).sum().long()
+        return torch.stack([input[i] * i for i in range(int(count))])
+
+
+def test_fixed_sizes_of_an_input_called_input():
+    text = tojax.flax.source(Counts(), torch.ones(3, 5))
+    assert "if input_.shape != (3, 5):" in text
