@@ -101,6 +101,17 @@ def test_flax_writes_source_and_compares_it(tmp_path):
     assert "outputs differ from torch's by" in err
 
 
+def test_flax_without_its_check(tmp_path):
+    file = tmp_path / "odd.py"
+    given = "tests.flax.codegen.test_verifying:Trains", "--input", "2x4", "-o", str(file)
+    code, _, err = tojax("flax", *given)
+    assert code == 1 and "no training mode" in err and not file.exists()
+    code, _, err = tojax("flax", *given, "--no-check")
+    assert code == 0, err
+    assert "class Trains(nnx.Module):" in file.read_text()
+    assert "not compared with torch" in err and not file.with_suffix(".npz").exists()
+
+
 def test_ops_lists_what_serves_each_operator_and_how_well():
     code, out, _ = tojax("ops", "aten.linear.default")
     assert code == 0

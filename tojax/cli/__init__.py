@@ -171,16 +171,23 @@ def flax(
     ] = None,
     task: Task = None,
     style: Annotated[str, typer.Option(help="nnx or linen")] = "nnx",
+    check: Annotated[
+        bool,
+        typer.Option(
+            help="run the file beside the module: values, gradients, another batch and length, "
+            "training mode; what differs is an error and writes no file"
+        ),
+    ] = True,
 ):
     """Write a PyTorch module as readable Flax source code, and compare it with torch.
 
     Example: tojax flax examples/tiny-llama -o llama.py. The file imports only jax and flax;
     load_params(model, FOLDER) fills it, in Linen variables = load_params(FOLDER).
-    Exit code 1: it cannot be written; 3: outputs differ.
+    Exit code 1: it cannot be written, or the check fails; 3: outputs differ.
     """
     from tojax.cli._flax import flax as verb
 
-    verb(source, output, input or [], task, style)
+    verb(source, output, input or [], task, style, check)
 
 
 @app.command()

@@ -18,7 +18,8 @@ from tojax.errors import WrongArguments
 WORSE = 1e-3  # of the largest value: what is more is no rounding
 
 
-def flax(source: str, output: str, inputs: list[str], task: str | None, style: str) -> None:
+def flax(source: str, output: str, inputs: list[str], task: str | None, style: str,
+         check: bool = True) -> None:  # fmt: skip
     """See ``tojax flax --help``."""
     console = Console(highlight=False, stderr=True)
     with console.status("loading"):
@@ -28,8 +29,8 @@ def flax(source: str, output: str, inputs: list[str], task: str | None, style: s
     import tojax
 
     began = time.perf_counter()
-    with console.status("writing"):
-        text = tojax.flax.source(module, *args, style=style, **kwargs)
+    with console.status("writing and checking" if check else "writing"):
+        text = tojax.flax.source(module, *args, style=style, check=check, **kwargs)
     took = time.perf_counter() - began
     if output == "-":
         print(text, end="")
@@ -37,6 +38,9 @@ def flax(source: str, output: str, inputs: list[str], task: str | None, style: s
     Path(output).write_text(text)
     lines = sum(bool(line.strip()) for line in text.splitlines())
     console.print(f"{output}: {lines} lines of {type(module).__name__} in {took:.1f} s")
+    if not check:
+        console.print("not compared with torch: --check does that")
+        return
     with console.status("comparing with torch"):
         example = _example(module, Path(output), args, kwargs)
         off = _difference(module, Path(output), example)
@@ -143,11 +147,14 @@ def _example(module: Any, output: Path, args: tuple, kwargs: dict) -> Path:
     import numpy as np
     import torch
 
+    from tojax.flax.codegen.template import variable
+
     with torch.no_grad():
         want = _leaves(module.eval()(*args, **kwargs))
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     given = given | given.pop("kwargs", {})
-    arrays = {k: v.numpy() for k, v in given.items() if isinstance(v, torch.Tensor)}
+    tensors = {k: v for k, v in given.items() if isinstance(v, torch.Tensor)}
+    arrays = {variable(k): v.numpy() for k, v in tensors.items()}
     arrays |= {f"output_{i}": x for i, x in enumerate(want)}
     np.savez(output.with_suffix(".npz"), **arrays)
     return output.with_suffix(".npz")

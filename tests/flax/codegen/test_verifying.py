@@ -160,3 +160,24 @@ def test_inputs_that_are_written_to():
             return x.mul_(2)
 
     tojax.flax.source(Writes(), drawn(2, 4))
+
+
+class Steep(nn.Module):
+    """What rounding moves more than the tolerance, with numbers that are no 64 bits."""
+
+    def __init__(self, off=0.0):
+        super().__init__()
+        self.linear, self.off = nn.Linear(4, 4), off
+
+    def forward(self, x):
+        x = self.linear(x.float()) if self.linear.weight.dtype == torch.float32 else x.bfloat16()
+        if x.dtype == torch.bfloat16:
+            raise TypeError("32 bits only")
+        return (1e5 * x).sin().tanh()
+
+
+def test_rounding_of_a_module_that_insists_on_its_precision(monkeypatch):
+    tojax.flax.source(Steep(), drawn(64, 4))
+    monkeypatch.setitem(template.table, "aten.tanh", "jnp.tanh(self) * 0.5")
+    with pytest.raises(WrongSource, match="values differ"):
+        tojax.flax.source(Steep(), drawn(64, 4))

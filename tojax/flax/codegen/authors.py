@@ -135,10 +135,28 @@ def class_trees(cls: Any) -> list[ast.Module]:
         if base in (object, torch.nn.Module):
             continue
         try:
-            found.append(ast.parse(textwrap.dedent(inspect.getsource(base))))
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
         except (OSError, TypeError, SyntaxError):
             continue
+        for x in ast.walk(tree):
+            for y in x.body if isinstance(x, ast.ClassDef) else ():
+                if isinstance(y, ast.FunctionDef):
+                    named_self(y)
+        found.append(tree)
     return found
+
+
+def named_self(function: ast.FunctionDef) -> None:
+    """Calls the first parameter of a method ``self``, where the author calls it otherwise."""
+    kinds = {ast.unparse(x) for x in function.decorator_list}
+    first = next(iter((*function.args.posonlyargs, *function.args.args)), None)
+    first = None if kinds & {"staticmethod", "classmethod"} else first
+    names = [x for x in ast.walk(function) if isinstance(x, ast.Name)]
+    if first is None or first.arg == "self" or any(x.id == "self" for x in names):
+        return
+    for x in names:
+        x.id = "self" if x.id == first.arg else x.id
+    first.arg = "self"
 
 
 @functools.cache
@@ -152,6 +170,7 @@ def forward_of(cls: Any) -> Forward | None:
         return None
     if not isinstance(tree, ast.FunctionDef):
         return None
+    named_self(tree)
     ast.increment_lineno(tree, first - 1)
     return Forward(inspect.getsourcefile(function) or "", first, first + len(lines) - 1, tree)
 

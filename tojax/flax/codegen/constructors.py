@@ -7,9 +7,10 @@ import functools
 import inspect
 import textwrap
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from tojax.flax.codegen.authors import class_trees
+from tojax.flax.codegen.authors import class_trees, named_self
 
 # Flax's names of arguments and torch's.
 TORCH_NAMES = {
@@ -39,6 +40,8 @@ class Constructor:
       loops: how often what appends to a list runs, by the list's name.
       names: what its file knows.
       above: the call of the base class's ``__init__``.
+      rest: its parameters ``*args`` and ``**kwargs``.
+      forwarded: parameters of the base class's that come in these.
     """
 
     parameters: dict[str, Any]
@@ -47,6 +50,23 @@ class Constructor:
     locals: dict[str, list[ast.expr]] = field(default_factory=dict)
     loops: dict[str, list[ast.expr]] = field(default_factory=dict)
     above: ast.Call | None = None
+    rest: set[str] = field(default_factory=set)
+    forwarded: list[str] = field(default_factory=list)
+
+    def forward(self, base: Constructor) -> None:
+        """Takes the base class's parameters where ``*args`` or ``**kwargs`` hand them on."""
+        if self.above is None:
+            return
+        open_ends = [x.value for x in self.above.args if isinstance(x, ast.Starred)]
+        open_ends += [x.value for x in self.above.keywords if x.arg is None]
+        if not any(isinstance(x, ast.Name) and x.id in self.rest for x in open_ends):
+            return
+        count = sum(not isinstance(x, ast.Starred) for x in self.above.args)
+        given = {*list(base.parameters)[:count], *(x.arg for x in self.above.keywords)}
+        for name, default in base.parameters.items():
+            if name not in given | {*self.parameters}:
+                self.parameters[name] = default
+                self.forwarded.append(name)
 
     def note(self, tree: ast.AST) -> None:
         """Takes in the assignments of a body."""
@@ -176,13 +196,41 @@ def constructors_of(cls: Any) -> tuple[Constructor, ...]:
         function = vars(base).get("__init__")
         if function is None or base.__module__.startswith("torch.nn.modules.module"):
             continue
-        function = inspect.unwrap(function)
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-        except (OSError, TypeError, SyntaxError):
-            continue
-        signature = list(inspect.signature(function).parameters.values())[1:]
-        one = Constructor({x.name: x.default for x in signature}, function.__globals__)
-        one.note(tree)
-        found.append(one)
+        if (one := _constructor(base, inspect.unwrap(function))) is not None:
+            found.append(one)
+    for one, above in reversed([*pairwise(found)]):
+        one.forward(above)
     return tuple(found)
+
+
+def _constructor(cls: Any, function: Any) -> Constructor | None:
+    """One ``__init__``; None where there is no source."""
+    try:
+        tree: Any = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        if getattr(tree, "name", "") != "__init__":  # what a decorator has put in its place
+            whole: Any = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+            tree = next(x for x in whole.body if getattr(x, "name", "") == "__init__")
+    except (OSError, TypeError, SyntaxError, StopIteration, IndexError, AttributeError):
+        return None
+    if not isinstance(tree, ast.FunctionDef):
+        return None
+    named_self(tree)
+    said, rest = tree.args, {x.arg for x in (tree.args.vararg, tree.args.kwarg) if x}
+    plain = [*said.posonlyargs, *said.args]
+    defaults = [None] * (len(plain) - len(said.defaults)) + said.defaults
+    pairs = [*zip(plain, defaults), *zip(said.kwonlyargs, said.kw_defaults)]
+    named = {x.arg: _default(function, x.arg, y) for x, y in pairs if x.arg != "self"}
+    one = Constructor(named, function.__globals__, rest=rest)
+    one.note(tree)
+    return one
+
+
+def _default(function: Any, name: str, said: ast.expr | None) -> Any:
+    """What a parameter is by default, as the function has it or as the author says it."""
+    known = inspect.signature(function).parameters.get(name)
+    if known is not None:
+        return known.default
+    try:
+        return inspect.Parameter.empty if said is None else ast.literal_eval(said)
+    except ValueError:
+        return inspect.Parameter.empty

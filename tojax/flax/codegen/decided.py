@@ -16,9 +16,10 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from tojax.flax.codegen.inplace import VIEWS, packet, writes
+from tojax.flax.codegen.inplace import packet, writes, written_by
 from tojax.flax.codegen.private import by_example, symbol_of
 from tojax.flax.codegen.sizes import unknown
+from tojax.flax.codegen.views import shares
 
 CHECKS = ("aten._assert_scalar", "aten.sym_constrain_range", "aten.sym_constrain_range_for_size")
 MOST = 64  # numbers of an array that tells sizes
@@ -126,6 +127,7 @@ def ancestors(node: fx.Node) -> set[fx.Node]:
 
 def _writers(node: fx.Node) -> list[fx.Node]:
     """What writes to a value, or to a part of it."""
-    into = [x for x in node.users if x.args and x.args[0] is node]
-    parts = [y for x in into if packet(x) in VIEWS for y in _writers(x)]
-    return [x for x in into if writes(x)] + parts
+    several = lambda x: isinstance(x.meta.get("val"), (list, tuple))
+    parts = [x for x in node.users if shares(x, node) or several(x) or several(node)]
+    direct = [x for x in node.users if written_by(x) is node]
+    return direct + [y for x in parts if not writes(x) for y in _writers(x)]

@@ -87,10 +87,12 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
     plain.run()
     known = {name: plain.replaced.get(node, node) for name, node in known.items()}
     roles, nodes = {}, []
+    called = iter(x.name for x in program.graph_module.graph.nodes if x.op == "placeholder")
     for node in flat.nodes:
         aliases.rename(node)
-        if node.op == "placeholder":
-            roles[node] = names.get(node.name, ("input", node.name))
+        if node.op == "placeholder":  # fx calls another ``input`` and the like ``input_1``
+            name = next(called)
+            roles[node] = names.get(name, ("input", name))
         elif node.op == "output":
             results = node.args[0]
         else:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from tojax.flax.codegen.inplace import VIEWS, Versions, packet, writes
+from tojax.flax.codegen.inplace import Versions, packet, writes, written_by
 from tojax.flax.codegen.sizes import symbolic
+from tojax.flax.codegen.views import memory, shares
 
 IGNORED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_constrain_range"}
 SAME = {"aten.contiguous", "aten.alias", "aten.lift_fresh_copy", "aten.type_as"}
@@ -24,14 +25,15 @@ def flattened(root: fx.GraphModule) -> tuple[fx.Graph, dict[str, fx.Node]]:
     """One graph without writes, regions without gradient or with autocast where they were called;
     and its nodes by their old names.
     """
-    copier = _Copier()
+    copier = _Copier(_written(root))
     copier.graph.output(copier.copy(root, None, False))
     return copier.graph, copier.known
 
 
 class _Copier:
-    def __init__(self) -> None:
+    def __init__(self, written: set[Any]) -> None:
         self.graph = fx.Graph()
+        self.written = written
         self.known: dict[str, fx.Node] = {}
         self.versions = Versions(self.graph)
         self.calls: Counter[str] = Counter()  # of submodules, in wrapped regions
@@ -39,14 +41,14 @@ class _Copier:
     def copy(self, part: fx.GraphModule, inputs, frozen: bool):
         """Copies a graph's nodes; gives its outputs."""
         env: dict[fx.Node, Any] = {}
-        given = iter(inputs or ())
+        values = iter(inputs or ())
         now = lambda n: self.versions.now(env[n]) if isinstance(env[n], fx.Node) else env[n]
         look = lambda x: fx.node.map_arg(x, now)
         for node in part.graph.nodes:
             name = packet(node)
             self.versions.at(node)
             if node.op == "placeholder":
-                env[node] = self.graph.node_copy(node) if inputs is None else next(given)
+                env[node] = self.graph.node_copy(node) if inputs is None else next(values)
             elif node.op == "output":
                 return look(node.args[0])
             elif node.op == "get_attr":
@@ -66,17 +68,26 @@ class _Copier:
             ):
                 env[node] = env[node.args[0]][node.args[1]]
             elif _same(node):
-                env[node] = look(node.args[0])
+                env[node] = self._copied(node, look(node.args[0]))
             elif writes(node):
-                env[node] = self.versions.functional(node, look(node.args), look(dict(node.kwargs)))
+                given = look(node.args), look(dict(node.kwargs))
+                env[node] = self.versions.functional(node, *given, frozen)
             elif name not in IGNORED:
                 env[node] = self.graph.node_copy(node, now)
                 env[node].meta = dict(node.meta) | ({"tojax_frozen": True} if frozen else {})
                 self._numbered(env[node])
-                if name in VIEWS and node.args[0] in env:
-                    self.versions.noted(env[node], now(node.args[0]))
+                self.versions.noted(env[node])
             self.known[node.name] = env.get(node)
         raise AssertionError("a graph without output")
+
+    def _copied(self, node: fx.Node, value: fx.Node) -> fx.Node:
+        """What hands its input on: a node of its own where one of both is written to later."""
+        kept = shares(node, node.args[0]) or not {memory(node), memory(value)} & self.written
+        if kept or packet(node) == "aten.lift_fresh_copy":
+            return value
+        found = self.graph.call_function(torch.ops.aten.clone.default, (value,))
+        found.meta = dict(node.meta)
+        return found
 
     def _counted(self, tracepoint: fx.Node) -> None:
         """Another call of a submodule begins."""
@@ -91,6 +102,12 @@ class _Copier:
                 key: (f"{path}@{again[path] - 1}" if path in again else path, kind)
                 for key, (path, kind) in stack.items()
             }
+
+
+def _written(root: fx.GraphModule) -> set[Any]:
+    """The memory of everything that is written to."""
+    graphs = [x.graph for x in root.modules() if isinstance(x, fx.GraphModule)]
+    return {memory(written_by(n)) for g in graphs for n in g.nodes if writes(n)} - {None}
 
 
 def _same(node: fx.Node) -> bool:

@@ -221,12 +221,12 @@ def _bind(instance: Instance) -> None:
     scope = instance.scope
     votes: dict[str, Counter] = defaultdict(Counter)
     for number in numbers(instance.lines):
-        for constructor in scope.constructors[: number.kind != "table"]:
+        for constructor in scope.constructors if number.kind != "table" else ():
             for x in _said(number, constructor, instance):
                 match x:
-                    case ast.Name(id=name) if name not in (*constructor.locals, *CONFIG):
-                        if name in constructor.parameters:
-                            votes[name][number.value] += 1
+                    case ast.Name(id=name) if name not in CONFIG:
+                        if own := scope.own_name(name, constructor):
+                            votes[own][number.value] += 1
     for name, values in votes.items():
         scope.bind(name, values.most_common(1)[0][0])
 

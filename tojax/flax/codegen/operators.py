@@ -87,7 +87,7 @@ class Operators:
         for i, argument in enumerate(node.target._schema.arguments):
             default = argument.default_value
             value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, default)
-            found[argument.name] = mapped(value, look)
+            found[argument.name] = fitting(mapped(value, look, body.sizes), argument, node)
         if aware and name in layouts.ALONG and found.get("dim") is not None:
             count, dim = max(map(layouts.rank, values)), found["dim"]
             many = isinstance(dim, list)
@@ -154,10 +154,24 @@ def refuse_unseen(call: Call) -> None:
             raise NotImplementedError(f"{call.node.target} with {name}={shown}")
 
 
-def mapped(value: Any, look: Any) -> Any:
-    """The nodes in an argument as expressions."""
+def fitting(value: Any, argument: Any, node: fx.Node) -> Any:
+    """A number that JAX's 32 bits hold, which among floats is one of these.
+
+    Raises:
+      Unwritable: they do not hold it.
+    """
+    numbers = str(argument.type) in ("number", "Optional[number]", "Tensor")
+    if not numbers or type(value) is not int or -(2**31) <= value < 2**31:
+        return value
+    if node.meta["val"].is_floating_point():
+        return float(value)
+    raise Unwritable(f"the whole number {value}, which does not fit JAX's 32 bits", node)
+
+
+def mapped(value: Any, look: Any, size: Any = None) -> Any:
+    """The nodes in an argument as expressions, and sizes that stand in it themselves."""
     if isinstance(value, fx.Node):
         return look(value)
     if isinstance(value, (list, tuple)):
-        return [mapped(x, look) for x in value]
-    return value
+        return [mapped(x, look, size) for x in value]
+    return size(value) if size and isinstance(value, torch.SymInt) else value

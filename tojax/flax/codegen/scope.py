@@ -54,21 +54,34 @@ class Scope:
         self.config = (own if own is not None else config) if "config" in takes else own
         self.values: dict[str, Any] = {}
         self.above: dict[Constructor, dict[str, tuple[ast.expr, Constructor]]] = {}
-        for constructor in self.constructors[:1]:
-            for name, given in constructor.attributes.items():
-                match given:
-                    case [ast.Name(id=parameter)] if parameter in constructor.parameters:
-                        self.bind(parameter, getattr(module, name, None))
-
         for constructor, base in pairwise(self.constructors):
             self._handed_up(constructor, base)
+        for constructor in self.constructors:
+            for name, given in constructor.attributes.items():
+                match given:
+                    case [ast.Name(id=parameter)] if own := self.own_name(parameter, constructor):
+                        self.bind(own, getattr(module, name, None))
+
+    def own_name(self, parameter: str, constructor: Constructor) -> str | None:
+        """What the class itself calls a parameter of a base's constructor that it hands up."""
+        if parameter in constructor.locals or parameter not in constructor.parameters:
+            return None
+        if constructor is self.constructors[0]:
+            return parameter
+        given = self.above.get(constructor, {}).get(parameter)
+        match given:
+            case (ast.Name(id=name), home):
+                return self.own_name(name, home)
+        return None
 
     def _handed_up(self, constructor: Constructor, base: Constructor) -> None:
         """The arguments of ``super().__init__``; what is not given is the default there."""
-        call = constructor.above
-        if call is None or any(isinstance(x, ast.Starred) for x in call.args):
+        call, passed = constructor.above, constructor.forwarded
+        if call is None or (not passed and any(isinstance(x, ast.Starred) for x in call.args)):
             return
-        given = dict(zip(base.parameters, call.args))
+        given: dict[str, ast.expr]
+        given = dict(zip(base.parameters, [x for x in call.args if not isinstance(x, ast.Starred)]))
+        given |= {x: ast.Name(x, ast.Load()) for x in passed}
         given |= {k.arg: k.value for k in call.keywords if k.arg in base.parameters}
         self.above[base] = {name: (x, constructor) for name, x in given.items()}
 

@@ -176,10 +176,14 @@ def name_of(text: str) -> ast.Name:
     return ast.Name(text, ast.Load())
 
 
+# Imports, and what Linen's apply takes beside the inputs.
+TAKEN = {"jax", "jnp", "nnx", "nn", "self", "math", "json", "pathlib", "sys", "dataclasses"}
+TAKEN |= {"rngs", "deterministic", "use_running_average", "scope", "method", "mutable"}
+
+
 def variable(name: str) -> str:
     """A name that hides nothing of Python's or of the file's imports."""
-    taken = {"jax", "jnp", "nnx", "nn", "self", "math"}
-    hides = keyword.iskeyword(name) or hasattr(builtins, name) or name in taken
+    hides = keyword.iskeyword(name) or hasattr(builtins, name) or name in TAKEN
     return f"{name}_" if hides else name
 
 

@@ -100,17 +100,16 @@ class _Check:
             got, _ = _quick(run)(params, rest, given)
         except Exception as error:
             raise self.wrong("fails", _said(error)) from error
-        self.compare("values", got, self.want, self.side.exact)
+        self.compare("values", got, self.want, self.side.exact, first=True)
         self.slopes(file, run, params, rest, given)
 
-    def compare(self, what: str, got: list, want: list, exact: Any = None) -> None:
-        """Raises where these differ."""
+    def compare(self, what: str, got: list, want: list, exact: Any, first: bool = False) -> None:
+        """Raises where these differ; the error names the submodule that does ``first``."""
         kept = lambda xs: [x for i, x in enumerate(xs) if i not in self.skipped]
         if len(got) == len(want):
             got, want = kept(got), kept(want)
-        truth = exact and (lambda: kept(exact()))
-        if said := apart(got, want, self.close, exact=truth):
-            where = first_apart(self.text, self.module, self.side, self.given) if exact else None
+        if said := apart(got, want, self.close, exact=lambda: kept(exact())):
+            where = first_apart(self.text, self.module, self.side, self.given) if first else None
             raise self.wrong(f"{what} differ", said, where)
 
     def slopes(self, file: Any, run: Any, params: Any, rest: Any, given: dict) -> None:
@@ -186,7 +185,8 @@ class _Check:
                     continue
                 shown = ", ".join(str(tuple(x.shape)) for x in leaves if hasattr(x, "shape"))
                 raise self.wrong(f"fails for the shapes {shown}", _said(error)) from error
-            self.compare("values of another shape", got, want)
+            exact = functools.partial(self.side.exact, leaves=leaves)
+            self.compare("values of another shape", got, want, exact)
             return
 
     def training(self, file: Any) -> None:
@@ -212,10 +212,16 @@ class _Check:
         got, statistics = _quick(run)(params, rest, self.given(self.side.leaves))
         if said := apart(got, want, self.close, exact=lambda: self.side.exact(training=True)):
             raise self.wrong("values in training mode differ", said)
+        self._same_statistics(statistics, state, file)
+
+    def _same_statistics(self, mine: dict, state: dict, file: Any) -> None:
+        truth = lambda name: [np.asarray(file.laid_out(self.side.exact_state())[1][name])]
         for name, x in file.laid_out(state)[1].items():
-            if name in statistics and (
-                said := apart([statistics[name]], [np.asarray(x, np.float64)], self.close)
-            ):
+            if name not in mine:
+                continue
+            said = apart([mine[name]], [np.asarray(x, np.float64)], self.close,
+                         exact=functools.partial(truth, name))  # fmt: skip
+            if said:
                 raise self.wrong(f"{name} differs after a call in training mode", said)
 
     def wrong(self, what: str, why: str, where: str | None = None) -> WrongSource:
@@ -232,7 +238,7 @@ class _Check:
             if "differ" in what else f"{type(self.module).__name__} in Flax source {what}",
             where=f"{named}, {place}" if place else named,
             why=why,
-            do="report it; check=False gives the file as it is, to be mended by hand",
+            do="report it; check=False, --no-check, gives the file as it is, to be mended by hand",
         )  # fmt: skip
 
 

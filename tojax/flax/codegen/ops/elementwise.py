@@ -26,9 +26,7 @@ BINARY = {
     "remainder": "self % other",
     "fmod": "jnp.fmod(self, other)",
     "atan2": "jnp.arctan2(self, other)",
-    "bitwise_left_shift": "self << other",
     "bitwise_right_shift": "self >> other",
-    "__lshift__": "self << other",
     "__rshift__": "self >> other",
     "logaddexp": "jnp.logaddexp(self, other)",
 }
@@ -115,6 +113,8 @@ rows(
 
 
 NAMES = [
+    "bitwise_left_shift",
+    "__lshift__",
     *BINARY,
     *UNARY,
     *SAME,
@@ -137,6 +137,14 @@ NAMES = [
     "special_logit",
     "to",
 ]
+
+
+@writes("bitwise_left_shift", "__lshift__")
+def left_shift(call: Call):
+    """64 bits are JAX's 32, out of which a shift by as many places goes."""
+    if call.out.dtype == torch.int64 and isinstance(call.other, int) and call.other > 30:
+        raise NotImplementedError(f"a shift of 64-bit integers by {call.other}: JAX's have 32")
+    return call.write("self << other")
 
 
 @writes("add")

@@ -1,15 +1,16 @@
 """Reads and writes at places that arrays tell."""
 
 import ast
+from typing import Any
 
 import torch
 from torch import fx
 
+from tojax.flax.codegen.sizes import symbolic
 from tojax.flax.codegen.template import Call, expression, rows, writes
 
 rows(
     {
-        "gather": "jnp.take_along_axis(self, index, axis=dim)",
         "index_select": "jnp.take(self, index, axis=dim)",
         "take_along_dim": "jnp.take_along_axis(self, indices, axis=dim)",
         "one_hot": "nnx.one_hot(self, num_classes, dtype=jnp.int32)",
@@ -65,8 +66,32 @@ def scatter(call: Call):
     if call.args.get("reduce"):
         raise NotImplementedError("scatter with a reduction")
     source = call.args.get("src", call.args.get("value"))
+    if fewer(call):
+        return some(call, source)
     text = "jnp.put_along_axis(self, index, source, axis=dim, inplace=False)"
     return call.write(text, source=source, dim=call.dim % call.out.ndim)
+
+
+@writes("gather")
+def gather(call: Call):
+    if fewer(call):
+        return call.write(f"self{places(call).removeprefix('at')}", **sides(call))
+    return call.write("jnp.take_along_axis(self, index, axis=dim)")
+
+
+def fewer(call: Call) -> bool:
+    """Whether an index has other sizes than the array beside its own dimension."""
+    array, index = call.fake("self"), call.fake("index")
+    others = [d for d in range(array.ndim) if d != call.dim % max(array.ndim, 1)]
+    return any(symbolic(array.shape[d]) != symbolic(index.shape[d]) for d in others)
+
+
+def some(call: Call, source: Any):
+    """``scatter`` to fewer rows than there are."""
+    shapes = [[*map(symbolic, call.fake(x).shape)] for x in ("index", "src") if x in call.args]
+    if shapes[1:] not in ([], shapes[:1]):
+        raise NotImplementedError("scatter of a source with more rows than the index")
+    return call.write(f"self.{places(call)}.set(source)", source=source, **sides(call))
 
 
 @writes("scatter_add", "scatter_add_")
@@ -111,6 +136,7 @@ def sides(call: Call) -> dict[str, int]:
 def slice_scatter(call: Call):
     start, end = call.start or None, call.end
     end = None if isinstance(end, int) and end >= 2**62 else end
+    dim = call.dim % call.out.ndim
     full = start is None and end is None and call.step == 1
     if full:
         return call.src
@@ -118,7 +144,7 @@ def slice_scatter(call: Call):
         *(None if x is None else expression(x) for x in (start, end)),
         None if call.step == 1 else expression(call.step),
     )
-    place = subscript(call.write("self.at"), [None] * (call.dim % call.out.ndim) + [cut])
+    place = subscript(call.write("self.at"), [None] * dim + [cut])
     return call.write("place.set(src)", place=place)
 
 
@@ -126,6 +152,19 @@ def slice_scatter(call: Call):
 def select_scatter(call: Call):
     place = subscript(call.write("self.at"), [None] * (call.dim % call.out.ndim) + [call.index])
     return call.write("place.set(src)", place=place)
+
+
+@writes("diagonal_scatter")
+def diagonal_scatter(call: Call):
+    """Of the last two dimensions, in their order."""
+    rank, offset = call.out.ndim, call.offset
+    if [call.dim1 % rank, call.dim2 % rank] != [rank - 2, rank - 1]:
+        raise NotImplementedError("a write to a diagonal of other dimensions than the last two")
+    rows = call.write("jnp.arange(count)", count=call.size(call.fake("src").shape[-1]))
+    row = call.write("rows - offset", rows=rows, offset=offset) if offset < 0 else rows
+    column = call.write("rows + offset", rows=rows, offset=offset) if offset > 0 else rows
+    text = "self.at[row, column].set(src)" if rank == 2 else "self.at[..., row, column].set(src)"
+    return call.write(text, row=row, column=column)
 
 
 @writes("masked_scatter")
