@@ -101,6 +101,8 @@ ATTRIBUTES = {
     "_base": VIEWS,
     "_version": VIEWS,
     "_backward_hooks": "hooks of tensors",
+    "_forward_hooks": "hooks that leave tensors somewhere",
+    "_forward_pre_hooks": "hooks that leave tensors somewhere",
     "_wrapped_by_lr_sched": "learning-rate schedules",
     "_opt_called": "learning-rate schedules",
     "_init_fn": "operators of torch.library.custom_op",
