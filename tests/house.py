@@ -18,7 +18,8 @@ PACKAGE = "tojax"
 # Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "missing", "dtypes", "notices", "depthwise", "division", "bisection", "processes"),
-    ("trees", "source", "dict_order", "private_names", "known", "bessel", "explicit_mesh", "shortcuts"),
+    ("trees", "source", "dict_order", "private_names", "known", "bessel", "explicit_mesh"),
+    ("shortcuts",),
     ("jaxprs",),
     ("table", "model", "calling", "quick", "advice", "program", "saved", "wrapped"),
     ("torch", "tensorflow", "stablehlo"),
