@@ -14,7 +14,7 @@ from jax import lax
 from rich.console import Console
 from rich.table import Table
 
-from tojax.depthwise import conv_general_dilated
+from tojax.numerics.depthwise import conv_general_dilated
 
 CASES = {  # batch, channels, space, window, stride: of the model that has them
     "MobileNetV2": ((4, 96, 48, 48), (3, 3), 2),

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tojax
-from tojax.explicit_mesh import automatic
+from tojax.calls.explicit_mesh import automatic
 from tojax.parallel.collectives import collectives
 
 SIZES = dict(vocab_size=512, hidden_size=256, intermediate_size=1024, num_hidden_layers=4)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import transformers
 
-from tojax.hf.planning import traced_call
+from tojax.hf.estimate_call import traced_call
 from tojax.parallel._estimate import of_call
 from tojax.parallel.estimation.report import Estimate, size, time
 

@@ -13,59 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-PACKAGE = "tojax"
+from tests.floors import FENCES, FLOORS, FRONTENDS, NEIGHBOURS
 
-# Imports go down this list. "" is the facade, tojax/__init__.py, which loads what lies below it.
-FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "missing", "dtypes", "notices", "depthwise", "division", "bisection", "processes"),
-    ("trees", "source", "dict_order", "private_names", "known", "bessel", "explicit_mesh"),
-    ("shortcuts",),
-    ("jaxprs",),
-    ("table", "model", "calling", "quick", "advice", "program", "saved", "wrapped"),
-    ("torch", "tensorflow", "stablehlo"),
-    ("frontends",),
-    ("transforms", "parallel", "parity", "flax", "train", "export"),
-    ("hf",),
-    ("",),
-    ("cli", "__main__"),
-)
-# The floors inside of tojax/torch: rooms and the files beside them.
-TORCH_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("core",),
-    ("ops", "aliasing", "data_dependent", "state"),
-    ("control_flow",),
-    ("autograd",),
-    ("compat",),
-    ("engine", "arguments"),
-    ("source",),
-    ("torchax", ""),
-)
-TENSORFLOW_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("core",),
-    ("ops", "state"),
-    ("control_flow",),
-    ("engine", "savedmodel"),
-    ("source",),
-    ("preprocessing", "compat", ""),
-)
-STABLEHLO_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("core",),
-    ("ops",),
-    ("control_flow",),
-    ("custom_calls",),
-    ("engine",),
-    ("source",),
-    ("",),
-)
-FLAX_FLOORS: tuple[tuple[str, ...], ...] = (("wrap", "codegen", "matching"), ("_load_into",), ("",))
-ROOMS = {
-    "tojax.flax": FLAX_FLOORS,
-    "tojax.torch": TORCH_FLOORS,
-    "tojax.tensorflow": TENSORFLOW_FLOORS,
-    "tojax.stablehlo": STABLEHLO_FLOORS,
-}
-FRONTENDS = FLOORS[4]  # they do not know each other, but for:
-NEIGHBOURS = {("tensorflow", "stablehlo")}
+PACKAGE = "tojax"
 
 MAX_LINES, HARD_LINES, MAX_FUNCTION, MAX_LOWERING, MAX_WIDTH = 400, 600, 50, 20, 100
 
@@ -176,6 +126,21 @@ def rooms(files: Mapping[str, str], inside: str, order: tuple[tuple[str, ...], .
                 continue
             if floor[room(target)] > floor[room(here)]:
                 found.append((f"{here} -> {target}", f"{path}:{line} imports upwards"))
+    return found
+
+
+def fences(files: Mapping[str, str]) -> Findings:
+    """Imports of parts that a part must do without."""
+    found: Findings = []
+    modules = {module_name(path) for path in files}
+    for path, text in files.items():
+        here = module_name(path)
+        for inside, allowed in FENCES.items():
+            if not f"{here}.".startswith(f"{inside}."):
+                continue
+            for target, line, _ in imports(path, text, modules):
+                if not any(f"{target}.".startswith(f"{x}.") for x in (inside, *allowed)):
+                    found.append((f"{here} -> {target}", f"{path}:{line} is behind a fence"))
     return found
 
 

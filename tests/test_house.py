@@ -16,6 +16,7 @@ import pytest
 import tojax
 from tests import house
 from tests.expectations import complaints, expected_failures
+from tests.floors import ROOMS
 
 ROOT = Path(__file__).parent.parent
 TOPS = ("tojax", "tests", "examples", "benchmarks", "docs")
@@ -116,13 +117,17 @@ def test_imports_go_down():
 
 
 def test_imports_go_down_inside_of_the_frontends():
-    none([f for part, order in house.ROOMS.items() for f in house.rooms(product(), part, order)])
+    none([f for part, order in ROOMS.items() for f in house.rooms(product(), part, order)])
+
+
+def test_parts_that_could_be_packages_need_little_of_the_others():
+    none(house.fences(product()))
 
 
 def test_private_names_of_others_are_in_one_place():
     pytest.importorskip("transformers")
-    from tojax.hf import private as loading
-    from tojax.hf.generation import private as generation
+    from tojax.hf.generation.request import private as generation
+    from tojax.hf.loading import private as loading
     from tojax.tensorflow.core import private as tensorflow
     from tojax.torch.core import private as torch
 

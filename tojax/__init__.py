@@ -5,9 +5,10 @@ The names below are loaded when they are first used: ``import tojax`` imports no
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import TYPE_CHECKING
+
+from tojax.calls import methods
 
 __version__ = "0.1.0"
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from tojax.frontends import convert
     from tojax.hf._save_pretrained import save_pretrained
     from tojax.hf.generation._generate import generate
-    from tojax.hf.generation.public_cache import Cache
-    from tojax.hf.load import from_pretrained
+    from tojax.hf.generation.job.public_cache import Cache
+    from tojax.hf.loading.load import from_pretrained
     from tojax.model import Model, load
     from tojax.stablehlo import from_stablehlo
     from tojax.tensorflow import from_tensorflow
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from tojax.torch.torchax import extract_jax
 
 _HOME = {
-    "Cache": "tojax.hf.generation.public_cache",
+    "Cache": "tojax.hf.generation.job.public_cache",
     "Model": "tojax.model",
     "convert": "tojax.frontends",
     "extract_jax": "tojax.torch.torchax",
-    "from_pretrained": "tojax.hf.load",
+    "from_pretrained": "tojax.hf.loading.load",
     "from_stablehlo": "tojax.stablehlo",
     "from_tensorflow": "tojax.tensorflow",
     "from_torch": "tojax.torch",
@@ -52,40 +53,14 @@ __all__ = [
     "save_pretrained",
 ]
 
-# Methods of Model that floors above it add: model.generate(...) is tojax.generate(model, ...).
-_METHODS = {"cache": "Cache.of", "generate": "generate", "save_pretrained": "save_pretrained"}
-
-
-# What torch, Flax and Keras call what a Model has under another name.
-_INSTEAD = {
-    **dict.fromkeys(("bind", "load_state_dict"), "use model.with_params(params), a new Model"),
-    **dict.fromkeys(("forward", "predict"), "call it: model(*args), or model.apply(params, *args)"),
-    **dict.fromkeys(("init", "parameters", "named_parameters"), "the arrays are model.params"),
-    **dict.fromkeys(("state_dict", "variables"), "the arrays are model.params and model.state"),
-    **dict.fromkeys(("to", "cuda", "cpu"), "use jax.device_put(model, device), a new Model"),
-    **dict.fromkeys(("half", "float", "bfloat16"), "give dtype= to from_pretrained"),
-    "config": "it is model.source.module.config, of a transformers model",
-    "device": "each of model.params has devices()",
-    "replace": "use model.with_params(params) or model.with_state(state), a new Model",
-}
-
-
-def _method(model: Model, name: str):
-    """``model.name``, one of these methods."""
-    if name not in _METHODS:
-        hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}{hint}")
-    home, _, inside = _METHODS[name].partition(".")
-    function = __getattr__(home)
-    return functools.partial(getattr(function, inside) if inside else function, model)
-
-
-def _loop(model: Model, args, kwargs, shapes, options):
-    """The decoding loop that ``model.save(folder, ..., generate=options)`` saves, too."""
-    return importlib.import_module("tojax.hf.generation.loop_program").loop_of(
-        model, args, kwargs, shapes, options
-    )
-
+methods.FURTHER.update(
+    {
+        "cache": "tojax.hf.generation.job.public_cache:Cache.of",
+        "generate": "tojax.hf.generation._generate:generate",
+        "save_pretrained": "tojax.hf._save_pretrained:save_pretrained",
+        "_decoding_loop": "tojax.hf.generation.job.saved_loop_program:loop_of",
+    }
+)
 
 # tojax.tensorflow.convert(...) and the like
 _PARTS = (

@@ -10,7 +10,7 @@ def main() -> None:
     try:
         from tojax.cli import main as run
     except ImportError as error:
-        from tojax.missing import missing
+        from tojax.errors import missing
 
         said = missing(error)
         if said is error:

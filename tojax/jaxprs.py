@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from tojax.errors import UntestedVersion
-from tojax.notices import warn
 from tojax.private_names import need
+from tojax.warn_once import warn
 
 _PROGRAMS = "functions that are read as programs (roll, parallel, train, export, loops)"
 _PRIMITIVES = "operators of its own"

@@ -12,7 +12,8 @@ from typing import Any
 
 import jax
 
-from tojax import advice, calling, saved
+from tojax import saved
+from tojax.calls import call, concretization_help, methods
 from tojax.errors import WrongArguments
 from tojax.source import Source
 
@@ -59,7 +60,7 @@ class Model:
           Exception: what the source raises about values that it checks.
         """
         try:
-            return calling.call(self, args, kwargs, rng)
+            return call.call(self, args, kwargs, rng)
         except (NotImplementedError, TypeError) as error:
             self._explain(error, args, kwargs)
             raise
@@ -99,13 +100,13 @@ class Model:
         """
         state = self.state if state is None else state
         try:
-            out, written = calling.apply(self.source, params, state, args, kwargs, rng)
+            out, written = call.apply(self.source, params, state, args, kwargs, rng)
         except (NotImplementedError, TypeError) as error:
             self._explain(error, args, kwargs)
             raise
         if mutable:
             return out, {**state, **written}
-        calling.warn_dropped(written, state)
+        call.warn_dropped(written, state)
         return out
 
     def train(self) -> Model:
@@ -174,9 +175,7 @@ class Model:
           (5, 2)
         """
         calls = (
-            [(args, kwargs, rng)]
-            if args or kwargs or rng is not None
-            else calling.calls(self.source)
+            [(args, kwargs, rng)] if args or kwargs or rng is not None else call.calls(self.source)
         )
         if not calls:
             raise WrongArguments(
@@ -184,7 +183,10 @@ class Model:
                 why="a program is compiled for the shapes of its inputs",
                 do="give an example: model.save(folder, *args, **kwargs), or call model(...) first",
             )
-        extras = [] if generate is None else [self._loop(args, kwargs, shapes, generate)]
+        extras = []
+        if generate is not None:
+            loop = methods.further(self, "_decoding_loop")
+            extras.append(loop(args, kwargs, shapes, generate))
         saved.save(
             self.source,
             self.params,
@@ -202,26 +204,18 @@ class Model:
         if isinstance(error, NotImplementedError):
             saved.refuse_vmap(error, self.source)
         elif isinstance(error, TypeError):
-            advice.refuse_lists(error, dict(zip(self.source.positional, args)) | kwargs)
-
-    def _loop(self, args: tuple, kwargs: dict[str, Any], shapes: Any, options: Any) -> Any:
-        """The decoding loop, which a floor above makes."""
-        import tojax
-
-        return tojax._loop(self, args, kwargs, shapes, options)
+            concretization_help.refuse_lists(
+                error, dict(zip(self.source.positional, args)) | kwargs
+            )
 
     def __getattr__(self, name: str) -> Any:
-        """A method that a floor above adds; the facade lists them."""
+        """Looks for a method that a floor above adds."""
         if name.startswith("_"):
             raise AttributeError(name)
-        import tojax
-
-        return tojax._method(self, name)
+        return methods.further(self, name)
 
     def __dir__(self) -> list[str]:
-        import tojax
-
-        return [*super().__dir__(), *tojax._METHODS]
+        return [*super().__dir__(), *(x for x in methods.FURTHER if not x.startswith("_"))]
 
     def __repr__(self) -> str:
         return describe(self)

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, NoReturn
 
+import jax
+
 from tojax.errors import IncompatibleVersion, UntestedVersion
-from tojax.notices import warn
+from tojax.warn_once import warn
 
 # What these names were tested with: `make compat`.
 TESTED = {
@@ -204,3 +206,9 @@ def target(owner: str, name: str, feature: str, made_later: bool = False, **vers
     """A target, in the list of them."""
     TARGETS.append(Target(owner, name, feature, made_later, **versions))
     return TARGETS[-1]
+
+
+# What a comparison of symbolic sizes raises where it holds for some of their values only.
+Inconclusive: Any = getattr(jax.errors, "InconclusiveDimensionOperation", None)
+if Inconclusive is None:  # before JAX 0.10.2
+    Inconclusive = need("jax.extend.core:InconclusiveDimensionOperation", "symbolic sizes")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import jax
 import numpy as np
-from jax.tree_util import GetAttrKey, SequenceKey, default_registry
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey, default_registry
 
 WRITTEN = 1 << 9  # the flag of classes that are written in Python
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -256,3 +256,65 @@ def _adopt(cls: type) -> None:
         return [child for _, child in children], aux
 
     jax.tree_util.register_pytree_with_keys(cls, split, join, flatten)
+
+
+# Dicts that keep the order of their keys where JAX, which sorts them, maps over a tree.
+
+
+class Ordered(dict):
+    """A dict that comes out of ``jax.tree.map`` and ``jax.jit`` in this order."""
+
+
+def _with_keys(tree: Ordered) -> tuple[Any, Any]:
+    return [(DictKey(k), v) for k, v in tree.items()], (*tree,)
+
+
+def _joined(keys: tuple, values: Iterable[Any]) -> Ordered:
+    return Ordered(zip(keys, values))
+
+
+jax.tree_util.register_pytree_with_keys(Ordered, _with_keys, _joined)
+
+
+def keep_order(tree: Any) -> Any:
+    """The tree with Ordered for dicts whose keys JAX would put into another order.
+
+    Example:
+      >>> import jax
+      >>> tree = {"b": 1, "a": 2}
+      >>> list(jax.tree.map(abs, tree)), list(jax.tree.map(abs, keep_order(tree)))
+      (['a', 'b'], ['b', 'a'])
+    """
+
+    def one(found: dict[Any, Any]) -> dict[Any, Any]:
+        inside = {k: keep_order(v) for k, v in found.items()}
+        return inside if _sorted(found) else Ordered(inside)
+
+    return _each(dict, one, tree)
+
+
+def plain_dicts(tree: Any) -> Any:
+    """The tree with dicts again.
+
+    Example:
+      >>> plain_dicts(keep_order({"b": 1, "a": 2}))
+      {'b': 1, 'a': 2}
+    """
+    # of dicts, too: with others inside of it JAX would make a new, sorted one
+    convert = lambda found: {k: plain_dicts(v) for k, v in found.items()}
+    return _each(dict, convert, _each(Ordered, convert, tree))
+
+
+def _each(kind: type, convert: Callable[[Any], Any], tree: Any) -> Any:
+    """The tree with the outermost of this class converted."""
+    here = lambda x: type(x) is kind
+    if not any(map(here, jax.tree.leaves(tree, is_leaf=here))):
+        return tree
+    return jax.tree.map(lambda x: convert(x) if here(x) else x, tree, is_leaf=here)
+
+
+def _sorted(tree: dict[Any, Any]) -> bool:
+    try:
+        return [*tree] == sorted(tree)
+    except TypeError:  # JAX refuses to sort these
+        return False

@@ -103,7 +103,7 @@ def test_flax_writes_source_and_compares_it(tmp_path):
 
 def test_flax_without_its_check(tmp_path):
     file = tmp_path / "odd.py"
-    given = "tests.flax.codegen.test_verifying:Trains", "--input", "2x4", "-o", str(file)
+    given = "tests.flax.codegen.check.test_verify:Trains", "--input", "2x4", "-o", str(file)
     code, _, err = tojax("flax", *given)
     assert code == 1 and "no training mode" in err and not file.exists()
     code, _, err = tojax("flax", *given, "--no-check")

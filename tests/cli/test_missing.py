@@ -10,7 +10,7 @@ import pytest
 
 import tojax
 from tests.cli.test_messages import four_lines
-from tojax.missing import missing
+from tojax.errors import missing
 
 ROOT = Path(__file__).parents[2]
 DEMO = "examples/tiny-llama"

@@ -18,7 +18,7 @@ import torch
 import transformers as tf
 
 import tojax
-from tojax.hf.planning import OPTIMIZERS, next_token_loss, traced_call
+from tojax.hf.estimate_call import OPTIMIZERS, next_token_loss, traced_call
 from tojax.parallel import shard
 from tojax.parallel._estimate import abstract, mesh_for, of_call
 from tojax.parallel.estimation.compiled import Compiled, analysis

@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec as P
 import tojax
 from tests.parallel.architectures import DECODER, IDS, cross_entropy
 from tests.tolerance import assert_close
+from tojax.calls.explicit_mesh import automatic
 from tojax.errors import WrongArguments
-from tojax.explicit_mesh import automatic
 from tojax.parallel import shard
 from tojax.parallel._explain import compile_for
 from tojax.parallel._shard import specs

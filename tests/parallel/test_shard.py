@@ -12,7 +12,7 @@ import tojax
 from tests.parallel.architectures import CASES, IDS, build, cross_entropy
 from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
-from tojax.hf.generation import programs
+from tojax.hf.generation.decode import programs
 from tojax.parallel import explain, shard
 from tojax.parallel._explain import compile_for
 from tojax.parallel._shard import specs, weights

@@ -15,10 +15,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import tojax
-from tojax import processes
+from tojax import multiprocess
 from tojax.errors import BadCheckpoint, NotWritten, WrongArguments, WrongBatch
-from tojax.hf import load
-from tojax.hf.deferred import Reader
+from tojax.hf.loading import load
+from tojax.hf.loading.deferred import Reader
 from tojax.parallel import shard
 from tojax.train import Batches, TrainState, evaluate, fit, make_step, model_loss, restore
 
@@ -100,8 +100,8 @@ def everything(folder: Path, run: Path) -> dict:
     tojax.save_pretrained(again.model, run / "checkpoint")
     net = linear()
     net.save(run / "saved", ONES)
-    told["weights"] = {k: processes.values(x) for k, x in again.params.items()}
-    told["net"] = processes.values(net.params["weight"])
+    told["weights"] = {k: multiprocess.values(x) for k, x in again.params.items()}
+    told["net"] = multiprocess.values(net.params["weight"])
     prompt = np.array([[1, 5, 7]])
     told["text"] = tojax.generate(again.model.eval(), prompt, max_new_tokens=4).tolist()
     return told | {"steps": int(again.step)}

@@ -138,7 +138,7 @@ def _loaded(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], 
 
 def _checkpoint(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
     from tojax.cli import _source
-    from tojax.hf import inputs
+    from tojax.hf.loading import inputs
 
     model = _source.model_of(
         _source.named(source, allow_pickle=options.allow_pickle),

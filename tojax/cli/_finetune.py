@@ -16,7 +16,7 @@ from tojax import train
 from tojax.cli import _curve, _texts
 from tojax.cli._generate import load_tokenizer
 from tojax.errors import Unsupported
-from tojax.hf.checkpoint import find
+from tojax.hf.loading.checkpoint import find
 
 console = Console(stderr=True)
 WARMUP = 0.05  # of all steps

@@ -129,7 +129,7 @@ def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:
     import numpy as np
     import torch
 
-    from tojax.hf import inputs
+    from tojax.hf.loading import inputs
 
     model = _source.model_of(given, task=task)
     module = model.to_torch()
@@ -147,7 +147,7 @@ def _example(module: Any, output: Path, args: tuple, kwargs: dict) -> Path:
     import numpy as np
     import torch
 
-    from tojax.flax.codegen.template import variable
+    from tojax.flax.codegen.python.templates import variable
 
     with torch.no_grad():
         want = _leaves(module.eval()(*args, **kwargs))

@@ -24,7 +24,7 @@ def inspect(source: str, adapter: str | None, task: str | None, as_json: bool) -
     given = _source.named(source, adapter, need_weights=False)
     found = given.found
     with Console(stderr=True).status("reading the config"):
-        from tojax.hf.meta import operators, skeleton
+        from tojax.hf.loading.meta import operators, skeleton
 
         module = skeleton(found, task)
         used, served, missing = operators(module)

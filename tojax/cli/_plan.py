@@ -49,7 +49,7 @@ def plan(source: str, options: Options) -> None:
         jax.config.update("jax_platforms", "cpu")  # nothing here needs a chip
         if options.compile or (chip.name == "cpu" and options.compile is None):
             jax.config.update("jax_num_cpu_devices", number)
-        from tojax.hf.planning import traced_call
+        from tojax.hf.estimate_call import traced_call
         from tojax.parallel._estimate import checked_mesh, of_call
 
         mesh = checked_mesh(mesh, options.chips, number)

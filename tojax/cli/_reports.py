@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import typer
 
-from tojax.missing import missing
+from tojax.errors import missing
 
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended, 128 + SIGINT
 

@@ -49,7 +49,7 @@ def run(source: str, asked: Options) -> None:
         import torch
 
         import tojax
-        from tojax.hf import inputs
+        from tojax.hf.loading import inputs
 
         imports = time.time() - asked.start
         bar.update("loading weights")
@@ -73,7 +73,7 @@ def run(source: str, asked: Options) -> None:
 
 def _module(given: _source.Named, asked: Options) -> Any:
     """transformers' module with its weights, and the adapter's."""
-    from tojax.hf.module import load_module
+    from tojax.hf.loading.module import load_module
 
     options: dict[str, Any] = {
         "dtype": asked.dtype,

@@ -84,7 +84,7 @@ def _tokenizer(folder: Path, other: str | None) -> Path:
 
 def inspect(source: str, as_json: bool) -> None:
     """``tojax inspect``: calls, loops and weights; no program is read."""
-    from tojax.hf.checkpoint import stored_in
+    from tojax.hf.loading.checkpoint import stored_in
 
     about, folder = about_of(source), Path(source).expanduser()
     tensors = [

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tojax.errors import BadCheckpoint, HubUnreachable, Unsupported
-from tojax.hf.adapter import CONFIG, WEIGHTS, base_of, is_adapter
-from tojax.hf.checkpoint import Checkpoint, download, find, stored_in
+from tojax.hf.loading.adapter import CONFIG, WEIGHTS, base_of, is_adapter
+from tojax.hf.loading.checkpoint import Checkpoint, download, find, stored_in
 
 SAVED = "model.json"
 
@@ -38,7 +38,7 @@ def named(source: str, adapter: str | None = None, **how: Any) -> Named:
     Args:
       source: folder or hub id of a checkpoint, or the folder of an adapter.
       adapter: folder or hub id of an adapter.
-      **how: as ``tojax.hf.checkpoint.find`` takes it.
+      **how: as ``tojax.hf.loading.checkpoint.find`` takes it.
     """
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from tojax import processes, trees
+from tojax import multiprocess, trees
 from tojax.dtypes import shape_of
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
@@ -107,7 +107,7 @@ def _one_device(x: Any) -> Any:
     would have to say their shardings on explicit axes.
     """
     lies_apart = isinstance(x, jax.Array) and not isinstance(x.sharding, SingleDeviceSharding)
-    return jnp.asarray(processes.values(x)) if lies_apart else x
+    return jnp.asarray(multiprocess.values(x)) if lies_apart else x
 
 
 def _example(name: str, leaf: Any) -> np.ndarray:

@@ -18,8 +18,8 @@ import numpy as np
 from tojax.errors import MissingDependency, Unsupported
 from tojax.export.flat import Call, call_of, check
 from tojax.export.portable import FILE, make_portable
-from tojax.known import Inconclusive
 from tojax.model import Model
+from tojax.private_names import Inconclusive
 from tojax.saved import PLATFORMS, whole
 from tojax.saved.folder import check_others
 from tojax.saved.programs import check_platforms

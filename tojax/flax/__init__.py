@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from tojax.errors import MissingDependency
 
 if TYPE_CHECKING:
-    from tojax.flax._load_into import load_into
     from tojax.flax.codegen._source import source
+    from tojax.flax.matching._load_into import load_into
     from tojax.flax.wrap.linen import to_linen
     from tojax.flax.wrap.nnx import Buffer, to_nnx
 
 _HOME = {
     "Buffer": "tojax.flax.wrap.nnx",
-    "load_into": "tojax.flax._load_into",
+    "load_into": "tojax.flax.matching._load_into",
     "source": "tojax.flax.codegen._source",
     "to_linen": "tojax.flax.wrap.linen",
     "to_nnx": "tojax.flax.wrap.nnx",

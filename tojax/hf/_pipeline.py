@@ -12,10 +12,10 @@ import transformers
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from tojax.errors import MissingRng, NewWeights, Unsupported
-from tojax.hf.checkpoint import find
 from tojax.hf.generation._generate import generate
-from tojax.hf.generation.own_generate import Standin, standin, to_torch
-from tojax.hf.load import from_pretrained
+from tojax.hf.generation.job.own_generate import Standin, standin, to_torch
+from tojax.hf.loading.checkpoint import find
+from tojax.hf.loading.load import from_pretrained
 from tojax.model import Model
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tojax import processes
+from tojax import multiprocess
 from tojax.errors import Unsupported
-from tojax.hf.checkpoint import PICKLES
-from tojax.hf.module import quiet
-from tojax.hf.source import PretrainedSource, view
+from tojax.hf.loading.checkpoint import PICKLES
+from tojax.hf.loading.module import quiet
+from tojax.hf.loading.source import PretrainedSource, view
 from tojax.model import Model
 from tojax.saved import whole
 
@@ -70,7 +70,7 @@ def save_pretrained(
         here = model.with_params(params).with_state(state)
         _write(here, module, Path(folder), max_shard_size)
 
-    processes.by_one(write, model.params, model.state)
+    multiprocess.by_one(write, model.params, model.state)
 
 
 def _write(model: Model, module: Any, target: Path, max_shard_size: Any) -> None:

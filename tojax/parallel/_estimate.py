@@ -12,18 +12,18 @@ from jax.sharding import AbstractMesh, AxisType
 from tojax.errors import WrongArguments
 from tojax.model import Model
 from tojax.parallel._shard import specs, weights
-from tojax.parallel.axes import NAMES, batch_axes
 from tojax.parallel.estimation import call as calls
 from tojax.parallel.estimation.call import Traced, trace
 from tojax.parallel.estimation.chips import Chip, slice_of
-from tojax.parallel.estimation.combine import combined
 from tojax.parallel.estimation.compiled import compile_call
-from tojax.parallel.estimation.fusion import fused
-from tojax.parallel.estimation.lifetimes import peak
-from tojax.parallel.estimation.partition import Divided, Placed, divided
+from tojax.parallel.estimation.cost.fusion import fused
+from tojax.parallel.estimation.cost.lifetimes import peak
+from tojax.parallel.estimation.cost.work import time_of, work
+from tojax.parallel.estimation.divide.combine import combined
+from tojax.parallel.estimation.divide.partition import Divided, Placed, divided
 from tojax.parallel.estimation.report import Communication, Estimate
-from tojax.parallel.estimation.work import time_of, work
-from tojax.parallel.plans import BY_NAME, Rules
+from tojax.parallel.plans.axes import NAMES, batch_axes
+from tojax.parallel.plans.plans import BY_NAME, Rules
 
 Plan = str | Rules
 TENSOR = 8  # devices that share a layer by default: they fit one host, or one node

@@ -12,15 +12,15 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tojax.explicit_mesh import automatic
+from tojax.calls.explicit_mesh import automatic
 from tojax.model import Model
 from tojax.parallel._shard import specs, weights
-from tojax.parallel.axes import current
 from tojax.parallel.batches import specs_of
 from tojax.parallel.collectives import Traffic, collectives
-from tojax.parallel.derived import SMALL
 from tojax.parallel.forward import Forward
-from tojax.parallel.plans import Plan
+from tojax.parallel.plans.axes import current
+from tojax.parallel.plans.derived import SMALL
+from tojax.parallel.plans.plans import Plan
 
 
 @dataclass(frozen=True)

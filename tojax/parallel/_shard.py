@@ -12,10 +12,10 @@ from jax.sharding import Mesh, PartitionSpec
 
 from tojax.jaxprs import ClosedJaxpr, DebugInfo
 from tojax.model import Model
-from tojax.parallel import packed, plans
-from tojax.parallel.axes import current
 from tojax.parallel.forward import Forward
-from tojax.parallel.plans import Plan
+from tojax.parallel.plans import packed, plans
+from tojax.parallel.plans.axes import current
+from tojax.parallel.plans.plans import Plan
 
 
 def shard(

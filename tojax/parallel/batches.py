@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tojax import processes
+from tojax import multiprocess
 from tojax.errors import WrongArguments, WrongBatch
-from tojax.parallel.axes import batch_axes, sequence_axis
+from tojax.parallel.plans.axes import batch_axes, sequence_axis
 
 
 def spec_of(x: Any, mesh: Mesh, length: int | None = None) -> PartitionSpec:
@@ -110,7 +110,7 @@ def _put(x: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
     axes = batch_axes(mesh) if np.ndim(x) else ()
     sharding = NamedSharding(mesh, PartitionSpec(axes) if axes else PartitionSpec())
     if not axes:
-        return processes.put(x, sharding)
+        return multiprocess.put(x, sharding)
     if len(x) % own or not len(x):
         raise WrongBatch(
             f"{len(x)} rows of process {jax.process_index()} for {own} devices",

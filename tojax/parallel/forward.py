@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tojax import calling, trees
+from tojax import trees
+from tojax.calls import call
 from tojax.errors import WrongArguments
 from tojax.model import Model
 
@@ -56,7 +57,7 @@ class Forward:
         rest = iter(arrays)
         leaves = [next(rest) if trees.is_array(x) else x for x in self.leaves]
         args, kwargs, rng = jax.tree.unflatten(self.structure, leaves)
-        out, _ = calling.apply(self.model.source, params, state, args, kwargs, rng)
+        out, _ = call.apply(self.model.source, params, state, args, kwargs, rng)
         return [x for x in jax.tree.leaves(out) if trees.is_array(x)]
 
 
@@ -70,7 +71,7 @@ def filled(x: Any) -> Any:
 
 def example(model: Model) -> tuple:
     """(args, kwargs, rng) of a call that was made, or that the source makes up."""
-    made = calling.calls(model.source) or getattr(model.source, "examples", list)()
+    made = call.calls(model.source) or getattr(model.source, "examples", list)()
     if not made:
         raise WrongArguments(
             "there is no call to trace",

@@ -12,7 +12,7 @@ import numpy as np
 from tojax import trees
 from tojax.dtypes import shape_of
 from tojax.errors import DataDependent, Unsupported, WrongValue
-from tojax.known import Inconclusive
+from tojax.private_names import Inconclusive
 from tojax.saved.calls import describe_call, split
 
 PLATFORMS = ("cpu", "cuda", "tpu")

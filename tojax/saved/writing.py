@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from safetensors.flax import save_file
 
-from tojax import processes
+from tojax import multiprocess
 from tojax.saved.dimensions import symbolic
 from tojax.saved.folder import ABOUT, FORMAT, check_target, digest, whole
 from tojax.saved.programs import PLATFORMS, Extra, check_platforms, export_call, export_extra
@@ -38,7 +38,7 @@ def save(
     check_platforms(platforms)
     check_target(folder)
     given = folder, calls, (shapes, constraints), platforms, extras
-    processes.by_one(lambda params, state: _write(source, params, state, *given), params, state)
+    multiprocess.by_one(lambda params, state: _write(source, params, state, *given), params, state)
 
 
 def _write(source, params, state, folder, calls, sizes, platforms, extras) -> None:

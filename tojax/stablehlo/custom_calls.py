@@ -10,10 +10,11 @@ import numpy as np
 from jax import lax
 
 from tojax.errors import MissingOps, Unsupported, WrongArguments
-from tojax.known import Inconclusive, as_jax, known, sizes
+from tojax.private_names import Inconclusive
 from tojax.stablehlo.core.private import threefry2x32_p
 from tojax.stablehlo.core.region import Operation
 from tojax.stablehlo.core.schema import overloads, table
+from tojax.stablehlo.core.static_values import as_jax, known, sizes
 from tojax.stablehlo.core.types import Type
 from tojax.stablehlo.ops.lapack import ROUTINES
 from tojax.stablehlo.ops.random import generated

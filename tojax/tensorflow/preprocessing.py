@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from tojax.errors import Unsupported
-from tojax.known import is_known
 from tojax.model import Model
+from tojax.stablehlo.core.static_values import is_known
 from tojax.tensorflow.core import text
 from tojax.tensorflow.core.nodes import Edge, Node, Part
 from tojax.tensorflow.engine import diagnostics

@@ -16,9 +16,9 @@ import tensorflow as tf
 from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
-from tojax.known import as_jax
 from tojax.model import Model
 from tojax.source import SourceBase
+from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow import savedmodel
 from tojax.tensorflow.engine import frozen, functions
 from tojax.tensorflow.engine.evaluate import Run

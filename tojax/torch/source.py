@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from tojax import dict_order, trees
+from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.source import SourceBase
 from tojax.torch import arguments
-from tojax.torch.autograd import hooks, identity
+from tojax.torch.autograd import hooks, requires_grad
 from tojax.torch.autograd.tape import Tape, Unrecorded
 from tojax.torch.compat import hf_cache, hf_plans
 from tojax.torch.control_flow import branches
@@ -31,13 +31,14 @@ from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
 from tojax.torch.core.lifting import array_of, inner, lift, value_in
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.data_dependent import assertions, integer_overflow
-from tojax.torch.data_dependent.padded import Padded
-from tojax.torch.data_dependent.padded_split import Sizes
+from tojax.torch.data_dependent import assertions
+from tojax.torch.data_dependent.int64 import overflow
+from tojax.torch.data_dependent.padded.padded import Padded
+from tojax.torch.data_dependent.padded.split import Sizes
 from tojax.torch.engine.session import LOCK, tracing
 from tojax.torch.state.closures import as_module, original
 from tojax.torch.state.collected import warn_collected
-from tojax.torch.state.module_state import Slots
+from tojax.torch.state.slots import Slots
 from tojax.torch.state.snapshot import Snapshot, in_mode
 from tojax.torch.state.torchscript import modes
 from tojax.torch.state.uncarried import Uncarried
@@ -155,14 +156,14 @@ class TorchSource(SourceBase):
             overwritten_unread = {k for k, at in state_ids.items() if at in trace.unread}
             missed = written.missed | (written.keys() & trace.state.keys())
             missed -= overwritten_unread
-        return dict_order.plain(out), trees.Written(written, missed, holds, unchecked)
+        return trees.plain_dicts(out), trees.Written(written, missed, holds, unchecked)
 
     def _inputs(self, given: tuple[tuple, dict[str, Any]]) -> tuple[tuple, dict[str, Any]]:
         """The arguments of forward as tensors of the trace."""
         leaves, structure = jax.tree.flatten(given)
         wrapped = [_wrapped(leaf, 2 << i) for i, leaf in enumerate(leaves)]
         lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
-        identity.ask_for_gradients([x for x in lifted if isinstance(x, torch.Tensor)])
+        requires_grad.ask_for_gradients([x for x in lifted if isinstance(x, torch.Tensor)])
         return jax.tree.unflatten(structure, lifted)
 
     def _tensors(
@@ -183,9 +184,9 @@ class TorchSource(SourceBase):
 
     def _arrays(self, trace, out: Any) -> tuple[Any, str | None]:
         """(The output with arrays in the place of tensors, which integers in it nothing checks.)"""
-        out = dict_order.kept(trees.register(out))
+        out = trees.keep_order(trees.register(out))
         trace.path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
-        unchecked = integer_overflow.unchecked(out) if trace.conditions else None
+        unchecked = overflow.unchecked(out) if trace.conditions else None
         is_tensor = lambda x: isinstance(x, torch.Tensor)
         return jax.tree.map(_known, out, is_leaf=is_tensor), unchecked
 
@@ -196,7 +197,7 @@ class TorchSource(SourceBase):
             k: x for k, x in self.slots.dtypes.items() if k in given and to_jax(x) == given[k].dtype
         }
         lifted = {k: lift(JaxTensor(v, own.get(k), origin)) for k, v in given.items()}
-        identity.as_they_were(self.slots.tensors, lifted)
+        requires_grad.as_they_were(self.slots.tensors, lifted)
         return lifted
 
     def _setting(self, name: str, array) -> torch.Tensor:

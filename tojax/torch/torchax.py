@@ -9,7 +9,7 @@ import jax
 import torch
 
 from tojax import trees
-from tojax.advice import advise
+from tojax.calls.concretization_help import advise
 from tojax.errors import DataDependent
 from tojax.torch.source import from_torch
 

@@ -6,18 +6,18 @@ Model.
 
 from __future__ import annotations
 
-from tojax.train._bucket import bucket
-from tojax.train._evaluate import evaluate
-from tojax.train._fit import fit
-from tojax.train._lora import freeze, lora, merge
-from tojax.train.checkpoint import restore
-from tojax.train.data import Batches, Shuffle, numpy_collate, prefetch
-from tojax.train.logs import tensorboard
-from tojax.train.losses import loss_of, model_loss
-from tojax.train.packing import pack, segment_mask
-from tojax.train.peft_files import load_adapter, save_adapter
-from tojax.train.state import TrainState
-from tojax.train.step import make_step
+from tojax.train.adapters._lora import freeze, lora, merge
+from tojax.train.adapters.peft_files import load_adapter, save_adapter
+from tojax.train.data._bucket import bucket
+from tojax.train.data.batches import Batches, Shuffle, numpy_collate, prefetch
+from tojax.train.data.packing import pack, segment_mask
+from tojax.train.run._evaluate import evaluate
+from tojax.train.run._fit import fit
+from tojax.train.run.checkpoint import restore
+from tojax.train.run.logs import tensorboard
+from tojax.train.step.losses import loss_of, model_loss
+from tojax.train.step.train_state import TrainState
+from tojax.train.step.training_step import make_step
 
 __all__ = [
     "Batches",

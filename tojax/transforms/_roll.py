@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from tojax import notices
+from tojax import warn_once
 from tojax.errors import NotRolled, WrongArguments
 from tojax.model import Model
 from tojax.parallel.forward import Forward
@@ -75,7 +75,7 @@ def _may_repeat(params: dict) -> bool:
 
 
 def _as_it_is(model: Model) -> Model:
-    notices.warn(
+    warn_once.warn(
         f"no layers of {model.source.name} repeat: the model stays as it is "
         "(tojax.transforms.explain tells why)",
         NotRolled,

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax import shortcuts
+from tojax.calls.wrapped import Arrays, Wrapped
 from tojax.errors import MissingDependency, WrongValue
+from tojax.numerics import packed_matrix
 from tojax.transforms.numbers import LOADED, Scheme, pairs
-from tojax.wrapped import Arrays, Wrapped
 
 UNROLLED = 16  # numbers of a column in one kernel of a product: more are too many streams to read
 
@@ -155,7 +155,7 @@ def opened(packed: Iterable[Packed], state: Arrays) -> tuple[dict, dict]:
     for each in packed:
         arrays[each.name] = array = each(state)
         if each.ndim == 2:
-            shortcuts.note(array, Short(each, tuple(state[part] for part in each.parts)))
+            packed_matrix.note(array, Short(each, tuple(state[part] for part in each.parts)))
     return arrays, rest
 
 

@@ -19,7 +19,7 @@ import tojax
 from tests.expectations import further
 from tests.hf import tiny
 from tojax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
-from tojax.hf.generation import programs
+from tojax.hf.generation.decode import programs
 
 DECODERS = ["gpt2", "llama", "gemma2", "phi", "mixtral"]
 DECODERS += further("mistral", "qwen3", "phi3", "opt")

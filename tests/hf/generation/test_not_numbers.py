@@ -9,7 +9,7 @@ import transformers as t
 import tojax
 from tests.hf import tiny
 from tojax.errors import NotNumbers
-from tojax.hf.generation import programs
+from tojax.hf.generation.decode import programs
 
 LIMIT, SIZE = 20, 60
 SMALL = dict(vocab_size=SIZE, n_positions=LIMIT, n_embd=32, n_layer=2, n_head=4)

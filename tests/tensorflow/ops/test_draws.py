@@ -9,7 +9,7 @@ import tensorflow as tf
 import tojax
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported, WrongArguments
-from tojax.tensorflow.ops.draws import long_remainder
+from tojax.tensorflow.ops.philox import long_remainder
 
 R = tf.raw_ops
 SEED = np.array([7, -3], np.int32)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.tensorflow.agree import agree
-from tojax.tensorflow.ops.scale_and_translate import KERNELS
+from tojax.tensorflow.ops.resize import KERNELS
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((2, 5, 6, 3)).astype(np.float32)

@@ -9,15 +9,15 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tojax.errors import Unsupported, WrongArguments
-from tojax.flax.codegen.blocks import tree
-from tojax.flax.codegen.classes import Made, Writer
-from tojax.flax.codegen.exporting import Graph, exported
-from tojax.flax.codegen.linen_style import Linen
-from tojax.flax.codegen.nnx_style import Nnx
-from tojax.flax.codegen.operators import Unwritable
-from tojax.flax.codegen.partly import leavable
-from tojax.flax.codegen.verifying import verify
-from tojax.flax.codegen.widening import widened
+from tojax.flax.codegen.check.verify import verify
+from tojax.flax.codegen.graph.graph import Graph, exported
+from tojax.flax.codegen.graph.submodule_tree import tree
+from tojax.flax.codegen.graph.widen_example import widened
+from tojax.flax.codegen.module.operators import Unwritable
+from tojax.flax.codegen.module.torch_parts import leavable
+from tojax.flax.codegen.module.writer import Made, Writer
+from tojax.flax.codegen.style.linen import Linen
+from tojax.flax.codegen.style.nnx import Nnx
 
 STYLES = {"nnx": Nnx(), "linen": Linen()}
 

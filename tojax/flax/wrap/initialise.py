@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tojax import notices
+from tojax import warn_once
 from tojax.flax.wrap import keras_initialisers, torch_initialisers
 from tojax.model import Model
 
@@ -71,7 +71,7 @@ def _tell(model: Model, names: list[str]) -> None:
         return
     model.source.cache.notes[KeptWeights] = True
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    notices.warn(
+    warn_once.warn(
         f"no initialiser of {model.source.name} makes {shown}: "
         "the model's own values are kept, whatever the key",
         KeptWeights,

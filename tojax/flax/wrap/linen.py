@@ -11,10 +11,10 @@ import jax
 from flax import linen as nn
 from flax.errors import ModifyScopeVariableError
 
-from tojax.flax.wrap.held import Held, class_named, held_of
+from tojax.flax.wrap.forward import Result, with_key
 from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, STATISTICS, Leaf, Node, nested
-from tojax.flax.wrap.running import Result, with_key
+from tojax.flax.wrap.wrapped_model import Held, class_named, held_of
 
 DROPOUT = "dropout"
 

@@ -9,10 +9,10 @@ import jax
 from flax import nnx
 
 from tojax.errors import Unsupported, WrongArguments
-from tojax.flax.wrap.held import Held, class_named, held_of
+from tojax.flax.wrap.forward import with_key
 from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
-from tojax.flax.wrap.running import with_key
+from tojax.flax.wrap.wrapped_model import Held, class_named, held_of
 
 DROPOUT = "dropout"  # the stream of random numbers, as nnx.Dropout's
 

@@ -86,6 +86,6 @@ def generate(
         options["attention_mask"] = attention_mask
     if saved_loop.is_loaded(model):
         return saved_loop.run(model, input_ids, rng, streamer, options)
-    from tojax.hf.generation import calls
+    from tojax.hf.generation.job.generate import generate as run
 
-    return calls.generate(model, input_ids, rng, streamer, tokenizer, options)
+    return run(model, input_ids, rng, streamer, tokenizer, options)

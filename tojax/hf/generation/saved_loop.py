@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from tojax.calls.program import program
 from tojax.errors import Unsupported, WrongArguments
-from tojax.hf.generation.checks import need_key, prompts, refuse_nan, refuse_traced
+from tojax.hf.generation.request.checks import need_key, prompts, refuse_nan, refuse_traced
 from tojax.model import Model
-from tojax.program import program
 from tojax.saved import SavedSource
 
 NAME = "generate"  # of the program and its file

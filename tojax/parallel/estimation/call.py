@@ -13,9 +13,9 @@ from tojax.dtypes import shape_of
 from tojax.jaxprs import keeping_barriers
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
-from tojax.parallel.estimation.nodes import Program, program_of
-from tojax.parallel.estimation.partition import Placed, divided, whole
-from tojax.parallel.estimation.work import work
+from tojax.parallel.estimation.cost.work import work
+from tojax.parallel.estimation.divide.nodes import Program, program_of
+from tojax.parallel.estimation.divide.partition import Placed, divided, whole
 from tojax.parallel.forward import Forward
 
 KINDS = ("params", "optimizer", "state", "cache", "inputs")

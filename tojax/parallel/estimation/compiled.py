@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tojax.errors import WrongArguments
 from tojax.parallel.collectives import Traffic, collectives
 from tojax.parallel.estimation.call import Traced
-from tojax.parallel.estimation.partition import Placed
+from tojax.parallel.estimation.divide.partition import Placed
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 
 from tojax.jaxprs import ClosedJaxpr, Literal, jaxpr_as_fun
-from tojax.known import as_jax, is_known
 from tojax.stablehlo.control_flow import reversible
+from tojax.stablehlo.core.static_values import as_jax, is_known
 
 
 def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from tojax.known import Known, as_jax, is_known
 from tojax.stablehlo.control_flow.loops import while_loop
 from tojax.stablehlo.core.schema import lowers
+from tojax.stablehlo.core.static_values import Known, as_jax, is_known
 
 
 @lowers("stablehlo.while")

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 
 from tojax.errors import TojaxError
-from tojax.known import Known, Static, as_jax, known, modes
 from tojax.stablehlo import custom_calls
 from tojax.stablehlo.core.region import Module, Operation, Region
 from tojax.stablehlo.core.schema import overloads, table
+from tojax.stablehlo.core.static_values import Known, Static, as_jax, known, modes
 from tojax.stablehlo.engine.folding import fold
 
 RELU = re.compile(r"relu(_\d+)?")

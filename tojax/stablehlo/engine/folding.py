@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from tojax.known import Inconclusive, is_known
+from tojax.private_names import Inconclusive
 from tojax.stablehlo.core.region import Operation
+from tojax.stablehlo.core.static_values import is_known
 
 SMALL = 64
 COMPARE = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.known import Known, Static, is_known, known, sizes
 from tojax.stablehlo.core.schema import lowers
+from tojax.stablehlo.core.static_values import Known, Static, is_known, known, sizes
 from tojax.stablehlo.ops.convolution import convolution
 from tojax.stablehlo.ops.gather import gather
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.division import integer_power
-from tojax.known import Known, as_jax, is_known
+from tojax.numerics.division import integer_power
 from tojax.stablehlo.core.schema import lowers, table
+from tojax.stablehlo.core.static_values import Known, as_jax, is_known
 
 
 def logical(arithmetic, of_booleans):

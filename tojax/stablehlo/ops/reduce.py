@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.known import is_known
 from tojax.stablehlo.core.monoid import identity, monoid
 from tojax.stablehlo.core.schema import lowers
+from tojax.stablehlo.core.static_values import is_known
 
 
 @lowers("stablehlo.reduce")

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.known import sizes
 from tojax.stablehlo.core.monoid import identity, monoid
 from tojax.stablehlo.core.schema import lowers
+from tojax.stablehlo.core.static_values import sizes
 from tojax.stablehlo.ops.reduce import differentiable, elementwise, joined, pairwise, promoted
 from tojax.stablehlo.ops.scatter import applied
 

@@ -16,8 +16,8 @@ from jax import lax
 
 from tojax import trees
 from tojax.errors import Unsupported
-from tojax.known import as_jax, is_known
 from tojax.stablehlo.control_flow import loops
+from tojax.stablehlo.core.static_values import as_jax, is_known
 from tojax.tensorflow.control_flow import optional
 from tojax.tensorflow.control_flow.tensor_list import TensorList
 from tojax.tensorflow.core.running import handles

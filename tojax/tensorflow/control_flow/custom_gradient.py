@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tojax.known import as_jax, is_known
+from tojax.stablehlo.core.static_values import as_jax, is_known
 from tojax.tensorflow.state.variables import Handle
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax.errors import Unsupported
-from tojax.known import as_jax, is_known
+from tojax.stablehlo.core.static_values import as_jax, is_known
 from tojax.tensorflow.core.running import handles
 
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax.errors import Unsupported
+from tojax.stablehlo.core.static_values import as_jax, is_known, known
 from tojax.tensorflow.control_flow import tensor_list
 from tojax.tensorflow.control_flow.tensor_list import TensorList
 from tojax.tensorflow.core import dtypes
-from tojax.tensorflow.core.known import as_jax, is_known, known
 from tojax.tensorflow.core.running import handles
 
 

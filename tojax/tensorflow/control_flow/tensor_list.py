@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax.errors import Unsupported
-from tojax.known import as_jax, is_known, known
+from tojax.stablehlo.core.static_values import as_jax, is_known, known, sizes
 from tojax.tensorflow.core import dtypes
-from tojax.tensorflow.core.known import shape as sizes
 from tojax.tensorflow.core.running import OF_STRUCTURES, handles
 
 FEW = 16

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax.errors import WrongValue
-from tojax.known import as_jax
+from tojax.stablehlo.core.static_values import as_jax
 from tojax.stablehlo.engine.evaluate import Run
 from tojax.stablehlo.engine.parse import parse
 from tojax.tensorflow.core.options import option

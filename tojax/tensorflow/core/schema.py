@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from tojax.known import Entries, Known, Static, modes
+from tojax.stablehlo.core.static_values import Entries, Known, Static, modes
 from tojax.table import REQUIRED, Param, Signature, Table
 from tojax.tensorflow.core import attributes
 from tojax.tensorflow.core.private import op_def_of

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tojax.errors import MissingOps
-from tojax.known import is_known
+from tojax.stablehlo.core.static_values import is_known
 from tojax.stablehlo.engine.evaluate import Run
 from tojax.stablehlo.engine.parse import parse
 from tojax.tensorflow.core import text

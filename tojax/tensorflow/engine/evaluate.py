@@ -11,8 +11,8 @@ import jax
 
 from tojax import trees
 from tojax.errors import MissingRng
+from tojax.stablehlo.core.static_values import as_jax, is_known, known
 from tojax.tensorflow.control_flow.custom_gradient import with_gradient
-from tojax.tensorflow.core.known import as_jax, is_known, known
 from tojax.tensorflow.core.nodes import Graph, Node
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import HANDLERS, OF_STRUCTURES

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tojax.errors import Unsupported
+from tojax.stablehlo.core.static_values import is_known
 from tojax.tensorflow.core import dtypes, text
-from tojax.tensorflow.core.known import is_known
 from tojax.tensorflow.core.private import NotOk, eager_context, execute
 from tojax.tensorflow.core.schema import read, stateful, table
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tojax import notices
+from tojax import warn_once
 from tojax.errors import LostGradient, Unsupported
 from tojax.tensorflow.control_flow.custom_gradient import Gradient
 from tojax.tensorflow.core.nodes import Edge, Node
@@ -69,7 +69,7 @@ def _registered(kind: str, node: Node) -> Any:
     try:
         return gradient_registry.lookup(kind)
     except LookupError:
-        notices.warn(
+        warn_once.warn(
             f"the custom gradient of {node.name} is not in the model: it is differentiated as its "
             "operations are (a SavedModel keeps it if it is saved with "
             "tf.saved_model.SaveOptions(experimental_custom_gradients=True))",

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from tojax.errors import DataDependent
-from tojax.known import is_known
+from tojax.stablehlo.core.static_values import is_known
 
 Origin = frozenset[str]
 NONE: Origin = frozenset()

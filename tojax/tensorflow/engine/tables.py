@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tojax.stablehlo.core.static_values import is_known
 from tojax.tensorflow.core import text
-from tojax.tensorflow.core.known import is_known
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.engine.folding import kernel
 from tojax.tensorflow.state import tables

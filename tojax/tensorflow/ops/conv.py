@@ -6,9 +6,9 @@ from functools import partial
 
 import jax
 
-from tojax.depthwise import conv_general_dilated
 from tojax.errors import Unsupported
-from tojax.tensorflow.core.known import shape as sizes
+from tojax.numerics.depthwise import conv_general_dilated
+from tojax.stablehlo.core.static_values import sizes
 from tojax.tensorflow.core.schema import Static, lowers
 
 NO_PADS: list[int] = []

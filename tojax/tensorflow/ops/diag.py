@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.tensorflow.core.known import fixed, is_known
-from tojax.tensorflow.core.known import shape as sizes
+from tojax.stablehlo.core.static_values import fixed, is_known, sizes
 from tojax.tensorflow.core.schema import Static, lowers
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.tensorflow.core.known import known
+from tojax.stablehlo.core.static_values import known
 from tojax.tensorflow.core.schema import Static, lowers
 
 F = np.float32

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.tensorflow.core.known import shape as sizes
+from tojax.stablehlo.core.static_values import sizes
 from tojax.tensorflow.core.schema import Static, lowers
 from tojax.tensorflow.ops.conv import NO_PADS, spatial
 

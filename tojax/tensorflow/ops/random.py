@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from tojax.tensorflow.core.known import shape as sizes
+from tojax.stablehlo.core.static_values import sizes
 from tojax.tensorflow.core.schema import Static, lowers
 
 

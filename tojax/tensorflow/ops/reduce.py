@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from tojax.dtypes import canonical
-from tojax.tensorflow.core.schema import Static, table
-from tojax.tensorflow.ops.math import is_exact
+from tojax.tensorflow.core.schema import Static, lowers, table
+from tojax.tensorflow.ops.index import add
+from tojax.tensorflow.ops.pointwise import is_exact
 
 
 def axes(x, indices) -> tuple[int, ...]:
@@ -53,5 +55,66 @@ table.update(
         "Min": _reducing(lax.reduce_min),
         "Prod": _reducing(lambda x, along: jnp.prod(x, along, dtype=x.dtype)),
         "Sum": _reducing(lambda x, along: jnp.sum(x, along, dtype=x.dtype)),
+    }
+)
+
+
+# Counting into bins.
+
+
+@lowers("Bincount")
+def bincount(arr, size: Static, weights):
+    return dense_bincount(jnp.ravel(arr), size, jnp.ravel(weights), False)
+
+
+@lowers("DenseBincount")
+def dense_bincount(input, size: Static, weights, binary_output):
+    """Of a matrix each row by itself. Without weights the values are counted, and what lies outside
+    of the bins is passed over.
+    """
+    zeros = jnp.zeros(int(size), weights.dtype)
+    one = jnp.ones((), weights.dtype)
+    if binary_output:
+        count = lambda values, _: zeros.at[values].set(1, mode="drop", wrap_negative_indices=False)
+    else:
+        count = lambda values, weight: add(zeros, values, weight)
+    weighted = weights.size and not binary_output
+    weights = weights if weighted else one
+    if input.ndim == 2:
+        return jax.vmap(count, (0, 0 if weighted else None))(input, weights)
+    return count(input, weights)
+
+
+@lowers("HistogramFixedWidth")
+def histogram(values, value_range, nbins: Static, dtype):
+    """What lies outside of the range counts in the first or the last bin."""
+    low, high = value_range
+    step = (high - low) / int(nbins)
+    place = jnp.clip(jnp.floor((jnp.ravel(values) - low) / step), 0, int(nbins) - 1)
+    return add(jnp.zeros(int(nbins), dtype), place.astype("int32"), jnp.ones((), dtype))
+
+
+# Running sums, products and log-sums.
+
+
+def _running(function, start):
+    """``start`` is the first element of an exclusive one."""
+
+    def lowering(x, axis: Static, exclusive, reverse):
+        along = int(axis) % x.ndim
+        if exclusive:
+            edges = [(0, 0, 0)] * x.ndim
+            edges[along] = (-1, 1, 0) if reverse else (1, -1, 0)
+            x = lax.pad(x, np.asarray(start, x.dtype), edges)
+        return function(x, along, reverse)
+
+    return lowering
+
+
+table.update(
+    {
+        "Cumprod": _running(lax.cumprod, 1),
+        "Cumsum": _running(lax.cumsum, 0),
+        "CumulativeLogsumexp": _running(lax.cumlogsumexp, -np.inf),
     }
 )

@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.tensorflow.core.known import as_jax
+from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.ops._derivative import partials
-from tojax.tensorflow.ops.draws import double_fraction, normals_of
-from tojax.tensorflow.ops.philox import U32, Stream, block
+from tojax.tensorflow.ops.philox import U32, Stream, block, double_fraction, normals_of
 from tojax.tensorflow.ops.stateless import parts
 
 RESERVED = 256

@@ -75,3 +75,81 @@ def gru_block_cell(x, h_prev, w_ru, w_c, b_ru, b_c):
     r, u = jnp.split(gates, 2, 1)
     c = jnp.tanh(jnp.concatenate([x, h_prev * r], 1) @ w_c + b_c)
     return r, u, c, u * (h_prev - c) + c
+
+
+# Gradients of the fused cells of recurrent networks, from what the cells have kept.
+
+
+def gates_grad(cs_prev, kept, peepholes, cs_grad, h_grad):
+    """(what the cell before gets, what the gates i, c, f and o get)."""
+    i, _, f, o, ci, co = kept
+    wci, wcf, wco = peepholes
+    do = o * (1 - o) * h_grad * co
+    dcs = (1 - co**2) * h_grad * o + cs_grad + do * wco
+    dc = (1 - ci**2) * dcs * i
+    df = f * (1 - f) * dcs * cs_prev
+    di = i * (1 - i) * dcs * ci
+    return dcs * f + di * wci + df * wcf, (di, dc, df, do)
+
+
+@lowers("LSTMBlockCellGrad")
+def lstm_block_cell_grad(
+    x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, cs_grad, h_grad, use_peephole
+):
+    peepholes = [p if use_peephole else jnp.zeros_like(p) for p in (wci, wcf, wco)]
+    kept = i, cs, f, o, ci, co
+    before, gates = gates_grad(cs_prev, kept, peepholes, cs_grad, h_grad)
+    di, _, df, do = gates
+    pairs = ((di, cs_prev), (df, cs_prev), (do, cs))
+    weights = [jnp.sum(g * c, 0) if use_peephole else jnp.zeros_like(wci) for g, c in pairs]
+    return before, jnp.concatenate(gates, 1), *weights
+
+
+def block_grad(order, seq_len_max, x, cs_prev, h_prev, w, peepholes, kept, h, sent, peephole):
+    """Steps from ``seq_len_max`` on count for nothing."""
+    wx, wh = w[: x.shape[2]], w[x.shape[2] :]
+    weights = [p if peephole else jnp.zeros_like(p) for p in peepholes]
+    inside = (np.arange(x.shape[0]) < seq_len_max)[:, None, None]
+    sent = [jnp.where(inside, s, np.zeros((), x.dtype)) for s in sent]
+    before = [jnp.concatenate([a[None], b[:-1]]) for a, b in ((cs_prev, kept[1]), (h_prev, h))]
+
+    def step(carry, now):
+        cs_grad, h_grad = (a + b for a, b in zip(carry, now[2]))
+        down, gates = gates_grad(now[0], now[1], weights, cs_grad, h_grad)
+        named = dict(zip("icfo", gates))
+        flat = jnp.concatenate([named[g] for g in order], 1)
+        return (down, flat @ wh.T), (flat, named["i"], named["f"], named["o"])
+
+    start = jnp.zeros_like(cs_prev), jnp.zeros_like(h_prev)
+    end, (flat, di, df, do) = lax.scan(step, start, (before[0], kept, sent), reverse=True)
+    to_w = jnp.einsum("tbi,tbo->io", jnp.concatenate([x, before[1]], 2), flat)
+    pairs = ((di, before[0]), (df, before[0]), (do, kept[1]))
+    to_peepholes = [jnp.sum(g * c, (0, 1)) * bool(peephole) for g, c in pairs]
+    return (flat @ wx.T, *end, to_w, *to_peepholes, jnp.sum(flat, (0, 1)))
+
+
+def block_lstm_grad(order):
+    def lowering(
+        seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b,
+        i, cs, f, o, ci, co, h, cs_grad, h_grad, use_peephole,
+    ):  # fmt: skip
+        peepholes, kept = (wci, wcf, wco), (i, cs, f, o, ci, co)
+        sent = cs_grad, h_grad
+        given = seq_len_max, x, cs_prev, h_prev, w
+        return block_grad(order, *given, peepholes, kept, h, sent, use_peephole)
+
+    return lowering
+
+
+lowers("BlockLSTMGrad")(block_lstm_grad("icfo"))
+lowers("BlockLSTMGradV2")(block_lstm_grad("ifco"))
+
+
+@lowers("GRUBlockCellGrad")
+def gru_block_cell_grad(x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, d_h):
+    d_c = d_h * (1 - u) * (1 - c**2)
+    x_of_c, d_hr = jnp.split(d_c @ w_c.T, [x.shape[1]], 1)
+    gates = d_hr * h_prev * r * (1 - r), d_h * (h_prev - c) * u * (1 - u)
+    d_ru = jnp.concatenate(gates, 1)
+    x_of_ru, h_of_ru = jnp.split(d_ru @ w_ru.T, [x.shape[1]], 1)
+    return x_of_c + x_of_ru, h_of_ru + d_hr * r + d_h * u, d_c, d_ru

@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.tensorflow.core.known import as_jax
+from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core.schema import Known, Static, lowers, table
-from tojax.tensorflow.ops import scatter
-from tojax.tensorflow.ops.gather import take
+from tojax.tensorflow.ops import index
+from tojax.tensorflow.ops.index import take
 
 WRITE = {
-    "Sum": scatter.add,
-    "Prod": scatter.multiply,
-    "Max": scatter.highest,
-    "Min": scatter.lowest,
+    "Sum": index.add,
+    "Prod": index.multiply,
+    "Max": index.highest,
+    "Min": index.lowest,
 }
 
 
@@ -117,7 +117,7 @@ def spread(how: str, grad, indices, segment_ids, count: int):
         scale = sizes(segment_ids, grad.shape[0], grad.ndim, grad.dtype)
         grad = grad / (scale if how == "Mean" else jnp.sqrt(scale))
     zeros = jnp.zeros((count, *grad.shape[1:]), grad.dtype)
-    return scatter.add(zeros, indices, take(grad, segment_ids))
+    return index.add(zeros, indices, take(grad, segment_ids))
 
 
 def _grad(how: str):

@@ -14,11 +14,10 @@ import tensorflow as tf
 from jax import lax
 
 from tojax.errors import Unsupported
+from tojax.stablehlo.core.static_values import as_jax, is_known, known, sizes
 from tojax.tensorflow.core import dtypes
-from tojax.tensorflow.core.known import as_jax, is_known, known
-from tojax.tensorflow.core.known import shape as sizes
 from tojax.tensorflow.core.running import handles
-from tojax.tensorflow.ops import draws
+from tojax.tensorflow.ops import philox
 from tojax.tensorflow.ops.philox import Stream, halves, seeded
 
 PHILOX = (1, 3)  # by name, and as what the device prefers
@@ -64,18 +63,18 @@ def version_2(name):
     return f"Stateless{name}", f"Stateless{name}V2"
 
 
-serve(draws.uniform, *version_2("RandomUniform"))
-serve(draws.normal, *version_2("RandomNormal"))
-serve(draws.truncated_normal, *version_2("TruncatedNormal"))
-serve(draws.uniform_int, *version_2("RandomUniformInt"))
+serve(philox.uniform, *version_2("RandomUniform"))
+serve(philox.normal, *version_2("RandomNormal"))
+serve(philox.truncated_normal, *version_2("TruncatedNormal"))
+serve(philox.uniform_int, *version_2("RandomUniformInt"))
 
 
 def _full_int(stream, count, dtype):
     """A few numbers of a known stream stay known: seeds are made so, in 64 bits as well."""
     if count > FEW or not is_known(stream.counter):
-        return draws.full_int(stream, count, dtype)
+        return philox.full_int(stream, count, dtype)
     with jax.ensure_compile_time_eval():
-        found = np.asarray(draws.flat(stream, count * np.dtype(dtype).itemsize // 4))
+        found = np.asarray(philox.flat(stream, count * np.dtype(dtype).itemsize // 4))
     return found.view(dtype)
 
 
@@ -110,7 +109,7 @@ def multinomial(run, node, inputs):
     finite = lax.is_finite(logits)
     top = jnp.max(jnp.where(finite, logits, -jnp.inf), -1, keepdims=True)
     sums = jnp.cumsum(jnp.where(finite, lax.exp(logits - top), 0), -1)
-    drawn = draws.uniform(stream_of(node, seed), logits.shape[0] * count, np.float64)
+    drawn = philox.uniform(stream_of(node, seed), logits.shape[0] * count, np.float64)
     wanted = drawn.reshape(-1, count) * sums[:, -1:]
     found = jax.vmap(lambda row, x: jnp.searchsorted(row, x, side="right"))(sums, wanted)
     return (jnp.minimum(found, classes - 1).astype(node.attr("output_dtype")),)
@@ -123,7 +122,7 @@ def shuffle(run, node, inputs):
     value = as_jax(value)
     if (count := value.shape[0]) < 2:
         return (value,)
-    word = draws.flat(stream_of(node, *stream), count)
+    word = philox.flat(stream_of(node, *stream), count)
 
     def swap(i, order):
         other = i + lax.rem(word[i], (count - i).astype(np.uint32)).astype(np.int32)

@@ -8,7 +8,7 @@ from jax import lax
 
 from tojax.dtypes import x64
 from tojax.errors import Unsupported
-from tojax.tensorflow.core.known import known
+from tojax.stablehlo.core.static_values import known
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.ops.philox import halves, plus
 from tojax.tensorflow.state.variables import store, value_of

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.tensorflow.core.known import as_jax, is_known
+from tojax.stablehlo.core.static_values import as_jax, is_known
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.state.variables import Handle, store, value_of

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tojax.tensorflow.core.known import as_jax
+from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core.running import HANDLERS, handles
-from tojax.tensorflow.ops import scatter
-from tojax.tensorflow.ops.gather import batched, gather_nd
-from tojax.tensorflow.ops.slice import index_of
+from tojax.tensorflow.ops import index
+from tojax.tensorflow.ops.index import batched, gather_nd
+from tojax.tensorflow.ops.shape import index_of
 from tojax.tensorflow.state.variables import reading, store, value_of
 
 
@@ -42,19 +42,19 @@ def positions(write: Any) -> Any:
 
     def handler(run, node, inputs):
         held, indices, updates = value_of(run, inputs[0]), *map(as_jax, inputs[1:])
-        return store(run, inputs[0], scatter.nd(write)(held, indices, updates, ""))
+        return store(run, inputs[0], index.nd(write)(held, indices, updates, ""))
 
     return handler
 
 
 WRITES = {
-    "Update": scatter.assign,
-    "Add": scatter.add,
-    "Sub": scatter.subtract,
-    "Mul": scatter.multiply,
-    "Div": scatter.divide,
-    "Min": scatter.lowest,
-    "Max": scatter.highest,
+    "Update": index.assign,
+    "Add": index.add,
+    "Sub": index.subtract,
+    "Mul": index.multiply,
+    "Div": index.divide,
+    "Min": index.lowest,
+    "Max": index.highest,
 }
 HANDLERS.update({f"ResourceScatter{name}": rows(write) for name, write in WRITES.items()})
 HANDLERS.update(

@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tojax.tensorflow.core.known import as_jax
+from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import HANDLERS, handles
 from tojax.tensorflow.core.schema import sizes

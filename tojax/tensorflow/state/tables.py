@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported
-from tojax.tensorflow.core.known import as_jax
+from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core.running import handles
 
 

@@ -11,9 +11,9 @@ import jax
 import torch
 
 from tojax.errors import Unsupported
-from tojax.torch.autograd.part import Part, gradient
 from tojax.torch.autograd.tape import Tape, made
-from tojax.torch.core import current, diagnostics, private
+from tojax.torch.autograd.tape_slice import Part, gradient
+from tojax.torch.core import current_trace, diagnostics, private
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.pytrees import flatten
 from tojax.torch.core.tensor import (
@@ -34,7 +34,7 @@ def run_backward(
     Raises:
       RuntimeError: as torch, where nothing needs a gradient or an input was not used.
     """
-    trace = current.trace()
+    trace = current_trace.trace()
     if any(private.level_of(x) != -1 for x in (*outputs, *inputs)):
         return original(
             outputs, grads, retain_graph, create_graph, inputs,

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_unflatten
 
 from tojax.dtypes import is_float
 from tojax.errors import Unsupported
-from tojax.torch.core import current, private
+from tojax.torch.core import current_trace, private
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.pytrees import flatten
 from tojax.torch.core.tensor import JaxTensor
@@ -80,7 +80,7 @@ def forward(own: Callable[[type], Any], cls: type) -> Any:
     if APPLYING.cls is not cls:
         return function
     APPLYING.cls = None
-    served = Served(cls, function, current.trace())
+    served = Served(cls, function, current_trace.trace())
     follows = APPLYING.follows
 
     def serve(*args: Any) -> Any:
@@ -196,7 +196,7 @@ def drawing_from(trace: Any, key: Any) -> Any:
     """The trace that goes on, or one like ``trace``, drawing from another key: JAX may trace a
     function again when that is over.
     """
-    now = current.trace()
+    now = current_trace.trace()
     return trace.again(key) if now is None else now.drawing(key)
 
 

@@ -16,10 +16,10 @@ from torch.utils.hooks import RemovableHandle
 
 from tojax.errors import Unsupported
 from tojax.torch.autograd.custom_function import drawing_from
-from tojax.torch.autograd.identity import traced
-from tojax.torch.autograd.part import Part
+from tojax.torch.autograd.requires_grad import traced
 from tojax.torch.autograd.tape import hoisted
-from tojax.torch.core import current, diagnostics, private
+from tojax.torch.autograd.tape_slice import Part
+from tojax.torch.core import current_trace, diagnostics, private
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.tensor import JaxTensor, needs_gradient
 
@@ -77,7 +77,7 @@ class BackwardHook:
 
     def __init__(self, module: torch.nn.Module, hooks: Any, before: Any):
         self.module, self.hooks, self.before = module, [*hooks], [*before]
-        self.trace = current.trace()
+        self.trace = current_trace.trace()
         self.tape = self.trace.recording()
         self.args: list[Any] = []
         self.inputs: dict[int, JaxTensor] = {}

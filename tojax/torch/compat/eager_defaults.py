@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 
 from tojax.torch.compat.patches import replaces
 from tojax.torch.core import private
-from tojax.torch.data_dependent.asking_line import test_at
+from tojax.torch.data_dependent.source_line import test_at
 
 ASKED_THROUGH = {"is_torchdynamo_compiling", "is_compiling"}  # functions that hand the answer on
 

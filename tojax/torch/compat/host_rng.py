@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tojax import notices
+from tojax import warn_once
 from tojax.errors import FrozenDraw
 
 
@@ -24,7 +24,7 @@ def noticed() -> Iterator[None]:
         _numpy() != numpy
     )
     if found and isinstance(jnp.zeros(()), jax.core.Tracer):  # a program is being made
-        notices.warn(
+        warn_once.warn(
             f"forward drew with {' and '.join(found)}: the compiled program repeats these numbers "
             "in every call. Switch the drawing off in the model's config (layerdrop=0, "
             "apply_spec_augment=False), or draw with torch and pass rng",

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from tojax.private_names import Target, check_version, gone
-from tojax.torch.core import current
+from tojax.torch.core import current_trace
 
 ABSENT = object()
 
@@ -123,7 +123,7 @@ def applied(patches: list[Patch], active: Callable[[], bool]) -> Iterator[None]:
 
 def patched() -> contextlib.AbstractContextManager:
     """All patches of what is loaded, for the threads that trace."""
-    return applied(_loaded(len(sys.modules), len(PATCHES)), current.active)
+    return applied(_loaded(len(sys.modules), len(PATCHES)), current_trace.active)
 
 
 @functools.lru_cache(1)
@@ -160,7 +160,7 @@ def checked() -> None:
     Raises:
       IncompatibleVersion: a target is not called where it used to be.
     """
-    if current.active():
+    if current_trace.active():
         return
     if "transformers" in sys.modules:
         check_version("transformers")

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tojax.errors import DataDependent, Unsupported
 from tojax.torch.aliasing import in_place
-from tojax.torch.autograd import backward, custom_function, hooks, identity
+from tojax.torch.autograd import backward, custom_function, hooks, requires_grad
 from tojax.torch.compat.patches import replaces
 from tojax.torch.control_flow.higher_order import checkpoint
 from tojax.torch.core import diagnostics, private
@@ -160,7 +160,7 @@ replaces(
     private.MAPPED,
     probe=lambda: torch.autograd.functional.jacobian(torch.sin, ONE[0], vectorize=True),
 )(backward.mapped)
-replaces(private.NEW_PARAMETER, probe=lambda: nn.Parameter(ONE))(identity.parameter)
+replaces(private.NEW_PARAMETER, probe=lambda: nn.Parameter(ONE))(requires_grad.parameter)
 
 
 @replaces(private.BACKWARD_HOOK, probe=lambda: hooked_module()(leaf()))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 
 from tojax.torch.compat.patches import replaces
-from tojax.torch.core import current, private
+from tojax.torch.core import current_trace, private
 
 
 @replaces(*private.MANUAL_SEED)
 def manual_seed(original, seed):
     """Seeds the trace's generator; torch's own stays as it is."""
-    generators = current.trace().generators
+    generators = current_trace.trace().generators
     generators.default = torch.Generator().manual_seed(int(seed))
     return generators.default
 
@@ -23,7 +23,7 @@ def manual_seed(original, seed):
 @replaces(*private.GET_RNG_STATE)
 def get_rng_state(original):
     """Reads the generator that draws."""
-    default = current.trace().generators.default
+    default = current_trace.trace().generators.default
     return original() if default is None else default.get_state()
 
 
@@ -32,7 +32,7 @@ def set_rng_state(original, new_state):
     """Sets the trace's generator; with the state of torch's own, as on leaving
     ``torch.random.fork_rng``, draws follow from the key again.
     """
-    generators = current.trace().generators
+    generators = current_trace.trace().generators
     generators.default = None
     if not torch.equal(new_state, torch.default_generator.get_state()):
         generators.default = torch.Generator()

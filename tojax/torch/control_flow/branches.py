@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from jax import lax
 
-from tojax import dict_order, trees
+from tojax import trees
 from tojax.errors import DataDependent, ForwardFailed, TojaxError
 from tojax.torch.control_flow.region import strong
 from tojax.torch.core import interop
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.data_dependent.assertions import current_trace
+from tojax.torch.data_dependent.assertions import asking_trace
 
 CONDITIONS, PATHS = 16, 64  # at most, of one path and of a program
 DO = "use torch.where or torch.cond there, or call model.apply outside jax.jit"
@@ -141,7 +141,7 @@ def _shown(value: Any) -> Any:
 
 def undivided() -> contextlib.AbstractContextManager:
     """In here no condition is answered: the caller waits for DataDependent and knows better."""
-    trace = current_trace()
+    trace = asking_trace()
     return contextlib.nullcontext() if trace is None else trace.inside()
 
 
@@ -175,7 +175,7 @@ class Fork:
         structure, static, _ = self.form
         rest = iter(jax.core.eval_jaxpr(other.jaxpr, other.consts))
         leaves = [next(rest) if x is None else x.value for x in static]
-        out = dict_order.plain(jax.tree.unflatten(structure, leaves))
+        out = trees.plain_dicts(jax.tree.unflatten(structure, leaves))
         self.missed |= {name for name in self.names if trees.is_array(self.before(name))}
         return out, trees.Written(dict(zip(sorted(self.names), rest)), self.missed)
 
@@ -216,7 +216,7 @@ class Fork:
         if unset := [name for name, value in kept.items() if value is None]:
             why = f"only some of its ways write to {', '.join(unset)}"
             raise refused(self.error, why)
-        leaves, structure = jax.tree.flatten(dict_order.kept(out))
+        leaves, structure = jax.tree.flatten(trees.keep_order(out))
         static = [None if trees.is_array(x) else trees.Static(x) for x in leaves]
         arrays = [*(x for x in leaves if trees.is_array(x)), *kept.values()]
         arrays = [strong(jnp.asarray(x)) for x in arrays]

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import torch
 
-from tojax import processes
+from tojax import multiprocess
 from tojax.dtypes import fitting, x64
 from tojax.errors import Unsupported
 from tojax.torch.core import private
@@ -99,7 +99,7 @@ def to_torch(array: jax.Array) -> torch.Tensor:
       >>> to_torch(jax.numpy.ones(2, "bfloat16"))
       tensor([1., 1.], dtype=torch.bfloat16)
     """
-    if not processes.is_local(array) and not array.is_fully_replicated:
+    if not multiprocess.is_local(array) and not array.is_fully_replicated:
         raise Unsupported(
             f"an array of shape {list(array.shape)} lies in {jax.process_count()} processes",
             why="this one holds a part of it only",

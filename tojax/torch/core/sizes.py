@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import torch
 
-from tojax.known import Inconclusive
-from tojax.torch.core import current, diagnostics, private
+from tojax.private_names import Inconclusive
+from tojax.torch.core import current_trace, diagnostics, private
 
 Size = Any  # an int, or JAX's symbolic dimension: a class without a public name
 PLAIN = {int, float, bool, str, type(None), torch.dtype}
@@ -94,7 +94,7 @@ class Node:
         """Which way code goes."""
         if self.condition is None:
             return bool(self.value)
-        return current.trace().size_condition(self.condition, self.text) != self.opposite
+        return current_trace.trace().size_condition(self.condition, self.text) != self.opposite
 
     def wrap_float(self, number: float = 0.0) -> Node:
         """Sizes are integers."""
@@ -109,7 +109,7 @@ class Node:
     def expect_true(self, file: str = "", line: int = 0) -> bool:
         """A check (``torch._check``): one that only some sizes pass is left to the program."""
         if self.condition is not None:
-            current.trace().size_check(self.condition, self.opposite)
+            current_trace.trace().size_check(self.condition, self.opposite)
         return self.value is not False
 
     def guard_size_oblivious(self, file: str = "", line: int = 0) -> bool:
@@ -286,7 +286,7 @@ def generally() -> Iterator[None]:
     """In here torch's own code, asked about strides and dtypes, is told what holds for all lengths
     but the smallest one. Its Python kernels are used: those in C++ take no symbolic sizes.
     """
-    trace = current.trace()
+    trace = current_trace.trace()
     before, trace.generally = trace.generally, True
     try:
         with private.DisableTorchFunction(), private.python_kernels():

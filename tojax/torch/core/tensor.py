@@ -36,9 +36,9 @@ class JaxTensor(torch.Tensor):
     retained = False
     before_hooks: JaxTensor | None = None
     required: JaxTensor | None = None  # before ``requires_grad_(False)``
-    bounds: tuple[int, int] | None = None  # of integers, see data_dependent/integer_bounds.py
+    bounds: tuple[int, int] | None = None  # of integers, see data_dependent/int64/ranges.py
     unchecked: str | None = None  # which integers, maybe beyond 32 bits, it was computed from
-    parts: tuple | None = None  # of a concatenation, see data_dependent/packed_constants.py
+    parts: tuple | None = None  # of a concatenation, see data_dependent/split_of_concat.py
 
     @staticmethod
     def __new__(cls, array, dtype=None, origins=0, layout=None):

@@ -29,12 +29,12 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from tojax import dict_order, notices
+from tojax import trees, warn_once
 from tojax.errors import UncheckedValues
-from tojax.torch.core import current, private
+from tojax.torch.core import current_trace, private
 from tojax.torch.core.lifting import inner
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.data_dependent.asking_line import test_at
+from tojax.torch.data_dependent.source_line import test_at
 
 LEFT_OUT = (
     "this check of values is not in the compiled program, which knows none; "
@@ -54,7 +54,7 @@ COMPARISONS = {
 
 def left_out(stacklevel: int) -> None:
     """Says that a check is not made."""
-    notices.warn(LEFT_OUT, UncheckedValues, sys._getframe(stacklevel))
+    warn_once.warn(LEFT_OUT, UncheckedValues, sys._getframe(stacklevel))
 
 
 def passing_at(frame: FrameType | None) -> bool | None:
@@ -118,7 +118,7 @@ def _conditions(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]
         yield test, wanted
 
 
-def current_trace() -> Any:
+def asking_trace() -> Any:
     """The trace that runs the code which asks; None in code that torch keeps to itself."""
     modes = private.function_modes()
     return next((mode.trace for mode in reversed(modes) if hasattr(mode, "trace")), None)
@@ -128,7 +128,7 @@ def note(condition: torch.Tensor) -> None:
     """The program gives numbers only where all of the condition holds, unless the code that asks
     is traced on its own, as a loop's body is.
     """
-    trace = current_trace()
+    trace = asking_trace()
     held = None if trace is None or trace.conditions is None else inner(condition.all())
     if not isinstance(held, JaxTensor):
         left_out(5)
@@ -146,7 +146,7 @@ def require(array: Any, holds: Callable[[Any], Any], what: str) -> None:
         if not holds(np.asarray(array)).all():
             raise ValueError(what)
         return
-    trace = current.trace()
+    trace = current_trace.trace()
     if trace is not None and trace.conditions is not None:
         trace.conditions.append(holds(array).all())
     else:
@@ -164,4 +164,4 @@ def enforced(out: Any, conditions: list[jax.Array] | None) -> tuple[Any, jax.Arr
     factor = jnp.where(holds, 1, jnp.nan)
     floats = lambda x: isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
     marked = lambda x: x * factor.astype(x.dtype) if floats(x) else x
-    return dict_order.plain(jax.tree.map(marked, dict_order.kept(out))), holds
+    return trees.plain_dicts(jax.tree.map(marked, trees.keep_order(out))), holds

@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 
 import torch
 
-from tojax.torch.data_dependent.asking_line import test_at
+from tojax.torch.data_dependent.source_line import test_at
 
 CLAMPS = {torch.clamp, torch.Tensor.clamp, torch.clip, torch.Tensor.clip}
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from tojax import notices
+from tojax import warn_once
 from tojax.dtypes import is_float
 from tojax.errors import DataDependent, TorchCallback
 from tojax.torch.core import diagnostics, dtypes, interop, strides
@@ -107,7 +107,7 @@ def call_torch(op, args, kwargs, key) -> Any:
     """
     if op not in SAID:
         SAID.add(op)
-        notices.warn(
+        warn_once.warn(
             f"{op} has no lowering and runs in torch on the CPU, as a callback "
             f"({diagnostics.where()})",
             TorchCallback,

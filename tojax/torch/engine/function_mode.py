@@ -19,13 +19,13 @@ from torch.overrides import TorchFunctionMode
 from tojax.torch.aliasing import aliases, in_place, writes
 from tojax.torch.aliasing.no_grad_views import Detached
 from tojax.torch.aliasing.overlapping import Expanded
-from tojax.torch.autograd import backward, hooks, identity
+from tojax.torch.autograd import backward, hooks, requires_grad
 from tojax.torch.compat import subclasses
 from tojax.torch.control_flow import higher_order
 from tojax.torch.core import autocast, private
 from tojax.torch.core.lifting import lift
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.data_dependent import answers, traced_numbers
+from tojax.torch.data_dependent import traced_numbers, value_queries
 from tojax.torch.data_dependent.traced_index import GET, SET, Picked
 from tojax.torch.engine import custom_operators, tensor_lists
 
@@ -47,7 +47,7 @@ def deepcopied(mode, func, args, kwargs) -> Any:
     tensor, memo = args
     with mode:
         copy = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-        copy = identity.named_parameter(copy) if identity.is_parameter(tensor) else copy
+        copy = requires_grad.named_parameter(copy) if requires_grad.is_parameter(tensor) else copy
         return memo.setdefault(id(tensor), copy)
 
 
@@ -74,33 +74,47 @@ def index(mode, func, args, kwargs) -> Any:
     """``x[...]`` and ``x[...] = y``."""
     with mode:
         args = (args[0], tensor_lists.index_of(args[1]), *args[2:])
-    some = answers.select(mode, func, args, kwargs)
+    some = value_queries.select(mode, func, args, kwargs)
     if some is not NotImplemented:
         return some
-    some = answers.pick(mode, func, args, kwargs)
+    some = value_queries.pick(mode, func, args, kwargs)
     return mode.call(func, args, kwargs) if some is NotImplemented else some
 
 
 QUESTIONS = (
-    Handler(identity.serve, identity.ANSWERS, "torch's autograd is off and does not know"),
+    Handler(
+        requires_grad.serve, requires_grad.ANSWERS, "torch's autograd is off and does not know"
+    ),
     Handler(hooks.register_hook, {torch.Tensor.register_hook}, "gradients are JAX's"),
     Handler(backward.ask, backward.ASKS, "torch's own Python reads requires_grad of its tensors"),
     Handler(
-        answers.sizes,
+        value_queries.sizes,
         {torch.Tensor.tolist},
         "sizes of groups may stay in the program: asked before other reads, which need values",
     ),
-    Handler(answers.values, answers.READS, "no memory to read: only constants have values"),
-    Handler(answers.ask, answers.ASKS, "the line that asks may tell what a condition is taken for"),
-    Handler(answers.repair, None, "what follows an answered condition is the body of its if"),
-    Handler(answers.unsized, None, "rows of an unknown number are no tensors: no others see them"),
-    Handler(answers.show, answers.SHOWS, "a traced value has no digits to print"),
+    Handler(
+        value_queries.values, value_queries.READS, "no memory to read: only constants have values"
+    ),
+    Handler(
+        value_queries.ask,
+        value_queries.ASKS,
+        "the line that asks may tell what a condition is taken for",
+    ),
+    Handler(value_queries.repair, None, "what follows an answered condition is the body of its if"),
+    Handler(
+        value_queries.unsized, None, "rows of an unknown number are no tensors: no others see them"
+    ),
+    Handler(value_queries.show, value_queries.SHOWS, "a traced value has no digits to print"),
     Handler(
         higher_order.serve,
         higher_order.HigherOrder(),
         "branches and loops, before torch starts its own compiler for them",
     ),
-    Handler(answers.split, answers.TENSOR_SPLIT, "torch reads the places to split at from memory"),
+    Handler(
+        value_queries.split,
+        value_queries.TENSOR_SPLIT,
+        "torch reads the places to split at from memory",
+    ),
     Handler(deepcopied, {torch.Tensor.__deepcopy__}, "torch copies memory, which there is none of"),
     Handler(
         traced_numbers.serve,
@@ -121,7 +135,9 @@ SERVED = (
         "the table's gradient is that of the rows as they are read",
     ),
     Handler(index, {GET, SET}, "a mask or a traced integer as an index has a static form"),
-    Handler(answers.select, answers.SELECTS, "masks select rows whose number is unknown"),
+    Handler(
+        value_queries.select, value_queries.SELECTS, "masks select rows whose number is unknown"
+    ),
 )
 
 

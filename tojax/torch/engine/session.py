@@ -27,7 +27,7 @@ from tojax.torch.compat import (
     torch_random,
 )
 from tojax.torch.compat.patches import checked, patched, uncompiled
-from tojax.torch.core import autocast, current, private
+from tojax.torch.core import autocast, current_trace, private
 from tojax.torch.core.lifting import CONSTANTS
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.engine.function_mode import FunctionMode
@@ -67,7 +67,7 @@ def tracing(
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         checked()
-        for switch in (current.entered(trace), uncompiled(), host_rng.noticed(), patched()):
+        for switch in (current_trace.entered(trace), uncompiled(), host_rng.noticed(), patched()):
             stack.enter_context(switch)
         stack.callback(CONSTANTS.clear)
         stack.callback(trace.over)
@@ -99,7 +99,7 @@ def switches() -> Iterator[contextlib.AbstractContextManager]:
     yield switched(
         lambda: getattr(compiler, flag.name),
         lambda value: setattr(compiler, flag.name, value),
-        current.Active(),
+        current_trace.Active(),
     )
     yield switched(private.get_mkldnn, private.set_mkldnn, False)
     yield switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)

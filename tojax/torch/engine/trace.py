@@ -19,7 +19,7 @@ import jax
 import torch
 
 from tojax.errors import DataDependent, TojaxError
-from tojax.known import Inconclusive
+from tojax.private_names import Inconclusive
 from tojax.torch.aliasing.no_grad import cut
 from tojax.torch.autograd.tape import Tape, Unrecorded, marked
 from tojax.torch.core import autocast, diagnostics, private, sizes, strides
@@ -27,9 +27,9 @@ from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
 from tojax.torch.core.pytrees import flatten, map_tensors
 from tojax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
-from tojax.torch.data_dependent import integer_overflow
-from tojax.torch.data_dependent.packed_constants import CUTS, PackedConstants, note
-from tojax.torch.data_dependent.same_mask import SameMasks
+from tojax.torch.data_dependent.int64 import overflow
+from tojax.torch.data_dependent.split_of_concat import CUTS, PackedConstants, note
+from tojax.torch.engine.compare_cache import SameMasks
 from tojax.torch.engine.constants import LARGE, constant, outgrown, size_like
 from tojax.torch.engine.fallback import Fallback
 from tojax.torch.engine.generators import Generators
@@ -315,7 +315,7 @@ def record(trace: Trace, step: Step, out: Any) -> Any:
 
 def check_integers(trace: Trace, step: Step, out: Any) -> Any:
     """Follows the bounds of integers."""
-    integer_overflow.follow(trace, step.call, step.args, step.kwargs, step.values, out)
+    overflow.follow(trace, step.call, step.args, step.kwargs, step.values, out)
     return out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jax import lax
 
-from tojax.bessel import airy_ai, bessel_j, bessel_k, bessel_y, spherical_j0
+from tojax.numerics.bessel import airy_ai, bessel_j, bessel_k, bessel_y, spherical_j0
 from tojax.torch.core.schema import aten, table
 from tojax.torch.ops._operands import floating
 

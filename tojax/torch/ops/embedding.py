@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tojax import shortcuts
+from tojax.numerics import packed_matrix
 from tojax.torch.core.schema import aten, lowers
 from tojax.torch.ops._operands import default_int, wide
 from tojax.torch.ops.index import FAST, known, rows
@@ -30,7 +30,7 @@ def lookup(weight, indices, padding_idx, scale_grad_by_freq):
 @lowers(aten.embedding)
 def embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse):
     """torch raises for a token that the table does not have; a program gives NaN."""
-    if (short := shortcuts.of(weight)) is not None:
+    if (short := packed_matrix.of(weight)) is not None:
         found = short.rows(indices)
     else:
         found = lookup(weight, indices, padding_idx, scale_grad_by_freq)

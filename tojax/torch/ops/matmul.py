@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from tojax import shortcuts
 from tojax.errors import Unsupported
+from tojax.numerics import packed_matrix
 from tojax.torch.core.dtypes import TO_TORCH, to_jax
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import cast, exact, widened
@@ -42,7 +42,7 @@ def plus(self, out, beta, alpha):
 
 @lowers(aten.linear)
 def linear(input, weight, bias):
-    short = shortcuts.of(weight)
+    short = packed_matrix.of(weight)
     out = None if short is None else short.product(input)
     if out is None and few(input, weight):
         out = turned(input, weight)

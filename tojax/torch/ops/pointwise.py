@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from tojax.division import complex_power, divide, integer_power
+from tojax.numerics.division import complex_power, divide, integer_power
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     absolute,

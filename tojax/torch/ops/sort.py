@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.bisection import bisect
 from tojax.dtypes import is_float
+from tojax.numerics.bisection import bisect
 from tojax.torch.aliasing.no_grad import with_gradient_of
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import along, cast, common, default_int, number, select

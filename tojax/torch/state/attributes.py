@@ -21,7 +21,7 @@ from tojax.torch.core import private
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.core.lifting import array_of, inner, lift, value_in
 from tojax.torch.core.tensor import JaxTensor, value_of
-from tojax.torch.state import recurrent
+from tojax.torch.state import none_attributes
 from tojax.torch.state.attribute_tree import NUMBERS, Walk, grown, items, restore, tree
 from tojax.torch.state.closures import Function
 from tojax.torch.state.uncarried import Uncarried
@@ -116,7 +116,9 @@ class Held:
                         do="keep it in one place, or register it as a buffer",
                     )
                 begun = (
-                    name in start and was is None and recurrent.carried(self.module, name, tensor)
+                    name in start
+                    and was is None
+                    and none_attributes.carried(self.module, name, tensor)
                 )
                 if before is not None or longer or begun:
                     missed.add(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tojax import notices
+from tojax import warn_once
 from tojax.errors import StateDropped
 from tojax.torch.core import private
 from tojax.torch.state.attribute_tree import Walk
@@ -26,7 +26,7 @@ def warn_collected(module: torch.nn.Module) -> None:
     for child in hooked:
         for hook in (*child._forward_hooks.values(), *child._forward_pre_hooks.values()):
             if (name := next(_collected(hook, known), None)) is not None:
-                notices.warn(
+                warn_once.warn(
                     f"a forward hook of {type(child).__name__}{_place(hook)} leaves tensors in "
                     f"{name}: they belong to the traced program and have no values, and a program "
                     "that is compiled already does not run the hook. Return them from forward",

@@ -16,7 +16,7 @@ from tojax.errors import Unsupported
 from tojax.torch.core import private
 from tojax.torch.state import torchscript
 from tojax.torch.state.closures import Function
-from tojax.torch.state.shell import shell
+from tojax.torch.state.module_copy import shell
 
 
 @dataclass(frozen=True, eq=False)

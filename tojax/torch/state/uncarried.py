@@ -22,7 +22,7 @@ import jax
 import numpy as np
 import torch
 
-from tojax import notices, trees
+from tojax import trees, warn_once
 from tojax.errors import StateDropped
 from tojax.torch.state.attribute_tree import NUMBERS, restore
 
@@ -114,7 +114,7 @@ class Uncarried:
             return
         name, change = next(iter(new.items()))
         others = f" (and {', '.join([*new][1:4])})" if len(new) > 1 else ""
-        notices.warn(
+        warn_once.warn(
             f"forward changes {name}{others}{self._line(change.name)}, and torch's next call then "
             "computes something else: a Model carries tensors and numbers from call to call, so "
             "each of its calls begins with what was there when the module was converted. Keep a "

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax import trees
+from tojax.calls.wrapped import Arrays, Wrapped
 from tojax.dtypes import shape_of
 from tojax.jaxprs import ClosedJaxpr, Jaxpr, Var
 from tojax.source import Source
@@ -18,7 +19,6 @@ from tojax.transforms.rolling.loop import Row, run
 from tojax.transforms.rolling.repeats import Program, Repeat, repeats
 from tojax.transforms.rolling.same import Kinds
 from tojax.transforms.rolling.straight import now, straight
-from tojax.wrapped import Arrays, Wrapped
 
 
 class Group(NamedTuple):

@@ -1,6 +1,6 @@
 """New arrays."""
 
-from tojax.flax.codegen.template import DTYPES, Call, writes
+from tojax.flax.codegen.python.templates import DTYPES, Call, writes
 
 
 def typed(call: Call, default: str) -> str:

@@ -2,7 +2,7 @@
 
 import torch
 
-from tojax.flax.codegen.template import Call, rows, writes
+from tojax.flax.codegen.python.templates import Call, rows, writes
 
 BINARY = {
     "multiply": "self * other",

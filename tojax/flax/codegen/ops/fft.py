@@ -1,6 +1,6 @@
 """Fourier transforms, which JAX has under torch's names."""
 
-from tojax.flax.codegen.template import Call, writes
+from tojax.flax.codegen.python.templates import Call, writes
 
 ONE = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
 MANY = ["fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"]

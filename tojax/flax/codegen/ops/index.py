@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from tojax.flax.codegen.sizes import symbolic
-from tojax.flax.codegen.template import Call, expression, rows, writes
+from tojax.flax.codegen.python.sizes import symbolic
+from tojax.flax.codegen.python.templates import Call, expression, rows, writes
 
 rows(
     {

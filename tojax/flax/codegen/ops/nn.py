@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from tojax.flax.codegen.template import Call, expression, fill, rows, swapped, table, writes
+from tojax.flax.codegen.python.templates import Call, expression, fill, rows, swapped, table, writes
 
 rows(
     {

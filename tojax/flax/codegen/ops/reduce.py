@@ -4,8 +4,8 @@ import ast
 import operator
 from typing import Any
 
-from tojax.flax.codegen.inplace import packet
-from tojax.flax.codegen.template import DTYPES, Call, rows, writes
+from tojax.flax.codegen.graph.functionalize import packet
+from tojax.flax.codegen.python.templates import DTYPES, Call, rows, writes
 
 NAMES = {
     "sum": "sum",

@@ -1,7 +1,7 @@
 """Pictures made larger or smaller."""
 
-from tojax.flax.codegen.sizes import symbolic
-from tojax.flax.codegen.template import Call, writes
+from tojax.flax.codegen.python.sizes import symbolic
+from tojax.flax.codegen.python.templates import Call, writes
 
 
 def factors(call: Call) -> list[float | None]:

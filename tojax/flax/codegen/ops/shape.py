@@ -4,8 +4,8 @@ import ast
 
 import torch
 
-from tojax.flax.codegen.indexing import indexed
-from tojax.flax.codegen.template import Call, expression, rows, writes
+from tojax.flax.codegen.python.indexing import indexed
+from tojax.flax.codegen.python.templates import Call, expression, rows, writes
 
 rows(
     {

@@ -1,7 +1,7 @@
 """Pooling, and windows as arrays."""
 
-from tojax.flax.codegen.indexing import FULL, Index
-from tojax.flax.codegen.template import Call, writes
+from tojax.flax.codegen.python.indexing import FULL, Index
+from tojax.flax.codegen.python.templates import Call, writes
 
 
 def spread(call: Call, name: str, default: list[int]) -> tuple[int, ...]:

@@ -1,0 +1,48 @@
+"""torch.export's own prints, of which the error says all: nothing else is left out."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from tojax.flax.codegen.graph.quiet import LOGGERS, quiet
+
+REFUSED = """
+import torch, tojax
+class Decides(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x * 2
+        return x[x > 0]
+try:
+    tojax.flax.source(Decides(), torch.ones(3))
+except tojax.errors.Unsupported as error:
+    print(error.what)
+"""
+
+
+def test_a_module_that_is_refused():
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True)
+    assert done.stdout == "torch.export refuses Decides\n"
+    assert "def forward" not in done.stderr and "user code" not in done.stderr, done.stderr
+
+
+def test_all_else_is_printed(capsys, caplog):
+    with quiet():
+        print("\n\ndef forward(self, arg0_1):\n    return 1\n", file=sys.stderr)
+        print("a line", file=sys.stderr)
+        print(file=sys.stderr)
+        for name in LOGGERS:
+            logging.getLogger(name).warning("something else")
+            logging.getLogger(name).warning("Unable to find user code corresponding to {%s}", "u0")
+    print("after it", file=sys.stderr)
+    assert capsys.readouterr().err.endswith("a line\n\nafter it\n")
+    assert {x.getMessage() for x in caplog.records} <= {"something else"}
+
+
+def test_an_error_leaves_nothing_behind():
+    before = sys.stderr, [[*logging.getLogger(name).filters] for name in LOGGERS]
+    with pytest.raises(KeyError), quiet():
+        raise KeyError
+    assert before == (sys.stderr, [[*logging.getLogger(name).filters] for name in LOGGERS])

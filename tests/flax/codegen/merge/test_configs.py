@@ -1,0 +1,24 @@
+"""Configurations of a file: dataclasses, each after those that it is made of."""
+
+from types import SimpleNamespace
+
+from tojax.flax.codegen.merge.configs import Configs, Nested
+
+
+class Inner(SimpleNamespace):
+    pass
+
+
+class Outer(SimpleNamespace):
+    pass
+
+
+def test_inner_ones_come_first_whenever_they_were_noted():
+    inner = Inner(sizes=[2, 3])
+    outer, configs = Outer(inner=inner, width=4), Configs()
+    configs.note(outer, {"width": 4})
+    configs.note(outer, {"inner": Nested(inner, {"sizes": [2, 3]})})
+    made: dict = {}
+    for text in ["import dataclasses", *configs.texts()]:
+        exec(text, made)
+    assert made["Outer"]().inner.sizes == (2, 3) and made["Outer"]().width == 4

@@ -1,0 +1,33 @@
+"""The cache inside the decoding loop."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import tojax
+from tests.hf import tiny
+from tojax.hf.generation.decode import programs
+from tojax.hf.generation.job.job import Job
+from tojax.hf.generation.request.request import request
+
+
+@pytest.mark.parametrize("batch, heads", [(1, 2), (3, 2), (3, 1)])
+def test_the_loop_copies_no_cache(batch, heads):
+    torch.manual_seed(0)
+    config = LlamaConfig(**tiny.DECODER | {"num_key_value_heads": heads})
+    module = LlamaForCausalLM(config).eval()
+    model, ids = tojax.from_torch(module), tiny.ids(length=16, batch=batch)
+    job = Job(model, request(module, ids, {"max_new_tokens": 8}), None, None, None)
+    _, stays, carry = job.prefill(job.plan)
+    along = programs.extended(job.along, job.plan.total)
+    ends = np.int32(job.last), np.int32(job.last)
+    arrays = programs.decode.bound(model).arrays(model)
+    lower = programs.decode.of(model).lower
+    program = lower(arrays, carry, stays, along, *ends, job.picker, job.plan)
+    loop = program.compile().as_text().partition("\nENTRY")[0]
+    cache = rf"f32\[[\d,]*{job.plan.total},{config.head_dim}\]\S*"
+    assert re.search(rf"= {cache} fusion\(.*dynamic_update_slice", loop)
+    assert not re.findall(rf"= {cache} copy\(", loop)

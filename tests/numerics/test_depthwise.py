@@ -1,0 +1,86 @@
+"""Depthwise convolutions on CPUs, beside XLA's own."""
+
+import jax
+import numpy as np
+import pytest
+from jax import export, lax
+
+from tests.tolerance import assert_close
+from tojax.numerics.depthwise import conv_general_dilated
+
+RNG = np.random.default_rng(0)
+CASES = {
+    "one dimension": ((2, 6, 20), (6, 1, 4), dict(padding=[(3, 0)])),
+    "strided": ((2, 6, 9, 8), (6, 1, 3, 3), dict(padding="SAME", window_strides=(2, 3))),
+    "dilated": ((1, 4, 9, 9), (4, 1, 3, 2), dict(padding="VALID", rhs_dilation=(2, 3))),
+    "cropped": ((1, 4, 9, 9), (4, 1, 3, 3), dict(padding=[(-1, 2), (0, -2)])),
+    "channels last": (
+        (2, 7, 7, 5),
+        (3, 3, 1, 5),
+        dict(padding="SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
+    ),
+    "three dimensions": ((1, 3, 4, 5, 6), (3, 1, 2, 2, 2), dict(padding="SAME")),
+    "smaller than the window": ((1, 4, 2), (4, 1, 3), dict(padding="VALID")),
+}
+
+
+def drawn(shape, dtype=np.float32):
+    return jax.numpy.asarray(RNG.standard_normal(shape), dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jax.numpy.bfloat16])
+@pytest.mark.parametrize("name", CASES)
+def test_as_lax(name, dtype):
+    x, w, how = CASES[name]
+    x, w = drawn(x, dtype), drawn(w, dtype)
+    how = (
+        dict(window_strides=(1,) * (x.ndim - 2), feature_group_count=max(w.shape[0], w.shape[-1]))
+        | how
+    )
+    how["feature_group_count"] = x.shape[-1 if "last" in name else 1]
+    mine, theirs = (
+        lambda *a, f=f: f(*a, **how) for f in (conv_general_dilated, lax.conv_general_dilated)
+    )
+    assert "conv_general" in str(jax.make_jaxpr(mine)(x, w))  # what other platforms run
+    assert "convolution" not in jax.jit(mine).lower(x, w).compile().as_text()
+    assert_close(mine(x, w), theirs(x, w), reduction=w.size)
+    many = jax.vmap(mine, (0, None)), jax.vmap(theirs, (0, None))
+    assert_close(many[0](x[None], w), many[1](x[None], w), reduction=w.size)
+    if dtype == np.float32:
+        slope = drawn(theirs(x, w).shape)
+        mine, theirs = (jax.vjp(f, x, w)[1](slope) for f in (mine, theirs))
+        for one, other in zip(mine, theirs):
+            assert_close(one, other, reduction=x.size)
+
+
+@pytest.mark.parametrize(
+    "w, how",
+    [
+        ((8, 1, 3), dict(feature_group_count=4)),  # two filters for each channel
+        ((4, 2, 3), dict(feature_group_count=2)),
+        ((4, 1, 3), dict(feature_group_count=4, lhs_dilation=(2,))),
+        ((4, 1, 129), dict(feature_group_count=4)),
+    ],
+)
+def test_others_are_left_to_lax(w, how):
+    x, w = drawn((2, 4, 150)), drawn(w)
+    run = lambda f: f(x, w, (1,), [(0, 0)], **how)
+    assert "convolution" in jax.jit(lambda: run(conv_general_dilated)).lower().as_text()
+    np.testing.assert_array_equal(run(conv_general_dilated), run(lax.conv_general_dilated))
+
+
+def test_symbolic_sizes():
+    w = drawn((3, 3, 1, 5))
+    run = lambda x: conv_general_dilated(
+        x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=5
+    )
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("b, h, w, 5"), np.float32)
+    program = export.export(jax.jit(run))(shape)
+    x = drawn((2, 7, 8, 5))
+    assert_close(program.call(x), run(x), reduction=9)
+
+
+def test_the_platform_that_is_compiled_for_decides():
+    run = jax.jit(lambda x, w: conv_general_dilated(x, w, (1,), "SAME", feature_group_count=4))
+    text = export.export(run, platforms=["tpu"])(drawn((1, 4, 9)), drawn((4, 1, 3))).mlir_module()
+    assert "stablehlo.convolution" in text

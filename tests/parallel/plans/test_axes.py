@@ -1,0 +1,21 @@
+"""Axes of meshes by their names."""
+
+import jax
+import pytest
+
+from tojax.errors import WrongArguments
+from tojax.parallel.plans.axes import axis, batch_axes
+
+
+def test_names():
+    mesh = jax.make_mesh((2, 2, 2), ("data", "tensor", "ep"))
+    assert [axis(mesh, use) for use in ("fsdp", "tp", "expert")] == ["data", "tensor", "ep"]
+    assert batch_axes(mesh) == ("data",)
+
+
+def test_a_single_axis_has_any_name():
+    mesh = jax.make_mesh((8,), ("x",))
+    assert axis(mesh, "tp") == axis(mesh, "fsdp") == "x"
+    with pytest.raises(WrongArguments, match="no axis for expert") as caught:
+        axis(mesh, "expert", alone=False)
+    assert "expert, ep" in str(caught.value)

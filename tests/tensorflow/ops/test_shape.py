@@ -1,0 +1,129 @@
+"""Shapes: asking for them, changing them, joining and splitting arrays."""
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+from jax import export
+
+import tojax
+from tests.tensorflow.agree import agree
+from tojax.errors import DataDependent
+from tojax.tensorflow.ops.shape import broadcast_gradient_args, concat_offset
+
+raw = tf.raw_ops
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 5
+Z = (X + 1j * X[::-1]).astype(np.complex64)
+ROW = np.array([[1.0, np.nan, -0.0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.reshape(x, [4, -1]),
+        lambda x: tf.reshape(x, [-1]),
+        lambda x: tf.reshape(x, tf.concat([tf.shape(x)[2:], [-1]], 0)),
+        lambda x: tf.squeeze(x[:1, :, :1]),
+        lambda x: tf.squeeze(x[:1, :, :1], [-1]),
+        lambda x: tf.expand_dims(x, -2),
+        lambda x: tf.transpose(x, [2, 0, 1]),
+        lambda x: tf.transpose(x),
+        lambda x: tf.broadcast_to(x, [5, 2, 3, 4]),
+        lambda x: tf.tile(x, [2, 1, 3]),
+        lambda x: tf.tile(x, [1, 0, 1]),
+        lambda x: tf.concat([x, 2 * x, x], -1),
+        lambda x: raw.Concat(concat_dim=1, values=[x, x]),
+        lambda x: tf.stack([x, -x], -2),
+        lambda x: tf.unstack(x, axis=-2),
+        lambda x: raw.Unpack(value=x[:0], num=0) or x,
+        lambda x: tf.split(x, 3, -2),
+        lambda x: tf.split(x, [1, -1, 2], 2),
+        lambda x: [tf.ones_like(x), tf.zeros_like(x)],
+        lambda x: x * tf.cast(tf.size(x) + tf.rank(x), tf.float32),
+        lambda x: x * tf.cast(tf.shape_n([x, x[0]])[1], tf.float32)[1],
+    ],
+)  # fmt: skip
+def test_shapes(function):
+    agree(function, X)
+
+
+def test_conjugate_transpose():
+    agree(lambda x: tf.transpose(x, [1, 0, 2], conjugate=True), Z)
+
+
+def test_other_dtypes():
+    agree(lambda x: tf.concat([x, x], 0), np.array([[True, False]]), grad=False)
+    agree(lambda x: tf.tile(x, [2, 2]), np.arange(4).reshape(2, 2), grad=False)
+    parallel = lambda x: raw.ParallelConcat(values=[x[:1], x[1:]], shape=x.shape)
+    agree(parallel, X, grad=False)
+    agree(lambda x: tf.broadcast_to(x, [3, 3]), ROW)
+    agree(lambda x: tf.broadcast_to(x, [2, 0]), np.float32(3))
+
+
+def test_known_shapes_stay_known():
+    def function(x):
+        wide = tf.broadcast_dynamic_shape(tf.shape(x), [2, 1, 1])
+        sums, _ = raw.BroadcastGradientArgs(s0=tf.shape(x), s1=wide)
+        return tf.reduce_sum(tf.ones(wide) * x, sums), tf.size(x, tf.int64)
+
+    agree(function, X[:1])
+
+
+def test_broadcast_gradient_args_is_tensorflows():
+    cases = ([2, 1, 3], [1]), ([], [2]), ([3], [1, 3]), ([1, 3], [2, 1]), ([0, 1], [1])
+    for given in cases:
+        one, other = (np.array(s, np.int32) for s in given)
+        want = raw.BroadcastGradientArgs(s0=one, s1=other)
+        got = broadcast_gradient_args(one, other)
+        assert [x.tolist() for x in got] == [x.numpy().tolist() for x in want], given
+
+
+@pytest.mark.parametrize("formats", [("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NHWC", "HWNC")])
+def test_data_formats(formats):
+    how = dict(zip(("src_format", "dst_format"), formats))
+    agree(lambda x: raw.DataFormatDimMap(x=x, **how), np.array([0, -1, 2, 1], np.int32))
+    for x in (np.arange(4), np.arange(8).reshape(4, 2)):
+        agree(lambda x: raw.DataFormatVecPermute(x=x, **how), x.astype(np.int32))
+    if formats[1] != "HWNC":
+        agree(lambda x: raw.DataFormatVecPermute(x=x, **how), np.array([5, 6], np.int32))
+
+
+def test_concat_offset():
+    agree(lambda x: tf.concat([x[:1], x, x[:0]], 0) * 2, X)
+    parts = np.array([[2, 3], [2, 5], [2, 1]], np.int32)
+    want = raw.ConcatOffset(concat_dim=1, shape=list(parts))
+    for mine, other in zip(concat_offset(np.array(1), list(parts)), want):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.zeros(tf.shape(x)),
+        lambda x: tf.range(tf.shape(x)[1]),
+        lambda x: tf.reshape(x, [tf.shape(x)[0] * tf.shape(x)[1]]),
+        lambda x: tf.slice(x, [0, 1], [tf.shape(x)[0], tf.shape(x)[1] - 1]),
+        lambda x: tf.one_hot(tf.cast(x, tf.int32), tf.shape(x)[1]),
+        lambda x: tf.pad(tf.gather(x, 1, axis=1), [[0, tf.shape(x)[1]]]),
+        lambda x: tf.tile(tf.linalg.band_part(x, -1, 0), [1, tf.shape(x)[0]]),
+    ],
+)
+def test_symbolic_sizes(function):
+    spec = tf.TensorSpec([None, None], tf.float32)
+    model = tojax.from_tensorflow(tf.function(function, [spec]))
+    shape = jax.ShapeDtypeStruct(export.symbolic_shape("b, n"), np.float32)
+    program = export.export(jax.jit(lambda x: model.apply({}, x)))(shape)
+    np.testing.assert_array_equal(program.call(X[0]), function(X[0]))
+
+
+def test_a_traced_shape_is_an_error():
+    model = tojax.from_tensorflow(lambda x, n: tf.reshape(x, n), X, np.array([4, 6], np.int32))
+    with pytest.raises(DataDependent, match="shape of Reshape"):
+        jax.jit(lambda n: model.apply({}, X, n))(np.array([4, 6], np.int32))
+    assert model.apply({}, X, np.array([4, 6], np.int32)).shape == (4, 6)
+
+
+def test_programs_are_short():
+    model = tojax.from_tensorflow(lambda x: tf.unstack(tf.concat([x, x], 0), axis=1), X)
+    text = str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
+    assert text.count(" = ") == 5, text  # concatenate, split, three times squeeze

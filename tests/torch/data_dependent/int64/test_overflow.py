@@ -1,0 +1,153 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tojax.errors import Unsupported
+
+BIG, SMALL = np.array([70000, 3]), np.array([7, 3])
+BEYOND = {
+    "product": lambda x: x * x,
+    "product with a number": lambda x: (x * 50000 + x) % 97,
+    "power": lambda x: x**3,
+    "shift": lambda x: x << 16,
+    "sum": lambda x: (x * 30000).expand(2, 2).sum(0),
+    "sum of two": lambda x: x * 30000 + x * 30000,
+    "difference": lambda x: -(x * 30000) - x * 30000,
+    "cumsum": lambda x: (x * 30000).expand(2, 2).cumsum(0),
+    "prod": lambda x: (x * 300).prod() * x[0],
+    "cumprod": lambda x: (x + x).expand(2, 2).cumprod(0),
+    "matmul": lambda x: x[None] @ x[:, None],
+    "mv": lambda x: torch.mv(x[None], x),
+    "squared": lambda x: x.square(),
+    "hash": lambda x: (x * 2654435) ^ 17,
+    "in place": lambda x: x.clone().mul_(x),
+    "of int32": lambda x: x.int().expand(90000, 2).sum(),
+    "accumulated": lambda x: torch.zeros(2, dtype=torch.int64).scatter_add(0, x * 0, x) * 50000,
+    "put": lambda x: torch.arange(2).index_put((x * 0,), x, accumulate=True) * 50000,
+    "limited by a tensor": lambda x: torch.arange(2).clamp(x.amax()) * 50000,
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_more_than_32_bits_raises_and_makes_floats_nan(name):
+    both = lambda x: (BEYOND[name](x), x.float())
+    model = tojax.from_torch(both)
+    for call in (model, lambda x: model.apply({}, x)):
+        with pytest.raises(Unsupported, match=r"beyond 2\*\*31(.|\n)*jax_enable_x64") as error:
+            call(BIG)
+        assert "int64/test_overflow.py:" in str(error.value)
+    assert np.isnan(jax.jit(model.apply)({}, BIG)[1]).all()
+    expected = BEYOND[name](torch.from_numpy(SMALL)).numpy()
+    np.testing.assert_array_equal(model(SMALL)[0], expected)
+    np.testing.assert_array_equal(jax.jit(model.apply)({}, SMALL)[0], expected)
+
+
+@pytest.mark.parametrize("factor", [1, -1])
+def test_the_largest_numbers_are_let_through(factor):
+    model = tojax.from_torch(lambda x, y: x * y + 0)
+    x, y = np.array([46340, 65536, 2**30]), factor * np.array([46340, 32767, 1])
+    np.testing.assert_array_equal(model(x, y), x * y)
+    with pytest.raises(Unsupported):
+        model(x, factor * np.array([46342, 1, 1]))
+
+
+def test_products_with_zero():
+    model = tojax.from_torch(lambda x: x.prod())
+    assert model(np.array([2**30] * 9 + [0])) == 0
+    with pytest.raises(Unsupported):
+        model(np.array([2**16, 2**16, 2**16]))
+
+
+def conditions(function, *args):
+    jaxpr = str(jax.make_jaxpr(tojax.from_torch(function).apply)({}, *args))
+    return jaxpr.count("is_finite") + jaxpr.count("reduce_and")
+
+
+X = np.ones((2, 5), np.float32)
+IDS = np.ones((2, 5), np.int32)
+SAFE = {
+    "positions": lambda x: torch.arange(x.shape[1]) * x.shape[0] + 1,
+    "of a mask": lambda x: ((x > 0).long().cumsum(1) * (x > 0)).sum(),
+    "padding": lambda x: (x.ne(1).int().cumsum(1).type_as(x) + 3) * x.ne(1).int() * 2,
+    "places": lambda x: x.argmax(1) * 5 + x.argsort(1)[:, 0] * x.topk(2)[1][:, 0],
+    "one-hot": lambda x: torch.nn.functional.one_hot((x > 0).long(), 3).cumsum(0).sum() * 7,
+    "a step": lambda x: x + 2,
+    "a remainder": lambda x: (x.long() % 32) * (x.long() & 15) * (x.long().clamp(0, 9) // 2),
+    "moved": lambda x: (
+        torch.cat([torch.arange(5) * (x > 0), (x == 1).long()]).T[1:].flip(0) * 70000
+    ),
+    "written": lambda x: torch.zeros(5, dtype=torch.long).index_fill(0, (x > 0)[0].long(), 3) * 9,
+    "shifted": lambda x: (x > 0).long() << torch.arange(5),
+    "int32": lambda x: x.int() * x.int(),
+}
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_what_is_known_to_be_small_is_not_checked(name):
+    function = SAFE[name]
+    x = X if name == "places" else IDS
+    assert conditions(lambda x: (function(x), x.float()), x) == 0
+    assert conditions(lambda x: (x.long() * x.long(), x.float()), x) > 0
+
+
+def test_nothing_is_checked_with_x64():
+    with jax.enable_x64(True):
+        model = tojax.from_torch(lambda x: x * x)
+        assert model(BIG)[0] == 70000**2
+
+
+def test_gradients_and_vmap_of_a_checked_program():
+    model = tojax.from_torch(lambda x, i: x * (i * i).float())
+    grad = jax.jit(jax.grad(lambda x, i: model.apply({}, x, i).sum()))
+    assert grad(jnp.ones(2), SMALL).tolist() == [49, 9] and np.isnan(grad(jnp.ones(2), BIG)).all()
+    out = jax.vmap(lambda i: model.apply({}, jnp.float32(1), i))(BIG)
+    assert np.isnan(out[0]) and out[1] == 9
+
+
+def test_inside_a_loop_nothing_can_be_checked():
+    def function(x):
+        step = lambda i, x: (i + 1, x * x)
+        return torch.while_loop(lambda i, x: i < 2, step, (torch.tensor(0), x))[1]
+
+    with pytest.warns(tojax.errors.UncheckedValues, match="jax_enable_x64"):
+        assert tojax.from_torch(function)(SMALL).tolist() == [2401, 81]
+
+
+LOST = BEYOND | {
+    "torch's own": torch.square,
+    "below": lambda x: x * x > 5,
+    "of two": lambda x: {"a": x, "b": (x * x) % 7},
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize("how", ["apply", "vmap", "model"])
+def test_integers_alone_are_warned_of_where_nothing_checks_them(name, how):
+    """Once, with the line; not where a call of the model looks at them."""
+    model = tojax.from_torch(LOST[name])
+    run = jax.jit(model if how == "model" else lambda x: model.apply({}, x))
+    run = jax.vmap(lambda x: model.apply({}, x)) if how == "vmap" else run
+    with pytest.warns(tojax.errors.UncheckedValues, match="jax_enable_x64") as said:
+        run(SMALL[None] if how == "vmap" else SMALL)
+    assert len(said) == 1 and "int64/test_overflow.py:" in str(said[0].message)
+    model(SMALL)
+    model.apply({}, SMALL)
+
+
+TOLD = SAFE | {
+    "floats beside": lambda x: (x.long() * x.long(), x.float()),
+    "chosen by floats": lambda x: (x.long() * x.long()).float().argmax(),
+    "count": lambda x: (x > 0).sum(),
+    "count of rows": lambda x: (x == 1).cumsum(1).amax(),
+    "looked up": lambda x: torch.eye(9)[x.long().cumsum(1)].argmax(-1),
+    "other integers": lambda x: (x.long() * x.long(), x)[1],
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_no_warning_where_no_integer_of_the_output_may_overflow(name):
+    x = X if name == "places" else IDS
+    jax.jit(tojax.from_torch(TOLD[name]).apply)({}, x)

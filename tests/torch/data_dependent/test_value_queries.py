@@ -1,0 +1,83 @@
+"""``x.item()`` of a traced tensor is the number itself: it is compared and computed with."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tojax.errors import DataDependent
+
+X = np.array([[1.0, -2.0, 6.0], [0.5, 4.0, -1.0]], np.float32)
+LOW = X / 10
+
+
+def compared(x):
+    return x * 2 if x.max().item() > 5 else x.cos()
+
+
+def computed(x):
+    low, high = x.min().item(), x.max().item()
+    return (x - low) / max(high - low, 1e-5)
+
+
+def counted(x):
+    found = (x > 0).sum().item()
+    if found == 0:
+        return x
+    return x / found
+
+
+def chained(x):
+    return x + 1 if 0 < x.max().item() < 5 else x - 1
+
+
+def member(x):
+    return x.exp() if (x > 0).sum().item() in (2, 4) else x.sin()
+
+
+def numbers(x):
+    scale = 3 * x.abs().mean().item() ** 0.5
+    return x.clamp(max=scale) if math.pi < 4 else x
+
+
+@pytest.mark.parametrize("function", [compared, computed, counted, chained, member, numbers])
+@pytest.mark.parametrize("x", [X, LOW, -np.abs(X)], ids=["large", "small", "negative"])
+def test_items_under_jit(function, x):
+    got = jax.jit(tojax.from_torch(function).apply)({}, x)
+    assert_close(got, function(torch.tensor(x)), reduction=6)
+
+
+@pytest.mark.parametrize("function", [compared, computed, counted])
+def test_no_gradient_passes_through_an_item(function):
+    given = torch.tensor(X, requires_grad=True)
+    function(given).square().sum().backward()
+    loss = lambda x: (tojax.from_torch(function).apply({}, x) ** 2).sum()
+    assert_close(jax.jit(jax.grad(loss))(X), given.grad, reduction=6)
+
+
+NEED = {
+    "range": lambda x: sum(x[0, i] for i in range(int(x.abs().max().item()))),
+    "index": lambda x: [x, x + 1][(x > 0).all().long().item()],
+    "float": lambda x: x * math.sqrt(x.max().item()),
+    "size": lambda x: torch.zeros(x.long().max().item()),
+    "full": lambda x: x + float(x.max().item()),
+    "array": lambda x: x + np.zeros(x.long().max().item()).sum(),
+}
+
+
+@pytest.mark.parametrize("name", NEED)
+def test_what_needs_the_number_itself_says_so(name):
+    with pytest.raises(DataDependent, match=r"where: .*test_value_queries.py"):
+        jax.jit(tojax.from_torch(NEED[name]).apply)({}, X)
+
+
+def test_an_item_decides_a_shape_in_a_model():
+    function = lambda x, n: x[: n.sum().item()]
+    model = tojax.from_torch(function)
+    with pytest.warns(tojax.errors.StaticArgument, match="n"):
+        out = model(X[0], np.array([1, 1]))
+    assert_close(out, X[0, :2])

@@ -1,0 +1,52 @@
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+
+import tojax
+from tests.train.nets import mlp, mse, rows, stateful
+from tests.train.step.test_training_step import Windowed
+from tojax.errors import NoData
+from tojax.train import evaluate
+
+
+def test_means_are_over_rows_in_evaluation_mode():
+    _, state = stateful(mlp(torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.9)), optax.sgd(0.1))
+    x, y = rows(10)
+    parts = [(x[:8], y[:8]), (x[8:], y[8:])]
+    whole = np.mean((np.asarray(state.model.eval()(x)) - y) ** 2)
+    np.testing.assert_allclose(evaluate(state, parts, mse)["loss"], whole, rtol=1e-5)
+
+
+def test_it_takes_the_average_and_more_metrics():
+    _, state = stateful(mlp(), optax.sgd(0.1))
+    state = state.replace(ema={k: jnp.zeros_like(v) for k, v in state.params.items()})
+    largest = lambda model, batch: (mse(model, batch), {"largest": jnp.abs(model(batch[0])).max()})
+    found = evaluate(state, [rows()], largest)
+    assert found["largest"] == 0 and found["loss"] > 0
+
+
+def test_it_is_compiled_once():
+    calls = []
+    model = tojax.from_torch(mlp())
+
+    def metric(model, batch):
+        calls.append(1)
+        return mse(model, batch)
+
+    for _ in range(3):
+        evaluate(model, [rows()], metric)
+    assert len(calls) == 1
+
+
+def test_a_buffer_may_decide_shapes():
+    model = tojax.from_torch(Windowed())
+    assert evaluate(model, [rows()[0]], lambda model, x: {"width": model(x).shape[1]}) == {
+        "width": 3.0
+    }
+
+
+def test_no_batch_is_an_error():
+    with pytest.raises(NoData, match="no batch to evaluate"):
+        evaluate(tojax.from_torch(mlp()), [], mse)

@@ -1,0 +1,33 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+import tojax
+from tests.train.nets import mlp, rows
+from tojax.train.step.forward import Running
+
+
+def test_state_goes_from_call_to_call():
+    model = tojax.from_torch(torch.nn.BatchNorm1d(4)).train()
+    running = Running(model)
+    for _ in range(3):
+        running(rows()[0])
+    assert int(running.state["num_batches_tracked"]) == 3
+    assert int(model.state["num_batches_tracked"]) == 0
+
+
+def test_a_key_of_ones_own_is_taken():
+    model = tojax.from_torch(mlp(torch.nn.Dropout(0.5))).train()
+    running, key = Running(model, jax.random.key(0)), jax.random.key(5)
+    x = rows()[0]
+    one, two = running(x, rng=key), running(x, rng=key)
+    np.testing.assert_array_equal(one, two)
+    assert (running(x) != running(x)).any()
+
+
+def test_apply_takes_other_params_and_leaves_the_state():
+    model = tojax.from_torch(mlp())
+    running = Running(model)
+    zeros = jax.tree.map(jnp.zeros_like, model.params)
+    assert not running.apply(zeros, rows()[0]).any()

@@ -1,0 +1,80 @@
+import jax
+import numpy as np
+import optax
+import pytest
+import torch
+
+import tojax
+from tests.tolerance import assert_close
+from tests.train.nets import mse, rows, stateful
+from tojax.errors import Unsupported, WrongValue
+from tojax.train import TrainState, make_step, model_loss
+from tojax.train.step.gradients import Gradients
+
+
+class Block(torch.nn.Module):
+    """A wide layer with all that may go wrong: a draw, statistics, a buffer that is written."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(
+            torch.nn.Linear(4, 128),
+            torch.nn.BatchNorm1d(128),
+            torch.nn.Tanh(),
+            torch.nn.Dropout(0.5),
+        )
+        self.out = torch.nn.Linear(128, 4)
+
+    def forward(self, x):
+        return x + self.out(self.body(x))
+
+
+def stack(count=3):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*[Block() for _ in range(count)], torch.nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize("which", [True, r"[01]"])
+def test_gradients_and_state_are_the_same(which):
+    _, state = stateful(stack(), optax.sgd(0.1))
+    plain = Gradients(mse)
+    assert_close(Gradients(mse, remat=which)(state, rows()), plain(state, rows()), rtol=1e-4)
+    assert "forward" not in vars(state.model.source.module[0])
+
+
+def temporary(step, state, batch):
+    lowered = step.program(state).lower(state, batch)
+    return lowered.compile().memory_analysis().temp_size_in_bytes
+
+
+def test_a_deep_model_takes_less_memory():
+    _, state = stateful(stack(8), optax.sgd(0.1))
+    batch = rows(512)
+    sizes = [
+        temporary(make_step(mse, optax.sgd(0.1), remat=which), state, batch)
+        for which in (False, True)
+    ]
+    assert sizes[1] < 0.45 * sizes[0]
+
+
+@pytest.mark.conformance
+def test_a_language_model_learns_the_same():
+    pytest.importorskip("transformers")
+    model, tx = tojax.from_pretrained("examples/tiny-llama").train(), optax.adam(1e-3)
+    ids = np.arange(24).reshape(2, 12)
+    results = []
+    for which in (False, True):
+        step = make_step(model_loss, tx, remat=which)
+        _, metrics = step(TrainState.create(model, tx), {"input_ids": ids, "labels": ids})
+        results.append((metrics["loss"], metrics["grad_norm"]))
+    assert_close(*results, rtol=1e-4)
+
+
+def test_what_cannot_be_chosen_is_told():
+    state = TrainState.create(tojax.from_torch(torch.nn.Linear(4, 2)), optax.sgd(0.1))
+    with pytest.raises(WrongValue, match="remat=True chooses no module of Linear"):
+        make_step(mse, optax.sgd(0.1), remat=True)(state, rows())
+    exported = jax.export.export(jax.jit(jax.numpy.sin))(jax.ShapeDtypeStruct((4,), "float32"))
+    state = TrainState.create(tojax.from_stablehlo(exported.serialize()), optax.sgd(0.1))
+    with pytest.raises(Unsupported, match="remat of a model from"):
+        make_step(lambda model, x: model(x).sum(), optax.sgd(0.1), remat=True)(state, rows()[0][0])

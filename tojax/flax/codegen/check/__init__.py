@@ -1,0 +1,1 @@
+"""Runs the written file beside torch, before anybody gets it."""

@@ -1,0 +1,1 @@
+"""The module's graph: exported, flattened, freed of what only torch needs."""

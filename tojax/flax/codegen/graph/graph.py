@@ -1,0 +1,133 @@
+"""A module as one flat graph of torch operators, with the calls of its submodules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from tojax.flax.codegen.graph import autograd_functions
+from tojax.flax.codegen.graph.dropout_rates import trained
+from tojax.flax.codegen.graph.flatten import flattened
+from tojax.flax.codegen.graph.functionalize import packet
+from tojax.flax.codegen.graph.grouped_query import shared
+from tojax.flax.codegen.graph.module_aliases import Aliases
+from tojax.flax.codegen.graph.simplify_masks import Plain
+from tojax.flax.codegen.graph.size_guards import Condition, conditions
+from tojax.flax.codegen.graph.torch_export import program_of
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What ``torch.export`` found.
+
+    Attributes:
+      nodes: operators in order; those of wrapped regions stand among them.
+      roles: what each placeholder is: ("param" | "buffer" | "constant", its name), ("input", name).
+      signatures: how each submodule was called, by path; None where that is not known.
+      outputs: the tree of the result, with nodes as leaves.
+      constants: values of the constants.
+      known: nodes by the names that the signatures have for them.
+      frozen: nodes whose results get no gradient.
+      ranges: values that count positions, which are as short as a name for them.
+      fixed: inputs that have to have the example's sizes, each with the first dimension of these.
+      conditions: on sizes, by which the module's code decided.
+      entries: the name of each leaf of the example, in order; constants are themselves.
+    """
+
+    nodes: list[fx.Node]
+    roles: dict[fx.Node, tuple[str, str]]
+    signatures: dict[str, Any]
+    outputs: Any
+    constants: dict[str, Any]
+    known: dict[str, fx.Node]
+    frozen: set[fx.Node] = field(default_factory=set)
+    ranges: set[fx.Node] = field(default_factory=set)
+    fixed: dict[str, int] = field(default_factory=dict)
+    conditions: list[Condition] = field(default_factory=list)
+    entries: tuple = ()
+
+    def given(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
+        """What a submodule was called with, by its parameters and in their order: nodes, constants.
+
+        None where it is not known; a call by another name of the module has that behind its @.
+        """
+        signature = self.signatures.get(call) or self.signatures.get(call.partition("@")[2])
+        if signature is None:
+            return None
+        value = lambda x: self.known.get(getattr(x, "name", ""), getattr(x, "value", None))
+        leaves = [value(x) for x in signature.inputs]
+        args, kwargs = pytree.tree_unflatten(leaves, signature.in_spec)
+        place = lambda x: parameters.index(x[0]) if x[0] in parameters else len(parameters)
+        return [*zip(parameters, args), *sorted(kwargs.items(), key=place)]
+
+
+def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
+    """The graph for these inputs, every size of which may vary that does not decide anything.
+
+    Raises:
+      Unsupported: torch.export refuses the module, or a Function has a gradient of its own.
+    """
+    autograd_functions.check(module, args, kwargs)
+    program, constants, given, fixed = program_of(module, args, dict(kwargs))
+    signature, aliases = program.graph_signature, Aliases(module)
+    home = lambda name: aliases.array(_home(module, name))
+    names = {
+        **{k: ("param", home(v)) for k, v in signature.inputs_to_parameters.items()},
+        **{k: ("buffer", aliases.array(v)) for k, v in signature.inputs_to_buffers.items()},
+        **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
+        **{k: ("constant", k) for k in given},
+    }
+    flat, known = flattened(program.graph_module)
+    plain = Plain(flat)
+    plain.run()
+    known = {name: plain.replaced.get(node, node) for name, node in known.items()}
+    roles, nodes = {}, []
+    called = iter(x.name for x in program.graph_module.graph.nodes if x.op == "placeholder")
+    for node in flat.nodes:
+        aliases.rename(node)
+        if node.op == "placeholder":  # fx calls another ``input`` and the like ``input_1``
+            name = next(called)
+            roles[node] = names.get(name, ("input", name))
+        elif node.op == "output":
+            results = node.args[0]
+        else:
+            nodes.append(node)
+    count = len(signature.output_specs) - len(signature.user_outputs)
+    outputs = pytree.tree_unflatten(list(results)[count:], program.call_spec.out_spec)
+    entries = tuple(getattr(known.get(x), "name", x) for x in signature.user_inputs)
+    calls = {x.fqn: x.signature for x in program.module_call_graph if _complete(x.signature)}
+    for node in nodes:
+        _without_empty(node)
+    trained(nodes, module, args, dict(kwargs))
+    nodes = shared(nodes)
+    frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
+    constants = {**constants, **given}
+    return Graph(
+        nodes, roles, calls, outputs, constants, known, frozen,
+        set(plain.ranges), fixed, conditions(program), entries,
+    )  # fmt: skip
+
+
+def _without_empty(node: fx.Node) -> None:
+    """What has no numbers in one dimension joins anything in torch, and nothing in JAX."""
+    if packet(node) in ("aten.cat", "aten.concat") and node.meta["val"].ndim > 1:
+        parts = [x for x in node.args[0] if x.meta["val"].ndim > 1]
+        node.args = (parts, *node.args[1:])
+
+
+def _complete(signature: Any) -> bool:
+    """Whether the inputs are known; not so of what lies in a region without gradients."""
+    return signature is not None and len(signature.inputs) == signature.in_spec.num_leaves
+
+
+def _home(module: torch.nn.Module, name: str) -> str:
+    """A parameter's name; of several the one in an embedding, which others are tied to."""
+    parameter = module.get_parameter(name)
+    same = [n for n, p in module.named_parameters(remove_duplicate=False) if p is parameter]
+    kind = lambda n: type(module.get_submodule(n.rpartition(".")[0]))
+    return next((n for n in same if issubclass(kind(n), torch.nn.Embedding)), name)

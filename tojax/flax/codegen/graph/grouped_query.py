@@ -1,0 +1,48 @@
+"""Keys and values that torch repeats for every head of a group; JAX's attention takes them once."""
+
+from __future__ import annotations
+
+from torch import fx
+
+from tojax.flax.codegen.graph.functionalize import packet
+
+
+def shared(nodes: list[fx.Node]) -> list[fx.Node]:
+    """The nodes, with attention that reads keys and values before they are repeated."""
+    for node in nodes:
+        if packet(node) == "aten.scaled_dot_product_attention":
+            query, key, value, *rest = node.args
+            once = [unrepeated(x) for x in (key, value)]
+            if all(once) and query.meta["val"].ndim == 4:
+                node.args = (query, *once, *rest)
+    kept: list[fx.Node] = []
+    for node in reversed(nodes):
+        if node.users:
+            kept.append(node)
+        else:
+            node.graph.erase_node(node)
+    return kept[::-1]
+
+
+def unrepeated(node: fx.Node) -> fx.Node | None:
+    """``x`` of ``x[:, :, None].expand(...).reshape(...)``, None where it is something else."""
+    steps = []
+    while packet(node) in (
+        "aten.reshape",
+        "aten.expand",
+        "aten.slice",
+        "aten.unsqueeze",
+        "aten.clone",
+        "aten.view",
+    ):
+        steps.append(packet(node).removeprefix("aten."))
+        if steps[-1] == "unsqueeze" and node.args[1] == 2:
+            inside = [x for x in steps if x not in ("slice", "clone")]
+            return (
+                node.args[0]
+                if inside in (["reshape", "expand", "unsqueeze"], ["view", "expand", "unsqueeze"])
+                and node.args[0].meta["val"].ndim == 4
+                else None
+            )
+        node = node.args[0]
+    return None

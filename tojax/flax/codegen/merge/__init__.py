@@ -1,0 +1,1 @@
+"""Classes that are alike become one, with arguments for what differs."""

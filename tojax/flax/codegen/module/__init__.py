@@ -1,0 +1,1 @@
+"""One module as a class: its layers, its body, its loops."""

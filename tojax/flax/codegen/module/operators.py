@@ -1,0 +1,180 @@
+"""One operator as an expression, its values with their channels where they are written."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+import torch
+from torch import fx
+
+from tojax.flax.codegen import ops  # noqa: F401  (ops fills the table)
+from tojax.flax.codegen.author.source_lines import FRAME
+from tojax.flax.codegen.graph.functionalize import packet
+from tojax.flax.codegen.graph.graph import Graph
+from tojax.flax.codegen.module.steps import operands
+from tojax.flax.codegen.ops import channels_last
+from tojax.flax.codegen.python.templates import Call, Given, fill, swapped, table
+
+# Where arrays are and how; hints for kernels; how gradients of embeddings are kept; sizes that
+# the result's shape tells, and what a new array is only made like.
+HARMLESS = {
+    *("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "implicit"),
+    *("stable", "sorted", "generator", "cudnn_enable", "cudnn_enabled", "enable_gqa", "momentum"),
+    *("scale_grad_by_freq", "sparse"),
+    *("size", "sizes", "output_size", "split_size", "split_sizes", "chunks", "sections", "self"),
+}
+
+
+class Unwritable(NotImplementedError):
+    """An operator that no row writes, with the node."""
+
+    def __init__(self, what: str, node: fx.Node):
+        super().__init__(what)
+        self.node = node
+        self.blocks: list[Any] = []  # in which it stands, the innermost first
+
+    def line(self) -> str | None:
+        """The user's line."""
+        frames = FRAME.findall(self.node.meta.get("stack_trace") or "")
+        return ":".join(frames[-1]) if frames else None
+
+
+class Operators:
+    """Writes operators; ``last`` are the values that are written with channels last."""
+
+    def __init__(self, graph: Graph):
+        inputs = [n for n, (kind, _) in graph.roles.items() if kind == "input"]
+        self.last = channels_last.channels_last(graph.nodes, inputs)
+        self.muted = muted(graph)
+
+    def written(self, node: fx.Node, body: Any, **more: ast.expr) -> ast.expr:
+        """An operator by its row, with these in place of arguments.
+
+        Raises:
+          Unwritable: there is none, or it does not cover this.
+        """
+        name, row = channels_last.operation(node), table.get(packet(node))
+        if name in channels_last.TURNS:
+            return self.permuted(node, body.value(node.args[0]))
+        if row is None:
+            what = node.target.__name__ if inspect.isfunction(node.target) else node.target
+            raise Unwritable(f"{what} has no row", node)
+        if channels_last.without_batch(node):
+            raise Unwritable(f"{name} of an input without a batch dimension", node)
+        call = Call(node, Given(self.given(node, body) | more), body.sizes, node in self.last)
+        try:
+            found = fill(row, call.args) if isinstance(row, str) else row(call)
+            refuse_unseen(call)
+            return found
+        except NotImplementedError as error:
+            raise Unwritable(str(error), node) from error
+
+    def given(self, node: fx.Node, body: Any) -> dict[str, Any]:
+        """The arguments by their names, values with channels last where the result has them so."""
+        name, values = channels_last.operation(node), set(operands(node))
+        along = name in channels_last.REDUCTIONS and any(x in self.last for x in values)
+        along = along and channels_last.in_order(node)
+        aware, window = node in self.last or along, name in channels_last.WINDOWS
+
+        def look(n: fx.Node) -> ast.expr:
+            if n not in values:
+                return body.sizes(n.meta["val"])
+            raw = window and n is not node.args[0]  # weights
+            return body.value(n) if raw else self.turned(body.value(n), n, aware)
+
+        found: dict[str, Any] = {}
+        for i, argument in enumerate(node.target._schema.arguments):
+            default = argument.default_value
+            value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, default)
+            found[argument.name] = fitting(mapped(value, look, body.sizes), argument, node)
+        if aware and name in channels_last.ALONG and found.get("dim") is not None:
+            count, dim = max(map(channels_last.rank, values)), found["dim"]
+            many = isinstance(dim, list)
+            places = [channels_last.place(d, count) for d in (dim if many else [dim])]
+            found["dim"] = places if many else places[0]
+        return found
+
+    def turned(self, expr: ast.expr, node: fx.Node, last: bool) -> ast.expr:
+        """A value with its channels last or not, whichever it had."""
+        count = channels_last.rank(node)
+        if count < 3 or (node in self.last) == last:
+            return expr
+        dims = (
+            channels_last.moved([*range(count)]) if last else [0, count - 1, *range(1, count - 1)]
+        )
+        if count == 3:
+            return swapped(expr, 1, 2)
+        return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
+
+    def permuted(self, node: fx.Node, expr: ast.expr) -> ast.expr:
+        """A permutation between values of either layout; often it is none."""
+        count = channels_last.rank(node)
+        stored = channels_last.moved([*range(count)])
+        dims = channels_last.turn(node)
+        if node.args[0] in self.last:
+            dims = [stored.index(d) for d in dims]
+        if node in self.last:
+            dims = channels_last.moved(dims)
+        off = [i for i, d in enumerate(dims) if i != d]
+        if not off:
+            return expr
+        if len(off) == 2:
+            swap = off == [count - 2, count - 1] and count > 2
+            return fill("x.mT", {"x": expr}) if swap else swapped(expr, *off)
+        return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
+
+
+def muted(graph: Graph) -> set[fx.Node]:
+    """Where gradients end: what leaves a region without them and depends on what could have one."""
+    live = {n for n, (kind, _) in graph.roles.items() if kind in ("param", "input")}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        floats = not isinstance(value, torch.Tensor) or value.is_floating_point()
+        if floats and any(x in live for x in node.all_input_nodes):
+            live.add(node)
+    inputs = {n for n in graph.roles if not getattr(n.meta.get("val"), "is_floating_point", bool)()}
+    leave = lambda n: any(user not in graph.frozen for user in n.users)
+    return {n for n in graph.frozen if n in live - inputs and leave(n)}
+
+
+def refuse_unseen(call: Call) -> None:
+    """An argument that the row did not look at has to be the schema's default.
+
+    Raises:
+      NotImplementedError: it is another value, so what was written means something else.
+    """
+    tensors = [x.meta["val"] for x in operands(call.node)]
+    kept = not tensors or tensors[0].dtype == getattr(call.out, "dtype", tensors[0].dtype)
+    for argument in call.node.target._schema.arguments:
+        name, default = argument.name, argument.default_value
+        if name in call.args.seen | HARMLESS or (name == "dtype" and kept):
+            continue
+        value = dict.__getitem__(call.args, name)
+        if isinstance(value, ast.AST) or value != default:
+            shown = ast.unparse(value) if isinstance(value, ast.AST) else value
+            raise NotImplementedError(f"{call.node.target} with {name}={shown}")
+
+
+def fitting(value: Any, argument: Any, node: fx.Node) -> Any:
+    """A number that JAX's 32 bits hold, which among floats is one of these.
+
+    Raises:
+      Unwritable: they do not hold it.
+    """
+    numbers = str(argument.type) in ("number", "Optional[number]", "Tensor")
+    if not numbers or type(value) is not int or -(2**31) <= value < 2**31:
+        return value
+    if node.meta["val"].is_floating_point():
+        return float(value)
+    raise Unwritable(f"the whole number {value}, which does not fit JAX's 32 bits", node)
+
+
+def mapped(value: Any, look: Any, size: Any = None) -> Any:
+    """The nodes in an argument as expressions, and sizes that stand in it themselves."""
+    if isinstance(value, fx.Node):
+        return look(value)
+    if isinstance(value, (list, tuple)):
+        return [mapped(x, look, size) for x in value]
+    return size(value) if size and isinstance(value, torch.SymInt) else value

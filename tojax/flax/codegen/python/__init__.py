@@ -1,0 +1,1 @@
+"""Python text: templates, expressions, sizes, indices, and how they read best."""

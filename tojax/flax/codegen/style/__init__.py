@@ -1,0 +1,1 @@
+"""The two styles of Flax: nnx and Linen."""

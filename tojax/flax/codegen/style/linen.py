@@ -1,0 +1,214 @@
+"""The file in Flax's Linen."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from flax import linen
+
+from tojax.flax.codegen.graph.dropout_rates import rate_of
+from tojax.flax.codegen.graph.submodule_tree import Block
+from tojax.flax.codegen.merge.classes import Class, merged
+from tojax.flax.codegen.merge.constructor_lines import text
+from tojax.flax.codegen.merge.docstrings import documented, headline, taken
+from tojax.flax.codegen.module.call_kinds import all_blocks
+from tojax.flax.codegen.module.layers import Layer, constructor
+from tojax.flax.codegen.module.writer import Writer
+from tojax.flax.codegen.python.file_text import assembled
+from tojax.flax.codegen.python.linen_snippets import LOADER, OWN, RECURRENT, SEQUENTIAL
+from tojax.flax.codegen.python.self_check import LINEN, check_of
+from tojax.flax.codegen.python.snippets import snippets
+from tojax.flax.codegen.python.templates import DTYPES, expression, fill
+
+AVERAGE = "use_running_average"
+FLAGS = dict.fromkeys(("Dropout", "MultiheadAttention"), "deterministic")
+FLAGS |= dict.fromkeys(("BatchNorm", "CumulativeBatchNorm"), AVERAGE)
+RESERVED = {"name", "parent", "scope", *dir(linen.Module)}
+INFERRED = {"in_features", "num_features", "input_size"}  # Linen takes them from the input
+DRAWN = {  # nnx's ways to draw a parameter as Linen's initializers
+    r"jnp\.(ones|zeros)\(shape\)": r"nn.initializers.\1",
+    r"rngs\.params\.normal\(shape\) \* ([\d.e-]+)": r"nn.initializers.normal(\1)",
+    r"nnx\.(initializers\..*)\(rngs\.params\(\), shape\)": r"nn.\1",
+}
+
+
+class Linen:
+    """How Linen spells what Flax's two kinds of modules spell differently; see ``Nnx``.
+
+    Parameters and variables get their names when their class is written: until then "".
+    """
+
+    makes = re.compile(r"\bnn\.|self\.(param|variable)\(|\b[A-Z]\w*\(")
+
+    def opens(self, writer: Writer, block: Block) -> bool:
+        """Embed has its weights before it is called, other layers only then."""
+        if type(block.module) is torch.nn.Embedding:
+            return True
+        inside = {n for b in all_blocks(writer.root) if b.path == block.path for n in b.nodes()}
+        own = [n for n, (kind, _) in writer.graph.roles.items() if kind and writer.own(block, n)]
+        return all(user in inside for n in own for user in n.users if user.op != "output")
+
+    def told(self, writer: Writer, block: Block) -> list[ast.keyword]:
+        if layer := writer.layer(block):
+            return self.flags(layer.name)
+        drops = any(rate_of(n) for n in block.items if not isinstance(n, Block))
+        trains = drops or any(self.told(writer, x) for x in block.children())
+        return self.flags("Dropout") if trains else []
+
+    def flags(self, layer: str) -> list[ast.keyword]:
+        said = ast.Name("deterministic", ast.Load())
+        return [ast.keyword(FLAGS[layer], said)] if layer in FLAGS else []
+
+    def made(self, call: ast.Call) -> ast.expr:
+        return call
+
+    def layer(self, layer: Layer) -> ast.expr:
+        given = [x for x in layer.arguments if x[0] not in INFERRED]
+        own = layer.own or layer.name == "BatchNorm"  # which keeps a batch's variance as it is
+        return constructor(Layer(layer.name.replace("Linear", "Dense"), given, own), "nn")
+
+    def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
+        told = any(self.told(writer, x) for x in writer.layers if x.path == path)
+        name = "SequentialLayers" if told else "nn.Sequential"
+        return fill(f"{name}(parts)", {"parts": ast.List(parts, ast.Load())})
+
+    def listed(self, modules: ast.expr) -> ast.expr:
+        return modules
+
+    def named(self, modules: dict[str, ast.expr]) -> ast.expr:
+        return ast.Dict([ast.Constant(x) for x in modules], [*modules.values()])
+
+    def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
+        init = next((m.expand(to) for x, to in DRAWN.items() if (m := re.fullmatch(x, drawn))), "")
+        if not init:
+            drawn = re.sub(r"rngs\.params\.(\w+)\(", r"jax.random.\1(key, ", drawn)
+            init = f"lambda key, shape: {drawn}"
+        return fill(f"self.param('', {init}, sizes)", {"sizes": shape})
+
+    def table(self, values: ast.expr) -> ast.expr:
+        return values
+
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
+        made = f"self.variable('buffers', '', jnp.zeros, shape, {DTYPES[dtype]})"
+        return fill(made, {"shape": shape})
+
+    def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
+        variable = holder is not None and "self.variable(" in text(holder)
+        return fill("x.value", {"x": attribute}) if variable else attribute
+
+    def file(self, writer: Writer, root: Block) -> str:
+        found, configs = merged(writer, root)
+        takes = taken(writer, root)
+        written = lambda x: self.written(writer, x, x is found[-1] and takes)
+        classes = [*configs.texts(), *map(written, found)]
+        helpers = snippets(writer.snippets, classes, RECURRENT)
+        helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in classes)
+        helpers = [OWN.get(x[6 : x.find("(")], x) for x in helpers]
+        parts = [x.replace("nnx.", "nn.") for x in helpers] + classes
+        loader = _example(writer, root) + LOADER.replace("Whole", found[-1].name)
+        check = check_of(found[-1].name, LINEN)
+        text = assembled(parts, loader, check, "from flax import linen as nn")
+        return headline(found[-1].name, "Flax's Linen") + text
+
+    def written(self, writer: Writer, whole: Class, outermost: str | bool) -> str:
+        """The text of a class; of the outermost one with what it takes."""
+        fields = {x: _field(x, whole) for x in whole.parameters}
+        kinds = {fields[x]: _annotation(values) for x, values in whole.parameters.items()}
+        defaults = [ast.unparse(expression(values[0])) for values in whole.parameters.values()]
+        if whole.configured:
+            kind = type(whole.instances[0].scope.config).__name__
+            fields = {"config": "config"} | fields
+            kinds, defaults = {"config": kind} | kinds, [f"{kind}()", *defaults]
+        top = [
+            f"    {name}: {kind}" + f" = {default}" * bool(outermost)
+            for (name, kind), default in zip(kinds.items(), defaults)
+        ]
+        if reserved := RESERVED & set(whole.lines):
+            raise NotImplementedError(
+                f"{reserved.pop()}, an attribute that all of Linen's modules have"
+            )
+        lines = {k: _Linen(fields).visit(_christened(x, k)) for k, x in whole.lines.items()}
+        lines = {k: text(x) for k, x in lines.items() if text(x) != f"self.{k}"}
+        setup = [f"        self.{name} = {x}" for name, x in lines.items()]
+        told = bool(self.told(writer, whole.instances[0].block))
+        takes = ["self", *whole.made.takes(), *["deterministic=True"] * told]
+        dicts = {k for k, x in whole.lines.items() if isinstance(x, ast.Dict)}
+        said = [text(_Linen({}, dicts).visit(s)) for s in whole.made.body]
+        body = documented(outermost).splitlines()
+        body += [f"        {line}" for x in said for line in x.splitlines()]
+        parts = [top, ["    def setup(self):", *setup] if setup else []]
+        parts.append([f"    def __call__({', '.join(takes)}):", *body])
+        inner = "\n\n".join("\n".join(x) for x in parts if x)
+        return f"class {whole.name}(nn.Module):\n{inner}\n"
+
+
+def _field(name: str, whole: Class) -> str:
+    """The attribute that a parameter of the constructor is; setup may not set it again."""
+    said = whole.lines.get(name)
+    taken = said is not None and text(said) != name
+    return f"{name}_" if taken or name in RESERVED else name
+
+
+def _annotation(values: Iterable[Any]) -> str:
+    """``int``, ``float | None``"""
+    kinds = dict.fromkeys("None" if x is None else type(x).__name__ for x in values)
+    return " | ".join(sorted(kinds, key=lambda x: x == "None"))
+
+
+def _christened(line: ast.expr, name: str) -> ast.expr:
+    """A line whose parameters and variables have their names: those of their attributes."""
+    match line:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr="param" | "variable")):
+            place = next(x for x in line.args if isinstance(x, ast.Constant) and x.value == "")
+            place.value = name
+        case ast.IfExp(body=yes, orelse=no):
+            _christened(yes, name)
+            _christened(no, name)
+        case ast.List(elts=parts):
+            for i, x in enumerate(parts):
+                _christened(x, f"{name}_{i}")
+        case ast.Dict(keys=keys, values=parts):
+            for key, x in zip(keys, parts):
+                _christened(x, f"{name}_{key.value}")  # type: ignore[union-attr]
+        case ast.ListComp(elt=ast.Call(args=args) as one, generators=[loop]):
+            _christened(one, name)
+            for i, x in enumerate(args):
+                if isinstance(x, ast.Constant) and x.value == name:
+                    loop.target = ast.Name("i", ast.Store())
+                    args[i] = ast.parse(f"f'{name}_{{i}}'", mode="eval").body
+    return line
+
+
+class _Linen(ast.NodeTransformer):
+    """What was written for nnx in Linen's words: functions of ``nn``, fields, members of dicts."""
+
+    def __init__(self, fields: dict[str, str], dicts: Iterable[str] = ()):
+        self.fields, self.dicts = fields, {f"self.{x}" for x in dicts}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.fields:
+            return ast.parse(f"self.{self.fields[node.id]}", mode="eval").body
+        return ast.Name("nn", ast.Load()) if node.id == "nnx" else node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        own = {x.arg for x in node.args.args}
+        inner = _Linen({k: x for k, x in self.fields.items() if k not in own})
+        return ast.Lambda(node.args, inner.visit(node.body))
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if ast.unparse(node.value) in self.dicts:
+            return ast.Subscript(node.value, ast.Constant(node.attr), ast.Load())
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+
+def _example(writer: Writer, root: Block) -> str:
+    """``EXAMPLE``: the shapes of the inputs that the module was seen with."""
+    sizes = lambda shape: tuple(x if isinstance(x, int) else x.node.hint for x in shape)
+    values = [n.meta["val"] for n in writer.make(root).inputs]
+    parts = [f"jax.ShapeDtypeStruct({sizes(x.shape)}, {DTYPES[x.dtype]})" for x in values]
+    said = "# The shapes of the inputs that this was written with."
+    return f"\n\n{said}\nEXAMPLE = [{', '.join(parts)}]\n"

@@ -1,0 +1,219 @@
+"""A checkpoint's config as a call to estimate: no weights, no arrays, shapes alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from tojax.errors import BadCheckpoint, Unsupported, WrongArguments, WrongValue
+from tojax.hf.generation.job.public_cache import Cache
+from tojax.hf.loading import other_formats
+from tojax.hf.loading.checkpoint import find
+from tojax.hf.loading.classes import config_of, model_class, refusing
+from tojax.hf.loading.module import _torch_dtype, quiet
+from tojax.hf.loading.quantized.schemes import told_in
+from tojax.hf.loading.source import source_of
+from tojax.model import Model
+from tojax.parallel.estimation import call as calls
+from tojax.parallel.estimation.call import Call, Role, Traced
+from tojax.transforms import quantize as quantized
+
+
+def _optimizer(name: str, **options: float) -> Any:
+    """One of optax's, which is needed where a training step is asked for, and not before."""
+    import optax
+
+    return getattr(optax, name)(1e-4, **options)
+
+
+OPTIMIZERS = {
+    "adamw": lambda: _optimizer("adamw"),
+    "adafactor": lambda: _optimizer("adafactor"),
+    "sgd": lambda: _optimizer("sgd"),
+    "momentum": lambda: _optimizer("sgd", momentum=0.9),
+}
+
+
+def traced_call(
+    source: str,
+    what: str = "forward",
+    batch: int = 1,
+    length: int = 2048,
+    *,
+    dtype: Any = None,
+    optimizer: str = "adamw",
+    remat: bool = False,
+    quantize: str | None = None,
+    task: str | None = None,
+) -> Traced:
+    """A call of the model that a folder or a hub id describes, traced for ``parallel.estimate``.
+
+    Args:
+      source: a folder with a config.json; weights are not looked at.
+      what: "forward"; "train", a step of ``tojax.train.make_step`` with the next tokens' loss;
+        "prefill", prompts into a cache; "decode", one token more with a cache of that length.
+      batch, length: rows, and tokens of each.
+      dtype: of the weights; the config's own by default.
+      optimizer: adamw, adafactor, sgd or momentum.
+      remat: layers are computed again for the gradient.
+      quantize: weights held as "int8", "fp8", "int4" or "nf4", see ``tojax.transforms.quantize``.
+
+    Raises:
+      BadCheckpoint: there is no config.
+      WrongArguments: more tokens than the model has positions.
+      WrongValue: no such optimizer, dtype or kind of numbers.
+      Unsupported: the model reads no text.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise WrongValue(
+            f"optimizer={optimizer!r}",
+            where="--optimizer",
+            why="its state is counted by its name",
+            do=f"take one of {', '.join(OPTIMIZERS)}",
+        )
+    model: Any = abstract_model(source, dtype, task)
+    checked_length(model, length)
+    notes: tuple[str, ...] = ()
+    if quantize is not None:
+        model = jax.eval_shape(lambda m: quantized(m, quantize), model)
+    elif held := _small(source):
+        notes = (f"weights that are small in the checkpoint ({held}) are counted as floats: "
+                 "--quantize counts small ones",)  # fmt: skip
+    ids = jax.ShapeDtypeStruct((batch, length), np.int32)
+    if what == "train":
+        call = _step(model, batch, length, optimizer, remat)
+    elif what == "forward":
+        call = _forward(model, ids)
+    else:
+        call = _prefill(model, ids, length)
+        if what == "decode":
+            call = _decode(model, calls.trace(call), batch)
+    return calls.trace(replace(call, notes=notes))
+
+
+def _small(source: str) -> str:
+    """How the checkpoint's own weights are quantized; "" where they are not."""
+    found = find(source, need_weights=False)
+    return "GGUF" if found.gguf else told_in(found.config).get("quant_method", "")
+
+
+def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> Model:
+    """The model of a config, its arrays shapes and dtypes.
+
+    Raises:
+      BadCheckpoint: the folder has no config.json.
+    """
+    folder = Path(source)
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise other_formats.of_folder(folder) or BadCheckpoint(
+            f"{folder.name} has no config.json",
+            where=str(folder),
+            why="the shapes of a model's weights follow from its config",
+            do="save one there: transformers.LlamaConfig(...).save_pretrained(FOLDER)",
+        )
+    found = find(source, need_weights=False)
+    cls, config = model_class(found, task), config_of(found)
+    if task is None and not found.config.get("architectures"):
+        cls = model_class(found, "CausalLM")
+    make = getattr(cls, "_from_config", None) or cls.from_config
+    kind = _torch_dtype(dtype) if dtype is not None else getattr(config, "dtype", None)
+    options = {"dtype": kind} if isinstance(kind, torch.dtype) else {}
+    with quiet(), refusing(found, "build"), torch.device("meta"):
+        module = make(config, **options).eval()
+    made = source_of(module, found.folder)
+    params, state = (dict[str, Any](x) for x in made.slots.abstract())
+    return Model(params, state, made)
+
+
+def checked_length(model: Model, length: int) -> None:
+    """Raises WrongArguments where the model has fewer positions."""
+    config: Any = model.source.module.config
+    config = getattr(config, "text_config", None) or config
+    most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if most is not None and length > most:
+        raise WrongArguments(
+            f"{length} tokens are beyond the model's {most} positions",
+            where=f"--length {length}, {type(config).__name__}.max_position_embeddings",
+            why="positions behind the last one have no meaning in this model",
+            do=f"take --length {most} or less, or raise the number in config.json with the scaling "
+            "of its rotary embedding",
+        )
+
+
+def _forward(model: Model, ids: Any) -> Call:
+    if model.source.module.main_input_name != "input_ids":
+        raise Unsupported(
+            f"a plan of {model.source.name}",
+            why=f"its input is {model.source.module.main_input_name}, and batch and length are "
+            "sizes of text",
+            do="use tojax.parallel.estimate(model, chips, plan, *args) with arrays of your own",
+        )
+    more = {"use_cache": False} if "use_cache" in model.source.signature.parameters else {}
+    return calls.forward(model, (), {"input_ids": ids} | more)
+
+
+def next_token_loss(model: Any, batch: Any) -> jax.Array:
+    """The mean of the cross entropies of each row's next tokens."""
+    import optax
+
+    logits = model(**batch, use_cache=False).logits[:, :-1]
+    told = optax.softmax_cross_entropy_with_integer_labels
+    return told(logits, batch["input_ids"][:, 1:]).mean()
+
+
+def _step(model: Model, batch: int, length: int, optimizer: str, remat: bool) -> Call:
+    from tojax.train import TrainState, make_step
+
+    tx = OPTIMIZERS[optimizer]()
+    state = jax.eval_shape(lambda m: TrainState.create(m, tx), model.train())
+    step = make_step(next_token_loss, tx, remat=remat)
+    ids = {"input_ids": jax.ShapeDtypeStruct((batch, length), np.int32)}
+    return replace(calls.step(step, state, ids), example=((), ids | {"use_cache": False}))
+
+
+def _prefill(model: Model, ids: Any, room: int) -> Call:
+    """Prompts into an empty cache: logits after the last token, and the cache."""
+
+    def prefill(params, state, ids):
+        logits, cache = Cache(room, model.source, state).prefill(params, ids)
+        return logits, _held(cache)
+
+    def role(path: tuple) -> Role:
+        kind = ("params", "state", "inputs")[path[0].idx]
+        return Role(kind, path[1].key if kind != "inputs" else "")
+
+    arguments = (model.params, model.state, ids)
+    example = (), {"input_ids": ids}
+    return Call("prefill", model, prefill, arguments, role, tokens=ids.size, example=example)
+
+
+def _held(cache: Cache) -> tuple:
+    """What grows, beside the model's own state."""
+    return cache.at, cache.state, cache.stays, cache.along
+
+
+def _decode(model: Model, before: Traced, batch: int) -> Call:
+    """One token more for each row, with the cache that the prefill leaves."""
+    room = before.call.arguments[2].shape[1]
+    token = jax.ShapeDtypeStruct((batch,), np.int32)
+
+    def decode(params, state, token, held):
+        at, *rest = held
+        cache = Cache(room, model.source, state, at, *rest)
+        logits, cache = cache.step(params, token)
+        return logits, _held(cache)
+
+    def role(path: tuple) -> Role:
+        kind = ("params", "state", "inputs", "cache")[path[0].idx]
+        return Role(kind, path[1].key if kind in ("params", "state") else "")
+
+    arguments = (model.params, model.state, token, before.shape[1])
+    return Call(
+        "decode", model, decode, arguments, role, {3: 1}, batch,
+        example=before.call.example, source=before,
+    )  # fmt: skip

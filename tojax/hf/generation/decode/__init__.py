@@ -1,0 +1,1 @@
+"""Decoding on the device: caches, one step, beams, the loop as one program."""

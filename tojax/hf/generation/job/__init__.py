@@ -1,0 +1,1 @@
+"""One call of ``generate``: which way of decoding is right, and running it."""

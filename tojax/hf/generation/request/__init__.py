@@ -1,0 +1,1 @@
+"""What a call of ``generate`` asks for, by transformers' own rules."""

@@ -1,0 +1,1 @@
+"""Checkpoints: their files, the class and the config that they name, the weights."""

@@ -1,0 +1,195 @@
+"""Adapters (LoRA and the like) on top of a checkpoint, through PEFT."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tojax.errors import BadCheckpoint, MissingDependency, TojaxError, Unsupported
+from tojax.hf.loading.checkpoint import download, read_json, stored_in
+
+if TYPE_CHECKING:
+    import torch
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# The heads that PEFT's tasks need, and the weights whose rows are the classes.
+TASKS = {
+    "SEQ_CLS": "SequenceClassification",
+    "TOKEN_CLS": "TokenClassification",
+    "QUESTION_ANS": "QuestionAnswering",
+}
+CLASSES = ("score.weight", "classifier.weight", "classifier.out_proj.weight")
+
+
+def is_adapter(source: str | os.PathLike) -> bool:
+    """Whether a folder holds an adapter and no model."""
+    folder = Path(source).expanduser()
+    return (folder / CONFIG).exists() and not (folder / "config.json").exists()
+
+
+@dataclass(frozen=True)
+class Files:
+    """An adapter's folder, its config, and the shapes of its weights."""
+
+    folder: Path
+    config: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def task(self) -> str | None:
+        """The head that it was trained with, where that is another one than most models have."""
+        kind = self.config.get("task_type")
+        return TASKS.get(kind) if isinstance(kind, str) else None
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the head that it holds tells apart."""
+        rows = {v[0] for k, v in self.shapes.items() if k.endswith(CLASSES) and v}
+        return rows.pop() if len(rows) == 1 and self.task in [*TASKS.values()][:2] else None
+
+
+def base_of(adapter: str | os.PathLike) -> str:
+    """The checkpoint that an adapter was trained on, as its config names it: a hub id, or a folder,
+    also where its path was written down in another working directory.
+
+    Raises:
+      BadCheckpoint: it names none, or a folder that is not there.
+    """
+    file = Path(adapter).expanduser() / CONFIG
+    base = _config(file).get("base_model_name_or_path")
+    if not base or not isinstance(base, str):
+        raise BadCheckpoint(
+            f"{CONFIG} names no base_model_name_or_path",
+            where=str(file),
+            why="an adapter holds the difference to a model's weights only",
+            do="name the model: tojax.from_pretrained(model, adapter=folder)",
+        )
+    return _found(base, file)
+
+
+def _found(base: str, file: Path) -> str:
+    """The folder of that name here, or above the adapter's folder; else the name, of a hub id."""
+    if (here := Path(base).expanduser()).is_dir():
+        return str(here)
+    for place in file.resolve().parents:
+        if (place / base / "config.json").is_file():
+            return str(place / base)
+    if base.startswith((".", "/", "~")) or base.count("/") > 1:
+        raise BadCheckpoint(
+            f"the model that the adapter {file.parent.name} was trained on is not here",
+            where=str(file),
+            why=f"base_model_name_or_path is {base}, and there is no such folder",
+            do="name the model: tojax.from_pretrained(model, adapter=folder), "
+            "or tojax generate MODEL --adapter FOLDER",
+        )
+    return base
+
+
+def files_of(adapter: str | os.PathLike) -> Files:
+    """The files of a folder or hub id, looked at before anything is loaded.
+
+    Raises:
+      BadCheckpoint: no adapter there, pickled, or damaged.
+      Unsupported: it is a prompt.
+    """
+    folder = Path(adapter).expanduser()
+    folder = folder if folder.is_dir() else download(str(adapter))
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).exists():
+            raise BadCheckpoint(
+                f"{folder.name} is no adapter: it has no {name}",
+                where=str(folder.absolute()),
+                why="an adapter is a folder that PEFT's save_pretrained wrote, not pickled",
+                do=f"give the folder that holds {CONFIG} and {WEIGHTS}",
+            )
+    config = _config(folder / CONFIG)
+    return Files(folder, config, {k: v.shape for k, v in stored_in(folder / WEIGHTS).items()})
+
+
+def _config(file: Path) -> dict[str, Any]:
+    config = read_json(file)
+    if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
+        raise BadCheckpoint(
+            f"{CONFIG} is not one that PEFT writes",
+            where=str(file),
+            why="it names no peft_type",
+            do="restore the file",
+        )
+    return config
+
+
+def put_on(module: torch.nn.Module, files: Files) -> torch.nn.Module:
+    """The module with the adapter's layers in it; only their weights require a gradient.
+
+    Raises:
+      MissingDependency: PEFT is not installed.
+      BadCheckpoint: its weights and its config do not fit the module or one another.
+      Unsupported: this PEFT has no such adapters, or it is a prompt.
+    """
+    try:
+        import peft
+    except ImportError:
+        raise MissingDependency(
+            "adapters need the package peft",
+            why="it knows how they are put into a model",
+            do="pip install peft",
+        ) from None
+    _check_kind(files, peft)
+    folder = files.folder
+    with warnings.catch_warnings(record=True) as said, _refusing(folder):
+        warnings.simplefilter("always")
+        out = peft.PeftModel.from_pretrained(module, folder, is_trainable=True)
+        # once more: only this tells what of the file has no place
+        unused = out.load_adapter(folder, "default", is_trainable=True).unexpected_keys
+    if missing := [str(w.message) for w in said if "missing adapter keys" in str(w.message)]:
+        raise _unfit(folder, missing[0])
+    if unused:
+        why = f"{len(unused)} of its {len(files.shapes)} weights are not used: {min(unused)}"
+        raise _unfit(folder, why)
+    return out.get_base_model().eval()
+
+
+def _check_kind(files: Files, peft: Any) -> None:
+    """Raises Unsupported for what no layers of the model are changed by."""
+    kind = files.config["peft_type"]
+    known = peft.PEFT_TYPE_TO_CONFIG_MAPPING.get(kind)
+    if known is None:
+        raise Unsupported(
+            f"an adapter of type {kind}",
+            where=str(files.folder / CONFIG),
+            why=f"PEFT {peft.__version__} has no such type",
+            do="correct peft_type, or try a newer PEFT",
+        )
+    if issubclass(known, peft.PromptLearningConfig):
+        raise Unsupported(
+            f"an adapter of type {kind}",
+            where=str(files.folder / CONFIG),
+            why="it is a prompt that goes before the input, and no change of the model's layers",
+            do="use another kind, such as LoRA",
+        )
+
+
+@contextlib.contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    """Whatever PEFT's own code raises about an adapter as BadCheckpoint."""
+    try:
+        yield
+    except (TojaxError, MemoryError):
+        raise
+    except Exception as error:
+        plain = isinstance(error, (RuntimeError, ValueError))
+        raise _unfit(folder, f"{'' if plain else type(error).__name__ + ': '}{error}") from error
+
+
+def _unfit(folder: Path, why: str) -> BadCheckpoint:
+    return BadCheckpoint(
+        f"the adapter {folder.name} does not fit the model",
+        where=str(folder),
+        why=" ".join(why.split())[:300],
+        do=f"put it on the model that its {CONFIG} names",
+    )

@@ -1,0 +1,375 @@
+"""A checkpoint on disk or on the hub, looked at before anything is loaded; needs neither torch nor
+JAX.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from tojax.errors import BadCheckpoint, HubUnreachable
+from tojax.hf.loading import other_formats
+from tojax.hf.loading.quantized import schemes
+
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+WEIGHTS = "model.safetensors"
+# Kinds of files that loaders read.
+READ = {".json", ".safetensors", ".jinja", ".model", ".txt", *(p[1:] for p in PICKLES)}
+MANY_LAYERS = 1000  # are built within seconds
+SIZES = {
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "vocab_size",
+}
+
+
+class Stored(NamedTuple):
+    """Where a tensor's bytes lie."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder with ``config.json`` and, as far as they are there, safetensors files; or one GGUF
+    file, which holds both.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    weights: list[Path]
+    gguf: Path | None = None
+
+    def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """(dtype, shape) of every stored tensor, from the files' headers alone."""
+        return {k: (v.dtype, v.shape) for file in self.weights for k, v in stored_in(file).items()}
+
+
+def stored_in(file: str | os.PathLike) -> dict[str, Stored]:
+    """The tensors of a safetensors file.
+
+    Raises:
+      BadCheckpoint: it is cut off, or no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = Path(file)
+    check_regular(file)
+    try:
+        with safe_open(file, framework="numpy"):
+            pass  # checks that header and size fit
+        with open(file, "rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadCheckpoint(
+            f"{file.name} is no complete safetensors file",
+            where=str(file),
+            why=str(error).splitlines()[0],
+            do="copy or download the file again and compare its size with the original's",
+        ) from None
+    header.pop("__metadata__", None)
+    found = {}
+    for name, told in header.items():
+        start, end = told["data_offsets"]
+        place = (8 + length + start, end - start)
+        found[name] = Stored(file, told["dtype"], tuple(told["shape"]), *place)
+    return found
+
+
+def find(
+    source: str | os.PathLike,
+    *,
+    need_weights: bool = True,
+    allow_pickle: bool = False,
+    gguf_file: str | None = None,
+) -> Checkpoint:
+    """The checkpoint that a folder, GGUF file or hub id names; hub ids are downloaded, with
+    progress bars.
+
+    Raises:
+      BadCheckpoint: no config, unreadable config, pickled, missing or truncated weights.
+      HubUnreachable: it is no folder and the hub gives no answer.
+      Unsupported: the weights are quantized in a way that is not read.
+    """
+    folder = Path(source).expanduser()
+    if folder.suffix == ".gguf" and gguf_file is None:
+        folder, gguf_file = folder.parent, folder.name
+    if not folder.is_dir():
+        if other := other_formats.of_file(folder):
+            raise other
+        if folder.exists() or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
+            raise BadCheckpoint(
+                f"{source} is no folder",
+                where=f"the working folder is {Path.cwd()}",
+                why="a checkpoint is a folder with config.json, or the hub id of one (owner/name)",
+                do="give the folder that holds config.json",
+            )
+        folder = download(str(source), allow_pickle, gguf_file)
+    if gguf_file is not None:
+        return Checkpoint(folder, {}, [], _gguf(folder / gguf_file))
+    for file in folder.iterdir():
+        if file.suffix in READ:
+            check_regular(file)
+    config = _config(folder)
+    if not need_weights:
+        return Checkpoint(folder, config, sorted(folder.glob("*.safetensors")))
+    schemes.check(folder, config)
+    found = Checkpoint(folder, config, _weights(folder, config, allow_pickle))
+    check_layers(folder, config, len(found.shapes()))
+    return found
+
+
+def _gguf(file: Path) -> Path:
+    if not file.is_file():
+        others = sorted(p.name for p in file.parent.glob("*.gguf") if p.is_file())
+        raise BadCheckpoint(
+            f"there is no {file.name}",
+            where=str(file.parent.absolute()),
+            why=f"GGUF files there are: {', '.join(others[:4]) or 'none'}",
+            do="give the path of one, or a folder and gguf_file=",
+        )
+    with file.open("rb") as opened:
+        if opened.read(4) != b"GGUF":
+            raise BadCheckpoint(
+                f"{file.name} is no GGUF file",
+                where=str(file),
+                why="it does not begin with the letters GGUF",
+                do="copy or download the file again",
+            )
+    return file
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    if not file.exists():
+        if other := other_formats.of_folder(folder):
+            raise other
+        inside = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
+        raise BadCheckpoint(
+            f"{folder.name or folder} is no checkpoint: it has no config.json",
+            where=str(folder.absolute()),
+            why=f"the folder holds {inside}",
+            do="give the folder that transformers' save_pretrained wrote, or a GGUF file",
+        )
+    config = read_json(file)
+    if not isinstance(config, dict) or not config.get("model_type"):
+        raise BadCheckpoint(
+            "config.json names no model_type",
+            where=str(file),
+            why="without it nobody knows which architecture this is",
+            do="use a checkpoint in the Hugging Face format (not a training framework's own)",
+        )
+    if mistyped := [f"{k} = {v!r}"[:80] for k, v in config.items() if not _is_typed(k, v)]:
+        raise BadCheckpoint(
+            f"config.json says {', '.join(mistyped[:4])}",
+            where=str(file),
+            why="model_type is a name, architectures are names, parts of a config are objects",
+            do="restore the file, or correct it",
+        )
+    if wrong := [*_negative(config)]:
+        raise BadCheckpoint(
+            f"config.json says {', '.join(wrong[:4])}",
+            where=str(file),
+            why="a size or a number of parts is 1 at least",
+            do="restore the file, or correct it",
+        )
+    return config
+
+
+def _is_typed(name: str, value: Any) -> bool:
+    """Whether an entry is of the type that every reader of configs takes for granted."""
+    if name == "architectures":
+        return value is None or (isinstance(value, list) and all(type(x) is str for x in value))
+    if name == "model_type":
+        return isinstance(value, (str, int))  # a number is an unknown type
+    parts = name == "auto_map" or name.endswith("_config")
+    return not parts or value is None or isinstance(value, dict)
+
+
+def read_json(file: Path) -> Any:
+    """What is in a JSON file.
+
+    Raises:
+      BadCheckpoint: it is no regular file, cannot be read, or is no JSON.
+    """
+    check_regular(file)
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        why = str(error).splitlines()[0]
+        raise BadCheckpoint(
+            f"{file.name} is no JSON", where=str(file), why=why, do="restore the file"
+        ) from None
+
+
+def check_regular(file: Path) -> None:
+    """Raises BadCheckpoint for what is there and is no file: reading from a pipe does not end."""
+    if file.exists() and not file.is_file():
+        raise BadCheckpoint(
+            f"{file.name} is no regular file",
+            where=str(file),
+            why="it is a folder" if file.is_dir() else "it is a pipe, a socket or a device",
+            do="put the file itself, or a link to it, into the folder",
+        )
+
+
+def _negative(config: dict[str, Any], place: str = "") -> Iterator[str]:
+    """Sizes below 0, also of the parts of a model; some configs write -1 for none."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _negative(value, f"{place}{name}.")
+        elif type(value) is int and value < (0 if name in SIZES else -1) and _is_size(name):
+            yield f"{place}{name} = {value}"
+
+
+def _is_size(name: str) -> bool:
+    return name in SIZES or name.endswith(("_size", "_dim")) or name.startswith("num_")
+
+
+def check_layers(folder: Path, config: dict[str, Any], stored: int) -> None:
+    """Raises BadCheckpoint for many more layers than stored weights: to build them takes minutes.
+
+    Some models use a layer several times: it is the order of magnitude that is wrong.
+    """
+    counts = {k: v for k, v in _layers(config) if v > max(MANY_LAYERS, stored)}
+    if stored and counts:
+        name, count = next(iter(counts.items()))
+        raise BadCheckpoint(
+            f"the weights are fewer than the layers: config.json says {name} = {count}",
+            where=str(folder),
+            why=f"its files hold {stored} weights: most layers have none",
+            do="compare config.json with the weights: tojax inspect FOLDER",
+        )
+
+
+def _layers(config: dict[str, Any], place: str = "") -> Iterator[tuple[str, int]]:
+    """Numbers of layers, also of the parts of a model."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _layers(value, f"{place}{name}.")
+        elif type(value) is int and (name in ("depth", "n_layer") or name.endswith("layers")):
+            yield f"{place}{name}", value
+
+
+def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[Path]:
+    """The files that transformers reads, in its order of preference."""
+    named = config.get("transformers_weights") or WEIGHTS
+    check_inside(folder / "config.json", [named])
+    if (folder / named).exists() and not named.endswith(".json"):
+        return [folder / named]
+    index = folder / (named if named.endswith(".json") else f"{WEIGHTS}.index.json")
+    if index.exists():
+        return _shards(folder, index)
+    pickles = sorted(
+        p.name for pattern in PICKLES for p in folder.glob(pattern) if p.name != "training_args.bin"
+    )
+    if pickles and allow_pickle:
+        for shards in folder.glob("*.bin.index.json"):
+            _shards(folder, shards)
+        return []
+    if pickles:
+        raise BadCheckpoint(
+            f"the weights are pickled ({', '.join(pickles[:3])})",
+            where=str(folder),
+            why="loading a pickle runs whatever code is in it",
+            do="convert them to safetensors, or pass allow_pickle=True (--allow-pickle)",
+        )
+    kinds = (".safetensors", ".gguf")
+    others = ", ".join(sorted(p.name for p in folder.iterdir() if p.suffix in kinds)[:4])
+    raise BadCheckpoint(
+        f"{folder.name or folder} has a config.json and no weights",
+        where=str(folder.absolute()),
+        why=f"there is no {named} in it" + (f", only {others}" if others else ""),
+        do="download the weights, too; `tojax inspect` works without them",
+    )
+
+
+def check_inside(told_in: Path, files: Iterable[Any]) -> None:
+    """Raises BadCheckpoint for a name that is no path inside of the folder. A file that is a link
+    is fine: the hub's cache is made of links.
+    """
+    for name in files:
+        path = PurePath(name) if isinstance(name, str) else None
+        if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
+            raise BadCheckpoint(
+                f"{told_in.name} names {name!r} as a file of the weights",
+                where=str(told_in),
+                why="a checkpoint's files lie in its folder",
+                do="do not trust this checkpoint, or put its files into the folder",
+            )
+
+
+def _shards(folder: Path, index: Path) -> list[Path]:
+    read = read_json(index)
+    try:
+        names = read["weight_map"].values()
+        check_inside(index, names)
+        named = sorted(set(names))
+    except (KeyError, AttributeError, TypeError) as error:
+        raise BadCheckpoint(
+            f"{index.name} cannot be read",
+            where=str(index),
+            why=f"{type(error).__name__}: {error}",
+            do="restore the file: it maps the name of every weight to its file",
+        ) from None
+    if missing := [n for n in named if not (folder / n).exists()]:
+        raise BadCheckpoint(
+            f"{len(missing)} of {len(named)} weight files are missing: " + ", ".join(missing[:4]),
+            where=str(folder),
+            why=f"{index.name} lists them",
+            do="finish the download, or copy the missing files into the folder",
+        )
+    return [folder / n for n in named]
+
+
+def download(name: str, allow_pickle: bool = False, gguf_file: str | None = None) -> Path:
+    """The folder in which the hub's files for this id lie; see ``find`` for its errors."""
+    import huggingface_hub
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    ignored = ["*.msgpack", "*.h5", "*.onnx"] + ([] if allow_pickle else list(PICKLES))
+    ignored.append("*.safetensors" if gguf_file else "*.gguf")
+    allowed = ["*.json", "*.jinja", "*.model", "*.txt", gguf_file] if gguf_file else None
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(name, ignore_patterns=ignored, allow_patterns=allowed)
+        )
+    except HFValidationError as error:
+        raise BadCheckpoint(
+            f"{name!r} is neither a folder nor a hub id",
+            where=f"the working folder is {Path.cwd()}",
+            why=str(error).splitlines()[0],
+            do="give a folder or owner/name",
+        ) from None
+    except RepositoryNotFoundError as error:
+        raise BadCheckpoint(
+            f"the hub has no model {name!r}, or you may not see it",
+            where=huggingface_hub.constants.ENDPOINT,
+            why=str(error).splitlines()[0],
+            do="check the name; for a private or gated model log in with `hf auth login`",
+        ) from None
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        offline = os.environ.get("HF_HUB_OFFLINE") == "1"
+        raise HubUnreachable(
+            f"cannot reach the Hugging Face hub to fetch {name!r}",
+            where="not a folder here, and not in the local cache",
+            why="HF_HUB_OFFLINE=1 forbids it" if offline else str(error).splitlines()[0],
+            do="give a local checkpoint folder, or connect to the network and try again",
+        ) from None

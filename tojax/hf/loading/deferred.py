@@ -1,0 +1,274 @@
+"""Tensors that are still on disk: their shape is known, their bytes are read when they are placed.
+
+transformers' loader renames, casts and merges them as if they were there; what it does to them is
+noted down and done tensor by tensor, each straight into memory that JAX then takes over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+
+from tojax.errors import BadCheckpoint, Unsupported
+from tojax.hf.loading.checkpoint import Stored
+from tojax.torch.core import private
+
+aten = torch.ops.aten
+# What treats every element by itself, so that a slice of the result needs a slice of the operand.
+ELEMENTWISE = {
+    aten.alias.default,
+    aten.clone.default,
+    aten.detach.default,
+    aten._to_copy.default,
+}
+DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "U16": torch.uint16,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I32": torch.int32,
+    "U32": torch.uint32,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "U64": torch.uint64,
+    "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+Index = tuple[slice, ...] | None
+
+
+class Deferred(torch.Tensor):
+    """A tensor whose values ``read`` gives: all of them, or those at an index of slices.
+
+    ``sliced`` says whether reading a part is cheaper than reading all, ``base`` is the tensor that
+    this one is a view of, ``readers`` are those that will be computed from it.
+    """
+
+    read: Callable[..., torch.Tensor]
+    sliced: bool
+    base: Deferred | None = None
+    readers: list[weakref.ref[Deferred]]
+    grid: Callable[[], Any] | None = (
+        None  # reads it as small numbers, see loading/quantized/grid.py
+    )
+
+    @staticmethod
+    def __new__(cls, like, read, sliced):
+        self = private.make_wrapper(cls, like.shape, like.stride(), dtype=like.dtype, device="cpu")
+        self.read, self.sliced, self.readers = read, sliced, []
+        return self
+
+    @property
+    def whole(self) -> Deferred:
+        """The tensor that this one is a view of, or a view of a view; itself if it is none."""
+        return self if self.base is None else self.base.whole
+
+    def settle(self) -> torch.Tensor:
+        """Reads it for good: from now on it has this memory."""
+        memory = self.read()
+        self.read, self.grid = partial(_at, memory), None
+        return memory
+
+    __torch_function__ = private.no_torch_function
+
+    @classmethod
+    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if any(str(r.type) not in ("Tensor", "List[Tensor]") for r in op._schema.returns):
+            return op(*real(args), **real(kwargs))  # a value is asked for, such as equal
+        if op._schema.is_mutable:
+            return _write(op, args, kwargs)
+        if op is aten._to_copy.default:
+            kwargs.pop("device", None)  # the CPU, where it will be
+        shapes = op(*tree_map_only(torch.Tensor, _meta, args), **kwargs)
+        leaves, structure = tree_flatten(shapes)
+        if op in ELEMENTWISE:
+            sliced = args[0].sliced
+            reads = [lambda index=None: op(args[0].read(index), *args[1:], **kwargs)]
+        else:
+            sliced = False
+            node = Node(partial(_compute, op, args, kwargs), len(leaves))
+            reads = [partial(node.read, i) for i in range(len(leaves))]
+        outs = [Deferred(x, r, sliced) for x, r in zip(leaves, reads)]
+        view = any(a.alias_info is not None for a in op._schema.arguments)
+        for out in outs:
+            out.base = args[0] if view else None
+            if op in ELEMENTWISE and out.dtype.is_floating_point and args[0].grid is not None:
+                out.grid = lambda: args[0].grid and args[0].grid()  # until that one is written to
+        if not view:
+            for given in (x for x in tree_leaves((args, kwargs)) if isinstance(x, Deferred)):
+                given.whole.readers.extend(map(weakref.ref, outs))
+        return tree_unflatten(outs, structure)
+
+    def __deepcopy__(self, memo):
+        """Another tensor that reads the same: what is written to one of them is not in the other.
+
+        PEFT copies the modules that an adapter trains whole.
+        """
+        with torch.no_grad():
+            out = self.detach().clone()
+        if isinstance(self, torch.nn.Parameter):
+            out = torch.nn.Parameter(out, requires_grad=self.requires_grad)
+        memo[id(self)] = out
+        return out
+
+    def __repr__(self, **kwargs):
+        return f"Deferred({tuple(self.shape)}, {self.dtype})"
+
+
+class Node:
+    """One operator's results; where there are several they are kept until all of them were read,
+    another operator's are, or nobody can ask any more.
+    """
+
+    lock = threading.RLock()  # reading one may read others
+    keeper: Callable[[], Node | None] = staticmethod(lambda: None)  # weak; one at a time
+
+    def __init__(self, compute: Callable[[], list[torch.Tensor]], count: int):
+        self.compute, self.count, self.left = compute, count, count
+        self.kept: list[torch.Tensor] = []
+
+    def read(self, i: int, index: Index = None) -> torch.Tensor:
+        """Result ``i``."""
+        with Node.lock:  # one at a time also for the sake of memory: operands and result are there
+            if self.count == 1:
+                out = _at(self.compute()[0], index)
+                _trim()
+                return out
+            if not self.kept:
+                kept = self.compute()
+                Node.forget()
+                self.kept, Node.keeper = kept, weakref.ref(self)
+            out = _at(self.kept[i], index).clone()  # not a view that holds all of them
+            self.left -= 1
+            if self.left <= 0:
+                Node.forget()
+        return out
+
+    @staticmethod
+    def forget() -> None:
+        """Drops what is kept."""
+        if (node := Node.keeper()) is not None:
+            node.kept = []
+
+
+def _trim() -> None:
+    """Operands of a few megabytes each would stay with glibc's allocator, all of them together."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+
+
+def real(tree: Any) -> Any:
+    """The tree with every deferred tensor read."""
+    return tree_map_only(Deferred, lambda t: t.read(), tree)
+
+
+def from_file(stored: Stored, reader: Reader) -> Deferred:
+    """A tensor of a safetensors file."""
+    like = torch.empty(stored.shape, dtype=DTYPES[stored.dtype], device="meta")
+    return Deferred(like, partial(reader.read, stored), sliced=True)
+
+
+class Reader:
+    """Open files; ``count`` is told how many bytes each read took."""
+
+    def __init__(self, count: Callable[[int], Any] = lambda size: None):
+        self.count = count
+        self.files: dict[Path, Any] = {}
+        self.lock = threading.Lock()
+
+    def read(self, stored: Stored, index: Index = None) -> torch.Tensor:
+        """The tensor, or the part of it at ``index``, in memory of its own."""
+        dtype = DTYPES[stored.dtype]
+        ranges = [range(n)[s] for n, s in zip(stored.shape, index or ())]
+        shape = (*map(len, ranges), *stored.shape[len(ranges) :])
+        size = math.prod(shape) * dtype.itemsize
+        buffer = torch.empty(size, dtype=torch.uint8)  # 64-byte aligned, as XLA wants it
+        first = ranges[0] if ranges else range(0)
+        if shape[1:] == stored.shape[1:] and first.step == 1:  # rows, which lie in one piece
+            start = first.start * stored.size // stored.shape[0] if first else 0
+            self._fill(stored.file, buffer.numpy(), stored.offset + start)
+        else:
+            every = (*stored.shape, dtype.itemsize)
+            mapped = np.memmap(stored.file, np.uint8, "r", stored.offset, every)[index]
+            np.copyto(buffer.numpy().reshape(mapped.shape), mapped)  # touches its own pages only
+        self.count(size)
+        return buffer.view(dtype).view(shape)
+
+    def _fill(self, path: Path, buffer, offset: int) -> None:
+        """Reads, rather than maps: pages that are mapped count as this process's memory, too."""
+        with self.lock:
+            if path not in self.files:
+                self.files[path] = open(path, "rb", buffering=0)  # noqa: SIM115 (close)
+            file = self.files[path]
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(file.fileno(), [buffer[done:]], offset + done)
+            if not count:
+                raise BadCheckpoint(
+                    f"{path.name} ends in the middle of a tensor",
+                    where=str(path),
+                    why="it was cut off while it was read",
+                    do="copy or download the file again",
+                )
+            done += count
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self.files.values():
+            file.close()
+
+
+def _meta(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _at(tensor: torch.Tensor, index: Index = None) -> torch.Tensor:
+    return tensor if index is None else tensor[index]
+
+
+def _compute(op, args, kwargs) -> list[torch.Tensor]:
+    return tree_flatten(op(*real(args), **real(kwargs)))[0]
+
+
+def _write(op, args, kwargs):
+    """An operator that writes. What it writes to is read first, whole and once, and so is what was
+    to be computed from the values before.
+    """
+    given = zip((a.name for a in op._schema.arguments), args)
+    given = dict(given) | kwargs
+    targets = [given.get(a.name) for a in op._schema.arguments if a.is_write]
+    written = [x for x in tree_leaves(targets) if isinstance(x, Deferred)]
+    memory = lambda tensor: tensor.untyped_storage().data_ptr()
+    for target in written:
+        whole = target.whole
+        for reader in (ref() for ref in whole.readers):
+            if reader is not None:
+                reader.settle()
+        whole.readers.clear()
+        Node.forget()
+        if memory(whole.settle()) != memory(target.read()):
+            raise Unsupported(
+                f"the loader writes to a part of a weight ({op})",
+                why="the parts of a weight that is taken apart are read one by one",
+                do="load it with transformers, then tojax.from_torch(module)",
+            )
+    out = op(*real(args), **real(kwargs))
+    return written[0] if written and isinstance(out, torch.Tensor) else out

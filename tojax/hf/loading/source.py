@@ -1,0 +1,64 @@
+"""A transformers module on the meta device as the source of a Model, and how it is saved."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from tojax.torch.core import interop
+from tojax.torch.source import TorchSource
+from tojax.torch.state.slots import Slots
+from tojax.torch.state.torchscript import modes
+
+
+@dataclass(frozen=True, eq=False)
+class PretrainedSource(TorchSource):
+    """A module whose parameters hold no memory, and the folder that it came from."""
+
+    folder: Path = Path()
+
+    def as_array(self, leaf: Any) -> Any:
+        """An input leaf as JAX takes it: on no device, so that it follows the params to theirs."""
+        array = super().as_array(leaf)
+        return np.asarray(array) if isinstance(leaf, torch.Tensor) else array
+
+    def write_back(self, params, state) -> torch.nn.Module:
+        """A module of its own with copies of params and state."""
+        return self.filled(params, state, interop.to_torch)
+
+    def filled(self, params, state, as_torch: Callable) -> torch.nn.Module:
+        """A new module with these parameters, in their dtypes, and this state."""
+        self.slots.check(params, state)
+        module = copy.deepcopy(self.module)
+        slots = Slots.of(module)
+        for name, array in {**params, **state}.items():
+            old, new = slots.tensors[name], as_torch(array)
+            if not isinstance(old, torch.nn.Parameter):
+                new = new.to(old.dtype)  # integers are 64 bits wide there
+            elif old.is_floating_point() != new.is_floating_point():
+                new = new.to(old.dtype)
+            if isinstance(old, torch.nn.Parameter):
+                new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
+            for held, attribute, place in slots.places:
+                if place == name:
+                    held[attribute] = new
+        return module
+
+
+def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") -> PretrainedSource:
+    """The module as a source, in the mode that it is in."""
+    return PretrainedSource(module, modes(module), on_missing, folder=folder)
+
+
+def view(array: Any) -> torch.Tensor:
+    """The memory of a JAX array that is one piece on the CPU, to be read only; else a copy."""
+    devices = [*array.devices()] if isinstance(array, jax.Array) else []
+    single = len(devices) == 1 and devices[0].platform == "cpu"
+    return torch.from_dlpack(array) if single and array.size else interop.to_torch(array)

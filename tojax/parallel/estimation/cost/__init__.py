@@ -1,0 +1,1 @@
+"""What a divided program costs: fusion, memory over time, work."""

@@ -1,0 +1,1 @@
+"""How a mesh divides a program: labels of dimensions, partitions, collectives."""

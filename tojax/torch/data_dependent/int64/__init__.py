@@ -1,0 +1,1 @@
+"""64-bit integers that JAX computes in 32 bits."""

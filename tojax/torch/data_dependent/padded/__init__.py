@@ -1,0 +1,1 @@
+"""Rows of an unknown number: ``x[mask]``, ``nonzero``, ``split`` by traced sizes."""

@@ -1,0 +1,1 @@
+"""torch's optimizers and schedules as state of a function."""

@@ -1,0 +1,1 @@
+"""LoRA, DoRA and their files."""

@@ -1,0 +1,1 @@
+"""Batches: loading, shuffling, packing, resuming."""

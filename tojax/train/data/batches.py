@@ -1,0 +1,212 @@
+"""Batches as arrays: from samples, in an order that a key repeats, on the device ahead of use."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tojax import trees
+from tojax.errors import NoData, WrongBatch
+from tojax.multiprocess import is_local
+
+
+def numpy_collate(samples: Sequence[Any]) -> Any:
+    """One batch of samples of equal structure: each leaf stacked as numpy.
+
+    A ``collate_fn`` for torch's DataLoader, workers included, and a ``batch_fn`` for grain.
+
+    Raises:
+      WrongBatch: leaves of unequal shapes, which ``tojax.train.bucket`` pads.
+
+    Example:
+      >>> batch = tojax.train.numpy_collate([{"x": [1.0, 2.0], "y": 0}, {"x": [3.0, 4.0], "y": 1}])
+      >>> batch["y"]
+      array([0, 1])
+    """
+    return jax.tree.map(_stacked, *samples)
+
+
+def _stacked(*leaves: Any) -> np.ndarray:
+    arrays = [np.asarray(x) for x in leaves]
+    if len({a.shape for a in arrays}) > 1:
+        raise WrongBatch(
+            f"samples of shapes {', '.join(sorted({str(a.shape) for a in arrays}))}",
+            why="a batch is one array, in which all samples have the same shape",
+            do="pad them: tojax.train.bucket(sizes) is a collate function that does",
+        )
+    return np.stack(arrays)
+
+
+class Shuffle:
+    """The order of samples, anew in each epoch and repeated by the key.
+
+    A sampler for torch's DataLoader, whose own shuffling nothing can return to: ``fit`` tells it
+    the epoch, and after an interruption where to go on. With several processes, each of which has a
+    DataLoader, it tells each its share of the samples.
+
+    Args:
+      length: how many samples there are.
+      key: a key or a seed.
+
+    Example:
+      >>> order = tojax.train.Shuffle(5, key=0)
+      >>> sorted(order) == list(range(5)), list(order) == list(order)
+      (True, True)
+    """
+
+    def __init__(self, length: int, key: jax.Array | int = 0):
+        self.length, self.epoch, self.start = length, 0, 0
+        self.share = (0, 1)
+        self.key = jax.random.key(key) if isinstance(key, int) else key
+
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
+        """The epoch whose order comes next, and how many samples of it to leave out."""
+        self.epoch, self.start = epoch, start
+
+    def set_share(self, index: int, count: int) -> None:
+        """Every ``count``-th sample from here on, so that the batches of all shares together are
+        those of one process, whatever their size; the rest that not all have is left out.
+        """
+        self.share = (index, count)
+
+    def order(self) -> np.ndarray:
+        """All samples in this epoch's order."""
+        key = jax.random.fold_in(self.key, self.epoch)
+        return np.asarray(jax.random.permutation(key, self.length))
+
+    def __iter__(self) -> Iterator[int]:
+        index, count = self.share
+        own = self.order()[: self.length // count * count][index::count]
+        return iter(own[self.start :].tolist())
+
+    def __len__(self) -> int:
+        return self.length // self.share[1] - self.start
+
+
+class Batches:
+    """Arrays, or a dataset that takes lists of indices, cut into batches; iterable again and again.
+
+    Args:
+      data: arrays with a common first axis in any pytree, or a Hugging Face dataset, whose columns
+        come as numpy.
+      size: rows of a batch; the rest of an epoch that does not fill one is left out. With several
+        processes it is the rows of all of them: ``fit`` and ``evaluate`` tell each its share.
+      key: a key or a seed to shuffle by, None for the order of the data.
+      rest: whether the rest comes as a smaller batch.
+
+    Raises:
+      NoData: the data has no batch of this size.
+      WrongBatch: arrays have different numbers of rows.
+
+    Example:
+      >>> import numpy as np
+      >>> batches = tojax.train.Batches({"x": np.arange(5)}, 2)
+      >>> [batch["x"].tolist() for batch in batches], len(batches)
+      ([[0, 1], [2, 3]], 2)
+    """
+
+    def __init__(self, data: Any, size: int, *, key: jax.Array | int | None = None, rest=False):
+        self.indexed = hasattr(data, "with_format")
+        self.data = data.with_format("numpy") if self.indexed else data
+        counts = {len(data)} if self.indexed else {*map(len, jax.tree.leaves(data))}
+        if len(counts) > 1:
+            raise WrongBatch(
+                f"arrays of {', '.join(map(str, sorted(counts)))} rows",
+                why="row i of a batch is row i of each array",
+                do="give arrays that have the first axis in common",
+            )
+        count = max(counts, default=0)
+        self.size, self.epoch, self.start = size, 0, 0
+        self.share = (0, 1)
+        self.shuffle = None if key is None else Shuffle(count, key)
+        self.rows = count if rest else count // size * size
+        if not self.rows:
+            raise NoData(
+                f"{count} rows make no batch of {size}",
+                why="a batch that is not full is left out",
+                do="give more data, a smaller size, or rest=True",
+            )
+
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
+        """The epoch that comes next, and how many batches of it to leave out."""
+        self.epoch, self.start = epoch, start
+
+    def set_share(self, index: int, count: int) -> None:
+        """Which of ``count`` equal parts of each batch comes: the part of one process.
+
+        Raises:
+          WrongBatch: a batch cannot be cut into so many.
+        """
+        for rows in {self.size, self.rows % self.size or self.size}:
+            if rows % count:
+                raise WrongBatch(
+                    f"a batch of {rows} rows cannot be divided among {count} processes",
+                    why="each process gives as many rows as the others",
+                    do=f"give a size that is a multiple of {count}, and leave out the rest",
+                )
+        self.share = (index, count)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        order = np.arange(self.rows)
+        if self.shuffle is not None:
+            self.shuffle.set_epoch(self.epoch)
+            order = self.shuffle.order()[: self.rows]
+        for begin in range(self.start * self.size, self.rows, self.size):
+            index, count = self.share
+            chosen = order[begin : begin + self.size]
+            part = len(chosen) // count
+            yield self.rows_at(chosen[index * part : (index + 1) * part])
+
+    def rows_at(self, chosen: np.ndarray) -> Any:
+        """These rows as a batch."""
+        return self.data[chosen] if self.indexed else jax.tree.map(lambda x: x[chosen], self.data)
+
+
+def prefetch(batches: Iterable[Any], size: int = 2, sharding: Any = None) -> Iterator[Any]:
+    """The batches on the device, ``size`` of them on the way while one is worked on.
+
+    Args:
+      batches: pytrees; leaves that are no arrays stay what they are.
+      size: how many are ahead.
+      sharding: where to; the default device without one.
+
+    Example:
+      >>> import numpy as np
+      >>> [batch.sum().item() for batch in tojax.train.prefetch([np.ones(2), np.ones(3)])]
+      [2.0, 3.0]
+    """
+    placed = _held_back(batches, sharding)
+    ahead = collections.deque(itertools.islice(placed, size))
+    while ahead:
+        batch, error = ahead.popleft()
+        if error is not None:
+            raise error
+        yield batch
+        ahead.extend(itertools.islice(placed, 1))
+
+
+def _held_back(batches: Iterable[Any], sharding: Any) -> Iterator[tuple[Any, Exception | None]]:
+    """Batches on the device; an error comes in its turn, after the batches before it."""
+    try:
+        for batch in batches:
+            yield jax.tree.map(lambda x: _put(x, sharding), batch), None
+    except Exception as error:
+        yield None, error
+
+
+def _put(leaf: Any, sharding: Any) -> Any:
+    """A leaf on the device. numpy's memory is copied first: loaders write the next batch into it,
+    and JAX reads it at some later time, also where it is told not to share it.
+    """
+    if not is_local(leaf):
+        return leaf  # on a mesh of several processes already
+    leaf = leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+    return jax.device_put(leaf, sharding) if trees.is_array(leaf) else leaf

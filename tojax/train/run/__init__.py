@@ -1,0 +1,1 @@
+"""A run of training: ``fit``, evaluation, checkpoints, logs, and what went wrong."""

@@ -1,0 +1,87 @@
+"""Metrics of a model over a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from tojax import trees
+from tojax.calls.program import program
+from tojax.errors import DataDependent, NoData
+from tojax.model import Model
+from tojax.parallel.batches import mesh_of
+from tojax.train.data import agreement, batching
+from tojax.train.data.feed import divide
+from tojax.train.step import arguments
+from tojax.train.step.forward import Running
+from tojax.train.step.train_state import TrainState
+from tojax.trees import Constant, Static
+
+
+def evaluate(
+    state: TrainState | Model, batches: Iterable[Any], metric_fn: Callable[[Any, Any], Any]
+) -> dict[str, float]:
+    """Means over all rows of what ``metric_fn`` computes, in evaluation mode.
+
+    Args:
+      state: a TrainState, whose moving average is taken if it has one, or a Model.
+      batches: the data; a last batch may be smaller.
+      metric_fn: ``metric_fn(model, batch)``, jitted: a dict of means over the batch's rows, or what
+        a loss function returns: a loss, or (loss, dict).
+
+    Returns:
+      The means by name; a loss is ``loss``.
+
+    Raises:
+      NoData: there is no batch.
+      WrongArguments: arguments in another order.
+      WrongBatch: parts of several processes that are no batch together.
+
+    Example:
+      >>> import numpy as np, torch
+      >>> model = tojax.from_torch(torch.nn.Dropout(0.5))
+      >>> tojax.train.evaluate(model, [np.ones(4), np.ones(2)], lambda model, x: model(x).mean())
+      {'loss': 1.0}
+    """
+    arguments.check_evaluate(state, batches, metric_fn)
+    model = (state.averaged if isinstance(state, TrainState) else state).eval()
+    mesh = mesh_of(model.params)
+    seen: list[dict[str, jax.Array]] = []
+    rows = []
+    for batch in divide(batches, mesh):
+        batch = batching.arrays(model.source, batch)
+        batch = batch if mesh is None else agreement.placed(batch, mesh, first=not seen)
+        seen.append(_metrics(model, metric_fn, batch))
+        rows.append(np.shape(jax.tree.leaves(batch)[0])[0])
+    if not seen:
+        raise NoData(
+            "there is no batch to evaluate",
+            why=f"a {type(batches).__name__} gave none",
+            do="an iterator can be used once: give a list or a loader",
+        )
+    mean = lambda *values: float(np.average(np.float64(values), weights=rows))
+    return jax.tree.map(mean, *jax.device_get(seen))
+
+
+def _metrics(model: Model, metric_fn: Callable, batch: Any) -> dict[str, jax.Array]:
+    """Of one batch; if shapes come from entries of the state, these become constants."""
+    try:
+        return _run(model, metric_fn, batch, Static({}))
+    except DataDependent as error:
+        if trees.STATE not in error.arguments:
+            raise
+        settings = {k: Constant(v) for k, v in model.state.items() if trees.is_setting(v)}
+        return _run(model, metric_fn, batch, Static(settings))
+
+
+@program(static_argnames=("metric_fn", "known"))
+def _run(model, metric_fn, batch, known):
+    known = {k: v.array for k, v in known.value.items()}
+    out = metric_fn(Running(model.with_state({**model.state, **known})), batch)
+    if isinstance(out, dict):
+        return out
+    loss, more = out if isinstance(out, tuple) else (out, {})
+    return {"loss": loss, **more}

@@ -1,0 +1,217 @@
+"""A training run: steps, metrics, evaluation, checkpoints, and going on after an interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from tojax.multiprocess import together
+from tojax.parallel.batches import mesh_of
+from tojax.train.data import agreement, batching
+from tojax.train.data.batches import prefetch as prefetched
+from tojax.train.data.feed import Position, divide, feed, repeatable
+from tojax.train.run import diagnose
+from tojax.train.run.checkpoint import Best, Checkpoints
+from tojax.train.run.logs import Log, Sink, scalars
+from tojax.train.step import arguments
+from tojax.train.step.train_state import TrainState
+from tojax.train.step.training_step import Step
+
+
+def fit(
+    state: TrainState,
+    step: Step,
+    batches: Iterable[Any],
+    *,
+    folder: str | os.PathLike | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    evaluate: Callable[[TrainState], dict[str, float]] | None = None,
+    every: int = 100,
+    keep: int = 3,
+    keep_best: str | None = None,
+    early_stop: int | None = None,
+    log: Sequence[Sink] = (),
+    prefetch: int = 2,
+    sharding: Any = None,
+    progress: bool = True,
+) -> TrainState:
+    """Trains, and returns the last state.
+
+    With a folder the run is resumed by calling ``fit`` again: it goes on after the last checkpoint,
+    with the batches, keys and optimizer state of a run that was never interrupted.
+
+    In a job of several processes (``tojax.parallel.initialize``) each calls ``fit`` with the same
+    arguments and its own rows of each batch, which ``Batches`` and ``Shuffle`` find by themselves.
+    The folder is one that all of them see; the first process writes the log. A run goes on with
+    another number of processes, or on another mesh.
+
+    Args:
+      state: where to begin.
+      step: from ``make_step``.
+      batches: a list, a DataLoader, a grain pipeline, ``Batches``, any iterable; iterated again for
+        each epoch. To resume, iterating again must give the same batches.
+      folder: for ``metrics.jsonl``, a line for each step, and ``checkpoints``. Where the loss
+        function's aux counts ``tokens``, lines have ``tokens_per_second``, and so has the bar.
+      steps: how many in all, those before a resume included.
+      epochs: how many; without steps 1 is the default, with them no limit.
+      evaluate: ``evaluate(state)`` gives metrics, which are called ``eval_...`` from then on.
+      every: steps from one evaluation and checkpoint to the next; the last step has them, too.
+      keep: how many checkpoints stay.
+      keep_best: ``"min eval_loss"`` or the like: that checkpoint stays as well.
+      early_stop: after how many evaluations in a row without a new best to stop.
+      log: more receivers of ``(step, metrics)``, such as ``tojax.train.tensorboard(folder)``.
+      prefetch: how many batches are put on the device ahead.
+      sharding: of the batches.
+      progress: whether a bar is shown, where somebody looks, and that the step is compiled, on
+        stderr.
+
+    Raises:
+      Diverged: a loss or gradient is NaN or infinite; the message names where it began. No
+        checkpoint is written after it.
+      NoData: there is no batch.
+      WrongBatch: a batch of another kind than the first one.
+      NotWritten: the folder cannot be written to; earlier checkpoints stay.
+      OtherCheckpoint: the folder belongs to another model or optimizer.
+      ProcessLost: another process of the job is gone. Where JAX notices before a step does, it ends
+        this one itself.
+      WrongArguments: several processes, and the model is not on a mesh of all of them; arguments in
+        another order.
+
+    Example:
+      >>> import numpy as np, optax, torch
+      >>> model, tx = tojax.from_torch(torch.nn.Linear(3, 1)), optax.sgd(0.1)
+      >>> step = tojax.train.make_step(lambda model, x: (model(x) ** 2).mean(), tx)
+      >>> state = tojax.train.TrainState.create(model, tx)
+      >>> batches = tojax.train.Batches(np.ones((8, 3), np.float32), 2, key=0)
+      >>> int(tojax.train.fit(state, step, batches, epochs=3).step)
+      12
+    """
+    arguments.check_fit(state, step, batches)
+    arguments.check_best(early_stop, keep_best)
+    best = None if keep_best is None else Best(keep_best)
+    epochs = 1 if steps is None and epochs is None else epochs
+    run = Run(step, evaluate, every, steps, best, early_stop)
+    agreement.check_mesh(state.params)
+    mesh = mesh_of(state.params)
+    if folder is not None:
+        repeatable(batches)
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            run.kept = stack.enter_context(Checkpoints(folder, keep, best))
+        state = run.resumed(step.prepared(state))
+        done = int(state.step)
+        total = steps if epochs is None or steps is not None else _length(batches, epochs)
+        run.log = stack.enter_context(Log(folder, log, done, total, progress))
+        # an iterator's own state is that of one process, and a checkpoint has room for one
+        alone = jax.process_count() == 1
+        asked = lambda count: alone and run.at_rest(done + count)
+        left = None if steps is None else max(steps - done, 0)
+        fed: Iterator = itertools.islice(
+            feed(divide(batches, mesh), run.position, epochs, asked), left
+        )
+        fed = ((position, batching.arrays(state.model.source, x)) for position, x in fed)
+        if mesh is not None and mesh.is_multi_process:
+            fed, sharding = agreement.divided(fed, mesh, sharding), None
+        with together("look at what the others say; start again: it goes on where it was saved"):
+            return run(state, prefetched(fed, max(prefetch, 1), sharding))
+
+
+@dataclass
+class Run:
+    """The loop, and what it has to remember."""
+
+    step: Step
+    evaluate: Callable[[TrainState], dict[str, float]] | None
+    every: int
+    steps: int | None
+    best: Best | None
+    early_stop: int | None
+    kept: Checkpoints | None = None
+    log: Any = None
+    position: Position = field(default_factory=Position)
+    record: float | None = None  # the best value so far
+    waited: int = 0  # evaluations since
+    pending: Any = None  # the last step, whose metrics may not be there yet
+    rested: int = -1  # the last step that was evaluated and saved
+
+    def __call__(self, state: TrainState, fed: Iterator[tuple[Position, Any]]) -> TrainState:
+        done = self.rested = int(state.step)
+        while not self.over(done):
+            try:
+                self.position, batch = next(fed)
+            except StopIteration:
+                break
+            if not self.step.compilations:
+                self.log.say("compiling: the first step takes longer than those after it")
+            state, metrics = self.step(state, batch)
+            done += 1
+            last, self.pending = self.pending, (done, batch, metrics)
+            self.settle(state, last)
+            if self.at_rest(done):
+                self.rest(state, done)
+        if done != self.rested:
+            self.rest(state, done)
+        return state
+
+    def over(self, done: int) -> bool:
+        """Whether there is nothing left to do."""
+        tired = self.early_stop is not None and self.waited >= self.early_stop
+        return tired or (self.steps is not None and done >= self.steps)
+
+    def at_rest(self, done: int) -> bool:
+        """Whether there is an evaluation and a checkpoint after this step."""
+        return done % self.every == 0 or done == self.steps
+
+    def settle(self, state: TrainState, pending: Any) -> None:
+        """Logs a step, once its metrics are there: the next one runs meanwhile.
+
+        Raises:
+          Diverged: they are not finite.
+        """
+        if pending is None:
+            return
+        done, batch, metrics = pending
+        metrics = jax.device_get({k: v for k, v in metrics.items() if np.ndim(v) == 0})
+        diagnose.check(self.step, state, batch, done, metrics)
+        self.log.write(done, scalars(metrics), compiled=self.step.compilations)
+
+    def rest(self, state: TrainState, done: int) -> None:
+        """Evaluates and saves."""
+        pending, self.pending, self.rested = self.pending, None, done
+        self.settle(state, pending)
+        metrics: dict[str, float] = scalars(pending[2]) if pending else {}
+        if self.evaluate is not None:
+            found = scalars(self.evaluate(state), "eval_")
+            self.log.write(done, found, compiled=self.step.compilations)
+            metrics |= found
+        if self.best is not None:
+            value = self.best.value(metrics)
+            better = self.best.better(value, self.record)
+            self.record, self.waited = (value, 0) if better else (self.record, self.waited + 1)
+        if self.kept is not None:
+            progress = {"record": self.record, "waited": self.waited}
+            self.kept.save(state, {**progress, "position": self.position.as_json()}, metrics)
+
+    def resumed(self, state: TrainState) -> TrainState:
+        """The state of the last checkpoint, if there is one."""
+        found = None if self.kept is None else self.kept.restore(state)
+        if found is None:
+            return state
+        state, progress = found
+        self.record, self.waited = progress["record"], progress["waited"]
+        self.position = Position.of_json(progress["position"])
+        if jax.process_count() > 1:  # it counts the samples of one process alone
+            self.position = replace(self.position, own=None)
+        return state
+
+
+def _length(batches: Any, epochs: int | None) -> int | None:
+    return len(batches) * epochs if epochs is not None and hasattr(batches, "__len__") else None

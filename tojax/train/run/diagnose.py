@@ -1,0 +1,93 @@
+"""Where a NaN or infinite loss begins: the first operation that makes one, and its module."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tojax import trees
+from tojax.errors import Diverged
+from tojax.train.run.nan_source import first_bad
+from tojax.train.step.gradients import Gradients
+from tojax.train.step.train_state import TrainState
+
+
+def check(step: Any, state: TrainState, batch: Any, number: int, metrics: dict[str, Any]) -> None:
+    """Raises Diverged for metrics that are not finite, unless a loss scale can still shrink."""
+    if metrics["finite"] or metrics.get("loss_scale", 1) > 1:
+        return
+    loss = float(metrics["loss"])
+    finite = f"a gradient is not finite, the loss is {loss:.4g}"
+    raise Diverged(
+        f"step {number}: " + (finite if np.isfinite(loss) else f"the loss is {loss}"),
+        where=origin(step.gradients, state, batch),
+        why="model and optimizer are as they were before this step; nothing was saved after it",
+        do="look at this batch, lower the learning rate, give clip=, or compute in a wider dtype",
+    )
+
+
+def origin(gradients: Gradients, state: TrainState, batch: Any) -> str:
+    """The first of: arrays of the batch, params and state, operations of the loss, of its gradient.
+
+    Example:
+      >>> import jax.numpy as jnp, optax, torch
+      >>> model = tojax.from_torch(torch.nn.Linear(1, 1, bias=False))
+      >>> state = tojax.train.TrainState.create(model, optax.sgd(0.1))
+      >>> loss = lambda model, x: jnp.log(model(x) * 0 - 1).mean()
+      >>> origin(Gradients(loss), state, jnp.ones((2, 1)))
+      'log makes NaN'
+    """
+    for name, tree in (("batch", batch), ("params", state.params), ("state", state.state)):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            if _bad(leaf):
+                return f"{name}{jax.tree_util.keystr(path)} holds {_bad(leaf)}"
+    key = jax.random.fold_in(state.rng, state.step)
+    loss = lambda state, batch: gradients.loss(state.model, batch, key).loss
+    with named_modules(state.model.source):
+        found = first_bad(loss, state, batch) or first_bad(gradients, state, batch)
+    return found or "not found: with the state after this step all is finite"
+
+
+def _bad(leaf: Any) -> str:
+    """What of a leaf is not finite."""
+    if not trees.is_array(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return ""
+    return "NaN" if jnp.isnan(leaf).any() else "infinity" if jnp.isinf(leaf).any() else ""
+
+
+@contextlib.contextmanager
+def named_modules(source: Any) -> Iterator[None]:
+    """What is traced in here carries the paths of torch's modules in its names."""
+    if source.framework != "torch":
+        yield
+        return
+    from torch.nn.modules import module as nn
+
+    paths = {id(m): path for path, m in source.code.named_modules()}
+    thread, open_scopes = threading.get_ident(), contextlib.ExitStack()
+    stack: list[contextlib.ExitStack] = []
+
+    def enter(module, args):
+        if threading.get_ident() == thread:
+            scope = contextlib.ExitStack()
+            kind = type(module).__name__
+            scope.enter_context(jax.named_scope(f"{paths.get(id(module)) or 'the model'} ({kind})"))
+            stack.append(scope)
+
+    def leave(module, args, out):
+        if threading.get_ident() == thread:
+            stack.pop().close()
+
+    with open_scopes:
+        for handle in (
+            nn.register_module_forward_pre_hook(enter),
+            nn.register_module_forward_hook(leave, always_call=True),
+        ):
+            open_scopes.callback(handle.remove)
+        yield

@@ -1,0 +1,1 @@
+"""One step of training: state, loss, gradients, update."""

@@ -1,0 +1,124 @@
+"""What training carries from step to step, as one pytree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from tojax.model import Model
+from tojax.multiprocess import check_same, put
+from tojax.parallel.batches import mesh_of
+from tojax.train.step.arguments import check_create
+from tojax.train.step.loss_scale import LossScale
+
+
+@dataclass(frozen=True, eq=False)
+class TrainState:
+    """Model, optimizer and randomness after ``step`` updates; a pytree, nothing in it is static but
+    the model's source.
+
+    Attributes:
+      model: the Model, with params and state (BatchNorm statistics and the like).
+      opt_state: the optimizer's, as optax made it.
+      rng: the key that every step's randomness is folded from.
+      step: int32, how many updates there were.
+      ema: the exponential moving average of the params, None where no step keeps one.
+      loss_scale: that of float16, else None.
+
+    ``jax.jit``, ``jax.device_put`` and Orbax take it as it is.
+    """
+
+    model: Model
+    opt_state: Any
+    rng: jax.Array
+    step: jax.Array
+    ema: dict[str, jax.Array] | None = None
+    loss_scale: LossScale | None = None
+
+    @classmethod
+    def create(
+        cls, model: Model, tx: optax.GradientTransformation, *, rng: jax.Array | int = 0
+    ) -> TrainState:
+        """The state before the first step.
+
+        The arrays are copies: a step donates its state, and the model's own stay what they are. On
+        a mesh all that is not there yet is put on every device.
+
+        Args:
+          model: in the mode to train in: ``model.train()`` for dropout and BatchNorm's statistics.
+          tx: an optax optimizer.
+          rng: a key, or a seed.
+
+        Example:
+          >>> import optax, torch
+          >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
+          >>> state = tojax.train.TrainState.create(model, optax.adam(1e-3))
+          >>> int(state.step), state.params["weight"].shape
+          (0, (2, 3))
+        """
+        check_create(model, tx)
+        rng = jax.random.key(rng) if isinstance(rng, int) else rng
+        state = cls(model, tx.init(model.params), rng, jnp.int32(0))
+        return _on_one_mesh(owned(state))
+
+    @property
+    def params(self) -> dict[str, jax.Array]:
+        """The model's params."""
+        return self.model.params
+
+    @property
+    def state(self) -> dict[str, jax.Array]:
+        """The model's state."""
+        return self.model.state
+
+    @property
+    def averaged(self) -> Model:
+        """The model with the moving average of its params, where there is one."""
+        return self.model if self.ema is None else self.model.with_params(self.ema)
+
+    def replace(self, **changes: Any) -> TrainState:
+        """A new TrainState with other values."""
+        return replace(self, **changes)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """There is none: what a Model has is said."""
+        whole = "" if name.startswith("_") or not hasattr(Model, name) else name
+        if name in ("save_pretrained", "generate", "cache"):  # of the facade
+            whole = name
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+            + (f"; its model has: state.model.{whole}" if whole else "")
+        )
+
+
+jax.tree_util.register_dataclass(
+    TrainState,
+    data_fields=["model", "opt_state", "rng", "step", "ema", "loss_scale"],
+    meta_fields=[],
+)
+
+
+def owned(tree: Any) -> Any:
+    """Copies of all arrays, so that each can be donated."""
+    return jax.tree.map(jnp.copy, tree)
+
+
+def _on_one_mesh(state: TrainState) -> TrainState:
+    """Single-device arrays on all devices of the params' mesh: a step's second call would find
+    them there, and be compiled again.
+    """
+    mesh = mesh_of(state.params)
+    if mesh is None:
+        return state
+    if mesh.is_multi_process:
+        leaves = jax.tree_util.tree_leaves_with_path(state)
+        named = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+        check_same(named, do="give the same rng and optimizer in every process")
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    place = lambda x: x if isinstance(x.sharding, NamedSharding) else put(x, everywhere)
+    return jax.tree.map(place, state)

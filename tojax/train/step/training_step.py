@@ -1,0 +1,192 @@
+"""One step of training, pure: gradients, the optimizer's update, what the model wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import NamedSharding
+
+from tojax import trees, warn_once
+from tojax.errors import DataDependent, ManyCompilations
+from tojax.parallel import batches
+from tojax.train.data import agreement, batching
+from tojax.train.step import arguments
+from tojax.train.step.gradients import Gradients
+from tojax.train.step.loss_scale import LossScale
+from tojax.train.step.remat import compiler_options
+from tojax.train.step.train_state import TrainState, owned
+
+MANY = 16  # compilations that look as if there were more to come
+SCALE = 2.0**15
+
+
+def make_step(
+    loss_fn: Callable[[Any, Any], Any],
+    tx: optax.GradientTransformation,
+    *,
+    accumulate: int = 1,
+    clip: float | None = None,
+    compute_dtype: Any = None,
+    loss_scale: float | None = None,
+    remat: bool | str = False,
+    ema: float | None = None,
+    donate: bool = True,
+) -> Step:
+    """A jitted ``step(state, batch) -> (state, metrics)``.
+
+    Args:
+      loss_fn: ``loss_fn(model, batch)``, the loss as a scalar, or the pair (loss, aux). ``model``
+        is called as a Model is: each call draws from a key of its own, and what it writes to the
+        state is in the next state.
+      tx: the optimizer that the state was created with.
+      accumulate: into how many parts the batch is cut; their losses, gradients and aux are
+        averaged. Part i holds the rows i, i + accumulate, ..., so that each device of a mesh keeps
+        its own rows.
+      clip: the largest global norm of the gradients.
+      compute_dtype: "bfloat16" or "float16": params and inputs of the model are cast to it, its
+        outputs back to float32; params and optimizer stay as they are.
+      loss_scale: where float16's loss scaling starts; 2**15 by default. Steps that overflow change
+        nothing but the scale.
+      remat: True to compute what is inside of repeated layers again for the gradient, which takes
+        less memory and more time; or a regular expression of module paths. For models from torch.
+      ema: decay of a moving average of the params, ``state.ema``.
+      donate: the state's memory is used for the next one, so that the old one is gone.
+
+    Returns:
+      The step. Its metrics: ``loss``, ``grad_norm`` (before clipping), ``finite`` (whether both
+      are; if not, model and optimizer stay as they were), and aux: its entries if it is a dict,
+      else ``aux``.
+
+    Raises:
+      WrongBatch: by the step: another structure, dtype or number of dimensions than in the first
+        batch, or a batch that cannot be cut.
+      WrongValue: by the step: the loss is no scalar.
+
+    Example:
+      >>> import numpy as np, optax, torch
+      >>> model, tx = tojax.from_torch(torch.nn.Linear(3, 1)), optax.sgd(0.1)
+      >>> step = tojax.train.make_step(lambda model, x: (model(x) ** 2).mean(), tx)
+      >>> state, x = tojax.train.TrainState.create(model, tx), np.ones((4, 3), np.float32)
+      >>> state, metrics = step(state, x)
+      >>> float(step(state, x)[1]["loss"]) < float(metrics["loss"])
+      True
+    """
+    arguments.check_step(loss_fn, tx)
+    dtype = None if compute_dtype is None else jnp.dtype(compute_dtype)
+    if loss_scale is None and dtype == jnp.float16:
+        loss_scale = SCALE
+    gradients = Gradients(loss_fn, accumulate, dtype, remat)
+    clipping = optax.identity() if clip is None else optax.clip_by_global_norm(clip)
+    return Step(gradients, optax.with_extra_args_support(tx), clipping, loss_scale, ema, donate)
+
+
+@dataclass(eq=False)
+class Step:
+    """What ``make_step`` returns.
+
+    Attributes:
+      compilations: how many programs there are so far, one for each shape of the batch.
+    """
+
+    gradients: Gradients
+    tx: optax.GradientTransformationExtraArgs
+    clipping: optax.GradientTransformation
+    loss_scale: float | None
+    ema: float | None
+    donate: bool
+    compilations: int = 0
+
+    def __post_init__(self):
+        self.programs: dict[Any, Any] = {}
+        self.kind: batching.Kind | None = None
+
+    def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
+        """The next state, and the metrics of this batch."""
+        batch = batching.arrays(state.model.source, batch)
+        if (mesh := batches.mesh_of(state.params)) is not None:
+            batch = agreement.placed(batch, mesh, first=self.kind is None)
+        self.kind = batching.checked(batch, self.kind, self.gradients.accumulate)
+        state = self.prepared(state)
+        try:
+            return self._call(state, batch)
+        except DataDependent as error:
+            if trees.STATE not in error.arguments or self.gradients.known:
+                raise
+            self._settle(state, batch)
+            return self._call(state, batch)
+
+    def prepared(self, state: TrainState) -> TrainState:
+        """The state with what this step keeps in it besides."""
+        if self.ema is not None and state.ema is None:
+            state = state.replace(ema=owned(state.params))
+        if self.loss_scale is not None and state.loss_scale is None:
+            state = state.replace(loss_scale=LossScale.of(self.loss_scale))
+        return state
+
+    def _call(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
+        before = self.compilations
+        out = self.program(state)(state, batch)
+        if before < MANY <= self.compilations:
+            warn_once.warn(
+                f"the step was compiled {self.compilations} times, once for each shape of the "
+                "batch: pad batches to a few shapes, see tojax.train.bucket",
+                ManyCompilations,
+            )
+        return out
+
+    def program(self, state: TrainState) -> Any:
+        """The jitted step, for states that lie on the devices as this one does: so does the next,
+        which XLA alone would lay out as it finds best.
+        """
+        places = tuple(x.sharding for x in state.params.values())
+        spread = any(isinstance(x, NamedSharding) for x in places)
+        key = places if spread else None
+        if key not in self.programs:
+            out = (jax.tree.map(lambda x: x.sharding, state), None) if spread else None
+            donated = (0,) if self.donate else ()
+            options = compiler_options(state.rng) if self.gradients.remat else None
+            self.programs[key] = jax.jit(
+                self._step, donate_argnums=donated, out_shardings=out, compiler_options=options
+            )
+        return self.programs[key]
+
+    def _settle(self, state: TrainState, batch: Any) -> None:
+        """Makes the entries of the state constants that shapes may come from: a few integers which
+        the loss does not write.
+        """
+        self.gradients.known = {
+            k: np.asarray(v) for k, v in state.state.items() if trees.is_setting(v)
+        }
+        jax.eval_shape(self._step, state, batch)
+        written = self.gradients.written
+        self.gradients.known = {k: v for k, v in self.gradients.known.items() if k not in written}
+
+    def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
+        self.compilations += 1
+        out, grads = self.gradients(state, batch)
+        norm = optax.tree.norm(jax.tree.map(lambda g: jnp.float32(abs(g)), grads))
+        finite = jnp.isfinite(out.loss) & jnp.isfinite(norm)
+        grads, _ = self.clipping.update(grads, self.clipping.init(state.params))
+        extra = {"value": out.loss, "grad": grads}
+        updates, opt_state = self.tx.update(grads, state.opt_state, state.params, **extra)
+        params = optax.apply_updates(state.params, updates)
+        ema = state.ema
+        if self.ema is not None:
+            ema = optax.incremental_update(params, ema, 1 - self.ema)
+        model = replace(state.model, params=params, state=out.state)
+        new = state.replace(model=model, opt_state=opt_state, ema=ema)
+        # a first call may add to the state what code keeps in attributes
+        state = state.replace(model=state.model.with_state({**out.state, **state.state}))
+        new = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, state)
+        scale = state.loss_scale and state.loss_scale.updated(finite)
+        metrics = {"loss": out.loss, "grad_norm": norm, "finite": finite}
+        if scale is not None:
+            metrics["loss_scale"] = scale.scale
+        aux = out.aux if isinstance(out.aux, dict) else {"aux": out.aux}
+        return new.replace(step=state.step + 1, loss_scale=scale), {**metrics, **aux}
