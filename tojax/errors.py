@@ -220,7 +220,8 @@ OF_CHECKPOINTS = ("run", "generate", "inspect", "finetune", "plan", "export")  #
 
 
 def missing(error: ImportError, verb: str = "") -> ImportError:
-    """What to install, of an import that failed in a verb; other failures stay as they are.
+    """Returns the error that says what to install, of an import that failed in a verb; other
+    failures stay as they are.
 
     Example:
       >>> print(missing(ModuleNotFoundError("No module named 'optax'", name="optax"), "finetune"))

@@ -64,7 +64,7 @@ def convert(source: Any, *example_args: Any) -> Model:
 
 
 def frontend_of(source: Any) -> str | None:
-    """Which frontend takes an object or a path, None if none does.
+    """Returns the frontend that takes an object or a path, None if none does.
 
     Example:
       >>> frontend_of(b"ML"), frontend_of("model.keras"), frontend_of("owner/name"), frontend_of(3)

@@ -244,7 +244,7 @@ jax.tree_util.register_dataclass(Model, data_fields=["params", "state"], meta_fi
 
 
 def describe(model: Model) -> str:
-    """What ``repr(model)`` shows: the call, params by module with sizes, state, source and mode."""
+    """Returns ``repr(model)``: the call, params by module with sizes, state, source and mode."""
     source = model.source
     mode = source.training if isinstance(source.training, tuple) else (source.training,)
     said = "train" if all(mode) else "eval" if not any(mode) else "mixed"

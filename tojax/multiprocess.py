@@ -145,7 +145,7 @@ def is_loss(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def together(do: str) -> Iterator[None]:
-    """What XLA raises in here because another process is gone says so, and what to do.
+    """Explains the errors that XLA raises in here because another process is gone.
 
     Raises:
       ProcessLost: it has happened.

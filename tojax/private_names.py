@@ -73,7 +73,7 @@ def check_version(package: str) -> None:
 
 
 def found(name: str) -> Any:
-    """What a dotted name stands for; ``module:name`` or ``module:`` where a package hides a module.
+    """Looks up a dotted name; ``module:name`` or ``module:`` where a package hides a module.
 
     Raises:
       AttributeError: there is none.
@@ -96,7 +96,7 @@ def found(name: str) -> Any:
 
 
 def need(name: str, feature: str) -> Any:
-    """What a private name stands for.
+    """Looks up a private name.
 
     Raises:
       IncompatibleVersion: the installed version does not have it.
@@ -147,7 +147,7 @@ def known_arguments(function: Callable, **arguments: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What is replaced while a thread traces: ``name`` of what ``owner`` stands for.
+    """A function that is replaced while a thread traces: ``name`` of the object ``owner``.
 
     ``since`` and ``until`` are the first version that has it, and the first one that does not.
     """

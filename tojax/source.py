@@ -1,4 +1,4 @@
-"""What a frontend gives to a Model: a hashable callable that JAX can trace."""
+"""The source of a Model, which a frontend makes: a hashable callable that JAX can trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tojax.dtypes import fitting
 
 @dataclass(eq=False)
 class SourceCache:
-    """What calls of a source leave for later ones; copies of it are empty.
+    """Programs and notes that calls of a source leave for later ones; copies of it are empty.
 
     Attributes:
       variants: the caches of the same source in other modes, by mode.
@@ -52,7 +52,7 @@ class SourceCache:
 
 
 class Source(Protocol):
-    """What a frontend gives: a hashable callable that JAX can trace."""
+    """A hashable callable that JAX can trace, with params and state as its first arguments."""
 
     @property
     def framework(self) -> str: ...
@@ -78,7 +78,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SourceBase:
-    """What the sources of all frontends share."""
+    """The base of all sources."""
 
     cache: SourceCache = field(default_factory=SourceCache, repr=False, compare=False, kw_only=True)
 

@@ -33,7 +33,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a schema says: ``writes`` names the written arguments, ``random`` asks for a key."""
+    """A schema: ``writes`` names the arguments that are written, ``random`` asks for a key."""
 
     name: str
     params: tuple[Param, ...]

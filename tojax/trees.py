@@ -48,10 +48,12 @@ def is_setting(x: Any) -> bool:
 
 
 class Written(dict[str, jax.Array]):
-    """What a forward pass wrote to the state by name; ``missed`` are the names of those entries
-    whose old values it looked at, so that a call without the new ones is another one; ``holds``
-    whether the output is valid, a bool or a traced one, None where nothing tells; ``unchecked``
-    which operator's integers an output holds that looks the same if it is not.
+    """The entries of the state that a forward pass wrote, by name.
+
+    Attributes:
+      missed: names of entries whose old values it read: a call without the new ones is another one.
+      holds: whether the output is valid, a bool or a traced one; None where nothing tells.
+      unchecked: the operator of integers in an output that would not show an overflow.
 
     Example:
       >>> Written({"mean": 1.0, "last": 2.0}, {"mean"}).missed

@@ -49,7 +49,7 @@ def _users(frame: FrameType) -> FrameType:
 
 
 def _action(text: str, category: type[Warning], module: str, line: int) -> str:
-    """What the filters do with a warning."""
+    """Returns what the filters do with a warning."""
     for action, message, kind, where, number in warnings.filters:
         if (
             (message is None or message.match(text))

@@ -202,8 +202,8 @@ def _unwrap(leaf: Any) -> Any:
 
 
 def _static_by_value(asked: set[str], names, leaves) -> set[str]:
-    """What to make static by value: all that decided, if that is possible, or the state, of which
-    that is only said of a few entries.
+    """Returns the arguments to make static by value: all that decided, if that is possible, or the
+    state, of which only a few entries are said to decide.
     """
     new = asked - {trees.STATE}
     if not _decidable(new, names, leaves):

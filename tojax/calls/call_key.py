@@ -1,7 +1,7 @@
-"""What a call needs beside its arrays: looked up where such a call was made before.
+"""Keys of calls: one dict lookup in place of the checks of a first call.
 
 A first call names its arguments, registers their classes and is checked leaf by leaf. All of that
-is the same for the next one of its kind, which goes from its leaves to the compiled program.
+is the same for the next call of its kind, which goes from its leaves to the compiled program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HOW: dict[type, int] = {}
 
 
 class Kind:
-    """What of a call is part of its program.
+    """The part of a call that is compiled into its program.
 
     Attributes:
       structure: of the arguments.

@@ -1,4 +1,4 @@
-"""What to do where a program needs values that it does not know: what works, for the call made."""
+"""Help where a program needs values that it does not know: a call that works."""
 
 from __future__ import annotations
 

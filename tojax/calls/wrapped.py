@@ -39,7 +39,7 @@ class Wrapped:
         raise NotImplementedError
 
     def __call__(self, params, state, args, kwargs, rng=None):
-        """What the base gives."""
+        """Calls the base."""
         with packed_matrix.noting():
             return self.base(*self.opened(params, state), args, kwargs, rng)
 

@@ -11,7 +11,7 @@ import jax
 
 
 class Shortcut(Protocol):
-    """What a matrix gives without being there; None where the matrix itself serves better."""
+    """Products of a matrix without unpacking it; None where the matrix itself serves better."""
 
     def product(self, x: jax.Array) -> jax.Array | None:
         """``x @ matrix.T``, in the dtype of x."""

@@ -26,10 +26,10 @@ def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:
     except TypeError as error:
         raise _wrong(str(error), signature, kwargs) from None
     names = list(signature.parameters)
-    known = {*names, *_declared(signature)}
+    accepted = {*names, *_declared(signature)}
     for name in kwargs:
         near = name in KEYS or difflib.get_close_matches(name, names, 1, 0.85)
-        if name not in known and near:
+        if name not in accepted and near:
             raise _wrong(f"forward would swallow the unknown argument {name!r}", signature, kwargs)
 
 
@@ -49,7 +49,7 @@ def _wrong(what: str, signature: inspect.Signature, kwargs: dict) -> WrongArgume
     names = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     odd = [k for k in kwargs if k not in names]
     near = {k: difflib.get_close_matches(k, names, 1, 0.6) for k in odd if k not in KEYS}
-    hints = [f"{found[0]!r} instead of {k!r}" for k, found in near.items() if found]
+    hints = [f"{matches[0]!r} instead of {k!r}" for k, matches in near.items() if matches]
     hints += [f"'rng' instead of {k!r}: rng=jax.random.key(0)" for k in odd if k in KEYS]
     return WrongArguments(
         what,
@@ -74,7 +74,7 @@ def explained(trace) -> Iterator[None]:
     except RuntimeError as error:
         if trace.raised and FAILED in str(error):
             raise trace.raised from error
-        memory = any(said in str(error) for said in ("data pointer", "data is not allocated"))
+        memory = any(text in str(error) for text in ("data pointer", "data is not allocated"))
         if isinstance(error, ForwardFailed) or not memory:
             raise
         raise trace.data_dependent("forward", [], error) from error

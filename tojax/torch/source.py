@@ -76,7 +76,7 @@ class TorchSource(SourceBase):
 
     @property
     def code(self) -> torch.nn.Module:
-        """What is run."""
+        """The module whose forward runs: the snapshot, where there is one."""
         return self.snapshot.module if self.snapshot else self.module
 
     @functools.cached_property
@@ -123,8 +123,8 @@ class TorchSource(SourceBase):
         uncarried = Uncarried()
         weights = params, traced, settings
         forward = partial(self._forward, weights, (args, kwargs), rng, uncarried)
-        before = lambda name: state.get(name, self.slots.held.leaves().get(name))
-        run = partial(branches.all_paths, forward, before)
+        state_before = lambda name: state.get(name, self.slots.held.leaves().get(name))
+        run = partial(branches.all_paths, forward, state_before)
         try:
             out = run()
         except Unrecorded:
@@ -143,10 +143,10 @@ class TorchSource(SourceBase):
             trace.path = path
             args, kwargs = self._inputs(given)
             tensors, state_ids = self._tensors(trace, *weights)
-            with self.slots.filled(tensors, self.training, uncarried) as after:
+            with self.slots.filled(tensors, self.training, uncarried) as read_state:
                 with arguments.explained(trace):
                     out, unchecked = self._arrays(trace, self.code(*args, **kwargs))
-                    written = after()
+                    written = read_state()
                 if self.slots.hooked:
                     warn_collected(self.code)
             trace.unread.difference_update(map(id, jax.tree.leaves((out, dict(written)))))
@@ -176,10 +176,10 @@ class TorchSource(SourceBase):
         trace.unread = {*state_ids.values()}
         trace.state |= {k: lift(v) for k, v in settings.items()}
         tensors = self._weights(params, last >> 1) | trace.state
-        own = self.slots.tensors
+        module_tensors = self.slots.tensors
         if self.slots.hooked:
-            hooks.of_parameters(own, tensors)
-        trace.weights = {id(t): tensors[k] for k, t in own.items() if k in tensors}
+            hooks.of_parameters(module_tensors, tensors)
+        trace.weights = {id(t): tensors[k] for k, t in module_tensors.items() if k in tensors}
         return tensors, state_ids
 
     def _arrays(self, trace, out: Any) -> tuple[Any, str | None]:
@@ -192,11 +192,13 @@ class TorchSource(SourceBase):
 
     def _weights(self, arrays, origin: int) -> dict[str, torch.Tensor]:
         """They have the module's dtypes, or those that the caller gave them (bfloat16)."""
-        given = {k: jax.numpy.asarray(v) for k, v in arrays.items()}
-        own = {
-            k: x for k, x in self.slots.dtypes.items() if k in given and to_jax(x) == given[k].dtype
+        by_name = {k: jax.numpy.asarray(v) for k, v in arrays.items()}
+        dtypes = {
+            k: x
+            for k, x in self.slots.dtypes.items()
+            if k in by_name and to_jax(x) == by_name[k].dtype
         }
-        lifted = {k: lift(JaxTensor(v, own.get(k), origin)) for k, v in given.items()}
+        lifted = {k: lift(JaxTensor(v, dtypes.get(k), origin)) for k, v in by_name.items()}
         requires_grad.as_they_were(self.slots.tensors, lifted)
         return lifted
 

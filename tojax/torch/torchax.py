@@ -36,8 +36,8 @@ def extract_jax(module: torch.nn.Module) -> tuple[dict[str, jax.Array], Callable
         try:
             return model.apply(params, *args, state=state, rng=rng, **kwargs)
         except DataDependent as error:
-            given = trees.names(args, kwargs, model.source.positional)
-            leaves = dict(zip(given, jax.tree.leaves((args, kwargs))))
+            argument_names = trees.names(args, kwargs, model.source.positional)
+            leaves = dict(zip(argument_names, jax.tree.leaves((args, kwargs))))
             advise(error, leaves, "func(weights, (x,), {{{}}})", "{!r}: ...")
             raise
 

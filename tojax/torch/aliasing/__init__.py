@@ -1,1 +1,1 @@
-"""What torch does to memory that several tensors share: writes, views, ``no_grad``."""
+"""Memory that several tensors share, as torch treats it: writes, views, ``no_grad``."""

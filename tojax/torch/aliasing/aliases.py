@@ -20,10 +20,12 @@ def dropout(training: bool) -> Callable:
     """A dropout function whose own default is ``training``: the input where nothing is dropped."""
 
     def form(original: Callable, *args, **kwargs) -> Any:
-        given = dict(zip(("input", "p", "training"), args)) | kwargs
-        drops = given.get("train", given.get("training", training)) and given.get("p") != 0
-        valid = 0 <= given.get("p", 0.5) <= 1
-        return original(*args, **kwargs) if drops or not valid else given["input"]
+        arguments = dict(zip(("input", "p", "training"), args)) | kwargs
+        drops = (
+            arguments.get("train", arguments.get("training", training)) and arguments.get("p") != 0
+        )
+        valid = 0 <= arguments.get("p", 0.5) <= 1
+        return original(*args, **kwargs) if drops or not valid else arguments["input"]
 
     return form
 
@@ -32,9 +34,9 @@ def einsum(original: Callable, equation, *operands) -> Any:
     """Of one operand it may be a permutation or a diagonal."""
     every = operands[0] if len(operands) == 1 else operands
     if isinstance(every, torch.Tensor) or len(every) == 1:
-        one = every if isinstance(every, torch.Tensor) else every[0]
+        first = every if isinstance(every, torch.Tensor) else every[0]
         if isinstance(equation, str):
-            return aten.einsum.default.decompose(equation, [one])
+            return aten.einsum.default.decompose(equation, [first])
     return original(equation, *operands)
 
 
@@ -77,8 +79,8 @@ def conj_physical(original: Callable, self) -> Any:
 
 def to_dense(original: Callable, self, dtype=None, **kwargs) -> Any:
     """A dense tensor itself."""
-    own = self.layout is torch.strided and dtype in (None, self.dtype)
-    return self if own else original(self, dtype, **kwargs)
+    is_alias = self.layout is torch.strided and dtype in (None, self.dtype)
+    return self if is_alias else original(self, dtype, **kwargs)
 
 
 FORMS: dict[str, Callable] = {

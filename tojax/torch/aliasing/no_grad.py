@@ -1,4 +1,4 @@
-"""What ``torch.no_grad`` means for gradients that JAX takes."""
+"""``torch.no_grad`` for gradients that JAX takes."""
 
 from __future__ import annotations
 

@@ -74,23 +74,23 @@ class Detached:
                 shape = lambda x: func(x, *args[1:], **kwargs)
                 self.views[id(out)].shaped.append(shape)
             return
-        made = None
+        remake = None
         for i, x in enumerate(out if isinstance(out, (tuple, list)) else [out]):
             if x is not args[0] and functional(x) and of_one_memory(x, args[0]):
                 with torch.no_grad(), private.DisableTorchFunction():
                     private.sync(x)  # later it would be made anew, with a gradient
-                made = made or partial(func, self.held(args[0]), *args[1:], **kwargs)
+                remake = remake or partial(func, self.held(args[0]), *args[1:], **kwargs)
                 place = i if isinstance(out, (tuple, list)) else None
-                self.views.setdefault(id(x), View(x, made, place))
+                self.views.setdefault(id(x), View(x, remake, place))
 
     def held(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same memory in the shape that it has now."""
         with torch.set_grad_enabled(tensor not in self):
-            held = torch.ops.aten.alias(tensor)
+            alias = torch.ops.aten.alias(tensor)
         if tensor in self:
             view = self.views[id(tensor)]
-            self.views[id(held)] = replace(view, tensor=held, shaped=list(view.shaped))
-        return held
+            self.views[id(alias)] = replace(view, tensor=alias, shaped=list(view.shaped))
+        return alias
 
     def original(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same view of the tensor that was detached."""

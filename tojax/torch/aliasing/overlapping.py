@@ -39,11 +39,11 @@ class Expanded:
 
     def note(self, func, args, out) -> None:
         """Keeps what ``func`` made, if elements of it share memory."""
-        known = bool(args) and id(args[0]) in self.known
-        if not known and getattr(func, "__name__", "") not in MAKERS:
+        of_expanded = bool(args) and id(args[0]) in self.known
+        if not of_expanded and getattr(func, "__name__", "") not in MAKERS:
             return
         for x in out if isinstance(out, (tuple, list)) else [out]:
-            if functional(x) and (overlaps(x) or (known and of_one_memory(x, args[0]))):
+            if functional(x) and (overlaps(x) or (of_expanded and of_one_memory(x, args[0]))):
                 self.known[id(x)] = x
 
     def check(self, func, tensor: Any) -> None:

@@ -24,9 +24,9 @@ WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
 
 def call(mode, func, args, kwargs) -> Any:
     """The function itself."""
-    parts = vars(mode)  # made where a program needs them
-    views = ("detached" in parts and mode.detached.views) or (
-        "expanded" in parts and mode.expanded.known
+    trackers = vars(mode)  # made where a program needs them
+    views = ("detached" in trackers and mode.detached.views) or (
+        "expanded" in trackers and mode.expanded.known
     )
     if torch.is_grad_enabled() and not views and not concerned(func):
         return func(*args, **kwargs)
@@ -40,9 +40,9 @@ def call(mode, func, args, kwargs) -> Any:
             return args[0]
     out = called(mode, func, args, kwargs)
     if func in DETACH and functional(args[0]):
-        held = inner(out)
-        alone = held.detached() if isinstance(held, JaxTensor) else held.clone()
-        out = lift(alone)
+        value = inner(out)
+        detached = value.detached() if isinstance(value, JaxTensor) else value.clone()
+        out = lift(detached)
         mode.picked.twin(mode.detached.held(out), mode.detached.held(args[0]))
         return out
     mode.detached.note(func, args, kwargs, out)
@@ -62,10 +62,10 @@ def called(mode, func, args, kwargs) -> Any:
 def into(mode, func, args, kwargs) -> Any:
     """``out=`` inside ``no_grad``: the target keeps its gradient."""
     out = kwargs["out"]
-    found = func(*args, **{k: v for k, v in kwargs.items() if k != "out"})
-    if found.shape != out.shape or not torch.can_cast(found.dtype, out.dtype):
+    results = func(*args, **{k: v for k, v in kwargs.items() if k != "out"})
+    if results.shape != out.shape or not torch.can_cast(results.dtype, out.dtype):
         return func(*args, **kwargs)  # torch resizes, or raises
-    return call(mode, torch.Tensor.copy_, (out, found), {})
+    return call(mode, torch.Tensor.copy_, (out, results), {})
 
 
 def write(mode, func, args, kwargs) -> Any:

@@ -57,9 +57,9 @@ def run_backward(
             "One of the differentiated Tensors appears to not have been used in the graph. Set "
             "allow_unused=True if this is the desired behavior."
         )
-    wanted = [x for x, needed in zip(xs, used) if needed]
-    found = iter(pulled(tape, ys, wanted, grads, create_graph) if wanted else ())
-    out = tuple(next(found) if needed else None for needed in used)
+    needed_inputs = [x for x, needed in zip(xs, used) if needed]
+    gradients = iter(pulled(tape, ys, needed_inputs, grads, create_graph) if needed_inputs else ())
+    out = tuple(next(gradients) if needed else None for needed in used)
     if not accumulate_grad:
         return out
     holders = [*inputs] if inputs else [x.holder and x.holder() for x in xs]
@@ -70,7 +70,7 @@ def run_backward(
 
 
 def leaves(tape: Tape) -> list[JaxTensor]:
-    """What gets its gradient in ``.grad``."""
+    """Returns the tensors whose gradients go to ``.grad``."""
     return [x for x in tape.held if needs_gradient(x) and x.holder and x.holder() is not None]
 
 
@@ -79,9 +79,9 @@ def pulled(tape: Tape, ys, xs, grads, create_graph: bool) -> list[torch.Tensor]:
     level = max(private.level_of(g) for g in grads)
     if level != -1:
         grads = [batch_first(g, level) for g in grads]
-    part, cotangents = Part(tape, ys, xs), [inner(g) for g in grads]
-    function = gradient(part, batched=level != -1)
-    operands = [*xs, *part.free, *cotangents]
+    tape_slice, cotangents = Part(tape, ys, xs), [inner(g) for g in grads]
+    function = gradient(tape_slice, batched=level != -1)
+    operands = [*xs, *tape_slice.free, *cotangents]
     count = len(tape)
     arrays = function(*map(array_of, operands))
     del tape[count:]  # what custom functions computed on the way back
@@ -90,14 +90,14 @@ def pulled(tape: Tape, ys, xs, grads, create_graph: bool) -> list[torch.Tensor]:
         arrays, origins = [*map(jax.lax.stop_gradient, arrays)], origins & ~GRADIENT
     outs = [made(a, x.dtype, origins) for a, x in zip(arrays, xs)]
     if create_graph:
-        held = {i: x for i, x in enumerate(operands) if isinstance(x, JaxTensor)}
+        jax_tensors = {i: x for i, x in enumerate(operands) if isinstance(x, JaxTensor)}
         fixed = [array_of(x) for x in operands]
 
         def again(*arrays: jax.Array) -> list[jax.Array]:
-            now = dict(zip(held, arrays))
-            return function(*(now.get(i, a) for i, a in enumerate(fixed)))
+            arrays_by_place = dict(zip(jax_tensors, arrays))
+            return function(*(arrays_by_place.get(i, a) for i, a in enumerate(fixed)))
 
-        tape.note(again, held.values(), outs)
+        tape.note(again, jax_tensors.values(), outs)
     lifted = [lift(x) for x in outs]
     return lifted if level == -1 else [private.add_batch_dim(x, 0, level) for x in lifted]
 
@@ -106,15 +106,15 @@ def mapped(original, func, in_dims=0, out_dims=0, allow_none_pass_through=False)
     """The older ``vmap`` by which torch maps its engine over many weights at once."""
 
     def run(*args: Any) -> tuple:
-        there: list[bool] = []
+        has_gradient: list[bool] = []
 
         def some(*args: Any) -> tuple:
             out = func(*args)
-            there[:] = [x is not None for x in out]
+            has_gradient[:] = [x is not None for x in out]
             return tuple(x for x in out if x is not None)
 
-        found = iter(torch.vmap(some, in_dims, out_dims)(*args))
-        return tuple(next(found) if x else None for x in there)
+        gradients = iter(torch.vmap(some, in_dims, out_dims)(*args))
+        return tuple(next(gradients) if x else None for x in has_gradient)
 
     return run
 
@@ -128,8 +128,8 @@ def batch_first(grad: torch.Tensor, level: int) -> torch.Tensor:
             why="all grad_outputs must have the axis that is mapped",
             do="map over all of them, or take the gradients one by one",
         )
-    whole = private.unwrapped(grad)
-    return whole.movedim(private.batch_axis(grad), 0)
+    unbatched = private.unwrapped(grad)
+    return unbatched.movedim(private.batch_axis(grad), 0)
 
 
 def accumulate(holder: torch.Tensor, grad: torch.Tensor, create_graph: bool) -> None:

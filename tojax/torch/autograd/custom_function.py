@@ -27,7 +27,7 @@ from tojax.trees import Static
 
 
 class Context:
-    """What ``forward`` leaves for ``backward``: saved tensors, attributes, which inputs want
+    """The ``ctx`` from ``forward`` to ``backward``: saved tensors, attributes, which inputs need
     gradients.
     """
 
@@ -106,8 +106,8 @@ class Served:
     def __init__(self, cls: Any, function: Callable, trace: Any):
         self.cls, self.function, self.trace = cls, function, trace
         setup = cls.setup_context
-        own = setup is private.SingleLevelFunction.setup_context
-        self.setup = None if own else setup
+        sets_up_itself = setup is private.SingleLevelFunction.setup_context
+        self.setup = None if sets_up_itself else setup
         self.leaves: list[Any] = []
         self.structure: Any = None
         self.out: Any = None
@@ -120,7 +120,7 @@ class Served:
         return hash((self.cls, self.function))
 
     def _form(self) -> Any:
-        """What decides which function of its arrays this is."""
+        """Returns a key that is equal for equal functions of the arrays."""
         leaves = [x.dtype if isinstance(x, torch.Tensor) else Static(x) for x in self.leaves]
         context = self.context.structure, [*map(Static, self.context.static)]
         return self.cls, self.function, self.trace, self.structure, leaves, context

@@ -42,22 +42,22 @@ class Hooked(torch.autograd.Function):
 
 def hooked(tensor: torch.Tensor, hooks: dict[int, Callable]) -> None:
     """From now on the gradient of a functional tensor goes through ``hooks``."""
-    held = inner(tensor)
+    jax_tensor = inner(tensor)
     new = inner(Hooked.apply(tensor, hooks))
-    new.before_hooks = held.unhooked
+    new.before_hooks = jax_tensor.unhooked
     private.replace(tensor, new)
 
 
 def register_hook(mode, func, args, kwargs) -> Any:
     """``x.register_hook(hook)``."""
     tensor, hook = args if len(args) == 2 else (args[0], kwargs["hook"])
-    held = traced(tensor)
-    if held is None:
+    jax_tensor = traced(tensor)
+    if jax_tensor is None:
         return NotImplemented
     tape = mode.trace.recording()
-    if not needs_gradient(held):
+    if not needs_gradient(jax_tensor):
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    if any(x is held for entry in tape for x in entry.ins):
+    if any(x is jax_tensor for entry in tape for x in entry.ins):
         raise Unsupported(
             "a hook on a tensor that was used already",
             where=diagnostics.where(),
@@ -84,44 +84,46 @@ class BackwardHook:
 
     def setup_input_hook(self, args: tuple) -> tuple:
         """The arguments, from where on what the module computes is followed."""
-        held = [traced(x) for x in args]
-        self.args = [None if x is None else np.zeros(x.shape, x.array.dtype) for x in held]
+        jax_tensors = [traced(x) for x in args]
+        self.args = [None if x is None else np.zeros(x.shape, x.array.dtype) for x in jax_tensors]
         self.inputs = {i: t for i, x in enumerate(args) if (t := self.follow(x)) is not None}
         new = [lift(self.inputs[i]) if i in self.inputs else x for i, x in enumerate(args)]
         return tuple(new) if type(args) is tuple else type(args)(*new)
 
     def follow(self, value: Any) -> JaxTensor | None:
         """A tensor of its own with the same value, if that needs a gradient."""
-        held = traced(value)
-        if held is None or not needs_gradient(held) or not torch.is_grad_enabled():
+        jax_tensor = traced(value)
+        if jax_tensor is None or not needs_gradient(jax_tensor) or not torch.is_grad_enabled():
             return None
-        new = held.alone()
-        self.tape.note(lambda array: [array], [held], [new])
+        new = jax_tensor.alone()
+        self.tape.note(lambda array: [array], [jax_tensor], [new])
         return new
 
     def setup_output_hook(self, args: Any) -> Any:
         """The results, whose gradients go through the hooks."""
         outs = list(args) if isinstance(args, (tuple, list)) else [args]
-        found = {i: traced(x) for i, x in enumerate(outs)}
-        held = {i: x for i, x in found.items() if x is not None and needs_gradient(x)}
-        places = [*held]
+        jax_tensors = {i: traced(x) for i, x in enumerate(outs)}
+        differentiated = {
+            i: x for i, x in jax_tensors.items() if x is not None and needs_gradient(x)
+        }
+        places = [*differentiated]
         if not places or not torch.is_grad_enabled():
             return args
-        part = Part(self.tape, [*held.values()], [*self.inputs.values()])
-        operands = [*part.inputs, *part.free] if self.inputs else part.outputs
-        count = len(part.inputs)
-        run = (lambda *a: part(a[:count], a[count:])) if self.inputs else lambda *a: [*a]
+        tape_slice = Part(self.tape, [*differentiated.values()], [*self.inputs.values()])
+        operands = [*tape_slice.inputs, *tape_slice.free] if self.inputs else tape_slice.outputs
+        count = len(tape_slice.inputs)
+        run = (lambda *a: tape_slice(a[:count], a[count:])) if self.inputs else lambda *a: [*a]
         arrays = [x.array for x in operands]
         closed = jax.make_jaxpr(run)(*arrays)
         function = self.function(hoisted(closed), len(closed.consts), places, outs)
         fixed = closed.consts
-        found = function(*fixed, *arrays)
-        for i, array in zip(places, found):
-            new = held[i].alone()
+        jax_tensors = function(*fixed, *arrays)
+        for i, array in zip(places, jax_tensors):
+            new = differentiated[i].alone()
             new.array = array
             outs[i] = lift(new)
-        again = lambda *arrays: function(*fixed, *arrays)
-        self.tape.note(again, operands, [inner(outs[i]) for i in places])
+        forward = lambda *arrays: function(*fixed, *arrays)
+        self.tape.note(forward, operands, [inner(outs[i]) for i in places])
         if not isinstance(args, (tuple, list)):
             return outs[0]
         return type(args)(outs) if type(args) in (tuple, list) else type(args)(*outs)
@@ -133,20 +135,26 @@ class BackwardHook:
 
         def bwd(arrays, cotangents):
             with drawing_from(self.trace, None):
-                given = self.tensors(dict(zip(places, cotangents)), len(outs))
+                grad_outputs = self.tensors(dict(zip(places, cotangents)), len(outs))
                 for hook in self.before:
-                    new = hook(self.module, given)
-                    given = given if new is None else new if isinstance(new, tuple) else (new,)
-                back = [array_of(given[i]).astype(c.dtype) for i, c in zip(places, cotangents)]
+                    new = hook(self.module, grad_outputs)
+                    grad_outputs = (
+                        grad_outputs if new is None else new if isinstance(new, tuple) else (new,)
+                    )
+                back = [
+                    array_of(grad_outputs[i]).astype(c.dtype) for i, c in zip(places, cotangents)
+                ]
                 grads = [*jax.vjp(run, *arrays)[1](back)]
                 arrays = {i: jax.numpy.asarray(x) for i, x in zeros.items()}
                 arrays |= dict(zip(self.inputs, grads[count:]))
-                own = self.tensors(arrays, len(self.args))
+                grad_inputs = self.tensors(arrays, len(self.args))
                 for hook in self.hooks:
-                    new = hook(self.module, own, given)
-                    own = own if new is None else new if isinstance(new, tuple) else (new,)
+                    new = hook(self.module, grad_inputs, grad_outputs)
+                    grad_inputs = (
+                        grad_inputs if new is None else new if isinstance(new, tuple) else (new,)
+                    )
                 for place, i in enumerate(self.inputs, count):
-                    grads[place] = array_of(own[i]).astype(grads[place].dtype)
+                    grads[place] = array_of(grad_inputs[i]).astype(grads[place].dtype)
             return tuple(grads)
 
         function.defvjp(lambda *arrays: (run(*arrays), arrays), bwd)
@@ -162,6 +170,6 @@ def of_parameters(own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.T
     """Hooks that the user's tensors had before, on those of the trace in their place."""
     with private.DisableTorchFunction():
         hooks = {k: own[k]._backward_hooks for k in tensors if k in own}
-    for name, before in hooks.items():
-        if before and needs_gradient(inner(tensors[name])):
-            hooked(tensors[name], before)
+    for name, parameter_hooks in hooks.items():
+        if parameter_hooks and needs_gradient(inner(tensors[name])):
+            hooked(tensors[name], parameter_hooks)

@@ -1,5 +1,5 @@
-"""What tensors of a trace say of themselves: ``requires_grad``, ``is_leaf``, ``grad_fn``, and
-whether they are parameters; and what changes it.
+"""``requires_grad``, ``is_leaf`` and ``grad_fn`` of tensors of a trace, whether they are parameters,
+and the calls that change it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tojax.torch.core.tensor import GRADIENT, JaxTensor, differentiable, needs_g
 
 
 class Node:
-    """What ``grad_fn`` gives: that there is one."""
+    """A ``grad_fn``, which only tells that there is one."""
 
     next_functions: tuple = ()
 
@@ -40,81 +40,83 @@ class Node:
 
 
 def traced(tensor: Any) -> JaxTensor | None:
-    """What a tensor of torch code holds, None where torch itself can answer for it."""
+    """Returns the JaxTensor inside a tensor, None where torch itself can answer for it."""
     if not isinstance(tensor, torch.Tensor) or not private.is_functional(tensor):
         return None
-    held = inner(tensor)
-    return held if isinstance(held, JaxTensor) else None
+    value = inner(tensor)
+    return value if isinstance(value, JaxTensor) else None
 
 
 def answered(answer: Callable[[JaxTensor], Any]) -> Callable:
     """An attribute; of tensors from outside, and constants, torch knows it."""
 
     def attribute(mode, func, args, kwargs) -> Any:
-        held = traced(args[0])
-        return func(args[0]) if held is None else answer(held)
+        jax_tensor = traced(args[0])
+        return func(args[0]) if jax_tensor is None else answer(jax_tensor)
 
     return attribute
 
 
-def leaf(held: JaxTensor) -> bool:
+def leaf(jax_tensor: JaxTensor) -> bool:
     """Whether no operator made it, as far as torch's autograd knows."""
-    held = held.unhooked
-    return not needs_gradient(held) or (held.holder is not None and not held.retained)
+    jax_tensor = jax_tensor.unhooked
+    return not needs_gradient(jax_tensor) or (
+        jax_tensor.holder is not None and not jax_tensor.retained
+    )
 
 
 def require(mode, func, args, kwargs) -> Any:
     """``x.requires_grad_()`` and ``x.requires_grad = ...``."""
-    tensor, wanted = args[0], (*args[1:], *kwargs.values(), True)[0]
-    held = traced(tensor)
+    tensor, required = args[0], (*args[1:], *kwargs.values(), True)[0]
+    jax_tensor = traced(tensor)
     constant = private.is_functional(tensor) and not tensor.is_meta
-    if held is None and not (constant and wanted and differentiable(tensor.dtype)):
+    if jax_tensor is None and not (constant and required and differentiable(tensor.dtype)):
         return NotImplemented
-    if wanted and not differentiable(tensor.dtype):
+    if required and not differentiable(tensor.dtype):
         return NotImplemented  # torch raises
-    if held is None or needs_gradient(held) != wanted:
-        set_requires_grad(tensor, wanted)
-    elif wanted and held.unhooked.holder is None:
-        made_of_an_input(tensor, held)
+    if jax_tensor is None or needs_gradient(jax_tensor) != required:
+        set_requires_grad(tensor, required)
+    elif required and jax_tensor.unhooked.holder is None:
+        made_of_an_input(tensor, jax_tensor)
     return tensor
 
 
-def set_requires_grad(tensor: torch.Tensor, wanted: bool) -> None:
+def set_requires_grad(tensor: torch.Tensor, required: bool) -> None:
     """Gives a functional tensor another value of its own, with or without gradient."""
-    held = inner(tensor)
-    if isinstance(held, JaxTensor) and held.required is not None:
-        private.replace(tensor, held.required)
+    value = inner(tensor)
+    if isinstance(value, JaxTensor) and value.required is not None:
+        private.replace(tensor, value.required)
         return
-    if isinstance(held, JaxTensor) and not wanted and not leaf(held):
+    if isinstance(value, JaxTensor) and not required and not leaf(value):
         raise RuntimeError("you can only change requires_grad flags of leaf variables.")
-    if not wanted:
-        new = held.detached()
-        new.required = held
+    if not required:
+        new = value.detached()
+        new.required = value
     else:
-        traced = isinstance(held, JaxTensor)
-        new = held.alone() if traced else JaxTensor(array_of(held), held.dtype)
+        traced = isinstance(value, JaxTensor)
+        new = value.alone() if traced else JaxTensor(array_of(value), value.dtype)
         new.origins |= GRADIENT
         hold(new, tensor)
     private.replace(tensor, new)
 
 
-def made_of_an_input(tensor: torch.Tensor, held: JaxTensor) -> None:
-    """What code takes for a leaf, as torch would if the input required no gradient: ``.grad`` is
-    there all the same, and its array is no other tensor's.
+def made_of_an_input(tensor: torch.Tensor, jax_tensor: JaxTensor) -> None:
+    """Makes a leaf of an input, as torch has it where the input requires no gradient: it gets a
+    ``.grad`` of its own, and its array is no other tensor's.
     """
-    new = held.alone()
-    new.array, new.retained = jax.numpy.copy(held.array), True
+    new = jax_tensor.alone()
+    new.array, new.retained = jax.numpy.copy(jax_tensor.array), True
     if (tape := current_trace.trace().tape) is not None:
-        tape.note(lambda array: [jax.numpy.copy(array)], [held], [new])
+        tape.note(lambda array: [jax.numpy.copy(array)], [jax_tensor], [new])
     hold(new, tensor)
     private.replace(tensor, new)
 
 
-def hold(held: JaxTensor, tensor: torch.Tensor) -> None:
+def hold(jax_tensor: JaxTensor, tensor: torch.Tensor) -> None:
     """The functional tensor gets the gradient of what it holds now in ``.grad``."""
-    held.holder = weakref.ref(tensor)
+    jax_tensor.holder = weakref.ref(tensor)
     if (tape := current_trace.trace().tape) is not None:
-        tape.held.append(held)
+        tape.held.append(jax_tensor)
 
 
 def set_data(mode, func, args, kwargs) -> Any:
@@ -122,17 +124,17 @@ def set_data(mode, func, args, kwargs) -> Any:
     keeps the old one.
     """
     tensor, value = args
-    held = traced(tensor)
-    if held is None or not needs_gradient(held) or not isinstance(value, torch.Tensor):
+    jax_tensor = traced(tensor)
+    if jax_tensor is None or not needs_gradient(jax_tensor) or not isinstance(value, torch.Tensor):
         return NotImplemented
-    if held.shape != value.shape or held.dtype != value.dtype:
+    if jax_tensor.shape != value.shape or jax_tensor.dtype != value.dtype:
         return NotImplemented
     array = array_of(value)
-    new = held.alone()
-    new.array = with_gradient_of(held.array, array)
+    new = jax_tensor.alone()
+    new.array = with_gradient_of(jax_tensor.array, array)
     if (tape := current_trace.trace().tape) is not None:
-        tape.note(lambda before: [with_gradient_of(before, array)], [held], [new])
-    if held.holder is not None:
+        tape.note(lambda before: [with_gradient_of(before, array)], [jax_tensor], [new])
+    if jax_tensor.holder is not None:
         hold(new, tensor)
     private.replace(tensor, new)
     return None
@@ -140,21 +142,21 @@ def set_data(mode, func, args, kwargs) -> Any:
 
 def detach_(mode, func, args, kwargs) -> Any:
     """``x.detach_()``."""
-    held = traced(args[0])
-    if held is None:
+    jax_tensor = traced(args[0])
+    if jax_tensor is None:
         return NotImplemented
-    private.replace(args[0], held.detached())
+    private.replace(args[0], jax_tensor.detached())
     return args[0]
 
 
 def retain_grad(mode, func, args, kwargs) -> Any:
     """``x.retain_grad()``."""
-    held = traced(args[0])
-    if held is None or not needs_gradient(held):
+    jax_tensor = traced(args[0])
+    if jax_tensor is None or not needs_gradient(jax_tensor):
         return NotImplemented  # torch raises
-    if held.holder is None:
-        held.retained = True
-        hold(held, args[0])
+    if jax_tensor.holder is None:
+        jax_tensor.retained = True
+        hold(jax_tensor, args[0])
     return None
 
 
@@ -171,14 +173,14 @@ def as_they_were(own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Te
     """Tensors of a trace say of themselves what the user's, in whose place they are, say."""
     with private.DisableTorchFunction():
         for name, tensor in tensors.items():
-            if (before := own.get(name)) is None:
+            if (original := own.get(name)) is None:
                 continue
-            if is_parameter(before) or isinstance(before, torch.nn.Parameter):
+            if is_parameter(original) or isinstance(original, torch.nn.Parameter):
                 named_parameter(tensor)
-            held: Any = inner(tensor)
-            if before.requires_grad and differentiable(held.dtype):
-                held.origins |= GRADIENT
-                hold(held, tensor)
+            value: Any = inner(tensor)
+            if original.requires_grad and differentiable(value.dtype):
+                value.origins |= GRADIENT
+                hold(value, tensor)
 
 
 def ask_for_gradients(tensors: Iterable[torch.Tensor]) -> None:
@@ -186,10 +188,10 @@ def ask_for_gradients(tensors: Iterable[torch.Tensor]) -> None:
     outside of the trace, at any time.
     """
     for tensor in tensors:
-        held: Any = inner(tensor)
-        if isinstance(held, JaxTensor) and differentiable(held.dtype):
-            held.origins |= GRADIENT
-            hold(held, tensor)
+        value: Any = inner(tensor)
+        if isinstance(value, JaxTensor) and differentiable(value.dtype):
+            value.origins |= GRADIENT
+            hold(value, tensor)
 
 
 def is_parameter(tensor: torch.Tensor) -> bool:

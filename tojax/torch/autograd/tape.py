@@ -1,4 +1,4 @@
-"""What a trace has computed, in order, once code asks for gradients inside of it.
+"""The operators that a trace has computed, in order, once code asks for gradients inside of it.
 
 torch's own autograd is off while JAX traces. So ``torch.autograd.grad(y, x)`` takes the entries
 that lead from ``x`` to ``y``, as one JAX function of ``x`` and of all else that they read, and asks
@@ -71,12 +71,12 @@ class Tape(list[Entry]):
         that it closes over are among those that it reads.
         """
         leaves, structure = flatten((args, kwargs))
-        given = {i: inner(x) for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)}
+        tensors = {i: inner(x) for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)}
         form: list[Any] = []
 
         def pure(*arrays: jax.Array) -> list[jax.Array]:
             full = [*leaves]
-            for (i, t), array in zip(given.items(), arrays):
+            for (i, t), array in zip(tensors.items(), arrays):
                 full[i] = like(leaves[i], JaxTensor(array, t.dtype, getattr(t, "origins", 0)))
             args, kwargs = tree_unflatten(full, structure)
             count = len(self)
@@ -84,10 +84,10 @@ class Tape(list[Entry]):
             del self[count:]  # of tensors that exist in there alone
             return [array_of(x) for x in form[0] if isinstance(x, torch.Tensor)]
 
-        closed = jax.make_jaxpr(pure)(*map(array_of, given.values()))
-        known = self.tensors()
-        operands = [*(known.get(id(x), x) for x in closed.consts), *given.values()]
-        values = [*closed.consts, *map(array_of, given.values())]
+        closed = jax.make_jaxpr(pure)(*map(array_of, tensors.values()))
+        recorded = self.tensors()
+        operands = [*(recorded.get(id(x), x) for x in closed.consts), *tensors.values()]
+        values = [*closed.consts, *map(array_of, tensors.values())]
         places = [i for i, x in enumerate(operands) if isinstance(x, JaxTensor)]
         run = hoisted(closed)
 
@@ -106,15 +106,15 @@ class Tape(list[Entry]):
 
     def tensors(self) -> dict[int, JaxTensor]:
         """The first tensor of each array."""
-        found: dict[int, JaxTensor] = {}
+        tensors: dict[int, JaxTensor] = {}
         for tensor in self.held:
-            found.setdefault(id(tensor.array), tensor)
+            tensors.setdefault(id(tensor.array), tensor)
         for entry in self:
             for tensor, array in zip(entry.ins, entry.arrays):
-                found.setdefault(id(array), tensor)
+                tensors.setdefault(id(array), tensor)
             for tensor in entry.outs:
-                found.setdefault(id(tensor.array), tensor)
-        return found
+                tensors.setdefault(id(tensor.array), tensor)
+        return tensors
 
 
 def hoisted(closed: Any) -> Callable[..., list[jax.Array]]:
@@ -138,7 +138,7 @@ def marked(out: Any, operands: Iterable[torch.Tensor]) -> Any:
     needed = any(needs_gradient(inner(x)) for x in operands) and torch.is_grad_enabled()
     for x in flatten(out)[0] if needed else ():
         if isinstance(x, torch.Tensor) and differentiable(x.dtype):
-            held = inner(x)
-            if isinstance(held, JaxTensor):
-                held.origins |= GRADIENT
+            value = inner(x)
+            if isinstance(value, JaxTensor):
+                value.origins |= GRADIENT
     return out

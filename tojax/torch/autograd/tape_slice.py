@@ -14,7 +14,7 @@ from tojax.torch.core.tensor import JaxTensor, needs_gradient
 
 
 class Part:
-    """What computed ``outputs`` from ``inputs``: a function of (arrays of the inputs, those of
+    """Entries of the tape from ``inputs`` to ``outputs``: a function of (arrays of the inputs, of
     ``free``).
 
     An input that another one leads to is a variable of its own beside it, as in torch: a number
@@ -42,9 +42,9 @@ class Part:
         self.entries.reverse()
         self.used = [id(x) in needed for x in inputs]
         self.produced = {id(x) for entry in self.entries for x in entry.outs}
-        given = {id(x) for x in inputs} | self.produced
+        sources = {id(x) for x in inputs} | self.produced
         reads = (x for entry in self.entries for x in entry.ins)
-        free = {id(x): x for x in reads if id(x) not in given and needs_gradient(x)}
+        free = {id(x): x for x in reads if id(x) not in sources and needs_gradient(x)}
         self.free = [*free.values()]
         check(tape, self.free)
 

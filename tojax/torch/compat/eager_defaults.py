@@ -33,15 +33,17 @@ def is_compiling(original):
 @lru_cache(None)
 def makes_default(code: CodeType, line: int) -> bool:
     """Whether the ``if`` on this line gives a value to a name that is None."""
-    found = test_at(code, line)
-    if not isinstance(found, ast.If) or found.orelse:
+    statement = test_at(code, line)
+    if not isinstance(statement, ast.If) or statement.orelse:
         return False
-    parts = found.test.values if isinstance(found.test, ast.BoolOp) else []
-    if not parts or not isinstance(found.test.op, ast.And):  # type: ignore[attr-defined]
+    conditions = statement.test.values if isinstance(statement.test, ast.BoolOp) else []
+    if not conditions or not isinstance(statement.test.op, ast.And):  # type: ignore[attr-defined]
         return False
-    missing = {ast.unparse(x.left) for x in parts if _is_none(x)}  # type: ignore[attr-defined]
-    made = {ast.unparse(t) for x in found.body if isinstance(x, ast.Assign) for t in x.targets}
-    return bool(missing & made) and any(_is_not(x) for x in parts)
+    missing = {ast.unparse(x.left) for x in conditions if _is_none(x)}  # type: ignore[attr-defined]
+    assigned = {
+        ast.unparse(t) for x in statement.body if isinstance(x, ast.Assign) for t in x.targets
+    }
+    return bool(missing & assigned) and any(_is_not(x) for x in conditions)
 
 
 def _is_none(test: ast.expr) -> bool:

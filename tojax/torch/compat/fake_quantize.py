@@ -33,14 +33,14 @@ def forward(original, self, X):
         return original(self, X)
     seen = (v for k, v in self.activation_post_process.named_buffers() if k != "eps")
     buffers = dict.fromkeys((*seen, self.scale, self.zero_point))
-    before = [buffer.clone() for buffer in buffers]
+    old_buffers = [buffer.clone() for buffer in buffers]
     self.activation_post_process(X.detach())
     scale, zero_point = self.calculate_qparams()
     if scale.shape != self.scale.shape:
         raise not_observed()
     self.scale.copy_(scale)
     self.zero_point.copy_(zero_point)
-    for buffer, old in zip(buffers, before):
+    for buffer, old in zip(buffers, old_buffers):
         buffer.copy_(torch.where(observing, buffer, old))
     return torch.where(rounding, rounded(self, X), X)
 
@@ -51,7 +51,7 @@ def served(tensor: torch.Tensor) -> bool:
 
 
 def rounded(self, X):
-    """What the module computes where it is on."""
+    """Rounds as the module does where it is on."""
     limits = self.activation_post_process.quant_min, self.activation_post_process.quant_max
     if not self.is_per_channel:
         return torch.fake_quantize_per_tensor_affine(X, self.scale, self.zero_point, *limits)
@@ -71,8 +71,10 @@ def moving_average(original, self, x_orig):
         return original(self, x_orig)
     first = unseen(self.min_val, self.max_val)
     seen = torch.aminmax(x_orig.detach().to(self.min_val.dtype))
-    for limit, now in zip((self.min_val, self.max_val), seen):
-        limit.copy_(torch.where(first, now, limit + self.averaging_constant * (now - limit)))
+    for limit, extreme in zip((self.min_val, self.max_val), seen):
+        limit.copy_(
+            torch.where(first, extreme, limit + self.averaging_constant * (extreme - limit))
+        )
     return x_orig
 
 
@@ -96,8 +98,8 @@ def fused(original, X, observer_on, fake_quant_on, *args, **kwargs):
     functional = torch.ops.aten._fused_moving_avg_obs_fq_helper_functional
     out, _, *written = functional(X, observer_on, fake_quant_on, *args, **kwargs)
     with torch.no_grad():
-        for buffer, now in zip(args, written):
-            buffer.copy_(now)
+        for buffer, value in zip(args, written):
+            buffer.copy_(value)
     return out
 
 
@@ -123,6 +125,6 @@ def check_min_max_valid(original, min_val, max_val):
 
 def observed() -> torch.nn.Module:
     """An observer that has seen a value."""
-    found = observer.MinMaxObserver()
-    found(ONE)
-    return found
+    min_max = observer.MinMaxObserver()
+    min_max(ONE)
+    return min_max

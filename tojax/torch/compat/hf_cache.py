@@ -20,16 +20,16 @@ def renamed(module: Any, signature: inspect.Signature, kwargs: dict[str, Any]) -
     Raises:
       WrongArguments: there are caches under two names.
     """
-    given = [name for name in NAMES if name in kwargs]
-    if not given or "transformers" not in sys.modules:
+    names = [name for name in NAMES if name in kwargs]
+    if not names or "transformers" not in sys.modules:
         return kwargs
     if not isinstance(module, sys.modules["transformers"].PreTrainedModel):
         return kwargs
-    if len(given) > 1:
+    if len(names) > 1:
         raise WrongArguments(
-            f"a cache as {' and as '.join(given)}",
+            f"a cache as {' and as '.join(names)}",
             why="these are names of one argument in different versions of transformers",
-            do=f"give one of them: {given[0]}=",
+            do=f"give one of them: {names[0]}=",
         )
-    own = next((name for name in NAMES if name in signature.parameters), given[0])
-    return {own if name == given[0] else name: value for name, value in kwargs.items()}
+    forward_name = next((name for name in NAMES if name in signature.parameters), names[0])
+    return {forward_name if name == names[0] else name: value for name, value in kwargs.items()}

@@ -1,4 +1,4 @@
-"""What transformers' models say about themselves: how to divide them, and how to call them."""
+"""Plans for tensor parallelism and example calls, which transformers' models bring along."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def _asked() -> bool:
     """Whether models ask for their attention as they used to."""
     start, name = "transformers.models.", private.ATTENTION.name
     models = [k for k, m in [*sys.modules.items()] if k.startswith(start) and "modeling_" in k]
-    own = [k for k in models if hasattr(sys.modules[k], "ALL_ATTENTION_FUNCTIONS")]
-    return not own or any(mentions(k, name) for k in own)
+    with_functions = [k for k in models if hasattr(sys.modules[k], "ALL_ATTENTION_FUNCTIONS")]
+    return not with_functions or any(mentions(k, name) for k in with_functions)
 
 
 @replaces(private.EXPERTS, probe=_called(private.EXPERTS))
@@ -60,7 +60,7 @@ def is_tracing(original, *tensor):
 
 @replaces(private.PACKED, probe=_called(private.PACKED))
 def find_packed_sequence_indices(original, position_ids):
-    """Which text each position belongs to; None where positions are known to be of one text."""
+    """Returns the text of each position, None where all are known to be of one text."""
     packed = original(position_ids)
     if packed is None or isinstance(inner(packed), JaxTensor) or bool(packed[:, -1].any()):
         return packed
@@ -87,8 +87,8 @@ def mask_function(original, self, key):
         may_skip = several and given.get("allow_is_causal_skip", True)
         may_skip = may_skip and (not window or kv_length < window)
         if mask is not None and padding is not None and may_skip:
-            whole = padding[:, :q_length].bool().all() & (first == 0)
-            mask.shown = whole & (torch.arange(kv_length) < q_length)
+            unpadded = padding[:, :q_length].bool().all() & (first == 0)
+            mask.shown = unpadded & (torch.arange(kv_length) < q_length)
         return mask
 
     return masked

@@ -20,13 +20,13 @@ def noticed() -> Iterator[None]:
     """Warns where code that is being compiled drew with Python's or numpy's generator."""
     python, numpy = random.getstate(), _numpy()
     yield
-    found = ["Python's random"] * (random.getstate() != python) + ["np.random"] * (
+    generators = ["Python's random"] * (random.getstate() != python) + ["np.random"] * (
         _numpy() != numpy
     )
-    if found and isinstance(jnp.zeros(()), jax.core.Tracer):  # a program is being made
+    if generators and isinstance(jnp.zeros(()), jax.core.Tracer):  # a program is being made
         warn_once.warn(
-            f"forward drew with {' and '.join(found)}: the compiled program repeats these numbers "
-            "in every call. Switch the drawing off in the model's config (layerdrop=0, "
+            f"forward drew with {' and '.join(generators)}: the compiled program repeats these "
+            "numbers in every call. Switch the drawing off in the model's config (layerdrop=0, "
             "apply_spec_augment=False), or draw with torch and pass rng",
             FrozenDraw,
         )

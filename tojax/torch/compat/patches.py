@@ -53,7 +53,7 @@ class Property:
         self.given: dict[type, Any] = {}
 
     def own(self, cls: type) -> Any:
-        """What the class has itself."""
+        """Returns the attribute of the class itself."""
         if cls in self.given:
             return self.given[cls]
         for base in cls.__mro__:
@@ -77,7 +77,7 @@ class Property:
 
 @functools.lru_cache(256)
 def replaced(patch: Patch, original: Callable, active: Callable[[], bool]) -> Callable:
-    """What stands in the place of ``original``."""
+    """Returns the function that stands in the place of ``original``."""
     replacement = patch.replacement
 
     @functools.wraps(original)
@@ -103,22 +103,22 @@ def replaces(*targets: Target, probe=None, of_classes=False) -> Callable[[Callab
 @contextlib.contextmanager
 def applied(patches: list[Patch], active: Callable[[], bool]) -> Iterator[None]:
     """These patches, for the threads in which ``active()``."""
-    before = []
+    originals = []
     try:
         for patch in patches:
             owner, name = patch.target.place, patch.target.name
             if patch.of_classes:
-                now: Any = Property(patch, active)
+                replacement: Any = Property(patch, active)
             else:
-                now = replaced(patch, getattr(owner, name, owner), active)
-            before.append((owner, name, vars(owner).get(name, ABSENT), now))
-            setattr(owner, name, now)
+                replacement = replaced(patch, getattr(owner, name, owner), active)
+            originals.append((owner, name, vars(owner).get(name, ABSENT), replacement))
+            setattr(owner, name, replacement)
         yield
     finally:
-        for owner, name, original, now in reversed(before):
+        for owner, name, original, replacement in reversed(originals):
             delattr(owner, name) if original is ABSENT else setattr(owner, name, original)
-            if isinstance(now, Property):
-                now.settle()
+            if isinstance(replacement, Property):
+                replacement.settle()
 
 
 def patched() -> contextlib.AbstractContextManager:
@@ -143,9 +143,13 @@ def mentions(module: str, name: str) -> bool:
     """Whether code of a loaded module calls something of this name: a probe where a call would need
     a model.
     """
-    own = [x for x in vars(sys.modules[module]).values() if getattr(x, "__module__", "") == module]
-    found = [f for x in own for f in ([x] if not isinstance(x, type) else vars(x).values())]
-    codes = [inspect.unwrap(f).__code__ for f in found if inspect.isfunction(f)]
+    definitions = [
+        x for x in vars(sys.modules[module]).values() if getattr(x, "__module__", "") == module
+    ]
+    functions = [
+        f for x in definitions for f in ([x] if not isinstance(x, type) else vars(x).values())
+    ]
+    codes = [inspect.unwrap(f).__code__ for f in functions if inspect.isfunction(f)]
     while codes:
         code = codes.pop()
         if name in code.co_names:
@@ -168,10 +172,10 @@ def checked() -> None:
         if target.loaded:
             patch = PATCHES[target]
             try:
-                found = patch.probe is None or reaches(patch, patch.probe)
+                is_called = patch.probe is None or reaches(patch, patch.probe)
             except Exception as error:
                 raise gone(target, "cannot be reached") from error
-            if not found:
+            if not is_called:
                 raise gone(target, "is not called any more")
             CHECKED.add(target)
         elif target.exists and target.package in sys.modules and not exists(target.module):
@@ -198,8 +202,8 @@ def reaches(patch: Patch, probe: Callable[[], Any]) -> bool:
         raise Reached
 
     patch = dataclasses.replace(patch, replacement=reached)
-    here = lambda: threading.get_ident() == thread
-    with applied([patch], here), torch.random.fork_rng(devices=[]), torch.no_grad():
+    in_this_thread = lambda: threading.get_ident() == thread
+    with applied([patch], in_this_thread), torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             return probe() is True
         except Reached:

@@ -20,7 +20,7 @@ PLAIN = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, JaxTensor}
 
 
 def served(mode, func, types, args, kwargs) -> Any:
-    """What a subclass of the arguments makes of the call; NotImplemented where there is none.
+    """Lets a subclass of the arguments serve the call; NotImplemented where there is none.
 
     Raises:
       Unsupported: it wraps tensors below torch's functions, where they are traced already.
@@ -28,8 +28,8 @@ def served(mode, func, types, args, kwargs) -> Any:
     if not private.subclasses_are_asked():
         return NotImplemented
     for kind in types:
-        own = kind in PLAIN or kind.__module__.startswith("tojax.")
-        if own or kind.__torch_function__ is private.no_torch_function:
+        is_ours = kind in PLAIN or kind.__module__.startswith("tojax.")
+        if is_ours or kind.__torch_function__ is private.no_torch_function:
             continue
         if kind.__torch_dispatch__ is not private.no_torch_dispatch:
             refuse(kind)

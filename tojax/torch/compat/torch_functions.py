@@ -35,13 +35,13 @@ def batch_norm(original, self, input):
     """A cumulative average (momentum=None): torch makes a Python float of the batch count."""
     if not (self.training and self.track_running_stats and self.momentum is None):
         return original(self, input)
-    before = self.running_mean.clone(), self.running_var.clone()
+    old_statistics = self.running_mean.clone(), self.running_var.clone()
     self.momentum = 1.0
     try:
         out = original(self, input)
     finally:
         self.momentum = None
-    for buffer, old in zip((self.running_mean, self.running_var), before):
+    for buffer, old in zip((self.running_mean, self.running_var), old_statistics):
         buffer.copy_(old + (buffer - old) / self.num_batches_tracked)
     return out
 
@@ -136,9 +136,9 @@ def fill_diagonal_(original, self, fill_value, wrap=False):
     """The one in-place operator that functionalization does not know."""
     if self.dim() > 1 and len(set(self.shape)) > 1 and self.dim() != 2:
         return original(self, fill_value, wrap)  # raises
-    row, *others = torch.meshgrid(*map(torch.arange, self.shape), indexing="ij")
+    row, *columns = torch.meshgrid(*map(torch.arange, self.shape), indexing="ij")
     row = row % (self.shape[-1] + 1) if wrap else row
-    return self.masked_fill_(torch.stack([row == i for i in others]).all(0), fill_value)
+    return self.masked_fill_(torch.stack([row == i for i in columns]).all(0), fill_value)
 
 
 @replaces(private.INFERENCE, probe=lambda: torch.inference_mode()(torch.sin)(ONE))
@@ -165,7 +165,7 @@ replaces(private.NEW_PARAMETER, probe=lambda: nn.Parameter(ONE))(requires_grad.p
 
 @replaces(private.BACKWARD_HOOK, probe=lambda: hooked_module()(leaf()))
 def backward_hook(original, *args):
-    """What a module makes that has full backward hooks."""
+    """Returns the hook class of a module that has full backward hooks."""
     return hooks.BackwardHook(*args)
 
 

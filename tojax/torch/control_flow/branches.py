@@ -74,7 +74,7 @@ class Path:
         raise reason
 
     def complete(self, run: Run) -> tuple[Any, trees.Written]:
-        """What the run gives."""
+        """Returns the results of the run."""
         out = run(self)
         if self.stopped is not None:
             raise self.stopped
@@ -82,8 +82,8 @@ class Path:
 
     def check(self, tensors: Iterable[Any]) -> None:
         """Raises Changed for a tensor that another run left somewhere."""
-        now = JaxTensor.runs
-        if not self.first and any(getattr(tensor, "run", now) != now for tensor in tensors):
+        run = JaxTensor.runs
+        if not self.first and any(getattr(tensor, "run", run) != run for tensor in tensors):
             self.stop(Changed())
 
     def once(self, op: Any, lowering: Callable, operands: Iterable[Any]) -> Callable:
@@ -96,8 +96,8 @@ class Path:
             call = str((op, *jax.tree.map(_shown, (args, kwargs))))
             if self.done == len(self.log):
                 self.log.append((call, lowering(*args, **kwargs)))
-            before, out = self.log[self.done]
-            if before != call:
+            logged_call, out = self.log[self.done]
+            if logged_call != call:
                 self.stop(Changed())
             self.done += 1
             return out
@@ -108,8 +108,8 @@ class Path:
         """The answer, the same where a condition is asked again; raises Undecided where there is
         none.
         """
-        for before, answer in zip(self.asked, self.answers):
-            if before is condition:
+        for condition_before, answer in zip(self.asked, self.answers):
+            if condition_before is condition:
                 return answer
         self.asked.append(condition)
         if len(self.asked) <= len(self.answers):
@@ -121,8 +121,9 @@ class Path:
 
 
 def all_paths(run: Run, before: Callable[[str], Any]) -> tuple[Any, trees.Written]:
-    """What ``run`` gives, (output, what it wrote to the state), whichever way it goes; ``before``
-    tells an entry of the state as it was, None for none.
+    """Returns (output, writes to the state) of ``run``, whichever way the code goes.
+
+    ``before(name)`` is an entry of the state as it was, None if there was none.
 
     Raises:
       DataDependent: there are too many ways, they give different kinds of results, one of them
@@ -166,14 +167,14 @@ class Fork:
 
     def __call__(self) -> tuple[Any, trees.Written]:
         try:
-            one, other = self.program(), self.program()
-            alike = same(one, other)
+            if_true, if_false = self.program(), self.program()
+            alike = same(if_true, if_false)
         except (Changed, jax.errors.UnexpectedTracerError):  # one run's tensor used in another
             alike = False
         if not alike:
             raise refused(self.error, "the code changes something outside of itself when it is run")
         structure, static, _ = self.form
-        rest = iter(jax.core.eval_jaxpr(other.jaxpr, other.consts))
+        rest = iter(jax.core.eval_jaxpr(if_false.jaxpr, if_false.consts))
         leaves = [next(rest) if x is None else x.value for x in static]
         out = trees.plain_dicts(jax.tree.unflatten(structure, leaves))
         self.missed |= {name for name in self.names if trees.is_array(self.before(name))}
@@ -198,8 +199,8 @@ class Fork:
             ours = isinstance(error, TojaxError) and not isinstance(error, ForwardFailed)
             if ours or isinstance(error, jax.errors.UnexpectedTracerError):
                 raise
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise refused(self.error, f"one of its two ways raises {said}") from error
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise refused(self.error, f"one of its two ways raises {text}") from error
         else:
             return self.arrays(out, written)
         further = lambda answer: lambda: self.follow(Path((*path.answers, answer), path.log))
@@ -212,20 +213,24 @@ class Fork:
             raise refused(self.error, f"there are more than {PATHS} ways through the code")
         if written.keys() - self.names:
             raise Wrote({k: v.dtype for k, v in written.items()})
-        kept = {k: written[k] if k in written else self.unwritten(k) for k in sorted(self.names)}
-        if unset := [name for name, value in kept.items() if value is None]:
+        state = {k: written[k] if k in written else self.unwritten(k) for k in sorted(self.names)}
+        if unset := [name for name, value in state.items() if value is None]:
             why = f"only some of its ways write to {', '.join(unset)}"
             raise refused(self.error, why)
         leaves, structure = jax.tree.flatten(trees.keep_order(out))
         static = [None if trees.is_array(x) else trees.Static(x) for x in leaves]
-        arrays = [*(x for x in leaves if trees.is_array(x)), *kept.values()]
+        arrays = [*(x for x in leaves if trees.is_array(x)), *state.values()]
         arrays = [strong(jnp.asarray(x)) for x in arrays]
         form = structure, static, [(x.shape, x.dtype) for x in arrays]
         self.form = self.form or form
         if form != self.form:
-            one, other = (", ".join(f"{d}{list(s)}" for s, d in x[2]) for x in (self.form, form))
-            why = f"one of its ways gives {one}, another {other}"
-            why = "its ways give values of different kinds" if one == other else why
+            first_shapes, second_shapes = (
+                ", ".join(f"{d}{list(s)}" for s, d in x[2]) for x in (self.form, form)
+            )
+            why = f"one of its ways gives {first_shapes}, another {second_shapes}"
+            why = (
+                "its ways give values of different kinds" if first_shapes == second_shapes else why
+            )
             raise refused(self.error, why)
         return arrays
 

@@ -33,9 +33,9 @@ def cond(mode, pred, true_fn, false_fn, operands):
     if not isinstance(value, jax.core.Tracer):
         with mode:
             return (true_fn if bool(value) else false_fn)(*operands)
-    one, other = (Closed(mode, f, operands) for f in (true_fn, false_fn))
-    out = lax.cond(value.reshape(()), one, other, *one.arrays)
-    return one.rebuild(out)
+    if_true, if_false = (Closed(mode, f, operands) for f in (true_fn, false_fn))
+    out = lax.cond(value.reshape(()), if_true, if_false, *if_true.arrays)
+    return if_true.rebuild(out)
 
 
 def while_loop(mode, cond_fn, body_fn, carried_inputs, additional_inputs):
@@ -115,8 +115,8 @@ def checkpoint(original, function, *args, **kwargs):
     region = Region(mode, call, leaves)
     out, written = jax.checkpoint(lambda *arrays: (region(*arrays), region.written))(*region.arrays)
     for name, array in written.items():
-        held = mode.trace.state[name]
-        held.copy_(region.wrap(array, held.dtype))
+        tensor = mode.trace.state[name]
+        tensor.copy_(region.wrap(array, tensor.dtype))
     return region.rebuild(out)
 
 

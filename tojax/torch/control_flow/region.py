@@ -43,22 +43,22 @@ class Region:
         for place, tensor, array in zip(self.places, self.tensors, arrays):
             full[place] = self.wrap(array, tensor.dtype, getattr(tensor, "origins", 0))
         state = [(name, t, inner(t)) for name, t in self.mode.trace.state.items()]
-        before = [value_of(held) for _, _, held in state]
+        old_values = [value_of(inside) for _, _, inside in state]
         self.mode.trace.unread.clear()  # what is read in here are other arrays
         with self.mode, self.mode.trace.inside():
             out, structure = flatten(self.function(*full))
-        found = [inner(x) if isinstance(x, torch.Tensor) else x for x in out]
+        results = [inner(x) if isinstance(x, torch.Tensor) else x for x in out]
         self.written = {}
-        for (name, t, held), old in zip(state, before):
-            now = inner(t)
-            if value_of(now) is old:
+        for (name, t, inside), old in zip(state, old_values):
+            value = inner(t)
+            if value_of(value) is old:
                 continue
-            self.written[name] = array_of(now)
-            if isinstance(held, JaxTensor):
-                held.array = old
-            reset(t, held)
-        self.out = [x.dtype if isinstance(x, torch.Tensor) else x for x in found], structure
-        return [strong(array_of(x)) for x in found if isinstance(x, torch.Tensor)]
+            self.written[name] = array_of(value)
+            if isinstance(inside, JaxTensor):
+                inside.array = old
+            reset(t, inside)
+        self.out = [x.dtype if isinstance(x, torch.Tensor) else x for x in results], structure
+        return [strong(array_of(x)) for x in results if isinstance(x, torch.Tensor)]
 
     def wrap(self, array, dtype, origins=0) -> torch.Tensor:
         """An array as a tensor that torch code may write to."""

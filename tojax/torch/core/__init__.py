@@ -1,1 +1,1 @@
-"""What every other room uses: the wrapper tensor, schemas, one operator's call, dtypes, strides."""
+"""The ground of all rooms: the wrapper tensor, schemas, one operator's call, dtypes, strides."""

@@ -66,12 +66,12 @@ class Call:
         self.like = op.overloadpacket in LIKE
         self.compares = op.overloadpacket in COMPARES
         self.strided = op in strides.STRIDED
-        kept = self.signature.kept[1:] if self.random else self.signature.kept
-        self._switches = [i for i, n in enumerate(kept) if n in ("train", "training")]
-        self._all = [i for i, n in enumerate(kept) if n == "p" and self._switches]
+        parameters = self.signature.kept[1:] if self.random else self.signature.kept
+        self._switches = [i for i, n in enumerate(parameters) if n in ("train", "training")]
+        self._all = [i for i, n in enumerate(parameters) if n == "p" and self._switches]
         self._rates = [
             i
-            for i, n in enumerate(kept)
+            for i, n in enumerate(parameters)
             if n in ("dropout_p", "dropout") or (n == "p" and self._switches)
         ]
 
@@ -79,12 +79,12 @@ class Call:
         """The lowering's arguments, and the tensors among the call's own."""
         values: list[Any] = []
         operands: list[torch.Tensor] = []
-        given = len(args)
+        positional = len(args)
         for i, p in enumerate(self.params):
             kind = p.kind
             if kind == "dropped":
                 continue
-            value = args[i] if i < given else kwargs.get(p.name, p.default)
+            value = args[i] if i < positional else kwargs.get(p.name, p.default)
             if value is REQUIRED:
                 raise TypeError(f"{self.op} misses its argument {p.name!r}")
             if kind == "dtype":

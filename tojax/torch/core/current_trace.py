@@ -23,11 +23,11 @@ def active() -> bool:
 @contextlib.contextmanager
 def entered(new: Any) -> Iterator[None]:
     """``new`` is this thread's trace for a while."""
-    before, _THREAD.trace = trace(), new
+    outer, _THREAD.trace = trace(), new
     try:
         yield
     finally:
-        _THREAD.trace = before
+        _THREAD.trace = outer
 
 
 class Active:

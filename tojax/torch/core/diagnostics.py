@@ -95,14 +95,14 @@ def failed(op, operands, error: Exception) -> ForwardFailed:
 
 def data_dependent(what: str, names: tuple[str, ...], place: str) -> DataDependent:
     """The error for a value, computed from these inputs, that is needed while it is traced."""
-    said = ", ".join(names) or "a traced value"
+    sources = ", ".join(names) or "a traced value"
     return DataDependent(
-        f"{what} needs the values of {said} while they are traced",
+        f"{what} needs the values of {sources} while they are traced",
         arguments=names,
         general=True,
         where=place,
         why="the program is compiled for all values at once, so none is known yet",
-        do=f"run it outside of jax.jit, or close over {said} instead of tracing it",
+        do=f"run it outside of jax.jit, or close over {sources} instead of tracing it",
     )
 
 
@@ -119,8 +119,8 @@ def unknown_size(what: str) -> DataDependent:
 
 def refuse_kind(op) -> None:
     """Raises Unsupported for operators on kinds of tensors that no lowering could make."""
-    for said, (kind, why, do) in KINDS.items():
-        if said in str(op):
+    for kind_name, (kind, why, do) in KINDS.items():
+        if kind_name in str(op):
             raise Unsupported(f"{op} works on {kind} tensors", where=where(), why=why, do=do)
 
 
@@ -141,8 +141,8 @@ KINDS = {
 
 def missing_ops(ops: dict[str, private.OpOverload], places: dict[str, str]) -> MissingOps:
     """The error that names all operators without a lowering, with a stub to paste for the first."""
-    said = "; ".join(f"{name} in {places[name]}" for name in list(ops)[:6])
-    said += f"; and {len(ops) - 6} more" if len(ops) > 6 else ""
+    listed = "; ".join(f"{name} in {places[name]}" for name in list(ops)[:6])
+    listed += f"; and {len(ops) - 6} more" if len(ops) > 6 else ""
     name, op = next(iter(ops.items()))
     near = table.like(name)
     arguments, space = ", ".join(read(op).kept), " " * 9
@@ -152,7 +152,7 @@ def missing_ops(ops: dict[str, private.OpOverload], places: dict[str, str]) -> M
     return MissingOps(
         f"no lowering for {len(ops)} operator{'s' * (len(ops) > 1)}: {', '.join(ops)}",
         ops=tuple(ops),
-        where=said,
+        where=listed,
         why="torch has no decomposition for it either"
         + (f"; the table has {', '.join(near)}" if near else ""),
         do="write it in jnp and convert again (or run it in torch, slowly: "

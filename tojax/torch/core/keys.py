@@ -45,9 +45,9 @@ class Keys:
     @contextlib.contextmanager
     def of(self, rng: jax.Array | None) -> Iterator[None]:
         """Draws from another key for a while."""
-        before = self.rng, self.draws
+        outer = self.rng, self.draws
         self.rng, self.draws = rng, 0
         try:
             yield
         finally:
-            self.rng, self.draws = before
+            self.rng, self.draws = outer

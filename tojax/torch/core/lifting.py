@@ -72,5 +72,5 @@ def is_traced(value: Any) -> bool:
     """Whether this is a tensor whose values only the compiled program knows."""
     if not isinstance(value, torch.Tensor):
         return False
-    held = inner(value)
-    return isinstance(held, JaxTensor) and isinstance(held.array, jax.core.Tracer)
+    inside = inner(value)
+    return isinstance(inside, JaxTensor) and isinstance(inside.array, jax.core.Tracer)

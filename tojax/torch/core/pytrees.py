@@ -14,9 +14,9 @@ from torch.utils import _pytree
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """(leaves, structure); ``structure.unflatten`` takes leaves."""
     leaves, structure = _pytree.tree_flatten(tree)
-    own = [*leaves]
+    tensors = [*leaves]
     leaves.clear()
-    return own, structure
+    return tensors, structure
 
 
 def map_tensors(function: Callable, tree: Any) -> Any:

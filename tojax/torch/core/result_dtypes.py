@@ -22,19 +22,19 @@ KNOWN: dict[Any, torch.dtype | None] = {}
 
 def dtype_of(call, dtype: torch.dtype, operands, args, kwargs, place: int) -> torch.dtype:
     """torch's dtype of result number ``place``, which JAX has as ``dtype``, a narrow one."""
-    asked = kwargs.get("dtype")
-    if asked is None and call.dtype_at is not None and len(args) > call.dtype_at:
-        asked = args[call.dtype_at]
-    if asked is None:
-        given = {t.dtype for t in operands}
-        if given == {torch.int64} and call.pointwise and dtype is torch.int32:
+    torch_dtype = kwargs.get("dtype")
+    if torch_dtype is None and call.dtype_at is not None and len(args) > call.dtype_at:
+        torch_dtype = args[call.dtype_at]
+    if torch_dtype is None:
+        operand_dtypes = {t.dtype for t in operands}
+        if operand_dtypes == {torch.int64} and call.pointwise and dtype is torch.int32:
             return torch.int64
         if dtype.is_floating_point or dtype.is_complex:
             default = torch.get_default_dtype() is torch.float64
-            if not default and not given & {torch.float64, torch.complex128}:
+            if not default and not operand_dtypes & {torch.float64, torch.complex128}:
                 return dtype
-        asked = _by_torch(call.op, operands, args, kwargs, place)
-    return asked if WIDE.get(asked) is dtype else dtype
+        torch_dtype = _by_torch(call.op, operands, args, kwargs, place)
+    return torch_dtype if WIDE.get(torch_dtype) is dtype else dtype
 
 
 def floats(op, operands, args, kwargs) -> torch.dtype | None:
@@ -44,7 +44,7 @@ def floats(op, operands, args, kwargs) -> torch.dtype | None:
 
 
 def _by_torch(op, operands, args, kwargs, place: int) -> torch.dtype | None:
-    """What torch gives for these dtypes and flags; None where it cannot be asked."""
+    """Returns torch's own dtype for these dtypes and flags, None where it cannot be asked."""
     flag = lambda v: v if isinstance(v, (bool, torch.dtype)) else type(v)
     flags = tuple(map(flag, args)), tuple((k, flag(v)) for k, v in kwargs.items())
     kinds = tuple((t.dtype, t.dim() > 0) for t in operands)
@@ -60,12 +60,12 @@ def _ask(op, args, kwargs, place: int) -> torch.dtype | None:
     """
     on_meta = {"device": torch.device("meta")} if _makes(op) else {}
     for stand_in, extra in ((strides.to_meta, on_meta), (_small, {})):
-        given, named = map_tensors(stand_in, (args, kwargs))
-        shapes = [x.shape for x in (*given, *named.values()) if isinstance(x, torch.Tensor)]
-        open_sizes = sizes.symbolic((given, shapes))
+        meta_args, named = map_tensors(stand_in, (args, kwargs))
+        shapes = [x.shape for x in (*meta_args, *named.values()) if isinstance(x, torch.Tensor)]
+        open_sizes = sizes.symbolic((meta_args, shapes))
         try:
             with sizes.generally() if open_sizes else contextlib.nullcontext():
-                out = op(*given, **{**named, **extra})
+                out = op(*meta_args, **{**named, **extra})
         except (RuntimeError, DataDependent):
             continue
         return (out[place] if isinstance(out, (tuple, list)) else out).dtype

@@ -41,7 +41,7 @@ aten = Operators()
 
 
 def kind_of(argument) -> str:
-    """What a schema argument is to a lowering: array, arrays, dtype, value, or dropped."""
+    """Returns what a schema argument is to a lowering: array, arrays, dtype, value, or dropped."""
     text = str(argument.real_type)
     bare = text.removeprefix("Optional[").removesuffix("]") if text.startswith("Optional") else text
     if bare in DROPPED or argument.name in DROPPED_NAMES:
@@ -82,19 +82,22 @@ def overloads(key) -> list[private.OpOverload]:
         return []
     if isinstance(key, private.OpOverload):
         return [key]
-    found = [getattr(key, name) for name in key.overloads()]
-    return [op for op in found if _lowerable(op._schema)]
+    overload_ops = [getattr(key, name) for name in key.overloads()]
+    return [op for op in overload_ops if _lowerable(op._schema)]
 
 
 def _lowerable(schema) -> bool:
-    said = str(schema).partition("(")[2]
+    parameters = str(schema).partition("(")[2]
     return (
-        not schema.is_mutable and "Tensor" in said and "Dimname" not in said and "Dict" not in said
+        not schema.is_mutable
+        and "Tensor" in parameters
+        and "Dimname" not in parameters
+        and "Dict" not in parameters
     )
 
 
 def family(key) -> Any:
-    """What overloads have in common with each other and their packet, which is it."""
+    """Returns the packet of an overload, or of a packet itself."""
     return key.overloadpacket if isinstance(key, private.OpOverload) else key
 
 

@@ -26,7 +26,7 @@ CLASS = "'_DimExpr'"  # as errors have it, of what takes no symbolic dimension f
 
 
 class Condition(NamedTuple):
-    """What some sizes meet and others do not.
+    """A condition on sizes that holds for some of their values.
 
     Attributes:
       key: the same for all conditions that are the same.
@@ -40,10 +40,10 @@ class Condition(NamedTuple):
 
 
 class Environment:
-    """What torch's own Python code asks whether a condition is known (its ``ShapeEnv``)."""
+    """The ``ShapeEnv`` that torch's own Python code asks whether a condition is known."""
 
     def evaluate_sym_node(self, node: Node, size_oblivious: bool = False, fallback_value=None):
-        """What is known, else what the code takes then."""
+        """Returns the answer where it is known, else the fallback."""
         unknown = node.condition is not None and fallback_value is not None
         return fallback_value if unknown else node.guard_bool()
 
@@ -91,7 +91,7 @@ class Node:
         raise diagnostics.unknown_size(f"the number {self.text}")
 
     def guard_bool(self, file: str = "", line: int = 0) -> bool:
-        """Which way code goes."""
+        """Decides which way code goes."""
         if self.condition is None:
             return bool(self.value)
         return current_trace.trace().size_condition(self.condition, self.text) != self.opposite
@@ -113,13 +113,13 @@ class Node:
         return self.value is not False
 
     def guard_size_oblivious(self, file: str = "", line: int = 0) -> bool:
-        """What torch's kernels ask: a length of 1 may be taken as any other one."""
+        """Answers torch's kernels, for which a length of 1 may be any other one."""
         return self.value is True or self.general() is True
 
     def general(self) -> bool | None:
-        """What a condition is for all sizes but the smallest one."""
-        known = None if self.condition is None else self.condition.general
-        return None if known is None else known != self.opposite
+        """Returns the answer for all sizes but the smallest one."""
+        answer = None if self.condition is None else self.condition.general
+        return None if answer is None else answer != self.opposite
 
     def sym_not(self) -> Node:
         """The opposite."""
@@ -175,17 +175,17 @@ def is_one(size: Size) -> bool:
     Raises:
       DataDependent: it may be.
     """
-    known = is_zero(size - 1)
-    if known.condition is not None:
+    is_equal = is_zero(size - 1)
+    if is_equal.condition is not None:
         raise diagnostics.unknown_size(f"whether {size} == 1")
-    return known.value
+    return is_equal.value
 
 
 def is_positive(size: Size) -> Node:
     """Whether a number that sizes make is at least 0."""
-    known = at_least(size, 0)
-    if known is not None:
-        return Node(known)
+    answer = at_least(size, 0)
+    if answer is not None:
+        return Node(answer)
     if at_least(-size, 0):
         return is_zero(size)
     if at_least(size, -1):
@@ -201,9 +201,9 @@ def _compared(sign: str, decide: Callable[[Size], Node]) -> Callable[[Node, Node
     """A comparison, from what decides it by the difference."""
 
     def compare(self: Node, other: Node) -> Node:
-        found = decide(self.value - other.value)
-        found.text = f"{self.text} {sign} {other.text}"
-        return found
+        node = decide(self.value - other.value)
+        node.text = f"{self.text} {sign} {other.text}"
+        return node
 
     return compare
 
@@ -218,8 +218,8 @@ def _joined(sign: str, function: Callable, deciding: bool) -> Callable[[Node, No
         if len({(x.condition.key, x.opposite) for x in unknown if x.condition}) < len(unknown):
             return self
         if len(unknown) < 2:
-            known = [x.value for x in (self, other) if x.condition is None]
-            return Node(deciding) if deciding in known else (*unknown, self)[0]
+            answers = [x.value for x in (self, other) if x.condition is None]
+            return Node(deciding) if deciding in answers else (*unknown, self)[0]
         text = f"({self.text} {sign} {other.text})"
         general = {x.general() for x in unknown}
         common = general.pop() if len(general) == 1 else deciding if deciding in general else None
@@ -287,12 +287,12 @@ def generally() -> Iterator[None]:
     but the smallest one. Its Python kernels are used: those in C++ take no symbolic sizes.
     """
     trace = current_trace.trace()
-    before, trace.generally = trace.generally, True
+    outer, trace.generally = trace.generally, True
     try:
         with private.DisableTorchFunction(), private.python_kernels():
             yield
     finally:
-        trace.generally = before
+        trace.generally = outer
 
 
 def as_array(size: Size) -> jax.Array:

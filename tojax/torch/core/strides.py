@@ -68,11 +68,11 @@ def _layout_of(kind, op, shape, operands, args, kwargs, place) -> Layout | None:
         _same_bits(args[0].dtype, args[1])
     if kind == "bits":
         return None
-    if (wanted := kwargs.get("memory_format")) not in (None, torch.preserve_format):
-        if wanted is torch.contiguous_format:
+    if (memory_format := kwargs.get("memory_format")) not in (None, torch.preserve_format):
+        if memory_format is torch.contiguous_format:
             return None
         shape = sizes.to_torch(shape)
-        return torch.empty(shape, memory_format=wanted, device="meta").stride(), 0
+        return torch.empty(shape, memory_format=memory_format, device="meta").stride(), 0
     operands = operands[:1] if kind == "written" else operands
     if all(map(torch.Tensor.is_contiguous, operands)):
         return None
@@ -112,15 +112,15 @@ def as_meta(op, args, kwargs):
 
 @lru_cache(4096)
 def _elementwise(shape, operands) -> Layout | None:
-    """What torch's TensorIterator chooses, by torch's own account of it."""
+    """Returns the layout that torch's TensorIterator chooses, by asking torch."""
     metas = [torch.empty_strided(*o, device="meta") for o in operands]
     try:
         metas = [m.expand(shape) for m in metas if m.dim()]
     except RuntimeError:  # not elementwise after all
         return None
     strides = private.output_strides(*metas)
-    own = torch.empty_strided(shape, strides, device="meta")
-    return None if own.is_contiguous() else (tuple(strides), 0)
+    result = torch.empty_strided(shape, strides, device="meta")
+    return None if result.is_contiguous() else (tuple(strides), 0)
 
 
 def to_meta(tensor: torch.Tensor) -> torch.Tensor:
@@ -137,8 +137,8 @@ def rebase(op, args, kwargs) -> tuple[Any, ...]:
     """An as_strided call's arguments for a lowering that sees the whole memory, in its order."""
     self, *rest = args
     at = 1 if op is not aten.as_strided_scatter.default else 2
-    given = dict(zip(("size", "stride", "storage_offset"), args[at:])) | kwargs
-    offset = given.get("storage_offset")
+    geometry = dict(zip(("size", "stride", "storage_offset"), args[at:])) | kwargs
+    offset = geometry.get("storage_offset")
     offset = self.storage_offset() if offset is None else offset
     if at == 2:
         if not self.is_contiguous():
@@ -147,8 +147,8 @@ def rebase(op, args, kwargs) -> tuple[Any, ...]:
                 why="which of its elements lie where is not worked out",
                 do="call as_strided on the tensor that owns the memory",
             )
-        own = offset - self.storage_offset()
-        return (self, rest[0], given["size"], given["stride"], own), {}
+        relative = offset - self.storage_offset()
+        return (self, rest[0], geometry["size"], geometry["stride"], relative), {}
     base, detached = self, False
     while base.made_by is not None and as_meta(*base.made_by) is not None:
         detached |= base.made_by[0] is aten.detach.default
@@ -162,7 +162,7 @@ def rebase(op, args, kwargs) -> tuple[Any, ...]:
     base = in_memory_order(base)
     if detached:
         base = JaxTensor(lax.stop_gradient(base.array), base.dtype, base.origins)
-    return (base, given["size"], given["stride"], offset), {}
+    return (base, geometry["size"], geometry["stride"], offset), {}
 
 
 def in_memory_order(base: JaxTensor) -> JaxTensor:

@@ -100,7 +100,7 @@ def value_of(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
 
 
 def origins_of(operands: Iterable[Any]) -> int:
-    """Which inputs these were computed from, as bits, and whether any needs a gradient."""
+    """Returns the inputs that these come from, as bits, and whether any needs a gradient."""
     origins = 0
     for operand in operands:
         origins |= getattr(operand, "origins", 0)

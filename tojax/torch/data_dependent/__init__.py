@@ -1,1 +1,1 @@
-"""What only the compiled program knows: conditions, numbers of rows, indices."""
+"""Values that only the compiled program knows: conditions, numbers of rows, indices."""

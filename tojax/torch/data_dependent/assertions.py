@@ -58,11 +58,11 @@ def left_out(stacklevel: int) -> None:
 
 
 def passing_at(frame: FrameType | None) -> bool | None:
-    """What the condition asked for here is where the check passes; None if this is no check."""
+    """Returns the value of the condition with which the check passes; None if this is no check."""
     check = _check_at(frame)
     if check is None or any(_hides(node) for node in ast.walk(check.test)):
         return None
-    answers = {wanted for _, wanted in _conditions(check.test, isinstance(check, ast.Assert))}
+    answers = {outcome for _, outcome in _conditions(check.test, isinstance(check, ast.Assert))}
     return answers.pop() if len(answers) == 1 else None
 
 
@@ -70,11 +70,11 @@ def alike_at(frame: FrameType | None) -> bool:
     """Whether this is a check that passes where a ``unique`` finds one value, by its length."""
     check = _check_at(frame)
     conditions = _conditions(check.test, isinstance(check, ast.Assert)) if check else ()
-    return any(_of_one(x) is wanted for x, wanted in conditions)
+    return any(_of_one(x) is outcome for x, outcome in conditions)
 
 
 def _of_one(condition: ast.expr) -> bool | None:
-    """What a comparison of a length is for a length of one; None for other conditions."""
+    """Returns a comparison of a length for a length of one; None for other conditions."""
     match condition:
         case ast.Compare(
             left=ast.Call(func=ast.Name(id="len"), args=[ast.Call()])
@@ -89,13 +89,17 @@ def _of_one(condition: ast.expr) -> bool | None:
 def _check_at(frame: FrameType | None) -> ast.If | ast.Assert | None:
     if frame is None or frame.f_globals.get("__name__", "").startswith("torch."):
         return None  # torch's own: the patches of compat serve them
-    found = test_at(frame.f_code, frame.f_lineno)
-    return found if isinstance(found, ast.Assert) or (found and _only_raises(found.body)) else None
+    statement = test_at(frame.f_code, frame.f_lineno)
+    return (
+        statement
+        if isinstance(statement, ast.Assert) or (statement and _only_raises(statement.body))
+        else None
+    )
 
 
 def _only_raises(body: list[ast.stmt]) -> bool:
-    *before, last = body
-    return isinstance(last, ast.Raise) and all(isinstance(x, ast.Assign) for x in before)
+    *preparation, last = body
+    return isinstance(last, ast.Raise) and all(isinstance(x, ast.Assign) for x in preparation)
 
 
 def _hides(node: ast.AST) -> bool:
@@ -110,8 +114,8 @@ def _hides(node: ast.AST) -> bool:
 def _conditions(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
     """Each condition in ``test``, and what it has to be for ``test`` to be ``wanted``."""
     if isinstance(test, ast.BoolOp):
-        for part in test.values:
-            yield from _conditions(part, wanted)
+        for operand in test.values:
+            yield from _conditions(operand, wanted)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _conditions(test.operand, not wanted)
     else:
@@ -129,11 +133,11 @@ def note(condition: torch.Tensor) -> None:
     is traced on its own, as a loop's body is.
     """
     trace = asking_trace()
-    held = None if trace is None or trace.conditions is None else inner(condition.all())
-    if not isinstance(held, JaxTensor):
+    value = None if trace is None or trace.conditions is None else inner(condition.all())
+    if not isinstance(value, JaxTensor):
         left_out(5)
-    elif isinstance(held.array, jax.core.Tracer):
-        trace.conditions.append(held.array)
+    elif isinstance(value.array, jax.core.Tracer):
+        trace.conditions.append(value.array)
 
 
 def require(array: Any, holds: Callable[[Any], Any], what: str) -> None:

@@ -26,7 +26,7 @@ class Guard:
         self.condition, self.entered = condition, entered
 
     def select(self, func, args, kwargs) -> torch.Tensor:
-        """What the ``if`` leaves of the tensor that is clamped."""
+        """Selects between the tensor and its clamped value, by the condition of the ``if``."""
         repaired = func(*args, **kwargs)
         chosen = (repaired, args[0]) if self.entered else (args[0], repaired)
         return torch.where(self.condition, *chosen)
@@ -40,23 +40,25 @@ def guard_at(frame: FrameType | None, condition: torch.Tensor) -> Guard | None:
 
 def _entered(code: CodeType, line: int) -> bool | None:
     """For which value the body of the ``if`` on this line runs; None if that is no guard."""
-    found = test_at(code, line)
-    if not isinstance(found, ast.If) or found.orelse or not _repairs(found.body):
+    statement = test_at(code, line)
+    if not isinstance(statement, ast.If) or statement.orelse or not _repairs(statement.body):
         return None
-    test = found.test
+    test = statement.test
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        *others, test = test.values
-        if any(isinstance(x, ast.Call) for other in others for x in ast.walk(other)):
+        *earlier, test = test.values
+        if any(isinstance(x, ast.Call) for condition in earlier for x in ast.walk(condition)):
             return None  # which of them asks is not known
     negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-    asked = test.operand if isinstance(test, ast.UnaryOp) else test
-    return not negated if isinstance(asked, ast.Call) else None
+    question = test.operand if isinstance(test, ast.UnaryOp) else test
+    return not negated if isinstance(question, ast.Call) else None
 
 
 def _repairs(body: list[ast.stmt]) -> bool:
     """Whether these lines only replace one tensor by a clamp of it."""
-    *before, last = body
-    numbers = all(isinstance(x, ast.Assign) and "torch.finfo(" in ast.unparse(x) for x in before)
+    *preparation, last = body
+    numbers = all(
+        isinstance(x, ast.Assign) and "torch.finfo(" in ast.unparse(x) for x in preparation
+    )
     if not numbers or not isinstance(last, ast.Assign) or len(last.targets) != 1:
         return False
     name, value = ast.unparse(last.targets[0]), last.value

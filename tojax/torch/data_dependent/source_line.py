@@ -28,8 +28,8 @@ def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
     caught = [y for x in ast.walk(tree) if isinstance(x, ast.Try) for y in ast.walk(x)]
     every = (_assertion(x) for x in ast.walk(tree) if x not in caught)
     tests = [x for x in every if isinstance(x, (ast.If, ast.Assert))]
-    found = [x for x in tests if x.lineno <= line <= (x.test.end_lineno or x.lineno)]
-    return found[-1] if found else None
+    enclosing = [x for x in tests if x.lineno <= line <= (x.test.end_lineno or x.lineno)]
+    return enclosing[-1] if enclosing else None
 
 
 def _assertion(node: ast.AST) -> ast.AST:

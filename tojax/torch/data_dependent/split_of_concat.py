@@ -29,12 +29,12 @@ def note(out: JaxTensor, tensors, dim: int = 0) -> None:
         return
     dim %= max(out.dim(), 1)
     sizes = [t.shape[dim] if t.dim() == out.dim() else 0 for t in tensors]
-    parts = [
+    pieces = [
         (stop - size, value_of(t), getattr(t, "origins", 0))
         for t, size, stop in zip(tensors, sizes, itertools.accumulate(sizes))
         if size and t.dtype is out.dtype
     ]
-    out.parts = dim, parts, torch.is_grad_enabled()
+    out.parts = dim, pieces, torch.is_grad_enabled()
 
 
 class PackedConstants:
@@ -44,31 +44,31 @@ class PackedConstants:
         self.handed: dict[int, torch.Tensor] = {}  # by their memory, constants that were parts
 
     def taken_apart(self, op, args, kwargs, out: Any) -> Any:
-        """What ``op`` cut out of a concatenation: its parts, where it cut just these."""
+        """Returns the parts of a concatenation, where ``op`` cut just these."""
         if symbolic(args[1:]):
             return out
-        dim, parts, follows = args[0].parts
+        dim, pieces, follows = args[0].parts
         follows &= torch.is_grad_enabled()
         with private.DisableTorchFunction():
             places = torch.arange(args[0].shape[dim])
             places = places.view([-1 if i == dim else 1 for i in range(args[0].dim())])
             cut = op(places.expand(args[0].shape), *args[1:], **kwargs)
             if isinstance(out, JaxTensor):
-                return self.whole(out, cut, dim, parts, follows)
-            return [self.whole(x, c, dim, parts, follows) for x, c in zip(out, cut)]
+                return self.whole(out, cut, dim, pieces, follows)
+            return [self.whole(x, c, dim, pieces, follows) for x, c in zip(out, cut)]
 
-    def whole(self, out: JaxTensor, places, dim: int, parts, follows: bool) -> torch.Tensor:
+    def whole(self, out: JaxTensor, places, dim: int, pieces, follows: bool) -> torch.Tensor:
         """One piece, or the part that it is."""
-        for first, held, origins in parts if places.numel() else ():
-            last = first + held.shape[dim] - 1
+        for first, piece, origins in pieces if places.numel() else ():
+            last = first + piece.shape[dim] - 1
             ends = int(places.select(dim, 0).min()), int(places.select(dim, -1).max())
-            if tuple(held.shape) != tuple(out.shape) or ends != (first, last):
+            if tuple(piece.shape) != tuple(out.shape) or ends != (first, last):
                 continue
-            if isinstance(held, torch.Tensor):
-                out = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype).copy_(held)
+            if isinstance(piece, torch.Tensor):
+                out = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype).copy_(piece)
                 self.handed[out.untyped_storage()._cdata] = out
             else:
-                out.array = held if follows else jax.lax.stop_gradient(held)
+                out.array = piece if follows else jax.lax.stop_gradient(piece)
                 out.origins = origins
         return out
 

@@ -49,20 +49,20 @@ def rows(tensor: torch.Tensor, dimension: int, index: torch.Tensor) -> torch.Ten
 
 def assign(tensor: torch.Tensor, index: tuple, value: Any) -> None:
     """``tensor[index] = value``, the rows that a traced integer picks taken out and put back."""
-    found = place_of(index, tensor.dim())
-    if found is None:
+    index_place = place_of(index, tensor.dim())
+    if index_place is None:
         tensor[index] = value
         return
-    place, dimension = found
+    place, dimension = index_place
     where = rows(tensor, dimension, index[place])
-    part = tensor.index_select(dimension, where)
-    assign(part, (*index[:place], 0, *index[place + 1 :]), value)
-    tensor.index_copy_(dimension, where, part)
+    row = tensor.index_select(dimension, where)
+    assign(row, (*index[:place], 0, *index[place + 1 :]), value)
+    tensor.index_copy_(dimension, where, row)
 
 
 class Picked:
-    """What was read as ``x[i]``. In torch it shares the memory of ``x``; here it is a copy, and
-    ``sync`` carries what is written to either of them, or to a view of them, over to the other.
+    """Reads of ``x[i]`` at traced indices. In torch they share the memory of ``x``; here they are
+    copies, and ``sync`` carries writes to either, or to a view of it, over to the other.
     """
 
     def __init__(self) -> None:
@@ -85,8 +85,8 @@ class Picked:
         assign(tensor, index if isinstance(index, tuple) else (index,), value)
 
     def _read(self, tensor, index):
-        while found := place_of(index, tensor.dim()):
-            place, dimension = found
+        while index_place := place_of(index, tensor.dim()):
+            place, dimension = index_place
             tensor = tensor.index_select(dimension, rows(tensor, dimension, index[place]))
             index = (*index[:place], 0, *index[place + 1 :])
         return tensor[index]

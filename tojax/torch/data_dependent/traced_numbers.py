@@ -157,12 +157,12 @@ FUNCTIONS = {
 def serve(mode, func, args, kwargs) -> Any:
     """The form of a function whose number is traced; NotImplemented where it is not."""
     name = FUNCTIONS[func]
-    one = lambda place, x: not x.dim() or (isinstance(place, str) and x.numel() == 1)
+    is_number = lambda place, x: not x.dim() or (isinstance(place, str) and x.numel() == 1)
     ours = lambda x: isinstance(x, torch.Tensor) and isinstance(inner(x), JaxTensor)
-    number = lambda place, x: place in NUMBERS[name] and ours(x) and one(place, x)
+    number = lambda place, x: place in NUMBERS[name] and ours(x) and is_number(place, x)
     if not any(number(k, x) for k, x in (*enumerate(args), *kwargs.items())):
         return NotImplemented
-    plain = lambda place, x: x.detach().reshape(()) if number(place, x) else x
+    scalar = lambda place, x: x.detach().reshape(()) if number(place, x) else x
     with mode:
-        args = tuple(plain(i, x) for i, x in enumerate(args))
-        return FORMS[name](*args, **{k: plain(k, x) for k, x in kwargs.items()})
+        args = tuple(scalar(i, x) for i, x in enumerate(args))
+        return FORMS[name](*args, **{k: scalar(k, x) for k, x in kwargs.items()})

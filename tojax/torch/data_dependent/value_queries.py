@@ -1,4 +1,4 @@
-"""What code is told that asks for values, or for a number of values, which only the program knows.
+"""Answers to code that asks for values, or for their number, which only the program knows.
 
 Handlers of the function mode: each gives a result, or NotImplemented to let the call pass.
 """
@@ -51,27 +51,27 @@ def values(mode, func, args, kwargs) -> Any:
         return func(tensor, *args[1:], **kwargs)
     if isinstance(tensor.array, jax.core.Tracer):
         raise mode.trace.data_dependent(f"Tensor.{func.__name__}", [tensor])
-    found = np.asarray(tensor.array)
-    return found.tolist() if func is torch.Tensor.tolist else found
+    array = np.asarray(tensor.array)
+    return array.tolist() if func is torch.Tensor.tolist else array
 
 
 def ask(mode, func, args, kwargs) -> Any:
     """``bool(x)``, which is answered, and ``x.item()``, which is the number itself, unknown."""
-    asked = args[0]
-    if mode.guard is not None or (asked.numel() != 1 and func is torch.Tensor.item):
+    tensor = args[0]
+    if mode.guard is not None or (tensor.numel() != 1 and func is torch.Tensor.item):
         return NotImplemented
-    if not is_traced(asked):
+    if not is_traced(tensor):
         return NotImplemented
-    if func is torch.Tensor.item and asked.dtype is not torch.bool:
+    if func is torch.Tensor.item and tensor.dtype is not torch.bool:
         with mode:
-            return asked.detach().reshape(())
-    answer = condition(mode, func, asked, sys._getframe(2))
+            return tensor.detach().reshape(())
+    answer = condition(mode, func, tensor, sys._getframe(2))
     return NotImplemented if answer is None else answer
 
 
 def condition(mode, func, asked: torch.Tensor, frame: FrameType) -> bool | None:
-    """What a traced condition is taken for, by the first policy that applies: a check is assumed to
-    pass, of a repair both values are selected from, else the code is forked.
+    """Answers a traced condition by the first policy that applies: a check is assumed to pass, of a
+    repair both values are selected from, else the code is forked.
     """
     if func is torch.Tensor.__bool__:
         passing = assertions.passing_at(frame)
@@ -84,13 +84,13 @@ def condition(mode, func, asked: torch.Tensor, frame: FrameType) -> bool | None:
     module = f"{frame.f_globals.get('__name__')}."
     if module.startswith("torch.optim.") and "!= 0" in linecache.getline(*line_of(frame)):
         return True  # whether there is momentum, or decay: with one of 0 it is the same
-    own = module.startswith("torch.")  # see assertions.py
-    if own or mode.trace.path is None or asked.numel() != 1:
+    is_torchs = module.startswith("torch.")  # see assertions.py
+    if is_torchs or mode.trace.path is None or asked.numel() != 1:
         return None
-    held = inner(asked)
+    value = inner(asked)
     with contextlib.suppress(jax.errors.TracerBoolConversionError):
-        return bool(held.array)  # known where it is only differentiated
-    return mode.trace.path.answer(held.array, mode.trace.data_dependent("bool", [held]))
+        return bool(value.array)  # known where it is only differentiated
+    return mode.trace.path.answer(value.array, mode.trace.data_dependent("bool", [value]))
 
 
 def line_of(frame: FrameType) -> tuple[str, int]:
@@ -116,11 +116,11 @@ def unsized(mode, func, args, kwargs) -> Any:
     unknown = padded_split.concerns(args, kwargs)
     if unknown is not None:
         return padded_split.serve(mode, func, args, kwargs, unknown)
-    some = padded.concerns(args, kwargs)
-    if some is None:
+    unsized_operand = padded.concerns(args, kwargs)
+    if unsized_operand is None:
         return NotImplemented
     with mode:
-        return functions.serve(func, args, kwargs, some)
+        return functions.serve(func, args, kwargs, unsized_operand)
 
 
 def show(mode, func, args, kwargs) -> Any:
@@ -140,8 +140,8 @@ def split(mode, func, args, kwargs) -> Any:
 
 def select(mode, func, args, kwargs) -> Any:
     """``tensor[mask]`` and ``vector.nonzero()`` of unknown values."""
-    if func is GET and (alone := padded.mask_first(args[1])) is not None:
-        mask, rest = alone
+    if func is GET and (leading_mask := padded.mask_first(args[1])) is not None:
+        mask, rest = leading_mask
         if is_traced(mask) and mask.shape == args[0].shape[: mask.dim()]:
             with mode:
                 args = args[0][(*[slice(None)] * mask.dim(), *rest)], mask
@@ -162,18 +162,18 @@ def select(mode, func, args, kwargs) -> Any:
 def places(mode, func, vector, as_tuple=False) -> Any:
     """``vector.nonzero()``."""
     with mode:
-        found = nonzero.of(vector, unknown(mode, vector))
-        mode.trace.unknown.append(found)
-        return (found,) if as_tuple or func is torch.where else found.like(found.rows[:, None])
+        rows = nonzero.of(vector, unknown(mode, vector))
+        mode.trace.unknown.append(rows)
+        return (rows,) if as_tuple or func is torch.where else rows.like(rows.rows[:, None])
 
 
 def coordinates(mode, tensor) -> tuple:
     """``tensor.nonzero(as_tuple=True)`` of several dimensions."""
     with mode:
-        found = nonzero.of(tensor.reshape(-1), unknown(mode, tensor))
-        several, rest = [], found.rows
+        rows = nonzero.of(tensor.reshape(-1), unknown(mode, tensor))
+        several, rest = [], rows.rows
         for size in (max(n, 1) for n in reversed(tensor.shape)):  # of 0 there are no places
-            several.append(found.like(rest % size))
+            several.append(rows.like(rest % size))
             rest = rest // size
     mode.trace.unknown += several
     return (*reversed(several),)

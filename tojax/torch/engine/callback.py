@@ -72,12 +72,12 @@ class Callback:
 
     def backward(self, seed, cotangents, *arrays):
         """Host side: the gradients of the floating-point arrays."""
-        wanted = [i for i, a in enumerate(arrays) if is_float(a.dtype)]
-        tensors, outs = self.run(seed, arrays, wanted)
+        float_places = [i for i, a in enumerate(arrays) if is_float(a.dtype)]
+        tensors, outs = self.run(seed, arrays, float_places)
         used = [i for i, x in enumerate(outs) if x.requires_grad]
         grads = torch.autograd.grad(
             [outs[i] for i in used],
-            [tensors[i] for i in wanted],
+            [tensors[i] for i in float_places],
             [interop.to_torch(cotangents[i]).to(outs[i].dtype) for i in used],
             allow_unused=True,
             materialize_grads=True,
@@ -116,7 +116,7 @@ def call_torch(op, args, kwargs, key) -> Any:
     outs = [x for x in flatten(call.shapes)[0] if isinstance(x, torch.Tensor)]
     spec = lambda shape, dtype: jax.ShapeDtypeStruct(tuple(shape), dtype)
     specs = [spec(t.shape, dtypes.to_jax(t.dtype)) for t in outs]
-    wanted = [spec(a.shape, a.dtype) for a in call.arrays if is_float(a.dtype)]
+    gradient_shapes = [spec(a.shape, a.dtype) for a in call.arrays if is_float(a.dtype)]
     seed = jax.random.bits(key, dtype=np.uint32) if key is not None else None
 
     @jax.custom_vjp
@@ -130,7 +130,7 @@ def call_torch(op, args, kwargs, key) -> Any:
         cotangents = [c if is_float(s.dtype) else np.zeros(()) for c, s in zip(cotangents, specs)]
         grads = iter(
             jax.pure_callback(
-                off_thread(call.backward), wanted, seed, cotangents, *arrays,
+                off_thread(call.backward), gradient_shapes, seed, cotangents, *arrays,
                 vmap_method="sequential",
             )
         )  # fmt: skip

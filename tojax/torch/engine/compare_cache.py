@@ -9,8 +9,8 @@ import jax
 
 
 class SameMasks:
-    """What the lowerings of comparisons gave in the program that JAX traces at the moment: a branch
-    or a rematerialised part is one of its own.
+    """Results of comparisons in the program that JAX traces at the moment: a branch or a
+    rematerialised part is a program of its own.
     """
 
     def __init__(self) -> None:

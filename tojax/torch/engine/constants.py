@@ -58,6 +58,6 @@ def memory(x: torch.Tensor) -> int:
 
 def size_like(args) -> int:
     """How many elements a factory makes that takes its dtype, or its shape too, from a tensor."""
-    own = len(args) > 1 and isinstance(args[1], (list, tuple))
-    shape = args[1] if own else args[0].shape
+    has_shape = len(args) > 1 and isinstance(args[1], (list, tuple))
+    shape = args[1] if has_shape else args[0].shape
     return LARGE + 1 if sizes.symbolic(shape) else sizes.count(shape)

@@ -34,7 +34,7 @@ class Aliasing:
 
 
 def serve(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """What the operator's own Python code gives."""
+    """Runs the operator's own Python code."""
     op = overload(func)
     if custom := private.CUSTOM_OPS.get(op._schema.name):
         with mode:

@@ -28,7 +28,7 @@ class Write(Exception):
 
 
 class Fallback:
-    """What serves the operators of one trace that have no lowering.
+    """Serves the operators of one trace that have no lowering.
 
     Args:
       trace: the dispatch mode, which decompositions run under.

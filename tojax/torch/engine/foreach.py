@@ -25,9 +25,9 @@ def serves(op: Any) -> bool:
 def each(op: Any, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """The results, one after another; what is no list counts for all of them."""
     name = op._schema.name.removeprefix(PREFIX)
-    one: Any = ONE.get(name) or getattr(aten, name)
+    single: Any = ONE.get(name) or getattr(aten, name)
     if "Tensor scalars" in str(op._schema):  # a number for each, in one tensor
         args = (*args[:-1], args[-1].unbind())
     count = next(len(x) for x in args if isinstance(x, (list, tuple)))
     rows = zip(*(x if isinstance(x, (list, tuple)) else [x] * count for x in args), strict=True)
-    return [one(*row, **kwargs) for row in rows]
+    return [single(*row, **kwargs) for row in rows]

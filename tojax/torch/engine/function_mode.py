@@ -74,11 +74,11 @@ def index(mode, func, args, kwargs) -> Any:
     """``x[...]`` and ``x[...] = y``."""
     with mode:
         args = (args[0], tensor_lists.index_of(args[1]), *args[2:])
-    some = value_queries.select(mode, func, args, kwargs)
-    if some is not NotImplemented:
-        return some
-    some = value_queries.pick(mode, func, args, kwargs)
-    return mode.call(func, args, kwargs) if some is NotImplemented else some
+    selected = value_queries.select(mode, func, args, kwargs)
+    if selected is not NotImplemented:
+        return selected
+    selected = value_queries.pick(mode, func, args, kwargs)
+    return mode.call(func, args, kwargs) if selected is NotImplemented else selected
 
 
 QUESTIONS = (
@@ -148,8 +148,8 @@ def handlers(
     """(a form of the function that functionalization knows, what is asked about it)."""
     func = aliases.FOLLOWED.get(func) or in_place.known(func)
     asks = lambda h: pending if h.functions is None else func in h.functions
-    asked = lambda all: tuple(h.serve for h in all if asks(h))
-    return func, asked(QUESTIONS), asked(SERVED)
+    serving = lambda all: tuple(h.serve for h in all if asks(h))
+    return func, serving(QUESTIONS), serving(SERVED)
 
 
 class FunctionMode(TorchFunctionMode):

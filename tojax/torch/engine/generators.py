@@ -26,7 +26,7 @@ IN_PLACE = {"uniform", "exponential", "cauchy", "log_normal", "geometric", "rand
 
 
 class Generators:
-    """Those of one trace, by their state: the dispatcher hands over new objects.
+    """The generators of one trace, by their state: the dispatcher hands over new objects.
 
     ``default`` draws where an operator names none, once forward has called ``torch.manual_seed``.
     """
@@ -38,19 +38,21 @@ class Generators:
 
     def meet(self, kwargs: dict[str, Any]) -> None:
         """Remembers one that the code itself holds."""
-        if isinstance(given := kwargs.get("generator"), torch.Generator):
-            self.met += [given] if not any(x is given for x in self.met) else []
+        if isinstance(generator := kwargs.get("generator"), torch.Generator):
+            self.met += [generator] if not any(x is generator for x in self.met) else []
 
     def draw(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The result of a random operator; NotImplemented where a key has to serve it."""
-        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None)
-        if given is None and self.default is not None:
+        generator = next(
+            (x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None
+        )
+        if generator is None and self.default is not None:
             return self._draw_by_default(op, args, kwargs)
-        if given is None or not self.seeded(given):
+        if generator is None or not self.seeded(generator):
             return NotImplemented
         out = _draw(op, args, kwargs)
         if out is not NotImplemented:
-            self.states.add(state(given))
+            self.states.add(state(generator))
         return out
 
     def _draw_by_default(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -101,15 +103,15 @@ def _draw(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 def _in_place_of_torchs(generator: torch.Generator) -> Iterator[None]:
     """torch's default generator goes on where this one is, for a while."""
     torchs = torch.default_generator
-    before = torchs.get_state()
+    torchs_state = torchs.get_state()
     torchs.set_state(generator.get_state())
     try:
         yield
     finally:
         generator.set_state(torchs.get_state())
-        torchs.set_state(before)
+        torchs.set_state(torchs_state)
 
 
 def state(generator: torch.Generator) -> bytes:
-    """What the next numbers follow from."""
+    """Returns the state that the next numbers follow from."""
     return generator.get_state().numpy().tobytes()

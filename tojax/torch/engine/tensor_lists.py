@@ -29,8 +29,8 @@ def index_of(index: Any) -> Any:
 def leaves_of(data: Any) -> Iterator[Any]:
     """The numbers and tensors in nested lists and tuples."""
     if isinstance(data, (list, tuple)):
-        for part in data:
-            yield from leaves_of(part)
+        for item in data:
+            yield from leaves_of(item)
     else:
         yield data
 
@@ -49,8 +49,8 @@ def holds_tensors(data: Any) -> bool:
 def stacked(data: Any, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """The tensor, without a gradient, in the common dtype of all numbers."""
     if dtype is None:
-        own = (x.dtype if isinstance(x, torch.Tensor) else _dtype(x) for x in leaves_of(data))
-        dtype = functools.reduce(torch.promote_types, own)
+        dtypes = (x.dtype if isinstance(x, torch.Tensor) else _dtype(x) for x in leaves_of(data))
+        dtype = functools.reduce(torch.promote_types, dtypes)
     return _stack(data, dtype).detach()
 
 

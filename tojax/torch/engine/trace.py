@@ -212,8 +212,8 @@ class Trace(private.TorchDispatchMode):
         step.follows = torch.is_grad_enabled()
         if not step.follows:
             out = cut(call, out, operands, self.writing)
-            before = origins_of(operands[:1]) if self.writing else 0
-            step.origins = step.origins & ~GRADIENT | before & GRADIENT
+            first_origins = origins_of(operands[:1]) if self.writing else 0
+            step.origins = step.origins & ~GRADIENT | first_origins & GRADIENT
         elif call.undifferentiable:
             step.origins &= ~GRADIENT
         if call.writes:

@@ -1,4 +1,4 @@
-"""What the families share: operands as ``lax`` wants them, and torch's way to name axes.
+"""Helpers of all families: operands as ``lax`` wants them, and torch's way to name axes.
 
 ``jnp`` would do this too, at several times the tracing time.
 """
@@ -26,7 +26,7 @@ SHORT_INTEGERS = {np.dtype(name) for name in ("int8", "uint8", "int16", "uint16"
 
 
 def default_float() -> np.dtype:
-    """What torch makes of integers where a function needs floating point."""
+    """Returns the dtype that torch makes of integers where a function needs floating point."""
     return to_jax(torch.get_default_dtype())
 
 
@@ -99,8 +99,8 @@ def is_number(value) -> bool:
     """Whether a value is a Python number or a symbolic size; a numpy scalar, which may be one, has
     its own dtype.
     """
-    plain = isinstance(value, NUMBERS) and not isinstance(value, np.generic)
-    return plain or jax.export.is_symbolic_dim(value)
+    is_python = isinstance(value, NUMBERS) and not isinstance(value, np.generic)
+    return is_python or jax.export.is_symbolic_dim(value)
 
 
 def common(*values) -> np.dtype:
@@ -138,10 +138,10 @@ def number(value, dtype: np.dtype):
 
 def broadcast(x, shape):
     """An array or number of lower rank, or with axes of length 1, to ``shape``."""
-    own = getattr(x, "shape", ())
-    if own == shape:
+    x_shape = getattr(x, "shape", ())
+    if x_shape == shape:
         return x
-    return lax.broadcast_in_dim(x, shape, range(len(shape) - len(own), len(shape)))
+    return lax.broadcast_in_dim(x, shape, range(len(shape) - len(x_shape), len(shape)))
 
 
 def operands(*values, dtype=None):

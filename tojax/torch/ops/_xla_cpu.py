@@ -1,4 +1,4 @@
-"""What XLA:CPU of jaxlib 0.10.2 does wrong or slowly, and how it is kept from that.
+"""Detours around what XLA:CPU of jaxlib 0.10.2 does wrong or slowly.
 
 What stands in its way is a primitive that hands its argument on, and on CPUs alone is lowered to
 something: so the platform that a program is lowered for decides, not that of this process. A

@@ -22,7 +22,7 @@ def pairs(a, b, dims, dtype=None):
 
 
 def bias_of(attn_mask, is_causal, length, source, dtype):
-    """What is added to scores of [length, source], None for nothing.
+    """Returns the bias of scores of [length, source], None for none.
 
     Masks are added, as torch does: XLA:CPU makes one kernel of product, addition, maximum and
     exponential, which a selection in their midst would be four of.
@@ -58,8 +58,8 @@ def attend(rng, query, key, value, attn_mask, dropout_p, is_causal, scale):
     total = exp.sum(-1, keepdims=True)
     weights = lax.div(exp, lax.max(total, wide.type(0.5))).astype(value.dtype)
     if dropout_p:
-        kept = jax.random.bernoulli(rng, 1 - dropout_p, weights.shape)
-        weights = jnp.where(kept, weights / (1 - dropout_p), 0)
+        keep_mask = jax.random.bernoulli(rng, 1 - dropout_p, weights.shape)
+        weights = jnp.where(keep_mask, weights / (1 - dropout_p), 0)
     return pairs(weights, value, (1, 0)), total, high
 
 

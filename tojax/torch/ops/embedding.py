@@ -22,8 +22,8 @@ def lookup(weight, indices, padding_idx, scale_grad_by_freq):
         fixed = lax.stop_gradient(out)
         out = fixed + (out - fixed) / count[indices][..., None]
     if padding_idx is not None and padding_idx >= 0:
-        here = jnp.expand_dims(indices == padding_idx, -1)
-        out = jnp.where(here, lax.stop_gradient(out), out)
+        is_padding = jnp.expand_dims(indices == padding_idx, -1)
+        out = jnp.where(is_padding, lax.stop_gradient(out), out)
     return out
 
 
@@ -31,14 +31,14 @@ def lookup(weight, indices, padding_idx, scale_grad_by_freq):
 def embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse):
     """torch raises for a token that the table does not have; a program gives NaN."""
     if (short := packed_matrix.of(weight)) is not None:
-        found = short.rows(indices)
+        rows = short.rows(indices)
     else:
-        found = lookup(weight, indices, padding_idx, scale_grad_by_freq)
+        rows = lookup(weight, indices, padding_idx, scale_grad_by_freq)
     inside = (indices >= 0) & (indices < weight.shape[0])
     if not isinstance(inside, jax.core.Tracer) and not inside.all():
         raise ValueError(f"index out of range in a table of {weight.shape[0]} rows")
-    floats = jnp.issubdtype(found.dtype, jnp.inexact)
-    return jnp.where(inside[..., None], found, jnp.nan) if floats else found
+    floats = jnp.issubdtype(rows.dtype, jnp.inexact)
+    return jnp.where(inside[..., None], rows, jnp.nan) if floats else rows
 
 
 @lowers(aten.embedding_renorm)
@@ -69,16 +69,16 @@ def embedding_bag(
     keep = (indices != padding_idx) & (bag >= 0) if padding_idx >= 0 else bag >= 0
     if include_last_offset:
         keep &= place < offsets[-1]
-    found = wide(lookup(weight, indices, padding_idx, scale_grad_by_freq))
+    rows = wide(lookup(weight, indices, padding_idx, scale_grad_by_freq))
     if per_sample_weights is not None:
-        found = found * per_sample_weights[:, None]
+        rows = rows * per_sample_weights[:, None]
     total = lambda x: jax.ops.segment_sum(x, bag, bags)
     size = total(keep.astype(default_int()))
     winner = jnp.zeros((0,), default_int())
     if mode == MAX:
-        out, winner = highest(found, indices, bag, keep, bags)
+        out, winner = highest(rows, indices, bag, keep, bags)
     else:
-        out = total(jnp.where(keep[:, None], found, 0))
+        out = total(jnp.where(keep[:, None], rows, 0))
         out = out / jnp.maximum(size, 1)[:, None].astype(out.dtype) if mode == MEAN else out
     return out.astype(weight.dtype), bag, size, winner
 

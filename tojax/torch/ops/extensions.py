@@ -25,12 +25,12 @@ def forced_align(log_probs, targets, input_lengths, target_lengths, blank):
     labels = jnp.full(2 * count + 1, blank, told.dtype).at[1::2].set(told)
     skips = jnp.zeros(len(labels), bool).at[3::2].set(told[1:] != told[:-1])
     frames = lax.stop_gradient(log_probs)[0][:, labels]
-    before = lambda x, by: jnp.concatenate([jnp.full(by, -jnp.inf, x.dtype), x[:-by]])
+    delayed = lambda x, by: jnp.concatenate([jnp.full(by, -jnp.inf, x.dtype), x[:-by]])
 
     def forward(score, frame):
-        one, two = before(score, 1), jnp.where(skips, before(score, 2), -jnp.inf)
-        step = jnp.where((two > one) & (two > score), 2, jnp.where(one > score, 1, 0))
-        return jnp.choose(step, [score, one, two], mode="clip") + frame, step
+        step_one, two = delayed(score, 1), jnp.where(skips, delayed(score, 2), -jnp.inf)
+        step = jnp.where((two > step_one) & (two > score), 2, jnp.where(step_one > score, 1, 0))
+        return jnp.choose(step, [score, step_one, two], mode="clip") + frame, step
 
     start = jnp.where(jnp.arange(len(labels)) < 2, frames[0], -jnp.inf)
     score, steps = lax.scan(forward, start, frames[1:])

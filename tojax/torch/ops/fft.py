@@ -56,8 +56,8 @@ def istft(
         half = frames[..., : n_fft // 2 + 1]
         frames = jnp.fft.irfft(half, n_fft, norm=scale)
     window = jnp.ones(width, frames.real.dtype) if window is None else floating(window)
-    before = (n_fft - width) // 2
-    window = lax.pad(window, window.dtype.type(0), [(before, n_fft - width - before, 0)])
+    left_pad = (n_fft - width) // 2
+    window = lax.pad(window, window.dtype.type(0), [(left_pad, n_fft - width - left_pad, 0)])
     size = n_fft + hop * (frames.shape[-2] - 1)
     added = overlap(frames * window, size, hop)
     weight = overlap(jnp.broadcast_to(jnp.square(window), frames.shape[-2:]), size, hop)

@@ -60,8 +60,8 @@ def _assigned(axes, x, values, arrays):
 @_assigned.defjvp
 def _assigned_jvp(axes, primals, tangents):
     (x, values, arrays), (dx, dvalues, _) = primals, tangents
-    kept = _assigned(axes, jnp.ones(x.shape, bool), False, arrays)
-    dx = lax.select(kept, dx, jnp.zeros_like(dx))
+    unassigned = _assigned(axes, jnp.ones(x.shape, bool), False, arrays)
+    dx = lax.select(unassigned, dx, jnp.zeros_like(dx))
     return _assigned(axes, x, values, arrays), add(dx.at[spot(axes, arrays)], dvalues)
 
 
@@ -186,8 +186,8 @@ def masked_scatter_backward(grad_output, mask, sizes):
 
 def put_where(self, axis, mask, values, accumulate):
     """Assigns to the true places of a mask that starts at ``axis``, without knowing how many."""
-    after = self.ndim - axis - mask.ndim
-    place = values.ndim - 1 - after  # the axis of values that counts the true places
+    trailing = self.ndim - axis - mask.ndim
+    place = values.ndim - 1 - trailing  # the axis of values that counts the true places
     if place >= 0 and values.shape[place] == 1:
         ones = (1,) * mask.ndim
         values = lax.reshape(values, (*values.shape[:place], *ones, *values.shape[place + 1 :]))
@@ -195,7 +195,7 @@ def put_where(self, axis, mask, values, accumulate):
         values = spread(jnp.moveaxis(values, place, 0), mask)
         values = jnp.moveaxis(values, range(mask.ndim), range(place, place + mask.ndim))
     values = broadcast(values, self.shape)
-    mask = broadcast(lax.reshape(mask, (*mask.shape, *(1,) * after)), self.shape)
+    mask = broadcast(lax.reshape(mask, (*mask.shape, *(1,) * trailing)), self.shape)
     return lax.select(mask, jnp.add(self, values) if accumulate else values, self)
 
 
@@ -203,11 +203,11 @@ def put_where(self, axis, mask, values, accumulate):
 def index_put(self, indices, values, accumulate):
     """One mask on its own is ``where``; masks beside other indices must be concrete."""
     values = cast(values, self.dtype)
-    given = [(i, x) for i, x in enumerate(indices) if x is not None]
+    indexed = [(i, x) for i, x in enumerate(indices) if x is not None]
     if not values.size or not self.size:
         return self
-    if len(given) == 1 and is_mask(given[0][1]):
-        axis, mask = given[0]
+    if len(indexed) == 1 and is_mask(indexed[0][1]):
+        axis, mask = indexed[0]
         return put_where(self, axis, mask.astype(bool), values, accumulate)
     at = positions(self, indices)
     return add(self.at[at], values) if accumulate else assign(self, at, values)

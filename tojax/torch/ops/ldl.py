@@ -23,10 +23,10 @@ def pivot(A, k):
     size = abs(A.real) + abs(A.imag)
     below = jnp.where(place > k, size[:, k], 0)
     i = jnp.argmax(below)
-    own, top = size[k, k], below[i]
+    diagonal, top = size[k, k], below[i]
     row = jnp.where((place >= k) & (place != i), size[i], 0).max()
-    stay = ~(own < ALPHA * top) | (own >= ALPHA * top * (top / row))
-    return jnp.where(stay, k, i), ~stay & (size[i, i] < ALPHA * row), jnp.maximum(own, top) > 0
+    stay = ~(diagonal < ALPHA * top) | (diagonal >= ALPHA * top * (top / row))
+    return jnp.where(stay, k, i), ~stay & (size[i, i] < ALPHA * row), jnp.maximum(diagonal, top) > 0
 
 
 def multipliers(A, k, two, conj):
@@ -36,14 +36,14 @@ def multipliers(A, k, two, conj):
     a, b, c = A[k, k], jnp.where(two, A[k + 1, k], 1), A[k + 1, k + 1]
     e, f = c / b, a / conj(b)
     scale = 1 / jnp.where(two, e * f - 1, 1)
-    left = jnp.where(two, (e * x - y) * (scale / conj(b)), x / jnp.where(two, 1, a))
-    return rest, (x, y), (left, (f * y - x) * (scale / b))
+    first_column = jnp.where(two, (e * x - y) * (scale / conj(b)), x / jnp.where(two, 1, a))
+    return rest, (x, y), (first_column, (f * y - x) * (scale / b))
 
 
 def step(k, carry, conj):
     A, pivots, info, second = carry
-    to, two, left = pivot(A, k)
-    active = left & ~second
+    to, two, multiplier = pivot(A, k)
+    active = multiplier & ~second
     place, last = jnp.arange(len(A)), k + two
     swapped = place.at[last].set(to).at[to].set(last)
     inside = (place >= k)[:, None] & (place >= k)
@@ -52,9 +52,9 @@ def step(k, carry, conj):
     new = new - sum(jnp.outer(l, conj(x)) for l, x in zip(factors, columns))
     new = new.at[:, k].set(jnp.where(rest, factors[0], new[:, k]))
     new = new.at[:, k + 1].set(jnp.where(rest & two, factors[1], new[:, k + 1]))
-    chosen = jnp.where(two, -to - 1, jnp.where(left, to, k) + 1).astype("int32")
+    chosen = jnp.where(two, -to - 1, jnp.where(multiplier, to, k) + 1).astype("int32")
     noted = pivots.at[k].set(chosen).at[last].set(chosen)
-    info = jnp.where(second | left | (info > 0), info, k + 1).astype("int32")
+    info = jnp.where(second | multiplier | (info > 0), info, k + 1).astype("int32")
     return jnp.where(active, new, A), jnp.where(second, pivots, noted), info, active & two
 
 

@@ -140,7 +140,7 @@ def unpack(factors, permutation):
 
 @lowers(aten.lu_unpack)
 def lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots):
-    """What is not asked for is empty."""
+    """Results that are not asked for are empty."""
     rows = LU_data.shape[-2]
     permutation = lax.linalg.lu_pivots_to_permutation(LU_pivots - 1, rows)
     P, low, up = unpack(LU_data, permutation)
@@ -207,9 +207,9 @@ def pinv(A, atol, rtol, hermitian, /):
     Hermitian matrix like any other, which jnp's ``hermitian`` would not.
     """
     if rtol is None:
-        given = atol is not None and not (isinstance(atol, float) and atol == 0)
+        has_atol = atol is not None and not (isinstance(atol, float) and atol == 0)
         rtol = jnp.finfo(A.dtype).eps * max(A.shape[-2:])
-        rtol = jnp.where(jnp.asarray(atol) > 0, 0.0, rtol) if given else rtol
+        rtol = jnp.where(jnp.asarray(atol) > 0, 0.0, rtol) if has_atol else rtol
     if A.size == 0:
         return jnp.zeros((*A.shape[:-2], A.shape[-1], A.shape[-2]), A.dtype)
     rtol = jnp.broadcast_to(jnp.asarray(rtol, A.real.dtype), A.shape[:-2])

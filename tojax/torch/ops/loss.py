@@ -24,8 +24,8 @@ def picked(logits, norm, target, weight, reduction, ignore_index, smoothing=0.0)
     target = jnp.where(valid, target, 0)
     each = jnp.where(valid, 1 if weight is None else weight[target], 0).astype(logits.dtype)
     loss = norm - jnp.take_along_axis(logits, target[..., None], -1, mode="clip")[..., 0]
-    known = (target >= 0) & (target < logits.shape[-1])  # torch raises for other classes
-    loss = jnp.where(valid, jnp.where(known, loss * each, jnp.nan), 0)
+    in_range = (target >= 0) & (target < logits.shape[-1])  # torch raises for other classes
+    loss = jnp.where(valid, jnp.where(in_range, loss * each, jnp.nan), 0)
     total = each.sum()
     if smoothing:
         spread = jnp.expand_dims(norm, -1) - logits
@@ -164,8 +164,10 @@ def ctc_each(log_probs, targets, input_lengths, target_lengths, blank):
     start = jnp.where((place < 2) & (place <= target_lengths[:, None]), emit[0], NEVER)
 
     def body(alpha, inputs):
-        t, now = inputs
-        return jnp.where((t < input_lengths)[:, None], now + ctc_step(alpha, skips), alpha), None
+        t, log_probs_now = inputs
+        return jnp.where(
+            (t < input_lengths)[:, None], log_probs_now + ctc_step(alpha, skips), alpha
+        ), None
 
     alpha, _ = lax.scan(body, start, (np.arange(1, len(emit)), emit[1:]))
     loss = ctc_end(alpha, input_lengths, target_lengths)
@@ -214,12 +216,12 @@ def linear_cross_entropy_each(
 def multilabel_margin_loss(self, target, reduction):
     """A row's targets end at its first negative one."""
     x, at = (a.reshape(1, -1) if a.ndim < 2 else a for a in (self, target))
-    known = jnp.cumprod(at >= 0, -1).astype(bool)
-    at = jnp.where(known, at, 0)
+    is_label = jnp.cumprod(at >= 0, -1).astype(bool)
+    at = jnp.where(is_label, at, 0)
     rows = jnp.arange(len(x))[:, None]
-    is_target = jnp.zeros(x.shape, bool).at[rows, at].max(known)
+    is_target = jnp.zeros(x.shape, bool).at[rows, at].max(is_label)
     gaps = 1 - jnp.take_along_axis(x, at, -1)[:, :, None] + x[:, None, :]
-    counted = known[:, :, None] & ~is_target[:, None, :]
+    counted = is_label[:, :, None] & ~is_target[:, None, :]
     loss = jnp.where(counted, jax.nn.relu(gaps), 0).sum((1, 2)) / x.shape[-1]
     if reduction:
         return loss.mean() if reduction == 1 else loss.sum()

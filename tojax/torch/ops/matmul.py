@@ -131,8 +131,8 @@ def ragged_product(lhs, rhs, sizes, dims, dtype=None):
     are batched, along their first dimension. A slice of full size begins at 0 whatever it is told,
     but is batched if that is; elsewhere XLA drops it.
     """
-    some = sum((x[(slice(0, 1),) * x.ndim] != 0).sum() for x in (lhs, rhs, sizes))
-    alike = lambda x: lax.dynamic_index_in_dim(x[None], some, 0, keepdims=False)
+    nonzeros = sum((x[(slice(0, 1),) * x.ndim] != 0).sum() for x in (lhs, rhs, sizes))
+    alike = lambda x: lax.dynamic_index_in_dim(x[None], nonzeros, 0, keepdims=False)
     operands = map(alike, (lhs, rhs, sizes))
     return alike(lax.ragged_dot_general(*operands, dims, preferred_element_type=dtype))
 

@@ -33,8 +33,8 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
     centred, mean, variance = centre(wide(input), axes)
     rstd = lax.rsqrt(variance + eps)
     out = affine(lax.mul(centred, rstd), wide(weight), wide(bias)).astype(input.dtype)
-    kept = input.dtype if weight is None else weight.dtype
-    return out, *(lax.stop_gradient(x.astype(kept)) for x in (mean, rstd))
+    statistics_dtype = input.dtype if weight is None else weight.dtype
+    return out, *(lax.stop_gradient(x.astype(statistics_dtype)) for x in (mean, rstd))
 
 
 @lowers(aten.layer_norm)
@@ -60,8 +60,12 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     rstd = lax.rsqrt(variance + eps)
     out = (centred * rstd).reshape(input.shape)
     out = affine(out, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
-    kept = input.dtype if weight is None else weight.dtype
-    return out.astype(input.dtype), mean[..., 0].astype(kept), rstd[..., 0].astype(kept)
+    statistics_dtype = input.dtype if weight is None else weight.dtype
+    return (
+        out.astype(input.dtype),
+        mean[..., 0].astype(statistics_dtype),
+        rstd[..., 0].astype(statistics_dtype),
+    )
 
 
 @lowers(aten.group_norm)
@@ -87,8 +91,8 @@ def batch_norm_of(input, weight, bias, running_mean, running_var, training, mome
     rstd = lax.rsqrt(variance + eps)
     out = affine(centred * rstd, over_channels(weight, input.ndim), over_channels(bias, input.ndim))
     moved = running_statistics(input, running_mean, running_var, mean, variance, momentum)
-    kept = (lax.stop_gradient(x.reshape(-1).astype(input.dtype)) for x in (mean, rstd))
-    return out.astype(input.dtype), *kept, *moved
+    saved = (lax.stop_gradient(x.reshape(-1).astype(input.dtype)) for x in (mean, rstd))
+    return out.astype(input.dtype), *saved, *moved
 
 
 def running_statistics(input, running_mean, running_var, mean, variance, momentum):

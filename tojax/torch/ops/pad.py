@@ -15,8 +15,8 @@ MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 def pairs(self, pad) -> list[tuple[int, int]]:
     """(before, after) of every axis, the first axis first."""
-    given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
-    return [(0, 0)] * (self.ndim - len(given)) + given[::-1]
+    widths = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    return [(0, 0)] * (self.ndim - len(widths)) + widths[::-1]
 
 
 @lowers(aten.constant_pad_nd)
@@ -31,11 +31,11 @@ def pad_with(mode: str):
     """
 
     def lowering(self, pad, /):
-        wanted = pairs(self, pad)
-        grow = lambda x: jnp.pad(x, [(max(a, 0), max(b, 0)) for a, b in wanted], mode=mode)
+        widths = pairs(self, pad)
+        grow = lambda x: jnp.pad(x, [(max(a, 0), max(b, 0)) for a, b in widths], mode=mode)
         if min(pad, default=0) >= 0:
             return grow(self)
-        crop = [(min(a, 0), min(b, 0), 0) for a, b in wanted]
+        crop = [(min(a, 0), min(b, 0), 0) for a, b in widths]
         shrink = lambda x: lax.pad(x, x.dtype.type(0), crop)
         return grow(shrink(self)) if mode == "wrap" else shrink(grow(self))
 
@@ -73,8 +73,8 @@ def pad_sequence(sequences, batch_first, padding_value, padding_side):
     length = max(x.shape[0] for x in sequences)
 
     def padded(x):
-        more = length - x.shape[0]
-        ends = (more, 0) if padding_side == "left" else (0, more)
+        missing = length - x.shape[0]
+        ends = (missing, 0) if padding_side == "left" else (0, missing)
         value = number(padding_value, x.dtype)
         return lax.pad(x, value, [(*ends, 0)] + [(0, 0, 0)] * (x.ndim - 1))
 

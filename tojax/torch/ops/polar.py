@@ -1,4 +1,4 @@
-"""What complex numbers have of their own: direction, angle, and sums of their exponentials."""
+"""Direction and angle of complex numbers, and sums of their exponentials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def unit(z):
 
 @unit.defjvp
 def unit_jvp(primals, tangents):
-    """What is left of the tangent across z, divided by |z|."""
+    """The component of the tangent across z, divided by |z|."""
     (z,), (tangent,) = primals, tangents
     out, size = unit(z), lax.abs(z)
     across = tangent - out * lax.real(lax.conj(out) * tangent)

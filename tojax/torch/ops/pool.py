@@ -35,7 +35,7 @@ def windows(x, rank, kernel, stride, padding, dilation, ceil_mode):
 
 
 def lowest(dtype):
-    """What every maximum starts from."""
+    """Returns the number that every maximum starts from."""
     inexact = jnp.issubdtype(dtype, jnp.inexact)
     return np.array(-np.inf if inexact else jnp.iinfo(dtype).min, dtype)
 
@@ -64,8 +64,8 @@ def max_pool_indices(rank):
     def pool(self, kernel_size, stride, padding, dilation, ceil_mode):
         window = windows(self, rank, kernel_size, stride, padding, dilation, ceil_mode)
         places = max_places(self, rank, window)
-        found = jnp.take_along_axis(flat(self, rank), flat(places, rank), -1, mode="clip")
-        return found.reshape(places.shape), places
+        values = jnp.take_along_axis(flat(self, rank), flat(places, rank), -1, mode="clip")
+        return values.reshape(places.shape), places
 
     return pool
 
@@ -146,9 +146,9 @@ def adaptive_max_pool(self, output_size):
         axis += out.ndim
         window, valid = adaptive_places(out.shape[axis], count)
         valid = np.expand_dims(valid, tuple(range(2, out.ndim - axis + 1)))
-        taken = jnp.where(valid, jnp.take(out, window, axis, mode="clip"), lowest(out.dtype))
-        best = jnp.argmax(taken, axis + 1, keepdims=True)
-        out = jnp.take_along_axis(taken, best, axis + 1, mode="clip").squeeze(axis + 1)
+        candidates = jnp.where(valid, jnp.take(out, window, axis, mode="clip"), lowest(out.dtype))
+        best = jnp.argmax(candidates, axis + 1, keepdims=True)
+        out = jnp.take_along_axis(candidates, best, axis + 1, mode="clip").squeeze(axis + 1)
         places = jnp.take_along_axis(
             jnp.take(places, window, axis, mode="clip"), best, axis + 1, mode="clip"
         ).squeeze(axis + 1)
@@ -193,12 +193,12 @@ def fractional_max_pool(self, kernel_size, output_size, random_samples):
     single = self.ndim == rank + 1
     x = self[None] if single else self
     index = fractional_places(x, kernel_size, output_size, samples[: len(x)])
-    taken = jnp.take_along_axis(flat(x, rank), flat(index, 2), -1, mode="clip")
-    taken = taken.reshape(index.shape)
-    best = jnp.argmax(taken, -1, keepdims=True)
-    found = (jnp.take_along_axis(v, best, -1, mode="clip") for v in (taken, index))
+    candidates = jnp.take_along_axis(flat(x, rank), flat(index, 2), -1, mode="clip")
+    candidates = candidates.reshape(index.shape)
+    best = jnp.argmax(candidates, -1, keepdims=True)
+    results = (jnp.take_along_axis(v, best, -1, mode="clip") for v in (candidates, index))
     shape = (*self.shape[:-rank], *output_size)
-    return tuple(v.reshape(shape) for v in found)
+    return tuple(v.reshape(shape) for v in results)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))

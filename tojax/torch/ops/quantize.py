@@ -71,10 +71,10 @@ def steps(low, high, quant_min, quant_max, symmetric):
 
 def averaged(x, running_min, running_max, averaging_const, axes):
     """The limits after another ``x``; infinite ones have seen none yet."""
-    now = x.min(axes).reshape(running_min.shape), x.max(axes).reshape(running_max.shape)
+    extremes = x.min(axes).reshape(running_min.shape), x.max(axes).reshape(running_max.shape)
     return (
         jnp.where(jnp.isinf(old), new, old + averaging_const * (new - old)).astype(old.dtype)
-        for old, new in zip((running_min, running_max), now)
+        for old, new in zip((running_min, running_max), extremes)
     )
 
 
@@ -97,10 +97,12 @@ def observe_and_fake_quantize(
     axes = tuple(range(1, x.ndim)) if per_row_fake_quant else None
     seen = averaged(x, running_min, running_max, averaging_const, axes)
     limits = kept(observer_on.reshape(()) != 0, seen, (running_min, running_max))
-    found = steps(*limits, quant_min, quant_max, symmetric_quant)
-    scale, zero_point = kept(on, found, (scale, zero_point))
-    parts = (along_axis(v, x, ch_axis) if per_row_fake_quant else v for v in (scale, zero_point))
-    out, mask = fake(self, *(lax.stop_gradient(v) for v in parts), quant_min, quant_max)
+    scale_and_zero = steps(*limits, quant_min, quant_max, symmetric_quant)
+    scale, zero_point = kept(on, scale_and_zero, (scale, zero_point))
+    broadcasts = (
+        along_axis(v, x, ch_axis) if per_row_fake_quant else v for v in (scale, zero_point)
+    )
+    out, mask = fake(self, *(lax.stop_gradient(v) for v in broadcasts), quant_min, quant_max)
     return jnp.where(on, out, self), mask | ~on, *limits, scale, zero_point
 
 
@@ -160,9 +162,9 @@ def linear_dynamic(X, W_prepack, reduce_range):
         step, zero = weight.q_per_channel_scales(), weight.q_per_channel_zero_points()
     else:
         step, zero = torch.tensor(weight.q_scale()), torch.tensor(weight.q_zero_point())
-    whole = weight.int_repr().int().numpy() - zero.int().reshape(-1, 1).numpy()
+    integers = weight.int_repr().int().numpy() - zero.int().reshape(-1, 1).numpy()
     x, scale = levels(lax.stop_gradient(X), 127 if reduce_range else 255)
-    out = lax.dot_general(x, whole, (((x.ndim - 1,), (1,)), ((), ())))
+    out = lax.dot_general(x, integers, (((x.ndim - 1,), (1,)), ((), ())))
     out = out.astype(X.dtype) * (scale * step.float().numpy())
     return out if bias is None else out + bias.detach().numpy()
 

@@ -210,8 +210,8 @@ def _alpha_dropout(rng, x, p, shape):
         return x * 0
     alpha = 1.7580993408473766
     scale = ((alpha**2 * p + 1) * (1 - p)) ** -0.5
-    kept = select(dropout_mask(rng, shape, p), x, -alpha)
-    return kept * scale + alpha * p * scale
+    dropped = select(dropout_mask(rng, shape, p), x, -alpha)
+    return dropped * scale + alpha * p * scale
 
 
 @lowers(aten.alpha_dropout)

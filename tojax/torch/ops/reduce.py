@@ -303,8 +303,8 @@ def cov(self, correction, fweights, aweights):
     x = floating(self if self.ndim == 2 else lax.reshape(self, (1, self.size)))
     size = lax.abs(x[:1]).dtype
     weight = jnp.ones(x.shape[1], size)
-    for given in (fweights, aweights):
-        weight = weight if given is None else weight * given
+    for weights in (fweights, aweights):
+        weight = weight if weights is None else weight * weights
     total = jnp.sum(weight)
     centred = x - jnp.sum(x * weight, 1, keepdims=True) / total
     lost = correction if aweights is None else correction * jnp.sum(weight * aweights) / total

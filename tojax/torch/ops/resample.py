@@ -33,8 +33,8 @@ def source(size, out, align_corners, factor):
 def linear_taps(size, out, align_corners, factor):
     at = np.maximum(source(size, out, align_corners, factor)[0], 0)
     low = np.minimum(at.astype(np.int64), size - 1)
-    part = np.clip(at - low, 0, 1)
-    return np.stack([low, np.minimum(low + 1, size - 1)], 1), np.stack([1 - part, part], 1)
+    fraction = np.clip(at - low, 0, 1)
+    return np.stack([low, np.minimum(low + 1, size - 1)], 1), np.stack([1 - fraction, fraction], 1)
 
 
 def cubic(x, a):
@@ -202,8 +202,8 @@ def grid_taps(at, size, mode, padding_mode, align_corners):
     """[(coordinate, weight), ...] in one dimension; 0 linear, 1 nearest, 2 cubic."""
     if mode == 2:
         low = jnp.floor(at)
-        part = at - low
-        taps = [(low + i, cubic_traced(part - i, -0.75)) for i in range(-1, 3)]
+        fraction = at - low
+        taps = [(low + i, cubic_traced(fraction - i, -0.75)) for i in range(-1, 3)]
         return [(into(c, size, padding_mode, align_corners), w) for c, w in taps]
     at = into(at, size, padding_mode, align_corners)
     if mode == 1:
@@ -236,9 +236,9 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
         for size, (c, w) in zip(sizes, tap, strict=True):
             place = place * size + jnp.clip(c, 0, size - 1).astype(jnp.int32)
             inside, weight = inside & (c >= 0) & (c <= size - 1), weight * w
-        taken = jnp.take_along_axis(flat, place, -1, mode="clip")
-        taken = jnp.where(inside, taken, 0) * weight
-        out = out + (taken if len(sizes) == 2 else jnp.where(inside, taken, 0))
+        samples = jnp.take_along_axis(flat, place, -1, mode="clip")
+        samples = jnp.where(inside, samples, 0) * weight
+        out = out + (samples if len(sizes) == 2 else jnp.where(inside, samples, 0))
     return out.reshape(*input.shape[:2], *points).astype(dtype)
 
 

@@ -167,8 +167,8 @@ def pad_packed_sequence(data, batch_sizes, batch_first, padding_value, total_len
     """(padded data, lengths)."""
     sizes = batch_sizes.tolist()
     _, _, active, places = packing(sizes)
-    more = max(total_length, len(sizes)) - len(sizes)
-    active, places = (np.pad(x, [(0, more), (0, 0)]) for x in (active, places))
-    kept = active.reshape(*active.shape, *[1] * (data.ndim - 1))
-    out = jnp.where(kept, data[places], jnp.asarray(padding_value, data.dtype))
+    missing = max(total_length, len(sizes)) - len(sizes)
+    active, places = (np.pad(x, [(0, missing), (0, 0)]) for x in (active, places))
+    mask = active.reshape(*active.shape, *[1] * (data.ndim - 1))
+    out = jnp.where(mask, data[places], jnp.asarray(padding_value, data.dtype))
     return out.swapaxes(0, 1) if batch_first else out, torch.from_numpy(active.sum(0))

@@ -71,7 +71,7 @@ def combine(self, dim, index, src, how="sum", include_self=True, /):
 
 
 def neutral(how: str, dtype):
-    """What a reduction starts from where ``self`` does not count."""
+    """Returns the number that a reduction starts from where ``self`` does not count."""
     if how in ("sum", "mean", "prod"):
         return dtype.type(how == "prod")
     sign = -1 if how == "amax" else 1
@@ -96,9 +96,13 @@ def product_jvp(primals, tangents):
     zeros = none_x.astype("int32").at[at].add(none.astype("int32"), mode=FAST)
     ones = lambda x, none: jnp.where(none, 1, x)
     rest = ones(x, none_x).at[at].multiply(ones(src, none), mode=FAST)
-    others = lambda x, none, zeros, rest: jnp.where(zeros == none, rest / ones(x, none), 0)
-    tangent = dx * others(x, none_x, zeros, rest)
-    tangent = tangent.at[at].add(dsrc * others(src, none, zeros[at], rest[at]), mode=FAST)
+    product_of_others = lambda x, none, zeros, rest: jnp.where(
+        zeros == none, rest / ones(x, none), 0
+    )
+    tangent = dx * product_of_others(x, none_x, zeros, rest)
+    tangent = tangent.at[at].add(
+        dsrc * product_of_others(src, none, zeros[at], rest[at]), mode=FAST
+    )
     return product(x, src, at), tangent
 
 

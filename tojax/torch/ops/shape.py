@@ -22,8 +22,8 @@ END = 2**63 - 1  # how torch writes a slice without an end
 
 def reshape(self, size):
     if -1 in size:
-        known = -math.prod(size)
-        size = [self.size // known if n == -1 and known else n for n in size]
+        count = -math.prod(size)
+        size = [self.size // count if n == -1 and count else n for n in size]
     if math.prod(size) != self.size:  # lax.reshape takes it, and lowering fails
         raise ValueError(f"shape {list(size)} does not fit {self.size} elements")
     return lax.reshape(self, size)
@@ -52,8 +52,8 @@ def bounds(size, start, end) -> tuple[int, int]:
     """A slice in torch's terms: negative positions count from the end, others are cut to fit."""
     start = 0 if start is None else start
     end = size if end is None or (isinstance(end, int) and end >= END) else end
-    known = all(isinstance(n, int) for n in (size, start, end))
-    low, high = (max, min) if known else (jax.core.max_dim, jax.core.min_dim)
+    is_static = all(isinstance(n, int) for n in (size, start, end))
+    low, high = (max, min) if is_static else (jax.core.max_dim, jax.core.min_dim)
     start, end = (low(high(i + size if i < 0 else i, size), 0) for i in (start, end))
     return start, low(start, end)
 
@@ -169,8 +169,8 @@ def repeat(self, repeats):
 def cat(tensors, dim):
     """Empty 1-d tensors are left out whatever the others' rank, but count for the dtype."""
     dtype = common(*tensors) if len({x.dtype for x in tensors}) > 1 else tensors[0].dtype
-    kept = [x for x in tensors if x.shape != (0,)] or tensors[:1]
-    return lax.concatenate([cast(x, dtype) for x in kept], dim % kept[0].ndim)
+    nonempty = [x for x in tensors if x.shape != (0,)] or tensors[:1]
+    return lax.concatenate([cast(x, dtype) for x in nonempty], dim % nonempty[0].ndim)
 
 
 @lowers(aten.stack, aten._stack)

@@ -115,9 +115,9 @@ def mode(self, dim, keepdim):
 
 def search(sorted_sequence, values, right, dtype):
     """Along the last axis, batch by batch where the sequence has batches; NaN comes after all."""
-    before = (lambda x, v: ~(x > v)) if right else (lambda x, v: ~(x >= v))
+    precedes = (lambda x, v: ~(x > v)) if right else (lambda x, v: ~(x >= v))
     rows = lax.reshape(values, (values.size,)) if sorted_sequence.ndim == 1 else values
-    places = bisect(*map(lax.stop_gradient, (sorted_sequence, rows)), before)
+    places = bisect(*map(lax.stop_gradient, (sorted_sequence, rows)), precedes)
     return lax.reshape(cast(places, dtype), values.shape)
 
 
@@ -158,7 +158,7 @@ def unique_dim(self, dim, sorted, return_inverse, return_counts):
 
 
 def _unique(x, axis, inverse, counts):
-    """What is not asked for is empty."""
+    """Results that are not asked for are empty."""
     values, places, numbers = jnp.unique(
         x, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )

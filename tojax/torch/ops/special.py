@@ -40,14 +40,14 @@ def _binary(function):
 def digamma(x):
     """Below 0 by reflection, exact near the poles; -inf at 0, NaN at the other poles."""
     negative = x < 0
-    one = number(1, x.dtype)
-    right = lax.digamma(select(negative, one - x, select(x == 0, one, x)))
+    unit = number(1, x.dtype)
+    right = lax.digamma(select(negative, unit - x, select(x == 0, unit, x)))
     gap = select(
         negative, x - lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), number(0.5, x.dtype)
     )
-    left = right - math.pi / lax.tan(math.pi * select(gap == 0, number(0.5, x.dtype), gap))
-    out = select(negative, select(gap == 0, jnp.nan, left), right)
-    return select(x == 0, lax.div(-one, x), out)
+    reflected = right - math.pi / lax.tan(math.pi * select(gap == 0, number(0.5, x.dtype), gap))
+    out = select(negative, select(gap == 0, jnp.nan, reflected), right)
+    return select(x == 0, lax.div(-unit, x), out)
 
 
 @jax.custom_jvp
@@ -232,9 +232,9 @@ def polynomial(first, constant, recurrence, shifted):
         x, n = jnp.broadcast_arrays(2 * x - 1 if shifted else x, lax.stop_gradient(jnp.trunc(n)))
 
         def step(k, pair):
-            before, now = pair
+            previous, current = pair
             c, d, e = recurrence(lax.convert_element_type(k, x.dtype))
-            return now, select(k < n, (c * x + d) * now - e * before, now)
+            return current, select(k < n, (c * x + d) * current - e * previous, current)
 
         start = jnp.ones_like(x), select(n < 1, number(1, x.dtype), first * x + constant)
         degree = lax.max(jnp.max(n, initial=0), number(1, n.dtype)).astype(jnp.int32)

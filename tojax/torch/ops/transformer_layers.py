@@ -17,12 +17,12 @@ def native_multi_head_attention(
     query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask,
     need_weights, average_attn_weights, mask_type,
 ):  # fmt: skip
-    """What nn.MultiheadAttention is in TorchScript. True in a mask is left out; its type is 0 for
+    """nn.MultiheadAttention in TorchScript. True in a mask is left out; its type is 0 for
     [length, length], 1 for [batch, length], 2 for all dimensions.
     """
-    whole = zip((query, key, value), jnp.split(qkv_weight, 3), jnp.split(qkv_bias, 3))
+    projections = zip((query, key, value), jnp.split(qkv_weight, 3), jnp.split(qkv_bias, 3))
     q, k, v = (
-        jnp.moveaxis(linear(*x).reshape(*query.shape[:2], num_head, -1), 2, 1) for x in whole
+        jnp.moveaxis(linear(*x).reshape(*query.shape[:2], num_head, -1), 2, 1) for x in projections
     )
     scores = pairs(q, k, (1, 1)) / math.sqrt(embed_dim // num_head)
     if mask is not None:
@@ -40,7 +40,7 @@ def transformer_encoder_layer_fwd(
     eps, norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2, ffn_weight_1, ffn_bias_1,
     ffn_weight_2, ffn_bias_2, mask, mask_type,
 ):  # fmt: skip
-    """What nn.TransformerEncoderLayer is in TorchScript."""
+    """nn.TransformerEncoderLayer in TorchScript."""
     activation = partial(jax.nn.gelu, approximate=False) if use_gelu else jax.nn.relu
     heads = (embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask)
     attend = lambda x: native_multi_head_attention(x, x, x, *heads, False, True, mask_type)[0]

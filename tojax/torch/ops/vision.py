@@ -44,12 +44,12 @@ def samples(start, extent, bins, ratio, length):
     step, place = (extent / bins)[:, None, None], jnp.arange(most)
     count = jnp.broadcast_to(count, extent.shape)[:, None, None]
     at = start[:, None, None] + jnp.arange(bins)[:, None] * step + (place + 0.5) * step / count
-    there = (place < count) & (at >= -1) & (at <= length)
-    at = jnp.clip(jnp.where(there, at, 0), 0, length - 1)
+    inside = (place < count) & (at >= -1) & (at <= length)
+    at = jnp.clip(jnp.where(inside, at, 0), 0, length - 1)
     low = jnp.floor(at)
     taps = [(low, 1 - at + low), (jnp.minimum(low + 1, length - 1), at - low)]
     flat = lambda x: x.reshape(len(start), bins * most)
-    return [(flat(p).astype(int), flat(jnp.where(there, w, 0))) for p, w in taps], count[:, 0, 0]
+    return [(flat(p).astype(int), flat(jnp.where(inside, w, 0))) for p, w in taps], count[:, 0, 0]
 
 
 def region_means(sheets, batch, start, extent, bins, ratio, least):
@@ -90,8 +90,8 @@ def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_
 
 def per_bin(channels, regions, bins):
     """The channel that each result of a position-sensitive pooling reads, int32."""
-    own = np.arange(channels, dtype=np.int32).reshape(-1, *bins)
-    return jnp.broadcast_to(own, (regions, *own.shape))
+    channel_of_bin = np.arange(channels, dtype=np.int32).reshape(-1, *bins)
+    return jnp.broadcast_to(channel_of_bin, (regions, *channel_of_bin.shape))
 
 
 @lowers("torchvision.ps_roi_align")
@@ -106,7 +106,7 @@ def ps_roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampli
 
 
 def windows(first, last, bins, length):
-    """Which places lie in which bin along one axis: [region, bin, length]. The divisor is no
+    """Places of each bin along one axis, as a mask: [region, bin, length]. The divisor is no
     constant and no scalar: XLA would multiply by its rounded inverse, and a bin's end may move.
     """
     number, place = jnp.arange(bins + 1), jnp.arange(length)
@@ -120,8 +120,8 @@ def windows_of(rois, spatial_scale, bins, sizes):
     """(index in the batch, rows of the bins, columns of the bins); of known regions worked out one
     operator at a time, for XLA folds what it knows.
     """
-    known = not isinstance(rois, jax.core.Tracer)
-    with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
+    is_static = not isinstance(rois, jax.core.Tracer)
+    with jax.ensure_compile_time_eval() if is_static else contextlib.nullcontext():
         batch, *ends = regions(rois, spatial_scale)
         first, last = (lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO) for x in ends)
         along = [windows(first[:, 1 - i], last[:, 1 - i], bins[i], sizes[i]) for i in (0, 1)]
@@ -148,8 +148,8 @@ def roi_pool(input, rois, spatial_scale, pooled_height, pooled_width):
     flat = input.reshape(*input.shape[:2], math.prod(sizes))
     channel = jnp.arange(input.shape[1])[:, None, None]
     out = flat[batch[:, None, None, None], channel, jnp.maximum(place, 0)]
-    some = jnp.any(rows, -1)[:, None, :, None] & jnp.any(columns, -1)[:, None, None, :]
-    return jnp.where(place >= 0, out, jnp.where(some, lowest, 0).astype(out.dtype)), place
+    nonempty = jnp.any(rows, -1)[:, None, :, None] & jnp.any(columns, -1)[:, None, None, :]
+    return jnp.where(place >= 0, out, jnp.where(nonempty, lowest, 0).astype(out.dtype)), place
 
 
 def between(at, size):
@@ -171,13 +171,13 @@ def deform_conv2d(
     offset = wide(offset).reshape(batch, offset_groups, *kernel, 2, *out)
     y, x = offset[:, :, :, :, 0] + rows[:, None, :, None], offset[:, :, :, :, 1] + columns[:, None]
     flat = wide(input).reshape(batch, offset_groups, -1, math.prod(sizes))
-    line, taken = (batch, offset_groups, 1, math.prod(kernel) * math.prod(out)), 0
+    line, samples = (batch, offset_groups, 1, math.prod(kernel) * math.prod(out)), 0
     for (i, v), (j, w) in itertools.product(between(y, sizes[0]), between(x, sizes[1])):
         place = jnp.where((i < 0) | (j < 0), flat.shape[-1], i * sizes[1] + j).reshape(line)
         value = jnp.take_along_axis(flat, place, -1, mode="fill", fill_value=0)
-        taken += value * (v * w).reshape(line)
-    taken = taken * wide(mask).reshape(line) if use_mask else taken
-    taken = taken.reshape(batch, groups, channels // groups, math.prod(kernel), math.prod(out))
+        samples += value * (v * w).reshape(line)
+    samples = samples * wide(mask).reshape(line) if use_mask else samples
+    samples = samples.reshape(batch, groups, channels // groups, math.prod(kernel), math.prod(out))
     weight = wide(weight).reshape(groups, -1, channels // groups, math.prod(kernel))
-    result = jnp.einsum("ngckp,gock->ngop", taken, weight).reshape(batch, -1, *out)
+    result = jnp.einsum("ngckp,gock->ngop", samples, weight).reshape(batch, -1, *out)
     return (result + wide(bias)[:, None, None]).astype(input.dtype)

@@ -21,21 +21,21 @@ def windows(x, axis: int, size: int, step: int, dilation: int = 1):
     span = dilation * (size - 1) + 1
     count = (x.shape[axis] - span) // step + 1
     if span == step:
-        whole = lax.slice_in_dim(x, 0, count * step, axis=axis)
-        return lax.reshape(whole, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
+        covered = lax.slice_in_dim(x, 0, count * step, axis=axis)
+        return lax.reshape(covered, (*x.shape[:axis], count, size, *x.shape[axis + 1 :]))
     if min(size, count) <= FEW:
         along = axis + (size <= count)
         if size <= count:
             last = (count - 1) * step + 1
-            parts = [
+            slices = [
                 lax.slice_in_dim(x, k * dilation, k * dilation + last, step, axis)
                 for k in range(size)
             ]
         else:
-            parts = [
+            slices = [
                 lax.slice_in_dim(x, i * step, i * step + span, dilation, axis) for i in range(count)
             ]
-        return lax.concatenate([lax.expand_dims(p, (along,)) for p in parts], along)
+        return lax.concatenate([lax.expand_dims(p, (along,)) for p in slices], along)
     starts = lax.iota("int32", count) * step
     out = jax.vmap(lambda i: lax.dynamic_slice_in_dim(x, i, span, axis), out_axes=axis)(starts)
     return lax.slice_in_dim(out, 0, span, dilation, axis + 1) if dilation > 1 else out

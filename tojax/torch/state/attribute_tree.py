@@ -31,7 +31,7 @@ class Walk:
     seen: set[int] = field(default_factory=set)
 
     def __call__(self, name: str, value: Any, loose: bool = False) -> Any:
-        """What shall be in the place of the value."""
+        """Returns what takes the place of the value."""
         if isinstance(value, NUMBERS):
             return value if loose else self.leaf(name, value)
         if value is None or isinstance(value, torch.Tensor):
@@ -55,9 +55,9 @@ class Walk:
 
 def alike(value: tuple, items: list) -> tuple:
     """A tuple of these items and of the class of ``value``, whose ``__new__`` may take others."""
-    made = tuple.__new__(type(value), items)
-    made.__dict__.update(vars(value)) if hasattr(value, "__dict__") else None
-    return made
+    new = tuple.__new__(type(value), items)
+    new.__dict__.update(vars(value)) if hasattr(value, "__dict__") else None
+    return new
 
 
 def inside(value: Any) -> Any:
@@ -82,14 +82,14 @@ def tree(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
       >>> tree({"a.b": 1, "a.0.c": 2, "d": 3})
       {'a': {'b': 1, '0': {'c': 2}}, 'd': 3}
     """
-    found: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for name, tensor in tensors.items():
         *path, last = name.split(".")
-        branch = found
-        for part in path:
-            branch = branch.setdefault(part, {})
+        branch = root
+        for key in path:
+            branch = branch.setdefault(key, {})
         branch[last] = tensor
-    return found
+    return root
 
 
 def grown(value: Any, branches: Any) -> Any:
@@ -104,10 +104,10 @@ def grown(value: Any, branches: Any) -> Any:
         return branches
     holder = None if value is None or isinstance(value, (tuple, *NUMBERS)) else inside(value)
     if holder is None:
-        found = {str(i): x for i, x in enumerate(value if isinstance(value, tuple) else ())}
-        found |= {key: grown(None, branch) for key, branch in branches.items()}
-        numbered = [str(i) for i in range(len(found))]
-        return tuple(map(found.get, numbered)) if {*numbered} == {*found} else found
+        children = {str(i): x for i, x in enumerate(value if isinstance(value, tuple) else ())}
+        children |= {key: grown(None, branch) for key, branch in branches.items()}
+        numbered = [str(i) for i in range(len(children))]
+        return tuple(map(children.get, numbered)) if {*numbered} == {*children} else children
     places = {str(key): (holder, key) for key, _ in items(holder)}
     if isinstance(value, torch.nn.Module):
         places |= {key: (value._modules, key) for key, _ in value._modules.items()}
@@ -115,10 +115,10 @@ def grown(value: Any, branches: Any) -> Any:
         places |= value.captured
     for name, branch in sorted(branches.items(), key=lambda x: (len(x[0]), x[0])):
         if name in places:
-            held, key = places[name]
-            now = grown(held[key], branch)
-            if now is not held[key]:
-                held[key] = now
+            container, key = places[name]
+            child = grown(container[key], branch)
+            if child is not container[key]:
+                container[key] = child
         elif isinstance(holder, dict):
             holder[name] = grown(None, branch)
         else:

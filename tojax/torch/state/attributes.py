@@ -1,5 +1,5 @@
-"""What modules keep besides parameters and buffers: tensors and numbers in plain attributes, also
-inside of lists, tuples, dicts and objects of classes that are not a library's own.
+"""State besides parameters and buffers: tensors and numbers in plain attributes, also inside of
+lists, tuples, dicts and objects of classes that are not a library's own.
 
     self.hidden = None                            # state["hidden.0"], state["hidden.1"]
     out, self.hidden = self.lstm(x, self.hidden)
@@ -30,9 +30,9 @@ OWN = {*vars(torch.nn.Module())}  # what torch itself keeps in every module
 
 
 class Held:
-    """What one module keeps, by name: its path and the keys that lead there, with dots; not at the
-    ``places`` (id of what holds them, key) of parameters and buffers. Numbers that a function
-    refers to are its own where it ``steps`` an optimizer, as a count of steps is.
+    """The attributes of a module that are state, by name: the path and the keys that lead there, with
+    dots. The ``places`` (id of the holder, key) are those of parameters and buffers, which do not
+    count. Numbers around a function are state where it ``steps`` an optimizer.
     """
 
     def __init__(self, module: torch.nn.Module, places: set[tuple[int, str]], steps: bool = False):
@@ -62,51 +62,51 @@ class Held:
 
         def fill(name: str, value: Any) -> Any:
             if name in tensors:
-                now = tensors[name]
-                if isinstance(value, NUMBERS) and not isinstance(value_in(now), jax.Array):
-                    now = type(value)(inner(now).item())  # known: a number as it was
+                new = tensors[name]
+                if isinstance(value, NUMBERS) and not isinstance(value_in(new), jax.Array):
+                    new = type(value)(inner(new).item())  # known: a number as it was
             elif id(value) in weights:
-                now = weights[id(value)]
+                new = weights[id(value)]
             elif _plain(value):
-                now = lifted.setdefault(id(value), lift(value.detach()))
+                new = lifted.setdefault(id(value), lift(value.detach()))
             else:
-                now = value
-            start[name] = now, inner(now) if isinstance(now, torch.Tensor) else None
-            return now
+                new = value
+            start[name] = new, inner(new) if isinstance(new, torch.Tensor) else None
+            return new
 
         def visit(name: str, holder: Any, loose: bool) -> None:
-            holders.append((holder, before := holder.copy(), loose))
+            holders.append((holder, content := holder.copy(), loose))
             if not loose:
-                uncarried.watch(name, holder, before)
+                uncarried.watch(name, holder, content)
 
         try:
             self._map(fill, visit)
-            made = {k: t for k, t in tensors.items() if k not in start}
-            grown(self.module, tree(made))
-            start |= {k: (t, inner(t)) for k, t in made.items()}
+            additions = {k: t for k, t in tensors.items() if k not in start}
+            grown(self.module, tree(additions))
+            start |= {k: (t, inner(t)) for k, t in additions.items()}
             yield lambda: self._written(start, {*map(id, weights.values())}, {*tensors})
         finally:
             for holder, key, value in roots:
                 if holder[key] is not value and (self.steps or _traced(holder[key])):
                     holder[key] = value
-            for holder, before, loose in holders:
+            for holder, content, loose in holders:
                 if not loose or any(_traced(x) for _, x in items(holder)):
-                    restore(holder, before)
+                    restore(holder, content)
 
     def _written(self, start, weights: set[int], given: set[str]) -> trees.Written:
         """``missed`` are those that took the place of something, or came to a list."""
         written: dict[str, jax.Array] = {}
         missed = set()
         places: dict[int, str] = {}  # of tensors that were written to
-        now, lists = self._read()
-        for name, value in now.items():
-            was, before = start.get(name, (None, None))
+        leaves, lists = self._read()
+        for name, value in leaves.items():
+            was, inside = start.get(name, (None, None))
             longer = name not in start and name.rpartition(".")[0] in lists
             if isinstance(value, torch.Tensor):
                 tensor, weight = inner(value), id(value) in weights and value is was
                 # a constant where nothing was is computed anew by every call
-                kept = name in start or longer or isinstance(tensor, JaxTensor)
-                if not kept or weight or _equal(tensor, before):
+                is_state = name in start or longer or isinstance(tensor, JaxTensor)
+                if not is_state or weight or _equal(tensor, inside):
                     continue
                 written[name] = array_of(tensor)
                 if value is was and places.setdefault(id(value), name) != name:
@@ -120,19 +120,19 @@ class Held:
                     and was is None
                     and none_attributes.carried(self.module, name, tensor)
                 )
-                if before is not None or longer or begun:
+                if inside is not None or longer or begun:
                     missed.add(name)
             elif value is None:
                 continue
-            elif before is not None:
-                written[name] = _array(name, value, jax_dtype(value_of(before)))
+            elif inside is not None:
+                written[name] = _array(name, value, jax_dtype(value_of(inside)))
                 missed.add(name)
             elif name in start and value is not was and value != was:
                 written[name] = _array(name, value)
                 if was is not None:
                     missed.add(name)
         for name in given:
-            if now.get(name) is None:
+            if leaves.get(name) is None:
                 raise Unsupported(
                     f"forward puts None in the place of the tensor {name}, or takes it away",
                     why="the state's entries are arrays before and after",
@@ -142,15 +142,15 @@ class Held:
 
     def _read(self) -> tuple[dict[str, Any], set[str]]:
         """(everything as it is now, the names of lists)."""
-        found: dict[str, Any] = {}
+        leaves: dict[str, Any] = {}
         lists: set[str] = set()
 
         def visit(name: str, holder: Any, _: bool) -> None:
             if not isinstance(holder, dict):
                 lists.add(name)
 
-        self._map(lambda name, value: found.setdefault(name, value), visit)
-        return found, lists
+        self._map(lambda name, value: leaves.setdefault(name, value), visit)
+        return leaves, lists
 
     def _roots(self) -> Iterator[tuple[str, Any, Any, bool]]:
         """(name, what holds it, key, whether a function refers to it) of all that is kept."""
@@ -170,9 +170,9 @@ class Held:
         walk = Walk(leaf, visit, {id(m) for m in self.module.modules()})
         for name, holder, key, loose in [*self._roots()]:
             value = holder[key]
-            now = walk(name, value, loose and not self.steps)
-            if now is not value:
-                holder[key] = now
+            new = walk(name, value, loose and not self.steps)
+            if new is not value:
+                holder[key] = new
 
 
 def _traced(value: Any) -> bool:
@@ -195,8 +195,8 @@ def _array(name: str, number: float, dtype: Any = None) -> jax.Array:
 
 def _plain(value: Any) -> bool:
     """Whether a value is a tensor that may become a constant of the trace."""
-    own = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return own and not private.is_functional(value)
+    is_strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return is_strided and not private.is_functional(value)
 
 
 def _equal(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:

@@ -23,10 +23,10 @@ class Function(torch.nn.Module):
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self.captured: dict[str, tuple[Any, Any]] = {}
         self.known_globally: set[str] = set()
-        known = dict(vars(torch.nn.Module) | vars(self))
+        taken_names = dict(vars(torch.nn.Module) | vars(self))
         for key, (holder, place) in captured(function):
             value, name = holder[place], key
-            while known.setdefault(name, value) is not value:  # another one of the same name
+            while taken_names.setdefault(name, value) is not value:  # another one of the same name
                 name += "_"
             if isinstance(value, torch.nn.Module):
                 self.add_module(name, value)
@@ -34,8 +34,8 @@ class Function(torch.nn.Module):
                     self.known_globally.add(name)
                 continue
             self.captured[name] = holder, place
-            if (parts := Parts.of(value)) is not None and not hasattr(self, name):
-                self.add_module(name, parts)
+            if (submodules := Parts.of(value)) is not None and not hasattr(self, name):
+                self.add_module(name, submodules)
         self.forward = function
         self.train(any(m.training for m in self.children()))
 
@@ -66,15 +66,15 @@ class Parts(torch.nn.Module):
     def of(cls, value: Any) -> Parts | None:
         """None where there are none."""
         library = type(value).__module__.partition(".")[0] == "torch"
-        held = {} if library or isinstance(value, type) else getattr(value, "__dict__", {})
-        found = {k: x for k, x in held.items() if isinstance(x, torch.nn.Module)}
-        if not found or isinstance(value, types.ModuleType):
+        attributes = {} if library or isinstance(value, type) else getattr(value, "__dict__", {})
+        modules = {k: x for k, x in attributes.items() if isinstance(x, torch.nn.Module)}
+        if not modules or isinstance(value, types.ModuleType):
             return None
-        parts = cls()
-        for name, module in found.items():
-            parts.add_module(name, module)
-        parts.training = any(m.training for m in found.values())
-        return parts
+        holder = cls()
+        for name, module in modules.items():
+            holder.add_module(name, module)
+        holder.training = any(m.training for m in modules.values())
+        return holder
 
     def train(self, mode: bool = True):
         """Leaves them in the modes that they have."""

@@ -22,10 +22,10 @@ def warn_collected(module: torch.nn.Module) -> None:
     hooked = [m for m in module.modules() if m._forward_hooks or m._forward_pre_hooks]
     if not hooked:
         return
-    known = {id(m) for m in module.modules()}  # what modules hold is state
+    module_ids = {id(m) for m in module.modules()}  # what modules hold is state
     for child in hooked:
         for hook in (*child._forward_hooks.values(), *child._forward_pre_hooks.values()):
-            if (name := next(_collected(hook, known), None)) is not None:
+            if (name := next(_collected(hook, module_ids), None)) is not None:
                 warn_once.warn(
                     f"a forward hook of {type(child).__name__}{_place(hook)} leaves tensors in "
                     f"{name}: they belong to the traced program and have no values, and a program "
@@ -34,7 +34,7 @@ def warn_collected(module: torch.nn.Module) -> None:
                 )
 
 
-def _collected(hook: Callable, known: set[int]) -> Iterator[str]:
+def _collected(hook: Callable, module_ids: set[int]) -> Iterator[str]:
     """Names of tensors of a trace that can be reached from what the hook refers to."""
     names: list[str] = []
 
@@ -43,7 +43,7 @@ def _collected(hook: Callable, known: set[int]) -> Iterator[str]:
             names.append(name)
         return value
 
-    walk = Walk(leaf, lambda name, holder, loose: None, {*known})
+    walk = Walk(leaf, lambda name, holder, loose: None, {*module_ids})
     for name, (holder, key) in captured(hook):
         walk(name, holder[key])
     return iter(names)

@@ -34,7 +34,7 @@ REBUILT: dict[type, Callable[[Copies, Any], Any]] = {}
 
 
 class Copies:
-    """What was copied so far: ``of`` gives for an ``id`` (the original, its copy).
+    """The copies so far: ``of`` has for an ``id`` (the original, its copy).
 
     Objects are copied where they hold tensors or modules: others may be compared by identity.
     With ``settings``, those that hold nothing but plain values are copied, too, and the plain
@@ -53,8 +53,8 @@ class Copies:
         """The copy, or the value itself where nothing in it is copied."""
         simple = type(value) in SIMPLE or isinstance(value, PLAIN)
         if self.settings is not None:
-            known = simple and not isinstance(value, torch.Tensor)
-            self.settings.append(value if known else type(value))
+            is_setting = simple and not isinstance(value, torch.Tensor)
+            self.settings.append(value if is_setting else type(value))
         if simple:
             return value
         if id(value) in self.of:
@@ -97,8 +97,10 @@ class Copies:
         for key, value in [*vars(new).items()]:
             if key == "training":
                 continue  # a source's own, see TorchSource
-            own = isinstance(old, torch.nn.Module) and type(value) in CONTAINERS
-            vars(new)[key] = self.container(value) if own and len(value) > MANY else self(value)
+            is_modules = isinstance(old, torch.nn.Module) and type(value) in CONTAINERS
+            vars(new)[key] = (
+                self.container(value) if is_modules and len(value) > MANY else self(value)
+            )
 
     def container(self, old: Any) -> Any:
         """A list or dict of the same kind."""
@@ -106,9 +108,9 @@ class Copies:
         for key, value in [*items(old)]:
             if self.settings is not None:
                 self.settings.append(key if type(key) in SIMPLE else None)
-            now = self(value)
-            if now is not value:
-                new[key] = now
+            copied = self(value)
+            if copied is not value:
+                new[key] = copied
         if isinstance(old, dict) and any(isinstance(k, torch.nn.Module) for k in old):
             pairs = [(self(k), v) for k, v in new.items()]
             new.clear()
@@ -122,8 +124,8 @@ class Copies:
 
     def object(self, old: Any) -> Any:
         """An object, or a list or dict of a class of somebody's own."""
-        kept = isinstance(old, STEPPED) or self.holds(old) or self.is_setting(old)
-        if isinstance(old, enum.Enum) or not kept:
+        is_copied = isinstance(old, STEPPED) or self.holds(old) or self.is_setting(old)
+        if isinstance(old, enum.Enum) or not is_copied:
             return old
         if isinstance(old, (list, dict, deque)):
             new = None
@@ -150,19 +152,21 @@ class Copies:
     def holds(self, value: Any) -> bool:
         """Whether a tensor or a module can be reached from here."""
         seen: dict[int, Any] = {}
-        found, rest = False, [value]
-        while rest and not found:
-            one = rest.pop()
-            if isinstance(one, (torch.Tensor, torch.nn.Module)):
-                found = True
-            elif not isinstance(one, PLAIN) and id(one) not in seen and id(one) not in self.empty:
-                seen[id(one)] = one
-                holder = one if isinstance(one, tuple) else inside(one)
+        reachable, rest = False, [value]
+        while rest and not reachable:
+            item = rest.pop()
+            if isinstance(item, (torch.Tensor, torch.nn.Module)):
+                reachable = True
+            elif (
+                not isinstance(item, PLAIN) and id(item) not in seen and id(item) not in self.empty
+            ):
+                seen[id(item)] = item
+                holder = item if isinstance(item, tuple) else inside(item)
                 if holder is not None and len(holder) <= MANY:
                     rest += [x for _, x in items(holder)]
-        if not found:
+        if not reachable:
             self.empty |= seen.keys()
-        return found
+        return reachable
 
     def cell(self, old: types.CellType) -> types.CellType:
         """A variable around a function; the same one where it holds nothing that is copied."""
@@ -183,29 +187,31 @@ class Copies:
         return new
 
     def captured(self, old: dict[str, tuple[Any, Any]]) -> None:
-        """What the copy of a Function refers to."""
+        """Fills in what the copy of a Function refers to."""
         for name, (holder, key) in old.items():
             if isinstance(holder, Cells):
-                now: Any = object.__new__(Cells)
-                now.cells = {k: self.cells.get(id(x), x) for k, x in holder.cells.items()}
+                new_holder: Any = object.__new__(Cells)
+                new_holder.cells = {k: self.cells.get(id(x), x) for k, x in holder.cells.items()}
             else:
-                now = holder if "__builtins__" in holder else self(holder)
-            self(old)[name] = now, key
+                new_holder = holder if "__builtins__" in holder else self(holder)
+            self(old)[name] = new_holder, key
 
 
 def counts(cls: type) -> dict[str, Any]:
     """Numbers in the class body that methods write to the object (``self.calls += 1``): there they
     are the object's own, and may be state.
     """
-    held = {k: v for c in reversed(cls.__mro__) for k, v in vars(c).items() if type(v) in NUMERIC}
-    return {k: held[k] for k in held.keys() & written(cls)} if held else {}
+    numbers = {
+        k: v for c in reversed(cls.__mro__) for k, v in vars(c).items() if type(v) in NUMERIC
+    }
+    return {k: numbers[k] for k in numbers.keys() & written(cls)} if numbers else {}
 
 
 @functools.cache
 def written(cls: type) -> set[str]:
     """The attributes that code of this class writes to, of whatever object; not a library's."""
-    own = [c for c in cls.__mro__ if c.__module__.partition(".")[0] not in LIBRARIES]
-    functions = [f for c in own for f in vars(c).values() if isinstance(f, types.FunctionType)]
+    classes = [c for c in cls.__mro__ if c.__module__.partition(".")[0] not in LIBRARIES]
+    functions = [f for c in classes for f in vars(c).values() if isinstance(f, types.FunctionType)]
     return {name for f in functions for name in stored(f.__code__)}
 
 
@@ -285,6 +291,6 @@ def shell(module: torch.nn.Module, settings: bool = False) -> tuple[torch.nn.Mod
     """(the copy, what was copied); with ``settings``, of objects such as a config, too."""
     copies = Copies(settings)
     new = copies(module)
-    while left := copies.todo or copies.late:
-        left.pop()()
+    while tasks := copies.todo or copies.late:
+        tasks.pop()()
     return new, copies

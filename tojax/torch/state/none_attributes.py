@@ -41,8 +41,8 @@ def of_inputs(held: JaxTensor) -> bool:
 @lru_cache(4096)
 def loads(kind: Any, attribute: str) -> bool:
     """Whether a method of the class, its ``__init__`` apart, reads the attribute."""
-    own = (x for x in kind.__mro__ if x not in (torch.nn.Module, object))
-    methods = (f for x in own for n, f in vars(x).items() if n != "__init__")
+    classes = (x for x in kind.__mro__ if x not in (torch.nn.Module, object))
+    methods = (f for x in classes for n, f in vars(x).items() if n != "__init__")
     codes = [inspect.unwrap(f).__code__ for f in methods if inspect.isfunction(f)]
     return any(
         step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval == attribute

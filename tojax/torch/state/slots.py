@@ -51,18 +51,18 @@ class Slots:
         optimizers = Optimizers.of(module)
         owned = {id(tensor): name for name, tensor in optimizers.owned()}
         for path, child in module.named_modules():
-            for held in (child._parameters, child._buffers):
-                for attribute, tensor in held.items():
+            for holder in (child._parameters, child._buffers):
+                for attribute, tensor in holder.items():
                     if tensor is None:
                         continue
                     name = first.setdefault(
                         id(tensor), f"{path}.{attribute}" if path else attribute
                     )
-                    places.append((held, attribute, name))
+                    places.append((holder, attribute, name))
                     if name in tensors:
                         continue
                     tensors[name] = tensor
-                    trained = held is child._parameters and tensor.requires_grad
+                    trained = holder is child._parameters and tensor.requires_grad
                     trained = trained and id(tensor) not in owned
                     (params if trained else state).append(name)
         for name, tensor in optimizers.owned():
@@ -119,21 +119,21 @@ class Slots:
         On leaving, every attribute of every submodule is what it was before.
         """
         modules = dict(self.module.named_modules())
-        before = {k: (dict(vars(m)), _contents(m)) for k, m in modules.items()}
+        originals = {k: (dict(vars(m)), _contents(m)) for k, m in modules.items()}
         try:
             with contextlib.ExitStack() as stack:
                 for holder, attribute, name in self.places:
                     holder[attribute] = tensors[name]
                 for path, module in modules.items():
-                    uncarried.watch_module(path, module, *before[path])
+                    uncarried.watch_module(path, module, *originals[path])
                 self._set_modes(stack, training)
                 yield self._fill(stack, tensors, uncarried)
         finally:
             for path, module in modules.items():
-                attributes, contents = before[path]
-                for now, then in contents:
-                    if then or len(now):
-                        restore(now, then)
+                attributes, contents = originals[path]
+                for now, content in contents:
+                    if content or len(now):
+                        restore(now, content)
                 restore(vars(module), attributes)
 
     def _set_modes(self, stack: contextlib.ExitStack, training: tuple[bool, ...]) -> None:
@@ -166,26 +166,26 @@ class Slots:
 
         def read() -> trees.Written:
             uncarried.end()
-            parts = [reader() for reader in readers]
+            writes = [reader() for reader in readers]
             written = self._written(start, scripted)
-            for part in parts:
-                written |= part
-            return trees.Written(written, {*scripted}.union(*(part.missed for part in parts)))
+            for write in writes:
+                written |= write
+            return trees.Written(written, {*scripted}.union(*(write.missed for write in writes)))
 
         return read
 
     @property
     def held(self) -> Held:
-        """What the module keeps besides."""
-        places = {(id(held), attribute) for held, attribute, _ in self.places}
+        """The state of the module besides parameters and buffers."""
+        places = {(id(holder), attribute) for holder, attribute, _ in self.places}
         return Held(self.module, places, steps=bool(self.optimizers.optimizers))
 
     def _written(self, start: dict[str, Any], scripted: dict[str, Any]) -> dict[str, jax.Array]:
         """The arrays of the parameters and buffers that forward wrote."""
         written, seen = {}, set()
-        for held, attribute, name in self.places:
+        for holder, attribute, name in self.places:
             # TorchScript's dicts have no get()
-            value = held[attribute] if attribute in held else None  # noqa: SIM401
+            value = holder[attribute] if attribute in holder else None  # noqa: SIM401
             if name not in seen and isinstance(value, torch.Tensor):
                 seen.add(name)
                 if value_in(value) is not start.get(name):
@@ -204,8 +204,8 @@ def _contents(module: torch.nn.Module) -> list[tuple[Any, dict]]:
     exchange them, and its hooks, which forward may install.
     """
     hooks = [v for k, v in vars(module).items() if "_hooks" in k and isinstance(v, dict)]
-    own = [module._modules] if isinstance(module._modules, dict) else []
-    return [(x, dict(x)) for x in (module._parameters, module._buffers, *own, *hooks)]
+    submodules = [module._modules] if isinstance(module._modules, dict) else []
+    return [(x, dict(x)) for x in (module._parameters, module._buffers, *submodules, *hooks)]
 
 
 def restore(holder: Any, before: Mapping[Any, Any]) -> None:

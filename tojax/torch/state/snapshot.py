@@ -58,10 +58,10 @@ class Writes(private.TorchDispatchMode):
 
 def overrides(module: torch.nn.Module) -> bool:
     """Whether its class has a ``train()`` or ``eval()`` of its own, which may do anything."""
-    own, base = type(module), torch.nn.Module
+    cls, base = type(module), torch.nn.Module
     if isinstance(module, (Function, torch.jit.ScriptModule)):
         return False
-    return own.train is not base.train or own.eval is not base.eval
+    return cls.train is not base.train or cls.eval is not base.eval
 
 
 def in_mode(
@@ -75,7 +75,7 @@ def in_mode(
     if not any(map(overrides, module.modules())):
         return (training,) * len(modes), None
     copy = Snapshot.of(module).module
-    before, own = torchscript.modes(module), _without_values(copy)
+    old_modes, places = torchscript.modes(module), _without_values(copy)
     try:
         torchscript.set_modes(copy, modes)
         with torch.no_grad(), Writes() as writes:
@@ -84,32 +84,32 @@ def in_mode(
     except Exception as error:
         raise _refused(module, f"raises {error}") from error
     finally:
-        after = torchscript.modes(copy)
-        torchscript.set_modes(module, before)  # of TorchScript, which is not copied
-        changed = [held[key] is not meta for held, key, _, meta in own if key in held]
-        for held, key, tensor, _ in own:
-            held[key] = tensor
+        new_modes = torchscript.modes(copy)
+        torchscript.set_modes(module, old_modes)  # of TorchScript, which is not copied
+        changed = [holder[key] is not meta for holder, key, _, meta in places if key in holder]
+        for holder, key, tensor, _ in places:
+            holder[key] = tensor
     if writes.found or any(changed):
         raise _refused(module, "changes weights")
-    return after, Snapshot.of(copy)
+    return new_modes, Snapshot.of(copy)
 
 
 def _without_values(module: torch.nn.Module) -> list[tuple[Any, str, Any, Any]]:
     """Gives parameters and buffers no memory; (what holds it, key, tensor, what stands there)."""
-    own = []
+    places = []
     for child in module.modules():
         if isinstance(child, torch.jit.ScriptModule):
             continue
-        for held in (child._parameters, child._buffers):
-            for key, tensor in held.items():
+        for holder in (child._parameters, child._buffers):
+            for key, tensor in holder.items():
                 if tensor is not None:
                     meta: Any = torch.empty_like(tensor, device="meta")
                     if isinstance(tensor, torch.nn.Parameter):
                         meta = torch.nn.Parameter(meta, tensor.requires_grad)
-                    own.append((held, key, tensor, meta))
-    for held, key, _, meta in own:
-        held[key] = meta
-    return own
+                    places.append((holder, key, tensor, meta))
+    for holder, key, _, meta in places:
+        holder[key] = meta
+    return places
 
 
 def _refused(module: torch.nn.Module, what: str) -> Unsupported:

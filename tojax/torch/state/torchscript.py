@@ -34,9 +34,9 @@ def attributes(module: torch.nn.Module) -> dict[str, Any]:
     if not isinstance(module, torch.jit.ScriptModule) or not kind:
         return {}
     names = set(kind.get_attributes())
-    held = {n: module._c.getattr(n) for n in names if n not in module._parameters}
+    values = {n: module._c.getattr(n) for n in names if n not in module._parameters}
     holds = lambda value: any(isinstance(x, torch.Tensor) for x in tree_leaves(value))
-    return {n: v for n, v in held.items() if n not in module._buffers and holds(v)}
+    return {n: v for n, v in values.items() if n not in module._buffers and holds(v)}
 
 
 def named(module: torch.nn.Module) -> dict[str, tuple[torch.nn.Module, str]]:
@@ -58,12 +58,12 @@ def filled(
     those of these names these tensors.
     """
     places = named(module)
-    before = [(child, name, child._c.getattr(name)) for child, name in places.values()]
-    for place, (child, name, value) in zip(places, before):
-        now = tree_map(lambda x: weights.get(id(x), x), value)
-        child._c.setattr(name, tensors.get(place, now))
+    originals = [(child, name, child._c.getattr(name)) for child, name in places.values()]
+    for place, (child, name, value) in zip(places, originals):
+        filled_value = tree_map(lambda x: weights.get(id(x), x), value)
+        child._c.setattr(name, tensors.get(place, filled_value))
     try:
         yield
     finally:
-        for child, name, value in before:
+        for child, name, value in originals:
             child._c.setattr(name, value)

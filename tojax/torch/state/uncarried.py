@@ -32,7 +32,7 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 class Change(NamedTuple):
-    """What a ``holder`` has after forward: a dict at this key, another one (of no key) in all."""
+    """The content of a ``holder`` after forward: of a dict at this key, of a list or set in all."""
 
     name: str
     holder: Any
@@ -55,9 +55,9 @@ class Uncarried:
             self.watched, self.modules = [], {}
         self.modules[path] = module
         self.watched.append((path, vars(module), attributes, True))
-        for holder, before in contents:
+        for holder, content in contents:
             if holder is not module._parameters and holder is not module._buffers:
-                self.watched.append((path, holder, before, False))
+                self.watched.append((path, holder, content, False))
         for key, value in attributes.items():
             if type(value) is set and key not in IGNORED:
                 self.watch(f"{path}.{key}" if path else key, value, value.copy())
@@ -72,9 +72,11 @@ class Uncarried:
             if isinstance(holder, set):
                 holder |= after
             elif not isinstance(holder, dict):
-                own = dict(enumerate(holder))  # this run's, where they stand for the last one's
-                now = [own[i] if _carried(own.get(i), x) else x for i, x in enumerate(after)]
-                restore(holder, now)
+                current = dict(enumerate(holder))  # this run's, where they stand for the last one's
+                items = [
+                    current[i] if _carried(current.get(i), x) else x for i, x in enumerate(after)
+                ]
+                restore(holder, items)
             elif after is MISSING:
                 holder.pop(key, None)
             else:
@@ -84,15 +86,15 @@ class Uncarried:
         """Notes what of the watched is another by now; sets get their former content back."""
         if not self.resumed:
             self.changes = []
-        for name, holder, before, is_module in self.watched:
-            same = isinstance(holder, dict) and holder.keys() == before.keys()
-            if same and all(map(operator.is_, holder.values(), before.values())):
+        for name, holder, content, is_module in self.watched:
+            same = isinstance(holder, dict) and holder.keys() == content.keys()
+            if same and all(map(operator.is_, holder.values(), content.values())):
                 continue  # nearly all of them: no call for each
             if not self.resumed:
-                self.changes += _changes(name, holder, before, is_module)
+                self.changes += _changes(name, holder, content, is_module)
             if isinstance(holder, set):
                 holder.clear()
-                holder |= before
+                holder |= content
 
     def check(self, run: Callable[[], Any], known: set[str]) -> None:
         """Warns if ``run`` is another program where it begins with the changes; not about those
@@ -113,9 +115,9 @@ class Uncarried:
         if second is not None and _equal(first, second):
             return
         name, change = next(iter(new.items()))
-        others = f" (and {', '.join([*new][1:4])})" if len(new) > 1 else ""
+        also = f" (and {', '.join([*new][1:4])})" if len(new) > 1 else ""
         warn_once.warn(
-            f"forward changes {name}{others}{self._line(change.name)}, and torch's next call then "
+            f"forward changes {name}{also}{self._line(change.name)}, and torch's next call then "
             "computes something else: a Model carries tensors and numbers from call to call, so "
             "each of its calls begins with what was there when the module was converted. Keep a "
             "number or a tensor there, or make it an argument of forward",
@@ -177,15 +179,15 @@ def _carried(before: Any, after: Any, depth: int = 8) -> bool:
 
 def _program(run: Callable[[], Any]) -> tuple[str, list[Any]]:
     """(The program and results that are no arrays, as text; its constants.)"""
-    plain: list[Any] = []
+    static_results: list[Any] = []
 
     def arrays() -> list[Any]:
         leaves = jax.tree.leaves(run())
-        plain.extend(x for x in leaves if not trees.is_array(x))
+        static_results.extend(x for x in leaves if not trees.is_array(x))
         return [x for x in leaves if trees.is_array(x)]
 
     program = jax.make_jaxpr(arrays)()
-    return ADDRESS.sub("", f"{program.jaxpr} {plain}"), program.consts
+    return ADDRESS.sub("", f"{program.jaxpr} {static_results}"), program.consts
 
 
 def _equal(first: tuple[str, list[Any]], second: tuple[str, list[Any]]) -> bool:

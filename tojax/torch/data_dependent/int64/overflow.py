@@ -58,9 +58,9 @@ class Computed:
 
     def limit(self, name: str, at: int) -> Bounds | None:
         """The bounds of what may be None, as an argument of clamp."""
-        given = self.argument(name, at, None)
-        known = ranges.of(given)
-        return ANY if known is None and isinstance(given, torch.Tensor) else known
+        argument = self.argument(name, at, None)
+        bounds = ranges.of(argument)
+        return ANY if bounds is None and isinstance(argument, torch.Tensor) else bounds
 
     def terms(self) -> int:
         """How many elements of the first operand one of the result is made of, at most."""
@@ -73,19 +73,19 @@ class Computed:
 
     def moved(self) -> Bounds | None:
         """The bounds of all arguments together."""
-        found = [(0, 1)]
+        all_bounds = [(0, 1)]
         for value in (*self.args, *self.kwargs.values()):
             if value is True or isinstance(value, str):
                 return None  # it adds up
             filled = self.name in FILLS and isinstance(value, NUMBERS)
             several = value if isinstance(value, (list, tuple)) else ()
             tensors = [x for x in (value, *several) if isinstance(x, torch.Tensor)]
-            for one in [value] if filled else tensors:
-                bounds = ranges.of(one)
+            for operand in [value] if filled else tensors:
+                bounds = ranges.of(operand)
                 if bounds is None:
                     return None
-                found.append(bounds)
-        return min(x for x, _ in found), max(x for _, x in found)
+                all_bounds.append(bounds)
+        return min(x for x, _ in all_bounds), max(x for _, x in all_bounds)
 
     def within(self) -> Bounds | None:
         """The bounds of what the operator gives, None where nothing is known."""
@@ -114,13 +114,13 @@ def follow(trace: Any, call: Any, args: tuple, kwargs: dict[str, Any], values: A
         return
     _mark(args, kwargs, out)
     if isinstance(out, (tuple, list)):
-        for i, one in enumerate(out):
-            if isinstance(one, JaxTensor) and one.dtype in INTEGERS:
+        for i, result in enumerate(out):
+            if isinstance(result, JaxTensor) and result.dtype in INTEGERS:
                 name = call.op.overloadpacket.__name__
                 if i == 1 and name in PAIRS:
-                    one.bounds = 0, sizes.count(args[0].shape)
+                    result.bounds = 0, sizes.count(args[0].shape)
                 elif name in MOVES:
-                    one.bounds = Computed(name, args, kwargs).moved()
+                    result.bounds = Computed(name, args, kwargs).moved()
         return
     if not isinstance(out, JaxTensor) or out.dtype not in INTEGERS:
         return
@@ -139,14 +139,14 @@ def _mark(args: tuple, kwargs: dict[str, Any], out: Any) -> None:
     marks = (x.unchecked for x in jax.tree.leaves((args, kwargs)) if isinstance(x, JaxTensor))
     if (mark := next(filter(None, marks), None)) is None:
         return
-    for one in out if isinstance(out, (tuple, list)) else [out]:
-        if isinstance(one, JaxTensor) and not differentiable(one.dtype):
-            one.unchecked = mark
+    for result in out if isinstance(out, (tuple, list)) else [out]:
+        if isinstance(result, JaxTensor) and not differentiable(result.dtype):
+            result.unchecked = mark
 
 
 def unchecked(out: Any) -> str | None:
-    """Which operator may have given integers beyond 32 bits, where an output consists of what was
-    computed from them and nothing in it could be NaN.
+    """Returns the operator that may have given integers beyond 32 bits, if an output was computed
+    from them and nothing in it can become NaN.
     """
     tensors = [inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor)]
     if any(differentiable(x.dtype) for x in tensors):

@@ -52,17 +52,17 @@ def of(value: Any) -> Bounds | None:
         return sizes.limits(value)
     if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
         return None
-    held = inner(value)
-    if isinstance(held, JaxTensor):
-        return held.bounds or by_dtype(held.dtype)
-    if not 0 < held.numel() <= LARGE:
-        return by_dtype(held.dtype)
-    low, high = held.aminmax() if held.dtype is not torch.bool else (held.all(), held.any())
+    inside = inner(value)
+    if isinstance(inside, JaxTensor):
+        return inside.bounds or by_dtype(inside.dtype)
+    if not 0 < inside.numel() <= LARGE:
+        return by_dtype(inside.dtype)
+    low, high = inside.aminmax() if inside.dtype is not torch.bool else (inside.all(), inside.any())
     return int(low), int(high)
 
 
 def by_dtype(dtype: torch.dtype) -> Bounds | None:
-    """What a narrow dtype can hold."""
+    """Returns the limits of a narrow dtype."""
     if dtype is torch.bool:
         return 0, 1
     limits = torch.iinfo(dtype) if dtype.itemsize < 4 else None
@@ -73,8 +73,8 @@ def corners(function: Callable[[int, int], int]) -> Callable[..., Bounds]:
     """The bounds of what has its extremes where its operands have them."""
 
     def rule(call: Any) -> Bounds:
-        found = [function(x, y) for x in call.bounds(0) for y in call.bounds(1)]
-        return min(found), max(found)
+        values = [function(x, y) for x in call.bounds(0) for y in call.bounds(1)]
+        return min(values), max(values)
 
     return rule
 

@@ -89,8 +89,8 @@ def rows_of(value: Any, one: Padded) -> Any:
         return value
     if value.dim() > one.ndim or (value.dim() == one.ndim and value.shape[0] != 1):
         one.refuse(OTHERS)
-    alone = value.dim() == 0 and value.dtype is not torch.bool
-    dtype = torch.result_type(one.rows, value) if alone else value.dtype
+    is_scalar = value.dim() == 0 and value.dtype is not torch.bool
+    dtype = torch.result_type(one.rows, value) if is_scalar else value.dtype
     shape = torch.broadcast_shapes(one.rows.shape, value.shape)
     value = value.to(dtype).expand(shape)
     return torch.where(one.beside(value), value, value.detach())  # rows that do not count give none
@@ -100,8 +100,8 @@ def elementwise(func, args, kwargs, one: Padded) -> Padded:
     """A function of each number, with rows chosen alike and what is the same for each row."""
     if "out" in kwargs:
         one.refuse(func)
-    given = lambda tree: [rows_of(x, one) for x in tree]
-    return one.like(func(*given(args), **dict(zip(kwargs, given(kwargs.values())))))
+    rows = lambda tree: [rows_of(x, one) for x in tree]
+    return one.like(func(*rows(args), **dict(zip(kwargs, rows(kwargs.values())))))
 
 
 def alias(func, args, kwargs, one: Padded) -> Padded:
@@ -143,24 +143,24 @@ def along(func, args, kwargs, one: Padded) -> Any:
 
 def layer(func, args, kwargs, one: Padded) -> Any:
     """A function of the last dimensions of its first argument, with weights."""
-    name, others = func.__name__, [*args[1:], *kwargs.values()]
-    if not args or args[0] is not one or concerns(tuple(others), {}) or "out" in kwargs:
+    name, operands = func.__name__, [*args[1:], *kwargs.values()]
+    if not args or args[0] is not one or concerns(tuple(operands), {}) or "out" in kwargs:
         one.refuse(func)
     if name in ("layer_norm", "rms_norm"):
         fits = len(args) > 1 and one.ndim > len(args[1])
     elif name == "embedding":  # max_norm writes to the rows of the table
         fits = kwargs.get("max_norm", args[3] if len(args) > 3 else None) is None
     else:
-        fits = one.ndim > 1 and isinstance(others[0], torch.Tensor) and others[0].dim() == 2
+        fits = one.ndim > 1 and isinstance(operands[0], torch.Tensor) and operands[0].dim() == 2
     return one.like(func(one.rows, *args[1:], **kwargs)) if fits else one.refuse(func)
 
 
 def loss(func, args, kwargs, one: Padded) -> Any:
     """The mean or sum over the rows that count."""
-    given = inspect.signature(func).bind(*args, **kwargs).arguments
-    given = {k: v for k, v in given.items() if v is not None}
-    input, target = given.pop("input"), given.pop("target")
-    reduction, name = given.pop("reduction", "mean"), func.__name__
+    arguments = inspect.signature(func).bind(*args, **kwargs).arguments
+    arguments = {k: v for k, v in arguments.items() if v is not None}
+    input, target = arguments.pop("input"), arguments.pop("target")
+    reduction, name = arguments.pop("reduction", "mean"), func.__name__
     if (
         not isinstance(input, Padded)
         or not isinstance(target, Padded)
@@ -168,17 +168,17 @@ def loss(func, args, kwargs, one: Padded) -> Any:
     ):
         one.refuse(func)
     if name in BY_CLASS and not target.rows.is_floating_point():
-        ignored = given.get("ignore_index", -100)
+        ignored = arguments.get("ignore_index", -100)
         classes = target.rows.masked_fill(~target.beside(target.rows), ignored)
-        out = func(input.rows, classes, reduction=reduction, **given)
+        out = func(input.rows, classes, reduction=reduction, **arguments)
         return input.like(out) if reduction == "none" else out
     entropy = name.startswith("binary_cross_entropy")
-    weighted = not entropy and any(isinstance(x, torch.Tensor) for x in given.values())
+    weighted = not entropy and any(isinstance(x, torch.Tensor) for x in arguments.values())
     unlike = input.rows.shape != target.rows.shape
-    if weighted or unlike or name in BY_CLASS or {"size_average", "reduce"} & {*given}:
+    if weighted or unlike or name in BY_CLASS or {"size_average", "reduce"} & {*arguments}:
         one.refuse(func)
-    given = {k: rows_of(v, input) for k, v in given.items()}
-    out = input.like(func(input.rows, target.rows, reduction="none", **given))
+    arguments = {k: rows_of(v, input) for k, v in arguments.items()}
+    out = input.like(func(input.rows, target.rows, reduction="none", **arguments))
     if reduction == "mean":
         return along(torch.mean, (out,), {}, out)
     if reduction in ("sum", "batchmean"):
@@ -191,24 +191,24 @@ def ctc(func, args, kwargs, one: Padded) -> torch.Tensor:
     """``ctc_loss`` of texts one behind the other, ``labels[labels >= 0]``, as of rows of their own;
     NaN for lengths that are not those of the texts, which torch refuses.
     """
-    given = inspect.signature(func).bind(*args, **kwargs).arguments
-    lengths, shape = given["target_lengths"], one.mask.shape
-    texts = given["targets"] is one and one.ndim == 1 and len(shape) == 2
+    arguments = inspect.signature(func).bind(*args, **kwargs).arguments
+    lengths, shape = arguments["target_lengths"], one.mask.shape
+    texts = arguments["targets"] is one and one.ndim == 1 and len(shape) == 2
     if not texts or not isinstance(lengths, torch.Tensor):
         one.refuse(func)
     flat = one.rows[(~one.chosen).int().argsort(stable=True)]
     place = (lengths.cumsum(0) - lengths)[:, None] + torch.arange(shape[1])
-    given["targets"] = flat[place.clamp(max=len(flat) - 1)]
+    arguments["targets"] = flat[place.clamp(max=len(flat) - 1)]
     fits = (lengths <= shape[1]).all() & (lengths.sum() == one.chosen.sum())
-    return func(**given).masked_fill(~fits, float("nan"))
+    return func(**arguments).masked_fill(~fits, float("nan"))
 
 
 def part(func, args, kwargs, one: Padded) -> Any:
     """``t[:, ...]``, other dimensions than that of the rows."""
     index = args[1] if isinstance(args[1], tuple) else (args[1],)
-    whole = isinstance(index[0], slice) and index[0] == slice(None)
-    plain = all(isinstance(x, (int, slice)) or x is None or x is Ellipsis for x in index)
-    if args[0] is not one or not whole or not plain:
+    all_rows = isinstance(index[0], slice) and index[0] == slice(None)
+    is_static = all(isinstance(x, (int, slice)) or x is None or x is Ellipsis for x in index)
+    if args[0] is not one or not all_rows or not is_static:
         one.refuse(func)
     return shared(one, one.rows[index])
 

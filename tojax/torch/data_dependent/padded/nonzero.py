@@ -43,8 +43,8 @@ def at(func, args, kwargs, one: Padded) -> Padded:
 def expanded(func, args, kwargs, one: Padded) -> Padded:
     """``places.expand(len(places), ...)``."""
     first, *sizes = args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:]
-    own = any(first is x for x in one.totals) or (type(first) is int and first == -1)
-    if not own or len(sizes) != one.ndim - 1 or kwargs:
+    is_total = any(first is x for x in one.totals) or (type(first) is int and first == -1)
+    if not is_total or len(sizes) != one.ndim - 1 or kwargs:
         one.refuse(func)
     return shared(one, one.rows.expand(-1, *sizes))
 
@@ -53,7 +53,7 @@ Places.serves = {"__getitem__": at, "index_select": at, "gather": at, "expand": 
 
 
 class Kept(Places):
-    """Which of the rows that the mask ``among`` chose count further."""
+    """Ranks of rows among those that the mask ``among`` chose."""
 
     among: Any = None
 
@@ -65,9 +65,9 @@ def where(func, args, kwargs, one: Padded) -> Any:
     if one.ndim != 1:
         one.refuse(func)
     chosen = one.rows.bool().clone()
-    kept = Kept(one.chosen.cumsum(0) - 1, chosen, array(chosen), one.error)
-    kept.among = one.mask
-    return (kept,)
+    ranks = Kept(one.chosen.cumsum(0) - 1, chosen, array(chosen), one.error)
+    ranks.among = one.mask
+    return (ranks,)
 
 
 def get(func, args, kwargs, one: Padded) -> Padded:

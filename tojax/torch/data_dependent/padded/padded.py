@@ -135,9 +135,9 @@ class Shape:
         self.sizes = (one.total(), *one.rows.shape[1:])
 
     def __getitem__(self, index: Any) -> Any:
-        found = self.sizes[index]
-        part = isinstance(found, tuple) and any(x is self.sizes[0] for x in found)
-        return self.refuse() if part else found
+        item = self.sizes[index]
+        holds_count = isinstance(item, tuple) and any(x is self.sizes[0] for x in item)
+        return self.refuse() if holds_count else item
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -166,33 +166,42 @@ class Grouped(Padded):
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         batch, place, *rest = index if isinstance(index, tuple) and index[1:] else (index, None)
-        whole = all(isinstance(x, slice) and x == slice(None) for x in (batch, *rest))
-        if not whole or type(place) is not int or not self.rows.is_floating_point():
+        all_rows = all(isinstance(x, slice) and x == slice(None) for x in (batch, *rest))
+        if not all_rows or type(place) is not int or not self.rows.is_floating_point():
             self.refuse("this index")
         return self.at(place)
 
     def at(self, place: int) -> torch.Tensor:
         """[batch, ...]: the chosen row at this place of each element, from behind if negative."""
-        counts, before = self.chosen.sum(1), self.chosen.cumsum(1) - 1
-        wanted = counts[:, None] + place if place < 0 else place
-        here = self.chosen & (before == wanted)
-        found = self.rows[torch.arange(len(here)), here.int().argmax(1)]
+        counts, ranks = self.chosen.sum(1), self.chosen.cumsum(1) - 1
+        rank = counts[:, None] + place if place < 0 else place
+        chosen = self.chosen & (ranks == rank)
+        row = self.rows[torch.arange(len(chosen)), chosen.int().argmax(1)]
         alike = (counts == counts[0]) & (counts > (~place if place < 0 else place))
-        return found.masked_fill(~alike.all(), float("nan"))
+        return row.masked_fill(~alike.all(), float("nan"))
 
 
 def leading(index: Any) -> torch.Tensor | None:
     """The mask of ``x[mask]``, ``x[mask, :]`` and ``x[mask, ...]``; None for other indices."""
     mask, *rest = index if isinstance(index, tuple) and index else (index,)
-    whole = all(x is Ellipsis or (isinstance(x, slice) and x == slice(None)) for x in rest)
-    return mask if isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and whole else None
+    all_columns = all(x is Ellipsis or (isinstance(x, slice) and x == slice(None)) for x in rest)
+    return (
+        mask
+        if isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and all_columns
+        else None
+    )
 
 
 def mask_first(index: Any) -> tuple[torch.Tensor, tuple] | None:
     """(the mask, the rest) of ``x[mask, None]`` and ``x[mask, :, 0]``; None for other indices."""
     mask, *rest = index if isinstance(index, tuple) and index else (index,)
-    plain = all(x is None or isinstance(x, (slice, int)) for x in rest)
-    if not rest or not plain or not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+    is_static = all(x is None or isinstance(x, (slice, int)) for x in rest)
+    if (
+        not rest
+        or not is_static
+        or not isinstance(mask, torch.Tensor)
+        or mask.dtype is not torch.bool
+    ):
         return None
     return mask, (*rest,)
 
@@ -204,7 +213,7 @@ def chosen(tensor: torch.Tensor, mask: torch.Tensor, error: Callable[..., Except
 
 
 def array(mask: torch.Tensor) -> Any:
-    """What the mask is now: later writes to it give it another array."""
+    """Returns the array of the mask now: later writes give it another one."""
     return value_in(mask)
 
 

@@ -21,7 +21,7 @@ JOINS = {torch.cat, torch.concat, torch.concatenate}
 
 
 class Sizes:
-    """What ``tolist`` gives of a traced vector: only its length is known."""
+    """The ``tolist()`` of a traced vector: only its length is known."""
 
     __slots__ = ("error", "tensor")
 
@@ -61,17 +61,19 @@ class Group:
 
 def held_in(args: tuple) -> list[Any]:
     """The arguments, and what is in those that are lists."""
-    found = list(args)
+    values = list(args)
     for value in args:
-        found += value if type(value) in (list, tuple) else ()
-    return found
+        values += value if type(value) in (list, tuple) else ()
+    return values
 
 
 def concerns(args: tuple, kwargs: dict[str, Any]) -> Sizes | None:
     """The sizes among a call's arguments, or of a group among them."""
-    given = held_in((*args, *kwargs.values()))
-    found = (x if isinstance(x, Sizes) else x.sizes for x in given if type(x) in (Sizes, Group))
-    return next(found, None)
+    values = held_in((*args, *kwargs.values()))
+    candidates = (
+        x if isinstance(x, Sizes) else x.sizes for x in values if type(x) in (Sizes, Group)
+    )
+    return next(candidates, None)
 
 
 def serve(mode, func, args, kwargs, sizes: Sizes) -> Any:
@@ -79,8 +81,8 @@ def serve(mode, func, args, kwargs, sizes: Sizes) -> Any:
     if func in SPLITS and len(args) == 2 and not kwargs.get("dim") and args[0].dim() == 2:
         return tuple(Group(args[0], args[1], i) for i in range(len(args[1])))
     if func is LINEAR and type(args[0]) is Group and not kwargs and args[2:] in ((), (None,)):
-        one = args[0]
-        return Group(one.rows, one.sizes, one.place, (*one.weights, args[1]))
+        first = args[0]
+        return Group(first.rows, first.sizes, first.place, (*first.weights, args[1]))
     if func in JOINS and len(args) == 1 and not kwargs.get("dim") and whole(args[0]):
         with mode:
             return joined(args[0])

@@ -41,7 +41,7 @@ DEPTH = 3  # of lists and objects around them
 
 @dataclass
 class Optimizers:
-    """Those that a function refers to, by the names that it knows them by.
+    """Optimizers and schedules that a function refers to, by the names that it knows them by.
 
     Attributes:
       names: of the tensors that they own, by ``id``: a module's, or ``optimizer.params.0.1``.
@@ -55,14 +55,14 @@ class Optimizers:
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> Optimizers:
-        """What the function, if it is one, refers to."""
-        found = cls()
+        """Looks for those that the module, if it is a function, refers to."""
+        optimizers = cls()
         if isinstance(module, Function):
             for name, (holder, key) in module.captured.items():
-                found.search(name, holder[key], set())
+                optimizers.search(name, holder[key], set())
         changed = schedules.changed_in_groups
-        found.changed = {k: changed(x) for k, x in found.schedules.items()}
-        return found
+        optimizers.changed = {k: changed(x) for k, x in optimizers.schedules.items()}
+        return optimizers
 
     def search(self, name: str, value: Any, seen: set[int], depth: int = 0) -> None:
         """Finds them in lists and objects."""
@@ -82,8 +82,8 @@ class Optimizers:
 
     def keeps(self, name: str) -> bool:
         """Whether an entry of the state is theirs."""
-        known = (*self.optimizers, *self.schedules)
-        return name.startswith(tuple(f"{x}." for x in known)) or (
+        names = (*self.optimizers, *self.schedules)
+        return name.startswith(tuple(f"{x}." for x in names)) or (
             name.endswith(".grad") and name.removesuffix(".grad") in self.names.values()
         )
 
@@ -95,37 +95,37 @@ class Optimizers:
                     yield f"{name}.params.{i}.{j}", tensor
 
     def initial(self) -> dict[str, Any]:
-        """What there is before the first step: gradients, moments, the numbers of schedules."""
-        found = {k: x for k, x in self._read(lambda tensor: tensor.grad) if x is not None}
+        """Returns the state before the first step: gradients, moments, the numbers of schedules."""
+        entries = {k: x for k, x in self._read(lambda tensor: tensor.grad) if x is not None}
         for name, schedule in self.schedules.items():
-            found |= {f"{name}.{k}": x for k, x in schedules.numbers(schedule).items()}
-        found |= self._groups()
+            entries |= {f"{name}.{k}": x for k, x in schedules.numbers(schedule).items()}
+        entries |= self._groups()
         array = lambda x: (
             interop.to_jax(x) if isinstance(x, torch.Tensor) else schedules.as_array(x)
         )
-        return {k: array(x) for k, x in found.items()}
+        return {k: array(x) for k, x in entries.items()}
 
     def _groups(self) -> dict[str, Any]:
         """The numbers of groups that schedules change."""
         owner = {id(o): name for name, o in self.optimizers.items()}
-        found: dict[str, Any] = {}
+        groups: dict[str, Any] = {}
         for name, schedule in self.schedules.items():
             at = owner.get(id(schedule.optimizer), name)
             for i, names in enumerate(self.changed[name]):
                 group = schedules.flat(schedule.optimizer.param_groups[i])
-                found |= {f"{at}.{i}.{k}": group[k] for k in names}
-        return found
+                groups |= {f"{at}.{i}.{k}": group[k] for k in names}
+        return groups
 
     def _read(self, grad: Callable[[torch.Tensor], Any]) -> Iterator[tuple[str, Any]]:
         """(name, value) of gradients and moments as they are now."""
         for name, optimizer in self.optimizers.items():
             for group in optimizer.param_groups:
                 for tensor in group["params"]:
-                    own = self.names[id(tensor)]
-                    yield f"{own}.grad", grad(tensor)
+                    tensor_name = self.names[id(tensor)]
+                    yield f"{tensor_name}.grad", grad(tensor)
                     for key, value in optimizer.state.get(tensor, {}).items():
                         if isinstance(value, (torch.Tensor, *NUMBERS)):
-                            yield f"{name}.{own}.{key}", value
+                            yield f"{name}.{tensor_name}.{key}", value
 
     def write_back(self, state: Mapping[str, jax.Array]) -> None:
         """Gives them moments, gradients and numbers of these names."""
@@ -135,11 +135,11 @@ class Optimizers:
                     if (full := f"{name}.{i}.{key}") in state:
                         schedules.put(group, key, type(value)(state[full]))
                 for tensor in group["params"]:
-                    own = self.names[id(tensor)]
-                    if f"{own}.grad" in state:
-                        tensor.grad = interop.to_torch(state[f"{own}.grad"]).clone()
+                    tensor_name = self.names[id(tensor)]
+                    if f"{tensor_name}.grad" in state:
+                        tensor.grad = interop.to_torch(state[f"{tensor_name}.grad"]).clone()
                     for full in state:
-                        if full.startswith(prefix := f"{name}.{own}."):
+                        if full.startswith(prefix := f"{name}.{tensor_name}."):
                             moment = interop.to_torch(state[full]).clone()
                             optimizer.state[tensor][full.removeprefix(prefix)] = moment
         for name, schedule in self.schedules.items():
@@ -152,72 +152,74 @@ class Optimizers:
         """They own the trace's tensors of their names for a while, with its moments and numbers.
         Yields what tells what was written.
         """
-        before = {k: (o.param_groups, o.state) for k, o in self.optimizers.items()}
-        numbers = {k: [schedules.flat(g) for g in own] for k, (own, _) in before.items()}
+        originals = {k: (o.param_groups, o.state) for k, o in self.optimizers.items()}
+        numbers = {k: [schedules.flat(g) for g in groups] for k, (groups, _) in originals.items()}
         names, start = self.names, {k: value_in(t) for k, t in tensors.items()}
         with contextlib.ExitStack() as stack:
             self.names = {}
             for name, optimizer in self.optimizers.items():
                 self._fill(name, optimizer, names, tensors)
             for name, schedule in self.schedules.items():
-                kept = schedules.numbers(schedule).items()
-                given = {k: tensors.get(f"{name}.{k}", x) for k, x in kept}
-                stack.enter_context(schedules.filled(schedule, given, self.changed[name]))
+                numbers_now = schedules.numbers(schedule).items()
+                filled_numbers = {k: tensors.get(f"{name}.{k}", x) for k, x in numbers_now}
+                stack.enter_context(schedules.filled(schedule, filled_numbers, self.changed[name]))
             try:
                 yield lambda: self._written(start, numbers)
             finally:
                 self.names = names
                 for name, optimizer in self.optimizers.items():
-                    optimizer.param_groups, optimizer.state = before[name]
+                    optimizer.param_groups, optimizer.state = originals[name]
 
     def _fill(self, name: str, optimizer: Optimizer, names, tensors) -> None:
         moments: defaultdict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
         groups = []
         for i, group in enumerate(optimizer.param_groups):
-            now = {**group}
+            new_group = {**group}
             for key in schedules.flat(group):
                 if f"{name}.{i}.{key}" in tensors:
-                    schedules.put(now, key, tensors[f"{name}.{i}.{key}"])
-            now |= {k: x for k, x in ALONE.items() if k in now}
+                    schedules.put(new_group, key, tensors[f"{name}.{i}.{key}"])
+            new_group |= {k: x for k, x in ALONE.items() if k in new_group}
             if isinstance(optimizer, BRANCHING):
-                now["capturable"] = True
-            now["params"] = []
+                new_group["capturable"] = True
+            new_group["params"] = []
             for tensor in group["params"]:
-                own = names[id(tensor)]
-                new = tensors[own]
-                now["params"].append(new)
-                self.names[id(new)] = own
-                new.grad = tensors.get(f"{own}.grad")
-                prefix = f"{name}.{own}."
+                tensor_name = names[id(tensor)]
+                new = tensors[tensor_name]
+                new_group["params"].append(new)
+                self.names[id(new)] = tensor_name
+                new.grad = tensors.get(f"{tensor_name}.grad")
+                prefix = f"{name}.{tensor_name}."
                 for key, value in optimizer.state.get(tensor, {}).items():
-                    plain = isinstance(value, torch.Tensor)
-                    moments[new][key] = lift(value.detach()) if plain else value
-                found = [k for k in tensors if k.startswith(prefix)]
-                moments[new] |= {k.removeprefix(prefix): tensors[k] for k in found}
+                    is_tensor = isinstance(value, torch.Tensor)
+                    moments[new][key] = lift(value.detach()) if is_tensor else value
+                moment_names = [k for k in tensors if k.startswith(prefix)]
+                moments[new] |= {k.removeprefix(prefix): tensors[k] for k in moment_names}
                 if not moments[new]:
                     del moments[new]
-            groups.append(now)
+            groups.append(new_group)
         optimizer.param_groups, optimizer.state = groups, moments
 
     def _written(self, start: dict[str, Any], numbers: dict[str, list]) -> trees.Written:
-        now = dict(self._read(lambda tensor: tensor.grad))
+        entries = dict(self._read(lambda tensor: tensor.grad))
         owned = {self.names[id(t)]: t for _, t in self.owned()}
-        now |= owned
-        now |= self._groups()
+        entries |= owned
+        entries |= self._groups()
         for name, optimizer in self.optimizers.items():
-            for i, (group, before) in enumerate(zip(optimizer.param_groups, numbers[name])):
-                own = schedules.flat(group)
+            for i, (group, old_group) in enumerate(zip(optimizer.param_groups, numbers[name])):
+                flat_group = schedules.flat(group)
                 changed = (
-                    k for k, x in own.items() if isinstance(x, torch.Tensor) or x != before[k]
+                    k
+                    for k, x in flat_group.items()
+                    if isinstance(x, torch.Tensor) or x != old_group[k]
                 )
-                now |= {f"{name}.{i}.{k}": own[k] for k in changed if k not in OURS}
+                entries |= {f"{name}.{i}.{k}": flat_group[k] for k in changed if k not in OURS}
         for name, schedule in self.schedules.items():
-            now |= {f"{name}.{k}": x for k, x in schedules.numbers(schedule).items()}
+            entries |= {f"{name}.{k}": x for k, x in schedules.numbers(schedule).items()}
         written = {}
-        for name, value in now.items():
+        for name, value in entries.items():
             if isinstance(value, torch.Tensor):
-                held = inner(value)
-                if value_of(held) is not start.get(name):
+                inside = inner(value)
+                if value_of(inside) is not start.get(name):
                     written[name] = array_of(value)
             elif value is None and name in start:
                 written[name] = jnp.zeros_like(start[name])

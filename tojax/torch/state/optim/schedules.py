@@ -30,7 +30,7 @@ class Groups:
         self._opt_called = True
 
     def step(self) -> None:
-        """What a schedule expects to have been called."""
+        """Stands for the step that a schedule expects to have been called."""
 
     step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
 
@@ -65,8 +65,8 @@ def places(schedule: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 def number(value: Any) -> bool:
     """Whether this is a number, or a tensor that stands for one in a trace."""
-    own = isinstance(value, NUMBERS) and not isinstance(value, bool)
-    return own or isinstance(value, torch.Tensor)
+    is_number = isinstance(value, NUMBERS) and not isinstance(value, bool)
+    return is_number or isinstance(value, torch.Tensor)
 
 
 def numbers(schedule: LRScheduler) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def numbers(schedule: LRScheduler) -> dict[str, Any]:
 def flat(group: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a group by name, ``betas.0`` for those in tuples."""
     several = {k: x for k, x in group.items() if k != "params" and isinstance(x, (tuple, list))}
-    found = {k: x for k, x in group.items() if number(x)}
-    return found | {f"{k}.{i}": x for k, own in several.items() for i, x in enumerate(own)}
+    numbers = {k: x for k, x in group.items() if number(x)}
+    return numbers | {f"{k}.{i}": x for k, items in several.items() for i, x in enumerate(items)}
 
 
 def put(group: dict[str, Any], name: str, value: Any) -> None:
@@ -96,8 +96,8 @@ def changed_in_groups(schedule: LRScheduler) -> list[list[str]]:
     copy, changed = stand_in(schedule, trial), [{"lr"} for _ in groups]
     for _ in range(OFTEN):
         copy.step(*([0.0] if takes_a_metric(schedule) else []))
-        for names, before, now in zip(changed, groups, trial.param_groups):
-            names |= {k for k, x in flat(now).items() if x != flat(before)[k]}
+        for names, old_group, new_group in zip(changed, groups, trial.param_groups):
+            names |= {k for k, x in flat(new_group).items() if x != flat(old_group)[k]}
     return [sorted(names) for names in changed]
 
 
@@ -113,7 +113,7 @@ def filled(
     """Its numbers are these tensors for a while, and its step computes them anew, and those of the
     groups that it has ``changed``.
     """
-    before = [(holder, key, holder[key]) for _, holder, key in places(schedule)]
+    originals = [(holder, key, holder[key]) for _, holder, key in places(schedule)]
     step = Step(schedule, changed)
     for name, holder, key in [*places(schedule)]:
         holder[key] = given.get(name, holder[key])
@@ -122,7 +122,7 @@ def filled(
         yield
     finally:
         del vars(schedule)["step"]
-        for holder, key, value in before:
+        for holder, key, value in originals:
             holder[key] = value
 
 
@@ -136,17 +136,21 @@ class Step:
 
     def __call__(self, *args: Any) -> None:
         groups = self.schedule.optimizer.param_groups
-        own = [{k: as_array(flat(g)[k]) for k in names} for g, names in zip(groups, self.changed)]
-        given = own, {k: as_array(x) for k, x in numbers(self.schedule).items()}
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((), x.dtype), given)
+        group_numbers = [
+            {k: as_array(flat(g)[k]) for k in names} for g, names in zip(groups, self.changed)
+        ]
+        operands = group_numbers, {k: as_array(x) for k, x in numbers(self.schedule).items()}
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((), x.dtype), operands)
         args = tuple(map(as_array, args))
-        own, after = jax.pure_callback(self.host, shapes, *given, args, vmap_method="sequential")
+        group_numbers, schedule_numbers = jax.pure_callback(
+            self.host, shapes, *operands, args, vmap_method="sequential"
+        )
         wrap = lambda array: lift(JaxTensor(array))
-        for group, new in zip(groups, own):
+        for group, new in zip(groups, group_numbers):
             for name, array in new.items():
                 put(group, name, wrap(array))
         for name, holder, key in [*places(self.schedule)]:
-            holder[key] = wrap(after[name])
+            holder[key] = wrap(schedule_numbers[name])
 
     def host(self, own, kept, args):
         """The numbers after a step."""
@@ -159,9 +163,9 @@ class Step:
             holder[key] = self.kinds[name](kept[name])
         schedule.step(*map(float, args))
         pairs = zip(groups.param_groups, self.changed)
-        now = [{k: flat(group)[k] for k in names} for group, names in pairs]
+        new_numbers = [{k: flat(group)[k] for k in names} for group, names in pairs]
         like = lambda x, before: np.asarray(x, before.dtype)
-        return jax.tree.map(like, (now, numbers(schedule)), (own, kept))
+        return jax.tree.map(like, (new_numbers, numbers(schedule)), (own, kept))
 
 
 def as_array(value: Any) -> jax.Array:
