@@ -123,7 +123,7 @@ class TorchSource(SourceBase):
         uncarried = Uncarried()
         weights = params, traced, settings
         forward = partial(self._forward, weights, (args, kwargs), rng, uncarried)
-        state_before = lambda name: state.get(name, self.slots.held.leaves().get(name))
+        state_before = lambda name: state.get(name, self.slots.attributes.leaves().get(name))
         run = partial(branches.all_paths, forward, state_before)
         try:
             out = run()

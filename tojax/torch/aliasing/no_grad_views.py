@@ -79,11 +79,11 @@ class Detached:
             if x is not args[0] and functional(x) and of_one_memory(x, args[0]):
                 with torch.no_grad(), private.DisableTorchFunction():
                     private.sync(x)  # later it would be made anew, with a gradient
-                remake = remake or partial(func, self.held(args[0]), *args[1:], **kwargs)
+                remake = remake or partial(func, self.same_memory(args[0]), *args[1:], **kwargs)
                 place = i if isinstance(out, (tuple, list)) else None
                 self.views.setdefault(id(x), View(x, remake, place))
 
-    def held(self, tensor: torch.Tensor) -> torch.Tensor:
+    def same_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same memory in the shape that it has now."""
         with torch.set_grad_enabled(tensor not in self):
             alias = torch.ops.aten.alias(tensor)

@@ -24,12 +24,6 @@ WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
 
 def call(mode, func, args, kwargs) -> Any:
     """The function itself."""
-    trackers = vars(mode)  # made where a program needs them
-    views = ("detached" in trackers and mode.detached.views) or (
-        "expanded" in trackers and mode.expanded.known
-    )
-    if torch.is_grad_enabled() and not views and not concerned(func):
-        return func(*args, **kwargs)
     func, args, kwargs = mode.expanded.plain(func, args, kwargs)
     if args and is_write(func):
         mode.expanded.check(func, args[0])
@@ -43,10 +37,11 @@ def call(mode, func, args, kwargs) -> Any:
         value = inner(out)
         detached = value.detached() if isinstance(value, JaxTensor) else value.clone()
         out = lift(detached)
-        mode.picked.twin(mode.detached.held(out), mode.detached.held(args[0]))
-        return out
-    mode.detached.note(func, args, kwargs, out)
-    mode.expanded.note(func, args, out)
+        mode.picked.twin(mode.detached.same_memory(out), mode.detached.same_memory(args[0]))
+    else:
+        mode.detached.note(func, args, kwargs, out)
+        mode.expanded.note(func, args, out)
+    mode.tracks_views = bool(mode.detached.views or mode.expanded.known)
     return out
 
 

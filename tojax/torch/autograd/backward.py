@@ -71,7 +71,7 @@ def run_backward(
 
 def leaves(tape: Tape) -> list[JaxTensor]:
     """Returns the tensors whose gradients go to ``.grad``."""
-    return [x for x in tape.held if needs_gradient(x) and x.holder and x.holder() is not None]
+    return [x for x in tape.leaves if needs_gradient(x) and x.holder and x.holder() is not None]
 
 
 def pulled(tape: Tape, ys, xs, grads, create_graph: bool) -> list[torch.Tensor]:

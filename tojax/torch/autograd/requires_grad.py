@@ -1,4 +1,4 @@
-"""``requires_grad``, ``is_leaf`` and ``grad_fn`` of tensors of a trace, whether they are parameters,
+"""``requires_grad``, ``is_leaf``, ``grad_fn`` of tensors of a trace, whether they are parameters,
 and the calls that change it.
 """
 
@@ -116,7 +116,7 @@ def hold(jax_tensor: JaxTensor, tensor: torch.Tensor) -> None:
     """The functional tensor gets the gradient of what it holds now in ``.grad``."""
     jax_tensor.holder = weakref.ref(tensor)
     if (tape := current_trace.trace().tape) is not None:
-        tape.held.append(jax_tensor)
+        tape.leaves.append(jax_tensor)
 
 
 def set_data(mode, func, args, kwargs) -> Any:

@@ -47,7 +47,7 @@ class Tape(list[Entry]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: list[JaxTensor] = []
+        self.leaves: list[JaxTensor] = []
 
     def note(self, function: Callable, ins: Iterable[Any], outs: Iterable[JaxTensor]) -> None:
         """Keeps a call with operands ``ins``, if any of them needs a gradient."""
@@ -107,7 +107,7 @@ class Tape(list[Entry]):
     def tensors(self) -> dict[int, JaxTensor]:
         """The first tensor of each array."""
         tensors: dict[int, JaxTensor] = {}
-        for tensor in self.held:
+        for tensor in self.leaves:
             tensors.setdefault(id(tensor.array), tensor)
         for entry in self:
             for tensor, array in zip(entry.ins, entry.arrays):

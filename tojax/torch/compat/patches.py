@@ -123,13 +123,13 @@ def applied(patches: list[Patch], active: Callable[[], bool]) -> Iterator[None]:
 
 def patched() -> contextlib.AbstractContextManager:
     """All patches of what is loaded, for the threads that trace."""
-    return applied(_loaded(len(sys.modules), len(PATCHES)), current_trace.active)
+    return applied(_loaded(len(sys.modules), (id(PATCHES), len(PATCHES))), current_trace.active)
 
 
 @functools.lru_cache(1)
-def _loaded(modules: int, patches: int) -> list[Patch]:
+def _loaded(modules: int, table: tuple[int, int]) -> list[Patch]:
     """The patches of what is loaded while there are this many modules."""
-    return [p for t, p in PATCHES.items() if t.loaded]
+    return [p for t, p in PATCHES.items() if t.module in sys.modules and t.exists]
 
 
 CHECKED: set[Target] = set()
@@ -168,7 +168,7 @@ def checked() -> None:
         return
     if "transformers" in sys.modules:
         check_version("transformers")
-    for target in _unchecked(len(sys.modules), len(PATCHES)) - CHECKED:
+    for target in _unchecked(len(sys.modules), (id(PATCHES), len(PATCHES))) - CHECKED:
         if target.loaded:
             patch = PATCHES[target]
             try:
@@ -183,7 +183,7 @@ def checked() -> None:
 
 
 @functools.lru_cache(1)
-def _unchecked(modules: int, patches: int) -> set[Target]:
+def _unchecked(modules: int, table: tuple[int, int]) -> set[Target]:
     """The targets that are to be looked at while there are this many modules."""
     return {t for t in PATCHES.keys() - CHECKED if t.loaded or t.package in sys.modules}
 

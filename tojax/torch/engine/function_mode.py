@@ -169,16 +169,18 @@ class FunctionMode(TorchFunctionMode):
         self.guard: Any = None
         self.outside: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    # Made where a program needs them.
+    # Made where a program needs them; writes have to know of these views from then on.
+    tracks_views = False
     picked = cached_property(lambda self: Picked())
     detached = cached_property(lambda self: Detached())
     expanded = cached_property(lambda self: Expanded())
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        out = subclasses.served(self, func, types, args, kwargs)
-        if out is not NotImplemented:
-            return out
+        if not subclasses.PLAIN.issuperset(types):
+            out = subclasses.served(self, func, types, args, kwargs)
+            if out is not NotImplemented:
+                return out
         pending = self.guard is not None or bool(self.trace.unknown)
         func, questions, served = handlers(func, pending)
         self.trace.autocast = autocast.is_on()
@@ -205,7 +207,8 @@ class FunctionMode(TorchFunctionMode):
 
     def call(self, func, args, kwargs) -> Any:
         """The function itself."""
-        out = writes.call(self, func, args, kwargs)
+        plain = torch.is_grad_enabled() and not self.tracks_views and not writes.concerned(func)
+        out = func(*args, **kwargs) if plain else writes.call(self, func, args, kwargs)
         if "picked" in vars(self) and self.picked.found:
             with self:
                 self.picked.sync()

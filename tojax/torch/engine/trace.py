@@ -298,7 +298,7 @@ def record(trace: Trace, step: Step, out: Any) -> Any:
     if not step.follows and getattr(first, "holder", None) and first.shape == out.shape:
         out.holder, out.retained = first.holder, first.retained
         if tape is not None:
-            tape.held.append(out)
+            tape.leaves.append(out)
         return out
     if tape is None:
         return out

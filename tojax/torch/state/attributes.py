@@ -29,10 +29,10 @@ from tojax.torch.state.uncarried import Uncarried
 OWN = {*vars(torch.nn.Module())}  # what torch itself keeps in every module
 
 
-class Held:
-    """The attributes of a module that are state, by name: the path and the keys that lead there, with
-    dots. The ``places`` (id of the holder, key) are those of parameters and buffers, which do not
-    count. Numbers around a function are state where it ``steps`` an optimizer.
+class AttributeState:
+    """The attributes of a module that are state, by name: the path and the keys that lead there,
+    with dots. The ``places`` (id of the holder, key) are those of parameters and buffers, which do
+    not count. Numbers around a function are state where it ``steps`` an optimizer.
     """
 
     def __init__(self, module: torch.nn.Module, places: set[tuple[int, str]], steps: bool = False):
@@ -170,7 +170,11 @@ class Held:
         walk = Walk(leaf, visit, {id(m) for m in self.module.modules()})
         for name, holder, key, loose in [*self._roots()]:
             value = holder[key]
-            new = walk(name, value, loose and not self.steps)
+            loose = loose and not self.steps
+            if isinstance(value, NUMBERS):  # most of them
+                new = value if loose else leaf(name, value)
+            else:
+                new = walk(name, value, loose)
             if new is not value:
                 holder[key] = new
 

@@ -18,7 +18,7 @@ from tojax.torch.core.dtypes import to_jax
 from tojax.torch.core.lifting import array_of, inner, value_in
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.state import torchscript
-from tojax.torch.state.attributes import Held, jax_dtype
+from tojax.torch.state.attributes import AttributeState, jax_dtype
 from tojax.torch.state.optim.optimizers import Optimizers
 from tojax.torch.state.uncarried import Uncarried
 
@@ -161,7 +161,7 @@ class Slots:
             besides = {k: t for k, t in besides.items() if not self.optimizers.keeps(k)}
             readers.append(stack.enter_context(self.optimizers.filled(tensors)))
         besides = {k: t for k, t in besides.items() if k not in scripted}
-        readers.append(stack.enter_context(self.held.filled(besides, weights, uncarried)))
+        readers.append(stack.enter_context(self.attributes.filled(besides, weights, uncarried)))
         uncarried.begin()
 
         def read() -> trees.Written:
@@ -175,10 +175,10 @@ class Slots:
         return read
 
     @property
-    def held(self) -> Held:
+    def attributes(self) -> AttributeState:
         """The state of the module besides parameters and buffers."""
         places = {(id(holder), attribute) for holder, attribute, _ in self.places}
-        return Held(self.module, places, steps=bool(self.optimizers.optimizers))
+        return AttributeState(self.module, places, steps=bool(self.optimizers.optimizers))
 
     def _written(self, start: dict[str, Any], scripted: dict[str, Any]) -> dict[str, jax.Array]:
         """The arrays of the parameters and buffers that forward wrote."""
