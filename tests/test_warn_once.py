@@ -18,7 +18,7 @@ X = np.ones((4, 3), np.float32)
 @pytest.fixture
 def said():
     """What a program prints under Python's own filters, however often others change them."""
-    warn_once._SAID.clear()
+    warn_once._SHOWN.clear()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("default")
         yield found

@@ -105,11 +105,11 @@ def _unknown(name: str) -> str:
 
     places = {x: x for x in (*__all__, *_PARTS)} | _ELSEWHERE
     near = [places[x] for x in difflib.get_close_matches(name, places, 3, 0.7)]
-    said = f"; did you mean {' or '.join(near)}?" if near else "."
-    parts = ", ".join(_PARTS)
+    suggestion = f"; did you mean {' or '.join(near)}?" if near else "."
+    listed = ", ".join(_PARTS)
     return (
-        f"module 'tojax' has no attribute {name!r}{said} It has {', '.join(__all__)}, "
-        f"and the parts {parts}"
+        f"module 'tojax' has no attribute {name!r}{suggestion} It has {', '.join(__all__)}, "
+        f"and the parts {listed}"
     )
 
 

@@ -12,10 +12,10 @@ def main() -> None:
     except ImportError as error:
         from tojax.errors import missing
 
-        said = missing(error)
-        if said is error:
+        explained = missing(error)
+        if explained is error:
             raise
-        print(f"error: {said}", file=sys.stderr)
+        print(f"error: {explained}", file=sys.stderr)
         sys.exit(1)
     run()
 

@@ -30,8 +30,8 @@ class TojaxError(Exception):
     def advise(self, do: str) -> None:
         """Another way out; a caller may know a better one."""
         self.do = do
-        said = zip(("where:", "why:", "do:"), (self.where, self.why, do))
-        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in said if v)]),)
+        labelled = zip(("where:", "why:", "do:"), (self.where, self.why, do))
+        self.args = ("\n".join([self.what, *(f"  {k:<6} {v}" for k, v in labelled if v)]),)
 
     def __str__(self) -> str:
         return str(self.args[0])  # an ImportError keeps a message of its own
@@ -237,10 +237,10 @@ def missing(error: ImportError, verb: str = "") -> ImportError:
     extra = EXTRAS.get(package)
     if package == "torch" and verb in OF_CHECKPOINTS:
         extra = "hf"
-    whole = f"tojax[{extra}]" if extra else "tojax"
+    requirement = f"tojax[{extra}]" if extra else "tojax"
     return MissingDependency(
         f"tojax {verb}".strip() + f" needs the package {package}, which is not installed",
         where=str(error).splitlines()[0] if str(error) else "",
-        why=f"the extra {whole} brings it" if extra else "nothing runs without it",
-        do=f'pip install "{whole}"',
+        why=f"the extra {requirement} brings it" if extra else "nothing runs without it",
+        do=f'pip install "{requirement}"',
     )

@@ -91,14 +91,14 @@ def _of_path(source: str | os.PathLike) -> str:
         return "tensorflow"
     if path.suffix in (".mlir", ".mlirbc", ".stablehlo", ".jax_export"):
         return "stablehlo"
-    found = {kind: name for name, kind in MARKS.items() if (path / name).exists()}
-    if len(found) > 1:
+    marks = {kind: name for name, kind in MARKS.items() if (path / name).exists()}
+    if len(marks) > 1:
         raise WrongArguments(
-            f"{path} holds {' and '.join(found.values())}",
+            f"{path} holds {' and '.join(marks.values())}",
             why="each of them is a model",
             do="say which: tojax.from_pretrained, tojax.from_tensorflow or tojax.load",
         )
-    return next(iter(found), "hf")
+    return next(iter(marks), "hf")
 
 
 def _is_tensorflow(source: Any, tensorflow: Any) -> bool:

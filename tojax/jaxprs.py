@@ -121,11 +121,11 @@ def scan_counts(eqn: JaxprEqn) -> tuple[int, int]:
       (0, 1)
     """
     body = opened(eqn.params["jaxpr"])
-    whole = lambda outside, inside: sum(
+    count = lambda outside, inside: sum(
         len(a.aval.shape) == len(b.aval.shape) for a, b in zip(outside, inside, strict=True)
     )
-    carried = whole(eqn.outvars, body.outvars)
-    return whole(eqn.invars, body.invars) - carried, carried
+    carried = count(eqn.outvars, body.outvars)
+    return count(eqn.invars, body.invars) - carried, carried
 
 
 @functools.cache

@@ -247,20 +247,18 @@ def describe(model: Model) -> str:
     """Returns ``repr(model)``: the call, params by module with sizes, state, source and mode."""
     source = model.source
     mode = source.training if isinstance(source.training, tuple) else (source.training,)
-    said = "train" if all(mode) else "eval" if not any(mode) else "mixed"
+    mode_name = "train" if all(mode) else "eval" if not any(mode) else "mixed"
     count, size = _total(model.params)
     lines = [
-        f"Model({source.name} from {source.framework}, {said} mode)",
+        f"Model({source.name} from {source.framework}, {mode_name} mode)",
         f"  call    {source.name}({_arguments(source.signature)})",
     ]
     lines.append(f"  params  {len(model.params)} arrays, {count:,} values, {size / 1e6:.1f} MB")
     groups: dict[str, dict[str, Any]] = {}
     for name, array in model.params.items():
-        parts = name.split(".")
-        cut = next(
-            (i + 1 for i, part in enumerate(parts) if part.isdigit()), min(2, len(parts) - 1)
-        )
-        groups.setdefault(".".join(parts[:cut]) or "(root)", {})[name] = array
+        keys = name.split(".")
+        cut = next((i + 1 for i, key in enumerate(keys) if key.isdigit()), min(2, len(keys) - 1))
+        groups.setdefault(".".join(keys[:cut]) or "(root)", {})[name] = array
     for i, (group, arrays) in enumerate(groups.items()):
         if i == 16:
             lines.append(f"          ... and {len(groups) - 16} more modules")
@@ -279,27 +277,27 @@ def _arguments(signature: inspect.Signature) -> str:
     names = []
     for p in signature.parameters.values():
         stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
-        plain = p.default is not p.empty and len(repr(p.default)) < 12
-        names.append(f"{stars}{p.name}" + (f"={p.default!r}" if plain else ""))
+        has_short_default = p.default is not p.empty and len(repr(p.default)) < 12
+        names.append(f"{stars}{p.name}" + (f"={p.default!r}" if has_short_default else ""))
     return _shortened(names)
 
 
 def _shapes(group: str, arrays: Mapping[str, Any]) -> str:
     """The shapes of a module's arrays, by the part of a name that is theirs."""
-    own = [name.removeprefix(f"{group}.") for name in arrays]
-    return _shortened([f"{k} {[*x.shape]}" for k, x in zip(own, arrays.values())], WIDTH // 2)
+    suffixes = [name.removeprefix(f"{group}.") for name in arrays]
+    return _shortened([f"{k} {[*x.shape]}" for k, x in zip(suffixes, arrays.values())], WIDTH // 2)
 
 
 def _shortened(parts: list[str], width: int = WIDTH) -> str:
     """With commas, the first ones that there is room for."""
-    kept: list[str] = []
+    shown: list[str] = []
     room = width
-    for i, part in enumerate(parts):
-        room -= len(part) + 2
+    for i, item in enumerate(parts):
+        room -= len(item) + 2
         if room < 0 and i:
-            return ", ".join([*kept, f"... {len(parts) - i} more"])
-        kept.append(part)
-    return ", ".join(kept)
+            return ", ".join([*shown, f"... {len(parts) - i} more"])
+        shown.append(item)
+    return ", ".join(shown)
 
 
 def _total(arrays: Mapping[str, Any]) -> tuple[int, int]:

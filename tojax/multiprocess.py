@@ -92,11 +92,11 @@ def by_one(
     if all(map(is_local, (*params.values(), *state.values()))):
         write(dict(params), dict(state))
         return
-    kept = values if leads() else lambda x: values(x) is None  # let go of at once
-    found = [{k: kept(x) for k, x in arrays.items()} for arrays in (params, state)]
+    host_values = values if leads() else lambda x: values(x) is None  # let go of at once
+    trees = [{k: host_values(x) for k, x in arrays.items()} for arrays in (params, state)]
     error = None
     try:
-        write(*found) if leads() else None
+        write(*trees) if leads() else None
     except Exception as failed:
         error = failed  # the others wait for what comes next
     if gathered([error is not None]).any():
@@ -125,9 +125,9 @@ def gathered(numbers: Any) -> np.ndarray:
     firsts = {d.process_index: i for i, d in reversed([*enumerate(devices)])}
     mesh = Mesh(np.array(devices), ("device",))
     rows = np.broadcast_to(mine, (jax.local_device_count(), *mine.shape))
-    apart, everywhere = (NamedSharding(mesh, PartitionSpec(*x)) for x in (["device"], []))
+    by_device, everywhere = (NamedSharding(mesh, PartitionSpec(*x)) for x in (["device"], []))
     shape = (len(devices), *mine.shape)
-    array = jax.make_array_from_process_local_data(apart, rows, shape)
+    array = jax.make_array_from_process_local_data(by_device, rows, shape)
     every = np.asarray(jax.jit(jnp.copy, out_shardings=everywhere)(array))
     return every[[firsts[process] for process in sorted(firsts)]]
 
@@ -139,8 +139,8 @@ def is_loss(error: BaseException) -> bool:
       >>> is_loss(ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"))
       True
     """
-    said = str(error)
-    return any(word in said for word in ("Gloo ", "NCCL", "oordination service", "heartbeat"))
+    text = str(error)
+    return any(word in text for word in ("Gloo ", "NCCL", "oordination service", "heartbeat"))
 
 
 @contextlib.contextmanager
@@ -206,11 +206,11 @@ def check_same(arrays: Mapping[str, Any], do: str) -> None:
             why="all put their parts of the same arrays on their devices",
             do=do,
         )
-    found = gathered(np.array([*sums.values(), len(sums)], np.uint32))
-    if differ := [k for k, column in zip(sums, found.T) if len({*column.tolist()}) > 1]:
-        more = f", and {len(differ) - 4} more" if len(differ) > 4 else ""
+    checksums = gathered(np.array([*sums.values(), len(sums)], np.uint32))
+    if differ := [k for k, column in zip(sums, checksums.T) if len({*column.tolist()}) > 1]:
+        others_text = f", and {len(differ) - 4} more" if len(differ) > 4 else ""
         raise WrongArguments(
-            f"processes have different values of {', '.join(differ[:4])}{more}",
+            f"processes have different values of {', '.join(differ[:4])}{others_text}",
             where=f"process {jax.process_index()} of {jax.process_count()}",
             why="each puts its part on its devices, and all parts are to be of one array",
             do=do,

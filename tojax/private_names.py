@@ -84,14 +84,14 @@ def found(name: str) -> Any:
         return functools.reduce(lambda x, n: getattr(x, n), filter(None, inside.split(".")), value)
     path, *rest = module.split(".")
     value = importlib.import_module(path)
-    for part in rest:
-        path += f".{part}"
-        if not hasattr(value, part) and path not in sys.modules:
+    for attribute in rest:
+        path += f".{attribute}"
+        if not hasattr(value, attribute) and path not in sys.modules:
             try:
                 importlib.import_module(path)
             except ImportError:
                 raise AttributeError(path) from None
-        value = getattr(value, part)
+        value = getattr(value, attribute)
     return value
 
 

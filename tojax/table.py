@@ -189,23 +189,23 @@ def check(signature: Signature, function: Callable) -> None:
             why="functionalization removes such operators before the table is asked",
             do="lower the functional overload instead",
         )
-    wanted = signature.kept
+    names = signature.kept
     code = getattr(inspect.unwrap(function), "__code__", None)
-    if code and code.co_argcount == len(wanted) and not code.co_kwonlyargcount:
+    if code and code.co_argcount == len(names) and not code.co_kwonlyargcount:
         named = slice(code.co_posonlyargcount, code.co_argcount)
-        if list(code.co_varnames[named]) == wanted[named]:
+        if list(code.co_varnames[named]) == names[named]:
             return  # inspect.signature would say the same, a hundred times slower
     try:
-        found = inspect.signature(function)
+        declared = inspect.signature(function)
     except (TypeError, ValueError):
         return  # a builtin that tells nothing of itself
-    if _fits(function, found, wanted):
+    if _fits(function, declared, names):
         return
     raise TableError(
         f"the lowering of {signature.name} does not fit its schema",
         where=where,
         why=f"the schema is {signature.text}",
-        do=f"declare ({', '.join(wanted)}), not {found}",
+        do=f"declare ({', '.join(names)}), not {declared}",
     )
 
 
@@ -253,9 +253,9 @@ def _at_defaults(
 def _fits(function: Callable, found: inspect.Signature, wanted: list[str]) -> bool:
     """Names count, but for those of positional-only parameters and of a library's functions."""
     try:
-        given = found.bind(*wanted).arguments
+        bound = found.bind(*wanted).arguments
     except TypeError:
         return False
     library = str(getattr(function, "__module__", "")).split(".")[0] in ("jax", "numpy", "jaxlib")
     named = [p.name for p in found.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    return library or all(given.get(name) == name for name in named)
+    return library or all(bound.get(name) == name for name in named)

@@ -135,15 +135,15 @@ def names(args: tuple, kwargs: dict, positional: Sequence[str] = ()) -> list[str
       >>> names((1, [2, 3]), {"mask": 4}, ["x", "pair"])
       ['x', 'pair[0]', 'pair[1]', 'mask']
     """
-    found = []
+    leaf_names = []
     for path, _ in jax.tree_util.tree_flatten_with_path((args, kwargs))[0]:
         kind, key, rest = path[0].idx, path[1], path[2:]
         if kind == 1:
             name = key.key
         else:
             name = positional[key.idx] if key.idx < len(positional) else f"args[{key.idx}]"
-        found.append(name + jax.tree_util.keystr(rest))
-    return found
+        leaf_names.append(name + jax.tree_util.keystr(rest))
+    return leaf_names
 
 
 def register(tree: Any) -> Any:
@@ -210,14 +210,14 @@ def _adopt_items(cls: type) -> None:
     base: Any = tuple if issubclass(cls, tuple) else list
 
     def split(x):
-        own = Static(dict(vars(x)) if hasattr(x, "__dict__") else {})
-        return [(SequenceKey(i), value) for i, value in enumerate(x)], own
+        attributes = Static(dict(vars(x)) if hasattr(x, "__dict__") else {})
+        return [(SequenceKey(i), value) for i, value in enumerate(x)], attributes
 
-    def join(own, children):
+    def join(attributes, children):
         new: Any = tuple.__new__(cls, children) if base is tuple else list.__new__(cls)
         if base is list:
             list.extend(new, children)
-        for name, value in own.value.items():
+        for name, value in attributes.value.items():
             object.__setattr__(new, name, value)
         return new
 
@@ -309,10 +309,10 @@ def plain_dicts(tree: Any) -> Any:
 
 def _each(kind: type, convert: Callable[[Any], Any], tree: Any) -> Any:
     """The tree with the outermost of this class converted."""
-    here = lambda x: type(x) is kind
-    if not any(map(here, jax.tree.leaves(tree, is_leaf=here))):
+    is_kind = lambda x: type(x) is kind
+    if not any(map(is_kind, jax.tree.leaves(tree, is_leaf=is_kind))):
         return tree
-    return jax.tree.map(lambda x: convert(x) if here(x) else x, tree, is_leaf=here)
+    return jax.tree.map(lambda x: convert(x) if is_kind(x) else x, tree, is_leaf=is_kind)
 
 
 def _sorted(tree: dict[Any, Any]) -> bool:

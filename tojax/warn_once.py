@@ -13,7 +13,7 @@ from types import FrameType
 # Packages whose lines no user can change, and what stands between them.
 INSIDE = {"tojax", "jax", "jaxlib", "flax", "torch", "transformers", "tensorflow", "keras"}
 INSIDE |= {"contextlib", "functools", "concurrent", "importlib", "threading"}
-_SAID: set[tuple] = set()
+_SHOWN: set[tuple] = set()
 
 
 def warn(text: str, category: type[Warning], frame: FrameType | None = None) -> None:
@@ -33,9 +33,9 @@ def warn(text: str, category: type[Warning], frame: FrameType | None = None) -> 
     module = frame.f_globals.get("__name__", "<unknown>")
     place = frame.f_code.co_filename, frame.f_lineno
     if _action(text, category, module, place[1]) in ("default", "module", "once"):
-        if (said := (category, text, *place)) in _SAID:
+        if (shown := (category, text, *place)) in _SHOWN:
             return
-        _SAID.add(said)
+        _SHOWN.add(shown)
     warnings.warn_explicit(text, category, *place, module=module, registry=None)
 
 

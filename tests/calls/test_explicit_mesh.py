@@ -55,10 +55,10 @@ def test_left():
     """Nothing is copied, and other arrays stay."""
     _, there, _mesh = model_and_mesh()
     other = jax.numpy.ones(3)
-    with explicit_mesh.left((there.params, other)) as (params, same):
+    with explicit_mesh.without_explicit_axes((there.params, other)) as (params, same):
         assert same is other
         assert not params["0.weight"].sharding.mesh.explicit_axes
         assert params["0.weight"].sharding.spec == P("model")
         assert jax.jit(lambda w: w @ w.T)(params["0.weight"]).shape == (16, 16)
-    with explicit_mesh.left(other) as same:
+    with explicit_mesh.without_explicit_axes(other) as same:
         assert same is other

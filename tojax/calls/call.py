@@ -30,9 +30,9 @@ MANY = 4  # different floats for one argument, which look as if there were more 
 def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None) -> Any:
     """``model(*args, rng=rng, **kwargs)``."""
     leaves, structure = jax.tree.flatten((args, kwargs))
-    asked = call_key.asked(model.source, leaves, structure)
-    if asked is not None:
-        key, arrays = asked
+    keyed = call_key.key_and_arrays(model.source, leaves, structure)
+    if keyed is not None:
+        key, arrays = keyed
         try:
             bound, kind = model.source.cache.call_keys[key]
             out, holds = bound.jitted(bound.arrays(model), kind, arrays, rng)
@@ -42,7 +42,7 @@ def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None)
             if kind.fresh:
                 _remember(model.source, kind, arrays, rng)
             return _checked(model, args, kwargs, rng, kind, out, holds)
-    return _first(model, args, kwargs, rng, asked and asked[0])
+    return _first(model, args, kwargs, rng, keyed and keyed[0])
 
 
 def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) -> Any:
@@ -55,15 +55,15 @@ def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) 
     while True:
         static = tuple(_pin(x, n in pinned) for n, x in zip(names, leaves))
         arrays = [x for x, s in zip(leaves, static) if s is None]
-        known, state = _settings(model.state, trees.STATE in pinned)
-        kind = call_key.Kind(structure, static, known).known_to(model.source)
+        static_state, state = _settings(model.state, trees.STATE in pinned)
+        kind = call_key.CallKind(structure, static, static_state).known_to(model.source)
         _count_floats(model.source, kind, names)
         try:
             out, holds = _run(replace(model, state=state), kind, arrays, rng)
         except DataDependent as error:
-            asked = set(error.arguments) - pinned
-            settled = trees.STATE in asked and not _settings(model.state, True)[0].value
-            if settled or not (new := _static_by_value(asked, names, leaves)):
+            deciding = set(error.arguments) - pinned
+            settled = trees.STATE in deciding and not _settings(model.state, True)[0].value
+            if settled or not (new := _static_by_value(deciding, names, leaves)):
                 concretization_help.advise(error, dict(zip(names, leaves)), "model(x{})")
                 raise
             pinned |= new
@@ -75,7 +75,7 @@ def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) 
         return _checked(model, args, kwargs, rng, kind, out, holds)
 
 
-def _count_floats(source: Source, kind: call_key.Kind, names: list[str]) -> None:
+def _count_floats(source: Source, kind: call_key.CallKind, names: list[str]) -> None:
     """Says which argument keeps coming as another Python float."""
     for name, static in zip(names, kind.static):
         if static is None or type(static.value) is not float:
@@ -91,7 +91,7 @@ def _count_floats(source: Source, kind: call_key.Kind, names: list[str]) -> None
         seen[static] = True
 
 
-def _checked(model, args, kwargs, rng, kind: call_key.Kind, out, holds) -> Any:
+def _checked(model, args, kwargs, rng, kind: call_key.CallKind, out, holds) -> Any:
     """The output, if the model's own checks of values hold."""
     if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
         model.apply(model.params, *args, rng=rng, **kwargs)  # raises, with the values
@@ -106,7 +106,7 @@ def apply(
 ) -> tuple[Any, dict[str, jax.Array]]:
     """The output and what the forward pass wrote."""
     _check_weights(params=params, state=state)
-    known: set[str] = set()
+    static_names: set[str] = set()
     while True:
         try:
             out, written = explicit_mesh.run(source, params, state, args, kwargs, rng)
@@ -116,13 +116,13 @@ def apply(
             leaves, structure = jax.tree.flatten((args, kwargs))
             names = trees.names(args, kwargs, source.positional)
             leaves = [source.as_array(x) for x in leaves]
-            new = set(error.arguments) - known
+            new = set(error.arguments) - static_names
             if not new or not _decidable(new, names, leaves):
                 concretization_help.advise(
                     error, dict(zip(names, leaves)), "model.apply(params, x{})"
                 )
                 raise
-            known |= new
+            static_names |= new
             leaves = [trees.Constant(x) if n in new else x for n, x in zip(names, leaves)]
             args, kwargs = jax.tree.unflatten(structure, leaves)
 
@@ -154,12 +154,12 @@ def calls(source: Source) -> list[tuple]:
     return [*source.cache.calls.values()]
 
 
-def _remember(source: Source, kind: call_key.Kind, arrays, rng) -> None:
+def _remember(source: Source, kind: call_key.CallKind, arrays, rng) -> None:
     """Keeps the shapes of a call that was traced, for ``save``."""
     kind.fresh, rest = False, iter(arrays)
-    kept = [shape_of(next(rest)) if s is None else _unwrap(s) for s in kind.static]
-    key = (kind.structure, tuple(map(str, kept)), rng is None)
-    source.cache.calls.setdefault(key, (*jax.tree.unflatten(kind.structure, kept), rng))
+    shapes = [shape_of(next(rest)) if s is None else _unwrap(s) for s in kind.static]
+    key = (kind.structure, tuple(map(str, shapes)), rng is None)
+    source.cache.calls.setdefault(key, (*jax.tree.unflatten(kind.structure, shapes), rng))
 
 
 @program(static_argnames="kind")
@@ -189,8 +189,8 @@ def _pin(leaf: Any, by_value: bool) -> Static | None:
 def _settings(state, by_value: bool) -> tuple[Static, dict[str, Any]]:
     """(the entries of the state that are static, the others)."""
     names = [k for k, v in state.items() if by_value and trees.is_setting(v)]
-    known = {k: trees.Constant(state[k]) for k in names}
-    return Static(known), {k: v for k, v in state.items() if k not in known}
+    constants = {k: trees.Constant(state[k]) for k in names}
+    return Static(constants), {k: v for k, v in state.items() if k not in constants}
 
 
 def _is_static(leaf: Any) -> bool:

@@ -18,7 +18,7 @@ ARRAY, FOREIGN, FLOAT, PLAIN, OTHER = range(5)
 _HOW: dict[type, int] = {}
 
 
-class Kind:
+class CallKind:
     """The part of a call that is compiled into its program.
 
     Attributes:
@@ -42,23 +42,25 @@ class Kind:
         return self._hash
 
     def __eq__(self, other):
-        return isinstance(other, Kind) and self._parts() == other._parts()
+        return isinstance(other, CallKind) and self._parts() == other._parts()
 
     def _parts(self):
         return self.structure, self.static, self.known
 
-    def known_to(self, source: Any) -> Kind:
+    def known_to(self, source: Any) -> CallKind:
         """The one object for all equal ones of a source: programs leave their marks on it."""
         return source.cache.call_kinds.setdefault(self, self)
 
 
-def asked(source: Any, leaves: list[Any], structure: Any) -> tuple[Hashable, list[Any]] | None:
+def key_and_arrays(
+    source: Any, leaves: list[Any], structure: Any
+) -> tuple[Hashable, list[Any]] | None:
     """(a key for calls of this kind, the arrays), None for leaves that have to be looked at.
 
     Example:
       >>> import numpy as np, torch
       >>> source = tojax.from_torch(torch.nn.ReLU()).source
-      >>> key = lambda *leaves: asked(source, leaves, None)[0]
+      >>> key = lambda *leaves: key_and_arrays(source, leaves, None)[0]
       >>> x = np.ones(2, np.float32)
       >>> key(x, 1) == key(x + 1, 1), key(x, 1) == key(x, True), key(0.0) == key(-0.0)
       (True, False, False)

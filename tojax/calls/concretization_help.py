@@ -33,26 +33,28 @@ def advise(
       >>> error.do.startswith("call model.apply(model.params, ...) outside of jax.jit")
       True
     """
-    asked = {name: leaves[name] for name in error.arguments if name in leaves}
+    deciding = {name: leaves[name] for name in error.arguments if name in leaves}
     takes = call.partition("(")[2].partition("{")[0].replace("(x,)", "x").strip(", ")
-    if made := [name for name, leaf in asked.items() if _was_python(leaf)]:
-        error.why = f"jax.jit around this call made an array of the Python value of {made[0]}"
-        written = call.format(argument.format(made[0]))
+    if python_values := [name for name, leaf in deciding.items() if _was_python(leaf)]:
+        error.why = (
+            f"jax.jit around this call made an array of the Python value of {python_values[0]}"
+        )
+        written = call.format(argument.format(python_values[0]))
         error.advise(
-            f"write {' and '.join(made)} inside of what is jitted, as the Python value that it is: "
-            f"jax.jit(lambda {takes}: {written})"
+            f"write {' and '.join(python_values)} inside of what is jitted, as the Python value "
+            f"that it is: jax.jit(lambda {takes}: {written})"
         )
     elif not error.general:
         return
-    elif len(asked) == len(error.arguments) and all(map(_may_be_static, asked.values())):
+    elif len(deciding) == len(error.arguments) and all(map(_may_be_static, deciding.values())):
         pure = call.startswith("model.apply")
         itself = ", or call model(...) outside of jax.jit, which does so itself" if pure else ""
         error.advise(
-            f"close over {', '.join(asked)} instead of tracing it, as a numpy array{itself}"
+            f"close over {', '.join(deciding)} instead of tracing it, as a numpy array{itself}"
         )
     else:
-        own = call.startswith("func")
-        error.advise(EAGER.format("func" if own else "model.apply(model.params, ...)"))
+        is_function = call.startswith("func")
+        error.advise(EAGER.format("func" if is_function else "model.apply(model.params, ...)"))
 
 
 def refuse_lists(error: TypeError, arguments: Mapping[str, Any]) -> None:

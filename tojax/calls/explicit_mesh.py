@@ -27,19 +27,19 @@ def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: 
       >>> jax.typeof(run(double, {}, {}, (x,), {}, None)[0]).sharding.spec
       P('data', None)
     """
-    given = params, state, args, kwargs, rng
-    mesh = next((m for m in map(_mesh, jax.tree.leaves(given)) if m is not None), None)
+    arguments = params, state, args, kwargs, rng
+    mesh = next((m for m in map(_mesh, jax.tree.leaves(arguments)) if m is not None), None)
     if mesh is None:
-        return source(*given)
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given)):
+        return source(*arguments)
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(arguments)):
         axes = dict.fromkeys(mesh.axis_names, AxisType.Auto)
         free = lambda x: x if _mesh(x) is None else reshard(x, PartitionSpec())
         with use_abstract_mesh(mesh.update_axis_types(axes)):
-            out, written = source(*jax.tree.map(free, given))
+            out, written = source(*jax.tree.map(free, arguments))
     else:  # each operator runs on its own
-        mesh = next(x.sharding.mesh for x in jax.tree.leaves(given) if _mesh(x) is not None)
-        with left(given) as there:
-            out, written = source(*there)
+        mesh = next(x.sharding.mesh for x in jax.tree.leaves(arguments) if _mesh(x) is not None)
+        with without_explicit_axes(arguments) as free_arguments:
+            out, written = source(*free_arguments)
     divided = [x for x in jax.tree.leaves((args, kwargs)) if _batched(x)]
     batches = {x.shape[:n]: _spec(x)[:n] for n in (1, 2) for x in divided if x.ndim >= n}
 
@@ -59,7 +59,7 @@ def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: 
 
 
 @contextlib.contextmanager
-def left(tree: Any) -> Iterator[Any]:
+def without_explicit_axes(tree: Any) -> Iterator[Any]:
     """The arrays of a tree on the same mesh with automatic axes, for programs that run outside of
     the user's own; nothing is copied.
     """

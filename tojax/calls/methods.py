@@ -38,6 +38,6 @@ def further(model: Any, name: str) -> Callable[..., Any]:
         raise AttributeError(f"{type(model).__name__!r} object has no attribute {name!r}{hint}")
     module, _, path = FURTHER[name].partition(":")
     function: Any = importlib.import_module(module)
-    for part in path.split("."):
-        function = getattr(function, part)
+    for attribute in path.split("."):
+        function = getattr(function, attribute)
     return functools.partial(function, model)

@@ -40,7 +40,7 @@ class Wrapped:
 
     def __call__(self, params, state, args, kwargs, rng=None):
         """Calls the base."""
-        with packed_matrix.noting():
+        with packed_matrix.registering():
             return self.base(*self.opened(params, state), args, kwargs, rng)
 
     def in_mode(self: Self, training: bool) -> Self:

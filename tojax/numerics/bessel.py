@@ -140,12 +140,12 @@ def airy_ai(x):
     z = inner[..., None]
     wave = _integral(lambda t: lax.cos(t / 3) * lax.cos(z * lax.sin(t)), jnp.full_like(x, math.pi))
     tail = _integral(lambda t: lax.sinh(t / 3) * lax.exp(-z * lax.sinh(t)), lax.asinh(40 / inner))
-    left = lax.sqrt(size) / 3 * (2 * wave + math.sqrt(3) * tail) / math.pi
+    decaying = lax.sqrt(size) / 3 * (2 * wave + math.sqrt(3) * tail) / math.pi
     far = jnp.maximum(exact, LARGE)
     even, odd = 1 - 385 / 10368 / far**2, 5 / 72 / far - 85085 / 2239488 / far**3
     cos, sin = lax.cos(far + math.pi / 4), lax.sin(far + math.pi / 4)
     waves = (sin * even - cos * odd) / (math.sqrt(math.pi) * size**0.25)
-    out = jnp.where(x > 0, right, jnp.where(exact > LARGE, waves, left))
+    out = jnp.where(x > 0, right, jnp.where(exact > LARGE, waves, decaying))
     return jnp.where(abs(x) < 1e-3, 0.3550280538878172 - 0.2588194037928068 * x, out)
 
 

@@ -29,7 +29,7 @@ def conv_general_dilated(
       >>> conv_general_dilated(x, w, (1,), [(1, 1)], feature_group_count=4)[0, 0].tolist()
       [2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0]
     """
-    whole = functools.partial(
+    convolve = functools.partial(
         lax.conv_general_dilated,
         window_strides=window_strides,
         padding=padding,
@@ -43,17 +43,17 @@ def conv_general_dilated(
     )
     names = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     out, _, *window = (rhs.shape[i] for i in names.rhs_spec)
-    apart = list(rhs_dilation or [1] * len(window))
+    dilation = list(rhs_dilation or [1] * len(window))
     depthwise = 1 < feature_group_count == lhs.shape[names.lhs_spec[1]] == out
-    plain = (
+    is_depthwise = (
         set(lhs_dilation or [1]) == {1}
         and names.lhs_spec == names.out_spec
         and lhs.dtype == rhs.dtype == (preferred_element_type or lhs.dtype)
     )
-    if not (depthwise and plain and math.prod(window) <= MOST):
-        return whole(lhs, rhs)
+    if not (depthwise and is_depthwise and math.prod(window) <= MOST):
+        return convolve(lhs, rhs)
     if isinstance(padding, str):
-        reach = [d * (k - 1) + 1 for d, k in zip(apart, window)]
+        reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
         sizes = [lhs.shape[i] for i in names.lhs_spec[2:]]
         padding = lax.padtype_to_pads(sizes, reach, window_strides, padding)
     shifted = functools.partial(
@@ -61,9 +61,9 @@ def conv_general_dilated(
         names=names,
         strides=tuple(window_strides),
         padding=tuple(map(tuple, padding)),
-        apart=tuple(apart),
+        apart=tuple(dilation),
     )
-    return lax.platform_dependent(lhs, rhs, cpu=shifted, default=whole)
+    return lax.platform_dependent(lhs, rhs, cpu=shifted, default=convolve)
 
 
 @functools.partial(jax.jit, static_argnames=("names", "strides", "padding", "apart"))
@@ -89,6 +89,6 @@ def _shifted(lhs, rhs, names, strides, padding, apart) -> jax.Array:
         for i, axis in enumerate(spatial):
             start[axis], step[axis] = place[i] * apart[i], strides[i]
             stop[axis] -= (window[i] - 1 - place[i]) * apart[i]
-        there = lax.slice(lhs, start, stop, step).astype(wide)
-        total += there * lax.index_in_dim(weights, n, keepdims=False)
+        shifted = lax.slice(lhs, start, stop, step).astype(wide)
+        total += shifted * lax.index_in_dim(weights, n, keepdims=False)
     return total.astype(kind)

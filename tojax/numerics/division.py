@@ -44,12 +44,12 @@ def integer_power(x, y) -> jax.Array:
       [81, 0, -1, 0]
     """
     x, y = jnp.broadcast_arrays(x, y)
-    one = lax.full_like(y, 1)
-    odd = lambda y: lax.bitwise_and(y, one) == 1
+    ones = lax.full_like(y, 1)
+    odd = lambda y: lax.bitwise_and(y, ones) == 1
 
     def step(carry):
         out, x, y = carry
-        return lax.select(odd(y), out * x, out), x * x, lax.shift_right_logical(y, one)
+        return lax.select(odd(y), out * x, out), x * x, lax.shift_right_logical(y, ones)
 
     start = lax.full_like(x, 1), x, lax.max(y, lax.full_like(y, 0))
     power = lax.while_loop(lambda carry: jnp.any(carry[2] > 0), step, start)[0]

@@ -1,4 +1,9 @@
-"""Arrays that are computed from smaller ones, and know a shorter way to what is made of them."""
+"""Packed weights: matrices that a product reads without unpacking them.
+
+A source of packed params unpacks each weight into an array of the program and registers its packed
+form beside it. A lowering that multiplies by this very array asks for the packed form; the unpacked
+array, which then nobody reads, is not computed.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +15,39 @@ from typing import Any, Protocol
 import jax
 
 
-class Shortcut(Protocol):
-    """Products of a matrix without unpacking it; None where the matrix itself serves better."""
+class PackedMatrix(Protocol):
+    """The packed form of a matrix; None where the matrix itself serves better."""
 
     def product(self, x: jax.Array) -> jax.Array | None:
-        """``x @ matrix.T``, in the dtype of x."""
+        """Computes ``x @ matrix.T``, in the dtype of x."""
 
     def rows(self, indices: jax.Array) -> jax.Array:
-        """``matrix[indices]``; indices are inside."""
+        """Computes ``matrix[indices]``; indices are inside."""
 
 
-_known: ContextVar[dict[int, tuple[jax.Array, Shortcut]] | None] = ContextVar("known", default=None)
+_REGISTERED: ContextVar[dict[int, tuple[jax.Array, PackedMatrix]] | None] = ContextVar(
+    "registered", default=None
+)
 
 
 @contextlib.contextmanager
-def noting() -> Iterator[None]:
-    """While this lasts, shortcuts are remembered."""
-    token = _known.set({**(_known.get() or {})})  # sources around others note their own
+def registering() -> Iterator[None]:
+    """Forgets, on leaving, the packed forms that were registered inside."""
+    token = _REGISTERED.set({**(_REGISTERED.get() or {})})  # a source may be around another one
     try:
         yield
     finally:
-        _known.reset(token)
+        _REGISTERED.reset(token)
 
 
-def note(array: jax.Array, shortcut: Shortcut) -> None:
-    """Remembers a shortcut of a value of a program; an array that is there needs none."""
-    known = _known.get()
-    if known is not None and isinstance(array, jax.core.Tracer):
-        known[id(array)] = array, shortcut
+def register(array: jax.Array, packed: PackedMatrix) -> None:
+    """Registers the packed form of a value of a program; an array that is there needs none."""
+    registered = _REGISTERED.get()
+    if registered is not None and isinstance(array, jax.core.Tracer):
+        registered[id(array)] = array, packed
 
 
-def of(array: Any) -> Shortcut | None:
-    """The shortcut of this very array."""
-    array, shortcut = (_known.get() or {}).get(id(array), (None, None))
-    return shortcut
+def packed_form(array: Any) -> PackedMatrix | None:
+    """Returns the packed form of this very array, None if there is none."""
+    array, packed = (_REGISTERED.get() or {}).get(id(array), (None, None))
+    return packed

@@ -155,7 +155,7 @@ def opened(packed: Iterable[Packed], state: Arrays) -> tuple[dict, dict]:
     for each in packed:
         arrays[each.name] = array = each(state)
         if each.ndim == 2:
-            packed_matrix.note(array, Short(each, tuple(state[part] for part in each.parts)))
+            packed_matrix.register(array, Short(each, tuple(state[part] for part in each.parts)))
     return arrays, rest
 
 

@@ -30,7 +30,7 @@ def lookup(weight, indices, padding_idx, scale_grad_by_freq):
 @lowers(aten.embedding)
 def embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse):
     """torch raises for a token that the table does not have; a program gives NaN."""
-    if (short := packed_matrix.of(weight)) is not None:
+    if (short := packed_matrix.packed_form(weight)) is not None:
         rows = short.rows(indices)
     else:
         rows = lookup(weight, indices, padding_idx, scale_grad_by_freq)

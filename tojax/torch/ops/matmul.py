@@ -42,7 +42,7 @@ def plus(self, out, beta, alpha):
 
 @lowers(aten.linear)
 def linear(input, weight, bias):
-    short = packed_matrix.of(weight)
+    short = packed_matrix.packed_form(weight)
     out = None if short is None else short.product(input)
     if out is None and few(input, weight):
         out = turned(input, weight)

@@ -73,7 +73,11 @@ def generate(
         guesses = assisted.wanted(model, assistant, asked, options, ask, Job)
         return Job(model, asked, key, streamer, tokenizer, guesses).run()
 
-    with explicit_mesh.left((model, input_ids, options)) as (model, input_ids, options):
+    with explicit_mesh.without_explicit_axes((model, input_ids, options)) as (
+        model,
+        input_ids,
+        options,
+    ):
         if type(module).__name__ in WRAPS:
             return wrapped(model, input_ids, options, common)
         return common(input_ids, options)
