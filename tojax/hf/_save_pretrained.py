@@ -78,7 +78,7 @@ def _write(model: Model, module: Any, target: Path, max_shard_size: Any) -> None
     origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)
     with whole(target, "config.json") as scratch:
         if isinstance(source, PretrainedSource):
-            module = source.filled(model.params, model.state, view)
+            module = source.filled_module(model.params, model.state, view)
         else:
             module = model.to_torch()
         with quiet():

@@ -16,7 +16,7 @@ from tojax.hf.loading import other_formats
 from tojax.hf.loading.checkpoint import find
 from tojax.hf.loading.classes import config_of, model_class, refusing
 from tojax.hf.loading.module import _torch_dtype, quiet
-from tojax.hf.loading.quantized.schemes import told_in
+from tojax.hf.loading.quantized.schemes import quantization_of
 from tojax.hf.loading.source import source_of
 from tojax.model import Model
 from tojax.parallel.estimation import call as calls
@@ -99,7 +99,7 @@ def traced_call(
 def _small(source: str) -> str:
     """How the checkpoint's own weights are quantized; "" where they are not."""
     found = find(source, need_weights=False)
-    return "GGUF" if found.gguf else told_in(found.config).get("quant_method", "")
+    return "GGUF" if found.gguf else quantization_of(found.config).get("quant_method", "")
 
 
 def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> Model:
