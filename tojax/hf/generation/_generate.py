@@ -85,7 +85,7 @@ def generate(
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
     if saved_loop.is_loaded(model):
-        return saved_loop.run(model, input_ids, rng, streamer, options)
-    from tojax.hf.generation.job.generate import generate as run
+        return saved_loop.run_saved_loop(model, input_ids, rng, streamer, options)
+    from tojax.hf.generation.job.generate import generate as generate_now
 
-    return run(model, input_ids, rng, streamer, tokenizer, options)
+    return generate_now(model, input_ids, rng, streamer, tokenizer, options)
