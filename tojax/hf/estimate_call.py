@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import torch
 
+from tojax import transforms
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments, WrongValue
 from tojax.hf.generation.job.public_cache import Cache
 from tojax.hf.loading import other_formats
@@ -19,9 +20,7 @@ from tojax.hf.loading.module import _torch_dtype, quiet
 from tojax.hf.loading.quantized.schemes import quantization_of
 from tojax.hf.loading.source import source_of
 from tojax.model import Model
-from tojax.parallel.estimation import call as calls
-from tojax.parallel.estimation.call import Call, Role, Traced
-from tojax.transforms import quantize as quantized
+from tojax.parallel.estimation.call import Call, Role, Traced, forward_call, trace, train_call
 
 
 def _optimizer(name: str, **options: float) -> Any:
@@ -80,7 +79,7 @@ def traced_call(
     checked_length(model, length)
     notes: tuple[str, ...] = ()
     if quantize is not None:
-        model = jax.eval_shape(lambda m: quantized(m, quantize), model)
+        model = jax.eval_shape(lambda m: transforms.quantize(m, quantize), model)
     elif method := _quantization_method(source):
         notes = (f"weights that are small in the checkpoint ({method}) are counted as floats: "
                  "--quantize counts small ones",)  # fmt: skip
@@ -92,8 +91,8 @@ def traced_call(
     else:
         call = _prefill(model, ids, length)
         if what == "decode":
-            call = _decode(model, calls.trace(call), batch)
-    return calls.trace(replace(call, notes=notes))
+            call = _decode(model, trace(call), batch)
+    return trace(replace(call, notes=notes))
 
 
 def _quantization_method(source: str) -> str:
@@ -154,7 +153,7 @@ def _forward(model: Model, ids: Any) -> Call:
             do="use tojax.parallel.estimate(model, chips, plan, *args) with arrays of your own",
         )
     no_cache = {"use_cache": False} if "use_cache" in model.source.signature.parameters else {}
-    return calls.forward(model, (), {"input_ids": ids} | no_cache)
+    return forward_call(model, (), {"input_ids": ids} | no_cache)
 
 
 def next_token_loss(model: Any, batch: Any) -> jax.Array:
@@ -173,7 +172,7 @@ def _training_step(model: Model, batch: int, length: int, optimizer: str, remat:
     state = jax.eval_shape(lambda m: TrainState.create(m, tx), model.train())
     step = make_step(next_token_loss, tx, remat=remat)
     ids = {"input_ids": jax.ShapeDtypeStruct((batch, length), np.int32)}
-    return replace(calls.step(step, state, ids), example=((), ids | {"use_cache": False}))
+    return replace(train_call(step, state, ids), example=((), ids | {"use_cache": False}))
 
 
 def _prefill(model: Model, ids: Any, room: int) -> Call:

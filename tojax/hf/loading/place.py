@@ -16,8 +16,8 @@ from tojax import multiprocess
 from tojax.hf.loading.deferred import Deferred
 from tojax.model import Model
 from tojax.parallel._shard import specs
-from tojax.parallel.plans.axes import current
-from tojax.parallel.plans.packed import turned
+from tojax.parallel.plans.axes import current_mesh
+from tojax.parallel.plans.packed import part_specs
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.source import TorchSource
@@ -38,7 +38,7 @@ def shardings(torch_source: TorchSource, mesh: Any, plan: Any) -> dict[str, Shar
     tensors = torch_source.slots.tensors
     if mesh is None and plan is None:
         return dict.fromkeys(tensors)
-    mesh = current(mesh)
+    mesh = current_mesh(mesh)
     leaves = {k: _abstract_or_value(t) for k, t in tensors.items()}
     state = {k: leaves[k] for k in torch_source.slots.state}
     model = Model({k: leaves[k] for k in torch_source.slots.params}, state, torch_source)
@@ -136,7 +136,7 @@ def _packed(name: str, tensor: torch.Tensor, sharding: Sharding | None, stays_pa
     arrays = dict(zip(form.parts, map(interop.to_jax, grid.packed())))
     homes: Any = sharding
     if isinstance(sharding, NamedSharding):
-        mesh, specs = sharding.mesh, turned(form, sharding.spec, sharding.mesh)
+        mesh, specs = sharding.mesh, part_specs(form, sharding.spec, sharding.mesh)
         homes = {part: NamedSharding(mesh, spec) for part, spec in specs.items()}
     home = lambda k: homes[k] if isinstance(homes, dict) else homes
     return {k: multiprocess.put(x, home(k)) for k, x in arrays.items()}, form
