@@ -26,7 +26,7 @@ def pipeline(
     rng: jax.Array | None = None,
     **options: Any,
 ) -> transformers.Pipeline:
-    """``transformers.pipeline`` with the model in JAX, one compiled program per shape of the input.
+    """Makes a ``transformers.pipeline`` with the model in JAX, one program per shape of the input.
 
     Args:
       task: "text-generation", "fill-mask", "text-classification", "image-classification",

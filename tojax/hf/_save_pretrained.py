@@ -73,7 +73,9 @@ def save_pretrained(
     multiprocess.by_one(write, model.params, model.state)
 
 
-def _write_checkpoint(model: Model, module: Any, target: Path, max_shard_size: Any) -> None:
+def _write_checkpoint(
+    model: Model, module: PreTrainedModel, target: Path, max_shard_size: Any
+) -> None:
     source = model.source
     origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)
     with whole(target, "config.json") as scratch:

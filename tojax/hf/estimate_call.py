@@ -144,7 +144,7 @@ def checked_length(model: Model, length: int) -> None:
         )
 
 
-def _forward(model: Model, ids: Any) -> Call:
+def _forward(model: Model, ids: jax.ShapeDtypeStruct) -> Call:
     if model.source.module.main_input_name != "input_ids":
         raise Unsupported(
             f"a plan of {model.source.name}",
@@ -175,7 +175,7 @@ def _training_step(model: Model, batch: int, length: int, optimizer: str, remat:
     return replace(train_call(step, state, ids), example=((), ids | {"use_cache": False}))
 
 
-def _prefill(model: Model, ids: Any, room: int) -> Call:
+def _prefill(model: Model, ids: jax.ShapeDtypeStruct, room: int) -> Call:
     """Returns the call that reads prompts into an empty cache: (last logits, cache)."""
 
     def prefill(params, state, ids):

@@ -26,7 +26,7 @@ def shard(
     rng: Any = None,
     **kwargs: Any,
 ) -> Model:
-    """The model with its weights divided over a mesh; XLA adds the communication.
+    """Divides a model's weights over a mesh; XLA adds the communication.
 
     ``"tp"`` follows the plan that the model's class brings along (most of transformers' language
     models do); for others it is derived from the traced program: which product feeds which, heads

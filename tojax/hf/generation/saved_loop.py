@@ -148,7 +148,7 @@ def _mask(metadata: dict[str, Any], ids: np.ndarray, mask: Any) -> np.ndarray:
     return mask.astype(np.int32)
 
 
-def _check_key(key: Any) -> None:
+def _check_key(key: jax.Array | None) -> None:
     if key is not None and key.shape != (2,):
         raise WrongArguments(
             f"rng is a key of {list(key.shape)} numbers",

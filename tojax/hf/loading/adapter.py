@@ -28,7 +28,7 @@ CLASSES = ("score.weight", "classifier.weight", "classifier.out_proj.weight")
 
 
 def is_adapter(source: str | os.PathLike) -> bool:
-    """Whether a folder holds an adapter and no model."""
+    """Returns whether a folder holds an adapter and no model."""
     folder = Path(source).expanduser()
     return (folder / CONFIG).exists() and not (folder / "config.json").exists()
 

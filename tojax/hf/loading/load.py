@@ -39,7 +39,7 @@ def from_pretrained(
     dequantize: bool | None = None,
     **unknown: Any,
 ) -> Model:
-    """A Hugging Face checkpoint as a Model, in evaluation mode.
+    """Loads a Hugging Face checkpoint as a Model, in evaluation mode.
 
     Weights go from the file to their devices one by one; ``model.source.module`` is transformers'
     module without memory for them, and ``model.to_torch()`` makes one that has them.

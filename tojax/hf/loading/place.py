@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from tqdm.auto import tqdm
 
 from tojax import multiprocess
@@ -18,6 +18,7 @@ from tojax.model import Model
 from tojax.parallel._shard import specs
 from tojax.parallel.plans.axes import current_mesh
 from tojax.parallel.plans.packed import part_specs
+from tojax.parallel.plans.plans import Plan
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.source import TorchSource
@@ -27,7 +28,9 @@ from tojax.transforms.packed import Packed
 WORKERS = 4  # reading waits for the disk and the kernel, so a few more than cores help
 
 
-def shardings(torch_source: TorchSource, mesh: Any, plan: Any) -> dict[str, Sharding | None]:
+def shardings(
+    torch_source: TorchSource, mesh: Mesh | None, plan: Plan | None
+) -> dict[str, Sharding | None]:
     """Returns each tensor's sharding; None is JAX's default device.
 
     On a mesh the plan divides weights, and everything else is replicated.

@@ -13,11 +13,12 @@ from transformers.generation.logits_process import (
 
 from tojax.errors import Unsupported
 from tojax.hf.generation.decode import model_steps
+from tojax.hf.generation.decode.beams import Beams
 from tojax.hf.generation.request.request import PROMPT_ONLY, Request, as_numpy
 from tojax.model import Model
 
 
-def guide_of(request: Request, beams: Any) -> dict[str, Any] | None:
+def guide_of(request: Request, beams: Beams | None) -> dict[str, Any] | None:
     """Returns the second texts' beginnings (by default the last tokens); None without guidance."""
     processors = [p for p in request.processors if type(p) is Guidance]
     if not processors:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 
 from tojax.errors import Unsupported
 from tojax.hf.generation.request import private
@@ -29,7 +29,7 @@ class FilledCache(DynamicCache):
         return self.count
 
 
-def renewed_at(module: Any, length: int, last: int) -> int | None:
+def renewed_at(module: PreTrainedModel, length: int, last: int) -> int | None:
     """Returns the length at which the model's own code drops its cache; None for never.
 
     The text grows from ``length`` to ``last``.
@@ -59,7 +59,7 @@ def renewed_at(module: Any, length: int, last: int) -> int | None:
     )
 
 
-def refuse(module: Any, feature: str, do: str) -> NoReturn:
+def refuse(module: PreTrainedModel, feature: str, do: str) -> NoReturn:
     """Raises Unsupported for a feature with a cache of its own."""
     raise Unsupported(
         f"{feature} with {type(module).__name__}",

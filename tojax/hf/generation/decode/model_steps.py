@@ -19,10 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.integrations import sdpa_attention
 
 from tojax import trees, warn_once
+from tojax.calls.program import Program
 from tojax.calls.wrapped import Arrays, Wrapped
 from tojax.errors import DataDependent, SlowGeneration, Unsupported
 from tojax.hf.generation.decode import static_cache
@@ -60,7 +62,7 @@ def _grouped() -> Any:
 
 @replaces(private.GROUPED, probe=_grouped)
 def use_gqa_in_sdpa(original, *args):
-    """Never repeats the keys of grouped heads, which only torch's kernels need."""
+    """Returns True while generating: XLA needs no repeated keys for grouped heads."""
     return True if GENERATING.active else original(*args)
 
 
@@ -90,7 +92,7 @@ def masking_windows() -> Iterator[None]:
 class Runner(torch.nn.Module):
     """The steps of generation, as methods of a module around ``module``."""
 
-    def __init__(self, module: Any):
+    def __init__(self, module: PreTrainedModel):
         super().__init__()
         self.module = module
 
@@ -188,7 +190,7 @@ class Runner(torch.nn.Module):
         return state
 
 
-def takes_alibi_mask(module: Any) -> bool:
+def takes_alibi_mask(module: PreTrainedModel) -> bool:
     """Returns whether forward computes ALiBi's biases from a mask ``[batch, length]``.
 
     Such models (Falcon) take no other mask; Bloom has ``create_masks_for_generate`` for it.
@@ -257,7 +259,7 @@ def call_runner(model: Model, method: str, **kwargs) -> Any:
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
 
 
-def call_program(program: Any, *args: Any) -> Any:
+def call_program(program: Program, *args: Any) -> Any:
     """Runs a jitted program; op by op, where the model reads values to decide what it does."""
     try:
         return program(*args)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from transformers import GenerationMixin
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 
 from tojax.calls import explicit_mesh
 from tojax.errors import Unsupported, WrongArguments
@@ -51,7 +51,12 @@ CACHES = (None, "dynamic", "static", "hybrid")
 
 
 def generate(
-    model: Model, input_ids: Any, rng: Any, streamer: Any, tokenizer: Any, options: dict[str, Any]
+    model: Model,
+    input_ids: Any,
+    rng: jax.Array | None,
+    streamer: Any,
+    tokenizer: Any,
+    options: dict[str, Any],
 ) -> Any:
     """Runs ``tojax.generate`` for a model that was not loaded from saved programs."""
     module = language_model(model, options)
@@ -63,7 +68,7 @@ def generate(
     count, assistant = itertools.count(), _assistant(options)
 
     def common(inputs: Any, options: dict[str, Any]) -> Any:
-        def request_of(model: Any) -> Request:
+        def request_of(model: Model) -> Request:
             module = model.source.module
             return build_request(module, prompts_of(module, inputs), dict(options))
 
@@ -104,7 +109,7 @@ def _assistant(options: dict[str, Any]) -> Model | None:
     return assistant
 
 
-def key_of(settings: Any, rng: jax.Array | None, call: int) -> jax.Array | None:
+def key_of(settings: GenerationConfig, rng: jax.Array | None, call: int) -> jax.Array | None:
     """Returns the key of one of several calls; None where nothing is drawn."""
     if not settings.do_sample:
         return None
@@ -112,7 +117,7 @@ def key_of(settings: Any, rng: jax.Array | None, call: int) -> jax.Array | None:
     return jax.random.fold_in(rng, call) if call else rng
 
 
-def refuse_unserved(settings: Any) -> None:
+def refuse_unserved(settings: GenerationConfig) -> None:
     """Raises Unsupported for options that are not served."""
     for name, default in UNSERVED.items():
         value = getattr(settings, name, default)
@@ -155,7 +160,7 @@ def language_model(model: Model, options: dict[str, Any]) -> Any:
     return module
 
 
-def prompts_of(module: Any, input_ids: Any) -> Any:
+def prompts_of(module: PreTrainedModel, input_ids: Any) -> Any:
     """Returns prompts as numpy's integers [batch, length]; other inputs unchanged."""
     if input_ids is None or module.main_input_name != "input_ids":
         return input_ids

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from transformers import GenerationConfig
 from transformers.generation import utils as generation_utils
 
 from tojax import warn_once
@@ -311,7 +312,7 @@ def _tokens(ids: Any) -> Any:
     return torch.from_numpy(np.array(ids))
 
 
-def _beam_options(settings: Any) -> beams.Beams | None:
+def _beam_options(settings: GenerationConfig) -> beams.Beams | None:
     if settings.num_beams == 1:
         return None
     ends, pad = settings._eos_token_tensor, settings._pad_token_tensor

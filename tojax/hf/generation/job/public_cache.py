@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from transformers import PreTrainedModel
 
 from tojax import trees
 from tojax.calls.program import Program, program
@@ -37,8 +38,8 @@ class Cache:
     """A model's memory of a text, a pytree of arrays; ``model.cache(length)`` makes one.
 
     Attributes:
-      length: its room, in positions.
-      at: how many positions are filled.
+      length: the number of positions.
+      at: the number of filled positions.
       state: keys, values, recurrent states, as the model keeps them.
       stays, along: further arguments of the model, once and by position.
       buffers: the model's own state.
@@ -63,7 +64,7 @@ class Cache:
 
     @classmethod
     def of(cls, model: Model, length: int) -> Cache:
-        """An empty cache for a decoding loop of your own, with room for ``length`` positions.
+        """Returns an empty cache of ``length`` positions, for a decoding loop of your own.
 
         It is a pytree of arrays with two pure functions, for ``jit``, ``scan`` and ``while_loop``:
         ``logits, cache = cache.prefill(params, ids, mask)`` reads the prompts (``ids`` and ``mask``
@@ -102,7 +103,7 @@ class Cache:
         mask: Int[Array, "batch tokens"] | None = None,
         **inputs: Any,
     ) -> tuple[Float[Array, "batch vocabulary"], Cache]:
-        """(logits after the prompts, float32; the cache that holds them).
+        """Reads the prompts; returns (logits after them, float32; the filled cache).
 
         Args:
           params: arrays as in ``model.params``.
@@ -132,7 +133,7 @@ class Cache:
     def step(
         self, params: dict[str, jax.Array], token: Int[Array, " batch"]
     ) -> tuple[Float[Array, "batch vocabulary"], Cache]:
-        """(logits after one token more for each row, float32; the cache that holds it).
+        """Reads one token more for each row; returns (logits after it, float32; the cache).
 
         Where the cache is full this raises, or under ``jit`` gives logits of NaN.
 
@@ -170,7 +171,7 @@ jax.tree_util.register_dataclass(
 )
 
 
-def _check_fixed_shapes(model: Model, module: Any) -> None:
+def _check_fixed_shapes(model: Model, module: PreTrainedModel) -> None:
     """Raises Unsupported for a model whose states do not keep their shape."""
     example = inputs.example(module, length=8)
     ids = example.pop(module.main_input_name)
@@ -182,7 +183,7 @@ def _check_fixed_shapes(model: Model, module: Any) -> None:
             _refuse_growing(model.source)
 
 
-def _refuse_renewal(cache: Cache, ids: Any) -> None:
+def _refuse_renewal(cache: Cache, ids: jax.Array) -> None:
     """Raises Unsupported where steps would mix two sets of rotary frequencies."""
     module = cache.source.module
     if module.config.is_encoder_decoder or ids.ndim != 2:
@@ -275,14 +276,14 @@ def _as_int32(value: Any) -> Any:
     return array.astype(np.int32) if array.dtype == np.int64 else array
 
 
-def _start_token(module: Any) -> int:
+def _start_token(module: PreTrainedModel) -> int:
     """Returns the token that a decoder begins with."""
     settings, _ = module._prepare_generation_config(None)
     private.prepare_special_tokens(module, settings, True, 1)
     return int(settings._decoder_start_token_tensor.reshape(-1)[0])
 
 
-def _too_short(length: int, position: int):
+def _too_short(length: int, position: int) -> NoReturn:
     raise WrongArguments(
         f"position {position} of a cache for {length}",
         why="its arrays have one shape from the beginning",
@@ -290,7 +291,7 @@ def _too_short(length: int, position: int):
     )
 
 
-def _refuse_growing(source: Any):
+def _refuse_growing(source: Any) -> NoReturn:
     raise Unsupported(
         f"model.cache with {source.name}",
         why="its states change their shapes from token to token",

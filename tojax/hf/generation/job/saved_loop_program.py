@@ -9,6 +9,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from transformers import PreTrainedModel
 
 from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
@@ -110,7 +111,7 @@ def _other_prompts(ids: np.ndarray) -> list[np.ndarray]:
 
 
 def _job(
-    model: Model, module: Any, ids: np.ndarray, options: dict[str, Any], tokenizer: Any
+    model: Model, module: PreTrainedModel, ids: np.ndarray, options: dict[str, Any], tokenizer: Any
 ) -> Job:
     """Returns the call to be saved; its mask hides nothing of the prompt."""
     all_options = options | {"attention_mask": np.ones_like(ids)}
@@ -123,7 +124,9 @@ def _job(
     return job
 
 
-def _refuse_features(model: Model, module: Any, request: Request, options: dict[str, Any]) -> None:
+def _refuse_features(
+    model: Model, module: PreTrainedModel, request: Request, options: dict[str, Any]
+) -> None:
     """Raises Unsupported for inputs and outputs other than ids."""
     settings = request.settings
     features = {

@@ -203,7 +203,7 @@ class Traced:
     """A processor of transformers without numbers of its own, through the torch engine."""
 
     kind: type
-    processor: Any = field(compare=False)
+    processor: logits_process.LogitsProcessor = field(compare=False)
 
     def __call__(self, ids, at, scores):
         return from_torch(lambda scores: self.processor(None, scores)).apply({}, scores)
@@ -216,7 +216,7 @@ class OnHost:
     The program holds only its number, so that one program serves all such processors.
     """
 
-    processor: Any = field(compare=False)
+    processor: logits_process.LogitsProcessor = field(compare=False)
 
     def numbered(self) -> Partial:
         """Returns itself with a number, under which it is found as long as this object lives."""
@@ -241,7 +241,9 @@ _NUMBERS = itertools.count()
 _BY_NUMBER: weakref.WeakValueDictionary[int, OnHost] = weakref.WeakValueDictionary()
 
 
-def chain(processors: Any, batch: int, source: np.ndarray | None) -> tuple:
+def chain(
+    processors: list[logits_process.LogitsProcessor], batch: int, source: np.ndarray | None
+) -> tuple:
     """Returns the static forms of processors, in order.
 
     Raises:
@@ -250,7 +252,9 @@ def chain(processors: Any, batch: int, source: np.ndarray | None) -> tuple:
     return tuple(_static_form(p, batch, source) for p in processors)
 
 
-def _static_form(processor: Any, batch: int, source: np.ndarray | None) -> Any:
+def _static_form(
+    processor: logits_process.LogitsProcessor, batch: int, source: np.ndarray | None
+) -> Any:
     kind = type(processor)
     if kind is logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor:
         raise Unsupported(

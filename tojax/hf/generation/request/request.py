@@ -100,7 +100,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _refuse_name(
-    module: Any, name: str, cause: Exception | None = None, key: bool = False
+    module: PreTrainedModel, name: str, cause: Exception | None = None, key: bool = False
 ) -> NoReturn:
     """Raises Unsupported for an option of an unknown name."""
     option_names = {*GenerationConfig().to_dict(), *_forward_arguments(type(module).forward)}
@@ -119,7 +119,7 @@ def _refuse_name(
 
 
 def _run_preamble(
-    module: Any, inputs: torch.Tensor | None, options: dict, uncommon: dict
+    module: PreTrainedModel, inputs: torch.Tensor | None, options: dict, uncommon: dict
 ) -> Request:
     config = options.pop("generation_config", None)
     sources = (SimpleNamespace(**options), config, module.generation_config)
@@ -164,7 +164,13 @@ def _run_preamble(
     return Request(settings, ids.numpy(), model_inputs, encoder, inputs.numpy(), processors, [])
 
 
-def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, kwargs: dict):
+def _decoder_only(
+    module: PreTrainedModel,
+    inputs: torch.Tensor,
+    name: str,
+    settings: GenerationConfig,
+    kwargs: dict,
+):
     """Returns the prompts; puts a mask (None if it hides nothing) and positions into ``kwargs``."""
     if name != "input_ids":
         raise Unsupported(
@@ -198,7 +204,7 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
     return inputs
 
 
-def sees_ahead(module: Any) -> bool:
+def sees_ahead(module: PreTrainedModel) -> bool:
     """Returns whether tokens see later tokens of an unpadded prompt (PaliGemma)."""
     text = module.config.get_text_config(decoder=True)
     return getattr(text, "use_bidirectional_attention", None) in (True, "all")

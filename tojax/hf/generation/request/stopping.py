@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
+from transformers import GenerationConfig
 from transformers.generation import stopping_criteria
 
 from tojax.errors import Unsupported, WrongArguments
@@ -20,7 +21,7 @@ class Strings:
     """Stop strings, looked for in the last tokens alone."""
 
     key: tuple
-    criteria: Any = field(compare=False)
+    criteria: stopping_criteria.StopStringCriteria = field(compare=False)
 
     def __call__(self, ids, at):
         count = min(self.criteria.maximum_token_len, ids.shape[1])
@@ -56,7 +57,9 @@ class Stopping:
     stops: tuple
 
 
-def stopping(settings: Any, criteria: list[Any], tokenizer: Any) -> Stopping:
+def stopping(
+    settings: GenerationConfig, criteria: list[stopping_criteria.StoppingCriteria], tokenizer: Any
+) -> Stopping:
     """Returns the conditions by transformers' rules: criteria replace options of their kind.
 
     Raises:
@@ -92,6 +95,6 @@ def stopping(settings: Any, criteria: list[Any], tokenizer: Any) -> Stopping:
     )
 
 
-def _strings(criteria: Any) -> Any:
+def _strings(criteria: stopping_criteria.StopStringCriteria) -> Any:
     attributes = {k: v for k, v in vars(criteria).items() if k != "vocab"}
     return Partial(Strings(attributes_key(attributes), criteria))

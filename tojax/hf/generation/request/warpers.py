@@ -8,7 +8,6 @@ likeliest tokens always stay; beam search needs two.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -153,14 +152,14 @@ def _not_among(scores, keep):
 def _rule(function: Callable, number: Callable) -> Callable:
     """Returns the rule for a processor with one number, a filler and tokens to keep."""
 
-    def form(processor: Any, batch: int) -> Partial:
+    def form(processor: logits_process.LogitsProcessor, batch: int) -> Partial:
         keep = Static(processor.min_tokens_to_keep)
         return Partial(function, np.float32(number(processor)), keep, _filler(processor))
 
     return form
 
 
-def _filler(processor: Any) -> np.float32:
+def _filler(processor: logits_process.LogitsProcessor) -> np.float32:
     return np.float32(processor.filter_value)
 
 
