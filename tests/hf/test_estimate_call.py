@@ -10,7 +10,7 @@ import transformers as tf
 from tests.parallel.running import folder
 from tojax.errors import BadCheckpoint, WrongArguments, WrongValue
 from tojax.hf.estimate_call import abstract_model, traced_call
-from tojax.parallel._estimate import mesh_for, of_call, places
+from tojax.parallel._estimate import estimate_traced, input_specs, mesh_for
 
 
 def test_a_model_larger_than_this_machine(tmp_path):
@@ -31,7 +31,7 @@ def test_a_model_larger_than_this_machine(tmp_path):
 
 
 def test_the_cache_is_where_the_prefill_leaves_it():
-    told = of_call(traced_call(folder("llama"), "decode", 16, 64), "v6e-8", "tp")
+    told = estimate_traced(traced_call(folder("llama"), "decode", 16, 64), "v6e-8", "tp")
     keys = 2 * 2 * 16 * 8 * 64 * 16 * 4  # two of two layers: rows, heads, positions, width
     assert told.memory["cache"] == pytest.approx(keys / 8, rel=0.02)
     assert told.tokens == 16
@@ -42,25 +42,31 @@ def test_a_step_is_divided_as_its_forward_pass():
     found, mesh = [], mesh_for("tp", 8)
     for what in ("forward", "train"):
         call = traced_call(folder("gpt2"), what, 16, 64)
-        lies = zip(call.roles, places(call, mesh, "tp"))
+        lies = zip(call.roles, input_specs(call, mesh, "tp"))
         found.append({role.name: place for role, place in lies if role.kind == "params"})
     assert found[0] == found[1]
 
 
 def test_training_counts_the_optimizer_and_remat_saves_memory():
-    plain = of_call(traced_call(folder("llama"), "train", 16, 64), "v6e-8", "fsdp")
-    again = of_call(traced_call(folder("llama"), "train", 16, 64, remat=True), "v6e-8", "fsdp")
+    plain = estimate_traced(traced_call(folder("llama"), "train", 16, 64), "v6e-8", "fsdp")
+    again = estimate_traced(
+        traced_call(folder("llama"), "train", 16, 64, remat=True), "v6e-8", "fsdp"
+    )
     assert plain.memory["optimizer"] == pytest.approx(2 * plain.memory["params"], rel=0.01)
     assert again.temporaries < plain.temporaries
     assert sum(again.products.values()) > sum(plain.products.values())
     assert again.useful == plain.useful
-    sgd = of_call(traced_call(folder("llama"), "train", 16, 64, optimizer="sgd"), "v6e-8", "fsdp")
+    sgd = estimate_traced(
+        traced_call(folder("llama"), "train", 16, 64, optimizer="sgd"), "v6e-8", "fsdp"
+    )
     assert sgd.memory.get("optimizer", 0) == 0
 
 
 def test_quantized_weights():
-    told = of_call(traced_call(folder("llama"), "forward", 16, 64, quantize="int8"), "v6e-8", "tp")
-    whole = of_call(traced_call(folder("llama"), "forward", 16, 64), "v6e-8", "tp")
+    told = estimate_traced(
+        traced_call(folder("llama"), "forward", 16, 64, quantize="int8"), "v6e-8", "tp"
+    )
+    whole = estimate_traced(traced_call(folder("llama"), "forward", 16, 64), "v6e-8", "tp")
     held = lambda e: e.memory.get("params", 0) + e.memory["state"]
     assert held(told) < 0.6 * held(whole)
     assert told.weights == whole.weights and whole.notes == ()
@@ -71,7 +77,7 @@ def test_a_quantized_checkpoint_is_told(tmp_path):
     config = json.loads(Path(folder("llama"), "config.json").read_text())
     config["quantization_config"] = {"quant_method": "awq", "bits": 4, "version": "gemm"}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    told = of_call(traced_call(str(tmp_path), batch=16, length=64), "v7x-8", "tp")
+    told = estimate_traced(traced_call(str(tmp_path), batch=16, length=64), "v7x-8", "tp")
     assert "(awq) are counted as floats" in told.notes[0]
     assert told.notes[1].startswith("JAX has 2 devices in each v7x")
     assert all(note in str(told) for note in told.notes)

@@ -20,7 +20,7 @@ import transformers as tf
 import tojax
 from tojax.hf.estimate_call import OPTIMIZERS, next_token_loss, traced_call
 from tojax.parallel import shard
-from tojax.parallel._estimate import abstract, mesh_for, of_call
+from tojax.parallel._estimate import abstract_mesh_of, estimate_traced, mesh_for
 from tojax.parallel.estimation.compiled import Compiled, analysis
 from tojax.parallel.estimation.report import Estimate
 from tojax.train import TrainState, make_step
@@ -65,12 +65,12 @@ def traced(name: str, what: str, batch: int = BATCH, length: int = LENGTH):
 
 def estimated(name: str, what: str, plan: str, **size: int) -> Estimate:
     """What the command says for eight CPU devices."""
-    return of_call(traced(name, what, **size), "cpu-8", plan)
+    return estimate_traced(traced(name, what, **size), "cpu-8", plan)
 
 
 def real_mesh(plan: str) -> jax.sharding.Mesh:
     """The mesh of the plan's default, of devices."""
-    made = abstract(mesh_for(plan, 8))
+    made = abstract_mesh_of(mesh_for(plan, 8))
     return jax.make_mesh(made.axis_sizes, made.axis_names, axis_types=made.axis_types)
 
 

@@ -9,7 +9,7 @@ import tojax
 from tests.parallel.running import CALLS, CONFIGS, PLANS, estimated, measured, traced
 from tojax.errors import WrongArguments
 from tojax.parallel import estimate
-from tojax.parallel._estimate import mesh_for, of_call, places
+from tojax.parallel._estimate import estimate_traced, input_specs, mesh_for
 from tojax.parallel.estimation.compiled import compile_call
 
 WITHIN = 0.15  # of the peak of a run, as promised
@@ -35,8 +35,8 @@ AGREE = [("forward", "tp"), ("train", "fsdp")]
 def test_the_traced_program_agrees_with_the_compiled_one(what, plan):
     """XLA in the order of least memory: the same bytes of collectives, products and peak."""
     call, mesh = traced("llama", what), mesh_for(plan, 8)
-    told = of_call(call, "cpu-8", plan, compile=False)
-    found = compile_call(call, mesh, places(call, mesh, plan), MEMORY)
+    told = estimate_traced(call, "cpu-8", plan, compile=False)
+    found = compile_call(call, mesh, input_specs(call, mesh, plan), MEMORY)
     assert told.arguments == pytest.approx(found.arguments, rel=0.01)
     assert told.traced_peak == pytest.approx(found.peak, rel=WITHIN)
     flops = sum(told.products.values()) + told.others

@@ -17,7 +17,7 @@ from tojax.errors import WrongArguments
 from tojax.parallel import shard
 from tojax.parallel._explain import compile_for
 from tojax.parallel._shard import specs
-from tojax.parallel.collectives import each, size_of
+from tojax.parallel.collectives import collective_calls, size_of
 from tojax.parallel.forward import Forward
 from tojax.train import TrainState, make_step
 
@@ -94,7 +94,7 @@ def test_no_expert_is_gathered(gradient):
         text = gradients_of(forward, there, found)
     else:
         text = compile_for(forward, there, found).as_text()
-    traffic = [*each(text)]
+    traffic = [*collective_calls(text)]
     of = lambda kind: [size_of(*x) for k, arrays in traffic if k == kind for x in arrays]
     weights = min(x.nbytes for k, x in model.params.items() if "experts" in k) // 8
     assert max(of("all-gather")) < 1000 < weights

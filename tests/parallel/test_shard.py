@@ -16,7 +16,7 @@ from tojax.hf.generation.decode import programs
 from tojax.parallel import explain, shard
 from tojax.parallel._explain import compile_for
 from tojax.parallel._shard import specs, weights
-from tojax.parallel.collectives import each
+from tojax.parallel.collectives import collective_calls
 from tojax.parallel.forward import Forward
 from tojax.train import TrainState, lora, make_step
 
@@ -130,7 +130,12 @@ def test_no_weight_is_gathered(name):
     compiled = compile_for(Forward.of(model, (), inputs), mesh(), found)
     bare = lambda shape: sorted(n for n in shape if n > 1)
     whole = [bare(x.shape) for k, x in weights(model).items() if any(found[k]) and x.ndim > 1]
-    made = [x for kind, arrays in each(compiled.as_text()) if kind == "all-gather" for x in arrays]
+    made = [
+        x
+        for kind, arrays in collective_calls(compiled.as_text())
+        if kind == "all-gather"
+        for x in arrays
+    ]
     assert not [x for _, x in made if bare(map(int, filter(None, x.split(",")))) in whole]
 
 

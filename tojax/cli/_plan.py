@@ -50,7 +50,7 @@ def plan(source: str, options: Options) -> None:
         if options.compile or (chip.name == "cpu" and options.compile is None):
             jax.config.update("jax_num_cpu_devices", number)
         from tojax.hf.estimate_call import traced_call
-        from tojax.parallel._estimate import checked_mesh, of_call
+        from tojax.parallel._estimate import checked_mesh, estimate_traced
 
         mesh = checked_mesh(mesh, options.chips, number)
         said(f"tracing {options.what} of {options.batch} x {options.length} tokens")
@@ -60,7 +60,9 @@ def plan(source: str, options: Options) -> None:
             task=options.task,
         )  # fmt: skip
         name = options.plan or ("fsdp" if options.what == "train" else "tp")
-        found = of_call(traced, options.chips, name, mesh, compile=options.compile, progress=said)
+        found = estimate_traced(
+            traced, options.chips, name, mesh, compile=options.compile, progress=said
+        )
     if options.html:
         found.save(options.html)
     if options.as_json:

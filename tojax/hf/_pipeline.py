@@ -1,4 +1,4 @@
-"""transformers' pipelines with the model in JAX: theirs is what happens before and after it."""
+"""transformers' pipelines with the model in JAX; they prepare inputs and outputs as ever."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pipeline(
     rng: jax.Array | None = None,
     **options: Any,
 ) -> transformers.Pipeline:
-    """``transformers.pipeline`` with the model in JAX, one compiled program per shape of the input.
+    """Makes a ``transformers.pipeline`` with the model in JAX, one program per shape of the input.
 
     Args:
       task: "text-generation", "fill-mask", "text-classification", "image-classification",
@@ -52,12 +52,12 @@ def pipeline(
       >>> write("def main(", max_new_tokens=4)[0]["generated_text"].startswith("def main(")
       True
     """
-    model = source if isinstance(source, Model) else _load(task, source)
+    model = source if isinstance(source, Model) else _load_for_task(task, source)
     folder = getattr(model.source, "folder", None)
     if folder is not None:
-        parts = ("tokenizer", "image_processor", "video_processor")
-        options = dict.fromkeys(parts, str(folder)) | options
-        needed = resolve_name(_task(task)["impl"])._load_feature_extractor
+        processors = ("tokenizer", "image_processor", "video_processor")
+        options = dict.fromkeys(processors, str(folder)) | options
+        needed = resolve_name(_task_entry(task)["impl"])._load_feature_extractor
         if needed and "feature_extractor" not in options:
             # By name, transformers would look for a decoder beside the model's name, too.
             extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
@@ -65,27 +65,27 @@ def pipeline(
     return transformers.pipeline(task, model=served(model, rng), device="cpu", **options)
 
 
-def _load(task: str, source) -> Model:
-    found = find(source)
-    named = found.config.get("architectures") or ()
-    wanted = _classes(task)
-    if wanted is None:
-        with warnings.catch_warnings():  # of a pooler's weights: the task takes hidden states alone
+def _load_for_task(task: str, source) -> Model:
+    checkpoint = find(source)
+    architectures = checkpoint.config.get("architectures") or ()
+    task_classes = _classes(task)
+    if task_classes is None:
+        with warnings.catch_warnings():  # a pooler may be new: the task reads hidden states alone
             warnings.simplefilter("ignore", NewWeights)
             return from_pretrained(source, task="Base")
-    if not set(named) & wanted:
+    if not set(architectures) & task_classes:
         raise Unsupported(
-            f"{task} with a checkpoint of {', '.join(named) or 'no named class'}",
-            where=str(found.folder),
+            f"{task} with a checkpoint of {', '.join(architectures) or 'no named class'}",
+            where=str(checkpoint.folder),
             why="it has no weights for the head that this task needs",
             do="give a checkpoint that was trained for the task; it may be one of "
-            + ", ".join(sorted(wanted)[:3]),
+            + ", ".join(sorted(task_classes)[:3]),
         )
     return from_pretrained(source)
 
 
-def _task(task: str) -> dict[str, Any]:
-    """transformers' entry for a task."""
+def _task_entry(task: str) -> dict[str, Any]:
+    """Returns transformers' entry for a task."""
     try:
         return PIPELINE_REGISTRY.check_task(task)[1]
     except KeyError as error:
@@ -98,19 +98,19 @@ def _task(task: str) -> dict[str, Any]:
 
 
 def _classes(task: str) -> set[str] | None:
-    """Names of the classes that serve a task; None where any model without its head does."""
-    targeted = _task(task)
-    if transformers.AutoModel in targeted["pt"]:
+    """Returns the names of a task's classes; None where any model without a head serves it."""
+    entry = _task_entry(task)
+    if transformers.AutoModel in entry["pt"]:
         return None
-    found: set[str] = set()
-    for auto in targeted["pt"]:
+    class_names: set[str] = set()
+    for auto in entry["pt"]:
         for names in auto._model_mapping._model_mapping.values():
-            found |= {names} if isinstance(names, str) else set(names)
-    return found
+            class_names |= {names} if isinstance(names, str) else set(names)
+    return class_names
 
 
 def served(model: Model, rng: jax.Array | None = None) -> transformers.PreTrainedModel:
-    """The model as transformers' pipelines see it: torch tensors in and out, computed in JAX."""
+    """Returns a stand-in for transformers' pipelines: torch tensors in and out, JAX inside."""
     return standin(model, Served, rng=rng)
 
 
@@ -122,7 +122,7 @@ class Served(Standin):
     main_input_name: str
 
     def generate(self, inputs=None, *, generation_config=None, **kwargs):
-        """``tojax.generate`` with the options of a generation config."""
+        """Runs ``tojax.generate`` with the options of a generation config."""
         kwargs.pop("assistant_tokenizer", None)
         settings = generation_config or self.generation_config
         key = None

@@ -18,7 +18,7 @@ from tojax.model import Model
 from tojax.saved import whole
 
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.bin.index.json", *PICKLES)
-# What tokenizers and processors read, beside the weights.
+# Files of tokenizers and processors.
 PROCESSING = (
     "*token*.json",
     "*.jinja",
@@ -67,29 +67,33 @@ def save_pretrained(
         )
 
     def write(params: dict, state: dict) -> None:
-        here = model.with_params(params).with_state(state)
-        _write(here, module, Path(folder), max_shard_size)
+        updated = model.with_params(params).with_state(state)
+        _write_checkpoint(updated, module, Path(folder), max_shard_size)
 
     multiprocess.by_one(write, model.params, model.state)
 
 
-def _write(model: Model, module: Any, target: Path, max_shard_size: Any) -> None:
+def _write_checkpoint(
+    model: Model, module: PreTrainedModel, target: Path, max_shard_size: Any
+) -> None:
     source = model.source
     origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)
     with whole(target, "config.json") as scratch:
         if isinstance(source, PretrainedSource):
-            module = source.filled(model.params, model.state, view)
+            module = source.filled_module(model.params, model.state, view)
         else:
             module = model.to_torch()
         with quiet():
             module.save_pretrained(scratch, max_shard_size=max_shard_size)
-        _copy(origin, scratch, PROCESSING)
+        _copy_missing(origin, scratch, PROCESSING)
         if target.is_dir():
-            _copy(target, scratch, ("*",), but=WEIGHTS)
+            _copy_missing(target, scratch, ("*",), but=WEIGHTS)
 
 
-def _copy(source: Path, target: Path, patterns: tuple[str, ...], but: tuple[str, ...] = ()) -> None:
-    """What is in ``source`` and not in ``target``."""
+def _copy_missing(
+    source: Path, target: Path, patterns: tuple[str, ...], but: tuple[str, ...] = ()
+) -> None:
+    """Copies files that are in ``source`` and not in ``target``."""
     if not str(source) or not source.is_dir():
         return
     for item in sorted({p for pattern in patterns for p in source.glob(pattern)}):

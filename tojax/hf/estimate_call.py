@@ -1,4 +1,4 @@
-"""A checkpoint's config as a call to estimate: no weights, no arrays, shapes alone."""
+"""A checkpoint's config as a call to estimate: shapes alone, without weights or arrays."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import jax
 import numpy as np
 import torch
 
+from tojax import transforms
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments, WrongValue
 from tojax.hf.generation.job.public_cache import Cache
 from tojax.hf.loading import other_formats
 from tojax.hf.loading.checkpoint import find
 from tojax.hf.loading.classes import config_of, model_class, refusing
 from tojax.hf.loading.module import _torch_dtype, quiet
-from tojax.hf.loading.quantized.schemes import told_in
+from tojax.hf.loading.quantized.schemes import quantization_of
 from tojax.hf.loading.source import source_of
 from tojax.model import Model
-from tojax.parallel.estimation import call as calls
-from tojax.parallel.estimation.call import Call, Role, Traced
-from tojax.transforms import quantize as quantized
+from tojax.parallel.estimation.call import Call, Role, Traced, forward_call, trace, train_call
 
 
 def _optimizer(name: str, **options: float) -> Any:
-    """One of optax's, which is needed where a training step is asked for, and not before."""
+    """Returns one of optax's optimizers; only a training step imports it."""
     import optax
 
     return getattr(optax, name)(1e-4, **options)
@@ -51,10 +50,10 @@ def traced_call(
     quantize: str | None = None,
     task: str | None = None,
 ) -> Traced:
-    """A call of the model that a folder or a hub id describes, traced for ``parallel.estimate``.
+    """Traces a call of the model in a folder or on the hub, for ``parallel.estimate``.
 
     Args:
-      source: a folder with a config.json; weights are not looked at.
+      source: a folder with a config.json, or a hub id; weights are not read.
       what: "forward"; "train", a step of ``tojax.train.make_step`` with the next tokens' loss;
         "prefill", prompts into a cache; "decode", one token more with a cache of that length.
       batch, length: rows, and tokens of each.
@@ -80,30 +79,30 @@ def traced_call(
     checked_length(model, length)
     notes: tuple[str, ...] = ()
     if quantize is not None:
-        model = jax.eval_shape(lambda m: quantized(m, quantize), model)
-    elif held := _small(source):
-        notes = (f"weights that are small in the checkpoint ({held}) are counted as floats: "
+        model = jax.eval_shape(lambda m: transforms.quantize(m, quantize), model)
+    elif method := _quantization_method(source):
+        notes = (f"weights that are small in the checkpoint ({method}) are counted as floats: "
                  "--quantize counts small ones",)  # fmt: skip
     ids = jax.ShapeDtypeStruct((batch, length), np.int32)
     if what == "train":
-        call = _step(model, batch, length, optimizer, remat)
+        call = _training_step(model, batch, length, optimizer, remat)
     elif what == "forward":
         call = _forward(model, ids)
     else:
         call = _prefill(model, ids, length)
         if what == "decode":
-            call = _decode(model, calls.trace(call), batch)
-    return calls.trace(replace(call, notes=notes))
+            call = _decode(model, trace(call), batch)
+    return trace(replace(call, notes=notes))
 
 
-def _small(source: str) -> str:
-    """How the checkpoint's own weights are quantized; "" where they are not."""
-    found = find(source, need_weights=False)
-    return "GGUF" if found.gguf else told_in(found.config).get("quant_method", "")
+def _quantization_method(source: str) -> str:
+    """Returns how the checkpoint's weights are quantized; "" where they are not."""
+    checkpoint = find(source, need_weights=False)
+    return "GGUF" if checkpoint.gguf else quantization_of(checkpoint.config).get("quant_method", "")
 
 
 def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> Model:
-    """The model of a config, its arrays shapes and dtypes.
+    """Returns the model of a config, with shapes and dtypes for arrays.
 
     Raises:
       BadCheckpoint: the folder has no config.json.
@@ -116,22 +115,22 @@ def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> M
             why="the shapes of a model's weights follow from its config",
             do="save one there: transformers.LlamaConfig(...).save_pretrained(FOLDER)",
         )
-    found = find(source, need_weights=False)
-    cls, config = model_class(found, task), config_of(found)
-    if task is None and not found.config.get("architectures"):
-        cls = model_class(found, "CausalLM")
-    make = getattr(cls, "_from_config", None) or cls.from_config
+    checkpoint = find(source, need_weights=False)
+    cls, config = model_class(checkpoint, task), config_of(checkpoint)
+    if task is None and not checkpoint.config.get("architectures"):
+        cls = model_class(checkpoint, "CausalLM")
+    build = getattr(cls, "_from_config", None) or cls.from_config
     kind = _torch_dtype(dtype) if dtype is not None else getattr(config, "dtype", None)
     options = {"dtype": kind} if isinstance(kind, torch.dtype) else {}
-    with quiet(), refusing(found, "build"), torch.device("meta"):
-        module = make(config, **options).eval()
-    made = source_of(module, found.folder)
-    params, state = (dict[str, Any](x) for x in made.slots.abstract())
-    return Model(params, state, made)
+    with quiet(), refusing(checkpoint, "build"), torch.device("meta"):
+        module = build(config, **options).eval()
+    torch_source = source_of(module, checkpoint.folder)
+    params, state = (dict[str, Any](x) for x in torch_source.slots.abstract())
+    return Model(params, state, torch_source)
 
 
 def checked_length(model: Model, length: int) -> None:
-    """Raises WrongArguments where the model has fewer positions."""
+    """Raises WrongArguments for more tokens than the model has positions."""
     config: Any = model.source.module.config
     config = getattr(config, "text_config", None) or config
     most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
@@ -145,7 +144,7 @@ def checked_length(model: Model, length: int) -> None:
         )
 
 
-def _forward(model: Model, ids: Any) -> Call:
+def _forward(model: Model, ids: jax.ShapeDtypeStruct) -> Call:
     if model.source.module.main_input_name != "input_ids":
         raise Unsupported(
             f"a plan of {model.source.name}",
@@ -153,35 +152,35 @@ def _forward(model: Model, ids: Any) -> Call:
             "sizes of text",
             do="use tojax.parallel.estimate(model, chips, plan, *args) with arrays of your own",
         )
-    more = {"use_cache": False} if "use_cache" in model.source.signature.parameters else {}
-    return calls.forward(model, (), {"input_ids": ids} | more)
+    no_cache = {"use_cache": False} if "use_cache" in model.source.signature.parameters else {}
+    return forward_call(model, (), {"input_ids": ids} | no_cache)
 
 
 def next_token_loss(model: Any, batch: Any) -> jax.Array:
-    """The mean of the cross entropies of each row's next tokens."""
+    """Returns the mean cross entropy of the next tokens."""
     import optax
 
     logits = model(**batch, use_cache=False).logits[:, :-1]
-    told = optax.softmax_cross_entropy_with_integer_labels
-    return told(logits, batch["input_ids"][:, 1:]).mean()
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+    return cross_entropy(logits, batch["input_ids"][:, 1:]).mean()
 
 
-def _step(model: Model, batch: int, length: int, optimizer: str, remat: bool) -> Call:
+def _training_step(model: Model, batch: int, length: int, optimizer: str, remat: bool) -> Call:
     from tojax.train import TrainState, make_step
 
     tx = OPTIMIZERS[optimizer]()
     state = jax.eval_shape(lambda m: TrainState.create(m, tx), model.train())
     step = make_step(next_token_loss, tx, remat=remat)
     ids = {"input_ids": jax.ShapeDtypeStruct((batch, length), np.int32)}
-    return replace(calls.step(step, state, ids), example=((), ids | {"use_cache": False}))
+    return replace(train_call(step, state, ids), example=((), ids | {"use_cache": False}))
 
 
-def _prefill(model: Model, ids: Any, room: int) -> Call:
-    """Prompts into an empty cache: logits after the last token, and the cache."""
+def _prefill(model: Model, ids: jax.ShapeDtypeStruct, room: int) -> Call:
+    """Returns the call that reads prompts into an empty cache: (last logits, cache)."""
 
     def prefill(params, state, ids):
         logits, cache = Cache(room, model.source, state).prefill(params, ids)
-        return logits, _held(cache)
+        return logits, _growing_arrays(cache)
 
     def role(path: tuple) -> Role:
         kind = ("params", "state", "inputs")[path[0].idx]
@@ -192,28 +191,28 @@ def _prefill(model: Model, ids: Any, room: int) -> Call:
     return Call("prefill", model, prefill, arguments, role, tokens=ids.size, example=example)
 
 
-def _held(cache: Cache) -> tuple:
-    """What grows, beside the model's own state."""
+def _growing_arrays(cache: Cache) -> tuple:
+    """Returns the arrays of a cache that change with the text."""
     return cache.at, cache.state, cache.stays, cache.along
 
 
-def _decode(model: Model, before: Traced, batch: int) -> Call:
-    """One token more for each row, with the cache that the prefill leaves."""
-    room = before.call.arguments[2].shape[1]
+def _decode(model: Model, prefilled: Traced, batch: int) -> Call:
+    """Returns the call that reads one token more for each row, with the prefill's cache."""
+    room = prefilled.call.arguments[2].shape[1]
     token = jax.ShapeDtypeStruct((batch,), np.int32)
 
-    def decode(params, state, token, held):
-        at, *rest = held
+    def decode(params, state, token, cache_arrays):
+        at, *rest = cache_arrays
         cache = Cache(room, model.source, state, at, *rest)
         logits, cache = cache.step(params, token)
-        return logits, _held(cache)
+        return logits, _growing_arrays(cache)
 
     def role(path: tuple) -> Role:
         kind = ("params", "state", "inputs", "cache")[path[0].idx]
         return Role(kind, path[1].key if kind in ("params", "state") else "")
 
-    arguments = (model.params, model.state, token, before.shape[1])
+    arguments = (model.params, model.state, token, prefilled.shape[1])
     return Call(
         "decode", model, decode, arguments, role, {3: 1}, batch,
-        example=before.call.example, source=before,
+        example=prefilled.call.example, source=prefilled,
     )  # fmt: skip

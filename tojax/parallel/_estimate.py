@@ -1,4 +1,4 @@
-"""Memory, arithmetic and communication of a model on chips that are not here."""
+"""Memory, arithmetic and communication of a model on chips that need not be there."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ from jax.sharding import AbstractMesh, AxisType
 from tojax.errors import WrongArguments
 from tojax.model import Model
 from tojax.parallel._shard import specs, weights
-from tojax.parallel.estimation import call as calls
-from tojax.parallel.estimation.call import Traced, trace
+from tojax.parallel.estimation.call import (
+    KINDS,
+    Traced,
+    forward_call,
+    specs_of_inputs,
+    trace,
+    train_call,
+)
 from tojax.parallel.estimation.chips import Chip, slice_of
 from tojax.parallel.estimation.compiled import compile_call
-from tojax.parallel.estimation.cost.fusion import fused
-from tojax.parallel.estimation.cost.lifetimes import peak
-from tojax.parallel.estimation.cost.work import time_of, work
-from tojax.parallel.estimation.divide.combine import combined
-from tojax.parallel.estimation.divide.partition import Divided, Placed, divided
+from tojax.parallel.estimation.cost.fusion import fuse
+from tojax.parallel.estimation.cost.lifetimes import find_peak
+from tojax.parallel.estimation.cost.work import count_work, time_of
+from tojax.parallel.estimation.divide.combine import combine
+from tojax.parallel.estimation.divide.partition import Divided, Spec, divide
 from tojax.parallel.estimation.report import Communication, Estimate
 from tojax.parallel.plans.axes import NAMES, batch_axes
 from tojax.parallel.plans.plans import BY_NAME, Rules
 
 Plan = str | Rules
-TENSOR = 8  # devices that share a layer by default: they fit one host, or one node
-DIVIDED = 0.5  # of the weights' bytes at least, or the plan divides nothing worth it
-MOST = 4096  # chips that are tried
+TENSOR = 8  # devices that share a layer by default: one host, or one node
+MIN_DIVIDED = 0.5  # of the weights' bytes: a plan that divides less is refused
+MAX_CHIPS = 4096  # in the search for what fits
 
 
 def estimate(
@@ -43,12 +49,12 @@ def estimate(
     rng: Any = None,
     **kwargs: Any,
 ) -> Estimate:
-    """What a call of the model needs on each of some chips: memory, FLOPs, communication, time.
+    """Estimates what a call of the model needs on each chip: memory, FLOPs, communication, time.
 
     Nothing is allocated: the model's arrays and those of the call may be ``ShapeDtypeStruct``. The
-    traced program is divided over the mesh operation by operation; its peak is that of its order,
-    with elementwise operations fused into what uses them. Times are those of the chip's published
-    rates (``estimation/chips.py``), all reached at the same time: nothing is faster.
+    traced program is divided over the mesh operation by operation. Its peak memory is that of its
+    order, with elementwise operations fused into their users. Times assume the chip's published
+    rates (``estimation/chips.py``), all reached at the same time: no real run is faster.
 
     Args:
       model: any Model; its arrays may be shapes and dtypes.
@@ -84,12 +90,14 @@ def estimate(
             why="it takes a TrainState and one batch",
             do="write estimate(model, chips, plan, batch, step=step, state=state)",
         )
-    made = calls.step(step, state, args[0]) if step is not None else calls.forward(
-        model, args, kwargs, rng)  # fmt: skip
-    return of_call(trace(made), chips, plan, mesh, compile=compile)
+    if step is not None:
+        call = train_call(step, state, args[0])
+    else:
+        call = forward_call(model, args, kwargs, rng)
+    return estimate_traced(trace(call), chips, plan, mesh, compile=compile)
 
 
-def of_call(
+def estimate_traced(
     traced: Traced,
     chips: str,
     plan: Plan = "tp+fsdp",
@@ -99,106 +107,127 @@ def of_call(
     search: bool = True,
     progress: Callable[[str], Any] = lambda said: None,
 ) -> Estimate:
-    """The estimate of a traced call, see ``estimate``."""
+    """Estimates a traced call, see ``estimate``."""
     chip, number = slice_of(chips)
     mesh = checked_mesh(mesh, chips, number) or mesh_for(plan, number)
     progress(f"dividing over {', '.join(f'{k}={v}' for k, v in mesh.items())}")
-    inputs = places(traced, mesh, plan)
-    checked_rows(traced, mesh)
-    checked_plan(traced, mesh, plan, inputs)
-    found = _evaluated(traced, chip, mesh, plan, inputs)
+    inputs = input_specs(traced, mesh, plan)
+    check_rows(traced, mesh)
+    check_plan(traced, mesh, plan, inputs)
+    result = _evaluate(traced, chip, mesh, plan, inputs)
     if compile or (compile is None and chip.name == "cpu"):
         progress(f"compiling for {number} virtual devices")
-        found = replace(found, compiled=compile_call(traced, mesh, inputs))
-    if search and found.fits is False:
+        result = replace(result, compiled=compile_call(traced, mesh, inputs))
+    if search and result.fits is False:
         progress("looking for what fits")
-        found = replace(found, otherwise=_fitting(traced, chip, number, plan))
-    return found
+        result = replace(result, otherwise=_find_fitting(traced, chip, number, plan))
+    return result
 
 
-def places(traced: Traced, mesh: dict[str, int], plan: Plan) -> list[Placed]:
-    """Where the inputs of a call lie; a decoding step finds its cache where the prefill left it."""
-    call, sharded = traced.call, abstract(mesh)
+def input_specs(traced: Traced, mesh: dict[str, int], plan: Plan) -> list[Spec]:
+    """Returns the specs of a call's inputs; a decoding step's cache has those of the prefill."""
+    call, abstract_mesh = traced.call, abstract_mesh_of(mesh)
     args, kwargs = call.example
-    named: Any = plan
-    given = specs(call.model, sharded, named, args, kwargs)
+    shard_plan: Any = plan
+    weight_specs = specs(call.model, abstract_mesh, shard_plan, args, kwargs)
     caches = None
     if call.source is not None:
-        before = call.source
-        part = divided(before.program, mesh, places(before, mesh, plan), (), weak(before))
-        left = [(part.placed[v] if v is not None else ()) for v in part.program.outputs]
-        caches = left[-sum(r.kind == "cache" for r in traced.roles) :]
-    return calls.places(traced, sharded, given, caches)
+        prefill = call.source
+        divided = divide(
+            prefill.program, mesh, input_specs(prefill, mesh, plan), (), weight_mask(prefill)
+        )
+        output_specs = [
+            (divided.specs[v] if v is not None else ()) for v in divided.program.outputs
+        ]
+        caches = output_specs[-sum(r.kind == "cache" for r in traced.roles) :]
+    return specs_of_inputs(traced, abstract_mesh, weight_specs, caches)
 
 
-def abstract(mesh: dict[str, int]) -> Any:
-    """A mesh without devices."""
+def abstract_mesh_of(mesh: dict[str, int]) -> Any:
+    """Returns a mesh without devices."""
     kinds = (AxisType.Auto,) * len(mesh)
     return AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=kinds)
 
 
-def weak(traced: Traced) -> list[bool]:
-    """Which inputs are weights, that are gathered where they do not lie as the rest."""
+def weight_mask(traced: Traced) -> list[bool]:
+    """Returns which inputs are weights: operations are divided as their other operands."""
     return [role.kind in ("params", "optimizer", "state") for role in traced.roles]
 
 
-def part_of(traced: Traced, mesh: dict[str, int], inputs: list[Placed]) -> Divided:
-    """The call's program on one device."""
-    ends = [None if i is None else inputs[i] for i in traced.outputs]
-    return combined(divided(traced.program, mesh, inputs, ends, weak(traced)))
+def divide_call(traced: Traced, mesh: dict[str, int], inputs: list[Spec]) -> Divided:
+    """Divides the call's program over the mesh."""
+    outputs = [None if i is None else inputs[i] for i in traced.outputs]
+    return combine(divide(traced.program, mesh, inputs, outputs, weight_mask(traced)))
 
 
-def _evaluated(
-    traced: Traced, chip: Chip, mesh: dict[str, int], plan: Plan, inputs: list[Placed]
+def _evaluate(
+    traced: Traced, chip: Chip, mesh: dict[str, int], plan: Plan, inputs: list[Spec]
 ) -> Estimate:
-    part = part_of(traced, mesh, inputs)
-    fusions = fused(part)
-    most, done = peak(part, fusions), work(part, fusions)
-    held: dict[str, int] = {}
-    for role, v in zip(traced.roles, part.program.inputs):
-        held[role.kind] = held.get(role.kind, 0) + part.bytes(v)
-    held = {k: held[k] for k in calls.KINDS if held.get(k)}
+    divided = divide_call(traced, mesh, inputs)
+    fused = fuse(divided)
+    peak, work = find_peak(divided, fused), count_work(divided, fused)
+    sizes_by_kind: dict[str, int] = {}
+    for role, v in zip(traced.roles, divided.program.inputs):
+        sizes_by_kind[role.kind] = sizes_by_kind.get(role.kind, 0) + divided.bytes(v)
+    memory = {k: sizes_by_kind[k] for k in KINDS if sizes_by_kind.get(k)}
     outputs = sum(
-        part.bytes(v)
-        for v, again in zip(part.program.outputs, traced.outputs)
-        if v is not None and again is None
+        divided.bytes(v)
+        for v, replaced in zip(divided.program.outputs, traced.outputs)
+        if v is not None and replaced is None
     )
-    took = lambda kind, axes, size: time_of(
+    seconds_of = lambda kind, axes, size: time_of(
         kind, size, math.prod(mesh[a] for a in axes), chip.reach(axes, mesh)
     )
-    moved = tuple(
-        Communication(kind, axes, n, size, took(kind, axes, size))
-        for (kind, axes), (n, size) in sorted(done.moved.items())
+    communication = tuple(
+        Communication(kind, axes, n, size, seconds_of(kind, axes, size))
+        for (kind, axes), (n, size) in sorted(work.communication.items())
     )
     call, params = traced.call, traced.call.model.params
     sizes: dict[str, int] = {}
     for x in weights(call.model).values():
         sizes[str(x.dtype)] = sizes.get(str(x.dtype), 0) + math.prod(x.shape)
-    products = dict(done.products)
+    products = dict(work.products)
     notes = [*call.notes]
     if chip.devices > 1:
         notes.append(
             f"JAX has {chip.devices} devices in each {chip.name}, with a part of its memory each: "
             "what lies whole on every device is there as often"
         )
-    if part.unknown:
-        notes.append(f"counted as elementwise on whole arrays: {', '.join(sorted(part.unknown))}")
+    if divided.unknown:
+        notes.append(
+            f"counted as elementwise on whole arrays: {', '.join(sorted(divided.unknown))}"
+        )
     packed = vars(call.model.source).get("packed", ())
+    flops = products or sizes
     return Estimate(
-        call.what, call.model.source.name, chip, math.prod(mesh.values()), dict(mesh),
-        plan if isinstance(plan, str) else "rules",
-        max(products or sizes, key=lambda d: (products or sizes)[d], default="float32"),
-        sum(math.prod(x.shape) for x in (*params.values(), *packed)), held,
-        held.get("params", 0) if call.what == "train" else 0,
-        outputs, most.temporaries, most.largest, products, done.others, done.traffic, moved,
-        sum(n / chip.rate(dtype) for dtype, n in products.items()),
-        done.traffic / chip.bandwidth, sum(c.seconds for c in moved), call.tokens, traced.useful,
+        what=call.what,
+        model=call.model.source.name,
+        chip=chip,
+        count=math.prod(mesh.values()),
+        mesh=dict(mesh),
+        plan=plan if isinstance(plan, str) else "rules",
+        dtype=max(flops, key=lambda d: flops[d], default="float32"),
+        weights=sum(math.prod(x.shape) for x in (*params.values(), *packed)),
+        memory=memory,
+        gradients=memory.get("params", 0) if call.what == "train" else 0,
+        outputs=outputs,
+        temporaries=peak.temporaries,
+        largest=peak.largest,
+        products=products,
+        others=work.other_flops,
+        traffic=work.traffic,
+        communication=communication,
+        compute=sum(n / chip.rate(dtype) for dtype, n in products.items()),
+        moving=work.traffic / chip.bandwidth,
+        linking=sum(c.seconds for c in communication),
+        tokens=call.tokens,
+        useful=traced.useful,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def mesh_for(plan: Plan, number: int) -> dict[str, int]:
-    """The default mesh of a plan.
+    """Returns the default mesh of a plan.
 
     Example:
       >>> mesh_for("tp", 4), mesh_for("tp+fsdp", 8), mesh_for("tp+fsdp", 32)
@@ -213,8 +242,8 @@ def mesh_for(plan: Plan, number: int) -> dict[str, int]:
     return {"data": number // tensor, "model": tensor}
 
 
-def _fitting(traced: Traced, chip: Chip, number: int, plan: Plan) -> tuple[str, int] | None:
-    """The plan by name and the smallest power of two of chips that fit, the given plan first."""
+def _find_fitting(traced: Traced, chip: Chip, number: int, plan: Plan) -> tuple[str, int] | None:
+    """Returns the plan by name and the smallest power of two of chips that fit; this plan first."""
     if not isinstance(plan, str):
         return None
     names = [plan, *(p for p in BY_NAME if p != plan)]
@@ -224,29 +253,29 @@ def _fitting(traced: Traced, chip: Chip, number: int, plan: Plan) -> tuple[str, 
             if name != "tp+fsdp" and count == number and name == plan:
                 continue
             try:
-                checked_rows(traced, mesh)
-                inputs = places(traced, mesh, name)
-                checked_plan(traced, mesh, name, inputs)
+                check_rows(traced, mesh)
+                inputs = input_specs(traced, mesh, name)
+                check_plan(traced, mesh, name, inputs)
             except WrongArguments:
                 continue
-            if _least(traced, mesh, inputs) > chip.memory:
+            if _argument_bytes(traced, mesh, inputs) > chip.memory:
                 continue
-            if _evaluated(traced, chip, mesh, name, inputs).fits:
+            if _evaluate(traced, chip, mesh, name, inputs).fits:
                 return name, count
     return None
 
 
 def _powers(number: int) -> Iterator[int]:
-    """The number, and powers of two above it."""
+    """Yields the number, and powers of two above it."""
     yield number
     count = 1 << number.bit_length()
-    while count <= MOST:
+    while count <= MAX_CHIPS:
         yield count
         count *= 2
 
 
-def _least(traced: Traced, mesh: dict[str, int], inputs: list[Placed]) -> int:
-    """Bytes of the arguments alone."""
+def _argument_bytes(traced: Traced, mesh: dict[str, int], inputs: list[Spec]) -> int:
+    """Returns the bytes of the arguments alone."""
     total = 0
     for v, place in zip(traced.program.inputs, inputs):
         value = traced.program.values[v]
@@ -256,10 +285,10 @@ def _least(traced: Traced, mesh: dict[str, int], inputs: list[Placed]) -> int:
 
 
 def checked_mesh(mesh: dict[str, int] | None, chips: str, number: int) -> dict[str, int] | None:
-    """The mesh, data first.
+    """Returns the mesh with its data axes first.
 
     Raises:
-      WrongArguments: it has another number of chips.
+      WrongArguments: the mesh has another number of chips.
     """
     if mesh is None:
         return None
@@ -279,46 +308,46 @@ def checked_mesh(mesh: dict[str, int] | None, chips: str, number: int) -> dict[s
             do=f"take axes whose product is {number}, such as "
             + ",".join(f"{k}={v}" for k, v in mesh_for("tp+fsdp", number).items()),
         )
-    first = [k for k in mesh if k in NAMES["fsdp"]]
-    return {k: mesh[k] for k in (*first, *(k for k in mesh if k not in first))}
+    data_axes = [k for k in mesh if k in NAMES["fsdp"]]
+    return {k: mesh[k] for k in (*data_axes, *(k for k in mesh if k not in data_axes))}
 
 
-def checked_rows(traced: Traced, mesh: dict[str, int]) -> None:
+def check_rows(traced: Traced, mesh: dict[str, int]) -> None:
     """Raises WrongArguments where no input's rows divide over the data axes."""
-    axes = batch_axes(abstract(mesh))
-    parts = math.prod(mesh[a] for a in axes)
+    axes = batch_axes(abstract_mesh_of(mesh))
+    shards = math.prod(mesh[a] for a in axes)
     rows = [
         traced.program.values[v].shape[0]
         for role, v in zip(traced.roles, traced.program.inputs)
         if role.kind == "inputs" and traced.program.values[v].shape
     ]
-    if parts > 1 and rows and all(n % parts for n in rows):
+    if shards > 1 and rows and all(n % shards for n in rows):
         raise WrongArguments(
-            f"a batch of {rows[0]} does not divide over {parts} chips",
+            f"a batch of {rows[0]} does not divide over {shards} chips",
             where=f"mesh {mesh}, axis {', '.join(axes)}",
             why="each chip along the data axis takes the same number of rows",
-            do=f"take a batch that is a multiple of {parts}, or a smaller data axis",
+            do=f"take a batch that is a multiple of {shards}, or a smaller data axis",
         )
 
 
-def checked_plan(traced: Traced, mesh: dict[str, int], plan: Plan, inputs: list[Placed]) -> None:
-    """Raises WrongArguments where a plan by name leaves most weights whole along an axis of it."""
+def check_plan(traced: Traced, mesh: dict[str, int], plan: Plan, inputs: list[Spec]) -> None:
+    """Raises WrongArguments where a plan by name leaves most weights undivided along its axis."""
     sizes = [
         (traced.program.values[v].size * traced.program.values[v].itemsize, place)
         for role, v, place in zip(traced.roles, traced.program.inputs, inputs)
         if role.kind in ("params", "state") and len(place) > 1
     ]
     total = sum(n for n, _ in sizes)
-    for axis, parts in mesh.items():
-        done = sum(n for n, place in sizes if any(axis in axes for axes in place))
-        share = done / max(total, 1)
-        named = plan if isinstance(plan, str) else ""
-        used = "fsdp" in named if axis in NAMES["fsdp"] else "tp" in named
-        if used and parts > 1 and done < DIVIDED * total:
+    for axis, shards in mesh.items():
+        divided_size = sum(n for n, place in sizes if any(axis in axes for axes in place))
+        share = divided_size / max(total, 1)
+        plan_name = plan if isinstance(plan, str) else ""
+        used = "fsdp" in plan_name if axis in NAMES["fsdp"] else "tp" in plan_name
+        if used and shards > 1 and divided_size < MIN_DIVIDED * total:
             raise WrongArguments(
-                f'plan "{plan}" divides {share:.0%} of the weights over {parts} chips',
+                f'plan "{plan}" divides {share:.0%} of the weights over {shards} chips',
                 where=f"mesh {mesh}, axis {axis}",
                 why="heads, features and vocabulary are divided where their numbers are multiples "
-                f"of {parts}",
+                f"of {shards}",
                 do="take a power of two for the axis, or another plan",
             )

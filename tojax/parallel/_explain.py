@@ -1,4 +1,4 @@
-"""What a plan does to a model: placements, memory, and what the compiled program communicates."""
+"""The effects of a plan on a model: placements, memory, and the program's communication."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tojax.parallel._shard import specs, weights
 from tojax.parallel.batches import specs_of
 from tojax.parallel.collectives import Traffic, collectives
 from tojax.parallel.forward import Forward
-from tojax.parallel.plans.axes import current
+from tojax.parallel.plans.axes import current_mesh
 from tojax.parallel.plans.derived import SMALL
 from tojax.parallel.plans.plans import Plan
 
 
 @dataclass(frozen=True)
 class Row:
-    """A weight: where it lies, and a remark where it is on every device without need."""
+    """A weight: its placement, and a remark if it is on every device without need."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,9 +38,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What ``explain`` found; ``str`` of it is a table, ``save`` a page.
+    """The result of ``explain``; ``str`` of it is a table, ``save`` writes a page.
 
     Attributes:
+      mesh: sizes of its axes.
       rows: the weights, by name.
       traffic: collectives of the compiled forward pass, by kind: their number, and bytes per
         device and call.
@@ -55,20 +56,23 @@ class Explanation:
 
     @property
     def replicated(self) -> list[Row]:
-        """Weights that are on every device although they are large."""
-        return [row for row in self.rows if row.remark]
+        """Large weights that are on every device."""
+        return [explain_weight for explain_weight in self.rows if explain_weight.remark]
 
     def summary(self) -> list[tuple[str, str]]:
-        """Totals, as pairs of words and numbers."""
-        whole, part = (sum(getattr(r, k) for r in self.rows) for k in ("bytes", "per_device"))
-        told = [
+        """Returns totals, as pairs of words and numbers."""
+        total, per_device = (sum(getattr(r, k) for r in self.rows) for k in ("bytes", "per_device"))
+        lines = [
             ("mesh", ", ".join(f"{k}: {v}" for k, v in self.mesh.items())),
-            ("weights", f"{whole:,} bytes, {part:,} per device ({part / max(whole, 1):.3f})"),
+            (
+                "weights",
+                f"{total:,} bytes, {per_device:,} per device ({per_device / max(total, 1):.3f})",
+            ),
             ("program", f"{self.arguments:,} bytes of arguments, {self.temporaries:,} of others"),
         ]
         for kind, (count, size) in sorted(self.traffic.items()):
-            told.append((kind, f"{count} x, {size:,} bytes"))
-        return told
+            lines.append((kind, f"{count} x, {size:,} bytes"))
+        return lines
 
     def __str__(self) -> str:
         names = max([len(r.name) for r in self.rows] + [4])
@@ -90,15 +94,15 @@ class Explanation:
             f"<td class=remark>{html.escape(r.remark)}</td></tr>"
             for r in self.rows
         )
-        told = "".join(
+        summary = "".join(
             f"<tr><th>{k}</th><td colspan=6>{html.escape(v)}</td></tr>" for k, v in self.summary()
         )
         head = "name", "shape", "dtype", "spec", "bytes/device", "of all", "remark"
         titles = "".join(f"<th>{x}</th>" for x in head)
-        return f"{STYLE}<table class=plan>{told}<tr class=head>{titles}</tr>{rows}</table>"
+        return f"{STYLE}<table class=plan>{summary}<tr class=head>{titles}</tr>{rows}</table>"
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the page: the table with a bar for each weight, its part on one device filled."""
+        """Writes a page: the table with a bar for each weight, filled by one device's share."""
         page = f'<!doctype html><meta charset="utf-8"><title>Sharding</title>{self._repr_html_()}'
         Path(path).write_text(page, encoding="utf-8")
 
@@ -122,14 +126,14 @@ def explain(
     rng: Any = None,
     **kwargs: Any,
 ) -> Explanation:
-    """What ``shard(model, mesh, plan)`` would do; the forward pass is compiled, nothing is placed.
+    """Explains what ``shard(model, mesh, plan)`` would do; compiles, and places nothing.
 
     Args:
-      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Arguments lie as
-        ``tojax.parallel.place`` puts them.
+      model, mesh, plan, *args, rng, **kwargs: as for ``shard``. Arguments are placed as by
+        ``tojax.parallel.place``.
 
     Raises:
-      WrongArguments: as ``shard``, or there is no example call to compile.
+      WrongArguments: as in ``shard``, or there is no example call to compile.
 
     Example:
       >>> import jax, numpy as np, torch
@@ -139,46 +143,50 @@ def explain(
       >>> [(row.name, row.remark) for row in told.rows]
       [('weight', ''), ('bias', '')]
     """
-    mesh = current(mesh)
-    found = specs(model, mesh, plan, args, kwargs, rng)
-    compiled = compile_for(Forward.of(model, args, kwargs, rng), mesh, found)
+    mesh = current_mesh(mesh)
+    weight_specs = specs(model, mesh, plan, args, kwargs, rng)
+    compiled = compile_for(Forward.of(model, args, kwargs, rng), mesh, weight_specs)
     memory: Any = compiled.memory_analysis()
-    held = weights(model)
-    largest = max((x.nbytes for x in held.values()), default=0)
+    arrays = weights(model)
+    largest = max((x.nbytes for x in arrays.values()), default=0)
     return Explanation(
         dict(mesh.shape),
-        [row(name, x, mesh, found[name], largest) for name, x in held.items()],
+        [explain_weight(name, x, mesh, weight_specs[name], largest) for name, x in arrays.items()],
         collectives(compiled.as_text()),
         memory.argument_size_in_bytes,
         memory.temp_size_in_bytes,
     )
 
 
-def row(name: str, x: Any, mesh: Mesh, spec: PartitionSpec, largest: int) -> Row:
-    """A line of the table."""
-    part = NamedSharding(mesh, spec).shard_shape(x.shape)
-    size = int(np.prod(part, dtype=np.int64)) * x.dtype.itemsize
+def explain_weight(name: str, x: Any, mesh: Mesh, spec: PartitionSpec, largest: int) -> Row:
+    """Returns a row of the table."""
+    shard_shape = NamedSharding(mesh, spec).shard_shape(x.shape)
+    size = int(np.prod(shard_shape, dtype=np.int64)) * x.dtype.itemsize
     remark = ""
-    if part == x.shape and x.ndim > 1 and x.nbytes > SMALL * largest and mesh.size > 1:
-        parts = sorted({n for n in mesh.shape.values() if n > 1})
-        divides = any(size % n == 0 for size in x.shape for n in parts)
-        why = "the plan does not name it" if divides else f"{parts} divide none of its dimensions"
+    if shard_shape == x.shape and x.ndim > 1 and x.nbytes > SMALL * largest and mesh.size > 1:
+        axis_sizes = sorted({n for n in mesh.shape.values() if n > 1})
+        divides = any(size % n == 0 for size in x.shape for n in axis_sizes)
+        why = (
+            "the plan does not name it"
+            if divides
+            else f"{axis_sizes} divide none of its dimensions"
+        )
         remark = f"on every device: {why}"
     return Row(name, x.shape, str(x.dtype), spec, x.nbytes, size, remark)
 
 
-def compile_for(forward: Forward, mesh: Mesh, found: dict[str, PartitionSpec]) -> Any:
-    """The forward pass, compiled from shapes alone; outputs lie as XLA finds best."""
+def compile_for(forward: Forward, mesh: Mesh, weight_specs: dict[str, PartitionSpec]) -> Any:
+    """Compiles the forward pass from shapes alone; XLA chooses the outputs' shardings."""
     mesh = automatic(mesh)
 
-    def at(x: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+    def abstract_at(x: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
 
     model = forward.model
-    arrays = [*map(at, forward.arrays, specs_of(forward.arrays, mesh))]
+    arrays = [*map(abstract_at, forward.arrays, specs_of(forward.arrays, mesh))]
     params, state = (
-        {k: at(x, found.get(k, PartitionSpec())) for k, x in held.items()}
-        for held in (model.params, model.state)
+        {k: abstract_at(x, weight_specs.get(k, PartitionSpec())) for k, x in weight_arrays.items()}
+        for weight_arrays in (model.params, model.state)
     )
-    with jax.set_mesh(mesh):  # inside of the user's one
+    with jax.set_mesh(mesh):  # within the caller's own
         return jax.jit(forward.__call__).lower(params, state, arrays).compile()

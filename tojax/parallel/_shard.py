@@ -14,7 +14,7 @@ from tojax.jaxprs import ClosedJaxpr, DebugInfo
 from tojax.model import Model
 from tojax.parallel.forward import Forward
 from tojax.parallel.plans import packed, plans
-from tojax.parallel.plans.axes import current
+from tojax.parallel.plans.axes import current_mesh
 from tojax.parallel.plans.plans import Plan
 
 
@@ -26,7 +26,7 @@ def shard(
     rng: Any = None,
     **kwargs: Any,
 ) -> Model:
-    """The model with its weights divided over a mesh; XLA adds the communication.
+    """Divides a model's weights over a mesh; XLA adds the communication.
 
     ``"tp"`` follows the plan that the model's class brings along (most of transformers' language
     models do); for others it is derived from the traced program: which product feeds which, heads
@@ -66,9 +66,11 @@ def shard(
       >>> {name: array.sharding.spec for name, array in there.params.items()}["0.weight"]
       P('model',)
     """
-    mesh = current(mesh)
-    found = specs(model, mesh, plan, args, kwargs, rng)
-    params, state = (plans.sharded(held, mesh, found) for held in (model.params, model.state))
+    mesh = current_mesh(mesh)
+    weight_specs = specs(model, mesh, plan, args, kwargs, rng)
+    params, state = (
+        plans.shard_arrays(arrays, mesh, weight_specs) for arrays in (model.params, model.state)
+    )
     return model.with_params(params).with_state(state)
 
 
@@ -81,86 +83,89 @@ def specs(
     rng: Any = None,
     fits: plans.Fits = plans.all_fit,
 ) -> dict[str, PartitionSpec]:
-    """A spec for each of the model's weights, see ``shard`` and, for ``fits``, ``plans.specs``."""
-    if groups := vars(model.source).get(
-        "groups", ()
-    ):  # stacks of layers: a layer is on all devices
+    """Returns a spec for each weight of a model; see ``shard``, for ``fits`` ``plans.specs``."""
+    if groups := vars(model.source).get("groups", ()):  # stacks of layers, along which none is cut
         rows = specs(unrolled(model), mesh, plan, args, kwargs, rng)
         stacks = {g.name: PartitionSpec(None, *rows[g.members[0]]) for g in groups}
         return {
             k: stacks[k] if k in stacks else rows[k] for k in weights(model) if k in stacks | rows
         }
-    held = weights(model)
+    arrays = weights(model)
     forms = {form.name: form for form in vars(model.source).get("packed", ())}
-    small = {part for form in forms.values() for part in form.parts}
-    shapes = {k: x for k, x in held.items() if k not in small}
+    part_names = {part for form in forms.values() for part in form.parts}
+    shapes = {k: x for k, x in arrays.items() if k not in part_names}
     shapes |= {k: jax.ShapeDtypeStruct(form.shape, form.dtype) for k, form in forms.items()}
-    own, paths = {}, {}
+    model_plan, paths = {}, {}
     if hasattr(model.source, "own_plan"):  # torch's
-        own, paths = model.source.own_plan()
+        model_plan, paths = model.source.own_plan()
 
     @lru_cache(None)
     def jaxpr() -> ClosedJaxpr:
-        return program(model, held, Forward.of(model, args, kwargs, rng))
+        return weights_jaxpr(model, arrays, Forward.of(model, args, kwargs, rng))
 
-    def derive(rule: Callable, parts: int) -> dict[str, int]:
-        found = rule(held, jaxpr(), [*held], parts)
-        numbers = {name: found.get(form.parts[0]) for name, form in forms.items()}
-        turned = {name: 1 - i for name, i in numbers.items() if i is not None}
-        return {k: i for k, i in found.items() if k not in small} | turned
+    def derive(rule: Callable, shards: int) -> dict[str, int]:
+        dims = rule(arrays, jaxpr(), [*arrays], shards)
+        numbers = {name: dims.get(form.parts[0]) for name, form in forms.items()}
+        matrix_dims = {name: 1 - i for name, i in numbers.items() if i is not None}
+        return {k: i for k, i in dims.items() if k not in part_names} | matrix_dims
 
-    found = plans.specs(
+    weight_specs = plans.specs(
         shapes,
         mesh,
         plan,
         paths={k: paths.get(k, [k]) for k in shapes},
-        own=own,
+        model_plan=model_plan,
         derive=derive,
-        fits=lambda k, *given: packed.fits(forms[k], *given) if k in forms else fits(k, *given),
+        fits=lambda k, *division: (
+            packed.fits(forms[k], *division) if k in forms else fits(k, *division)
+        ),
     )
     for name, form in forms.items():
-        found |= packed.turned(form, found.pop(name), mesh)
-    return found
+        weight_specs |= packed.part_specs(form, weight_specs.pop(name), mesh)
+    return weight_specs
 
 
 def unrolled(model: Model) -> Model:
-    """The model with a param for each layer; of large arrays only shapes and dtypes."""
+    """Returns the model with a param for each layer; large arrays as shapes and dtypes."""
     cut = lambda x, i: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) if x.ndim > 2 else x[i]
     source: Any = model.source
     return Model(source.open(model.params, cut), source.open(model.state, cut), source.base)
 
 
 def weights(model: Model) -> dict[str, Any]:
-    """The params, and matrices in the state: weights that are not trained, as beside an adapter,
-    and quantized ones.
+    """Returns the params and the matrices in the state.
+
+    Those are weights that are not trained (as below an adapter) or quantized.
     """
-    number = lambda x: jnp.issubdtype(x.dtype, jnp.inexact) or x.dtype in (jnp.int8, jnp.uint8)
-    matrix = lambda x: x.ndim > 1 and number(x)
-    held = lambda x: matrix(x) or isinstance(x, jax.ShapeDtypeStruct)  # not read yet
-    return model.params | {k: x for k, x in model.state.items() if held(x)}
+    is_number = lambda x: jnp.issubdtype(x.dtype, jnp.inexact) or x.dtype in (jnp.int8, jnp.uint8)
+    is_matrix = lambda x: x.ndim > 1 and is_number(x)
+    is_weight = lambda x: is_matrix(x) or isinstance(x, jax.ShapeDtypeStruct)  # not read yet
+    return model.params | {k: x for k, x in model.state.items() if is_weight(x)}
 
 
-def program(model: Model, held: Mapping[str, Any], forward: Forward) -> ClosedJaxpr:
-    """The model's jaxpr by its weights, then those of the call's arrays that it reads. They are
-    constants while it is traced: their values may decide shapes.
+def weights_jaxpr(model: Model, weight_arrays: Mapping[str, Any], forward: Forward) -> ClosedJaxpr:
+    """Returns the model's jaxpr as a function of its weights, then of the call's arrays.
+
+    The call's arrays are constants while it is traced, as their values may decide shapes; those
+    that are read become inputs afterwards.
     """
     call = [jnp.asarray(x) for x in forward.arrays]
 
-    def run(*arrays):
-        given = dict(zip(held, arrays))
-        params = {k: given[k] for k in model.params}
-        state = {k: given.get(k, x) for k, x in model.state.items()}
+    def forward_of_weights(*arrays):
+        by_name = dict(zip(weight_arrays, arrays))
+        params = {k: by_name[k] for k in model.params}
+        state = {k: by_name.get(k, x) for k, x in model.state.items()}
         return forward(params, state, call)
 
-    shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in held.values())
-    closed = jax.make_jaxpr(run)(*shapes)
-    given = {id(x) for x in call}
+    shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in weight_arrays.values())
+    closed = jax.make_jaxpr(forward_of_weights)(*shapes)
+    call_ids = {id(x) for x in call}
     pairs = [*zip(closed.jaxpr.constvars, closed.consts)]
-    read = [v for v, x in pairs if id(x) in given]
-    rest = [(v, x) for v, x in pairs if id(x) not in given]
+    call_vars = [v for v, x in pairs if id(x) in call_ids]
+    constants = [(v, x) for v, x in pairs if id(x) not in call_ids]
     jaxpr = closed.jaxpr.replace(
-        constvars=[v for v, _ in rest],
-        invars=[*closed.jaxpr.invars, *read],
+        constvars=[v for v, _ in constants],
+        invars=[*closed.jaxpr.invars, *call_vars],
         debug_info=DebugInfo("shard", "weights", None, None),
     )
-    return ClosedJaxpr(jaxpr, [x for _, x in rest])
+    return ClosedJaxpr(jaxpr, [x for _, x in constants])

@@ -15,8 +15,10 @@ from tojax.parallel.plans.axes import batch_axes, sequence_axis
 
 
 def spec_of(x: Any, mesh: Mesh, length: int | None = None) -> PartitionSpec:
-    """The rows of an array over the data axes, if they divide; else all on every device. Its second
-    dimension over the sequence axis, if it has this length.
+    """Returns the spec of an array of a batch.
+
+    Rows are divided over the data axes, if they divide; the second dimension over the sequence
+    axis, if it has this length.
     """
     axes = batch_axes(mesh)
     count = math.prod(mesh.shape[a] for a in axes)
@@ -27,8 +29,8 @@ def spec_of(x: Any, mesh: Mesh, length: int | None = None) -> PartitionSpec:
     return PartitionSpec(rows, sequence_axis(mesh))
 
 
-def specs_of(batch: Any, mesh: Mesh, whole: bool = False) -> Any:
-    """A spec for each array of a batch; ``whole`` allows a length that does not divide.
+def specs_of(batch: Any, mesh: Mesh, allow_undivided: bool = False) -> Any:
+    """Returns a spec for each array of a batch; a length may be allowed not to divide.
 
     The length is the second dimension of ids, masks and labels, which are integers ``[rows,
     length]``; in batches without any, of floats ``[rows, length, features]``.
@@ -37,49 +39,51 @@ def specs_of(batch: Any, mesh: Mesh, whole: bool = False) -> Any:
       WrongArguments: the mesh's sequence axis does not divide the length.
     """
     length, axis = length_of(batch), sequence_axis(mesh)
-    parts = mesh.shape[axis] if axis else 1
-    if not axis or length in (None, 1) or (whole and length % parts):
+    shards = mesh.shape[axis] if axis else 1
+    if not axis or length in (None, 1) or (allow_undivided and length % shards):
         length = None
-    elif length % parts:
+    elif length % shards:
         raise WrongArguments(
-            f"inputs of length {length} do not divide over {parts} devices",
+            f"inputs of length {length} do not divide over {shards} devices",
             where=f"mesh {dict(mesh.shape)}, axis {axis!r}",
             why="each device holds as many positions as any other",
-            do=f"pad them to {-(-length // parts) * parts}, see tojax.train.bucket, or use a mesh "
-            "without that axis",
+            do=f"pad them to {-(-length // shards) * shards}, see tojax.train.bucket, or use a "
+            "mesh without that axis",
         )
     return jax.tree.map(lambda x: spec_of(x, mesh, length), batch)
 
 
 def length_of(batch: Any) -> int | None:
-    """The length of a batch's texts, the longest of them; None where it has none."""
-    numbers = lambda x: isinstance(getattr(x, "dtype", None), np.dtype)  # no keys
-    arrays = [x for x in jax.tree.leaves(batch) if numbers(x)]
-    of = lambda kinds, ndim: [
+    """Returns the length of a batch's longest texts; None where it has no texts."""
+    is_numeric = lambda x: isinstance(getattr(x, "dtype", None), np.dtype)  # no keys
+    arrays = [x for x in jax.tree.leaves(batch) if is_numeric(x)]
+    lengths = lambda kinds, ndim: [
         x.shape[1] for x in arrays if x.dtype.kind in kinds and len(x.shape) == ndim
     ]
-    return max(of("iub", 2) or of("fV", 3), default=None)
+    return max(lengths("iub", 2) or lengths("fV", 3), default=None)
 
 
 def place(batch: Any, mesh: Mesh, *, whole: bool = False) -> Any:
-    """A batch on the mesh: its rows divided over the data axes ("data", "fsdp", ...), the length of
-    its texts over an axis named "sequence" (or "seq", "sp", "context", "cp"), if there is one.
+    """Places a batch on the mesh.
 
-    ``tojax.train`` and ``generate`` do this by themselves. A call of a model computes where its
-    inputs lie: of a long text each device computes its own positions, and gathers the keys and
-    values of attentions.
+    Rows are divided over the data axes ("data", "fsdp", ...), the length of texts over an axis
+    named "sequence" (or "seq", "sp", "context", "cp"), if there is one.
+
+    ``tojax.train`` and ``generate`` do this by themselves. A model computes where its inputs are:
+    each device computes its own positions of a long text, and gathers the keys and values of
+    attentions.
 
     Args:
-      batch: a pytree. What lies on a mesh already, and what is no array, stays.
+      batch: a pytree. Arrays on a mesh, and leaves that are no arrays, are not moved.
       mesh: rows that its data axes do not divide are on every device.
       whole: leave a length that does not divide on every device, too.
 
     Raises:
       WrongArguments: the sequence axis does not divide the length.
 
-    On a mesh of several processes each gives rows of its own, and the batch is all of them: in the
-    order of their devices on the mesh. Where the mesh divides no rows between processes, all give
-    the same.
+    On a mesh of several processes each gives its own rows, and the batch is all of them, in the
+    order of their devices on the mesh. If the mesh divides no rows between processes, all give the
+    same rows.
 
     Raises:
       WrongBatch: several processes, and their devices do not divide the rows.
@@ -92,46 +96,47 @@ def place(batch: Any, mesh: Mesh, *, whole: bool = False) -> Any:
       P('data', 'sequence')
     """
 
-    def on(x: Any, spec: PartitionSpec) -> Any:
-        there = isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding)
+    def place_array(x: Any, spec: PartitionSpec) -> Any:
+        is_placed = isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding)
         traced = isinstance(x, jax.core.Tracer)
-        if there or traced or not isinstance(x, (np.ndarray, jax.Array)):
+        if is_placed or traced or not isinstance(x, (np.ndarray, jax.Array)):
             return x
         if mesh.is_multi_process:
-            return _put(x, mesh, spec)
+            return _put_process_rows(x, mesh, spec)
         return jax.device_put(x, NamedSharding(mesh, spec))
 
-    return jax.tree.map(on, batch, specs_of(batch, mesh, whole))
+    return jax.tree.map(place_array, batch, specs_of(batch, mesh, whole))
 
 
-def _put(x: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """This process's rows in an array of all processes; then its length is divided."""
-    _, count, own = shares(mesh)
+def _put_process_rows(x: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+    """Makes an array of all processes' rows from this one's, then divides its length."""
+    _, count, shards = shares(mesh)
     axes = batch_axes(mesh) if np.ndim(x) else ()
     sharding = NamedSharding(mesh, PartitionSpec(axes) if axes else PartitionSpec())
     if not axes:
         return multiprocess.put(x, sharding)
-    if len(x) % own or not len(x):
+    if len(x) % shards or not len(x):
         raise WrongBatch(
-            f"{len(x)} rows of process {jax.process_index()} for {own} devices",
+            f"{len(x)} rows of process {jax.process_index()} for {shards} devices",
             where=f"mesh {dict(mesh.shape)} of {jax.process_count()} processes",
             why="each process gives its own rows of a batch, and each of its devices as many",
-            do=f"give batches of a multiple of {own * count} rows in all, {own} in each process",
+            do=f"give batches of a multiple of {shards * count} rows in all, {shards} in each "
+            "process",
         )
     values = np.array(x)  # a copy: a loader may write its next batch there
     shape = (len(values) * count, *values.shape[1:])
     rows = jax.make_array_from_process_local_data(sharding, values, shape)
     if len(spec) < 2:
         return rows
-    there = NamedSharding(mesh, PartitionSpec(axes, *spec[1:]))
-    return jax.jit(lambda x: x, out_shardings=there)(rows)
+    divided = NamedSharding(mesh, PartitionSpec(axes, *spec[1:]))
+    return jax.jit(lambda x: x, out_shardings=divided)(rows)
 
 
 def shares(mesh: Mesh) -> tuple[int, int, int]:
-    """(which share of a batch's rows this process gives, how many shares there are, into how many
-    parts its devices divide that).
+    """Returns (this process's share of a batch's rows, the number of shares, shards of a share).
 
-    Processes whose devices hold the same rows, as on a mesh for tensor parallelism, share one.
+    Processes whose devices hold the same rows, as on a mesh for tensor parallelism, have the same
+    share; a share is divided over a process's devices.
 
     Example:
       >>> shares(jax.make_mesh((jax.device_count(),), ("data",)))[:2]
@@ -139,13 +144,13 @@ def shares(mesh: Mesh) -> tuple[int, int, int]:
     """
     axes = batch_axes(mesh)
     sizes = [mesh.shape[a] for a in axes]
-    held: dict[int, set[int]] = {}
+    rows_of: dict[int, set[int]] = {}
     for place, device in np.ndenumerate(mesh.devices):
         at = [place[mesh.axis_names.index(a)] for a in axes]
         row = int(np.ravel_multi_index(at, sizes)) if axes else 0
-        held.setdefault(device.process_index, set()).add(row)
-    different = sorted({tuple(sorted(rows)) for rows in held.values()})
-    mine = tuple(sorted(held.get(jax.process_index(), ())))
+        rows_of.setdefault(device.process_index, set()).add(row)
+    different = sorted({tuple(sorted(rows)) for rows in rows_of.values()})
+    mine = tuple(sorted(rows_of.get(jax.process_index(), ())))
     if not mine or sum(map(len, different)) != math.prod(sizes) or len({*map(len, different)}) > 1:
         raise WrongBatch(
             "processes hold rows of a batch unevenly",
@@ -157,7 +162,7 @@ def shares(mesh: Mesh) -> tuple[int, int, int]:
 
 
 def mesh_of(arrays: Any) -> Mesh | None:
-    """The mesh that the arrays of a tree lie on."""
+    """Returns the mesh of a tree's arrays; None without a mesh."""
     leaves = (x for x in jax.tree.leaves(arrays) if not isinstance(x, jax.core.Tracer))
     places = (getattr(x, "sharding", None) for x in leaves)
     meshes = (s.mesh for s in places if isinstance(s, NamedSharding))

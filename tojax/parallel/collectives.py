@@ -1,4 +1,4 @@
-"""What a compiled program communicates."""
+"""The collectives of a compiled program."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ ARRAY = re.compile(r"(pred|[a-z]+[0-9]+)[a-z0-9]*\[([0-9,]*)\]")
 
 
 class Traffic(NamedTuple):
-    """How many of a kind, and the bytes of their results on one device."""
+    """The number of collectives of a kind, and the bytes of their results on one device."""
 
     calls: int
     bytes: int
 
 
 def collectives(text: str) -> dict[str, Traffic]:
-    """By kind, of a program's text after compilation. What a loop contains counts once.
+    """Counts the collectives in a compiled program's text, by kind; a loop's body counts once.
 
     Example:
       >>> collectives("  %sum = f32[4,2]{1,0} all-reduce(%x), replica_groups={{0,1}}")
       {'all-reduce': Traffic(calls=1, bytes=32)}
     """
-    found: dict[str, Traffic] = {}
-    for kind, arrays in each(text):
-        before = found.get(kind, Traffic(0, 0))
+    traffic: dict[str, Traffic] = {}
+    for kind, arrays in collective_calls(text):
+        total = traffic.get(kind, Traffic(0, 0))
         size = sum(size_of(*x) for x in arrays)
-        found[kind] = Traffic(before.calls + 1, before.bytes + size)
-    return found
+        traffic[kind] = Traffic(total.calls + 1, total.bytes + size)
+    return traffic
 
 
-def each(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The kind of each, and what it makes: (dtype, shape) of each array.
+def collective_calls(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yields the kind and the results, as (dtype, shape), of each collective.
 
     Example:
       >>> list(each("  %sum = f32[4,2]{1,0} all-reduce(%x), replica_groups={{0,1}}"))
@@ -49,7 +49,7 @@ def each(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def size_of(dtype: str, shape: str) -> int:
-    """Bytes of an array such as f32[4,2]."""
+    """Returns the bytes of an array such as f32[4,2]."""
     bits = 8 if dtype == "pred" else int(re.sub(r"\D+", "", dtype))
     count = 1
     for n in filter(None, shape.split(",")):

@@ -1,4 +1,4 @@
-"""The forward pass of one call as a function of arrays alone, to be read or compiled."""
+"""The forward pass of one call as a function of arrays alone, to trace or compile."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from tojax.model import Model
 
 @dataclass(frozen=True)
 class Forward:
-    """``forward(params, state, arrays)`` gives the arrays of the output; what the call has besides
-    arrays stays as it is.
+    """A call with its arrays left open: ``forward(params, state, arrays)`` returns output arrays.
 
     Example:
       >>> import torch
@@ -34,14 +33,14 @@ class Forward:
 
     @classmethod
     def of(cls, model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None) -> Forward:
-        """Of this call; without arguments of the last one, or of one that the source makes up.
+        """Returns that of this call; without arguments, of the model's last call or of an example.
 
         Raises:
-          WrongArguments: there is none.
+          WrongArguments: there is no call.
         """
-        call = (args, kwargs or {}, rng) if args or kwargs else example(model)
+        call = (args, kwargs or {}, rng) if args or kwargs else example_call(model)
         leaves, structure = jax.tree.flatten(call)
-        return cls(model, [filled(model.source.as_array(x)) for x in leaves], structure)
+        return cls(model, [zeros_for_shape(model.source.as_array(x)) for x in leaves], structure)
 
     @property
     def arrays(self) -> list[Any]:
@@ -54,25 +53,25 @@ class Forward:
         return jax.tree.unflatten(self.structure, self.leaves)
 
     def __call__(self, params: Any, state: Any, arrays: list[Any]) -> list[jax.Array]:
-        rest = iter(arrays)
-        leaves = [next(rest) if trees.is_array(x) else x for x in self.leaves]
+        values = iter(arrays)
+        leaves = [next(values) if trees.is_array(x) else x for x in self.leaves]
         args, kwargs, rng = jax.tree.unflatten(self.structure, leaves)
         out, _ = call.apply(self.model.source, params, state, args, kwargs, rng)
         return [x for x in jax.tree.leaves(out) if trees.is_array(x)]
 
 
-def filled(x: Any) -> Any:
-    """Zeros for an array of which a call remembered the shape alone."""
+def zeros_for_shape(x: Any) -> Any:
+    """Returns zeros for a shape, of an array that a recorded call did not keep."""
     if not isinstance(x, jax.ShapeDtypeStruct):
         return x
     key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     return jax.random.key(0) if key else np.zeros(x.shape, x.dtype)
 
 
-def example(model: Model) -> tuple:
-    """(args, kwargs, rng) of a call that was made, or that the source makes up."""
-    made = call.calls(model.source) or getattr(model.source, "examples", list)()
-    if not made:
+def example_call(model: Model) -> tuple:
+    """Returns (args, kwargs, rng) of the last call, or of an example of the source."""
+    recorded = call.calls(model.source) or getattr(model.source, "examples", list)()
+    if not recorded:
         raise WrongArguments(
             "there is no call to trace",
             where=model.source.name,
@@ -80,4 +79,4 @@ def example(model: Model) -> tuple:
             do='give an example, as shard(model, mesh, "tp", *args) or roll(model, *args) take it, '
             "or call model first",
         )
-    return made[-1]
+    return recorded[-1]

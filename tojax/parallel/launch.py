@@ -1,7 +1,7 @@
 """A job of several processes on this machine: ``python -m tojax.parallel.launch``.
 
-On clusters srun, mpirun, Kubernetes or the TPU's own tools start the processes; this is for one
-machine: to try a script out on CPUs, or with a process for each GPU.
+On clusters srun, mpirun, Kubernetes or the TPU's own tools start the processes. This is for one
+machine: to try a script on CPUs, or with a process for each GPU.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-GRACE = 3.0  # seconds from SIGTERM to SIGKILL: JAX takes the first as a notice of preemption
+GRACE = 3.0  # seconds from SIGTERM, which JAX takes as a notice of preemption, to SIGKILL
 
 
 def environment(index: int, count: int, port: int, devices: int | None) -> dict[str, str]:
-    """What process ``index`` finds in its environment.
+    """Returns the environment variables of process ``index``.
 
-    They are Open MPI's variables, because JAX reads those: ``jax.distributed.initialize()`` then
-    works in any script, and takes one GPU for each process where there are GPUs.
+    They are Open MPI's, because JAX reads those: ``jax.distributed.initialize()`` then works in any
+    script, and uses one GPU for each process where there are GPUs.
 
     Example:
       >>> environment(1, 4, 12345, None)["OMPI_COMM_WORLD_RANK"]
       '1'
     """
     address = f"127.0.0.1:{port}"
-    found = {
+    variables = {
         "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{address}",
         "OMPI_COMM_WORLD_SIZE": str(count),
         "OMPI_COMM_WORLD_RANK": str(index),
         "OMPI_COMM_WORLD_LOCAL_RANK": str(index),
         "JAX_COORDINATOR_ADDRESS": address,
-        "JAX_COORDINATOR_BIND_ADDRESS": address,  # for nobody else in the network
+        "JAX_COORDINATOR_BIND_ADDRESS": address,  # not reachable from the network
         "PYTHONUNBUFFERED": "1",
     }
-    return found | ({} if devices is None else {"JAX_NUM_CPU_DEVICES": str(devices)})
+    return variables | ({} if devices is None else {"JAX_NUM_CPU_DEVICES": str(devices)})
 
 
 def launch(
@@ -48,19 +48,19 @@ def launch(
     devices: int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> int:
-    """Runs a command in several processes, their lines with the process's number in front.
+    """Runs a command in several processes, and prints their lines after the process's number.
 
-    When one fails the others are stopped: they would wait for it. SIGINT, SIGTERM and SIGHUP are
-    handed on.
+    If one fails, the others, which would wait for it, are stopped. SIGINT, SIGTERM and SIGHUP are
+    passed on.
 
     Args:
-      command: what to run.
-      processes: how many times.
-      devices: how many CPU devices each has; JAX's own number if not given.
-      env: the environment; this process's own if not given.
+      command: the command.
+      processes: the number of processes.
+      devices: the number of CPU devices of each, by default JAX's own.
+      env: the environment, by default this process's own.
 
     Returns:
-      0, or the exit code of the first that failed, 128 + n where signal n ended it.
+      0, or the exit code of the first process that failed, 128 + n where signal n ended it.
 
     Example:
       >>> launch([sys.executable, "-c", "raise SystemExit(3)"], 2)
@@ -71,10 +71,10 @@ def launch(
     threads = []
     handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     previous = {k: v for k, v in handlers.items() if v != signal.SIG_IGN}  # as under nohup
-    told: list[int] = []
+    signals: list[int] = []
     try:
         for number in previous:
-            signal.signal(number, lambda number, frame: told.append(number))
+            signal.signal(number, lambda number, frame: signals.append(number))
         for index in range(processes):
             process = subprocess.Popen(
                 command,
@@ -85,9 +85,9 @@ def launch(
                 start_new_session=True,  # the terminal's Ctrl-C comes once, from here
             )
             running.append(process)
-            threads.append(threading.Thread(target=_copy, args=(process, index), daemon=True))
+            threads.append(threading.Thread(target=_copy_lines, args=(process, index), daemon=True))
             threads[-1].start()
-        code = _wait(running, told)
+        code = _wait(running, signals)
     finally:
         stop(running)
         for number, handler in previous.items():
@@ -97,13 +97,13 @@ def launch(
     return code
 
 
-def _wait(running: list[subprocess.Popen], told: list[int]) -> int:
-    """The code to return: when all have ended well, one has not, or a signal came."""
+def _wait(running: list[subprocess.Popen], signals: list[int]) -> int:
+    """Waits until all processes have ended, one has failed, or a signal came; returns the code."""
     while True:
         codes = [process.poll() for process in running]
-        if told:
-            number = told[0]
-            _say(f"{signal.Signals(number).name}: handed on to all processes")
+        if signals:
+            number = signals[0]
+            _log(f"{signal.Signals(number).name}: handed on to all processes")
             for process in running:
                 _signal(process, number)
             _until_ended(running)
@@ -112,9 +112,10 @@ def _wait(running: list[subprocess.Popen], told: list[int]) -> int:
         if failed:
             index, code = failed[0]
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed ({code})"
-            left = sum(c is None for c in codes)
-            _say(
-                f"process {index} {how}" + (f"; stopping the {left} that still run" if left else "")
+            still_running = sum(c is None for c in codes)
+            _log(
+                f"process {index} {how}"
+                + (f"; stopping the {still_running} that still run" if still_running else "")
             )
             return 128 - code if code < 0 else code
         if None not in codes:
@@ -123,7 +124,7 @@ def _wait(running: list[subprocess.Popen], told: list[int]) -> int:
 
 
 def stop(running: list[subprocess.Popen]) -> None:
-    """Ends what still runs, and what that started: SIGTERM, and soon SIGKILL."""
+    """Ends the processes and their children: SIGTERM, and soon SIGKILL."""
     for process in running:
         _signal(process, signal.SIGTERM)
     _until_ended(running)
@@ -143,34 +144,34 @@ def _signal(process: subprocess.Popen, number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def _copy(process: subprocess.Popen, index: int) -> None:
-    """Its lines, whole ones, so that those of several do not mix."""
+def _copy_lines(process: subprocess.Popen, index: int) -> None:
+    """Prints a process's output line by line, so that lines of several do not mix."""
     assert process.stdout is not None, "it is a pipe"
     with process.stdout as lines:
         for line in lines:
-            whole = line if line[-1:] == b"\n" else line + b"\n"
-            sys.stdout.buffer.write(b"[%d] %s" % (index, whole))
+            full_line = line if line[-1:] == b"\n" else line + b"\n"
+            sys.stdout.buffer.write(b"[%d] %s" % (index, full_line))
             sys.stdout.buffer.flush()
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"[launch] {text}", file=sys.stderr, flush=True)
 
 
 def free_port() -> int:
-    """A port that nothing listens on.
+    """Returns a port that nothing listens on.
 
     Example:
       >>> 0 < free_port() < 65536
       True
     """
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tojax.parallel.launch",
         description="Run a Python script in several processes on this machine, as mpirun would.",
@@ -180,11 +181,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--devices", type=int, help="CPU devices of each process")
     add("script", help="a Python script that calls tojax.parallel.initialize()")
     add("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
-    given = parser.parse_args(arguments)
-    if given.processes < 1:
+    options = parser.parse_args(arguments)
+    if options.processes < 1:
         parser.error("--processes is 1 at least")
-    command = [sys.executable, given.script, *given.arguments]
-    return launch(command, given.processes, given.devices)
+    command = [sys.executable, options.script, *options.arguments]
+    return launch(command, options.processes, options.devices)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tests.expectations import further
 from tests.hf import tiny
 from tojax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation.decode import programs
+from tojax.hf.generation.job.strategy import Decoding
 
 DECODERS = ["gpt2", "llama", "gemma2", "phi", "mixtral"]
 DECODERS += further("mistral", "qwen3", "phi3", "opt")
@@ -175,9 +176,13 @@ def test_sampling_follows_the_key_and_the_warpers():
 
 
 def known(model):
-    """Which ways of decoding were tried, and whether they are right."""
+    """Returns the ways of decoding that were tried, and whether they are exact."""
     notes = {k[0]: v for k, v in model.source.cache.notes.items() if isinstance(k, tuple)}
-    return {k: v for k, v in notes.items() if k in ("padded", "cached", "again")}
+    return {
+        k: v
+        for k, v in notes.items()
+        if k in (Decoding.PADDED, Decoding.CACHED, Decoding.RECOMPUTED)
+    }
 
 
 def test_new_prompts_and_options_do_not_compile_again():
@@ -195,7 +200,7 @@ def test_new_prompts_and_options_do_not_compile_again():
 
 def test_a_padded_prompt_is_used_only_where_nothing_shows_of_it():
     same("mamba", tiny.ids(7, 2))
-    assert known(built("mamba")[1]) == {"padded": False, "cached": True}
+    assert known(built("mamba")[1]) == {Decoding.PADDED: False, Decoding.CACHED: True}
 
 
 def test_what_is_not_served_is_refused_before_anything_runs():
@@ -359,8 +364,8 @@ def test_a_model_that_looks_at_values(where):
     with pytest.warns(SlowGeneration, match="op by op"):
         got = tojax.generate(model, ids.numpy(), **options)
     np.testing.assert_array_equal(got, want)
-    wanted = {"padded": False, "cached": where == "the prompt"}
-    assert known(model) == wanted | ({"again": False} if where == "every step" else {})
+    wanted = {Decoding.PADDED: False, Decoding.CACHED: where == "the prompt"}
+    assert known(model) == wanted | ({Decoding.RECOMPUTED: False} if where == "every step" else {})
 
 
 def test_a_logits_processor_of_ones_own():

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.loading.checkpoint import stored_in
-from tojax.hf.loading.deferred import Node, Reader, from_file, real
+from tojax.hf.loading.deferred import Node, Reader, from_file, read_all
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ STEPS = {
 
 def kept():
     """The values of an operator's several results that still wait to be read."""
-    return (node := Node.keeper()) and node.kept
+    return (node := Node.keeper()) and node.results
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -59,7 +59,7 @@ def test_the_same_values(name, pair):
     got, want = STEPS[name](deferred), STEPS[name](whole)
     for x, y in zip(*(v if isinstance(v, list) else [v] for v in (got, want)), strict=True):
         assert (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
-        assert torch.equal(real(x).float(), y.float())
+        assert torch.equal(read_all(x).float(), y.float())
     assert not kept()
 
 
@@ -120,7 +120,7 @@ def fresh(pair):
 def test_writes(name, fresh):
     got, want = (WRITES[name](x) for x in fresh)
     for x, y in zip(got, want, strict=True):
-        assert torch.equal(real(x), y)
+        assert torch.equal(read_all(x), y)
     assert not kept()
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_shrinks(tmp_path):
 
 def test_what_nobody_can_ask_for_is_not_kept(pair):
     chunks = torch.chunk(pair[0]["a"], 3)
-    real(chunks[0])
+    read_all(chunks[0])
     assert kept()
     del chunks
     assert not kept()

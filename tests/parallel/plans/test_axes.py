@@ -17,5 +17,5 @@ def test_a_single_axis_has_any_name():
     mesh = jax.make_mesh((8,), ("x",))
     assert axis(mesh, "tp") == axis(mesh, "fsdp") == "x"
     with pytest.raises(WrongArguments, match="no axis for expert") as caught:
-        axis(mesh, "expert", alone=False)
+        axis(mesh, "expert", allow_any_name=False)
     assert "expert, ep" in str(caught.value)

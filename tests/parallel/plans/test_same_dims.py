@@ -14,7 +14,7 @@ def roots(function, *shapes, parts=2):
     arrays = [jax.ShapeDtypeStruct(s, np.float32) for s in shapes]
     dims = SameDims(parts)
     jaxpr = jax.make_jaxpr(function)(*arrays)
-    ins = [dims.fresh(v.aval) for v in jaxpr.jaxpr.invars]
+    ins = [dims.new_dims(v.aval) for v in jaxpr.jaxpr.invars]
     outs = dims.walk(jaxpr, ins)
     known = {}
     number = lambda d: known.setdefault(dims.root(d), len(known))
@@ -93,8 +93,8 @@ def test_what_is_needed_whole():
     read = lambda x, kernel, table, rows: (lax.conv(x, kernel, (1, 1), "SAME"), table[rows])
     shapes = [((2, 4, 8, 8), "f4"), ((6, 4, 2, 2), "f4"), ((8, 3), "f4"), ((8,), "i4")]
     given = [jax.ShapeDtypeStruct(*x) for x in shapes]
-    (_, kernel, table, _), _ = dims.read(jax.make_jaxpr(read)(*given))
-    assert {dims.root(d) for d in dims.whole} == {dims.root(d) for d in (*kernel[2:], table[0])}
+    (_, kernel, table, _), _ = dims.read_program(jax.make_jaxpr(read)(*given))
+    assert {dims.root(d) for d in dims.gathered} == {dims.root(d) for d in (*kernel[2:], table[0])}
 
 
 def test_a_table_of_tokens_is_not_needed_whole():
@@ -102,8 +102,8 @@ def test_a_table_of_tokens_is_not_needed_whole():
     dims = SameDims(2)
     read = jax.jit(lambda table, rows: table[jnp.abs(rows) + 1])
     shapes = [jax.ShapeDtypeStruct((8, 3), "f4"), jax.ShapeDtypeStruct((4, 8), "i4")]
-    dims.read(jax.make_jaxpr(read)(*shapes), 1)
-    assert not dims.whole
+    dims.read_program(jax.make_jaxpr(read)(*shapes), 1)
+    assert not dims.gathered
 
 
 def test_groups_of_products():
@@ -113,7 +113,7 @@ def test_groups_of_products():
     given = [jax.ShapeDtypeStruct(*x) for x in shapes]
     for run in (product, jax.grad(product, 1)):
         dims = SameDims(2)
-        (x, w, _), (out,) = dims.read(jax.make_jaxpr(run)(*given))
+        (x, w, _), (out,) = dims.read_program(jax.make_jaxpr(run)(*given))
         assert {dims.root(w[0])} <= {dims.root(d) for d in dims.groups}
         assert dims.root(x[1]) == dims.root(w[1]) != dims.root(w[2])
         assert not out or [dims.root(d) for d in out] == [dims.root(d) for d in w]

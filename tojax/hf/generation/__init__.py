@@ -1,6 +1,5 @@
-"""Text from a model: what a call asks for, its programs and caches, the choice of every token.
+"""Text from a model.
 
-From a call to its tokens: ``request`` (options), ``job`` (buffers, the way of decoding), ``trust``
-(which ways are right for a model), ``decode`` (the programs), ``runner`` (one call of the model in
-them), ``processors`` and ``stopping`` (scores and ends).
+``request`` reads the options of a call, ``job`` chooses how to decode and returns the output,
+``decode`` has the programs and caches. ``saved_loop`` is the loop of a loaded model.
 """

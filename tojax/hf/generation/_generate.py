@@ -21,28 +21,28 @@ def generate(
     tokenizer: Any = None,
     **options: Any,
 ) -> Any:
-    """Text, token for token what ``module.generate(...)`` of transformers gives.
+    """Generates text, token for token the same as ``module.generate(...)`` of transformers.
 
     The prompt is one program and all further tokens are one more, a ``while_loop`` with the cache
     as its carry; both are compiled once for each bucket of prompt lengths (16) and total lengths
     (64). A model whose cache cannot have a fixed shape runs its whole text again at every step
-    in a buffer of fixed length, and where that does not give the same logits either, every
-    length is a program of its own, which is slow, or is run op by op, slower still, for a model
-    that looks at values to decide what it does. Which of them is right is tried once for each
-    model that transformers does not itself run with static caches.
+    in a buffer of fixed length. If that does not give the same logits either, every length is a
+    program of its own, which is slow; a model that reads values to decide what it does runs op by
+    op, slower still. The first way that gives the same logits is tried out once for each model
+    that transformers does not itself run with static caches.
 
     Args:
       model: a language model from ``from_pretrained`` or ``from_torch``: decoder-only,
-        encoder-decoder, or with images or sound beside text; or one from ``tojax.load`` that was
-        saved with ``generate=``: options are then those it was saved with, ``max_new_tokens`` may
-        be fewer, and prompts shorter and in fewer rows.
+        encoder-decoder, or with images or sound beside text. Or one from ``tojax.load`` that was
+        saved with ``generate=``: then options are those it was saved with, ``max_new_tokens`` may
+        be smaller, and prompts shorter and fewer.
       input_ids: prompts, left-padded to one length for decoder-only models.
       attention_mask: 1 for tokens, 0 for padding; by default 0 where ``input_ids`` is the padding
         token.
       rng: a key, for ``do_sample=True``.
       streamer: an object with ``put(ids)`` and ``end()``, such as transformers' TextStreamer; gets
         the prompts ``[batch, length]``, then ``[batch]`` tokens as they come, as torch tensors.
-      tokenizer: what ``stop_strings`` needs.
+      tokenizer: needed for ``stop_strings``.
       **options: generation options of transformers (``max_new_tokens``, ``num_beams``, ``top_p``,
         ``repetition_penalty``, ...), which have the model's ``generation_config`` for defaults, or
         a ``generation_config=`` with them, further inputs of the model (``pixel_values``,
@@ -85,7 +85,7 @@ def generate(
     if attention_mask is not None:
         options["attention_mask"] = attention_mask
     if saved_loop.is_loaded(model):
-        return saved_loop.run(model, input_ids, rng, streamer, options)
-    from tojax.hf.generation.job.generate import generate as run
+        return saved_loop.run_saved_loop(model, input_ids, rng, streamer, options)
+    from tojax.hf.generation.job.generate import generate as generate_now
 
-    return run(model, input_ids, rng, streamer, tokenizer, options)
+    return generate_now(model, input_ids, rng, streamer, tokenizer, options)

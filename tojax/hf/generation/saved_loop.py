@@ -1,7 +1,8 @@
-"""The decoding loop of a loaded model: one program with what was decided when it was saved."""
+"""The decoding loop of a loaded model: one program with the options that it was saved with."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ NAME = "generate"  # of the program and its file
 
 
 def is_loaded(model: Model) -> bool:
-    """Whether a model came from ``tojax.load``."""
+    """Returns whether a model came from ``tojax.load``."""
     return isinstance(model.source, SavedSource)
 
 
@@ -27,15 +28,15 @@ def _loop(model: Model, *arrays: Any) -> list[Any]:
     return source.extras[NAME][1].call(model.params, model.state, *arrays)
 
 
-def run(
+def run_saved_loop(
     model: Model, input_ids: Any, rng: jax.Array | None, streamer: Any, options: dict[str, Any]
 ) -> jax.Array:
-    """``tojax.generate`` of a loaded model.
+    """Runs the saved loop: ``tojax.generate`` of a loaded model.
 
     Raises:
       Unsupported: no loop was saved, or there is a streamer.
       WrongArguments: other prompts or options than the loop was saved for.
-      MissingRng: it draws tokens, and there is no key.
+      MissingRng: the loop draws tokens, and there is no key.
     """
     source: Any = model.source
     if NAME not in source.extras:
@@ -50,22 +51,22 @@ def run(
             why="its tokens come from one program, which calls no Python",
             do="leave it out, and read the ids when they are there",
         )
-    about = source.extras[NAME][0]
+    metadata = source.extras[NAME][0]
     options = dict(options)
     mask = options.pop("attention_mask", None)
     refuse_traced(model.params, {"input_ids": input_ids, "attention_mask": mask})
-    new_tokens = _check_options(about, options)
+    new_tokens = _check_options(metadata, options)
     ids = prompts(input_ids).astype(np.int32)
-    mask = _mask(about, ids, mask)
-    rows = _check_rows(about, ids)
+    mask = _mask(metadata, ids, mask)
+    rows = _row_filler(metadata, ids)
     length = ids.shape[1]
-    last = length + new_tokens if about["last"] is None else about["last"]
-    count = len(ids) * about["answers"]
+    last = length + new_tokens if metadata["last"] is None else metadata["last"]
+    count = len(ids) * metadata["answers"]
     if last <= length:
         return jax.device_put(rows(ids)[:count])
-    behind = [(0, 0), (0, about["length"] - length)]
+    behind = [(0, 0), (0, metadata["length"] - length)]
     padded = [np.pad(rows(x), behind) for x in (ids, mask)]
-    key = jax.random.key_data(need_key(rng)) if about["samples"] else None
+    key = jax.random.key_data(need_key(rng)) if metadata["samples"] else None
     _check_key(key)
     out, at, broken, lost = _loop(model, *padded, *map(np.int32, (count, length, last)), key)
     refuse_nan(broken)
@@ -73,57 +74,63 @@ def run(
     return jax.device_put(np.asarray(out)[:count, : int(at)])
 
 
-def _check_options(about: dict[str, Any], options: dict[str, Any]) -> int:
-    """How many new tokens; everything else has to be as it was saved."""
-    known = about["settings"] | about["options"]
-    most = about["new_tokens"]
-    asked = options.pop("max_new_tokens", None)
-    wrong = [k for k, v in options.items() if v is not None and _plain(v) != known.get(k)]
-    counts = isinstance(asked, (int, np.integer)) and most is not None and 0 <= asked <= most
-    if asked is not None and not counts:
+def _check_options(metadata: dict[str, Any], options: dict[str, Any]) -> int:
+    """Returns the number of new tokens.
+
+    Raises:
+      WrongArguments: another option differs from the saved ones.
+    """
+    settings = metadata["settings"] | metadata["options"]
+    most = metadata["new_tokens"]
+    new_tokens = options.pop("max_new_tokens", None)
+    wrong = [k for k, v in options.items() if v is not None and _json_value(v) != settings.get(k)]
+    is_valid = (
+        isinstance(new_tokens, (int, np.integer)) and most is not None and 0 <= new_tokens <= most
+    )
+    if new_tokens is not None and not is_valid:
         wrong.append("max_new_tokens")
-        options["max_new_tokens"] = asked
+        options["max_new_tokens"] = new_tokens
     if wrong:
-        shown = ", ".join(f"{k}={v!r}" for k, v in about["options"].items())
+        shown = ", ".join(f"{k}={v!r}" for k, v in metadata["options"].items())
         raise WrongArguments(
             f"{', '.join(f'{k}={options[k]!r}' for k in wrong)} for a loaded model",
             why=f"its loop was saved with {shown or 'the defaults of the model'}",
             do="leave it out (fewer max_new_tokens are possible), or save the model again: "
             "model.save(folder, ids, generate=dict(...))",
         )
-    return most if asked is None else asked
+    return most if new_tokens is None else new_tokens
 
 
-def _plain(value: Any) -> Any:
-    """An option as JSON gives it back."""
+def _json_value(value: Any) -> Any:
+    """Returns an option as JSON would read it back."""
     return np.asarray(value).tolist() if hasattr(value, "shape") or type(value) is tuple else value
 
 
-def _check_rows(about: dict[str, Any], ids: np.ndarray) -> Any:
-    """A function that gives arrays as many rows as the program has."""
+def _row_filler(metadata: dict[str, Any], ids: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a function that repeats rows of an array up to the program's number of rows."""
     batch, length = ids.shape
-    # one that takes any number of rows takes two at least
-    rows = max(batch, 2) if about["batch"] is None else about["batch"]
-    fits = batch <= rows if about["fewer"] else batch == rows
+    # a program for any number of rows takes at least two
+    rows = max(batch, 2) if metadata["batch"] is None else metadata["batch"]
+    fits = batch <= rows if metadata["fewer"] else batch == rows
     if not fits or not (
-        length == about["length"] or (about["shorter"] and length < about["length"])
+        length == metadata["length"] or (metadata["shorter"] and length < metadata["length"])
     ):
-        most = f"at most {rows}" if about["fewer"] else rows
-        most = "any number of" if about["batch"] is None else most
-        upto = "at most " if about["shorter"] else ""
+        most = f"at most {rows}" if metadata["fewer"] else rows
+        most = "any number of" if metadata["batch"] is None else most
+        upto = "at most " if metadata["shorter"] else ""
         raise WrongArguments(
             f"input_ids are [{batch}, {length}]",
-            why=f"the loop was saved for {most} rows of {upto}{about['length']} tokens",
+            why=f"the loop was saved for {most} rows of {upto}{metadata['length']} tokens",
             do="split or pad the prompts, or save the model again with an example of this size",
         )
-    more = np.arange(rows) % batch  # rows that nobody asked for repeat others
-    return lambda x: np.repeat(x[more], about["answers"], 0)
+    row_indices = np.arange(rows) % batch  # surplus rows repeat prompts
+    return lambda x: np.repeat(x[row_indices], metadata["answers"], 0)
 
 
-def _mask(about: dict[str, Any], ids: np.ndarray, mask: Any) -> np.ndarray:
-    """1 for tokens; without a mask the padding token is 0 where it is no end token."""
+def _mask(metadata: dict[str, Any], ids: np.ndarray, mask: Any) -> np.ndarray:
+    """Returns 1 for tokens and 0 for padding; by default padding tokens that are no end tokens."""
     if mask is None:
-        pad = about["pad"]
+        pad = metadata["pad"]
         return (ids != pad).astype(np.int32) if pad is not None else np.ones_like(ids)
     mask = np.asarray(mask)
     if mask.shape != ids.shape:
@@ -132,7 +139,7 @@ def _mask(about: dict[str, Any], ids: np.ndarray, mask: Any) -> np.ndarray:
             why="every token is seen or not",
             do="give both from the tokenizer",
         )
-    if not about["masked"] and not mask.all():
+    if not metadata["masked"] and not mask.all():
         raise WrongArguments(
             "attention_mask has zeros",
             why="the model takes no mask",
@@ -141,7 +148,7 @@ def _mask(about: dict[str, Any], ids: np.ndarray, mask: Any) -> np.ndarray:
     return mask.astype(np.int32)
 
 
-def _check_key(key: Any) -> None:
+def _check_key(key: jax.Array | None) -> None:
     if key is not None and key.shape != (2,):
         raise WrongArguments(
             f"rng is a key of {list(key.shape)} numbers",

@@ -1,4 +1,4 @@
-"""Adapters (LoRA and the like) on top of a checkpoint, through PEFT."""
+"""Adapters (LoRA and others) on top of a checkpoint, through PEFT."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tojax.errors import BadCheckpoint, MissingDependency, TojaxError, Unsupported
@@ -27,7 +28,7 @@ CLASSES = ("score.weight", "classifier.weight", "classifier.out_proj.weight")
 
 
 def is_adapter(source: str | os.PathLike) -> bool:
-    """Whether a folder holds an adapter and no model."""
+    """Returns whether a folder holds an adapter and no model."""
     folder = Path(source).expanduser()
     return (folder / CONFIG).exists() and not (folder / "config.json").exists()
 
@@ -42,23 +43,25 @@ class Files:
 
     @property
     def task(self) -> str | None:
-        """The head that it was trained with, where that is another one than most models have."""
+        """The adapter's head, as in ``AutoModelFor...``; None for most models' own."""
         kind = self.config.get("task_type")
         return TASKS.get(kind) if isinstance(kind, str) else None
 
     @property
     def classes(self) -> int | None:
-        """How many classes the head that it holds tells apart."""
+        """The number of classes of a stored classification head; None without one."""
         rows = {v[0] for k, v in self.shapes.items() if k.endswith(CLASSES) and v}
         return rows.pop() if len(rows) == 1 and self.task in [*TASKS.values()][:2] else None
 
 
 def base_of(adapter: str | os.PathLike) -> str:
-    """The checkpoint that an adapter was trained on, as its config names it: a hub id, or a folder,
-    also where its path was written down in another working directory.
+    """Returns the hub id or the folder of the checkpoint that an adapter was trained on.
+
+    A relative folder in the adapter's config is looked for here and above the adapter's folder: it
+    may have been written in another working directory.
 
     Raises:
-      BadCheckpoint: it names none, or a folder that is not there.
+      BadCheckpoint: the config names no checkpoint, or a folder that does not exist.
     """
     file = Path(adapter).expanduser() / CONFIG
     base = _config(file).get("base_model_name_or_path")
@@ -69,16 +72,16 @@ def base_of(adapter: str | os.PathLike) -> str:
             why="an adapter holds the difference to a model's weights only",
             do="name the model: tojax.from_pretrained(model, adapter=folder)",
         )
-    return _found(base, file)
+    return _resolve_base(base, file)
 
 
-def _found(base: str, file: Path) -> str:
-    """The folder of that name here, or above the adapter's folder; else the name, of a hub id."""
-    if (here := Path(base).expanduser()).is_dir():
-        return str(here)
-    for place in file.resolve().parents:
-        if (place / base / "config.json").is_file():
-            return str(place / base)
+def _resolve_base(base: str, file: Path) -> str:
+    """Returns the folder of this name, here or above the adapter's; the name, for a hub id."""
+    if (folder := Path(base).expanduser()).is_dir():
+        return str(folder)
+    for parent in file.resolve().parents:
+        if (parent / base / "config.json").is_file():
+            return str(parent / base)
     if base.startswith((".", "/", "~")) or base.count("/") > 1:
         raise BadCheckpoint(
             f"the model that the adapter {file.parent.name} was trained on is not here",
@@ -91,11 +94,10 @@ def _found(base: str, file: Path) -> str:
 
 
 def files_of(adapter: str | os.PathLike) -> Files:
-    """The files of a folder or hub id, looked at before anything is loaded.
+    """Returns the files of an adapter in a folder or on the hub, before anything is loaded.
 
     Raises:
-      BadCheckpoint: no adapter there, pickled, or damaged.
-      Unsupported: it is a prompt.
+      BadCheckpoint: there is no adapter, or it is pickled or damaged.
     """
     folder = Path(adapter).expanduser()
     folder = folder if folder.is_dir() else download(str(adapter))
@@ -124,12 +126,12 @@ def _config(file: Path) -> dict[str, Any]:
 
 
 def put_on(module: torch.nn.Module, files: Files) -> torch.nn.Module:
-    """The module with the adapter's layers in it; only their weights require a gradient.
+    """Returns the module with the adapter's layers in it; only their weights require a gradient.
 
     Raises:
       MissingDependency: PEFT is not installed.
-      BadCheckpoint: its weights and its config do not fit the module or one another.
-      Unsupported: this PEFT has no such adapters, or it is a prompt.
+      BadCheckpoint: the adapter's weights do not fit its config or the module.
+      Unsupported: PEFT does not know this type of adapter, or it is a prompt.
     """
     try:
         import peft
@@ -141,31 +143,31 @@ def put_on(module: torch.nn.Module, files: Files) -> torch.nn.Module:
         ) from None
     _check_kind(files, peft)
     folder = files.folder
-    with warnings.catch_warnings(record=True) as said, _refusing(folder):
+    with warnings.catch_warnings(record=True) as caught, _refusing_misfits(folder):
         warnings.simplefilter("always")
-        out = peft.PeftModel.from_pretrained(module, folder, is_trainable=True)
-        # once more: only this tells what of the file has no place
-        unused = out.load_adapter(folder, "default", is_trainable=True).unexpected_keys
-    if missing := [str(w.message) for w in said if "missing adapter keys" in str(w.message)]:
+        adapted = peft.PeftModel.from_pretrained(module, folder, is_trainable=True)
+        # loaded a second time: only load_adapter reports unused weights
+        unused = adapted.load_adapter(folder, "default", is_trainable=True).unexpected_keys
+    if missing := [str(w.message) for w in caught if "missing adapter keys" in str(w.message)]:
         raise _unfit(folder, missing[0])
     if unused:
         why = f"{len(unused)} of its {len(files.shapes)} weights are not used: {min(unused)}"
         raise _unfit(folder, why)
-    return out.get_base_model().eval()
+    return adapted.get_base_model().eval()
 
 
-def _check_kind(files: Files, peft: Any) -> None:
-    """Raises Unsupported for what no layers of the model are changed by."""
+def _check_kind(files: Files, peft: ModuleType) -> None:
+    """Raises Unsupported for adapters that do not change the model's layers."""
     kind = files.config["peft_type"]
-    known = peft.PEFT_TYPE_TO_CONFIG_MAPPING.get(kind)
-    if known is None:
+    config_class = peft.PEFT_TYPE_TO_CONFIG_MAPPING.get(kind)
+    if config_class is None:
         raise Unsupported(
             f"an adapter of type {kind}",
             where=str(files.folder / CONFIG),
             why=f"PEFT {peft.__version__} has no such type",
             do="correct peft_type, or try a newer PEFT",
         )
-    if issubclass(known, peft.PromptLearningConfig):
+    if issubclass(config_class, peft.PromptLearningConfig):
         raise Unsupported(
             f"an adapter of type {kind}",
             where=str(files.folder / CONFIG),
@@ -175,15 +177,16 @@ def _check_kind(files: Files, peft: Any) -> None:
 
 
 @contextlib.contextmanager
-def _refusing(folder: Path) -> Iterator[None]:
-    """Whatever PEFT's own code raises about an adapter as BadCheckpoint."""
+def _refusing_misfits(folder: Path) -> Iterator[None]:
+    """Raises BadCheckpoint for any exception of PEFT's own code."""
     try:
         yield
     except (TojaxError, MemoryError):
         raise
     except Exception as error:
-        plain = isinstance(error, (RuntimeError, ValueError))
-        raise _unfit(folder, f"{'' if plain else type(error).__name__ + ': '}{error}") from error
+        has_plain_text = isinstance(error, (RuntimeError, ValueError))
+        prefix = "" if has_plain_text else f"{type(error).__name__}: "
+        raise _unfit(folder, f"{prefix}{error}") from error
 
 
 def _unfit(folder: Path, why: str) -> BadCheckpoint:

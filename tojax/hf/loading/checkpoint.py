@@ -1,5 +1,6 @@
-"""A checkpoint on disk or on the hub, looked at before anything is loaded; needs neither torch nor
-JAX.
+"""The files of a checkpoint on disk or on the hub, checked before anything is loaded.
+
+Needs neither torch nor JAX.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from tojax.hf.loading.quantized import schemes
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 WEIGHTS = "model.safetensors"
-# Kinds of files that loaders read.
+# Suffixes of files that loaders read.
 READ = {".json", ".safetensors", ".jinja", ".model", ".txt", *(p[1:] for p in PICKLES)}
-MANY_LAYERS = 1000  # are built within seconds
+MANY_LAYERS = 1000  # so many are built within seconds
 SIZES = {
     "hidden_size",
     "intermediate_size",
@@ -31,7 +32,7 @@ SIZES = {
 
 
 class Stored(NamedTuple):
-    """Where a tensor's bytes lie."""
+    """The place of a tensor's bytes in a file."""
 
     file: Path
     dtype: str
@@ -42,9 +43,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder with ``config.json`` and, as far as they are there, safetensors files; or one GGUF
-    file, which holds both.
-    """
+    """A folder with ``config.json`` and safetensors files, if any; or one GGUF file with both."""
 
     folder: Path
     config: dict[str, Any]
@@ -52,15 +51,15 @@ class Checkpoint:
     gguf: Path | None = None
 
     def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """(dtype, shape) of every stored tensor, from the files' headers alone."""
+        """Returns (dtype, shape) of every stored tensor, from the files' headers alone."""
         return {k: (v.dtype, v.shape) for file in self.weights for k, v in stored_in(file).items()}
 
 
 def stored_in(file: str | os.PathLike) -> dict[str, Stored]:
-    """The tensors of a safetensors file.
+    """Returns the places of the tensors of a safetensors file.
 
     Raises:
-      BadCheckpoint: it is cut off, or no such file.
+      BadCheckpoint: the file is incomplete, or none of this format.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -80,12 +79,12 @@ def stored_in(file: str | os.PathLike) -> dict[str, Stored]:
             do="copy or download the file again and compare its size with the original's",
         ) from None
     header.pop("__metadata__", None)
-    found = {}
-    for name, told in header.items():
-        start, end = told["data_offsets"]
-        place = (8 + length + start, end - start)
-        found[name] = Stored(file, told["dtype"], tuple(told["shape"]), *place)
-    return found
+    tensors = {}
+    for name, entry in header.items():
+        start, end = entry["data_offsets"]
+        extent = (8 + length + start, end - start)
+        tensors[name] = Stored(file, entry["dtype"], tuple(entry["shape"]), *extent)
+    return tensors
 
 
 def find(
@@ -95,20 +94,20 @@ def find(
     allow_pickle: bool = False,
     gguf_file: str | None = None,
 ) -> Checkpoint:
-    """The checkpoint that a folder, GGUF file or hub id names; hub ids are downloaded, with
-    progress bars.
+    """Finds the checkpoint in a folder, a GGUF file or, downloaded with progress bars, on the hub.
 
     Raises:
-      BadCheckpoint: no config, unreadable config, pickled, missing or truncated weights.
-      HubUnreachable: it is no folder and the hub gives no answer.
+      BadCheckpoint: the config is missing or unreadable, or weights are pickled, missing or
+        truncated.
+      HubUnreachable: there is no such folder, and the hub does not answer.
       Unsupported: the weights are quantized in a way that is not read.
     """
     folder = Path(source).expanduser()
     if folder.suffix == ".gguf" and gguf_file is None:
         folder, gguf_file = folder.parent, folder.name
     if not folder.is_dir():
-        if other := other_formats.of_file(folder):
-            raise other
+        if format_error := other_formats.of_file(folder):
+            raise format_error
         if folder.exists() or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
             raise BadCheckpoint(
                 f"{source} is no folder",
@@ -125,19 +124,19 @@ def find(
     config = _config(folder)
     if not need_weights:
         return Checkpoint(folder, config, sorted(folder.glob("*.safetensors")))
-    schemes.check(folder, config)
-    found = Checkpoint(folder, config, _weights(folder, config, allow_pickle))
-    check_layers(folder, config, len(found.shapes()))
-    return found
+    schemes.check_quantization(folder, config)
+    checkpoint = Checkpoint(folder, config, _weights(folder, config, allow_pickle))
+    check_layers(folder, config, len(checkpoint.shapes()))
+    return checkpoint
 
 
 def _gguf(file: Path) -> Path:
     if not file.is_file():
-        others = sorted(p.name for p in file.parent.glob("*.gguf") if p.is_file())
+        gguf_names = sorted(p.name for p in file.parent.glob("*.gguf") if p.is_file())
         raise BadCheckpoint(
             f"there is no {file.name}",
             where=str(file.parent.absolute()),
-            why=f"GGUF files there are: {', '.join(others[:4]) or 'none'}",
+            why=f"GGUF files there are: {', '.join(gguf_names[:4]) or 'none'}",
             do="give the path of one, or a folder and gguf_file=",
         )
     with file.open("rb") as opened:
@@ -154,13 +153,13 @@ def _gguf(file: Path) -> Path:
 def _config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if not file.exists():
-        if other := other_formats.of_folder(folder):
-            raise other
-        inside = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
+        if format_error := other_formats.of_folder(folder):
+            raise format_error
+        file_names = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
         raise BadCheckpoint(
             f"{folder.name or folder} is no checkpoint: it has no config.json",
             where=str(folder.absolute()),
-            why=f"the folder holds {inside}",
+            why=f"the folder holds {file_names}",
             do="give the folder that transformers' save_pretrained wrote, or a GGUF file",
         )
     config = read_json(file)
@@ -178,9 +177,9 @@ def _config(folder: Path) -> dict[str, Any]:
             why="model_type is a name, architectures are names, parts of a config are objects",
             do="restore the file, or correct it",
         )
-    if wrong := [*_negative(config)]:
+    if too_small := [*_negative(config)]:
         raise BadCheckpoint(
-            f"config.json says {', '.join(wrong[:4])}",
+            f"config.json says {', '.join(too_small[:4])}",
             where=str(file),
             why="a size or a number of parts is 1 at least",
             do="restore the file, or correct it",
@@ -189,20 +188,20 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _is_typed(name: str, value: Any) -> bool:
-    """Whether an entry is of the type that every reader of configs takes for granted."""
+    """Returns whether an entry of a config has the type that transformers expects."""
     if name == "architectures":
         return value is None or (isinstance(value, list) and all(type(x) is str for x in value))
     if name == "model_type":
         return isinstance(value, (str, int))  # a number is an unknown type
-    parts = name == "auto_map" or name.endswith("_config")
-    return not parts or value is None or isinstance(value, dict)
+    is_object = name == "auto_map" or name.endswith("_config")
+    return not is_object or value is None or isinstance(value, dict)
 
 
 def read_json(file: Path) -> Any:
-    """What is in a JSON file.
+    """Reads a JSON file.
 
     Raises:
-      BadCheckpoint: it is no regular file, cannot be read, or is no JSON.
+      BadCheckpoint: it is no regular file, is unreadable, or holds no JSON.
     """
     check_regular(file)
     try:
@@ -215,7 +214,7 @@ def read_json(file: Path) -> Any:
 
 
 def check_regular(file: Path) -> None:
-    """Raises BadCheckpoint for what is there and is no file: reading from a pipe does not end."""
+    """Raises BadCheckpoint for folders, pipes and devices: reading from a pipe may never end."""
     if file.exists() and not file.is_file():
         raise BadCheckpoint(
             f"{file.name} is no regular file",
@@ -226,7 +225,7 @@ def check_regular(file: Path) -> None:
 
 
 def _negative(config: dict[str, Any], place: str = "") -> Iterator[str]:
-    """Sizes below 0, also of the parts of a model; some configs write -1 for none."""
+    """Yields sizes below 0, also of nested configs; some configs write -1 for none."""
     for name, value in config.items():
         if isinstance(value, dict):
             yield from _negative(value, f"{place}{name}.")
@@ -239,9 +238,9 @@ def _is_size(name: str) -> bool:
 
 
 def check_layers(folder: Path, config: dict[str, Any], stored: int) -> None:
-    """Raises BadCheckpoint for many more layers than stored weights: to build them takes minutes.
+    """Raises BadCheckpoint for many more layers than stored weights: building them takes minutes.
 
-    Some models use a layer several times: it is the order of magnitude that is wrong.
+    Models that use a layer several times have fewer weights than layers, but not by far.
     """
     counts = {k: v for k, v in _layers(config) if v > max(MANY_LAYERS, stored)}
     if stored and counts:
@@ -255,7 +254,7 @@ def check_layers(folder: Path, config: dict[str, Any], stored: int) -> None:
 
 
 def _layers(config: dict[str, Any], place: str = "") -> Iterator[tuple[str, int]]:
-    """Numbers of layers, also of the parts of a model."""
+    """Yields the numbers of layers, also of nested configs."""
     for name, value in config.items():
         if isinstance(value, dict):
             yield from _layers(value, f"{place}{name}.")
@@ -264,12 +263,12 @@ def _layers(config: dict[str, Any], place: str = "") -> Iterator[tuple[str, int]
 
 
 def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[Path]:
-    """The files that transformers reads, in its order of preference."""
-    named = config.get("transformers_weights") or WEIGHTS
-    check_inside(folder / "config.json", [named])
-    if (folder / named).exists() and not named.endswith(".json"):
-        return [folder / named]
-    index = folder / (named if named.endswith(".json") else f"{WEIGHTS}.index.json")
+    """Returns the weight files that transformers reads, in its order of preference."""
+    weights_name = config.get("transformers_weights") or WEIGHTS
+    check_inside(folder / "config.json", [weights_name])
+    if (folder / weights_name).exists() and not weights_name.endswith(".json"):
+        return [folder / weights_name]
+    index = folder / (weights_name if weights_name.endswith(".json") else f"{WEIGHTS}.index.json")
     if index.exists():
         return _shards(folder, index)
     pickles = sorted(
@@ -287,36 +286,38 @@ def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[P
             do="convert them to safetensors, or pass allow_pickle=True (--allow-pickle)",
         )
     kinds = (".safetensors", ".gguf")
-    others = ", ".join(sorted(p.name for p in folder.iterdir() if p.suffix in kinds)[:4])
+    unused_files = ", ".join(sorted(p.name for p in folder.iterdir() if p.suffix in kinds)[:4])
     raise BadCheckpoint(
         f"{folder.name or folder} has a config.json and no weights",
         where=str(folder.absolute()),
-        why=f"there is no {named} in it" + (f", only {others}" if others else ""),
+        why=f"there is no {weights_name} in it"
+        + (f", only {unused_files}" if unused_files else ""),
         do="download the weights, too; `tojax inspect` works without them",
     )
 
 
-def check_inside(told_in: Path, files: Iterable[Any]) -> None:
-    """Raises BadCheckpoint for a name that is no path inside of the folder. A file that is a link
-    is fine: the hub's cache is made of links.
+def check_inside(named_in: Path, files: Iterable[Any]) -> None:
+    """Raises BadCheckpoint for names that are no paths inside the folder.
+
+    A file that is a link is fine: the hub's cache is made of links.
     """
     for name in files:
         path = PurePath(name) if isinstance(name, str) else None
         if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
             raise BadCheckpoint(
-                f"{told_in.name} names {name!r} as a file of the weights",
-                where=str(told_in),
+                f"{named_in.name} names {name!r} as a file of the weights",
+                where=str(named_in),
                 why="a checkpoint's files lie in its folder",
                 do="do not trust this checkpoint, or put its files into the folder",
             )
 
 
 def _shards(folder: Path, index: Path) -> list[Path]:
-    read = read_json(index)
+    content = read_json(index)
     try:
-        names = read["weight_map"].values()
+        names = content["weight_map"].values()
         check_inside(index, names)
-        named = sorted(set(names))
+        file_names = sorted(set(names))
     except (KeyError, AttributeError, TypeError) as error:
         raise BadCheckpoint(
             f"{index.name} cannot be read",
@@ -324,18 +325,19 @@ def _shards(folder: Path, index: Path) -> list[Path]:
             why=f"{type(error).__name__}: {error}",
             do="restore the file: it maps the name of every weight to its file",
         ) from None
-    if missing := [n for n in named if not (folder / n).exists()]:
+    if missing := [n for n in file_names if not (folder / n).exists()]:
         raise BadCheckpoint(
-            f"{len(missing)} of {len(named)} weight files are missing: " + ", ".join(missing[:4]),
+            f"{len(missing)} of {len(file_names)} weight files are missing: "
+            + ", ".join(missing[:4]),
             where=str(folder),
             why=f"{index.name} lists them",
             do="finish the download, or copy the missing files into the folder",
         )
-    return [folder / n for n in named]
+    return [folder / n for n in file_names]
 
 
 def download(name: str, allow_pickle: bool = False, gguf_file: str | None = None) -> Path:
-    """The folder in which the hub's files for this id lie; see ``find`` for its errors."""
+    """Downloads the hub's files for this id and returns their folder; errors as in ``find``."""
     import huggingface_hub
     from huggingface_hub.errors import (
         HfHubHTTPError,

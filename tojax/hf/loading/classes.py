@@ -1,4 +1,4 @@
-"""Which transformers class a checkpoint is for, and its config."""
+"""The transformers class and the config of a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ nat nezha open-llama qdqbert realm retribert speech_to_text_2 tapex trajectory_t
 transfo-xl tvlt van vit_hybrid xlm-prophetnet"""
 
 
-def config_of(found: Checkpoint, trust_remote_code: bool = False) -> Any:
-    """The checkpoint's config as transformers reads it."""
-    refuse_code(found, trust_remote_code)
-    _refuse_unknown(found, trust_remote_code)
+def config_of(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
+    """Returns the checkpoint's config as transformers reads it, without quantization."""
+    refuse_code(checkpoint, trust_remote_code)
+    _refuse_unknown(checkpoint, trust_remote_code)
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code}
-    if found.gguf is not None:
+    if checkpoint.gguf is not None:
         _need_gguf()
-        options["gguf_file"] = found.gguf.name
-    with refusing(found, "read the config of", AGAIN if found.gguf else CONFIG):
-        config = transformers.AutoConfig.from_pretrained(found.folder, **options)
-    for part in (config, getattr(config, "text_config", None)):
-        for name in ("quantization_config", "compression_config"):  # its matrices come as floats
-            if hasattr(part, name):
-                delattr(part, name)
+        options["gguf_file"] = checkpoint.gguf.name
+    with refusing(checkpoint, "read the config of", AGAIN if checkpoint.gguf else CONFIG):
+        config = transformers.AutoConfig.from_pretrained(checkpoint.folder, **options)
+    for subconfig in (config, getattr(config, "text_config", None)):
+        for name in ("quantization_config", "compression_config"):  # matrices are loaded as floats
+            if hasattr(subconfig, name):
+                delattr(subconfig, name)
     return config
 
 
@@ -42,86 +42,91 @@ AGAIN = "copy or download the file again, or try a newer transformers"
 
 
 @contextlib.contextmanager
-def refusing(found: Checkpoint, what: str, do: str = CONFIG) -> Iterator[None]:
-    """Whatever transformers' own code raises about a checkpoint as BadCheckpoint."""
+def refusing(checkpoint: Checkpoint, action: str, do: str = CONFIG) -> Iterator[None]:
+    """Raises BadCheckpoint for any exception of transformers' own code."""
     try:
         yield
     except (TojaxError, MemoryError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:300]
-        file = found.gguf or found.folder
+        message = " ".join(str(error).split())[:300]
+        file = checkpoint.gguf or checkpoint.folder
         raise BadCheckpoint(
-            f"transformers cannot {what} {file.name}",
+            f"transformers cannot {action} {file.name}",
             where=str(file),
-            why=said
+            why=message
             if isinstance(error, (ValueError, OSError))
-            else f"{type(error).__name__}: {said}",
+            else f"{type(error).__name__}: {message}",
             do=do,
         ) from error
 
 
-def _refuse_unknown(found: Checkpoint, trusted: bool) -> None:
-    """Raises BadCheckpoint for a model_type that this transformers does not have."""
-    kind, own = found.config.get("model_type"), "AutoConfig" in _auto_map(found.config)
-    if kind is None or kind in CONFIG_MAPPING or (own and trusted):
+def _refuse_unknown(checkpoint: Checkpoint, trusted: bool) -> None:
+    """Raises BadCheckpoint for a model_type that the installed transformers does not have."""
+    model_type = checkpoint.config.get("model_type")
+    has_own_code = "AutoConfig" in _auto_map(checkpoint.config)
+    if model_type is None or model_type in CONFIG_MAPPING or (has_own_code and trusted):
         return
-    here, wrote = transformers.__version__, str(found.config.get("transformers_version", ""))
-    if kind in REMOVED.split():
+    installed = transformers.__version__
+    writer = str(checkpoint.config.get("transformers_version", ""))
+    if model_type in REMOVED.split():
         raise BadCheckpoint(
-            f"the model type {kind!r} is not in transformers {here} any more",
-            where=str(found.folder / "config.json"),
+            f"the model type {model_type!r} is not in transformers {installed} any more",
+            where=str(checkpoint.folder / "config.json"),
             why="transformers 4 had it, and 5 left it out",
             do="use another model: tojax works with transformers 5",
         )
-    newer = bool(wrote) and _release(wrote) > _release(here)
-    near = difflib.get_close_matches(str(kind), [*CONFIG_MAPPING], 3, 0.6)
-    wanted = f"pip install 'transformers>={wrote}', which wrote this config"
-    named = f"correct model_type (near is {', '.join(near)})" if near else "correct model_type"
+    newer = bool(writer) and _release(writer) > _release(installed)
+    near = difflib.get_close_matches(str(model_type), [*CONFIG_MAPPING], 3, 0.6)
+    upgrade = f"pip install 'transformers>={writer}', which wrote this config"
+    correction = f"correct model_type (near is {', '.join(near)})" if near else "correct model_type"
     raise BadCheckpoint(
-        f"transformers {here} does not know the model type {kind!r}",
-        where=str(found.folder / "config.json"),
-        why=f"the config was written by transformers {wrote}"
-        if wrote
+        f"transformers {installed} does not know the model type {model_type!r}",
+        where=str(checkpoint.folder / "config.json"),
+        why=f"the config was written by transformers {writer}"
+        if writer
         else "none of its models is one",
-        do=wanted if newer else f"{named}, or try a newer transformers",
+        do=upgrade if newer else f"{correction}, or try a newer transformers",
     )
 
 
 def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def model_class(found: Checkpoint, task: str | None = None, trust_remote_code: bool = False) -> Any:
-    """The class to load: the task's, or the one that the checkpoint names.
+def model_class(
+    checkpoint: Checkpoint, task: str | None = None, trust_remote_code: bool = False
+) -> Any:
+    """Returns the class to load: that of the task, or the one that the checkpoint names.
 
     Raises:
-      Unsupported: there is no such task, or the checkpoint brings code and that is not trusted.
+      Unsupported: there is no such task, or the checkpoint contains code that is not trusted.
     """
-    refuse_code(found, trust_remote_code)
-    _refuse_unknown(found, trust_remote_code)
-    if task is None and found.gguf is not None:
+    refuse_code(checkpoint, trust_remote_code)
+    _refuse_unknown(checkpoint, trust_remote_code)
+    if task is None and checkpoint.gguf is not None:
         task = "CausalLM"
     if task is not None:
-        return _auto(task)
-    named = found.config.get("architectures") or ()
-    if own := _own(found.config):  # the auto class runs their code and remembers where it lies
-        wanted = (k for k, v in own.items() if v.split(".")[-1] in named)
-        return getattr(transformers, next(wanted, next(iter(own))))
-    for name in named:
+        return _auto_class(task)
+    architectures = checkpoint.config.get("architectures") or ()
+    if own_classes := _own_classes(checkpoint.config):
+        # their auto class runs the code, and remembers where it lies
+        auto_names = (k for k, v in own_classes.items() if v.split(".")[-1] in architectures)
+        return getattr(transformers, next(auto_names, next(iter(own_classes))))
+    for name in architectures:
         if cls := getattr(transformers, name, None):
             return cls
     return transformers.AutoModel
 
 
-def refuse_code(found: Checkpoint, trusted: bool) -> None:
-    """Raises Unsupported where a checkpoint brings code of its own and that is not trusted."""
+def refuse_code(checkpoint: Checkpoint, trusted: bool) -> None:
+    """Raises Unsupported for a checkpoint that contains model code, unless it is trusted."""
     kinds = ("AutoModel", "AutoConfig")
-    files = [v for k, v in _auto_map(found.config).items() if k.startswith(kinds)]
+    files = [v for k, v in _auto_map(checkpoint.config).items() if k.startswith(kinds)]
     if files and not trusted:
         raise Unsupported(
-            f"{found.folder.name} brings model code of its own ({', '.join(files)})",
-            where=str(found.folder / "config.json"),
+            f"{checkpoint.folder.name} brings model code of its own ({', '.join(files)})",
+            where=str(checkpoint.folder / "config.json"),
             why="running code that was downloaded with the weights is refused",
             do="read that code, then pass trust_remote_code=True",
         )
@@ -131,24 +136,24 @@ def _auto_map(config: dict[str, Any]) -> dict[str, str]:
     return {k: v for k, v in (config.get("auto_map") or {}).items() if isinstance(v, str)}
 
 
-def _own(config: dict[str, Any]) -> dict[str, str]:
-    """The model classes that a checkpoint brings, by the auto class they stand for."""
+def _own_classes(config: dict[str, Any]) -> dict[str, str]:
+    """Returns the model classes that a checkpoint defines, by their auto class."""
     return {k: v for k, v in _auto_map(config).items() if k.startswith("AutoModel")}
 
 
-def _auto(task: str) -> Any:
+def _auto_class(task: str) -> Any:
     if task == "Base":
         return transformers.AutoModel
     if cls := getattr(transformers, f"AutoModelFor{task}", None):
         return cls
-    start = "AutoModelFor"
-    known = [n.removeprefix(start) for n in dir(transformers) if n.startswith(start)]
-    near = difflib.get_close_matches(task, known, 3, 0.3)
+    prefix = "AutoModelFor"
+    tasks = [n.removeprefix(prefix) for n in dir(transformers) if n.startswith(prefix)]
+    near = difflib.get_close_matches(task, tasks, 3, 0.3)
     raise Unsupported(
         f"no head for the task {task!r}",
         where=f"transformers {transformers.__version__}",
         why=f"there is no AutoModelFor{task}",
-        do=f"use one of its {len(known)} tasks, such as {', '.join(near or known[:3])}",
+        do=f"use one of its {len(tasks)} tasks, such as {', '.join(near or tasks[:3])}",
     )
 
 

@@ -1,7 +1,7 @@
-"""Tensors that are still on disk: their shape is known, their bytes are read when they are placed.
+"""Tensors that are still on disk: shapes are known, bytes are read when a tensor is placed.
 
-transformers' loader renames, casts and merges them as if they were there; what it does to them is
-noted down and done tensor by tensor, each straight into memory that JAX then takes over.
+transformers' loader renames, casts and merges them as if they were in memory. Its operations are
+recorded, and run tensor by tensor, each into memory that JAX then takes over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tojax.hf.loading.checkpoint import Stored
 from tojax.torch.core import private
 
 aten = torch.ops.aten
-# What treats every element by itself, so that a slice of the result needs a slice of the operand.
+# Elementwise operators: a slice of the result needs only that slice of the operand.
 ELEMENTWISE = {
     aten.alias.default,
     aten.clone.default,
@@ -55,19 +55,21 @@ Index = tuple[slice, ...] | None
 
 
 class Deferred(torch.Tensor):
-    """A tensor whose values ``read`` gives: all of them, or those at an index of slices.
+    """A tensor whose values are read later.
 
-    ``sliced`` says whether reading a part is cheaper than reading all, ``base`` is the tensor that
-    this one is a view of, ``readers`` are those that will be computed from it.
+    Attributes:
+      read: returns all values, or those at an index of slices.
+      sliced: whether reading a slice is cheaper than reading everything.
+      base: the tensor that this one is a view of.
+      readers: tensors that are computed from this one.
+      grid: returns the matrix as small numbers, see ``loading/quantized/grid.py``.
     """
 
     read: Callable[..., torch.Tensor]
     sliced: bool
     base: Deferred | None = None
     readers: list[weakref.ref[Deferred]]
-    grid: Callable[[], Any] | None = (
-        None  # reads it as small numbers, see loading/quantized/grid.py
-    )
+    grid: Callable[[], Any] | None = None
 
     @staticmethod
     def __new__(cls, like, read, sliced):
@@ -76,12 +78,12 @@ class Deferred(torch.Tensor):
         return self
 
     @property
-    def whole(self) -> Deferred:
+    def root(self) -> Deferred:
         """The tensor that this one is a view of, or a view of a view; itself if it is none."""
-        return self if self.base is None else self.base.whole
+        return self if self.base is None else self.base.root
 
     def settle(self) -> torch.Tensor:
-        """Reads it for good: from now on it has this memory."""
+        """Reads the tensor for good: from now on its values are in this memory."""
         memory = self.read()
         self.read, self.grid = partial(_at, memory), None
         return memory
@@ -92,11 +94,11 @@ class Deferred(torch.Tensor):
     def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if any(str(r.type) not in ("Tensor", "List[Tensor]") for r in op._schema.returns):
-            return op(*real(args), **real(kwargs))  # a value is asked for, such as equal
+            return op(*read_all(args), **read_all(kwargs))  # a value is asked for, such as equal
         if op._schema.is_mutable:
-            return _write(op, args, kwargs)
+            return _run_mutable(op, args, kwargs)
         if op is aten._to_copy.default:
-            kwargs.pop("device", None)  # the CPU, where it will be
+            kwargs.pop("device", None)  # it will be the CPU
         shapes = op(*tree_map_only(torch.Tensor, _meta, args), **kwargs)
         leaves, structure = tree_flatten(shapes)
         if op in ELEMENTWISE:
@@ -111,14 +113,14 @@ class Deferred(torch.Tensor):
         for out in outs:
             out.base = args[0] if view else None
             if op in ELEMENTWISE and out.dtype.is_floating_point and args[0].grid is not None:
-                out.grid = lambda: args[0].grid and args[0].grid()  # until that one is written to
+                out.grid = lambda: args[0].grid and args[0].grid()  # None after a write to args[0]
         if not view:
-            for given in (x for x in tree_leaves((args, kwargs)) if isinstance(x, Deferred)):
-                given.whole.readers.extend(map(weakref.ref, outs))
+            for operand in (x for x in tree_leaves((args, kwargs)) if isinstance(x, Deferred)):
+                operand.root.readers.extend(map(weakref.ref, outs))
         return tree_unflatten(outs, structure)
 
     def __deepcopy__(self, memo):
-        """Another tensor that reads the same: what is written to one of them is not in the other.
+        """Returns an independent tensor: writes to either are not seen by the other.
 
         PEFT copies the modules that an adapter trains whole.
         """
@@ -134,60 +136,64 @@ class Deferred(torch.Tensor):
 
 
 class Node:
-    """One operator's results; where there are several they are kept until all of them were read,
-    another operator's are, or nobody can ask any more.
+    """One operator's results.
+
+    Several results are kept until all have been read, another operator's are kept, or no tensor
+    refers to them.
     """
 
-    lock = threading.RLock()  # reading one may read others
-    keeper: Callable[[], Node | None] = staticmethod(lambda: None)  # weak; one at a time
+    lock = threading.RLock()  # reading one result may read operands
+    keeper: Callable[[], Node | None] = staticmethod(
+        lambda: None
+    )  # weak: the only node with results
 
     def __init__(self, compute: Callable[[], list[torch.Tensor]], count: int):
-        self.compute, self.count, self.left = compute, count, count
-        self.kept: list[torch.Tensor] = []
+        self.compute, self.count, self.unread = compute, count, count
+        self.results: list[torch.Tensor] = []
 
     def read(self, i: int, index: Index = None) -> torch.Tensor:
-        """Result ``i``."""
-        with Node.lock:  # one at a time also for the sake of memory: operands and result are there
+        """Returns result ``i``."""
+        with Node.lock:  # one at a time also saves memory, which operands and result share
             if self.count == 1:
                 out = _at(self.compute()[0], index)
                 _trim()
                 return out
-            if not self.kept:
-                kept = self.compute()
+            if not self.results:
+                results = self.compute()
                 Node.forget()
-                self.kept, Node.keeper = kept, weakref.ref(self)
-            out = _at(self.kept[i], index).clone()  # not a view that holds all of them
-            self.left -= 1
-            if self.left <= 0:
+                self.results, Node.keeper = results, weakref.ref(self)
+            out = _at(self.results[i], index).clone()  # a view would keep all results alive
+            self.unread -= 1
+            if self.unread <= 0:
                 Node.forget()
         return out
 
     @staticmethod
     def forget() -> None:
-        """Drops what is kept."""
+        """Drops the results that are kept."""
         if (node := Node.keeper()) is not None:
-            node.kept = []
+            node.results = []
 
 
 def _trim() -> None:
-    """Operands of a few megabytes each would stay with glibc's allocator, all of them together."""
+    """Returns freed memory to the system: glibc would keep all operands of a few megabytes."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
 
 
-def real(tree: Any) -> Any:
-    """The tree with every deferred tensor read."""
+def read_all(tree: Any) -> Any:
+    """Returns the tree with every deferred tensor read."""
     return tree_map_only(Deferred, lambda t: t.read(), tree)
 
 
 def from_file(stored: Stored, reader: Reader) -> Deferred:
-    """A tensor of a safetensors file."""
+    """Returns the deferred tensor of a safetensors file."""
     like = torch.empty(stored.shape, dtype=DTYPES[stored.dtype], device="meta")
     return Deferred(like, partial(reader.read, stored), sliced=True)
 
 
 class Reader:
-    """Open files; ``count`` is told how many bytes each read took."""
+    """Open files; ``count`` is called with the number of bytes of each read."""
 
     def __init__(self, count: Callable[[int], Any] = lambda size: None):
         self.count = count
@@ -195,7 +201,7 @@ class Reader:
         self.lock = threading.Lock()
 
     def read(self, stored: Stored, index: Index = None) -> torch.Tensor:
-        """The tensor, or the part of it at ``index``, in memory of its own."""
+        """Returns the tensor, or its values at ``index``, in memory of its own."""
         dtype = DTYPES[stored.dtype]
         ranges = [range(n)[s] for n, s in zip(stored.shape, index or ())]
         shape = (*map(len, ranges), *stored.shape[len(ranges) :])
@@ -208,12 +214,12 @@ class Reader:
         else:
             every = (*stored.shape, dtype.itemsize)
             mapped = np.memmap(stored.file, np.uint8, "r", stored.offset, every)[index]
-            np.copyto(buffer.numpy().reshape(mapped.shape), mapped)  # touches its own pages only
+            np.copyto(buffer.numpy().reshape(mapped.shape), mapped)  # touches only these pages
         self.count(size)
         return buffer.view(dtype).view(shape)
 
     def _fill(self, path: Path, buffer, offset: int) -> None:
-        """Reads, rather than maps: pages that are mapped count as this process's memory, too."""
+        """Fills the buffer by reading: mapped pages would count as memory of this process."""
         with self.lock:
             if path not in self.files:
                 self.files[path] = open(path, "rb", buffering=0)  # noqa: SIM115 (close)
@@ -245,30 +251,32 @@ def _at(tensor: torch.Tensor, index: Index = None) -> torch.Tensor:
 
 
 def _compute(op, args, kwargs) -> list[torch.Tensor]:
-    return tree_flatten(op(*real(args), **real(kwargs)))[0]
+    return tree_flatten(op(*read_all(args), **read_all(kwargs)))[0]
 
 
-def _write(op, args, kwargs):
-    """An operator that writes. What it writes to is read first, whole and once, and so is what was
-    to be computed from the values before.
+def _run_mutable(op, args, kwargs):
+    """Runs an operator that writes to its arguments.
+
+    First the targets are read once, as a whole, and so are tensors to be computed from the values
+    before the write.
     """
-    given = zip((a.name for a in op._schema.arguments), args)
-    given = dict(given) | kwargs
-    targets = [given.get(a.name) for a in op._schema.arguments if a.is_write]
+    arguments = zip((a.name for a in op._schema.arguments), args)
+    arguments = dict(arguments) | kwargs
+    targets = [arguments.get(a.name) for a in op._schema.arguments if a.is_write]
     written = [x for x in tree_leaves(targets) if isinstance(x, Deferred)]
     memory = lambda tensor: tensor.untyped_storage().data_ptr()
     for target in written:
-        whole = target.whole
-        for reader in (ref() for ref in whole.readers):
+        root = target.root
+        for reader in (ref() for ref in root.readers):
             if reader is not None:
                 reader.settle()
-        whole.readers.clear()
+        root.readers.clear()
         Node.forget()
-        if memory(whole.settle()) != memory(target.read()):
+        if memory(root.settle()) != memory(target.read()):
             raise Unsupported(
                 f"the loader writes to a part of a weight ({op})",
                 why="the parts of a weight that is taken apart are read one by one",
                 do="load it with transformers, then tojax.from_torch(module)",
             )
-    out = op(*real(args), **real(kwargs))
+    out = op(*read_all(args), **read_all(kwargs))
     return written[0] if written and isinstance(out, torch.Tensor) else out

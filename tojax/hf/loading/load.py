@@ -39,7 +39,7 @@ def from_pretrained(
     dequantize: bool | None = None,
     **unknown: Any,
 ) -> Model:
-    """A Hugging Face checkpoint as a Model, in evaluation mode.
+    """Loads a Hugging Face checkpoint as a Model, in evaluation mode.
 
     Weights go from the file to their devices one by one; ``model.source.module`` is transformers'
     module without memory for them, and ``model.to_torch()`` makes one that has them.
@@ -95,27 +95,30 @@ def from_pretrained(
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source
     files = None if adapter is None else files_of(adapter)
-    found = find(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
+    checkpoint = find(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
     reader = Reader()
     options: dict[str, Any] = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     try:
         if files is None:
-            module = load_module(found, reader, dtype=dtype, task=task, **options)
+            module = load_module(checkpoint, reader, dtype=dtype, task=task, **options)
         else:
-            module = put_on(_base(found, reader, files, task, dtype=dtype, **options), files)
-        made = source_of(module, found.folder, on_missing)
-        floats = roll or adapter is not None
-        keep = partial(_keep, True if floats else dequantize)
-        arrays, packed = place.take(made.slots, place.shardings(made, mesh, plan), keep)
+            module = put_on(
+                _base_module(checkpoint, reader, files, task, dtype=dtype, **options), files
+            )
+        torch_source = source_of(module, checkpoint.folder, on_missing)
+        all_floats = roll or adapter is not None
+        stays_packed = partial(_stays_packed, True if all_floats else dequantize)
+        shardings = place.shardings(torch_source, mesh, plan)
+        arrays, packed = place.take_arrays(torch_source.slots, shardings, stays_packed)
     finally:
         reader.close()
-    params = {k: arrays.pop(k) for k in made.slots.params if k in arrays}
-    model = Model(params, arrays, Quantized(made, packed) if packed else made)
+    params = {k: arrays.pop(k) for k in torch_source.slots.params if k in arrays}
+    model = Model(params, arrays, Quantized(torch_source, packed) if packed else torch_source)
     return rolled(model, params, arrays, program_of(model)) if roll else model
 
 
-# What transformers and others call it.
-OTHERS = {
+# Arguments of transformers and their counterparts here.
+REPLACEMENTS = {
     "torch_dtype": "dtype, as dtype='bfloat16'",
     "device_map": "mesh and plan: mesh=jax.make_mesh((8,), ('model',)), plan='tp'",
     "quantization_config": "tojax.transforms.quantize(model, 'int8') on what is loaded",
@@ -125,29 +128,38 @@ OTHERS = {
 
 
 def _unknown(names: list[str]) -> WrongArguments:
-    known = [x for x in inspect.signature(from_pretrained).parameters if x != "unknown"]
-    near = {k: difflib.get_close_matches(k, known, 1, 0.6) for k in names}
-    said = [OTHERS.get(k) or (near[k][0] if near[k] else "") for k in names]
-    hints = [f"{hint} instead of {k}" for k, hint in zip(names, said) if hint]
+    parameters = [x for x in inspect.signature(from_pretrained).parameters if x != "unknown"]
+    near = {k: difflib.get_close_matches(k, parameters, 1, 0.6) for k in names}
+    replacements = [REPLACEMENTS.get(k) or (near[k][0] if near[k] else "") for k in names]
+    hints = [f"{hint} instead of {k}" for k, hint in zip(names, replacements) if hint]
     return WrongArguments(
         f"from_pretrained takes no {', '.join(names)}",
-        why=f"it takes {', '.join(known)}",
+        why=f"it takes {', '.join(parameters)}",
         do=f"write {'; '.join(hints)}" if hints else "leave it out",
     )
 
 
-def _base(found: Checkpoint, reader: Reader, files: Files, task: str | None, **options: Any):
-    """The module below an adapter, with the head that the adapter was trained with and holds."""
-    if task is None and found.gguf is None and files.task is not None:
-        named = found.config.get("architectures") or ()
-        task = None if any(x.endswith(f"For{files.task}") for x in named) else files.task
+def _base_module(
+    checkpoint: Checkpoint, reader: Reader, files: Files, task: str | None, **options: Any
+):
+    """Loads the module below an adapter, with the head that the adapter was trained with."""
+    if task is None and checkpoint.gguf is None and files.task is not None:
+        architectures = checkpoint.config.get("architectures") or ()
+        task = None if any(x.endswith(f"For{files.task}") for x in architectures) else files.task
     if task is None or task != files.task:
-        return load_module(found, reader, task=task, **options)
-    given = [name.removeprefix("base_model.model.") for name in files.shapes]
-    return load_module(found, reader, task=task, classes=files.classes, given=given, **options)
+        return load_module(checkpoint, reader, task=task, **options)
+    adapter_weights = [name.removeprefix("base_model.model.") for name in files.shapes]
+    return load_module(
+        checkpoint,
+        reader,
+        task=task,
+        classes=files.classes,
+        adapter_weights=adapter_weights,
+        **options,
+    )
 
 
-def _keep(dequantize: bool | None, form: Packed) -> bool:
-    """Whether a matrix stays packed."""
+def _stays_packed(dequantize: bool | None, form: Packed) -> bool:
+    """Returns whether a matrix stays packed."""
     slow = jax.default_backend() == "cpu" and bool(form.kind.codes)
     return not slow if dequantize is None else not dequantize

@@ -1,6 +1,4 @@
-"""A checkpoint's model without its weights: shapes on the meta device, operators from an abstract
-trace.
-"""
+"""A checkpoint's model without weights: shapes on the meta device, operators of a trace."""
 
 from __future__ import annotations
 
@@ -20,35 +18,31 @@ from tojax.torch.engine.trace import watching
 from tojax.torch.source import source_of
 
 
-def skeleton(found: Checkpoint, task: str | None = None) -> torch.nn.Module:
-    """The module that a checkpoint describes, on the meta device: no memory is allocated for
-    weights.
-    """
-    cls, config = model_class(found, task), config_of(found)
-    make = getattr(cls, "_from_config", None) or cls.from_config
-    with quiet(), refusing(found, "build"), torch.device("meta"):
-        return make(config).eval()
+def skeleton(checkpoint: Checkpoint, task: str | None = None) -> torch.nn.Module:
+    """Builds the module that a checkpoint describes, on the meta device: without any weights."""
+    cls, config = model_class(checkpoint, task), config_of(checkpoint)
+    build = getattr(cls, "_from_config", None) or cls.from_config
+    with quiet(), refusing(checkpoint, "build"), torch.device("meta"):
+        return build(config).eval()
 
 
 def operators(module: torch.nn.Module) -> tuple[Counter, dict[str, str], list[str]]:
-    """(calls by operator, what serves each, names of those that nothing serves) of one forward
-    pass.
-    """
+    """Returns (calls by operator, what implements each, missing operators) of one forward pass."""
     source = source_of(module)
     shapes = source.slots.abstract()
-    given = {k: np.asarray(v) for k, v in inputs.example(module).items()}
+    example = {k: np.asarray(v) for k, v in inputs.example(module).items()}
     missing: list[str] = []
-    with watching() as seen:
+    with watching() as calls:
         try:
-            written = lambda params, state, kwargs: dict(source(params, state, (), kwargs)[1])
-            jax.eval_shape(written, *shapes, given)
+            state_after = lambda params, state, kwargs: dict(source(params, state, (), kwargs)[1])
+            jax.eval_shape(state_after, *shapes, example)
         except MissingOps as error:
             missing = list(error.ops)
-        served = {str(op): _served(op) for op in seen}
-    return Counter({str(op): n for op, n in seen.items()}), served, missing
+        implementations = {str(op): _implementation(op) for op in calls}
+    return Counter({str(op): n for op, n in calls.items()}), implementations, missing
 
 
-def _served(op) -> str:
+def _implementation(op) -> str:
     row = table.get(op)
     if row is None:
         return "torch's decomposition"

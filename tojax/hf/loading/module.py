@@ -1,4 +1,4 @@
-"""Checkpoints as torch modules: transformers' own loader, with the reading left for later."""
+"""Checkpoints as torch modules through transformers' own loader, their weights not yet read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tojax.hf.loading import deferred
 from tojax.hf.loading.checkpoint import Checkpoint, stored_in
 from tojax.hf.loading.classes import config_of, model_class, refusing
 from tojax.hf.loading.private import LOADER
-from tojax.hf.loading.quantized.gguf_blocks import kept
-from tojax.hf.loading.quantized.schemes import told_in
+from tojax.hf.loading.quantized.gguf_blocks import packed_matrices
+from tojax.hf.loading.quantized.schemes import quantization_of
 from tojax.hf.loading.quantized.tensors import matrices
 from tojax.torch.compat.patches import Patch, applied
 
@@ -26,23 +26,33 @@ LISTED = 20  # names in an error
 
 
 def load_module(
-    found: Checkpoint,
+    checkpoint: Checkpoint,
     reader: deferred.Reader | None = None,
     *,
     dtype: Any = None,
     task: str | None = None,
     classes: int | None = None,
-    given: Collection[str] = (),
+    adapter_weights: Collection[str] = (),
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
 ) -> torch.nn.Module:
-    """The torch module in evaluation mode, every weight in place or BadCheckpoint.
+    """Loads a checkpoint as a torch module in evaluation mode.
 
-    With a ``reader`` weights from safetensors files are ``Deferred`` tensors, which it reads;
-    without one they are torch's. ``classes`` is a number of classes other than the config's,
-    ``given`` are weights that an adapter brings.
+    Args:
+      checkpoint: its files.
+      reader: reads the ``Deferred`` tensors that weights from safetensors files become; without a
+        reader they are torch's own tensors.
+      dtype: of the weights, the checkpoint's by default.
+      task: the head, as in ``AutoModelFor...``.
+      classes: the number of classes, where it is not the config's.
+      adapter_weights: names of weights that an adapter adds; they may be missing.
+      allow_pickle: also load pickled weights.
+      trust_remote_code: also run model code that comes with the checkpoint.
+
+    Raises:
+      BadCheckpoint: weights are missing, surplus or of another shape.
     """
-    cls = model_class(found, task, trust_remote_code)
+    cls = model_class(checkpoint, task, trust_remote_code)
     options: dict[str, Any] = {
         "dtype": _torch_dtype(dtype),
         "output_loading_info": True,
@@ -54,18 +64,18 @@ def load_module(
     do = "compare config.json with the weights: tojax inspect FOLDER"
     if classes is not None:
         options["num_labels"] = classes
-    told = told_in(found.config)
-    if told:
-        options["config"] = config = config_of(found, trust_remote_code)
+    quantization = quantization_of(checkpoint.config)
+    if quantization:
+        options["config"] = config = config_of(checkpoint, trust_remote_code)
         config.num_labels = options.pop("num_labels", config.num_labels)
-    with quiet(), _deferring(reader, told), refusing(found, "load", do):
-        if found.gguf is not None:
-            module, told = _from_gguf(found, cls, options)
+    with quiet(), _deferring(reader, quantization), refusing(checkpoint, "load", do):
+        if checkpoint.gguf is not None:
+            module, loading_info = _from_gguf(checkpoint, cls, options)
         else:
-            safe = None if allow_pickle else True
-            module, told = cls.from_pretrained(found.folder, use_safetensors=safe, **options)
-    chosen = task is not None and found.gguf is None
-    _check(found, told, module, chosen, given)
+            options["use_safetensors"] = None if allow_pickle else True
+            module, loading_info = cls.from_pretrained(checkpoint.folder, **options)
+    chosen = task is not None and checkpoint.gguf is None
+    _check_weights(checkpoint, loading_info, module, chosen, adapter_weights)
     return module.eval()
 
 
@@ -76,35 +86,38 @@ def _torch_dtype(dtype: Any) -> torch.dtype | str:
 
     from tojax.torch.core.dtypes import TO_TORCH
 
-    known = {d.name: t for d, t in TO_TORCH.items() if jnp.issubdtype(d, jnp.floating)}
+    torch_dtypes = {d.name: t for d, t in TO_TORCH.items() if jnp.issubdtype(d, jnp.floating)}
     try:
-        return known[jnp.dtype(dtype).name]
+        return torch_dtypes[jnp.dtype(dtype).name]
     except (TypeError, KeyError):
         raise WrongValue(
             f"dtype={dtype!r}",
             why="weights are floating-point numbers that torch and JAX both know",
-            do=f"use one of {', '.join(sorted(known))}",
+            do=f"use one of {', '.join(sorted(torch_dtypes))}",
         ) from None
 
 
-def _from_gguf(found: Checkpoint, cls, options) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """transformers' table of GGUF names and layouts, and the gguf package's unpacking, but for what
-    can stay packed.
+def _from_gguf(
+    checkpoint: Checkpoint, cls: Any, options: dict[str, Any]
+) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """Loads a GGUF file by transformers' table of names and layouts.
+
+    The gguf package unpacks the blocks; matrices that can stay packed are packed again.
     """
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    config = config_of(found)
+    config = config_of(checkpoint)
     with torch.device("meta"):
         skeleton = cls.from_config(config)
-    tensors = load_gguf_checkpoint(found.gguf, return_tensors=True, model_to_load=skeleton)
-    assert found.gguf is not None, "asked for by its caller"
-    weights = kept(found.gguf, tensors["tensors"])
+    tensors = load_gguf_checkpoint(checkpoint.gguf, return_tensors=True, model_to_load=skeleton)
+    assert checkpoint.gguf is not None, "asked for by its caller"
+    weights = packed_matrices(checkpoint.gguf, tensors["tensors"])
     return type(skeleton).from_pretrained(None, config=config, state_dict=weights, **options)
 
 
 @contextlib.contextmanager
-def _deferring(reader: deferred.Reader | None, told: dict[str, Any]) -> Iterator[None]:
-    """While this lasts, this thread's loading in transformers gets deferred tensors."""
+def _deferring(reader: deferred.Reader | None, quantization: dict[str, Any]) -> Iterator[None]:
+    """Makes transformers' loader use deferred tensors, in this thread."""
     if reader is None:
         yield
         return
@@ -113,8 +126,8 @@ def _deferring(reader: deferred.Reader | None, told: dict[str, Any]) -> Iterator
     def load(original, model, state_dict, files, *args, **kwargs):
         if state_dict is None and files and all(str(f).endswith(".safetensors") for f in files):
             stored = {k: v for f in files for k, v in stored_in(f).items()}
-            if told:
-                state_dict = matrices(stored, told, reader, model)
+            if quantization:
+                state_dict = matrices(stored, quantization, reader, model)
             else:
                 state_dict = {k: deferred.from_file(v, reader) for k, v in stored.items()}
         return original(model, state_dict, files, *args, **kwargs)
@@ -123,49 +136,60 @@ def _deferring(reader: deferred.Reader | None, told: dict[str, Any]) -> Iterator
         yield
 
 
-def _check(
-    found: Checkpoint, told: dict[str, Any], module, chosen: bool, given: Collection[str] = ()
+def _check_weights(
+    checkpoint: Checkpoint,
+    loading_info: dict[str, Any],
+    module: torch.nn.Module,
+    chosen: bool,
+    adapter_weights: Collection[str] = (),
 ) -> None:
-    """Raises BadCheckpoint, naming every weight that is not as the model wants it. A ``chosen``
-    head may leave out weights of the checkpoint's own, and may be new where none are ``given``.
+    """Raises BadCheckpoint that names every missing, misshaped and unexpected weight.
+
+    A ``chosen`` head may ignore weights of the checkpoint's own head. Without ``adapter_weights``
+    it may also be new: its weights are random, and NewWeights warns.
     """
     name = type(module).__name__
-    missing = sorted({*told.get("missing_keys", ())} - {*given})
-    misshaped = [_misshaped(x) for x in sorted(told.get("mismatched_keys", ()))]
-    extra = [] if chosen else sorted(told.get("unexpected_keys", ()))
-    if missing and chosen and not given and name not in (found.config.get("architectures") or ()):
+    missing = sorted({*loading_info.get("missing_keys", ())} - {*adapter_weights})
+    misshaped = [_misshaped(x) for x in sorted(loading_info.get("mismatched_keys", ()))]
+    extra = [] if chosen else sorted(loading_info.get("unexpected_keys", ()))
+    if (
+        missing
+        and chosen
+        and not adapter_weights
+        and name not in (checkpoint.config.get("architectures") or ())
+    ):
         warn_once.warn(
-            f"{found.folder.name} has no {', '.join(missing)}: torch drew them at random for "
+            f"{checkpoint.folder.name} has no {', '.join(missing)}: torch drew them at random for "
             f"{name}, which has to be trained (torch.manual_seed before makes them repeatable)",
             NewWeights,
         )
         missing = []
     problems = {"missing": missing, "misshaped": misshaped, "unexpected": extra}
-    said = [f"{len(v)} {k}" for k, v in problems.items() if v]
-    every = [f"    {k:<11}{x}" for k, v in problems.items() for x in v]
-    rest = [f"    and {len(every) - LISTED} more"] if len(every) > LISTED else []
-    if said:
+    counts = [f"{len(v)} {k}" for k, v in problems.items() if v]
+    lines = [f"    {k:<11}{x}" for k, v in problems.items() for x in v]
+    omitted = [f"    and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
+    if counts:
         raise BadCheckpoint(
             "\n".join(
-                [f"the weights do not fit {name}: {', '.join(said)}", *every[:LISTED], *rest]
+                [f"the weights do not fit {name}: {', '.join(counts)}", *lines[:LISTED], *omitted]
             ),
-            where=str(found.gguf or found.folder),
+            where=str(checkpoint.gguf or checkpoint.folder),
             why="config and weights belong to different models, or one is incomplete",
             do="compare them with `tojax inspect FOLDER`; a head named with task=... may leave "
             "weights out",
         )
 
 
-def _misshaped(told: Any) -> str:
-    name, stored, wanted = told if isinstance(told, tuple) else (told, (), ())
-    return f"{name} is {list(stored)}, not {list(wanted)}"
+def _misshaped(mismatch: str | tuple) -> str:
+    name, stored, expected = mismatch if isinstance(mismatch, tuple) else (mismatch, (), ())
+    return f"{name} is {list(stored)}, not {list(expected)}"
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """transformers' own warnings and bars off: what matters of them is raised as an error."""
+    """Turns off transformers' warnings and progress bars; what matters is raised as an error."""
     logging = transformers.utils.logging
-    # Their handlers' levels: changing the logger's own makes Python forget every logger's level.
+    # The handlers' levels: setting a logger's level would clear Python's cache of all levels.
     handlers, bars = logging.get_logger("transformers").handlers, logging.is_progress_bar_enabled()
     levels = [(handler, handler.level) for handler in handlers]
     for handler in handlers:

@@ -1,4 +1,4 @@
-"""Files and folders that hold a model and are no checkpoint: what they are, and what takes them."""
+"""Errors for models in other formats than checkpoints: they name the format and what reads it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from tojax.errors import BadCheckpoint, TojaxError, Unsupported
 
 ORIGIN = "give what it was exported from: a checkpoint, a SavedModel, or a torch module"
-# By suffix: (what it is, what takes it)
+# By suffix: (format, what to do)
 UNREAD = {
     ".onnx": ("ONNX", ORIGIN),
     ".tflite": ("LiteRT", ORIGIN),
@@ -19,9 +19,9 @@ LOAD = "tojax.load(folder), tojax run, tojax inspect and, with a loop, tojax gen
 
 
 def of_file(file: Path) -> TojaxError | None:
-    """The error for a path that is no folder, None where its name tells nothing."""
+    """Returns the error for a path that is no folder; None for an unknown suffix."""
     if file.suffix in UNREAD:
-        return _unread(file)
+        return _unread_format(file)
     if file.suffix in WEIGHTS and file.is_file():
         return BadCheckpoint(
             f"{file.name} is a file of weights alone",
@@ -34,7 +34,7 @@ def of_file(file: Path) -> TojaxError | None:
 
 
 def of_folder(folder: Path) -> TojaxError | None:
-    """The error for a folder without config.json, None where its files tell nothing."""
+    """Returns the error for a folder without config.json; None for unknown files."""
     if (folder / "model.json").is_file():
         return BadCheckpoint(
             f"{folder.name or folder} is a saved model, no checkpoint",
@@ -49,11 +49,11 @@ def of_folder(folder: Path) -> TojaxError | None:
             why="a checkpoint has a config.json",
             do="tojax.from_tensorflow(folder), tojax run, inspect and export take it",
         )
-    found = sorted(x for x in folder.iterdir() if x.suffix in UNREAD)
-    return _unread(found[0]) if found else None
+    unread = sorted(x for x in folder.iterdir() if x.suffix in UNREAD)
+    return _unread_format(unread[0]) if unread else None
 
 
-def _unread(file: Path) -> Unsupported:
+def _unread_format(file: Path) -> Unsupported:
     kind, do = UNREAD[file.suffix]
     return Unsupported(
         f"{kind} files are not read yet",

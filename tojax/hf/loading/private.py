@@ -1,7 +1,7 @@
-"""Every private name of transformers that loading uses; that of generation has the others.
+"""Every private name of transformers that loading uses; generation has a file of its own.
 
-A name is looked up when this file is loaded; one that is gone is an error that says which feature
-needs it, see ``tojax.private_names``.
+Names are looked up when this file is imported. A missing one is an error that names the feature
+which needs it, see ``tojax.private_names``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LOADER = target("transformers.modeling_utils:PreTrainedModel", "_load_pretrained
 _ = LOADER.place
 need("transformers.modeling_utils:PreTrainedModel._from_config", "models without weights")
 
-# Attributes of objects and of classes that are found by name.
+# Attributes of objects and classes.
 ATTRIBUTES = {
     "_from_config": "models without weights",
     "_model_mapping": "pipelines",

@@ -1,4 +1,4 @@
-"""A transformers module on the meta device as the source of a Model, and how it is saved."""
+"""A transformers module on the meta device as the source of a Model; its way back to torch."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tojax.torch.state.torchscript import modes
 
 @dataclass(frozen=True, eq=False)
 class PretrainedSource(TorchSource):
-    """A module whose parameters hold no memory, and the folder that it came from."""
+    """A module whose parameters hold no memory, and its checkpoint's folder."""
 
     folder: Path = Path()
 
     def as_array(self, leaf: Any) -> Any:
-        """An input leaf as JAX takes it: on no device, so that it follows the params to theirs."""
+        """Returns an input leaf as JAX takes it; numpy arrays follow the params' devices."""
         array = super().as_array(leaf)
         return np.asarray(array) if isinstance(leaf, torch.Tensor) else array
 
     def write_back(self, params, state) -> torch.nn.Module:
-        """A module of its own with copies of params and state."""
-        return self.filled(params, state, interop.to_torch)
+        """Returns a new module with copies of params and state."""
+        return self.filled_module(params, state, interop.to_torch)
 
-    def filled(self, params, state, as_torch: Callable) -> torch.nn.Module:
-        """A new module with these parameters, in their dtypes, and this state."""
+    def filled_module(self, params, state, as_torch: Callable) -> torch.nn.Module:
+        """Returns a new module with these parameters, in their dtypes, and this state."""
         self.slots.check(params, state)
         module = copy.deepcopy(self.module)
         slots = Slots.of(module)
@@ -46,19 +46,19 @@ class PretrainedSource(TorchSource):
                 new = new.to(old.dtype)
             if isinstance(old, torch.nn.Parameter):
                 new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
-            for held, attribute, place in slots.places:
+            for owner, attribute, place in slots.places:
                 if place == name:
-                    held[attribute] = new
+                    owner[attribute] = new
         return module
 
 
 def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") -> PretrainedSource:
-    """The module as a source, in the mode that it is in."""
+    """Returns the module as a source, in its present mode."""
     return PretrainedSource(module, modes(module), on_missing, folder=folder)
 
 
 def view(array: Any) -> torch.Tensor:
-    """The memory of a JAX array that is one piece on the CPU, to be read only; else a copy."""
+    """Returns a read-only view of an array on a single CPU device; else a copy."""
     devices = [*array.devices()] if isinstance(array, jax.Array) else []
     single = len(devices) == 1 and devices[0].platform == "cpu"
     return torch.from_dlpack(array) if single and array.size else interop.to_torch(array)

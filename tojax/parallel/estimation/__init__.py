@@ -1,1 +1,1 @@
-"""What a program needs on chips that are not here: memory, arithmetic, communication, time."""
+"""Estimates of a program's memory, arithmetic, communication and time on chips by name."""

@@ -39,8 +39,9 @@ class Chip:
     devices: int = 1
 
     def rate(self, dtype: str) -> float:
-        """FLOP/s of matrix products of this dtype; where it has no units of its own, of the next
-        wider one. float32 on a TPU is one pass in bfloat16, JAX's default.
+        """Returns FLOP/s of matrix products of this dtype, or of the next wider one with units.
+
+        float32 on a TPU is one pass in bfloat16, JAX's default.
         """
         for name in (dtype, *WIDER.get(dtype, ()), "bfloat16"):
             if name in self.flops:
@@ -48,12 +49,11 @@ class Chip:
         raise AssertionError(f"{self.name} has no rate")
 
     def reach(self, axes: Collection[str], mesh: Mapping[str, int]) -> float:
-        """bytes/s that reach a chip in a collective over some axes of a mesh, neighbours along its
-        last one.
+        """Returns the bytes/s that reach a chip in a collective over some axes of a mesh.
 
-        A box of chips fills dimensions of the torus one after the other; its corners have a link
-        along each, two where the torus closes. What leaves the domain goes through the network of
-        all chips there that take part.
+        Chips along the last axis are neighbours. A box of chips fills dimensions of the torus one
+        after the other; its corners have a link along each, two where the torus closes. Traffic
+        beyond the domain goes through the network of all its chips that take part.
 
         Example:
           >>> chip, mesh = CHIPS["h100"], {"data": 2, "model": 8}
@@ -72,9 +72,7 @@ class Chip:
 
     @property
     def closed(self) -> int:
-        """Chips of the smallest slice whose torus closes along every dimension: 4 x 4 x 4, or
-        16 x 16.
-        """
+        """Chips of the smallest slice whose torus closes: 4 x 4 x 4, or 16 x 16."""
         return 64 if self.torus == 3 else 256
 
 
@@ -86,13 +84,15 @@ WIDER = {
 }
 
 
-def _tpu(name, bfloat16, int8, memory, bandwidth, link, torus, domain, beyond, devices=1, **more):
-    rates = {"bfloat16": bfloat16, "int8": int8, **more}
+def _tpu(
+    name, bfloat16, int8, memory, bandwidth, link, torus, domain, beyond, devices=1, **other_rates
+):
+    rates = {"bfloat16": bfloat16, "int8": int8, **other_rates}
     return Chip(name, rates, memory * GIB, bandwidth, link, torus, domain, beyond, devices)
 
 
-def _gpu(name, float32, bfloat16, int8, memory, bandwidth, link, beyond, **more):
-    rates = {"float32": float32, "bfloat16": bfloat16, "int8": int8, **more}
+def _gpu(name, float32, bfloat16, int8, memory, bandwidth, link, beyond, **other_rates):
+    rates = {"float32": float32, "bfloat16": bfloat16, "int8": int8, **other_rates}
     return Chip(name, rates, memory * GB, bandwidth, link, 0, 8, beyond)
 
 
@@ -145,10 +145,10 @@ OTHER_NAMES = {"v5litepod": "v5e", "ironwood": "v7x", "tpu7x": "v7x", "trillium"
 
 
 def slice_of(chips: str) -> tuple[Chip, int]:
-    """The chip and the number of them.
+    """Returns the chip and the number of chips.
 
     Args:
-      chips: as ``v6e-8``: eight chips, also of those that are counted in cores elsewhere.
+      chips: such as ``v6e-8``: eight chips, also of kinds that vendors count in cores.
 
     Raises:
       WrongArguments: there is no such chip in the table, or no number.
@@ -164,12 +164,12 @@ def slice_of(chips: str) -> tuple[Chip, int]:
         return CHIPS[name], int(number)
     kind = name if re.fullmatch(r"\d+", number) else chips.lower()
     near = difflib.get_close_matches(kind, [*CHIPS, *OTHER_NAMES], 1, 0.3) or ["v6e"]
-    known = kind in CHIPS
+    is_chip = kind in CHIPS
     raise WrongArguments(
-        f"{chips!r} does not say how many chips" if known else f"there is no chip {chips!r}",
+        f"{chips!r} does not say how many chips" if is_chip else f"there is no chip {chips!r}",
         where="--chips, or chips=",
         why="a slice is the name of a chip, a dash and a number"
-        if known
+        if is_chip
         else f"the table has {', '.join(CHIPS)}",
-        do=f"write {kind if known else near[0]}-8 for eight of them",
+        do=f"write {kind if is_chip else near[0]}-8 for eight of them",
     )

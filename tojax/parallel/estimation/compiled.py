@@ -1,7 +1,8 @@
-"""What XLA's own program for as many virtual CPU devices needs: compiled from shapes, never run."""
+"""XLA's own program for as many virtual CPU devices, compiled from shapes and never run."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +12,16 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tojax.errors import WrongArguments
 from tojax.parallel.collectives import Traffic, collectives
 from tojax.parallel.estimation.call import Traced
-from tojax.parallel.estimation.divide.partition import Placed
+from tojax.parallel.estimation.divide.partition import Spec
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Of XLA's ``memory_analysis`` and ``cost_analysis``, on one device.
+    """XLA's ``memory_analysis`` and ``cost_analysis``, for one device.
 
     Attributes:
       arguments, outputs, aliased, temporaries: bytes; results in an argument's place are aliased.
-      flops, traffic: what loops contain counts once.
+      flops, traffic: FLOPs, and bytes of memory traffic; loops' bodies count once.
       collectives: by kind.
     """
 
@@ -34,56 +35,58 @@ class Compiled:
 
     @property
     def peak(self) -> int:
-        """Bytes while it runs."""
+        """Bytes in use while the program runs."""
         return self.arguments + self.outputs - self.aliased + self.temporaries
 
 
 def compile_call(
-    traced: Traced, mesh: dict[str, int], inputs: list[Placed], options: dict | None = None
+    traced: Traced, mesh: dict[str, int], inputs: list[Spec], options: dict | None = None
 ) -> Compiled:
     """Compiles a call for a mesh of this process's devices.
 
     Raises:
       WrongArguments: there are not as many devices.
     """
-    return analysis(executable(traced, mesh, inputs, options))
+    return analysis(compiled_program(traced, mesh, inputs, options))
 
 
-def executable(
-    traced: Traced, mesh: dict[str, int], inputs: list[Placed], options: dict | None = None
+def compiled_program(
+    traced: Traced, mesh: dict[str, int], inputs: list[Spec], options: dict | None = None
 ) -> Any:
-    """The compiled program, see ``compile_call``."""
-    number = 1
-    for n in mesh.values():
-        number *= n
-    if number > jax.device_count():
+    """Returns the compiled program, see ``compile_call``."""
+    count = math.prod(mesh.values())
+    if count > jax.device_count():
         raise WrongArguments(
-            f"there are {jax.device_count()} devices to compile for, not {number}",
+            f"there are {jax.device_count()} devices to compile for, not {count}",
             where=f"mesh {mesh}",
             why="XLA compiles for devices that the process has",
-            do=f'start with jax.config.update("jax_num_cpu_devices", {number}), before any array',
+            do=f'start with jax.config.update("jax_num_cpu_devices", {count}), before any array',
         )
-    real = jax.make_mesh(
-        tuple(mesh.values()), tuple(mesh),
-        axis_types=(jax.sharding.AxisType.Auto,) * len(mesh), devices=jax.devices()[:number],
-    )  # fmt: skip
-    there = [NamedSharding(real, PartitionSpec(*(a or None for a in p))) for p in inputs]
+    device_mesh = jax.make_mesh(
+        tuple(mesh.values()),
+        tuple(mesh),
+        axis_types=(jax.sharding.AxisType.Auto,) * len(mesh),
+        devices=jax.devices()[:count],
+    )
+    partition_specs = (PartitionSpec(*(axes or None for axes in spec)) for spec in inputs)
+    shardings = [NamedSharding(device_mesh, spec) for spec in partition_specs]
     leaves = [
-        jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s) for x, s in zip(traced.leaves, there)
+        jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s) for x, s in zip(traced.leaves, shardings)
     ]
     call = traced.call
     arguments = jax.tree.unflatten(jax.tree.structure(call.arguments), leaves)
-    ends = [None if i is None else there[i] for i in traced.outputs]
+    out_shardings = [None if i is None else shardings[i] for i in traced.outputs]
     jitted = jax.jit(
-        lambda *given: jax.tree.leaves(call.function(*given)),
-        donate_argnums=tuple(call.again), out_shardings=ends,
+        lambda *args: jax.tree.leaves(call.function(*args)),
+        donate_argnums=tuple(call.aliases),
+        out_shardings=out_shardings,
         compiler_options={**(call.options or {}), **(options or {})},
-    )  # fmt: skip
+    )
     return jitted.lower(*arguments).compile()
 
 
 def analysis(program: Any) -> Compiled:
-    """What XLA says of a compiled program."""
+    """Returns XLA's analysis of a compiled program."""
     memory, costs = program.memory_analysis(), program.cost_analysis()
     return Compiled(
         memory.argument_size_in_bytes,

@@ -1,4 +1,4 @@
-"""What an estimate says: a table, Markdown, a page."""
+"""An estimate, and its report as a table, Markdown or a page."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ class Communication:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one call needs on each device of a mesh; ``str`` is a table, ``save`` writes a page.
+    """The needs of one call on each device of a mesh; ``str`` is a table, ``save`` writes a page.
 
     Attributes:
       what: "forward", "train", "prefill" or "decode".
       chip, count: the slice.
-      memory: bytes of arguments on one device, by what they are: params, optimizer, state, cache,
-        inputs.
+      memory: bytes of arguments on one device, by kind: params, optimizer, state, cache, inputs.
       gradients: bytes of the gradients on one device, a part of the temporaries.
       outputs: bytes of results that take no argument's place.
-      temporaries: bytes of all else at the moment that needs most.
-      largest: (bytes, shape, dtype, operation, module) of the largest temporaries then.
+      temporaries: bytes of everything else at the peak.
+      largest: (bytes, shape, dtype, operation, module) of the largest temporaries at the peak.
       products: FLOPs of matrix products on one device, by dtype; ``others`` of all else.
       traffic: bytes read from and written to memory.
       communication: the collectives.
       compute, moving, linking: seconds at the chip's rates: products, memory, links.
-      tokens: of one call, on all devices together.
-      useful: FLOPs of products that the call is about, on all devices together, none of them twice.
-      compiled: the same of XLA's program for virtual CPU devices, where it was compiled.
-      otherwise: what fits where this does not, as (plan, chips).
-      notes: what the figures leave out.
+      tokens: tokens of one call, on all devices together.
+      useful: FLOPs of products without recomputation, on all devices together.
+      compiled: figures of XLA's program for virtual CPU devices, if it was compiled.
+      otherwise: (plan, chips) that fit where this does not.
+      notes: on what the figures leave out.
     """
 
     what: str
@@ -81,94 +80,92 @@ class Estimate:
 
     @property
     def traced_peak(self) -> int:
-        """Bytes on one device at the moment that needs most, from the traced program."""
+        """The most bytes on one device at any time, by the traced program."""
         return self.arguments + self.outputs + self.temporaries
 
     @property
     def peak(self) -> int:
-        """The peak to plan with: on CPUs that of XLA's own program where it was compiled, which is
-        the one that runs there; else the traced one.
-        """
+        """The peak to plan with: the traced one; on CPUs that of XLA's program, if compiled."""
         if self.chip.name == "cpu" and self.compiled is not None:
             return self.compiled.peak
         return self.traced_peak
 
     @property
     def fits(self) -> bool | None:
-        """Whether the peak is within a chip's memory; None where that is not known."""
+        """Whether the peak fits a chip's memory; None where that is unknown."""
         return self.peak <= self.chip.memory if self.chip.memory else None
 
     @property
     def seconds(self) -> float:
-        """Of one call where compute, memory and links work at their rates and at the same time."""
+        """Seconds of one call, if compute, memory and links reach their rates at the same time."""
         return max(self.compute, self.moving, self.linking)
 
     @property
     def bound(self) -> str:
-        """What decides of the time."""
+        """The resource that limits the time: compute, memory or interconnect."""
         times = {"compute": self.compute, "memory": self.moving, "interconnect": self.linking}
         return max(times, key=lambda k: times[k])
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all devices together."""
+        """Tokens per second, of all devices together."""
         return self.tokens / self.seconds
 
     @property
     def utilization(self) -> float:
-        """Model FLOP utilisation: useful FLOPs over what all chips could do in that time."""
+        """Model FLOP utilisation: useful FLOPs, as a share of all chips' rate in that time."""
         rate = self.chip.rate(self.dtype) * self.count
         return self.useful / (self.seconds * rate)
 
     def verdict(self) -> str:
-        """Whether it fits, in words."""
+        """Returns in words whether the call fits."""
         if self.fits is None:
             return "not judged: the memory of this chip is not known"
-        part = f"{self.peak / self.chip.memory:.0%} of {size(self.chip.memory)}"
+        share = f"{self.peak / self.chip.memory:.0%} of {size(self.chip.memory)}"
         if self.fits:
-            return f"fits: {part}"
-        found = "nothing that was tried does"
+            return f"fits: {share}"
+        alternative = "nothing that was tried does"
         if self.otherwise is not None:
             plan, count = self.otherwise
-            found = f'plan "{plan}" on {self.chip.name}-{count} does'
-        return f"does not fit: {part}; {found}"
+            alternative = f'plan "{plan}" on {self.chip.name}-{count} does'
+        return f"does not fit: {share}; {alternative}"
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """(title, value, remark) of each line."""
+        """Returns (title, value, remark) of each line."""
         shown = [("model", self.model, f"{count(self.weights)} params in {self.dtype}")]
         mesh = ", ".join(f"{k}={v}" for k, v in self.mesh.items())
         shown.append(("call", self.what, f"{self.chip.name}-{self.count}, {self.plan}, {mesh}"))
-        told = lambda *row: shown.append(row)
-        for kind, held in self.memory.items():
-            told(kind, size(held), "")
+        add_row = lambda *row: shown.append(row)
+        for kind, amount in self.memory.items():
+            add_row(kind, size(amount), "")
         if self.gradients:
-            told("gradients", size(self.gradients), "among the temporaries")
-        told("temporaries", size(self.temporaries), self._largest())
-        told("outputs", size(self.outputs), "beside those in an argument's place")
-        told("peak per device", size(self.peak), self.verdict())
+            add_row("gradients", size(self.gradients), "among the temporaries")
+        add_row("temporaries", size(self.temporaries), self._largest())
+        add_row("outputs", size(self.outputs), "beside those in an argument's place")
+        add_row("peak per device", size(self.peak), self.verdict())
         if self.compiled is not None:
-            other = f"XLA's program for CPUs: {size(self.compiled.temporaries)} of temporaries"
-            told("compiled peak", size(self.compiled.peak), other)
-            told("traced peak", size(self.traced_peak), "")
+            remark = f"XLA's program for CPUs: {size(self.compiled.temporaries)} of temporaries"
+            add_row("compiled peak", size(self.compiled.peak), remark)
+            add_row("traced peak", size(self.traced_peak), "")
         flops = sum(self.products.values())
-        told("FLOPs per device", count(flops + self.others), f"{count(flops)} in products")
-        told("memory traffic", size(self.traffic), "")
+        add_row("FLOPs per device", count(flops + self.others), f"{count(flops)} in products")
+        add_row("memory traffic", size(self.traffic), "")
         for c in self.communication:
             over = "+".join(c.axes)
-            told(f"{c.kind} ({over})", size(c.bytes), f"{c.calls} x, {time(c.seconds)}")
-        told("compute time", time(self.compute), "")
-        told("memory time", time(self.moving), "")
-        told("interconnect time", time(self.linking), "")
-        told("step time", time(self.seconds), f"bound by {self.bound}")
-        told("tokens/s", f"{self.tokens_per_second:,.0f}", f"{self.tokens:,} tokens a call")
-        told("utilization", f"{self.utilization:.1%}", "model FLOPs of the chips' rate")
+            add_row(f"{c.kind} ({over})", size(c.bytes), f"{c.calls} x, {time(c.seconds)}")
+        add_row("compute time", time(self.compute), "")
+        add_row("memory time", time(self.moving), "")
+        add_row("interconnect time", time(self.linking), "")
+        add_row("step time", time(self.seconds), f"bound by {self.bound}")
+        add_row("tokens/s", f"{self.tokens_per_second:,.0f}", f"{self.tokens:,} tokens a call")
+        add_row("utilization", f"{self.utilization:.1%}", "model FLOPs of the chips' rate")
         return shown + [("note", note, "") for note in self.notes]
 
     def _largest(self) -> str:
         if not self.largest:
             return ""
-        held, shape, dtype, name, _ = self.largest[0]
-        return f"largest: {dtype}{[*shape]} of {name}, {size(held)}"
+        amount, shape, dtype, name, _ = self.largest[0]
+        return f"largest: {dtype}{[*shape]} of {name}, {size(amount)}"
 
     def __str__(self) -> str:
         rows = self.rows()
@@ -176,17 +173,17 @@ class Estimate:
         return "\n".join(f"{a:<{first}}  {b:>{second}}  {c}".rstrip() for a, b, c in rows)
 
     def markdown(self) -> str:
-        """The table in Markdown."""
+        """Returns the table in Markdown."""
         lines = [f"| {a} | {b} | {c} |" for a, b, c in self.rows()]
         return "\n".join(["| | per device | |", "| --- | ---: | --- |", *lines])
 
     def _repr_html_(self) -> str:
         top = max(self.peak, self.chip.memory, 1)
-        parts = {**self.memory, "outputs": self.outputs, "temporaries": self.temporaries}
+        amounts = {**self.memory, "outputs": self.outputs, "temporaries": self.temporaries}
         bars = "".join(
             f'<span class="part {k}" style="width:{600 * v / top:.1f}px" title="{k}: {size(v)}">'
             "</span>"
-            for k, v in parts.items()
+            for k, v in amounts.items()
         )
         edge = f'<span class="edge" style="left:{600 * self.chip.memory / top:.1f}px"></span>'
         rows = "".join(
@@ -197,7 +194,7 @@ class Estimate:
         return f'{STYLE}<div class="memory">{bars}{edge}</div><table class=estimate>{rows}</table>'
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the page: memory as a bar beside the chip's, and the table."""
+        """Writes a page: a bar of the memory in use, with a mark for the chip's, and the table."""
         page = f'<!doctype html><meta charset="utf-8"><title>Estimate</title>{self._repr_html_()}'
         Path(path).write_text(page, encoding="utf-8")
 
@@ -215,7 +212,7 @@ table.estimate .n { text-align: right; font-variant-numeric: tabular-nums; white
 
 
 def size(n: float) -> str:
-    """Bytes in words.
+    """Returns bytes in words.
 
     Example:
       >>> size(13_476_831_232), size(512)
@@ -226,7 +223,7 @@ def size(n: float) -> str:
 
 
 def count(n: float) -> str:
-    """A number in words.
+    """Returns a number in words.
 
     Example:
       >>> count(1.5e12)
@@ -237,7 +234,7 @@ def count(n: float) -> str:
 
 
 def time(seconds: float) -> str:
-    """Seconds in words.
+    """Returns seconds in words.
 
     Example:
       >>> time(0.0123), time(2.5)

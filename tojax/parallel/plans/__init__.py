@@ -1,1 +1,1 @@
-"""Plans: which dimension of which weight lies on which axis of a mesh."""
+"""Plans: the axis of a mesh that divides each dimension of each weight."""

@@ -1,4 +1,4 @@
-"""Which axis of a mesh does what, by its name."""
+"""The use of each axis of a mesh, by its name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NAMES = {
 }
 
 
-def current(mesh: Mesh | None) -> Mesh:
-    """This mesh, or the one of ``jax.set_mesh``.
+def current_mesh(mesh: Mesh | None) -> Mesh:
+    """Returns this mesh, or that of ``jax.set_mesh``.
 
     Raises:
-      WrongArguments: there is none, or it is something else.
+      WrongArguments: there is none, or it has no devices.
     """
     mesh = jax.sharding.get_mesh() if mesh is None else mesh
     if not isinstance(mesh, Mesh) or mesh.empty:
@@ -32,12 +32,13 @@ def current(mesh: Mesh | None) -> Mesh:
     return mesh
 
 
-def axis(mesh: Mesh, use: str, alone: bool = True) -> str:
-    """The axis of the mesh for this use; the only one that there is, whatever its name.
+def axis(mesh: Mesh, use: str, allow_any_name: bool = True) -> str:
+    """Returns the axis of the mesh for this use.
 
     Args:
+      mesh: the mesh.
       use: "tp", "fsdp", "expert" or "sequence".
-      alone: whether the only axis of a mesh may be taken under any name.
+      allow_any_name: whether the only axis of a mesh serves under any name.
 
     Raises:
       WrongArguments: no axis has one of the names.
@@ -47,24 +48,24 @@ def axis(mesh: Mesh, use: str, alone: bool = True) -> str:
       >>> axis(jax.make_mesh((1, 1), ("data", "model")), "tp")
       'model'
     """
-    found = [name for name in NAMES[use] if name in mesh.axis_names]
-    if not found and alone and len(mesh.axis_names) == 1:
-        found = [*mesh.axis_names]
-    if not found:
+    names = [name for name in NAMES[use] if name in mesh.axis_names]
+    if not names and allow_any_name and len(mesh.axis_names) == 1:
+        names = [*mesh.axis_names]
+    if not names:
         raise WrongArguments(
             f"the mesh has no axis for {use}",
             where=f"mesh {dict(mesh.shape)}",
             why=f"the plan shards over an axis named {', '.join(NAMES[use])}",
             do=f'name one so: jax.make_mesh((2, 4), ("data", "{NAMES[use][0]}")), or give rules',
         )
-    return found[0]
+    return names[0]
 
 
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:
-    """The axes that rows of a batch are divided over."""
+    """Returns the axes that divide rows of a batch."""
     return tuple(name for name in mesh.axis_names if name in NAMES["fsdp"])
 
 
 def sequence_axis(mesh: Mesh) -> str:
-    """The axis that the length of inputs is divided over; "" where the mesh has none."""
+    """Returns the axis that divides the length of inputs; "" where the mesh has none."""
     return next((name for name in mesh.axis_names if name in NAMES["sequence"]), "")

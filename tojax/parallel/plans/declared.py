@@ -1,4 +1,4 @@
-"""The plans that models of transformers bring along (``tp_plan``), as shardings.
+"""The plans of transformers' models (``tp_plan``) as shardings.
 
 Source: https://huggingface.co/docs/transformers/main/en/perf_infer_gpu_multi
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Which dimension of a matrix [out, in], the same in a stack of them [expert, out, in].
+# The dimension of a matrix [out, in], the same in a stack of matrices [expert, out, in].
 COLUMNS, ROWS = -2, -1
 KINDS = {
     **dict.fromkeys(("colwise", "colwise_rep", "packed_colwise", "colwise_gather_output"), COLUMNS),
@@ -20,15 +20,15 @@ KINDS = {
 
 
 def dimensions(
-    plan: Mapping[str, str], paths: Mapping[str, list[str]], shapes: Mapping[str, Any], parts: int
+    plan: Mapping[str, str], paths: Mapping[str, list[str]], shapes: Mapping[str, Any], shards: int
 ) -> dict[str, int]:
-    """Which dimension of each parameter the plan divides.
+    """Returns the dimension of each parameter that the plan divides.
 
     Args:
       plan: patterns of module or parameter names, where ``*`` is any number, and their kinds.
       paths: all names of each parameter: tied weights have several.
       shapes: arrays or their shapes, by name.
-      parts: how many parts a dimension is divided into; others stay whole.
+      shards: the number of devices along the mesh axis; it divides a dimension, or none is divided.
 
     Example:
       >>> import jax, numpy as np
@@ -40,15 +40,15 @@ def dimensions(
         re.compile(re.escape(k).replace(r"\*", r"\d+") + r"(\.(weight|bias))?"): v
         for k, v in plan.items()
     }
-    found = {}
+    divided = {}
     for name, names in paths.items():
         kind = next((v for p, v in rules.items() if any(map(p.fullmatch, names))), None)
         shape = shapes[name].shape
         if kind not in KINDS or not shape:
             continue
-        vector = len(shape) == 1
-        place = KINDS[kind] % len(shape)
-        if (vector and KINDS[kind] == ROWS) or shape[place] % parts:
+        is_vector = len(shape) == 1
+        dimension = KINDS[kind] % len(shape)
+        if (is_vector and KINDS[kind] == ROWS) or shape[dimension] % shards:
             continue  # the bias of a sum over devices is added once
-        found[name] = place
-    return found
+        divided[name] = dimension
+    return divided

@@ -1,4 +1,4 @@
-"""Matrices that are held as small numbers: their parts lie as the matrix would."""
+"""Plans for packed matrices: numbers, scales and zeros are divided as the matrix would be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tojax.errors import WrongArguments
 
 
 class Form(Protocol):
-    """``transforms.packed.Packed``: the parts have rows as columns, blocks share a scale."""
+    """``transforms.packed.Packed``: its parts are transposed, each block has one scale."""
 
     @property
     def name(self) -> str: ...
@@ -27,21 +27,23 @@ class Form(Protocol):
     def parts(self) -> tuple[str, ...]: ...
 
 
-def fits(form: Form, dimension: int, parts: int) -> bool:
-    """Whether a dimension of the matrix can be divided without cutting a block.
+def fits(form: Form, dimension: int, shards: int) -> bool:
+    """Returns whether a dimension of the matrix can be divided without cutting a block.
 
-    A block that is a whole row is cut all the same: each device has the row's scale.
+    A block that is a whole row may be cut: each device has the row's scale.
     """
-    left = form.row // parts
-    whole = left % form.block == 0 or (form.block == form.row and left % 2 == 0)
-    return dimension == 0 or (dimension == 1 and whole)
+    shard_length = form.row // shards
+    keeps_blocks = shard_length % form.block == 0 or (
+        form.block == form.row and shard_length % 2 == 0
+    )
+    return dimension == 0 or (dimension == 1 and keeps_blocks)
 
 
-def turned(form: Form, spec: PartitionSpec, mesh: Any) -> dict[str, PartitionSpec]:
-    """Where numbers, scales and zeros lie, for the spec of their matrix.
+def part_specs(form: Form, spec: PartitionSpec, mesh: Any) -> dict[str, PartitionSpec]:
+    """Returns the specs of numbers, scales and zeros for the spec of their matrix.
 
     Raises:
-      WrongArguments: it cuts blocks.
+      WrongArguments: the spec cuts blocks.
     """
     rows, columns, *rest = (*spec, None, None)
     axes: Any = (columns,) if isinstance(columns, str) else columns or ()
@@ -56,5 +58,5 @@ def turned(form: Form, spec: PartitionSpec, mesh: Any) -> dict[str, PartitionSpe
             "that divide the rows: PartitionSpec(axis)",
         )
     numbers, *scales = form.parts
-    of_scales = PartitionSpec(None if form.block == form.row else columns, rows)
-    return {numbers: PartitionSpec(columns, rows)} | dict.fromkeys(scales, of_scales)
+    scales_spec = PartitionSpec(None if form.block == form.row else columns, rows)
+    return {numbers: PartitionSpec(columns, rows)} | dict.fromkeys(scales, scales_spec)

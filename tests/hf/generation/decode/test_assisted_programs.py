@@ -25,13 +25,13 @@ def near(name):
 @pytest.fixture
 def steps(monkeypatch):
     """How often each call ran the model after the prompt; None where nothing was drafted."""
-    seen, result = [], Job.result
+    seen, result = [], Job.output
 
     def count(job, carry):
         seen.append(int(carry["blocks"]) if "blocks" in carry else None)
         return result(job, carry)
 
-    monkeypatch.setattr(Job, "result", count)
+    monkeypatch.setattr(Job, "output", count)
     return seen
 
 

@@ -11,7 +11,7 @@ import tojax
 from tests.hf import tiny
 from tojax.hf.generation.decode import programs
 from tojax.hf.generation.job.job import Job
-from tojax.hf.generation.request.request import request
+from tojax.hf.generation.request.request import build_request
 
 
 @pytest.mark.parametrize("batch, heads", [(1, 2), (3, 2), (3, 1)])
@@ -20,7 +20,7 @@ def test_the_loop_copies_no_cache(batch, heads):
     config = LlamaConfig(**tiny.DECODER | {"num_key_value_heads": heads})
     module = LlamaForCausalLM(config).eval()
     model, ids = tojax.from_torch(module), tiny.ids(length=16, batch=batch)
-    job = Job(model, request(module, ids, {"max_new_tokens": 8}), None, None, None)
+    job = Job(model, build_request(module, ids, {"max_new_tokens": 8}), None, None, None)
     _, stays, carry = job.prefill(job.plan)
     along = programs.extended(job.along, job.plan.total)
     ends = np.int32(job.last), np.int32(job.last)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tojax.hf.loading.quantized.gguf_blocks import KINDS, grid_of, kept, rows_in
+from tojax.hf.loading.quantized.gguf_blocks import KINDS, grid_of, packed_matrices, rows_in
 from tojax.torch.core import interop
 from tojax.transforms.packed import Packed
 
@@ -53,7 +53,9 @@ def test_what_stays_packed(tmp_path):
     write(tmp_path / "x.gguf", {"a": (which, data)})
     dense = torch.from_numpy(gguf.dequantize(data, which))
     turned = dense.flip(0)
-    found = kept(tmp_path / "x.gguf", {"a": turned, "b": dense.T, "c": dense + 1, "d": dense[:32]})
+    found = packed_matrices(
+        tmp_path / "x.gguf", {"a": turned, "b": dense.T, "c": dense + 1, "d": dense[:32]}
+    )
     assert [k for k, v in found.items() if getattr(v, "grid", None)] == ["a"]
     torch.testing.assert_close(found["a"].read(), turned, rtol=0, atol=0)
     assert found["b"].shape == (96, 96) and rows_in(dense, dense.T) is None

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tojax.errors import BadCheckpoint
-from tojax.hf.loading.quantized.grid import Grid, floats, words
+from tojax.hf.loading.quantized.grid import Grid, fp8_bytes, unpacked_words
 from tojax.torch.core import interop
 from tojax.transforms.numbers import LOADED
 from tojax.transforms.packed import Packed
@@ -33,9 +33,9 @@ def test_zeros_in_the_middle_are_none():
     assert other.centred() is other
 
 
-def test_words_and_floats():
-    assert words(torch.tensor([[-1, 0x76543210]], dtype=torch.int32), 4)[0].tolist() == [15] * 8 + [
-        *range(8)
-    ]
+def test_words_and_fp8_bytes():
+    assert unpacked_words(torch.tensor([[-1, 0x76543210]], dtype=torch.int32), 4)[0].tolist() == [
+        15
+    ] * 8 + [*range(8)]
     with pytest.raises(BadCheckpoint, match=r"here\.weight holds a NaN"):
-        floats(torch.tensor([[float("nan")]]).to(torch.float8_e4m3fn), "here.weight")
+        fp8_bytes(torch.tensor([[float("nan")]]).to(torch.float8_e4m3fn), "here.weight")

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from tojax.errors import BadCheckpoint
 from tojax.hf.loading.checkpoint import stored_in
-from tojax.hf.loading.deferred import Reader, real
+from tojax.hf.loading.deferred import Reader, read_all
 from tojax.hf.loading.quantized.tensors import matrices
 
 TOLD = {"quant_method": "fp8", "weight_block_size": [2, 2]}
@@ -17,7 +17,7 @@ def read(folder, tensors, module=None):
     module = torch.nn.Module() if module is None else module
     reader = Reader()
     found = matrices(stored_in(folder / "x.safetensors"), TOLD, reader, module)
-    values = {name: real(tensor) for name, tensor in found.items()}
+    values = {name: read_all(tensor) for name, tensor in found.items()}
     reader.close()
     return values
 

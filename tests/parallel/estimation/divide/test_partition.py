@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tojax.parallel.estimation.cost.lifetimes import peak
-from tojax.parallel.estimation.cost.work import work
-from tojax.parallel.estimation.divide.combine import combined
+from tojax.parallel.estimation.cost.lifetimes import find_peak
+from tojax.parallel.estimation.cost.work import count_work
+from tojax.parallel.estimation.divide.combine import combine
 from tojax.parallel.estimation.divide.nodes import program_of
-from tojax.parallel.estimation.divide.partition import COLLECTIVES, divided
+from tojax.parallel.estimation.divide.partition import COLLECTIVES, divide
 
 SHAPES = (16, 8), (8, 32), (32, 8)
 ARRAYS = [jax.ShapeDtypeStruct(s, jnp.float32) for s in SHAPES]
@@ -23,7 +23,7 @@ def mlp(x, up, down):
 
 def parts(function, arrays, mesh, places, outputs=(), weights=(False, True, True)):
     program = program_of(jax.make_jaxpr(function)(*arrays))
-    return divided(program, mesh, places, outputs, weights)
+    return divide(program, mesh, places, outputs, weights)
 
 
 def moved(part):
@@ -39,7 +39,7 @@ def test_megatron():
     places = [ROWS, ((), ("model",)), (("model",), ())]
     part = parts(mlp, ARRAYS, {"data": 2, "model": 4}, places)
     assert moved(part) == [("all-reduce", ("model",), 8 * 8 * 4)]
-    assert work(part).products["float32"] == 2 * (8 * 8 * 8 + 8 * 8 * 8)
+    assert count_work(part).products["float32"] == 2 * (8 * 8 * 8 + 8 * 8 * 8)
 
 
 def test_convolutions_multiply_no_zeros():
@@ -50,7 +50,9 @@ def test_convolutions_multiply_no_zeros():
     )
     arrays = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((2, 3, 8, 8), (5, 3, 2, 2))]
     places = [((),) * 4] * 2
-    flops = lambda f: sum(work(parts(f, arrays, {}, places, weights=(0, 1))).products.values())
+    flops = lambda f: sum(
+        count_work(parts(f, arrays, {}, places, weights=(0, 1))).products.values()
+    )
     once = 2 * (2 * 5 * 4 * 4) * 3 * 2 * 2
     assert flops(plain) == once
     assert flops(jax.grad(lambda x, w: plain(x, w).sum())) == once
@@ -86,8 +88,8 @@ def test_loops_count_their_rounds():
     stacks = [jax.ShapeDtypeStruct((6, *s), jnp.float32) for s in SHAPES[1:]]
     places = [ROWS, ((), (), ("model",)), ((), ("model",), ())]
     part = parts(layers, [ARRAYS[0], *stacks], {"data": 2, "model": 4}, places)
-    done = work(part)
-    assert done.moved == {("all-reduce", ("model",)): (6, 6 * 8 * 8 * 4)}
+    done = count_work(part)
+    assert done.communication == {("all-reduce", ("model",)): (6, 6 * 8 * 8 * 4)}
     assert done.products["float32"] == 6 * 2 * (8 * 8 * 8 + 8 * 8 * 8)
 
 
@@ -98,8 +100,8 @@ def test_independent_sums_are_one():
     shapes = [(16, 8), (8, 4), (8, 4)]
     arrays = [jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes]
     places = [((), ("model",)), (("model",), ()), (("model",), ())]
-    part = combined(parts(both, arrays, {"model": 4}, places))
-    assert work(part).moved == {("all-reduce", ("model",)): (1, 2 * 16 * 4 * 4)}
+    part = combine(parts(both, arrays, {"model": 4}, places))
+    assert count_work(part).communication == {("all-reduce", ("model",)): (1, 2 * 16 * 4 * 4)}
 
 
 def test_a_chain_needs_two_buffers():
@@ -112,7 +114,7 @@ def test_a_chain_needs_two_buffers():
 
     arrays = [jax.ShapeDtypeStruct((4, 4), jnp.float32)] * 2
     part = parts(chain, arrays, {}, [WHOLE] * 2, weights=[False, True])
-    assert peak(part).temporaries == 2 * 4 * 4 * 4
+    assert find_peak(part).temporaries == 2 * 4 * 4 * 4
 
 
 def test_matrices_of_small_numbers_are_opened_one_by_one():
@@ -126,8 +128,8 @@ def test_matrices_of_small_numbers_are_opened_one_by_one():
     arrays = [jax.ShapeDtypeStruct((4, 64), jnp.float32)]
     arrays += [jax.ShapeDtypeStruct((64, 64), jnp.int8)] * 6
     part = parts(layers, arrays, {}, [WHOLE] * 7, weights=[False, *[True] * 6])
-    assert peak(part).temporaries == 64 * 64 * 4 + 2 * 4 * 64 * 4
-    assert peak(part).largest[0][1:4] == ((64, 64), "float32", "sin")
+    assert find_peak(part).temporaries == 64 * 64 * 4 + 2 * 4 * 64 * 4
+    assert find_peak(part).largest[0][1:4] == ((64, 64), "float32", "sin")
 
 
 UNKNOWN = [("fft", lambda x: jnp.fft.fft(x)), ("cholesky", jnp.linalg.cholesky)]
@@ -137,4 +139,4 @@ UNKNOWN = [("fft", lambda x: jnp.fft.fft(x)), ("cholesky", jnp.linalg.cholesky)]
 def test_what_has_no_rule_is_told(name, function):
     x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
     part = parts(function, [x], {"data": 2}, [ROWS], weights=[False])
-    assert part.unknown <= {name} and (part.unknown or all(p == () for p in part.placed[0][1:]))
+    assert part.unknown <= {name} and (part.unknown or all(p == () for p in part.specs[0][1:]))

@@ -1,9 +1,8 @@
 """Speculative decoding: tokens are drafted, then the model reads all of them in one step.
 
-A drafted token stays where it is the one that the model picks at this place itself, so the text is
-the one that comes without drafts. That holds for drawn tokens, too: a place has one key whatever
-was drafted, and the draft draws with it as well, so that distributions that are close to each other
-draw the same token mostly.
+A drafted token stays if the model picks the same one at its position, so the text is the same as
+without drafts. That holds for drawn tokens, too: a position has one key whatever was drafted. The
+draft draws with this key as well, so that similar distributions mostly draw the same token.
 """
 
 from __future__ import annotations
@@ -15,21 +14,29 @@ import jax
 import jax.numpy as jnp
 
 from tojax.calls.program import Program, program
-from tojax.hf.generation.decode import static_cache as caches
-from tojax.hf.generation.decode.programs import Picker, Plan, advance, choose, idle, last_logits
+from tojax.hf.generation.decode import static_cache
+from tojax.hf.generation.decode.programs import (
+    Picker,
+    Plan,
+    advance,
+    choose_tokens,
+    ended_rows,
+    last_logits,
+)
 from tojax.model import Model
 
-KEPT = ("state", "draft", "blocks", "scores", "logits")  # of the carry, what no draft needs
+# Entries of the carry that the drafting loop leaves out.
+NOT_FOR_DRAFTS = ("state", "draft", "blocks", "scores", "logits")
 
 
 def program_of(model: Model, source: Any) -> Program:
-    """``decode`` with drafts of a smaller model's source, or of the text (None)."""
-    programs, key = model.source.cache.notes, (decode, source)
-    if key not in programs:
+    """Returns the program of ``decode`` with drafts of a smaller model, or of the text (None)."""
+    notes, key = model.source.cache.notes, (decode, source)
+    if key not in notes:
         static = "plan", "count", "ngram"
-        run = partial(decode, source=source)
-        programs[key] = Program(run, static_argnames=static, donate_argnames="carry")
-    return programs[key]
+        function = partial(decode, source=source)
+        notes[key] = Program(function, static_argnames=static, donate_argnames="carry")
+    return notes[key]
 
 
 def decode(
@@ -46,10 +53,10 @@ def decode(
     ngram: int,
     source: Any,
 ):
-    """Blocks of up to ``count`` drafted tokens and one more, until position ``until`` or later.
+    """Decodes blocks of up to ``count`` drafted tokens and one more, up to ``until`` or later.
 
-    ``draft`` holds the smaller model's arrays and arguments; without one (None) the drafts are what
-    followed the text's last tokens, ``ngram`` at most, where they occurred before.
+    ``draft`` holds the smaller model's arrays and arguments. Without one (None) a draft is what
+    followed an earlier occurrence of the text's last tokens, ``ngram`` of them at most.
     """
     if draft is not None:
         draft = draft | {"model": Model(draft["params"], draft["buffers"], source)}
@@ -57,47 +64,48 @@ def decode(
     def body(carry):
         at = carry["at"]
         if draft is None:
-            guess = looked_up(carry["ids"], at, count, ngram)
+            guess = lookup_drafts(carry["ids"], at, count, ngram)
         else:
-            guess = drafted(draft, carry, picker, plan, count)
+            guess = model_drafts(draft, carry, picker, plan, count)
             carry = carry | {"draft": guess["state"]}
         block = jax.lax.dynamic_slice_in_dim(guess["ids"], at - 1, count + 1, 1)
-        state = caches.rewind(_copy(carry["state"]), at - 1)
+        state = static_cache.rewind(_copy(carry["state"]), at - 1)
         logits, state = advance(model, block, at + count, stays, state, along)
         carry = carry | {"state": state, "blocks": carry["blocks"] + 1}
-        return accepted(carry, logits, guess, last, picker, plan)
+        return accept_drafts(carry, logits, guess, last, picker, plan)
 
     return jax.lax.while_loop(lambda c: (c["at"] < until) & ~c["done"].all(), body, carry)
 
 
-def drafted(draft, carry, picker: Picker, plan: Plan, count: int):
-    """The carry of the smaller model after up to ``count`` tokens, fewer where it is unsure.
+def model_drafts(draft, carry, picker: Picker, plan: Plan, count: int):
+    """Returns the smaller model's carry after up to ``count`` tokens, fewer where it is unsure.
 
-    Its cache has neither the last token nor, where all drafts were right, the one before.
+    Its cache lacks the last token and, where all drafts were right, the one before it.
     """
     start = carry["at"]
 
-    def more(guess, tokens: int):
+    def draft_one(guess, tokens: int):
         at = guess["at"]
         new = jax.lax.dynamic_slice_in_dim(guess["ids"], at - tokens, tokens, 1)
-        rest = draft["stays"], guess["state"], draft["along"]
-        logits, state = advance(draft["model"], new, at, *rest)
+        cache_args = draft["stays"], guess["state"], draft["along"]
+        logits, state = advance(draft["model"], new, at, *cache_args)
         logits = last_logits(logits, -1)
-        after = choose(plan, picker, _without(guess, "sure"), logits)
-        token = jax.lax.dynamic_index_in_dim(after["ids"], at, 1)
+        picked = choose_tokens(plan, picker, _without(guess, "sure"), logits)
+        token = jax.lax.dynamic_index_in_dim(picked["ids"], at, 1)
         likely = jnp.take_along_axis(jax.nn.softmax(logits), token, 1)[:, 0]
         sure = ((likely >= draft["threshold"]) | guess["done"]).all()
-        return after | {"state": state, "sure": sure}
+        return picked | {"state": state, "sure": sure}
 
-    state = caches.rewind(_copy(carry["draft"]), start - 2)
-    guess = more(_without(carry, *KEPT) | {"state": state}, 2)
+    state = static_cache.rewind(_copy(carry["draft"]), start - 2)
+    guess = draft_one(_without(carry, *NOT_FOR_DRAFTS) | {"state": state}, 2)
     going = lambda g: g["sure"] & (g["at"] - start < count) & ~g["done"].all()
-    return jax.lax.while_loop(going, lambda g: more(g, 1), guess)
+    return jax.lax.while_loop(going, lambda g: draft_one(g, 1), guess)
 
 
-def looked_up(ids, at, count: int, ngram: int):
-    """What followed the first of the earlier places with the text's last tokens, the more the
-    better; anything where there is none.
+def lookup_drafts(ids, at, count: int, ngram: int):
+    """Returns a draft: what followed the first earlier occurrence of the text's last tokens.
+
+    More matching tokens take precedence; without any match the draft is arbitrary.
     """
     begin = jnp.zeros(len(ids), jnp.int32)
     for size in range(1, ngram + 1):
@@ -111,36 +119,38 @@ def looked_up(ids, at, count: int, ngram: int):
     return {"ids": jax.lax.dynamic_update_slice_in_dim(ids, follow, at, 1), "at": at + count}
 
 
-def accepted(carry, logits, guess, last, picker: Picker, plan: Plan):
-    """The carry with the model's own picks, as far as they are what was drafted, and one more."""
+def accept_drafts(carry, logits, guess, last, picker: Picker, plan: Plan):
+    """Returns the carry with the model's own picks while they equal the draft, and one more."""
     start = carry["at"]
-    apart = {k: v for k, v in carry.items() if k in ("state", "draft", "blocks")}
+    untouched = {k: v for k, v in carry.items() if k in ("state", "draft", "blocks")}
 
-    def one(now):
-        carry, at = now["carry"], now["carry"]["at"]
-        carry = choose(plan, picker, carry, last_logits(logits, at - start))
-        here = lambda ids: jax.lax.dynamic_index_in_dim(ids, at, 1, False)
-        same = (here(carry["ids"]) == here(guess["ids"])) | idle(carry, picker)
+    def pick_one(progress):
+        carry, at = progress["carry"], progress["carry"]["at"]
+        carry = choose_tokens(plan, picker, carry, last_logits(logits, at - start))
+        token_at = lambda ids: jax.lax.dynamic_index_in_dim(ids, at, 1, False)
+        same = (token_at(carry["ids"]) == token_at(guess["ids"])) | ended_rows(carry, picker)
         return {"carry": carry, "on": same.all() & (at < guess["at"])}
 
-    going = lambda now: now["on"] & (now["carry"]["at"] < last) & ~now["carry"]["done"].all()
-    now = {"carry": _without(carry, *apart), "on": jnp.bool_(True)}
-    return jax.lax.while_loop(going, one, now)["carry"] | apart
+    going = lambda progress: (
+        progress["on"] & (progress["carry"]["at"] < last) & ~progress["carry"]["done"].all()
+    )
+    progress = {"carry": _without(carry, *untouched), "on": jnp.bool_(True)}
+    return jax.lax.while_loop(going, pick_one, progress)["carry"] | untouched
 
 
 @program()
-def both_ways(model: Model, ids, at, stays, state, along):
-    """The logits after two tokens from ``at`` on, read one by one and at once."""
-    one = lambda i: jax.lax.dynamic_slice_in_dim(ids, at + i, 1, 1)
-    _, then = advance(model, one(0), at + 1, stays, _copy(state), along)
-    single, _ = advance(model, one(1), at + 2, stays, then, along)
-    two = jax.lax.dynamic_slice_in_dim(ids, at, 2, 1)
-    block, _ = advance(model, two, at + 2, stays, _copy(state), along)
-    return last_logits(single, -1), last_logits(block, -1)
+def compare_blocks(model: Model, ids, at, stays, state, along):
+    """Returns the logits after two tokens from ``at`` on, read in two steps and in one."""
+    token_at = lambda i: jax.lax.dynamic_slice_in_dim(ids, at + i, 1, 1)
+    _, state_between = advance(model, token_at(0), at + 1, stays, _copy(state), along)
+    one_by_one, _ = advance(model, token_at(1), at + 2, stays, state_between, along)
+    block_ids = jax.lax.dynamic_slice_in_dim(ids, at, 2, 1)
+    block, _ = advance(model, block_ids, at + 2, stays, _copy(state), along)
+    return last_logits(one_by_one, -1), last_logits(block, -1)
 
 
 def _copy(tree):
-    """The same arrays in objects of their own, as ``rewind`` writes to those it gets."""
+    """Returns the same arrays in new objects: ``rewind`` writes to its argument."""
     return jax.tree.map(lambda x: x, tree)
 
 

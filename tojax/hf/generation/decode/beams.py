@@ -1,6 +1,6 @@
 """Beam search on buffers of fixed shape, step for step what transformers does.
 
-Shapes: batch, beams ``k``, kept candidates ``n`` (so many that ``k`` of them are no end token),
+Shapes: batch, beams ``k``, candidates ``n`` (so many that ``k`` of them are no end token),
 positions.
 """
 
@@ -28,13 +28,13 @@ class Beams:
     """
 
     count: int
-    kept: int
+    candidates: int
     early_stopping: bool | str
     fill: int
 
 
-def start(beams: Beams, ids: np.ndarray, length: int, penalty: float) -> dict[str, Any]:
-    """What a loop carries beside ids and cache; ``ids`` are [batch * k, positions]."""
+def initial_beams(beams: Beams, ids: np.ndarray, length: int, penalty: float) -> dict[str, Any]:
+    """Returns the loop's carry beside ids and cache; ``ids`` are [batch * k, positions]."""
     batch, k = len(ids) // beams.count, beams.count
     ids[:, length:] = beams.fill
     running = np.full((batch, k), NEVER, np.float32)
@@ -52,8 +52,8 @@ def start(beams: Beams, ids: np.ndarray, length: int, penalty: float) -> dict[st
     }
 
 
-def choose(beams: Beams, sample: bool, picker: Any, carry, logits, last):
-    """(the carry with one token more, which rows of the cache go on)."""
+def choose_beams(beams: Beams, sample: bool, picker: Any, carry, logits, last):
+    """Returns (the carry with one token more, the rows of the cache to go on with)."""
     ids, at = carry["ids"], carry["at"]
     batch, k = carry["running"].shape
     scores = jax.nn.log_softmax(logits, -1)
@@ -65,10 +65,10 @@ def choose(beams: Beams, sample: bool, picker: Any, carry, logits, last):
         rng, key = jax.random.split(carry["rng"])
         carry = carry | {"rng": rng}
         noise = jax.random.gumbel(key, total.shape)  # the top ones: a draw without replacement
-        index = jax.lax.top_k(total + noise, beams.kept)[1]
+        index = jax.lax.top_k(total + noise, beams.candidates)[1]
         top = jnp.take_along_axis(total, index, 1)
     else:
-        top, index = jax.lax.top_k(total, beams.kept)
+        top, index = jax.lax.top_k(total, beams.candidates)
     beam, token = index // size, (index % size).astype(ids.dtype)
     texts = _take(ids.reshape(batch, k, -1), beam)
     texts = jax.lax.dynamic_update_index_in_dim(texts, token, at, 2)
@@ -77,25 +77,25 @@ def choose(beams: Beams, sample: bool, picker: Any, carry, logits, last):
         _take(carry["came_running"], beam), rows, at - carry["start"], 2
     )
     ends = (token[..., None] == picker.ends).any(-1) | (at + 1 >= last)
-    flat = texts.reshape(batch * beams.kept, -1)
+    flat = texts.reshape(batch * beams.candidates, -1)
     for stop in picker.stops:
         ends = ends | stop(flat, at + 1).reshape(ends.shape)
     going = jax.lax.top_k(top + ends * NEVER, k)[1]
     running = jnp.take_along_axis(top + ends * NEVER, going, 1)
-    new = _finish(beams, carry, texts, came, top, ends)
+    new = _best_finished(beams, carry, texts, came, top, ends)
     came_running = _take(came, going)
     for name, value in (("scores", scores), ("logits", logits)):
         if name in carry:
-            place = at - carry["start"]
-            kept = jax.lax.dynamic_update_index_in_dim(carry[name], value, place, 0)
-            carry = carry | {name: kept}
-    after = {
+            step = at - carry["start"]
+            records = jax.lax.dynamic_update_index_in_dim(carry[name], value, step, 0)
+            carry = carry | {name: records}
+    advanced = {
         "ids": _take(texts, going).reshape(ids.shape),
         "running": running,
         "came_running": came_running,
         "at": at + 1,
     }
-    carry = carry | new | after
+    carry = carry | new | advanced
     improvable = carry["improvable"] & _improvable(beams, carry, last)
     open_ = improvable.any() & ~ends.all()
     if beams.early_stopping is True:
@@ -109,9 +109,9 @@ def _take(array, beam):
     return jnp.take_along_axis(array, beam.reshape(*beam.shape, *[1] * (array.ndim - 2)), 1)
 
 
-def _finish(beams: Beams, carry, texts, came, top, ends):
-    """The best finished sequences so far, with those of this step."""
-    first = jnp.arange(beams.kept) < beams.count
+def _best_finished(beams: Beams, carry, texts, came, top, ends):
+    """Returns the best finished sequences so far, with those of this step."""
+    first = jnp.arange(beams.candidates) < beams.count
     just = ends & first
     top = top / jnp.power(carry["at"] + 1.0 - carry["start"], carry["penalty"])
     if beams.early_stopping is True:
@@ -129,20 +129,20 @@ def _finish(beams: Beams, carry, texts, came, top, ends):
 
 
 def _improvable(beams: Beams, carry, last):
-    """Whether a running beam can still beat the worst finished one."""
+    """Returns whether a running beam can still beat the worst finished one."""
     penalty = carry["penalty"]
-    now = carry["at"] - carry["start"]
-    length = now
+    generated = carry["at"] - carry["start"]
+    length = generated
     if beams.early_stopping == "never":
-        length = jnp.where(penalty > 0, last - carry["start"], now)
+        length = jnp.where(penalty > 0, last - carry["start"], generated)
     best = carry["running"][:, :1] / jnp.power(length.astype(jnp.float32), penalty)
     worst = jnp.where(carry["finished"], carry["best"].min(1, keepdims=True), NEVER)
     return (best > worst).any(-1, keepdims=True)
 
 
-def result(carry, answers: int, length: int):
-    """(sequences, their scores, where each token came from) of the best ``answers`` of each row."""
-    keep = lambda name: np.asarray(carry[name])[:, :answers]
-    sequences, came = (x.reshape(-1, x.shape[-1]) for x in (keep("sequences"), keep("came")))
+def best_sequences(carry, answers: int, length: int):
+    """Returns (sequences, scores, beam of each token) of the best ``answers`` of each row."""
+    best = lambda name: np.asarray(carry[name])[:, :answers]
+    sequences, came = (x.reshape(-1, x.shape[-1]) for x in (best("sequences"), best("came")))
     count = int((came >= 0).sum(1).max())
-    return sequences[:, : length + count], keep("best").reshape(-1), came[:, :count]
+    return sequences[:, : length + count], best("best").reshape(-1), came[:, :count]

@@ -1,4 +1,4 @@
-"""Classifier-free guidance: a second text beside each row, read by the same model at every step."""
+"""Classifier-free guidance: a second text for each row, read by the same model at every step."""
 
 from __future__ import annotations
 
@@ -13,64 +13,75 @@ from transformers.generation.logits_process import (
 
 from tojax.errors import Unsupported
 from tojax.hf.generation.decode import model_steps
+from tojax.hf.generation.decode.beams import Beams
 from tojax.hf.generation.request.request import PROMPT_ONLY, Request, as_numpy
 from tojax.model import Model
 
 
-def asked_for(asked: Request, beams: Any) -> dict[str, Any] | None:
-    """The second texts' beginning (the last tokens by default), None without guidance."""
-    found = [p for p in asked.processors if type(p) is Guidance]
-    if not found:
+def guide_of(request: Request, beams: Beams | None) -> dict[str, Any] | None:
+    """Returns the second texts' beginnings (by default the last tokens); None without guidance."""
+    processors = [p for p in request.processors if type(p) is Guidance]
+    if not processors:
         return None
-    context = found[0].unconditional_context
-    ids = asked.ids[:, -1:] if context["input_ids"] is None else as_numpy(context["input_ids"])
+    context = processors[0].unconditional_context
+    ids = request.ids[:, -1:] if context["input_ids"] is None else as_numpy(context["input_ids"])
     mask = np.ones_like(ids) if context["attention_mask"] is None else context["attention_mask"]
-    whys = {
+    conditions = {
         "with beams": beams is not None,
-        "with an encoder": asked.encoder is not None,
-        "without a cache": not asked.settings.use_cache,
-        "beside pictures or sounds": bool(PROMPT_ONLY & {*asked.given}),
-        "with another number of negative prompts": len(ids) != len(asked.ids),
-        "after another processor": asked.processors[0] is not found[0],
+        "with an encoder": request.encoder is not None,
+        "without a cache": not request.settings.use_cache,
+        "beside pictures or sounds": bool(PROMPT_ONLY & {*request.model_inputs}),
+        "with another number of negative prompts": len(ids) != len(request.ids),
+        "after another processor": request.processors[0] is not processors[0],
     }
-    if said := [k for k, v in whys.items() if v]:
+    if conflicts := [k for k, v in conditions.items() if v]:
         raise Unsupported(
-            f"the option guidance_scale {said[0]}",
+            f"the option guidance_scale {conflicts[0]}",
             why="the second text is one more row of tokens for each row, with a cache of its own",
             do="leave one of them out",
         )
-    scale = np.float32(found[0].guidance_scale)
+    scale = np.float32(processors[0].guidance_scale)
     return {"ids": ids.astype(np.int32), "mask": as_numpy(mask), "scale": scale}
 
 
-def start(model: Model, beginning: dict[str, Any], total: int, extended, last) -> dict[str, Any]:
-    """The second texts, read; positions count from 0 whatever is masked, as in transformers."""
+def prefill_guide(
+    model: Model, beginning: dict[str, Any], total: int, extended, last_logits
+) -> dict[str, Any]:
+    """Reads the second texts; as in transformers, positions count from 0 whatever the mask is."""
     ids = beginning["ids"]
-    given = {"attention_mask": beginning["mask"]}
-    if model_steps.takes(model, "position_ids"):
-        given["position_ids"] = jnp.broadcast_to(
+    model_inputs = {"attention_mask": beginning["mask"]}
+    if model_steps.has_argument(model, "position_ids"):
+        model_inputs["position_ids"] = jnp.broadcast_to(
             jnp.arange(ids.shape[1], dtype=jnp.int32), ids.shape
         )
-    logits, state = model_steps.run(
-        model, "prefill", ids=ids, given=given, length=total, keep=None, use_cache=True
+    logits, state = model_steps.call_runner(
+        model,
+        "prefill",
+        ids=ids,
+        model_inputs=model_inputs,
+        length=total,
+        logits_to_keep=None,
+        use_cache=True,
     )
     return {
         "scale": beginning["scale"],
         "at": jnp.int32(ids.shape[1]),
-        "logits": last(logits, -1),
+        "logits": last_logits(logits, -1),
         "state": state,
-        "along": extended(given, total),
+        "along": extended(model_inputs, total),
     }
 
 
-def step(model: Model, guide: dict[str, Any], token, advance, last) -> dict[str, Any]:
-    """The second texts with one token more."""
+def advance_guide(
+    model: Model, guide: dict[str, Any], token, advance, last_logits
+) -> dict[str, Any]:
+    """Reads one token more of the second texts."""
     at = guide["at"] + 1
     logits, state = advance(model, token, at, {}, guide["state"], guide["along"])
-    return guide | {"at": at, "logits": last(logits, -1), "state": state}
+    return guide | {"at": at, "logits": last_logits(logits, -1), "state": state}
 
 
-def guided(guide: dict[str, Any], logits):
-    """Away from what the model says of the second text."""
-    here, there = (jax.nn.log_softmax(x, -1) for x in (logits, guide["logits"]))
-    return guide["scale"] * (here - there) + there
+def guided_scores(guide: dict[str, Any], logits):
+    """Returns the scores, moved away from those of the second text."""
+    conditional, unconditional = (jax.nn.log_softmax(x, -1) for x in (logits, guide["logits"]))
+    return guide["scale"] * (conditional - unconditional) + unconditional

@@ -1,4 +1,4 @@
-"""Models that read their whole text anew at one length, where their rotary frequencies change."""
+"""Models that read the whole text anew at one length, where their rotary frequencies change."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 
 from tojax.errors import Unsupported
 from tojax.hf.generation.request import private
 from tojax.hf.loading.module import quiet
 
-Go = Callable[[dict[str, Any], int], dict[str, Any]]
+DecodeUntil = Callable[[dict[str, Any], int], dict[str, Any]]
 
 
-class Full(DynamicCache):
-    """Says that it holds so many positions."""
+class FilledCache(DynamicCache):
+    """A cache that reports so many positions and holds none."""
 
     def __init__(self, count: int):
         super().__init__()
@@ -29,12 +29,13 @@ class Full(DynamicCache):
         return self.count
 
 
-def renewed_at(module: Any, length: int, last: int) -> int | None:
-    """The length at which the model's own code drops its cache in a text that grows from ``length``
-    to ``last``, None for never.
+def renewed_at(module: PreTrainedModel, length: int, last: int) -> int | None:
+    """Returns the length at which the model's own code drops its cache; None for never.
+
+    The text grows from ``length`` to ``last``.
 
     Raises:
-      Unsupported: it drops the text with it.
+      Unsupported: the code drops the text as well.
     """
     switch = getattr(module.config, "original_max_position_embeddings", None)
     if not isinstance(switch, int) or not length <= switch < last - 1:
@@ -42,7 +43,7 @@ def renewed_at(module: Any, length: int, last: int) -> int | None:
     ids = torch.zeros(1, switch + 1, dtype=torch.int64)
     along: dict[str, Any] = {"attention_mask": ids + 1}
     along |= {"position_ids": torch.arange(switch + 1)[None]}
-    along |= {private.CACHE: Full(switch)}
+    along |= {private.CACHE: FilledCache(switch)}
     with quiet():
         inputs = module.prepare_inputs_for_generation(
             ids, next_sequence_length=1, use_cache=True, **along
@@ -58,24 +59,26 @@ def renewed_at(module: Any, length: int, last: int) -> int | None:
     )
 
 
-def refuse(module: Any, what: str, do: str) -> NoReturn:
-    """Raises Unsupported for what keeps a cache of its own."""
+def refuse(module: PreTrainedModel, feature: str, do: str) -> NoReturn:
+    """Raises Unsupported for a feature with a cache of its own."""
     raise Unsupported(
-        f"{what} with {type(module).__name__}",
+        f"{feature} with {type(module).__name__}",
         why="its cache is made anew within this text, where its rotary frequencies change",
         do=do,
     )
 
 
-def interrupted(job: Any, plan: Any, go: Go) -> Go:
-    """``go``, with a new cache from where ``job.renewal`` says."""
+def with_renewal(
+    renewal: int, prefill: Callable[..., tuple], decode_until: DecodeUntil
+) -> DecodeUntil:
+    """Returns ``decode_until`` with a new cache from the length ``renewal`` on."""
 
-    def run(carry: dict[str, Any], until: int) -> dict[str, Any]:
-        if int(carry["at"]) < job.renewal:
-            carry = go(carry, min(until, job.renewal))
-        if int(carry["at"]) == job.renewal < until and not bool(carry["done"].all()):
+    def decode_with_renewal(carry: dict[str, Any], until: int) -> dict[str, Any]:
+        if int(carry["at"]) < renewal:
+            carry = decode_until(carry, min(until, renewal))
+        if int(carry["at"]) == renewal < until and not bool(carry["done"].all()):
             carry.pop("state")
-            carry = job.prefill(plan, carry=carry)[2]
-        return go(carry, until)
+            carry = prefill(carry=carry)[2]
+        return decode_until(carry, until)
 
-    return run
+    return decode_with_renewal

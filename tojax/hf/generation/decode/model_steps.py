@@ -1,8 +1,8 @@
-"""One call of a transformers model in generation, prepared and read back by its own code.
+"""One step of a transformers model in generation, prepared and read back by the model's own code.
 
-``Runner`` is a torch module around the model, so that a call traces the model's own
+``Runner`` is a torch module around the model, so that a step traces the model's own
 ``prepare_inputs_for_generation``, ``forward`` and ``_update_model_kwargs_for_generation``: names of
-caches, positions and whatever else a family does in its own way stay transformers' business.
+caches, positions and all that differs between families stay in transformers.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.integrations import sdpa_attention
 
 from tojax import trees, warn_once
+from tojax.calls.program import Program
 from tojax.calls.wrapped import Arrays, Wrapped
 from tojax.errors import DataDependent, SlowGeneration, Unsupported
-from tojax.hf.generation.decode import static_cache as caches
+from tojax.hf.generation.decode import static_cache
 from tojax.hf.generation.request import private
 from tojax.hf.generation.request.request import (
     ALIGNED,
-    PLAIN,
+    PREPARATION_SETTINGS,
     PROMPT_ONLY,
     TYPES,
+    restoring_attributes,
     sees_ahead,
-    unchanged,
 )
 from tojax.model import Model
 from tojax.source import SourceCache
@@ -41,13 +43,13 @@ from tojax.torch.compat.patches import replaces
 from tojax.torch.source import TorchSource
 from tojax.trees import Static
 
-FOLLOWS = (*ALIGNED, *TYPES)
+BY_POSITION = (*ALIGNED, *TYPES)
 
 
 class Generating(threading.local):
-    """Whether this thread traces a step of generation."""
+    """A thread's flag: whether it traces a step of generation."""
 
-    now = False
+    active = False
 
 
 GENERATING = Generating()
@@ -60,110 +62,117 @@ def _grouped() -> Any:
 
 @replaces(private.GROUPED, probe=_grouped)
 def use_gqa_in_sdpa(original, *args):
-    """Attention over grouped heads without repeating their keys, which is for torch's kernels."""
-    return True if GENERATING.now else original(*args)
+    """Returns True while generating: XLA needs no repeated keys for grouped heads."""
+    return True if GENERATING.active else original(*args)
 
 
 @contextlib.contextmanager
-def windowed() -> Iterator[None]:
-    """Masks of all sliding windows, also where transformers leaves one out because its own cache
-    holds nothing outside of the window.
+def masking_windows() -> Iterator[None]:
+    """Makes transformers mask all sliding windows.
+
+    It leaves masks out where its own cache holds nothing outside of the window.
     """
     kinds: dict[str, Any] = private.MASKS
     full, window = kinds["full_attention"], kinds["sliding_attention"]
-    found = [
+    mask_tables = [
         x for x in kinds.values() if isinstance(x, dict) and x.get("sliding_attention") is full
     ]
-    mask = lambda *args, **given: (window if GENERATING.now else full)(*args, **given)
-    before, GENERATING.now = GENERATING.now, True
+    mask = lambda *args, **kwargs: (window if GENERATING.active else full)(*args, **kwargs)
+    previous, GENERATING.active = GENERATING.active, True
     try:
-        for masks in found:
+        for masks in mask_tables:
             masks["sliding_attention"] = mask
         yield
     finally:
-        GENERATING.now = before
-        for masks in found:
+        GENERATING.active = previous
+        for masks in mask_tables:
             masks["sliding_attention"] = full
 
 
 class Runner(torch.nn.Module):
-    """The calls that generation makes of ``module``."""
+    """The steps of generation, as methods of a module around ``module``."""
 
-    def __init__(self, module: Any):
+    def __init__(self, module: PreTrainedModel):
         super().__init__()
         self.module = module
 
-    def forward(self, what: str, **kwargs) -> Any:
-        """``what`` is the name of one of the methods below."""
-        with windowed():
-            return getattr(self, what)(**kwargs)
+    def forward(self, method: str, **kwargs) -> Any:
+        """Runs the method of this name."""
+        with masking_windows():
+            return getattr(self, method)(**kwargs)
 
-    def encode(self, name: str, inputs: torch.Tensor, given: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with the encoder's output among them."""
-        return getattr(self.module, private.ENCODE)(inputs, dict(given), name, PLAIN)
+    def encode(
+        self, name: str, inputs: torch.Tensor, model_inputs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Returns the arguments with the encoder's output among them."""
+        return getattr(self.module, private.ENCODE)(
+            inputs, dict(model_inputs), name, PREPARATION_SETTINGS
+        )
 
-    def positions(self, ids: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
-        """The prompt's positions."""
-        with unchanged(self.module):
-            return self.module._prepare_position_ids_for_generation(ids, dict(given))
+    def positions(self, ids: torch.Tensor, model_inputs: dict[str, Any]) -> torch.Tensor:
+        """Returns the prompt's positions."""
+        with restoring_attributes(self.module):
+            return self.module._prepare_position_ids_for_generation(ids, dict(model_inputs))
 
     def prefill(
         self,
         ids: torch.Tensor,
-        given: dict[str, Any],
+        model_inputs: dict[str, Any],
         length: int | None,
-        keep: torch.Tensor | int | None,
+        logits_to_keep: torch.Tensor | int | None,
         use_cache: bool,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """The prompt with an empty cache: ``length`` is its room, None for one that grows."""
-        given = dict(given)
+        """Reads the prompt into an empty cache of ``length`` positions, None for one that grows."""
+        model_inputs = dict(model_inputs)
         if use_cache:
-            self.module._prepare_cache_for_generation(PLAIN, given, None, ids.shape[0], 0)
-            own = _cache_of(self.module)
-            if length is not None and private.CACHE not in given and own:
-                given[private.CACHE] = own()
+            self.module._prepare_cache_for_generation(
+                PREPARATION_SETTINGS, model_inputs, None, ids.shape[0], 0
+            )
+            cache_class = _cache_of(self.module)
+            if length is not None and private.CACHE not in model_inputs and cache_class:
+                model_inputs[private.CACHE] = cache_class()
         if length is not None:
-            held = [k for k in private.CACHES if k in given]
-            given |= {k: caches.fit(given[k], length) for k in held}
-            if sees_ahead(self.module) or biased(self.module):  # masks of forward's own
-                for layer in caches.layers([given[k] for k in held]):
+            cache_names = [k for k in private.CACHES if k in model_inputs]
+            model_inputs |= {k: static_cache.fit(model_inputs[k], length) for k in cache_names}
+            if sees_ahead(self.module) or takes_alibi_mask(self.module):  # masks of forward's own
+                for layer in static_cache.layers([model_inputs[k] for k in cache_names]):
                     layer.is_compileable = False
-        return self.step(ids, given, None, keep, use_cache, first=True)
+        return self.step(ids, model_inputs, None, logits_to_keep, use_cache, first=True)
 
     def step(
         self,
         ids: torch.Tensor,
-        given: dict[str, Any],
+        model_inputs: dict[str, Any],
         count: int | None,
-        keep: torch.Tensor | int | None,
+        logits_to_keep: torch.Tensor | int | None,
         use_cache: bool,
         first: bool = False,
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """(logits, the arguments that changed): the last ``count`` of ``ids``, all for None."""
+        """Reads the last ``count`` of ``ids`` (None: all); returns (logits, changed arguments)."""
         module = self.module
-        # A caller in transformers gives all of them, some models take them without a default.
-        given = dict(given) | {"use_cache": use_cache}
-        if biased(module):
-            given["attention_mask"] = over_cache(ids, given)
+        # transformers always passes use_cache, and some models have no default for it.
+        model_inputs = dict(model_inputs) | {"use_cache": use_cache}
+        if takes_alibi_mask(module):
+            model_inputs["attention_mask"] = mask_over_cache(ids, model_inputs)
         inputs = module.prepare_inputs_for_generation(
-            ids, next_sequence_length=count, is_first_iteration=first, **given
+            ids, next_sequence_length=count, is_first_iteration=first, **model_inputs
         )
-        if first:  # some drop a cache that is empty: it is as good as none, but has room
-            dropped = [k for k in private.CACHES if k in given and inputs.get(k) is None]
-            inputs |= {k: given[k] for k in dropped}
-        if keep is not None:
-            inputs["logits_to_keep"] = keep
+        if first:  # some models drop an empty cache, which here has a fixed length
+            dropped = [k for k in private.CACHES if k in model_inputs and inputs.get(k) is None]
+            inputs |= {k: model_inputs[k] for k in dropped}
+        if logits_to_keep is not None:
+            inputs["logits_to_keep"] = logits_to_keep
         out = module(**inputs, return_dict=True)
-        kept = {k: v for k, v in given.items() if k not in FOLLOWS}
-        after = module._update_model_kwargs_for_generation(
-            out, dict(kept), is_encoder_decoder=module.config.is_encoder_decoder
+        unaligned = {k: v for k, v in model_inputs.items() if k not in BY_POSITION}
+        updated = module._update_model_kwargs_for_generation(
+            out, dict(unaligned), is_encoder_decoder=module.config.is_encoder_decoder
         )
         return out.logits, {
-            k: v for k, v in after.items() if k in private.CACHES or v is not kept.get(k)
+            k: v for k, v in updated.items() if k in private.CACHES or v is not unaligned.get(k)
         }
 
     def reorder(self, state: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
-        """The state with the rows that beam search goes on with."""
+        """Returns the state with the rows that beam search goes on with."""
         state = dict(state)
         for name in private.CACHES:
             if name not in state:
@@ -181,19 +190,22 @@ class Runner(torch.nn.Module):
         return state
 
 
-def biased(module: Any) -> bool:
-    """Whether forward makes ALiBi's biases out of a mask ``[batch, length]`` and takes no other.
+def takes_alibi_mask(module: PreTrainedModel) -> bool:
+    """Returns whether forward computes ALiBi's biases from a mask ``[batch, length]``.
 
-    (Falcon; Bloom tells generation so itself.)
+    Such models (Falcon) take no other mask; Bloom has ``create_masks_for_generate`` for it.
     """
-    own = hasattr(type(module), "create_masks_for_generate")
-    return not own and getattr(module.config, "alibi", False) is True
+    makes_masks = hasattr(type(module), "create_masks_for_generate")
+    return not makes_masks and getattr(module.config, "alibi", False) is True
 
 
-def over_cache(ids: torch.Tensor, given: dict[str, Any]) -> torch.Tensor | None:
-    """The mask for all positions of the cache; as it came where there is no cache."""
-    mask, held = given.get("attention_mask"), caches.layers([given.get(private.CACHE)])
-    layer = next((x for x in held if isinstance(x, caches.Layer)), None)
+def mask_over_cache(ids: torch.Tensor, model_inputs: dict[str, Any]) -> torch.Tensor | None:
+    """Returns the mask extended to all positions of the cache; the same mask without a cache."""
+    mask, layers = (
+        model_inputs.get("attention_mask"),
+        static_cache.layers([model_inputs.get(private.CACHE)]),
+    )
+    layer = next((x for x in layers if isinstance(x, static_cache.Layer)), None)
     if layer is None:
         return mask
     if mask is None:
@@ -202,17 +214,17 @@ def over_cache(ids: torch.Tensor, given: dict[str, Any]) -> torch.Tensor | None:
 
 
 def _cache_of(module: torch.nn.Module) -> type[Cache] | None:
-    """The class of cache that a model's own file defines: its forward takes no other."""
+    """Returns the class of cache that a model's own file defines, which its forward needs."""
     code = sys.modules[type(module).__module__]
-    own = (x for x in vars(code).values() if getattr(x, "__module__", None) == code.__name__)
-    return next((x for x in own if isinstance(x, type) and issubclass(x, Cache)), None)
+    defined = (x for x in vars(code).values() if getattr(x, "__module__", None) == code.__name__)
+    return next((x for x in defined if isinstance(x, type) and issubclass(x, Cache)), None)
 
 
-class Inner(Wrapped):
-    """A Runner's source by the names of its module's weights."""
+class RunnerSource(Wrapped):
+    """A Runner's source, called with the names of its module's weights."""
 
     def opened(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
-        """(params, state) of the Runner."""
+        """Returns (params, state) by the Runner's names."""
         prefixed = lambda tree: {f"module.{k}": v for k, v in tree.items()}
         return prefixed(params), prefixed(state)
 
@@ -223,32 +235,32 @@ class Inner(Wrapped):
         return out, trees.Written(new, {*map(name, written.missed)}, written.holds)
 
 
-def _source(source: Any) -> Any:
-    """The Runner of a model's module, and around it what is around the module."""
+def _runner_source(source: Any) -> Any:
+    """Returns the Runner's source, with the wrappers of the model's source around it."""
     notes = source.cache.notes
     if Runner not in notes:
         if isinstance(source, Wrapped):
-            notes[Runner] = replace(source, base=_source(source.base), cache=SourceCache())
+            notes[Runner] = replace(source, base=_runner_source(source.base), cache=SourceCache())
         else:
             modes = False, *source.training
             runner = TorchSource(Runner(source.code), modes, source.on_missing)
-            notes[Runner] = Inner(runner)
+            notes[Runner] = RunnerSource(runner)
     return notes[Runner]
 
 
-def run(model: Model, what: str, **kwargs) -> Any:
-    """A method of Runner as a pure JAX function; call it inside ``jit``.
+def call_runner(model: Model, method: str, **kwargs) -> Any:
+    """Runs a method of Runner as a pure JAX function; call it inside ``jit``.
 
     Values that are no arrays come back as ``Static``, so that the result may leave ``jit``.
     """
-    source = _source(model.source)
-    kwargs = jax.tree.map(_open, kwargs, is_leaf=lambda x: isinstance(x, Static))
-    out, _ = source(model.params, model.state, (), {"what": what, **kwargs})
+    source = _runner_source(model.source)
+    kwargs = jax.tree.map(_unwrap_static, kwargs, is_leaf=lambda x: isinstance(x, Static))
+    out, _ = source(model.params, model.state, (), {"method": method, **kwargs})
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
 
 
-def by_values(program: Any, *args: Any) -> Any:
-    """What a jitted program gives; op by op where the model looks at values to decide."""
+def call_program(program: Program, *args: Any) -> Any:
+    """Runs a jitted program; op by op, where the model reads values to decide what it does."""
     try:
         return program(*args)
     except DataDependent as error:
@@ -260,36 +272,38 @@ def by_values(program: Any, *args: Any) -> Any:
         return program.__wrapped__(*jax.tree.map(array, args))
 
 
-def _open(leaf: Any) -> Any:
+def _unwrap_static(leaf: Any) -> Any:
     return leaf.value if isinstance(leaf, Static) else leaf
 
 
-def split(given: dict[str, Any]) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
-    """(arrays to trace, values that are part of the program).
+def split_static(
+    model_inputs: dict[str, Any],
+) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
+    """Returns (arrays to trace, static values).
 
-    Integers beside the text decide shapes (grids and sizes of images), so they are static; so is
-    what is no array.
+    Integers beside the text are static, as they decide shapes (grids and sizes of images), and so
+    is everything that is no array.
     """
-    text = {*FOLLOWS, "input_ids", "decoder_input_ids", "encoder_outputs", *PROMPT_ONLY}
+    text = {*BY_POSITION, "input_ids", "decoder_input_ids", "encoder_outputs", *PROMPT_ONLY}
     sizes = {"image_sizes", "image_sizes_videos", "num_local_patches", "patches_grid"}
     traced: dict[str, Any] = {}
-    fixed = []
-    for name, value in given.items():
+    static = []
+    for name, value in model_inputs.items():
         array = trees.is_array(value)
         if (not array and not isinstance(value, trees.PLAIN)) or (
             array and (value.dtype.kind not in "iu" or (name in text and name not in sizes))
         ):
             traced[name] = value
         else:
-            fixed.append((name, Static(trees.Constant(value) if array else value)))
-    return traced, tuple(fixed)
+            static.append((name, Static(trees.Constant(value) if array else value)))
+    return traced, tuple(static)
 
 
-def keeps(model: Model) -> bool:
-    """Whether forward can be told which positions' logits are wanted."""
+def selects_logits(model: Model) -> bool:
+    """Returns whether forward takes ``logits_to_keep``."""
     return "logits_to_keep" in model.source.signature.parameters
 
 
-def takes(model: Model, name: str) -> bool:
-    """Whether forward has an argument of this name."""
+def has_argument(model: Model, name: str) -> bool:
+    """Returns whether forward has an argument of this name."""
     return name in model.source.signature.parameters

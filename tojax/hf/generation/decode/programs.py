@@ -1,7 +1,7 @@
 """Decoding with arrays of fixed shape: a prefill program and one ``while_loop`` program.
 
-A cache that keeps its shape is the carry of the loop. Where there is none the whole text so far is
-run again in a buffer of fixed length (``plan.cached`` is False).
+A cache of fixed shape is the carry of the loop. Without one (``plan.cached`` is False) the whole
+text so far is run again at every step, in a buffer of fixed length.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tojax.calls.program import Program, program
-from tojax.hf.generation.decode import beams as search
-from tojax.hf.generation.decode import guidance as guides
-from tojax.hf.generation.decode import model_steps
-from tojax.hf.generation.decode import static_cache as caches
+from tojax.hf.generation.decode import beams, guidance, model_steps, static_cache
 from tojax.hf.generation.decode.beams import Beams
 from tojax.hf.generation.request.request import ALIGNED, PROMPT_ONLY, TYPES
 from tojax.hf.generation.request.stopping import UNPADDED
@@ -30,23 +27,23 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a program is compiled for beside shapes.
+    """The static arguments that a program is compiled for.
 
     Attributes:
       total: positions of the buffers.
       cached: whether steps use a cache.
       padded: whether the prompt is padded on the right, up to its bucket.
-      fixed: arguments of the model that are no arrays, or decide shapes.
+      static_inputs: arguments of the model that are no arrays, or decide shapes.
       sample: draw tokens instead of taking the likeliest.
-      scores: for how many steps the scores are kept.
-      logits: for how many steps the logits are kept.
+      scores: the number of steps whose scores are recorded.
+      logits: the number of steps whose logits are recorded.
       beams: the options of beam search.
     """
 
     total: int
     cached: bool = True
     padded: bool = False
-    fixed: tuple[tuple[str, Any], ...] = ()
+    static_inputs: tuple[tuple[str, Any], ...] = ()
     sample: bool = False
     scores: int = 0
     logits: int = 0
@@ -55,13 +52,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Picker:
-    """How a token is picked from logits, a pytree.
+    """The functions and numbers that pick a token from logits, a pytree.
 
     Attributes:
       chain: functions (ids, at, scores) -> scores.
-      stops: functions (ids, at) -> which rows end.
+      stops: functions (ids, at) -> rows that end.
       ends: the end tokens.
-      pad: what a row that has ended is filled with.
+      pad: the token behind the end of a row.
     """
 
     chain: tuple
@@ -75,96 +72,113 @@ jax.tree_util.register_dataclass(
 )
 
 
-def follows(model: Model) -> tuple[str, ...]:
-    """The arguments that have one entry per position of the text that is decoded."""
+def inputs_by_position(model: Model) -> tuple[str, ...]:
+    """Returns the names of arguments with an entry per position of the decoded text."""
     if model.source.module.config.is_encoder_decoder:
         return ("decoder_attention_mask", "decoder_position_ids")
     return (*ALIGNED[:2], *TYPES)
 
 
 @program(static_argnames=("plan", "encoder"))
-def prefill(model: Model, ids, given, source, carry, picker, last, plan: Plan, encoder: str | None):
-    """(logits after the prompt, arguments that stay, the loop's carry with the first token)."""
+def prefill(
+    model: Model, ids, model_inputs, source, carry, picker, last, plan: Plan, encoder: str | None
+):
+    """Returns (logits after the prompt, arguments that stay, carry with the first token)."""
     length = carry["at"]
-    given = given | dict(plan.fixed)
+    model_inputs = model_inputs | dict(plan.static_inputs)
     if encoder is not None:
-        given = model_steps.run(model, "encode", name=encoder, inputs=source, given=given)
-    given = {k: v for k, v in given.items() if not (isinstance(v, Static) and v.value is None)}
+        model_inputs = model_steps.call_runner(
+            model, "encode", name=encoder, inputs=source, model_inputs=model_inputs
+        )
+    model_inputs = {
+        k: v for k, v in model_inputs.items() if not (isinstance(v, Static) and v.value is None)
+    }
     if not plan.cached:
-        return None, given, carry | {"state": {}}
-    keep = _keep(model, plan, length)
-    logits, state = model_steps.run(
+        return None, model_inputs, carry | {"state": {}}
+    logits_to_keep = logits_positions(model, plan, length)
+    logits, state = model_steps.call_runner(
         model,
         "prefill",
         ids=ids,
-        given=given,
+        model_inputs=model_inputs,
         length=plan.total,
-        keep=keep,
+        logits_to_keep=logits_to_keep,
         use_cache=True,
     )
     if plan.padded:
-        if not caches.rewindable(state):
+        if not static_cache.rewindable(state):
             raise Unfit
-        state = caches.rewind(state, length)
-    at = -1 if (plan.padded and keep is not None) or not plan.padded else length - 1
-    stays = {k: v for k, v in given.items() if k not in (*PROMPT_ONLY, *follows(model), *state)}
+        state = static_cache.rewind(state, length)
+    at = -1 if (plan.padded and logits_to_keep is not None) or not plan.padded else length - 1
+    stays = {
+        k: v
+        for k, v in model_inputs.items()
+        if k not in (*PROMPT_ONLY, *inputs_by_position(model), *state)
+    }
     logits = last_logits(logits, at)
     if "guide" in carry:
-        beginning = guides.start(model, carry["guide"], plan.total, extended, last_logits)
+        beginning = guidance.prefill_guide(model, carry["guide"], plan.total, extended, last_logits)
         carry = carry | {"guide": beginning}
-    return logits, stays, pick(model, plan, picker, carry | {"state": state}, logits, last)
+    return logits, stays, pick_tokens(model, plan, picker, carry | {"state": state}, logits, last)
 
 
-def _keep(model: Model, plan: Plan, length):
-    if not model_steps.keeps(model):
+def logits_positions(model: Model, plan: Plan, length):
+    """Returns the ``logits_to_keep`` of a prompt; None where forward does not take it."""
+    if not model_steps.selects_logits(model):
         return None
     return jnp.reshape(length - 1, 1) if plan.padded else 1
 
 
 def last_logits(logits, at):
-    """float32 ``[batch, vocabulary]`` of one position, which may be traced."""
+    """Returns the logits of one position, which may be traced, float32 ``[batch, vocabulary]``."""
     axis = logits.ndim - 2
     row = jax.lax.dynamic_index_in_dim(logits, at, axis, False) if not isinstance(at, int) else None
     return (logits[..., at, :] if row is None else row).astype(jnp.float32)
 
 
 def advance(model: Model, tokens, at, stays, state, along):
-    """(logits of all ``tokens``, state): they are the last ones of the first ``at`` positions."""
+    """Reads ``tokens``, the last of the first ``at`` positions; returns (all logits, state)."""
     count = tokens.shape[1]
-    here = {k: _here(k, v, at, count) for k, v in along.items()}
-    given = stays | state | here
-    logits, new = model_steps.run(
-        model, "step", ids=tokens, given=given, count=count, keep=None, use_cache=True
+    last_entries = {k: _last_entries(k, v, at, count) for k, v in along.items()}
+    model_inputs = stays | state | last_entries
+    logits, new = model_steps.call_runner(
+        model,
+        "step",
+        ids=tokens,
+        model_inputs=model_inputs,
+        count=count,
+        logits_to_keep=None,
+        use_cache=True,
     )
-    return logits, _same(state, new)
+    return logits, _checked_state(state, new)
 
 
-def step(model: Model, plan: Plan, ids, at, stays, state, along):
-    """(logits, state) for the text ``ids[:, :at]``; ``along`` has entries for all positions."""
+def decode_step(model: Model, plan: Plan, ids, at, stays, state, along):
+    """Returns (logits, state) after the text ``ids[:, :at]``; ``along`` covers all positions."""
     if plan.cached:
         token = jax.lax.dynamic_slice_in_dim(ids, at - 1, 1, 1)
         logits, state = advance(model, token, at, stays, state, along)
         return last_logits(logits, -1), state
     seen = jnp.arange(ids.shape[1]) < at
-    here = {k: _known(k, v, at, seen) for k, v in along.items()}
-    keep = jnp.reshape(at - 1, 1) if model_steps.keeps(model) else None
-    logits, _ = model_steps.run(
+    entries_so_far = {k: _entries_until(k, v, at, seen) for k, v in along.items()}
+    logits_to_keep = jnp.reshape(at - 1, 1) if model_steps.selects_logits(model) else None
+    logits, _ = model_steps.call_runner(
         model,
         "step",
         ids=ids,
-        given=stays | here,
+        model_inputs=stays | entries_so_far,
         count=None,
-        keep=keep,
+        logits_to_keep=logits_to_keep,
         use_cache=False,
         first=True,
     )
-    return last_logits(logits, -1 if keep is not None else at - 1), state
+    return last_logits(logits, -1 if logits_to_keep is not None else at - 1), state
 
 
-def _known(name: str, value, at, seen):
-    """Nothing is seen behind the text, and no position is later than its last one's.
+def _entries_until(name: str, value, at, seen):
+    """Hides positions behind the text in a mask; in positions, repeats the text's last one.
 
-    The longest position decides the frequencies of some rotary embeddings.
+    The largest position decides the frequencies of some rotary embeddings.
     """
     if name.endswith("attention_mask"):
         return value * seen
@@ -172,27 +186,26 @@ def _known(name: str, value, at, seen):
     return jnp.where(seen, value, last) if name.endswith("position_ids") else value
 
 
-def _here(name: str, value, at, count: int):
-    """A mask as a whole, of anything else the entries of the last ``count`` positions."""
+def _last_entries(name: str, value, at, count: int):
+    """Returns the entries of the last ``count`` positions; a mask as a whole."""
     if name.endswith("attention_mask"):
         return value
     return jax.lax.dynamic_slice_in_dim(value, at - count, count, value.ndim - 1)
 
 
-def _same(old, new):
-    """``new`` if it has the structure, shapes and dtypes of ``old``."""
+def _checked_state(old, new):
+    """Returns ``new`` in the dtypes of ``old``; raises Unfit if its structure or shapes differ."""
     shapes = lambda tree: [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
-    before: Any = jax.tree.structure(old)
-    if before != jax.tree.structure(new) or shapes(old) != shapes(new):
+    structure: Any = jax.tree.structure(old)
+    if structure != jax.tree.structure(new) or shapes(old) != shapes(new):
         raise Unfit
     return jax.tree.map(lambda a, b: jax.lax.convert_element_type(b, a.dtype), old, new)
 
 
-def extended(along: dict[str, Any], total: int):
-    """Masks, positions and types of the prompt, for ``total`` positions.
+def extended(along: dict[str, Any], total: int) -> dict[str, Any]:
+    """Extends masks, positions and types of the prompt to ``total`` positions.
 
-    Later positions are seen, count on from the last one, and have the type of the last one (none
-    for images).
+    Later positions are seen, count on from the last one, and have its type (0 for images).
     """
     out = {}
     for name, value in along.items():
@@ -211,30 +224,32 @@ def extended(along: dict[str, Any], total: int):
     return out
 
 
-def pick(model: Model, plan: Plan, picker: Picker, carry, logits, last):
-    """The carry with one token more, picked from ``logits``."""
-    carry = _room(plan, carry, logits)
+def pick_tokens(model: Model, plan: Plan, picker: Picker, carry, logits, last):
+    """Returns the carry with one token more, picked from ``logits``."""
+    carry = allocate_records(plan, carry, logits)
     if plan.beams is None:
-        return choose(plan, picker, carry, logits)
-    carry = carry | {"lost": lost(carry, logits)}
-    carry, rows = search.choose(plan.beams, plan.sample, picker, carry, logits, last)
+        return choose_tokens(plan, picker, carry, logits)
+    carry = carry | {"lost": nan_rows(carry, logits)}
+    carry, rows = beams.choose_beams(plan.beams, plan.sample, picker, carry, logits, last)
     if carry["state"]:
-        state = model_steps.run(model, "reorder", state=carry["state"], rows=rows)
-        carry = carry | {"state": _same(carry["state"], state)}
+        state = model_steps.call_runner(model, "reorder", state=carry["state"], rows=rows)
+        carry = carry | {"state": _checked_state(carry["state"], state)}
     return carry
 
 
-def _room(plan: Plan, carry, logits):
-    """The carry with room for what is kept of every step."""
-    kept = {"scores": plan.scores, "logits": plan.logits}
-    rooms = {k: jnp.zeros((n, *logits.shape)) for k, n in kept.items() if n and k not in carry}
-    return carry | rooms
+def allocate_records(plan: Plan, carry, logits):
+    """Returns the carry with buffers for the scores and logits that are recorded."""
+    record_steps = {"scores": plan.scores, "logits": plan.logits}
+    records = {
+        k: jnp.zeros((n, *logits.shape)) for k, n in record_steps.items() if n and k not in carry
+    }
+    return carry | records
 
 
-def choose(plan: Plan, picker: Picker, carry, logits):
-    """One token more for every row, the likeliest or a drawn one."""
+def choose_tokens(plan: Plan, picker: Picker, carry, logits):
+    """Returns the carry with one token more for every row, the likeliest or a drawn one."""
     ids, at = carry["ids"], carry["at"]
-    scores = guides.guided(carry["guide"], logits) if "guide" in carry else logits
+    scores = guidance.guided_scores(carry["guide"], logits) if "guide" in carry else logits
     for process in picker.chain:
         scores = process(ids, at, scores)
     if plan.sample:
@@ -243,25 +258,25 @@ def choose(plan: Plan, picker: Picker, carry, logits):
         token = jax.random.categorical(key, scores, -1)
     else:
         token = likeliest(scores)
-    token = jnp.where(idle(carry, picker), picker.pad, token).astype(ids.dtype)
+    token = jnp.where(ended_rows(carry, picker), picker.pad, token).astype(ids.dtype)
     ids = jax.lax.dynamic_update_slice_in_dim(ids, token[:, None], at, 1)
     done = carry["done"] | (token[:, None] == picker.ends).any(1)
     for stop in picker.stops:
         done = done | stop(ids, at + 1)
-    now = {"ids": ids, "at": at + 1, "done": done, "lost": lost(carry, logits)}
-    return keep(carry, scores, logits) | now
+    advanced = {"ids": ids, "at": at + 1, "done": done, "lost": nan_rows(carry, logits)}
+    return record_step(carry, scores, logits) | advanced
 
 
-def lost(carry, logits):
-    """The prompts whose logits were NaN before they ended; two logits stand for all of them."""
+def nan_rows(carry, logits):
+    """Returns the rows whose logits were NaN before their end, judged by two logits."""
     nan = jnp.isnan(logits[:, 0]) & jnp.isnan(logits[:, -1])
     return carry["lost"] | (nan.reshape(carry["done"].shape[0], -1).any(-1) & ~carry["done"])
 
 
 def likeliest(scores):
-    """The first of the largest, or a NaN, of each row: ``scores.argmax(-1)``.
+    """Returns ``scores.argmax(-1)``, faster: the first of the largest of each row, or a NaN.
 
-    XLA:CPU's argmax looks at one number at a time. A maximum and the first place that holds it are
+    XLA:CPU's argmax reads one number at a time. A maximum and the first position that has it are
     two passes of whole vectors, a fifth of its time over 32,000 tokens.
     """
     high = scores.max(-1, keepdims=True)
@@ -270,46 +285,42 @@ def likeliest(scores):
     return jnp.where(first, place, scores.shape[-1] - 1).min(-1)
 
 
-def idle(carry, picker: Picker):
-    """The rows that have ended and are padded."""
+def ended_rows(carry, picker: Picker):
+    """Returns a mask of the rows that have ended and are padded."""
     return carry["done"] & (picker.pad != UNPADDED)
 
 
-def keep(carry, scores, logits):
-    """The carry with the scores and logits of this step, where they are wanted."""
+def record_step(carry, scores, logits):
+    """Returns the carry with this step's scores and logits, where they are recorded."""
     for name, rows in (("scores", scores), ("logits", logits)):
         if name in carry:
-            place = carry["at"] - carry["start"]
-            kept = jax.lax.dynamic_update_index_in_dim(carry[name], rows, place, 0)
-            carry = carry | {name: kept}
+            at = carry["at"] - carry["start"]
+            records = jax.lax.dynamic_update_index_in_dim(carry[name], rows, at, 0)
+            carry = carry | {name: records}
     return carry
 
 
-def room(model: Model, plan: Plan, carry, stays, along):
-    """The carry with room for scores, before there are any."""
-    args = (carry["ids"], carry["at"], stays, carry["state"], along)
-    return _room(plan, carry, logits_of.eval_shape(model, *args, plan=plan))
-
-
-pick_first = Program(pick, static_argnames="plan")
+pick_first = Program(pick_tokens, static_argnames="plan")
 
 
 @program(static_argnames="plan", donate_argnames="carry")
 def decode(model: Model, carry, stays, along, until, last, picker, plan: Plan):
-    """One position after the other before ``until``, of ``last``, or until every row is done."""
+    """Decodes position by position up to ``until``, ``last`` at most, or until all rows end."""
 
     def body(carry):
-        logits, state = step(model, plan, carry["ids"], carry["at"], stays, carry["state"], along)
+        logits, state = decode_step(
+            model, plan, carry["ids"], carry["at"], stays, carry["state"], along
+        )
         if "guide" in carry:
             token = jax.lax.dynamic_slice_in_dim(carry["ids"], carry["at"] - 1, 1, 1)
-            guide = guides.step(model, carry["guide"], token, advance, last_logits)
+            guide = guidance.advance_guide(model, carry["guide"], token, advance, last_logits)
             carry = carry | {"guide": guide}
-        return pick(model, plan, picker, carry | {"state": state}, logits, last)
+        return pick_tokens(model, plan, picker, carry | {"state": state}, logits, last)
 
     return jax.lax.while_loop(lambda c: (c["at"] < until) & ~c["done"].all(), body, carry)
 
 
 @program(static_argnames="plan")
 def logits_of(model: Model, ids, at, stays, state, along, plan: Plan):
-    """The logits alone of one step, to compare."""
-    return step(model, plan, ids, at, stays, state, along)[0]
+    """Returns the logits of one step, to compare."""
+    return decode_step(model, plan, ids, at, stays, state, along)[0]

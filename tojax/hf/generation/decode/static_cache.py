@@ -1,10 +1,9 @@
-"""Key-value caches whose leaves are all arrays, positions included, answering transformers' cache
-protocol.
+"""Key-value caches of fixed shape with transformers' cache protocol; all leaves are arrays.
 
-``fit`` takes the cache that transformers would use for a model and gives every layer that grows a
+``fit`` takes the cache that transformers would use for a model, and gives every growing layer a
 fixed length. States that never grow (convolutions, recurrences) stay in transformers' own layers,
-and what a model brings for itself is left as it is: whether it keeps one shape shows when the
-decoding loop is traced.
+and layers of a model's own are not changed: tracing the decoding loop shows whether they keep
+their shape.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 import jax
 import torch
-from transformers import cache_utils as theirs
+from transformers import cache_utils
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 
 from tojax.hf.generation.request.private import LinearAttentionLayer, cache_layers
@@ -29,13 +28,12 @@ EMPTY = cache_layers("DummyLayer")
 
 
 class Layer(StaticLayer):
-    """Keys and values of one layer, ``[batch, heads, length, width]``, and how many positions are
-    filled.
+    """Keys and values of one layer, ``[batch, heads, length, width]``, and the filled positions.
 
-    Where there is one row or one head they are held as ``[batch * heads, length, width]``: XLA:CPU
-    leaves axes of one element out of products, and would copy the whole cache at every step from
-    one form to the other. Sliding windows keep all positions, too: the mask hides what is outside,
-    and nothing depends on a Python counter.
+    For one row or one head they are stored as ``[batch * heads, length, width]``: XLA:CPU drops
+    axes of one element in products, and would copy the cache between both shapes at every step.
+    Layers with sliding windows keep all positions, too: the mask hides those outside, and nothing
+    depends on a Python counter.
     """
 
     cumulative_length: torch.Tensor
@@ -47,25 +45,25 @@ class Layer(StaticLayer):
     @property
     def keys(self):
         """``[batch, heads, length, width]``, None before the first update."""
-        return self._whole(self.held_keys)
+        return self._unmerged(self.merged_keys)
 
     @keys.setter
     def keys(self, value):
-        self.held_keys = _merged(value)
+        self.merged_keys = _merged(value)
 
     @property
     def values(self):
         """As ``keys``."""
-        return self._whole(self.held_values)
+        return self._unmerged(self.merged_values)
 
     @values.setter
     def values(self, value):
-        self.held_values = _merged(value)
+        self.merged_values = _merged(value)
 
-    def _whole(self, held):
-        if held is None or held.dim() == 4:
-            return held
-        return held.unflatten(0, (self.batch_size, self.num_heads))
+    def _unmerged(self, merged):
+        if merged is None or merged.dim() == 4:
+            return merged
+        return merged.unflatten(0, (self.batch_size, self.num_heads))
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
         """Writes the new positions behind the filled ones; returns all keys and values."""
@@ -73,12 +71,12 @@ class Layer(StaticLayer):
             self.lazy_initialization(key_states, value_states)
         at, count = self.cumulative_length, key_states.shape[-2]
         self.cumulative_length = at + count
-        self.held_keys = write(self.held_keys, _merged(key_states), -2, at)
-        self.held_values = write(self.held_values, _merged(value_states), -2, at)
+        self.merged_keys = write(self.merged_keys, _merged(key_states), -2, at)
+        self.merged_values = write(self.merged_values, _merged(value_states), -2, at)
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """The rows that beam search goes on with."""
+        """Keeps the rows that beam search goes on with."""
         if self.is_initialized:
             self.keys = self.keys.index_select(0, beam_idx)
             self.values = self.values.index_select(0, beam_idx)
@@ -89,9 +87,9 @@ def _merged(value: torch.Tensor | None) -> torch.Tensor | None:
 
 
 class IndexedLayer(Layer):
-    """A layer whose keys are chosen by an indexer with keys of its own, ``[batch, length, width]``.
+    """A layer of DeepSeek's sparse attention: an indexer with its own keys chooses keys.
 
-    (DeepSeek's sparse attention.)
+    The indexer's keys are ``[batch, length, width]``.
     """
 
     def __init__(self, length: int):
@@ -113,7 +111,7 @@ class IndexedLayer(Layer):
         return self.indexer_keys
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """The rows that beam search goes on with."""
+        """Keeps the rows that beam search goes on with."""
         super().reorder_cache(beam_idx)
         if self.is_indexer_initialized:
             self.indexer_keys = self.indexer_keys.index_select(0, beam_idx)
@@ -129,12 +127,12 @@ class HybridLayer(LinearAttentionLayer, Layer):
         LinearAttentionLayer.__init__(self, number_of_states=number_of_states)
 
     def lazy_initialization(self, *args, **kwargs) -> None:
-        """Keys and values come by position, states by name."""
+        """Initializes keys and values (positional arguments) or states (keywords)."""
         owner: Any = Layer if args else LinearAttentionLayer
         owner.lazy_initialization(self, *args, **kwargs)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """The rows that beam search goes on with."""
+        """Keeps the rows that beam search goes on with."""
         LinearAttentionLayer.reorder_cache(self, beam_idx)
         Layer.reorder_cache(self, beam_idx)
 
@@ -158,29 +156,29 @@ torch.library.define("tojax::write", "(Tensor buffer, Tensor new, int axis, Tens
 
 
 @lowers(torch.ops.tojax.write)
-def _write(buffer, new, axis, at):
-    """One slice that XLA updates in place, where ``index_copy`` is a scatter."""
+def _write_lowering(buffer, new, axis, at):
+    """Updates one slice, which XLA does in place; ``index_copy`` would be a scatter."""
     return jax.lax.dynamic_update_slice_in_dim(buffer, new, at, axis)
 
 
 def write(buffer: torch.Tensor, new: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
-    """``buffer`` with ``new`` from position ``at`` on."""
+    """Returns ``buffer`` with ``new`` from position ``at`` on."""
     return torch.ops.tojax.write(buffer, new.to(buffer.dtype), axis, at)
 
 
 def fit(cache: Any, length: int) -> Any:
-    """transformers' cache for a model with layers of ``length`` positions instead of growing ones.
+    """Replaces the growing layers of transformers' cache by layers of ``length`` positions.
 
-    What is no ``Cache``, and layers of a kind that is not known here, are returned as they are.
+    Other objects than a ``Cache``, and layers of other classes, are returned unchanged.
     """
     if isinstance(cache, EncoderDecoderCache):
         fit(cache.self_attention_cache, length)
-        own = cache.cross_attention_cache
-        own.layers = [CrossLayer() for _ in own.layers]
-        own.layer_class_to_replicate = CrossLayer if not own.layers else None
+        cross_cache = cache.cross_attention_cache
+        cross_cache.layers = [CrossLayer() for _ in cross_cache.layers]
+        cross_cache.layer_class_to_replicate = CrossLayer if not cross_cache.layers else None
     elif isinstance(cache, Cache):
         cache.layers = [_fit_layer(layer, length) for layer in cache.layers]
-        if cache.layer_class_to_replicate is theirs.DynamicLayer:
+        if cache.layer_class_to_replicate is cache_utils.DynamicLayer:
             cache.layer_class_to_replicate = _growing(length)
     return cache
 
@@ -193,7 +191,7 @@ def _growing(length: int):
 def _fit_layer(layer: Any, length: int) -> Any:
     kind = type(layer)
     sliding = getattr(layer, "is_sliding", False)
-    if kind in (theirs.DynamicLayer, theirs.DynamicSlidingWindowLayer):
+    if kind in (cache_utils.DynamicLayer, cache_utils.DynamicSlidingWindowLayer):
         return Layer(length, sliding)
     if kind in INDEXED:
         return IndexedLayer(length)
@@ -203,29 +201,30 @@ def _fit_layer(layer: Any, length: int) -> Any:
 
 
 def layers(tree: Any) -> list[Any]:
-    """All layers of the caches in a tree of model arguments, and what is in no layer."""
+    """Returns all layers of the caches in a tree of model arguments, and all other leaves."""
     is_cache = lambda x: isinstance(x, Cache)
-    found: list[Any] = []
+    result: list[Any] = []
     for leaf in jax.tree.leaves(tree, is_leaf=is_cache):
         if isinstance(leaf, EncoderDecoderCache):
-            found += [*leaf.self_attention_cache.layers, *leaf.cross_attention_cache.layers]
-        elif type(leaf) in (Cache, theirs.DynamicCache):
-            found += leaf.layers
+            result += [*leaf.self_attention_cache.layers, *leaf.cross_attention_cache.layers]
+        elif type(leaf) in (Cache, cache_utils.DynamicCache):
+            result += leaf.layers
         else:
-            found.append(leaf)
-    return [x.value if isinstance(x, Static) else x for x in found]
+            result.append(leaf)
+    return [x.value if isinstance(x, Static) else x for x in result]
 
 
 def rewindable(tree: Any) -> bool:
-    """Whether everything cached is keys and values by position, so that later ones can be forgotten
-    by moving the position back.
+    """Returns whether all that is cached are keys and values by position.
+
+    Then later positions are dropped by moving the position back.
     """
-    found = [x for x in layers(tree) if not isinstance(x, (CrossLayer, *EMPTY))]
-    return bool(found) and all(type(x) in (Layer, IndexedLayer) for x in found)
+    filled_layers = [x for x in layers(tree) if not isinstance(x, (CrossLayer, *EMPTY))]
+    return bool(filled_layers) and all(type(x) in (Layer, IndexedLayer) for x in filled_layers)
 
 
 def rewind(tree: Any, filled: Any) -> Any:
-    """The caches with ``filled`` positions; what is behind them is overwritten next."""
+    """Moves the caches back to ``filled`` positions; later ones are overwritten next."""
     for layer in layers(tree):
         if type(layer) in (Layer, IndexedLayer) and layer.is_initialized:
             layer.cumulative_length = filled

@@ -1,30 +1,29 @@
-"""Who drafts tokens in a call of generate, worked out before anything runs."""
+"""The drafts of a call of generate: from a smaller model, or from the text itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from tojax.errors import Unsupported, WrongArguments
-from tojax.hf.generation.decode import assisted_programs, programs
-from tojax.hf.generation.decode import static_cache as caches
+from tojax.hf.generation.decode import assisted_programs, programs, static_cache
 from tojax.hf.generation.decode.programs import Plan
 from tojax.hf.generation.job import strategy
 from tojax.hf.generation.request.request import Request
 from tojax.model import Model
 
-# All positions of a block are computed, whether drafts are right or not, so fewer than the 20 of
-# transformers, which stops where the draft is unsure.
+# All positions of a block are computed, right or wrong, so fewer than transformers' 20, which stops
+# where the draft is unsure.
 COUNT, THRESHOLD, NGRAM = 5, 0.4, 2
 
 
 @dataclass
 class Drafts:
-    """What drafts.
+    """The source of drafts.
 
     Attributes:
       count: tokens of a draft, at most.
@@ -36,25 +35,27 @@ class Drafts:
     count: int
     ngram: int = 0
     threshold: float = 0.0
-    job: Any = None
+    job: strategy.Job | None = None
 
-    def start(self, job: Any, plan: Plan, carry: dict[str, Any]) -> tuple[Any, dict]:
-        """(the smaller model with its arguments, or None; the carry with its state).
+    def start(self, job: strategy.Job, plan: Plan, carry: dict[str, Any]) -> tuple[Any, dict]:
+        """Returns (the smaller model with its arguments, or None; the carry with its state).
 
         Raises:
-          Unsupported: a state that cannot go back to where the drafts were wrong.
+          Unsupported: a state cannot go back to before a wrong draft.
         """
-        if not caches.rewindable(carry["state"]) or not strategy.holds("blocks", job, plan):
-            refuse(job.model)
+        if not static_cache.rewindable(carry["state"]) or not strategy.is_exact(
+            strategy.Decoding.BLOCKS, job, plan
+        ):
+            refuse_drafts(job.model)
         carry = carry | {"blocks": np.int32(0), "draft": {}}
         if self.job is None:
             return None, carry
-        own = next(strategy.plans(self.job), None)
-        if own is None or not own.cached:
-            refuse(self.job.model)
-        _, stays, begun = self.job.prefill(own)
-        if not caches.rewindable(begun["state"]):
-            refuse(self.job.model)
+        draft_plan = next(strategy.plans(self.job), None)
+        if draft_plan is None or not draft_plan.cached:
+            refuse_drafts(self.job.model)
+        _, stays, draft_carry = self.job.prefill(draft_plan)
+        if not static_cache.rewindable(draft_carry["state"]):
+            refuse_drafts(self.job.model)
         draft = {
             "params": self.job.model.params,
             "buffers": self.job.model.state,
@@ -62,10 +63,10 @@ class Drafts:
             "along": programs.extended(self.job.along, self.job.plan.total),
             "threshold": np.float32(self.threshold),
         }
-        return draft, carry | {"draft": begun["state"]}
+        return draft, carry | {"draft": draft_carry["state"]}
 
-    def decode(self, job: Any, draft: Any, stays, along, plan: Plan, carry, until: int):
-        """The program of ``speculate``."""
+    def decode(self, job: strategy.Job, draft: Any, stays, along, plan: Plan, carry, until: int):
+        """Runs the program with drafts up to position ``until`` or later."""
         bounds = np.int32(until), np.int32(job.last)
         run = assisted_programs.program_of(
             job.model, None if self.job is None else self.job.model.source
@@ -75,21 +76,23 @@ class Drafts:
         )
 
 
-def interrupted(drafted: Callable, plain: Callable, end: int) -> Callable:
-    """``drafted(carry, until)``, and ``plain`` behind ``end``: drafts would go beyond the model's
-    table of positions, and what is NaN there would spoil what is attended to.
+def with_drafts(decode_drafted: Callable, decode_plain: Callable, end: int) -> Callable:
+    """Returns a function that decodes with drafts up to ``end``, and without them from there on.
+
+    There drafts would go beyond the model's table of positions, and its NaN would get into the
+    cache.
     """
 
-    def run(carry: dict[str, Any], until: int) -> dict[str, Any]:
+    def decode_until(carry: dict[str, Any], until: int) -> dict[str, Any]:
         if int(carry["at"]) < end:
-            carry = drafted(carry, min(until, end))
-        return carry if until <= end else plain(carry, until)
+            carry = decode_drafted(carry, min(until, end))
+        return carry if until <= end else decode_plain(carry, until)
 
-    return run
+    return decode_until
 
 
-def refuse(model: Model):
-    """Raises Unsupported for a model whose states cannot be taken back."""
+def refuse_drafts(model: Model) -> NoReturn:
+    """Raises Unsupported for a model whose states cannot go back."""
     raise Unsupported(
         f"drafts with {model.source.name}",
         why="it does not keep keys and values by position, so it cannot take back tokens that were "
@@ -98,60 +101,64 @@ def refuse(model: Model):
     )
 
 
-def wanted(
+def drafts_of(
     model: Model,
     assistant: Model | None,
-    asked: Request,
+    request: Request,
     options: dict[str, Any],
-    again: Callable[[Model], Request],
-    job: Callable[[Model, Request], Any],
+    request_of: Callable[[Model], Request],
+    job_of: Callable[[Model, Request], Any],
 ) -> Drafts | None:
-    """What drafts in this call, None for nothing.
+    """Returns the source of drafts in this call, None for no drafts.
 
     Args:
-      model, asked: the model and what is asked of it.
+      model: the model that reads the drafts.
       assistant: the smaller model, or None.
-      options: those of the call.
-      again: what is asked of another model.
-      job: the call for another model.
+      request: the call of ``model``.
+      options: the options of the call.
+      request_of: returns the same call of another model.
+      job_of: returns the job of another model's request.
 
     Raises:
-      Unsupported, WrongArguments: options that do not go together.
+      Unsupported, WrongArguments: options that exclude each other.
     """
-    settings = asked.settings
+    settings = request.settings
     if assistant is None and settings.prompt_lookup_num_tokens is None:
         return None
-    whys = {
+    conditions = {
         "num_beams": settings.num_beams > 1,
         "guidance_scale": settings.guidance_scale not in (None, 1),
         "use_cache=False": not settings.use_cache,
     }
-    if said := [k for k, v in whys.items() if v]:
+    if conflicts := [k for k, v in conditions.items() if v]:
         name = "prompt_lookup_num_tokens" if assistant is None else "assistant_model"
         raise Unsupported(
-            f"{name} together with {said[0]}",
+            f"{name} together with {conflicts[0]}",
             why="what is drafted is one text for each row, in a cache of its own",
             do="leave one of them out",
         )
     if assistant is None:
-        return _some(settings.prompt_lookup_num_tokens, settings.max_matching_ngram_size or NGRAM)
-    _check(model, assistant)
-    own = cast(Any, assistant.source).module.generation_config
-    places = (SimpleNamespace(**options), options.get("generation_config"), own)
-    said_of = lambda name: [v for x in places if (v := getattr(x, name, None)) is not None]
-    count = [*said_of("num_assistant_tokens"), COUNT][0]
-    drafts = _some(count)
-    drafts.threshold = float([*said_of("assistant_confidence_threshold"), THRESHOLD][0])
-    second = again(assistant)
-    second.processors.clear()  # tokens are picked as the large model picks them
-    second.ids, second.settings.stop_strings = asked.ids, None
-    lengths = [getattr(x, "max_length", 0) for x in asked.criteria]
-    second.criteria, second.settings.max_length = [], max(settings.max_length, *lengths, 0) + count
-    drafts.job = job(assistant, second)
+        return _checked_drafts(
+            settings.prompt_lookup_num_tokens, settings.max_matching_ngram_size or NGRAM
+        )
+    _check_assistant(model, assistant)
+    own_config = cast(Any, assistant.source).module.generation_config
+    configs = (SimpleNamespace(**options), options.get("generation_config"), own_config)
+    values_of = lambda name: [v for x in configs if (v := getattr(x, name, None)) is not None]
+    count = [*values_of("num_assistant_tokens"), COUNT][0]
+    drafts = _checked_drafts(count)
+    drafts.threshold = float([*values_of("assistant_confidence_threshold"), THRESHOLD][0])
+    draft_request = request_of(assistant)
+    draft_request.processors.clear()  # tokens are picked as the large model picks them
+    draft_request.ids, draft_request.settings.stop_strings = request.ids, None
+    lengths = [getattr(x, "max_length", 0) for x in request.criteria]
+    draft_request.criteria = []
+    draft_request.settings.max_length = max(settings.max_length, *lengths, 0) + count
+    drafts.job = job_of(assistant, draft_request)
     return drafts
 
 
-def _some(count: int, ngram: int = 0) -> Drafts:
+def _checked_drafts(count: int, ngram: int = 0) -> Drafts:
     if count < 1 or ngram < 0:
         raise WrongArguments(
             f"drafts of {count} tokens",
@@ -161,8 +168,8 @@ def _some(count: int, ngram: int = 0) -> Drafts:
     return Drafts(int(count), int(ngram))
 
 
-def _check(model: Model, assistant: Model) -> None:
-    """Raises for what cannot draft for ``model``."""
+def _check_assistant(model: Model, assistant: Model) -> None:
+    """Raises WrongArguments or Unsupported for a model that cannot draft for ``model``."""
     configs = [cast(Any, m.source).module.config for m in (model, assistant)]
     sizes = [c.get_text_config().vocab_size for c in configs]
     if sizes[0] != sizes[1]:

@@ -1,4 +1,4 @@
-"""One call of generate: what it asks for is looked at, and refused where it is not served."""
+"""One call of generate: its options are checked, and its job is run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from transformers import GenerationMixin
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 
 from tojax.calls import explicit_mesh
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf.generation.job import assisted
 from tojax.hf.generation.job.job import Job
-from tojax.hf.generation.job.own_generate import WRAPS, wrapped
+from tojax.hf.generation.job.own_generate import WRAPS, run_own_generate
 from tojax.hf.generation.request.checks import need_key, prompts, refuse_traced
-from tojax.hf.generation.request.request import PROMPT_ONLY, Request, request
+from tojax.hf.generation.request.request import PROMPT_ONLY, Request, build_request
 from tojax.model import Model
 
-# What transformers' generate knows and this does not, with the values that ask for nothing.
+# Options of transformers' generate that are not served, with the values that have no effect.
 UNSERVED = {
     "assistant_early_exit": None,
     "assistant_ensemble_weight": None,
@@ -37,12 +37,12 @@ UNSERVED = {
     "token_healing": False,
     "use_mtp": False,
 }
-# Classes with a generate of their own that does nothing more where only ids are given.
+# Classes whose own generate does the same as the common one for ids alone.
 PLAIN_FOR_IDS = {
     "GraniteSpeechForConditionalGeneration",
     "Nemotron3_5TranscribeForConditionalGeneration",
 }
-CALLED = {
+NO_OPTIONS = {
     "assistant_tokenizer",
     "custom_generate",
     "synced_gpus",
@@ -51,9 +51,14 @@ CACHES = (None, "dynamic", "static", "hybrid")
 
 
 def generate(
-    model: Model, input_ids: Any, rng: Any, streamer: Any, tokenizer: Any, options: dict[str, Any]
+    model: Model,
+    input_ids: Any,
+    rng: jax.Array | None,
+    streamer: Any,
+    tokenizer: Any,
+    options: dict[str, Any],
 ) -> Any:
-    """``tojax.generate`` of a model that is not loaded from programs."""
+    """Runs ``tojax.generate`` for a model that was not loaded from saved programs."""
     module = language_model(model, options)
     mask = options.get("attention_mask")
     if isinstance(mask, (list, tuple)):  # as a tokenizer gives it without return_tensors
@@ -63,15 +68,15 @@ def generate(
     count, assistant = itertools.count(), _assistant(options)
 
     def common(inputs: Any, options: dict[str, Any]) -> Any:
-        def ask(model: Any) -> Request:
+        def request_of(model: Model) -> Request:
             module = model.source.module
-            return request(module, prompts_of(module, inputs), dict(options))
+            return build_request(module, prompts_of(module, inputs), dict(options))
 
-        asked = ask(model)
-        refuse(asked.settings)
-        key = key_of(asked.settings, rng, next(count))
-        guesses = assisted.wanted(model, assistant, asked, options, ask, Job)
-        return Job(model, asked, key, streamer, tokenizer, guesses).run()
+        request = request_of(model)
+        refuse_unserved(request.settings)
+        key = key_of(request.settings, rng, next(count))
+        drafts = assisted.drafts_of(model, assistant, request, options, request_of, Job)
+        return Job(model, request, key, streamer, tokenizer, drafts).generate()
 
     with explicit_mesh.without_explicit_axes((model, input_ids, options)) as (
         model,
@@ -79,13 +84,13 @@ def generate(
         options,
     ):
         if type(module).__name__ in WRAPS:
-            return wrapped(model, input_ids, options, common)
+            return run_own_generate(model, input_ids, options, common)
         return common(input_ids, options)
 
 
 def _refuse_called(options: dict[str, Any]) -> None:
     """Raises Unsupported for arguments of transformers' generate that are no options."""
-    if called := sorted(CALLED & {k for k, v in options.items() if v is not None}):
+    if called := sorted(NO_OPTIONS & {k for k, v in options.items() if v is not None}):
         raise Unsupported(
             f"the option {called[0]}",
             why="tojax.generate does not have it",
@@ -94,7 +99,7 @@ def _refuse_called(options: dict[str, Any]) -> None:
 
 
 def _assistant(options: dict[str, Any]) -> Model | None:
-    """The smaller model, taken out of the options."""
+    """Takes the smaller model out of the options."""
     assistant = options.pop("assistant_model", None)
     if assistant is None:
         return None
@@ -108,23 +113,23 @@ def _assistant(options: dict[str, Any]) -> Model | None:
     return assistant
 
 
-def key_of(settings: Any, rng: jax.Array | None, call: int) -> jax.Array | None:
-    """The key of one of several calls, None where nothing is drawn."""
+def key_of(settings: GenerationConfig, rng: jax.Array | None, call: int) -> jax.Array | None:
+    """Returns the key of one of several calls; None where nothing is drawn."""
     if not settings.do_sample:
         return None
     rng = need_key(rng)
     return jax.random.fold_in(rng, call) if call else rng
 
 
-def refuse(settings: Any) -> None:
-    """Raises Unsupported for options that would be ignored."""
-    for name, nothing in UNSERVED.items():
-        value = getattr(settings, name, nothing)
-        if value is not None and value != nothing:
+def refuse_unserved(settings: GenerationConfig) -> None:
+    """Raises Unsupported for options that are not served."""
+    for name, default in UNSERVED.items():
+        value = getattr(settings, name, default)
+        if value is not None and value != default:
             raise Unsupported(
                 f"the option {name}={value!r}",
                 why="tojax.generate does not have it",
-                do=f"leave it at {nothing!r}, in the call or in the model's generation_config",
+                do=f"leave it at {default!r}, in the call or in the model's generation_config",
             )
     if settings.cache_implementation not in CACHES:
         raise Unsupported(
@@ -135,7 +140,11 @@ def refuse(settings: Any) -> None:
 
 
 def language_model(model: Model, options: dict[str, Any]) -> Any:
-    """The transformers module behind a model that generates as all of them do."""
+    """Returns the transformers module of a model that uses the common generate.
+
+    Raises:
+      Unsupported: it generates no text, or in a way of its own.
+    """
     module = getattr(model.source, "module", None)
     if not hasattr(module, "generate") or not hasattr(module, "prepare_inputs_for_generation"):
         raise Unsupported(
@@ -144,9 +153,9 @@ def language_model(model: Model, options: dict[str, Any]) -> Any:
             do="use a checkpoint that has one, such as with task='CausalLM'",
         )
     kind: Any = type(module)
-    plain = kind.__name__ in PLAIN_FOR_IDS and not PROMPT_ONLY & {*options}
-    plain = plain or kind.__name__ in WRAPS
-    if kind.generate is not GenerationMixin.generate and not plain:
+    is_common = kind.__name__ in PLAIN_FOR_IDS and not PROMPT_ONLY & {*options}
+    is_common = is_common or kind.__name__ in WRAPS
+    if kind.generate is not GenerationMixin.generate and not is_common:
         raise Unsupported(
             f"{kind.__name__} has a way of generating of its own",
             why="tojax.generate does what transformers does for all other models",
@@ -155,8 +164,8 @@ def language_model(model: Model, options: dict[str, Any]) -> Any:
     return module
 
 
-def prompts_of(module: Any, input_ids: Any) -> Any:
-    """Prompts as numpy's integers [batch, length]; what is no text stays."""
+def prompts_of(module: PreTrainedModel, input_ids: Any) -> Any:
+    """Returns prompts as numpy's integers [batch, length]; other inputs unchanged."""
     if input_ids is None or module.main_input_name != "input_ids":
         return input_ids
     return prompts(input_ids)

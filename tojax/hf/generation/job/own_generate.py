@@ -16,39 +16,42 @@ from tojax.hf.loading.module import quiet
 from tojax.model import Model
 from tojax.torch.core import interop
 
-# Classes whose own generate prepares calls of the common one, and what of it reads more than ids.
+# Classes whose own generate calls the common one, and their options that need more than ids.
 WRAPS = {"WhisperForConditionalGeneration": ("return_token_timestamps", "no_speech_threshold")}
 
 
 class Standin:
-    """What a stand-in does itself; the rest is the transformers class."""
+    """The methods that a stand-in replaces in its transformers class."""
 
     converted: Model
     device = torch.device("cpu")
 
     def __call__(self, *args, **kwargs):
-        """The forward pass."""
+        """Runs the forward pass."""
         return to_torch(self.converted(*args, **kwargs))
 
     def to(self, *args, **kwargs):
-        """It stays where its arrays are."""
+        """Returns itself: it stays where its arrays are."""
         return self
 
 
 class Common(GenerationMixin):
-    """Behind a class in its method resolution order: what its ``super().generate`` calls."""
+    """A base class behind the model's class, whose ``super().generate`` is the common one here."""
 
     common: Callable
 
     def generate(self, inputs=None, **options):
-        """The common generate, in JAX."""
-        empty = ("stopping_criteria", "synced_gpus")  # refused where they ask for something
-        given = {k: v for k, v in options.items() if k not in empty or v}
-        return to_torch(self.common(inputs, given))
+        """Runs the common generate, in JAX."""
+        ignored_if_empty = (
+            "stopping_criteria",
+            "synced_gpus",
+        )  # refused where they ask for something
+        asking = {k: v for k, v in options.items() if k not in ignored_if_empty or v}
+        return to_torch(self.common(inputs, asking))
 
 
 def standin(model: Model, front: type, *behind: type, **attributes: Any) -> Any:
-    """An object of the model's class with ``front`` before it and ``behind`` after it."""
+    """Returns an object whose bases are ``front``, the model's class and ``behind``."""
     module = model.source.module
     kind = type(module)
     out: Any = object.__new__(type(kind.__name__, (front, kind, *behind), {}))
@@ -56,12 +59,12 @@ def standin(model: Model, front: type, *behind: type, **attributes: Any) -> Any:
     return out
 
 
-def wrapped(model: Model, inputs: Any, options: dict[str, Any], common: Callable) -> Any:
-    """The class's own generate around ``common(inputs, options)``; arrays of JAX come back.
+def run_own_generate(model: Model, inputs: Any, options: dict[str, Any], common: Callable) -> Any:
+    """Runs the class's own generate around ``common(inputs, options)``; returns JAX arrays.
 
     Raises:
-      Unsupported: an option for which it would look at more of the model than its tokens.
-      WrongArguments: what transformers refuses.
+      Unsupported: an option that needs more of the model than its tokens.
+      WrongArguments: transformers refuses the options.
     """
     kind = type(model.source.module)
     for name in WRAPS[kind.__name__]:
@@ -72,12 +75,12 @@ def wrapped(model: Model, inputs: Any, options: dict[str, Any], common: Callable
                 why="it needs attention weights or further runs of the model",
                 do="leave it out",
             )
-    given = {k: as_torch(v) for k, v in options.items()}
-    inside = standin(model, Standin, Common, common=common)
+    torch_options = {k: as_torch(v) for k, v in options.items()}
+    wrapper = standin(model, Standin, Common, common=common)
     try:
         with quiet():
             first = () if inputs is None else (as_torch(inputs),)
-            out = inside.generate(*first, **given)
+            out = wrapper.generate(*first, **torch_options)
     except TojaxError:
         raise
     except ValueError as error:
@@ -90,12 +93,12 @@ def wrapped(model: Model, inputs: Any, options: dict[str, Any], common: Callable
 
 
 def to_torch(tree):
-    """Arrays of an output as torch tensors; integers are 64 bits wide, as they are in torch."""
+    """Returns an output with torch tensors for arrays; integers are 64-bit, as in torch."""
 
-    def one(x):
+    def leaf_to_torch(x):
         if not isinstance(x, jax.Array):
             return x
         tensor = interop.to_torch(x)
         return tensor.long() if tensor.dtype is torch.int32 else tensor
 
-    return jax.tree.map(one, trees.register(tree))
+    return jax.tree.map(leaf_to_torch, trees.register(tree))

@@ -1,14 +1,15 @@
-"""A language model's cache as a value: what decoding loops of the user's own carry."""
+"""A language model's cache as a value, for decoding loops of the user's own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from transformers import PreTrainedModel
 
 from tojax import trees
 from tojax.calls.program import Program, program
@@ -17,14 +18,15 @@ from tojax.hf.generation.decode import long_rope, model_steps, programs
 from tojax.hf.generation.job import strategy
 from tojax.hf.generation.job.generate import language_model
 from tojax.hf.generation.job.job import Job
+from tojax.hf.generation.job.strategy import Decoding
 from tojax.hf.generation.request import private
 from tojax.hf.generation.request.request import (
     PROMPT_ONLY,
     as_numpy,
     as_torch,
-    request,
+    build_request,
+    restoring_attributes,
     sees_ahead,
-    unchanged,
 )
 from tojax.hf.loading import inputs
 from tojax.model import Model
@@ -33,11 +35,11 @@ from tojax.trees import Static
 
 @dataclass(frozen=True, eq=False)
 class Cache:
-    """What a model remembers of a text, a pytree of arrays; ``model.cache(length)`` makes one.
+    """A model's memory of a text, a pytree of arrays; ``model.cache(length)`` makes one.
 
     Attributes:
-      length: its room, in positions.
-      at: how many positions are filled.
+      length: the number of positions.
+      at: the number of filled positions.
       state: keys, values, recurrent states, as the model keeps them.
       stays, along: further arguments of the model, once and by position.
       buffers: the model's own state.
@@ -62,7 +64,7 @@ class Cache:
 
     @classmethod
     def of(cls, model: Model, length: int) -> Cache:
-        """An empty cache for a decoding loop of your own, with room for ``length`` positions.
+        """Returns an empty cache of ``length`` positions, for a decoding loop of your own.
 
         It is a pytree of arrays with two pure functions, for ``jit``, ``scan`` and ``while_loop``:
         ``logits, cache = cache.prefill(params, ids, mask)`` reads the prompts (``ids`` and ``mask``
@@ -91,7 +93,7 @@ class Cache:
         """
         module = language_model(model, {})
         if not getattr(type(module), "_can_compile_fullgraph", False):
-            _try(model, module)
+            _check_fixed_shapes(model, module)
         return cls(length, model.source, dict(model.state))
 
     def prefill(
@@ -101,7 +103,7 @@ class Cache:
         mask: Int[Array, "batch tokens"] | None = None,
         **inputs: Any,
     ) -> tuple[Float[Array, "batch vocabulary"], Cache]:
-        """(logits after the prompts, float32; the cache that holds them).
+        """Reads the prompts; returns (logits after them, float32; the filled cache).
 
         Args:
           params: arrays as in ``model.params``.
@@ -122,16 +124,16 @@ class Cache:
             )
         if mask is None and sees_ahead(self.source.module):
             mask = jnp.ones(ids.shape, jnp.int32)
-        given = inputs if mask is None else inputs | {"attention_mask": mask}
-        given = {k: _array(v) for k, v in given.items()}
-        ids = _array(ids)
+        model_inputs = inputs if mask is None else inputs | {"attention_mask": mask}
+        model_inputs = {k: _as_int32(v) for k, v in model_inputs.items()}
+        ids = _as_int32(ids)
         _refuse_renewal(self, ids)
-        return self.after(_prefill, params, ids, *_prepared(self, params, ids, given))
+        return self.after(_prefill, params, ids, *_split_inputs(self, params, ids, model_inputs))
 
     def step(
         self, params: dict[str, jax.Array], token: Int[Array, " batch"]
     ) -> tuple[Float[Array, "batch vocabulary"], Cache]:
-        """(logits after one token more for each row, float32; the cache that holds it).
+        """Reads one token more for each row; returns (logits after it, float32; the cache).
 
         Where the cache is full this raises, or under ``jit`` gives logits of NaN.
 
@@ -150,15 +152,15 @@ class Cache:
             )
         if not isinstance(self.at, jax.core.Tracer) and int(self.at) >= self.length:
             _too_short(self.length, int(self.at) + 1)
-        return self.after(_step, params, _array(token))
+        return self.after(_step, params, _as_int32(token))
 
     def after(self, run: Program, params: dict[str, jax.Array], *args: Any) -> Any:
-        """(logits, cache) of a program, which is given this one without its source."""
+        """Runs a program with this cache, without its source; returns (logits, cache)."""
         logits, cache = run(self.model(params), replace(self, source=None, buffers={}), *args)
         return logits, replace(cache, source=self.source, buffers=self.buffers)
 
     def model(self, params: dict[str, jax.Array]) -> Model:
-        """The model with these params."""
+        """Returns the model with these params."""
         return Model(params, self.buffers, self.source)
 
 
@@ -169,19 +171,19 @@ jax.tree_util.register_dataclass(
 )
 
 
-def _try(model: Model, module: Any) -> None:
+def _check_fixed_shapes(model: Model, module: PreTrainedModel) -> None:
     """Raises Unsupported for a model whose states do not keep their shape."""
     example = inputs.example(module, length=8)
     ids = example.pop(module.main_input_name)
     example = {k: v for k, v in example.items() if k not in private.PROMPT_ONLY}
     with jax.ensure_compile_time_eval():
-        asked = request(module, ids, example | {"max_new_tokens": 3, "do_sample": False})
-        job = Job(model, asked, None, None, None)
-        if not strategy.holds("cached", job, replace(job.plan, cached=True)):
-            _unfit(model.source)
+        request = build_request(module, ids, example | {"max_new_tokens": 3, "do_sample": False})
+        job = Job(model, request, None, None, None)
+        if not strategy.is_exact(Decoding.CACHED, job, replace(job.plan, cached=True)):
+            _refuse_growing(model.source)
 
 
-def _refuse_renewal(cache: Cache, ids: Any) -> None:
+def _refuse_renewal(cache: Cache, ids: jax.Array) -> None:
     """Raises Unsupported where steps would mix two sets of rotary frequencies."""
     module = cache.source.module
     if module.config.is_encoder_decoder or ids.ndim != 2:
@@ -193,50 +195,64 @@ def _refuse_renewal(cache: Cache, ids: Any) -> None:
         )
 
 
-def _prepared(cache: Cache, params, ids, given: dict[str, Any]):
-    """What forward is given besides ids: (arrays, static values)."""
+def _split_inputs(cache: Cache, params, ids, model_inputs: dict[str, Any]):
+    """Returns forward's arguments besides ids, positions among them: (arrays, static values)."""
     model, module = cache.model(params), cache.source.module
-    traced, fixed = model_steps.split(given)
+    traced, static = model_steps.split_static(model_inputs)
     if module.config.is_encoder_decoder:
-        return traced, fixed
-    if model_steps.takes(model, "position_ids") and "position_ids" not in traced:
-        if any(isinstance(x, jax.core.Tracer) for x in (ids, *given.values())):
-            known = traced | dict(fixed)
-            traced["position_ids"] = model_steps.run(model, "positions", ids=ids, given=known)
-        else:  # what models compute from the sizes of pictures needs values
-            known = {k: as_torch(v) for k, v in given.items()}
-            with unchanged(module):
-                places = module._prepare_position_ids_for_generation(as_torch(ids), known)
+        return traced, static
+    if model_steps.has_argument(model, "position_ids") and "position_ids" not in traced:
+        if any(isinstance(x, jax.core.Tracer) for x in (ids, *model_inputs.values())):
+            position_inputs = traced | dict(static)
+            traced["position_ids"] = model_steps.call_runner(
+                model, "positions", ids=ids, model_inputs=position_inputs
+            )
+        else:  # positions computed from the sizes of images need values
+            position_inputs = {k: as_torch(v) for k, v in model_inputs.items()}
+            with restoring_attributes(module):
+                places = module._prepare_position_ids_for_generation(as_torch(ids), position_inputs)
             traced["position_ids"] = as_numpy(places)
-    return traced, fixed
+    return traced, static
 
 
-@program(static_argnames="fixed")
-def _prefill(model: Model, cache: Cache, ids, given, fixed):
+@program(static_argnames="static")
+def _prefill(model: Model, cache: Cache, ids, model_inputs, static):
     module: Any = model.source.module
-    given = given | dict(fixed)
+    model_inputs = model_inputs | dict(static)
     if module.config.is_encoder_decoder:
-        start = given.pop("decoder_input_ids", None)
+        start = model_inputs.pop("decoder_input_ids", None)
         name = module.main_input_name
-        given = model_steps.run(model, "encode", name=name, inputs=ids, given=given)
-        given = {k: v for k, v in given.items() if not (isinstance(v, Static) and v.value is None)}
-        ids = jnp.full((len(ids), 1), _start(module), jnp.int32) if start is None else start
+        model_inputs = model_steps.call_runner(
+            model, "encode", name=name, inputs=ids, model_inputs=model_inputs
+        )
+        model_inputs = {
+            k: v for k, v in model_inputs.items() if not (isinstance(v, Static) and v.value is None)
+        }
+        ids = jnp.full((len(ids), 1), _start_token(module), jnp.int32) if start is None else start
     if ids.shape[1] > cache.length:
         _too_short(cache.length, ids.shape[1])
-    keep = 1 if model_steps.keeps(model) else None
-    logits, state = model_steps.run(
-        model, "prefill", ids=ids, given=given, length=cache.length, keep=keep, use_cache=True
+    logits_to_keep = 1 if model_steps.selects_logits(model) else None
+    logits, state = model_steps.call_runner(
+        model,
+        "prefill",
+        ids=ids,
+        model_inputs=model_inputs,
+        length=cache.length,
+        logits_to_keep=logits_to_keep,
+        use_cache=True,
     )
-    grows = programs.follows(model)
-    along = {k: v for k, v in given.items() if k in grows}
-    after = replace(
+    by_position = programs.inputs_by_position(model)
+    along = {k: v for k, v in model_inputs.items() if k in by_position}
+    filled = replace(
         cache,
         at=jnp.int32(ids.shape[1]),
         state=state,
-        stays={k: v for k, v in given.items() if k not in (*PROMPT_ONLY, *grows, *state)},
+        stays={
+            k: v for k, v in model_inputs.items() if k not in (*PROMPT_ONLY, *by_position, *state)
+        },
         along=programs.extended(along, cache.length),
     )
-    return logits[..., -1, :].astype(jnp.float32), after
+    return logits[..., -1, :].astype(jnp.float32), filled
 
 
 @program()
@@ -247,35 +263,35 @@ def _step(model: Model, cache: Cache, token):
             model, token[:, None], at + 1, cache.stays, cache.state, cache.along
         )
     except programs.Unfit:
-        _unfit(model.source)
+        _refuse_growing(model.source)
     logits = jnp.where(at < cache.length, logits[..., -1, :].astype(jnp.float32), jnp.nan)
     return logits, replace(cache, at=at + 1, state=state)
 
 
-def _array(value: Any) -> Any:
-    """Integers as int32, which is what programs here take; no copy of what a program traces."""
+def _as_int32(value: Any) -> Any:
+    """Returns integers as int32, as programs here take them; JAX arrays unchanged."""
     if not trees.is_array(value) or isinstance(value, jax.Array):
         return value
     array = np.asarray(value)
     return array.astype(np.int32) if array.dtype == np.int64 else array
 
 
-def _start(module: Any) -> int:
-    """The token that a decoder begins with."""
+def _start_token(module: PreTrainedModel) -> int:
+    """Returns the token that a decoder begins with."""
     settings, _ = module._prepare_generation_config(None)
     private.prepare_special_tokens(module, settings, True, 1)
     return int(settings._decoder_start_token_tensor.reshape(-1)[0])
 
 
-def _too_short(length: int, wanted: int):
+def _too_short(length: int, position: int) -> NoReturn:
     raise WrongArguments(
-        f"position {wanted} of a cache for {length}",
+        f"position {position} of a cache for {length}",
         why="its arrays have one shape from the beginning",
         do="make it long enough for the prompt and all new tokens: model.cache(length)",
     )
 
 
-def _unfit(source: Any):
+def _refuse_growing(source: Any) -> NoReturn:
     raise Unsupported(
         f"model.cache with {source.name}",
         why="its states change their shapes from token to token",

@@ -1,131 +1,180 @@
-"""Which ways of decoding are right for a model: those that are, are remembered.
+"""The choice of decoding: which ways give a model's own logits, tried once for each model.
 
-transformers marks the classes whose static caches it compiles and tests; for others, and without a
-cache, the first two logits are compared with those of ``literal``. A padded prompt is right if what
-stands behind it changes nothing: the same program is run with two kinds of padding.
+transformers marks classes whose static caches it compiles and tests. For others, and without a
+cache, the first two logits are compared with those of ``Literal``. A padded prompt is exact if the
+padding changes nothing: the same program runs with two kinds of padding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from tojax.errors import DataDependent, ForwardFailed
 from tojax.hf.generation.decode import programs
-from tojax.hf.generation.decode.assisted_programs import both_ways
+from tojax.hf.generation.decode.assisted_programs import compare_blocks
 from tojax.hf.generation.decode.growing import Literal
-from tojax.hf.generation.decode.programs import Plan, Unfit
-from tojax.hf.generation.request.request import PROMPT_ONLY, TYPES, sees_ahead
+from tojax.hf.generation.decode.programs import Picker, Plan, Unfit
+from tojax.hf.generation.request.request import PROMPT_ONLY, TYPES, Request, sees_ahead
+from tojax.model import Model
 from tojax.multiprocess import values
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
 
 
-def plans(job: Any) -> Iterator[Plan]:
-    """The plans that are right for this call, fastest first; none if only ``literal`` is."""
+class Job(Protocol):
+    """One call of generate, as far as it is tried here; ``job.Job`` is the class."""
+
+    model: Model
+    request: Request
+    plan: Plan
+    picker: Picker
+    length: int
+    last: int
+    model_inputs: dict[str, Any]
+    along: dict[str, Any]
+
+    def initial_carry(self, filler: int = 0) -> dict[str, Any]:
+        """Returns what every way of decoding begins with."""
+
+    def prefill(self, plan: Plan, filler: int = 0) -> Any:
+        """Returns (logits, arguments that stay, carry)."""
+
+    def decode(self, plan: Plan) -> Any:
+        """Runs both programs."""
+
+    def check(self, logits: Any) -> None:
+        """Raises WrongArguments for images that do not fit their tokens."""
+
+
+class Decoding(Enum):
+    """A way of decoding that is exact for some models and not for others.
+
+    Attributes:
+      PADDED: a prompt padded on the right up to its bucket, into a cache of fixed shape.
+      CACHED: a prompt of its own length, into a cache of fixed shape.
+      RECOMPUTED: no cache, the whole text again at every step, in a buffer of fixed length.
+      BLOCKS: several tokens in one step, as drafts need it.
+    """
+
+    PADDED = "padded"
+    CACHED = "cached"
+    RECOMPUTED = "recomputed"
+    BLOCKS = "blocks"
+
+
+def plans(job: Job) -> Iterator[Plan]:
+    """Yields the plans that are exact for this call, fastest first; none if only ``Literal`` is."""
     plan, ahead = job.plan, sees_ahead(job.model.source.module)
     if plan.cached:
         padded = replace(plan, padded=True)
-        plain = not job.asked.encoder and not {*PROMPT_ONLY, *TYPES} & {*job.asked.given}
-        if plain and not ahead and holds("padded", job, padded):
+        text_only = not job.request.encoder
+        text_only &= not {*PROMPT_ONLY, *TYPES} & {*job.request.model_inputs}
+        if text_only and not ahead and is_exact(Decoding.PADDED, job, padded):
             yield padded
-        if holds("cached", job, plan):
+        if is_exact(Decoding.CACHED, job, plan):
             yield plan
-    again = replace(plan, cached=False)
-    if not ahead and holds("again", job, again):
-        yield again
+    recomputed = replace(plan, cached=False)
+    if not ahead and is_exact(Decoding.RECOMPUTED, job, recomputed):
+        yield recomputed
 
 
-def holds(what: str, job: Any, plan: Plan) -> bool:
-    """Whether this way of decoding is right for the job's model."""
-    extra = tuple(sorted(job.asked.given))
-    known = job.model.source.cache.notes
-    key = what, extra, len(plan.fixed)
-    if key not in known:
+def is_exact(decoding: Decoding, job: Job, plan: Plan) -> bool:
+    """Returns whether this way of decoding is exact for the job's model, tried on its prompt once.
+
+    The answer is noted in the cache of the model's source, for the arguments that the call has.
+    """
+    argument_names = tuple(sorted(job.request.model_inputs))
+    notes = job.model.source.cache.notes
+    key = decoding, argument_names, len(plan.static_inputs)
+    if key not in notes:
         try:
-            known[key] = _tried(what, job, plan)
+            notes[key] = _try(decoding, job, plan)
         except (Unfit, DataDependent, ForwardFailed):
-            known[key] = False
+            notes[key] = False
         except RuntimeError as error:  # torch's, of constants: masks for static caches in GIT
             if isinstance(error, jax.errors.JaxRuntimeError):
                 raise
-            known[key] = False
-    return known[key]
+            notes[key] = False
+    return notes[key]
 
 
-def _tried(what: str, job: Any, plan: Plan) -> bool:
+def _try(decoding: Decoding, job: Job, plan: Plan) -> bool:
     tested = getattr(type(job.model.source.module), "_can_compile_fullgraph", False)
-    if what == "blocks":
+    if decoding is Decoding.BLOCKS:
         return tested or _reads_blocks(job, plan)
-    if what == "cached" and tested:
+    if decoding is Decoding.CACHED and tested:
         job.decode(plan)
         return True
-    if what != "cached" and not _ignores_rest(job, plan):
+    if decoding is not Decoding.CACHED and not _ignores_padding(job, plan):
         return False
     return (tested and plan.cached) or _equals_literal(job, plan)
 
 
-def _ignores_rest(job: Any, plan: Plan) -> bool:
-    """Whether the logits are the same whatever stands behind the text."""
+def _ignores_padding(job: Job, plan: Plan) -> bool:
+    """Returns whether the logits are the same for any tokens behind the text."""
     if plan.cached:
-        one, stays, carry = job.prefill(plan)
-        _follows(job, plan, stays, carry)
-        two = job.prefill(plan, 1)[0]
+        zeros, stays, carry = job.prefill(plan)
+        _trace_decode(job, plan, stays, carry)
+        ones = job.prefill(plan, 1)[0]
     else:
-        one, two = (first(job, plan, filler) for filler in (0, 1))
-    return bool((values(one) == values(two)).all())
+        zeros, ones = (first_logits(job, plan, filler) for filler in (0, 1))
+    return bool((values(zeros) == values(ones)).all())
 
 
-def _follows(job: Any, plan: Plan, stays, carry) -> None:
+def _trace_decode(job: Job, plan: Plan, stays: Any, carry: dict[str, Any]) -> None:
     """Raises Unfit or DataDependent where the second program cannot be traced."""
     along = programs.extended(job.along, plan.total)
     ends = np.int32(0), np.int32(0)
     programs.decode.eval_shape(job.model, carry, stays, along, *ends, job.picker, plan)
 
 
-def first(job: Any, plan: Plan, filler: int = 0):
-    """The logits after the prompt."""
+def first_logits(job: Job, plan: Plan, filler: int = 0) -> Any:
+    """Returns the logits after the prompt."""
     logits, stays, carry = job.prefill(plan)
     if logits is not None:
         return logits
-    ids = job.start(filler)["ids"]
-    logits = _logits(job, plan, ids, job.length, stays, carry["state"])
+    ids = job.initial_carry(filler)["ids"]
+    logits = _step_logits(job, plan, ids, job.length, stays, carry["state"])
     job.check(logits)
     return logits
 
 
-def _logits(job: Any, plan: Plan, ids, at: int, stays, state):
+def _step_logits(job: Job, plan: Plan, ids: np.ndarray, at: int, stays: Any, state: Any) -> Any:
     along = programs.extended(job.along, plan.total)
     return programs.logits_of(job.model, ids, np.int32(at), stays, state, along, plan)
 
 
-def _equals_literal(job: Any, plan: Plan) -> bool:
-    """Whether the first two logits are those of a text that grows."""
-    want = Literal(job.model, job.asked.ids, job.given, job.asked.encoder, job.plan)
-    if not _close(job, want.logits, first(job, plan)):
+def _equals_literal(job: Job, plan: Plan) -> bool:
+    """Returns whether the first two logits are those of a text that grows."""
+    literal = Literal(job.model, job.request.ids, job.model_inputs, job.request.encoder, job.plan)
+    if not _close(job, literal.logits, first_logits(job, plan)):
         return False
     _, stays, carry = job.prefill(plan)
-    ids = job.start()["ids"]
-    ids[:, job.length] = values(want.logits.argmax(-1))
-    want.append(ids[:, : job.length + 1])
-    return _close(job, want.logits, _logits(job, plan, ids, job.length + 1, stays, carry["state"]))
+    ids = job.initial_carry()["ids"]
+    ids[:, job.length] = values(literal.logits.argmax(-1))
+    literal.append(ids[:, : job.length + 1])
+    logits = _step_logits(job, plan, ids, job.length + 1, stays, carry["state"])
+    return _close(job, literal.logits, logits)
 
 
-def _reads_blocks(job: Any, plan: Plan) -> bool:
-    """Whether two tokens that are read at once have the logits that they have one by one."""
+def _reads_blocks(job: Job, plan: Plan) -> bool:
+    """Returns whether two tokens in one step give the same logits as in two steps."""
     _, stays, carry = job.prefill(plan)
     along = programs.extended(job.along, plan.total)
-    rest = np.int32(job.length), stays, carry["state"], along
-    return _close(job, *both_ways(job.model, carry["ids"], *rest))
+    step_args = np.int32(job.length), stays, carry["state"], along
+    return _close(job, *compare_blocks(job.model, carry["ids"], *step_args))
 
 
-def _close(job: Any, want, got) -> bool:
+def _close(job: Job, expected: Any, actual: Any) -> bool:
     width = min((x.dtype.itemsize for x in jax.tree.leaves(job.model.params)), default=4)
-    want, got = values(want), values(got)
-    scale = np.abs(want[np.isfinite(want)]).max(initial=1e-6)
-    same = (want == got) | (np.abs(want - got) <= TOLERANCE.get(width, 1e-3) * scale)
-    return want.shape == got.shape and bool(same.all())
+    expected, actual = values(expected), values(actual)
+    scale = np.abs(expected[np.isfinite(expected)]).max(initial=1e-6)
+    limit = TOLERANCE.get(width, 1e-3) * scale
+    same = (expected == actual) | (np.abs(expected - actual) <= limit)
+    return expected.shape == actual.shape and bool(same.all())

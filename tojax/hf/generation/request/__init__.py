@@ -1,1 +1,1 @@
-"""What a call of ``generate`` asks for, by transformers' own rules."""
+"""The options of a call of ``generate``, read by transformers' own rules."""

@@ -1,4 +1,4 @@
-"""What is refused of any call of generate, also of a loaded model: no framework is needed."""
+"""Checks of any call of generate, also of a loaded model; they need no framework."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tojax.errors import MissingRng, NotNumbers, WrongArguments
 NUMPY = 'padding=True, return_tensors="np"'  # tokenizers have no "jax" any more
 
 
-def refuse_traced(params: Any, given: dict[str, Any]) -> None:
-    """Raises WrongArguments inside somebody's jit, grad or vmap."""
-    for name, value in {"params": params, **given}.items():
+def refuse_traced(params: Any, arguments: dict[str, Any]) -> None:
+    """Raises WrongArguments inside the caller's jit, grad or vmap."""
+    for name, value in {"params": params, **arguments}.items():
         if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
             continue
         raise WrongArguments(
@@ -26,17 +26,17 @@ def refuse_traced(params: Any, given: dict[str, Any]) -> None:
         )
 
 
-def _texts(value: Any) -> bool:
+def _holds_texts(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(isinstance(x, str) for x in value)
 
 
 def prompts(input_ids: Any) -> np.ndarray:
-    """Integers [batch, length] as numpy's.
+    """Returns prompts, integers [batch, length], as a numpy array.
 
     Raises:
       WrongArguments: they are something else.
     """
-    if isinstance(input_ids, (str, Mapping)) or _texts(input_ids):
+    if isinstance(input_ids, (str, Mapping)) or _holds_texts(input_ids):
         raise WrongArguments(
             f"input_ids are a {type(input_ids).__name__}",
             why="prompts are integers of shape [batch, length], which a tokenizer makes of texts",
@@ -53,10 +53,10 @@ def prompts(input_ids: Any) -> np.ndarray:
 
 
 def need_key(rng: jax.Array | None) -> jax.Array:
-    """The key that tokens are drawn with.
+    """Returns the key that tokens are drawn with.
 
     Raises:
-      MissingRng: there is none.
+      MissingRng: there is no key.
     """
     if rng is None:
         raise MissingRng(

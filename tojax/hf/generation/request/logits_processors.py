@@ -1,10 +1,9 @@
 """transformers' logits processors as functions (ids, at, scores) -> scores of fixed shapes.
 
-``ids`` is a buffer of which the first ``at`` positions are filled. Each form is a pytree: what it
-does is its structure, and all numbers and tokens are leaves, so that other ones need no other
-program. Processors with numbers have a form in ``RULES``, here or in ``warpers``. Those without are
-traced through the torch engine as they are. What is left (watermarks, functions of the user's) is
-called on the host.
+``ids`` is a buffer whose first ``at`` positions are filled. Each form is a pytree: its structure is
+the function, its leaves are all numbers and tokens, so that new ones need no new program.
+Processors with numbers have a form in ``RULES``, here or in ``warpers``; those in ``TRACED`` are
+traced through the torch engine. All others (watermarks, the user's own) are called on the host.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 from jax.tree_util import Partial
-from transformers.generation import logits_process as theirs
+from transformers.generation import logits_process
 
 from tojax.errors import Unsupported
 from tojax.hf.generation.request.request import as_numpy
@@ -29,16 +28,16 @@ from tojax.torch import from_torch
 from tojax.trees import Static
 
 LOWEST = -jnp.inf
-SOURCE_STEP = 16  # one program serves so many lengths of an encoder's input
+SOURCE_STEP = 16  # lengths of an encoder's input are rounded up to a multiple: fewer programs
 
 
-def among(tokens, scores):
-    """Which entries of the vocabulary are in ``tokens``."""
-    return marked(jnp.reshape(tokens, (1, -1)), True, scores[:1])[0]
+def vocabulary_mask(tokens, scores):
+    """Returns a mask over the vocabulary, true for ``tokens``."""
+    return row_masks(jnp.reshape(tokens, (1, -1)), True, scores[:1])[0]
 
 
-def marked(tokens, where, scores):
-    """[batch, vocabulary]: the ``tokens`` [batch, n] for which ``where`` holds."""
+def row_masks(tokens, where, scores):
+    """Returns [batch, vocabulary], true for the ``tokens`` [batch, n] where ``where`` holds."""
     size = scores.shape[-1]
     inside = where & (tokens >= 0) & (tokens < size)
     column = jnp.where(inside, tokens, size)
@@ -47,35 +46,35 @@ def marked(tokens, where, scores):
 
 
 def min_length(least, ends, ids, at, scores):
-    """No end token before ``least`` positions."""
-    return jnp.where((at < least) & among(ends, scores), LOWEST, scores)
+    """Forbids end tokens before ``least`` positions."""
+    return jnp.where((at < least) & vocabulary_mask(ends, scores), LOWEST, scores)
 
 
 def repetition_penalty(penalty, skipped, ids, at, scores):
-    """Tokens that occurred, but for the first ``skipped`` of each row, are less likely."""
+    """Makes tokens of the text less likely, except for the first ``skipped`` of each row."""
     place = jnp.arange(ids.shape[1])
-    seen = marked(ids, (place < at) & (place >= skipped[:, None]), scores)
+    seen = row_masks(ids, (place < at) & (place >= skipped[:, None]), scores)
     return jnp.where(seen, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
 def encoder_repetition_penalty(penalty, source, length, ids, at, scores):
-    """Tokens of the encoder's input are likelier."""
-    seen = marked(_per_row(source, ids), jnp.arange(source.shape[1]) < length, scores)
+    """Makes tokens of the encoder's input likelier."""
+    seen = row_masks(_per_row(source, ids), jnp.arange(source.shape[1]) < length, scores)
     return jnp.where(seen, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
 def _per_row(source, ids):
-    """The encoder's input once for each beam."""
+    """Repeats the encoder's input for each beam."""
     return jnp.repeat(source, max(1, len(ids) // len(source)), 0)
 
 
 def no_repeat_ngram(size, ids, at, scores):
-    """No token that would complete a run of ``size`` tokens which occurred before."""
+    """Forbids tokens that complete a run of ``size`` tokens which occurred before."""
     return _without_ngrams(size.value, ids, at, ids, at, scores)
 
 
 def encoder_no_repeat_ngram(size, source, length, ids, at, scores):
-    """No token that would complete a run of ``size`` tokens of the encoder's input."""
+    """Forbids tokens that complete a run of ``size`` tokens of the encoder's input."""
     return _without_ngrams(size.value, _per_row(source, ids), length, ids, at, scores)
 
 
@@ -89,7 +88,7 @@ def _without_ngrams(size, source, filled, ids, at, scores):
     match = jnp.broadcast_to(match, (len(ids), count))
     for i in range(size - 1):
         match = match & (source[:, i : i + count] == prefix[:, i : i + 1])
-    return jnp.where(marked(source[:, size - 1 :], match, scores), LOWEST, scores)
+    return jnp.where(row_masks(source[:, size - 1 :], match, scores), LOWEST, scores)
 
 
 def sequence_bias(single, groups, ids, at, scores):
@@ -106,25 +105,25 @@ def sequence_bias(single, groups, ids, at, scores):
 
 
 def forced(position, tokens, ids, at, scores):
-    """Only ``tokens`` at one position."""
-    only = jnp.where(among(tokens, scores), 0.0, LOWEST)
+    """Allows only ``tokens`` at one position."""
+    only = jnp.where(vocabulary_mask(tokens, scores), 0.0, LOWEST)
     return jnp.where(at == position, only, scores)
 
 
 def suppressed(tokens, ids, at, scores):
-    """None of ``tokens``."""
-    return jnp.where(among(tokens, scores), LOWEST, scores)
+    """Forbids ``tokens``."""
+    return jnp.where(vocabulary_mask(tokens, scores), LOWEST, scores)
 
 
 def suppressed_at(position, tokens, ids, at, scores):
-    """None of ``tokens`` at one position."""
-    return jnp.where((at == position) & among(tokens, scores), LOWEST, scores)
+    """Forbids ``tokens`` at one position."""
+    return jnp.where((at == position) & vocabulary_mask(tokens, scores), LOWEST, scores)
 
 
 def exponential_decay(start, factor, ends, ids, at, scores):
-    """End tokens grow likelier from ``start`` on."""
+    """Makes end tokens likelier and likelier from ``start`` on."""
     gain = jnp.abs(scores) * (jnp.power(factor, at - start) - 1)
-    use = (at > start) & among(ends, scores) & jnp.isfinite(scores)
+    use = (at > start) & vocabulary_mask(ends, scores) & jnp.isfinite(scores)
     return scores + jnp.where(use, gain, 0)
 
 
@@ -142,8 +141,8 @@ def _of_bias(p, batch):
         bias = {s: b for s, b in p.sequence_bias.items() if len(s) == size}
         tokens = np.array([*bias], np.int32)
         groups.append((tokens[:, :-1], tokens[:, -1], np.array([*bias.values()], np.float32)))
-    one = np.array([[s] for s in single], np.int32).reshape(-1, 1)
-    return Partial(_biased, one[:, 0], np.array([*single.values()], np.float32), groups)
+    single_tokens = np.array([[s] for s in single], np.int32).reshape(-1, 1)
+    return Partial(_biased, single_tokens[:, 0], np.array([*single.values()], np.float32), groups)
 
 
 def _biased(tokens, values, groups, ids, at, scores):
@@ -156,47 +155,47 @@ def _of_encoder_ngrams(p, batch):
 
 
 def _rounded(source):
-    """(the encoder's input, filled up to a bucket of lengths; its length)"""
+    """Returns (the encoder's input, padded to a multiple of ``SOURCE_STEP``; its length)."""
     rows = as_numpy(source)
     length = rows.shape[1]
     return np.pad(rows, ((0, 0), (0, -length % SOURCE_STEP))), np.int32(length)
 
 
 RULES: dict[type, Callable] = WARPERS | {
-    theirs.MinLengthLogitsProcessor: lambda p, n: Partial(
+    logits_process.MinLengthLogitsProcessor: lambda p, n: Partial(
         min_length, p.min_length, as_numpy(p.eos_token_id)
     ),
-    theirs.MinNewTokensLengthLogitsProcessor: lambda p, n: Partial(
+    logits_process.MinNewTokensLengthLogitsProcessor: lambda p, n: Partial(
         min_length, p.prompt_length_to_skip + p.min_new_tokens, as_numpy(p.eos_token_id)
     ),
-    theirs.RepetitionPenaltyLogitsProcessor: _of_repetition,
-    theirs.NoRepeatNGramLogitsProcessor: lambda p, n: Partial(
+    logits_process.RepetitionPenaltyLogitsProcessor: _of_repetition,
+    logits_process.NoRepeatNGramLogitsProcessor: lambda p, n: Partial(
         no_repeat_ngram, Static(p.ngram_size)
     ),
-    theirs.EncoderNoRepeatNGramLogitsProcessor: _of_encoder_ngrams,
-    theirs.SequenceBiasLogitsProcessor: _of_bias,
-    theirs.NoBadWordsLogitsProcessor: _of_bias,
-    theirs.ForcedBOSTokenLogitsProcessor: lambda p, n: Partial(
+    logits_process.EncoderNoRepeatNGramLogitsProcessor: _of_encoder_ngrams,
+    logits_process.SequenceBiasLogitsProcessor: _of_bias,
+    logits_process.NoBadWordsLogitsProcessor: _of_bias,
+    logits_process.ForcedBOSTokenLogitsProcessor: lambda p, n: Partial(
         forced, 1, np.atleast_1d(np.int32(p.bos_token_id))
     ),
-    theirs.ForcedEOSTokenLogitsProcessor: lambda p, n: Partial(
+    logits_process.ForcedEOSTokenLogitsProcessor: lambda p, n: Partial(
         forced, p.max_length - 1, np.atleast_1d(as_numpy(p.eos_token_id))
     ),
-    theirs.ExponentialDecayLengthPenalty: lambda p, n: Partial(
+    logits_process.ExponentialDecayLengthPenalty: lambda p, n: Partial(
         exponential_decay, p.regulation_start, p.regulation_factor, as_numpy(p.eos_token_id)
     ),
-    theirs.EncoderRepetitionPenaltyLogitsProcessor: lambda p, n: Partial(
+    logits_process.EncoderRepetitionPenaltyLogitsProcessor: lambda p, n: Partial(
         encoder_repetition_penalty, np.float32(p.penalty), *_rounded(p.encoder_input_ids)
     ),
-    theirs.SuppressTokensLogitsProcessor: lambda p, n: Partial(
+    logits_process.SuppressTokensLogitsProcessor: lambda p, n: Partial(
         suppressed, as_numpy(p.suppress_tokens)
     ),
-    theirs.SuppressTokensAtBeginLogitsProcessor: lambda p, n: Partial(
+    logits_process.SuppressTokensAtBeginLogitsProcessor: lambda p, n: Partial(
         suppressed_at, p.begin_index, as_numpy(p.begin_suppress_tokens)
     ),
 }
-# What has no numbers.
-TRACED = {theirs.InfNanRemoveLogitsProcessor, theirs.LogitNormalization}
+# Processors without numbers.
+TRACED = {logits_process.InfNanRemoveLogitsProcessor, logits_process.LogitNormalization}
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ class Traced:
     """A processor of transformers without numbers of its own, through the torch engine."""
 
     kind: type
-    processor: Any = field(compare=False)
+    processor: logits_process.LogitsProcessor = field(compare=False)
 
     def __call__(self, ids, at, scores):
         return from_torch(lambda scores: self.processor(None, scores)).apply({}, scores)
@@ -212,17 +211,17 @@ class Traced:
 
 @dataclass(frozen=True)
 class OnHost:
-    """A processor that is called with torch tensors outside of the program, at every step.
+    """A processor that is called with torch tensors, outside of the program, at every step.
 
-    The program has its number alone, so that one program serves all of them.
+    The program holds only its number, so that one program serves all such processors.
     """
 
-    processor: Any = field(compare=False)
+    processor: logits_process.LogitsProcessor = field(compare=False)
 
     def numbered(self) -> Partial:
-        """With its number, by which it is found as long as this object lives."""
+        """Returns itself with a number, under which it is found as long as this object lives."""
         number = next(_NUMBERS)
-        _NUMBERED[number] = self
+        _BY_NUMBER[number] = self
         return Partial(self, np.int32(number))
 
     def __call__(self, number, ids, at, scores):
@@ -231,35 +230,39 @@ class OnHost:
 
 
 def _on_host(number, ids, at, scores):
-    """The scores of the processor with this number."""
-    processor = _NUMBERED[int(number)].processor
+    """Returns the scores of the processor with this number."""
+    processor = _BY_NUMBER[int(number)].processor
     filled = torch.from_numpy(np.array(ids)[:, : int(at)]).long()
     out = processor(filled, torch.from_numpy(np.array(scores)))
     return out.numpy().astype(np.float32)
 
 
 _NUMBERS = itertools.count()
-_NUMBERED: weakref.WeakValueDictionary[int, OnHost] = weakref.WeakValueDictionary()
+_BY_NUMBER: weakref.WeakValueDictionary[int, OnHost] = weakref.WeakValueDictionary()
 
 
-def chain(processors: Any, batch: int, source: np.ndarray | None) -> tuple:
-    """Their static forms, in order.
+def chain(
+    processors: list[logits_process.LogitsProcessor], batch: int, source: np.ndarray | None
+) -> tuple:
+    """Returns the static forms of processors, in order.
 
     Raises:
       Unsupported: a processor that calls the model itself.
     """
-    return tuple(_form(p, batch, source) for p in processors)
+    return tuple(_static_form(p, batch, source) for p in processors)
 
 
-def _form(processor: Any, batch: int, source: np.ndarray | None) -> Any:
+def _static_form(
+    processor: logits_process.LogitsProcessor, batch: int, source: np.ndarray | None
+) -> Any:
     kind = type(processor)
-    if kind is theirs.UnbatchedClassifierFreeGuidanceLogitsProcessor:
+    if kind is logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor:
         raise Unsupported(
             "the option guidance_scale",
             why="it runs the model a second time at every step",
             do="leave it out, or combine two models' logits in a loop around model.cache",
         )
-    if kind is theirs.EncoderNoRepeatNGramLogitsProcessor:
+    if kind is logits_process.EncoderNoRepeatNGramLogitsProcessor:
         processor.source = torch.as_tensor(source)
     if kind in RULES:
         return RULES[kind](processor, batch)
@@ -268,7 +271,9 @@ def _form(processor: Any, batch: int, source: np.ndarray | None) -> Any:
     return OnHost(processor).numbered()
 
 
-def content(values: dict[str, Any]) -> tuple:
-    """Attributes, comparable."""
-    plain = lambda v: (v.dtype, tuple(v.shape), v.numpy().tobytes()) if hasattr(v, "numpy") else v
-    return tuple((k, plain(v)) for k, v in sorted(values.items()))
+def attributes_key(values: dict[str, Any]) -> tuple:
+    """Returns attributes as a tuple that can be compared."""
+    comparable = lambda v: (
+        (v.dtype, tuple(v.shape), v.numpy().tobytes()) if hasattr(v, "numpy") else v
+    )
+    return tuple((k, comparable(v)) for k, v in sorted(values.items()))

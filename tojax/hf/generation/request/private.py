@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
-from transformers import cache_utils
+from transformers import GenerationConfig, PreTrainedModel, cache_utils
 
 from tojax.private_names import need, target
 
@@ -33,15 +33,17 @@ GROUPED = target("transformers.integrations.sdpa_attention", "use_gqa_in_sdpa", 
 _ = GROUPED.place
 
 
-def prepare_special_tokens(module: Any, settings: Any, masked: bool, rows: int) -> None:
-    """Sets the special tokens as tensors; how many rows there are is asked since 5.13."""
+def prepare_special_tokens(
+    module: PreTrainedModel, settings: GenerationConfig, masked: bool, rows: int
+) -> None:
+    """Sets the special tokens as tensors; transformers takes the number of rows since 5.13."""
     prepare = module._prepare_special_tokens
     count = {"batch_size": rows} if "batch_size" in signature(prepare).parameters else {}
     prepare(settings, masked, device="cpu", **count)
 
 
 def cache_layers(*names: str) -> tuple[type, ...]:
-    """Returns those of these classes of cache layers that the installed version has."""
+    """Returns the classes of cache layers of these names that the installed version has."""
     return tuple(getattr(cache_utils, name) for name in names if hasattr(cache_utils, name))
 
 

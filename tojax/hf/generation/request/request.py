@@ -1,4 +1,4 @@
-"""What a call of generate asks for, worked out by transformers' own rules before anything runs."""
+"""A call of generate, prepared by transformers' own rules before anything runs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tojax.hf.generation.request.checks import NUMPY
 from tojax.hf.loading.module import quiet
 from tojax.warn_once import warn
 
-# What follows the prompt's positions and grows with it.
+# Arguments with an entry per position of the text.
 ALIGNED = ("attention_mask", "position_ids", "decoder_attention_mask", "decoder_position_ids")
 TOKENIZERS = ("return_tensors", "padding", "truncation", "add_special_tokens")
 TYPES = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 # Arguments of transformers' generate that are neither options nor the model's.
 NEGATIVE = ("negative_prompt_ids", "negative_prompt_attention_mask")
-CALLED = ("logits_processor", "prefix_allowed_tokens_fn", *NEGATIVE)
-# What others call the key that tokens are drawn with.
+UNCOMMON = ("logits_processor", "prefix_allowed_tokens_fn", *NEGATIVE)
+# Other names of the key that tokens are drawn with.
 KEYS = {"key", "prng_key", "random_key", "rng_key", "rngs", "seed", "generator", "random_state"}
-# What is used once, with the prompt.
+# Arguments that are used once, with the prompt.
 PROMPT_ONLY = frozenset(private.PROMPT_ONLY)
 
 
@@ -49,40 +49,40 @@ class Request:
       encoder: the encoder's main input, (name, array), None for decoder-only models.
       source: the prompts, or the encoder's main input, before they are repeated.
       processors: transformers' logits processors, in order.
-      criteria: transformers' stopping criteria that were given.
+      criteria: transformers' stopping criteria of the call.
     """
 
     settings: GenerationConfig
     ids: np.ndarray
-    given: dict[str, Any]
+    model_inputs: dict[str, Any]
     encoder: tuple[str, np.ndarray] | None
     source: np.ndarray
     processors: list[Any]
     criteria: list[Any]
 
 
-def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Request:
-    """transformers' own preamble: options, special tokens, masks, positions, lengths.
+def build_request(module: PreTrainedModel, inputs: Any, options: dict[str, Any]) -> Request:
+    """Runs transformers' own preamble: options, special tokens, masks, positions, lengths.
 
     Args:
       module: the model; its weights are not touched.
-      inputs: what the user gave as ``input_ids``, or None.
-      given: all keyword arguments, options of generation and of the model.
+      inputs: the ``input_ids`` of the call, or None.
+      options: all keyword arguments, of generation and of the model.
 
     Raises:
-      Unsupported: an option that neither knows.
+      Unsupported: an option that neither generation nor the model knows.
       WrongArguments: values that transformers refuses.
     """
-    for name in given.keys() - _arguments(type(module).forward):
-        if name in KEYS or _is_key(given[name]):
+    for name in options.keys() - _forward_arguments(type(module).forward):
+        if name in KEYS or _is_key(options[name]):
             _refuse_name(module, name, key=True)
-    called = {k: as_torch(given.pop(k)) for k in CALLED if k in given}
-    criteria = list(given.pop("stopping_criteria", None) or [])
-    given = {k: as_torch(v) for k, v in given.items()}
+    uncommon = {k: as_torch(options.pop(k)) for k in UNCOMMON if k in options}
+    criteria = list(options.pop("stopping_criteria", None) or [])
+    options = {k: as_torch(v) for k, v in options.items()}
     with quiet(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using the model-agnostic default")
         try:
-            asked = _request(module, as_torch(inputs), given, called)
+            request = _run_preamble(module, as_torch(inputs), options, uncommon)
         except ValueError as error:
             text = " ".join(str(error).split())
             if unknown := re.search(r"not used by the model: \['(.*?)'", text):
@@ -91,8 +91,8 @@ def request(module: PreTrainedModel, inputs: Any, given: dict[str, Any]) -> Requ
                 text[:300], do="see transformers' documentation of generate"
             ) from error
 
-    asked.criteria = criteria
-    return asked
+    request.criteria = criteria
+    return request
 
 
 def _is_key(value: Any) -> bool:
@@ -100,11 +100,11 @@ def _is_key(value: Any) -> bool:
 
 
 def _refuse_name(
-    module: Any, name: str, cause: Exception | None = None, key: bool = False
+    module: PreTrainedModel, name: str, cause: Exception | None = None, key: bool = False
 ) -> NoReturn:
-    """Raises Unsupported for an option of a name that nobody knows."""
-    known = {*GenerationConfig().to_dict(), *_arguments(type(module).forward)}
-    near = ["rng"] if key else difflib.get_close_matches(name, sorted(known), 2, 0.6)
+    """Raises Unsupported for an option of an unknown name."""
+    option_names = {*GenerationConfig().to_dict(), *_forward_arguments(type(module).forward)}
+    near = ["rng"] if key else difflib.get_close_matches(name, sorted(option_names), 2, 0.6)
     if name in TOKENIZERS:
         raise Unsupported(
             f"the option {name!r}",
@@ -118,12 +118,14 @@ def _refuse_name(
     ) from cause
 
 
-def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict) -> Request:
-    chosen = given.pop("generation_config", None)
-    sources = (SimpleNamespace(**given), chosen, module.generation_config)
+def _run_preamble(
+    module: PreTrainedModel, inputs: torch.Tensor | None, options: dict, uncommon: dict
+) -> Request:
+    config = options.pop("generation_config", None)
+    sources = (SimpleNamespace(**options), config, module.generation_config)
     unset = lambda name: all(getattr(x, name, None) is None for x in sources)
     defaults = {f"has_default_{k}": unset(k) for k in ("max_length", "min_length")}
-    settings, kwargs = module._prepare_generation_config(chosen, **given)
+    settings, kwargs = module._prepare_generation_config(config, **options)
     module._validate_model_kwargs(dict(kwargs))
     masked = kwargs.get("attention_mask") is not None
     inputs, name, kwargs = module._prepare_model_inputs(inputs, settings.bos_token_id, kwargs)
@@ -156,26 +158,32 @@ def _request(module: Any, inputs: torch.Tensor | None, given: dict, called: dict
         encoder_input_ids=inputs,
         device="cpu",
         model_kwargs=kwargs,
-        **called,
+        **uncommon,
     )
-    plain = {k: as_numpy(v) for k, v in kwargs.items() if v is not None and k != "use_cache"}
-    return Request(settings, ids.numpy(), plain, encoder, inputs.numpy(), processors, [])
+    model_inputs = {k: as_numpy(v) for k, v in kwargs.items() if v is not None and k != "use_cache"}
+    return Request(settings, ids.numpy(), model_inputs, encoder, inputs.numpy(), processors, [])
 
 
-def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, kwargs: dict):
-    """The prompts; their mask (None where it masks nothing) and positions go to ``kwargs``."""
+def _decoder_only(
+    module: PreTrainedModel,
+    inputs: torch.Tensor,
+    name: str,
+    settings: GenerationConfig,
+    kwargs: dict,
+):
+    """Returns the prompts; puts a mask (None if it hides nothing) and positions into ``kwargs``."""
     if name != "input_ids":
         raise Unsupported(
             f"generation from {name} alone",
             why="tojax.generate continues token ids",
             do="give input_ids, with other inputs of the model by name",
         )
-    takes = _arguments(type(module).forward)
+    takes = _forward_arguments(type(module).forward)
     if kwargs.get("attention_mask") is None and "attention_mask" in takes:
         mask = module._prepare_attention_mask_for_generation(inputs, settings, kwargs)
         kwargs["attention_mask"] = mask
     if kwargs.get("position_ids") is None and "position_ids" in takes:
-        with unchanged(module):
+        with restoring_attributes(module):
             kwargs["position_ids"] = module._prepare_position_ids_for_generation(inputs, kwargs)
     mask, ahead = kwargs.get("attention_mask"), sees_ahead(module)
     if mask is not None and mask.dim() == 2 and not mask[:, -1].all():
@@ -196,20 +204,20 @@ def _decoder_only(module: Any, inputs: torch.Tensor, name: str, settings: Any, k
     return inputs
 
 
-def sees_ahead(module: Any) -> bool:
-    """Whether tokens see later ones of a prompt that is not padded (PaliGemma)."""
+def sees_ahead(module: PreTrainedModel) -> bool:
+    """Returns whether tokens see later tokens of an unpadded prompt (PaliGemma)."""
     text = module.config.get_text_config(decoder=True)
     return getattr(text, "use_bidirectional_attention", None) in (True, "all")
 
 
 @lru_cache
-def _arguments(forward: Callable) -> frozenset[str]:
-    """The names of what a class's forward takes."""
+def _forward_arguments(forward: Callable) -> frozenset[str]:
+    """Returns the names of a forward's arguments."""
     return frozenset(inspect.signature(forward).parameters)
 
 
 def _refuse_repeated(kwargs: dict, batch: int, times: int) -> None:
-    """Images come in their own number, so their rows cannot be repeated one by one."""
+    """Raises Unsupported where images would be repeated: which prompt they belong to is unknown."""
     for name in PROMPT_ONLY & {*kwargs}:
         value = kwargs[name]
         if times > 1 and isinstance(value, torch.Tensor) and len(value) != batch:
@@ -221,7 +229,7 @@ def _refuse_repeated(kwargs: dict, batch: int, times: int) -> None:
 
 
 def _repeated(ids: torch.Tensor, kwargs: dict, times: int):
-    """Every row ``times`` times over, for beams and several answers."""
+    """Repeats every row ``times`` times, for beams and several answers."""
     if times == 1:
         return ids, kwargs
     along = lambda k: 1 if k == "position_ids" and kwargs[k].ndim == 3 else 0
@@ -233,19 +241,19 @@ def _repeated(ids: torch.Tensor, kwargs: dict, times: int):
 
 
 @contextlib.contextmanager
-def unchanged(module: torch.nn.Module) -> Iterator[None]:
-    """Puts back what a call leaves on the module, such as the positions of images."""
-    before = [(m, dict(m.__dict__)) for m in module.modules()]
+def restoring_attributes(module: torch.nn.Module) -> Iterator[None]:
+    """Restores the module's attributes afterwards: a call may leave positions of images there."""
+    saved = [(m, dict(m.__dict__)) for m in module.modules()]
     try:
         yield
     finally:
-        for child, attributes in before:
+        for child, attributes in saved:
             child.__dict__.clear()
             child.__dict__.update(attributes)
 
 
 def as_torch(value: Any) -> Any:
-    """An array of any framework as a tensor; integers are 64-bit."""
+    """Returns an array of any framework as a tensor; integers are 64-bit."""
     if not trees.is_array(value) or isinstance(value, torch.Tensor):
         return value
     array = np.asarray(value)
@@ -254,15 +262,15 @@ def as_torch(value: Any) -> Any:
 
 
 def as_numpy(value: Any) -> Any:
-    """A tensor as a numpy array; 64-bit integers as 32-bit ones."""
+    """Returns a tensor as a numpy array; 64-bit integers become 32-bit."""
     if not isinstance(value, torch.Tensor):
         return value
     array = value.detach().cpu().numpy()
     return array.astype(np.int32) if array.dtype == np.int64 else array
 
 
-# What transformers' preparation of caches and encoders reads of the settings.
-PLAIN = SimpleNamespace(
+# The settings that transformers' preparation of caches and encoders reads.
+PREPARATION_SETTINGS = SimpleNamespace(
     use_cache=True,
     cache_implementation=None,
     cache_config=None,

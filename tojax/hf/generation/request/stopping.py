@@ -1,4 +1,4 @@
-"""When a text ends: its greatest length, end tokens, and functions (ids, at) -> which rows end."""
+"""The end of a text: its maximum length, end tokens, and functions (ids, at) -> rows that end."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from transformers.generation import stopping_criteria as theirs
+from transformers import GenerationConfig
+from transformers.generation import stopping_criteria
 
 from tojax.errors import Unsupported, WrongArguments
-from tojax.hf.generation.request.logits_processors import content
+from tojax.hf.generation.request.logits_processors import attributes_key
 from tojax.torch import from_torch
 
 
 @dataclass(frozen=True)
 class Strings:
-    """The criteria on the last tokens alone, which are all that it looks at."""
+    """Stop strings, looked for in the last tokens alone."""
 
     key: tuple
-    criteria: Any = field(compare=False)
+    criteria: stopping_criteria.StopStringCriteria = field(compare=False)
 
     def __call__(self, ids, at):
         count = min(self.criteria.maximum_token_len, ids.shape[1])
@@ -30,20 +31,24 @@ class Strings:
         return from_torch(lambda ids: self.criteria(ids, None)).apply({}, tail)
 
 
-KINDS = (theirs.MaxLengthCriteria, theirs.EosTokenCriteria, theirs.StopStringCriteria)
-# What stands for the padding token where a row that has ended is not padded.
+KINDS = (
+    stopping_criteria.MaxLengthCriteria,
+    stopping_criteria.EosTokenCriteria,
+    stopping_criteria.StopStringCriteria,
+)
+# The padding token where rows that have ended are not padded.
 UNPADDED = np.int32(np.iinfo(np.int32).min)
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When a text ends.
+    """The conditions that end a text.
 
     Attributes:
-      last: its length at most.
+      last: its maximum length.
       ends: the end tokens.
-      pad: what a row that has ended is filled with.
-      stops: functions (ids, at) -> which rows end.
+      pad: the token behind the end of a row.
+      stops: functions (ids, at) -> rows that end.
     """
 
     last: int
@@ -52,26 +57,28 @@ class Stopping:
     stops: tuple
 
 
-def stopping(settings: Any, given: list[Any], tokenizer: Any) -> Stopping:
-    """When a text ends by transformers' rules: criteria replace options of their kind.
+def stopping(
+    settings: GenerationConfig, criteria: list[stopping_criteria.StoppingCriteria], tokenizer: Any
+) -> Stopping:
+    """Returns the conditions by transformers' rules: criteria replace options of their kind.
 
     Raises:
-      Unsupported: criteria of another kind than the options have.
-      WrongArguments: there is no tokenizer to tell what the tokens spell.
+      Unsupported: criteria without a corresponding option.
+      WrongArguments: there are stop strings and no tokenizer.
     """
-    for criteria in given:
-        if type(criteria) not in KINDS:
-            name = getattr(criteria, "__name__", type(criteria).__name__)
+    for criterion in criteria:
+        if type(criterion) not in KINDS:
+            name = getattr(criterion, "__name__", type(criterion).__name__)
             raise Unsupported(
-                f"the stopping criteria {type(criteria).__name__} ({name})",
+                f"the stopping criteria {type(criterion).__name__} ({name})",
                 why="all tokens come from one program, which calls no Python at each of them",
                 do="use stop_strings or eos_token_id, or write the loop: model.cache(length)",
             )
-    of = lambda kind: [x for x in given if type(x) is kind]
-    lengths, own, strings = map(of, KINDS)
+    of_kind = lambda kind: [x for x in criteria if type(x) is kind]
+    lengths, end_criteria, strings = map(of_kind, KINDS)
     ends, pad = settings._eos_token_tensor, settings._pad_token_tensor
-    if own:
-        ends = np.concatenate([np.atleast_1d(x.eos_token_id) for x in own])
+    if end_criteria:
+        ends = np.concatenate([np.atleast_1d(x.eos_token_id) for x in end_criteria])
     if not strings and settings.stop_strings:
         if tokenizer is None:
             raise WrongArguments(
@@ -79,7 +86,7 @@ def stopping(settings: Any, given: list[Any], tokenizer: Any) -> Stopping:
                 why="they are strings, and the model knows tokens",
                 do="pass tokenizer=...",
             )
-        strings = [theirs.StopStringCriteria(tokenizer, settings.stop_strings)]
+        strings = [stopping_criteria.StopStringCriteria(tokenizer, settings.stop_strings)]
     return Stopping(
         last=min((x.max_length for x in lengths), default=settings.max_length),
         ends=np.asarray([-1] if ends is None else ends, np.int32),
@@ -88,6 +95,6 @@ def stopping(settings: Any, given: list[Any], tokenizer: Any) -> Stopping:
     )
 
 
-def _strings(criteria: Any) -> Any:
-    known = {k: v for k, v in vars(criteria).items() if k != "vocab"}
-    return Partial(Strings(content(known), criteria))
+def _strings(criteria: stopping_criteria.StopStringCriteria) -> Any:
+    attributes = {k: v for k, v in vars(criteria).items() if k != "vocab"}
+    return Partial(Strings(attributes_key(attributes), criteria))

@@ -1,4 +1,4 @@
-"""The blocks of GGUF files as grids of small numbers, without rounding them again.
+"""The blocks of GGUF files as grids of small numbers, without rounding again.
 
 Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and the gguf package's quants.py.
 The functions below take uint8 [rows, blocks, bytes of a block].
@@ -17,39 +17,42 @@ from tojax.hf.loading.quantized.grid import Grid
 
 
 def half(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    """float16 [rows, blocks]: the two bytes at this place."""
+    """Returns the two bytes at this place as float16 [rows, blocks]."""
     return blocks[..., at : at + 2].contiguous().view(torch.float16)[..., 0]
 
 
 def nibbles(stored: torch.Tensor) -> torch.Tensor:
-    """Numbers of 4 bits: those in the low bits of all bytes, then those in the high ones."""
+    """Returns numbers of 4 bits: the low bits of all bytes, then the high bits."""
     return torch.cat((stored & 15, stored >> 4), -1)
 
 
 def flat(numbers: torch.Tensor) -> torch.Tensor:
-    """[rows, row]."""
+    """Returns the numbers as [rows, columns]."""
     return numbers.reshape(len(numbers), -1)
 
 
 def q8_0(blocks: torch.Tensor) -> Grid:
-    """32 integers of 8 bits and a scale."""
+    """Reads 32 integers of 8 bits and a scale."""
     return Grid("int8", flat(blocks[..., 2:]).view(torch.int8), half(blocks, 0))
 
 
 def q4_0(blocks: torch.Tensor) -> Grid:
-    """32 integers of 4 bits, 8 of which is zero, and a scale."""
+    """Reads 32 integers of 4 bits, where 8 is zero, and a scale."""
     return Grid("int4", flat(nibbles(blocks[..., 2:])) ^ 8, half(blocks, 0))
 
 
 def q5_0(blocks: torch.Tensor) -> Grid:
-    """32 integers of 5 bits, 16 of which is zero, their high bits apart."""
+    """Reads 32 integers of 5 bits, where 16 is zero; their high bits are stored apart."""
     bits = blocks[..., 2:6, None] >> torch.arange(8, dtype=torch.uint8) & 1
     numbers = nibbles(blocks[..., 6:]) | bits.flatten(-2) << 4
     return Grid("int8", (flat(numbers).to(torch.int16) - 16).to(torch.int8), half(blocks, 0))
 
 
 def q6_k(blocks: torch.Tensor) -> Grid:
-    """256 integers of 6 bits, 32 of which is zero, their high bits apart; each 16 have a scale."""
+    """Reads 256 integers of 6 bits, where 32 is zero, with a scale for every 16.
+
+    Their high bits are stored apart.
+    """
     low = nibbles(blocks[..., :128].unflatten(-1, (2, 64))).unflatten(-1, (4, 32))
     shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
     high = blocks[..., 128:192].unflatten(-1, (2, 1, 32)) >> shifts & 3
@@ -67,39 +70,39 @@ KINDS: dict[str, tuple[Callable[[torch.Tensor], Grid], int]] = {  # with the byt
 
 
 def grid_of(kind: str, stored: np.ndarray) -> Grid | None:
-    """A matrix's blocks, uint8 [rows, bytes of a row]; None for kinds that have no grid."""
+    """Reads a matrix's blocks, uint8 [rows, bytes of a row]; None for kinds without a grid."""
     if kind not in KINDS or stored.ndim != 2:
         return None
-    read, size = KINDS[kind]
-    return read(torch.from_numpy(np.array(stored)).unflatten(1, (-1, size)))
+    unpack, size = KINDS[kind]
+    return unpack(torch.from_numpy(np.array(stored)).unflatten(1, (-1, size)))
 
 
-def kept(file: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors that were unpacked from a file, its matrices as they lie there.
+def packed_matrices(file: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns the unpacked tensors of a file, with its matrices packed as they are stored.
 
-    transformers sorts rows, transposes, splits or adds on the way. Only what has the very numbers
-    of a matrix in the file, row by row in any order, is that matrix.
+    transformers may sort rows, transpose, split or add. A tensor is packed only if its rows are
+    those of a matrix in the file, in any order.
     """
     from gguf import GGUFReader
 
-    found = dict(tensors)
-    alike: dict[tuple, list[str]] = {}
+    result = dict(tensors)
+    by_fingerprint: dict[tuple, list[str]] = {}
     for name, tensor in tensors.items():
         if tensor.ndim == 2 and tensor.dtype == torch.float32:
-            alike.setdefault(mark(tensor), []).append(name)
+            by_fingerprint.setdefault(fingerprint(tensor), []).append(name)
     for stored in GGUFReader(file).tensors:
         grid = grid_of(stored.tensor_type.name, stored.data)
         dense = None if grid is None else grid.dense()
-        names = [] if dense is None else alike.get(mark(dense), [])
+        names = [] if dense is None else by_fingerprint.get(fingerprint(dense), [])
         for name in names:
             order = rows_in(dense, tensors[name])
             if grid is not None and order is not None:
-                found[name] = deferred(Grid(grid.scheme, grid.numbers[order], grid.scale[order]))
-    return found
+                result[name] = deferred(Grid(grid.scheme, grid.numbers[order], grid.scale[order]))
+    return result
 
 
 def deferred(grid: Grid) -> Deferred:
-    """float32, computed when it is read."""
+    """Returns a float32 tensor that is computed when it is read."""
     like = torch.empty(grid.numbers.shape, dtype=torch.float32, device="meta")
     dense = lambda index=None: grid.dense() if index is None else grid.dense()[index]
     matrix = Deferred(like, dense, sliced=False)
@@ -107,14 +110,14 @@ def deferred(grid: Grid) -> Deferred:
     return matrix
 
 
-def mark(matrix: torch.Tensor) -> tuple:
-    """The same for the same numbers in any order."""
+def fingerprint(matrix: torch.Tensor) -> tuple:
+    """Returns a key that is equal for equal numbers in any order."""
     bits = matrix.contiguous().numpy().view(np.uint32)
     return tuple(matrix.shape), int(bits.sum(dtype=np.uint64))
 
 
-def rows_in(source: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor | None:
-    """The rows of ``source`` that ``wanted`` has, in its order; None where it is another matrix."""
-    places = {row.tobytes(): i for i, row in enumerate(source.numpy())}
-    order = [places.get(row.tobytes(), -1) for row in wanted.contiguous().numpy()]
+def rows_in(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor | None:
+    """Returns the rows of ``source`` that make ``target``; None if a row is not in ``source``."""
+    positions = {row.tobytes(): i for i, row in enumerate(source.numpy())}
+    order = [positions.get(row.tobytes(), -1) for row in target.contiguous().numpy()]
     return None if -1 in order else torch.tensor(order)

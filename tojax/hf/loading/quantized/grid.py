@@ -1,4 +1,4 @@
-"""A matrix of small numbers with scales, as any checkpoint has it; packed, or as floats."""
+"""A matrix of small numbers with scales, the common form of all quantized checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tojax.transforms.numbers import LOADED
 
 
 class Grid(NamedTuple):
-    """Numbers of a matrix.
+    """A matrix of small numbers.
 
     Attributes:
       scheme: one of ``LOADED``.
@@ -29,17 +29,17 @@ class Grid(NamedTuple):
 
     @property
     def block(self) -> int:
-        """How many neighbours share a scale; 0 where they are no neighbours."""
+        """The number of neighbours in a row that share a scale; 0 for groups of other columns."""
         row, groups = self.numbers.shape[1], self.scale.shape[1]
         even = self.groups is None and not row % groups
         block = row // groups if even else 0
         return 0 if block % LOADED[self.scheme].per else block
 
     def checked(self) -> Grid:
-        """Itself.
+        """Returns itself.
 
         Raises:
-          ValueError: it has other scales or zeros than its numbers need.
+          ValueError: the shapes of scales or zeros do not fit the numbers.
         """
         (rows, row), (tall, count) = self.numbers.shape, self.scale.shape
         needed = count if self.groups is None else int(self.groups.max()) + 1
@@ -50,7 +50,7 @@ class Grid(NamedTuple):
         return self
 
     def centred(self) -> Grid:
-        """Signed integers, where all zeros are in the middle."""
+        """Returns the grid with signed integers, if all zeros are in the middle of the range."""
         middle = {"uint4": 8, "uint8": 128}.get(self.scheme)
         if self.zero is None or not bool((self.zero == middle).all()):
             return self
@@ -60,7 +60,7 @@ class Grid(NamedTuple):
         return Grid(f"int{bits}", numbers, self.scale, None, self.groups)
 
     def dense(self) -> torch.Tensor:
-        """The float32 matrix."""
+        """Returns the float32 matrix."""
         kind, row = LOADED[self.scheme], self.numbers.shape[1]
         if kind.codes:
             values = torch.tensor(kind.codes)[self.numbers.long()]
@@ -78,8 +78,8 @@ class Grid(NamedTuple):
         return values * self.scale.float()[:, groups]
 
     def packed(self) -> list[torch.Tensor]:
-        """The parts of ``transforms.packed.Packed``: numbers, scale and, where there is one, zero,
-        rows as columns.
+        """Returns the arrays of ``transforms.packed.Packed``, transposed: numbers, scale, and zero
+        if there is one.
         """
         kind, numbers = LOADED[self.scheme], self.numbers.T
         if kind.bits == 4:
@@ -89,20 +89,20 @@ class Grid(NamedTuple):
         return [numbers.contiguous(), self.scale.T.contiguous(), *zero]
 
 
-def floats(values: torch.Tensor, name: str) -> torch.Tensor:
-    """The bytes of fp8 numbers.
+def fp8_bytes(values: torch.Tensor, name: str) -> torch.Tensor:
+    """Returns the bytes of fp8 numbers.
 
     Raises:
-      BadCheckpoint: one is NaN.
+      BadCheckpoint: a number is NaN.
     """
-    found = values.view(torch.uint8)
-    if bool(((found & 127) == 127).any()):
+    raw = values.view(torch.uint8)
+    if bool(((raw & 127) == 127).any()):
         raise BadCheckpoint(f"{name} holds a NaN", why="no weight is one", do="restore the file")
-    return found
+    return raw
 
 
-def words(packed: torch.Tensor, bits: int) -> torch.Tensor:
-    """uint8 [n, m * 32 / bits] from int32 [n, m]: the first number in the low bits."""
+def unpacked_words(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """Unpacks int32 [n, m] to uint8 [n, m * 32 / bits]: the first number is in the low bits."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
     out = (packed[:, :, None] >> shifts) & ((1 << bits) - 1)
     return out.to(torch.uint8).reshape(len(packed), -1)

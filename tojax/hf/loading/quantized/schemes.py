@@ -1,4 +1,4 @@
-"""What ``quantization_config`` in a config.json says, looked at before anything is loaded."""
+"""The ``quantization_config`` in a config.json, checked before anything is loaded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ METHODS = ("gptq", "awq", "compressed-tensors", "bitsandbytes", "fp8")
 UNREAD = ("transform_config", "sparsity_config")
 
 
-def told_in(config: dict[str, Any]) -> dict[str, Any]:
-    """The quantization that a config tells of, its own or that of its text model; {} for none.
+def quantization_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns the quantization in a config or in that of its text model; {} for none.
 
     Example:
       >>> told_in({"quantization_config": {"load_in_4bit": True}})["quant_method"]
@@ -22,17 +22,19 @@ def told_in(config: dict[str, Any]) -> dict[str, Any]:
     """
     inner = config.get("text_config") or {}
     names = "quantization_config", "compression_config"
-    told = next((c[n] for c in (config, inner) for n in names if c.get(n)), None)
-    if not told:
+    quantization = next((c[n] for c in (config, inner) for n in names if c.get(n)), None)
+    if not quantization:
         return {}
-    old = "bitsandbytes" if "load_in_8bit" in told or "load_in_4bit" in told else "?"
-    return {"quant_method": old, **told}
+    old = (
+        "bitsandbytes" if "load_in_8bit" in quantization or "load_in_4bit" in quantization else "?"
+    )
+    return {"quant_method": old, **quantization}
 
 
-def check(folder: Path, config: dict[str, Any]) -> None:
+def check_quantization(folder: Path, config: dict[str, Any]) -> None:
     """Raises Unsupported for weights that are quantized in a way that is not read."""
-    told = told_in(config)
-    if told and (problem := _problem(told)):
+    quantization = quantization_of(config)
+    if quantization and (problem := _problem(quantization)):
         raise Unsupported(
             f"the weights are quantized with {problem}",
             where=str(folder / "config.json"),
@@ -42,33 +44,33 @@ def check(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
-def _problem(told: dict[str, Any]) -> str:
-    """What is not read of it; "" for nothing."""
-    method = told["quant_method"]
+def _problem(quantization: dict[str, Any]) -> str:
+    """Returns what cannot be read; "" where everything can."""
+    method = quantization["quant_method"]
     if method not in METHODS:
         return str(method)
-    bits = told.get("bits", 4)
+    bits = quantization.get("bits", 4)
     if method == "gptq":
-        layout = told.get("checkpoint_format") or told.get("format") or "gptq"
-        known = layout in ("gptq", "gptq_v2") and bits in (4, 8)
-        return "" if known else f"gptq of {bits} bits in the format {layout!r}"
+        layout = quantization.get("checkpoint_format") or quantization.get("format") or "gptq"
+        is_read = layout in ("gptq", "gptq_v2") and bits in (4, 8)
+        return "" if is_read else f"gptq of {bits} bits in the format {layout!r}"
     if method == "awq":
-        layout = str(told.get("version") or told.get("format") or "gemm").lower()
+        layout = str(quantization.get("version") or quantization.get("format") or "gemm").lower()
         return "" if layout == "gemm" and bits == 4 else f"awq of {bits} bits, version {layout!r}"
     if method == "fp8":
-        form = told.get("scale_fmt", "float"), told.get("expert_dtype", "fp8")
+        form = quantization.get("scale_fmt", "float"), quantization.get("expert_dtype", "fp8")
         return "" if form == ("float", "fp8") else f"fp8 with scales and experts {form}"
-    return _problem_of_groups(told) if method == "compressed-tensors" else ""
+    return _problem_of_groups(quantization) if method == "compressed-tensors" else ""
 
 
-def _problem_of_groups(told: dict[str, Any]) -> str:
-    unread = [k for k in UNREAD if told.get(k)]
-    if (told.get("sparsity_config") or {}).get("format") == "dense":
+def _problem_of_groups(quantization: dict[str, Any]) -> str:
+    unread = [k for k in UNREAD if quantization.get(k)]
+    if (quantization.get("sparsity_config") or {}).get("format") == "dense":
         unread.remove("sparsity_config")
     if unread:
         return f"compressed-tensors and a {unread[0]}"
-    for group in (told.get("config_groups") or {}).values():
-        layout = group.get("format") or told.get("format")
+    for group in (quantization.get("config_groups") or {}).values():
+        layout = group.get("format") or quantization.get("format")
         weights = group.get("weights") or {}
         if layout not in COMPRESSED or weights.get("num_bits", 8) not in (4, 8):
             return f"compressed-tensors as {layout}, {weights.get('num_bits')} bits"

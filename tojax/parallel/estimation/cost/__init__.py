@@ -1,1 +1,1 @@
-"""What a divided program costs: fusion, memory over time, work."""
+"""The costs of a divided program: fusion, memory over time, work."""

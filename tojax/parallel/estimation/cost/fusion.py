@@ -1,7 +1,7 @@
-"""Which results of a program are ever written to memory, as a compiler that fuses decides.
+"""The results of a program that are written to memory, as a fusing compiler decides.
 
-Elementwise operations run inside of what uses them, unless several do; products, collectives, sorts
-and loops read and write whole arrays. A reshape is the same memory.
+Elementwise operations are fused into their user, unless there are several. Products, collectives,
+sorts and loops read and write whole arrays. A reshape is a view of the same memory.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from tojax.parallel.estimation.divide.nodes import Node, Program
 from tojax.parallel.estimation.divide.partition import COLLECTIVES, Divided
 
-# The same memory, looked at in another way.
+# Views of the same memory.
 VIEWS = {"reshape", "squeeze", "expand_dims", "stop_gradient", "optimization_barrier", "copy_p",
          "sharding_constraint", "bitcast_convert_type", "rounded_on_cpu", "kept_on_cpu",
          "reduce_precision"}  # fmt: skip
-# Made again wherever it is used.
+# Recomputed in every user.
 CHEAP = {"broadcast_in_dim", "iota", "convert_element_type", "slice", "neg", "not", "abs", "sign",
          "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "select_n"}  # fmt: skip
-# What reads and writes whole arrays.
-WHOLES = {
+# Operations that read and write whole arrays.
+UNFUSED = {
     *COLLECTIVES, "dot_general", "ragged_dot_general", "conv_general_dilated", "sort", "top_k",
     "scatter", "scatter-add", "scatter_add", "scatter_mul", "scatter_min", "scatter_max", "cumsum",
     "cumprod", "cummax", "cummin", "cumlogsumexp", "scan", "while", "cond", "random_bits",
@@ -37,12 +37,12 @@ IN_PLACE = {"dynamic_update_slice", "scatter", "scatter-add", "scatter_add"}
 
 @dataclass
 class Fused:
-    """What is written, and what each node that writes reads.
+    """The memory accesses of a fused program.
 
     Attributes:
-      roots: the value whose memory a value is, through views.
-      reads: for each node that writes, by its number, the values in memory that it reads.
-      written: values that are in memory.
+      roots: for each view, the value whose memory it is.
+      reads: the values in memory that each writing node reads, by its number.
+      written: the values in memory.
     """
 
     roots: dict[int, int]
@@ -50,9 +50,9 @@ class Fused:
     written: set[int]
 
 
-def fused(part: Divided) -> Fused:
-    """Decides it for a program."""
-    program = part.program
+def fuse(divided: Divided) -> Fused:
+    """Fuses a program."""
+    program = divided.program
     roots: dict[int, int] = {}
     root: Callable[[Any], int] = lambda v: roots.get(v, v)
     maker: dict[int, int] = {}
@@ -61,8 +61,10 @@ def fused(part: Divided) -> Fused:
     counts.update(v for v in program.outputs if v is not None)
     for i, node in enumerate(program.nodes):
         first = node.ins[0] if node.ins else None
-        turned = node.name == "transpose" and counts[first] == 1
-        if node.name in VIEWS or (turned and _product(program, maker, root(first))):
+        is_transposed_product = node.name == "transpose" and counts[first] == 1
+        if node.name in VIEWS or (
+            is_transposed_product and _is_product(program, maker, root(first))
+        ):
             if first is None:
                 continue
             roots[node.outs[0]] = root(first)
@@ -70,44 +72,46 @@ def fused(part: Divided) -> Fused:
         for v in {root(v) for v in node.ins if v is not None}:
             users.setdefault(v, []).append(i)
         maker |= dict.fromkeys(node.outs, i)
-    wanted = {root(v) for v in program.outputs if v is not None}
+    outputs = {root(v) for v in program.outputs if v is not None}
     written = {*program.inputs}
     for v, i in maker.items():
         using = [program.nodes[j] for j in users.get(v, ())]
-        shared = program.values[v].size == 1 and len(using) > 1  # a scalar that many look at
-        if v in wanted or shared or _writes(program.nodes[i], using):
+        is_shared_scalar = (
+            program.values[v].size == 1 and len(using) > 1
+        )  # a scalar that many look at
+        if v in outputs or is_shared_scalar or _writes(program.nodes[i], using):
             written.add(v)
-    seen: dict[int, frozenset[int]] = {}
+    leaves_of: dict[int, frozenset[int]] = {}
 
     def leaves(v: int) -> frozenset[int]:
         if v in written:
             return frozenset((v,))
-        if v not in seen:
+        if v not in leaves_of:
             ins = program.nodes[maker[v]].ins if v in maker else ()
-            seen[v] = frozenset().union(*(leaves(root(x)) for x in ins if x is not None))
-        return seen[v]
+            leaves_of[v] = frozenset().union(*(leaves(root(x)) for x in ins if x is not None))
+        return leaves_of[v]
 
     reads = {}
     for i, node in enumerate(program.nodes):
         for v in node.outs:
-            leaves(root(v))  # in order, so that nothing is deep
+            leaves(root(v))  # in order, to keep recursion shallow
         if any(v in written for v in node.outs):
-            given = (leaves(root(v)) for v in node.ins if v is not None)
-            reads[i] = {*frozenset().union(*given)}
+            input_leaves = (leaves(root(v)) for v in node.ins if v is not None)
+            reads[i] = {*frozenset().union(*input_leaves)}
     return Fused(roots, reads, written)
 
 
-def _product(program: Program, maker: dict[int, int], v: int) -> bool:
-    """Whether a value is a matrix product: one with its operands exchanged is the transpose."""
+def _is_product(program: Program, maker: dict[int, int], v: int) -> bool:
+    """Returns whether a value is a matrix product: exchanging its operands transposes it."""
     return v in maker and program.nodes[maker[v]].name == "dot_general"
 
 
 def _writes(node: Node, users: list[Node]) -> bool:
-    """Whether a result of this node is in memory."""
-    if node.name in WHOLES or node.name in REDUCES:
+    """Returns whether the results of this node are in memory."""
+    if node.name in UNFUSED or node.name in REDUCES:
         return True
     if node.name == "broadcast_in_dim" or node.name == "iota":
         return False
-    if any(user.name in WHOLES for user in users):
+    if any(user.name in UNFUSED for user in users):
         return True
     return len(users) > 1 and node.name not in CHEAP

@@ -7,74 +7,78 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tojax.parallel.estimation.cost.fusion import Fused, fused
+from tojax.parallel.estimation.cost.fusion import Fused, fuse
 from tojax.parallel.estimation.divide.nodes import Node
 from tojax.parallel.estimation.divide.partition import COLLECTIVES, Divided
 
 
 @dataclass
 class Work:
-    """What one device does.
+    """The work of one device.
 
     Attributes:
       products: FLOPs of matrix products and convolutions, by dtype of their operands.
-      others: FLOPs of everything else, one for each element.
+      other_flops: FLOPs of everything else, one for each element.
       traffic: bytes read from and written to memory.
-      moved: (calls, bytes of the whole arrays on one device) by kind and mesh axes.
+      communication: (calls, bytes of the whole arrays on one device) by kind and mesh axes.
     """
 
     products: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    others: float = 0
+    other_flops: float = 0
     traffic: float = 0
-    moved: dict[tuple[str, tuple[str, ...]], tuple[int, float]] = field(default_factory=dict)
+    communication: dict[tuple[str, tuple[str, ...]], tuple[int, float]] = field(
+        default_factory=dict
+    )
 
     @property
     def flops(self) -> float:
-        """Of all."""
-        return sum(self.products.values()) + self.others
+        """All FLOPs."""
+        return sum(self.products.values()) + self.other_flops
 
     def add(self, other: Work, times: int = 1) -> None:
-        """Adds what is done so often."""
+        """Adds other work, done so many times."""
         for dtype, count in other.products.items():
             self.products[dtype] += count * times
-        self.others += other.others * times
+        self.other_flops += other.other_flops * times
         self.traffic += other.traffic * times
-        for key, (calls, size) in other.moved.items():
-            before = self.moved.get(key, (0, 0))
-            self.moved[key] = before[0] + calls * times, before[1] + size * times
+        for key, (calls, size) in other.communication.items():
+            total = self.communication.get(key, (0, 0))
+            self.communication[key] = total[0] + calls * times, total[1] + size * times
 
 
-def work(part: Divided, fusions: Fused | None = None) -> Work:
-    """Counts a program; loops as often as they run, ``while`` once."""
-    found, done = fusions or fused(part), Work()
-    program = part.program
+def count_work(divided: Divided, fusions: Fused | None = None) -> Work:
+    """Counts the work of a program; scans as often as they run, ``while`` once."""
+    fused, total = fusions or fuse(divided), Work()
+    program = divided.program
     for i, node in enumerate(program.nodes):
-        if i in part.inner:
-            options = [(work(b), b.rounds) for b in part.inner[i]]
+        if i in divided.inner:
+            options = [(count_work(b), b.rounds) for b in divided.inner[i]]
             most, rounds = max(options, key=lambda x: x[0].flops)
-            done.add(most, rounds)
+            total.add(most, rounds)
             continue
         if node.name in COLLECTIVES:
-            _communicate(part, node, done)
-        elif (count := product(part, node)) is not None:
-            done.products[_dtype(part, node)] += count
+            _add_communication(divided, node, total)
+        elif (count := product_flops(divided, node)) is not None:
+            total.products[_dtype(divided, node)] += count
         else:
-            done.others += max((math.prod(part.shape(v)) for v in node.outs), default=0)
-        if i in found.reads:
-            done.traffic += _traffic(part, node, found.reads[i], found.written)
-    return done
+            total.other_flops += max((math.prod(divided.shape(v)) for v in node.outs), default=0)
+        if i in fused.reads:
+            total.traffic += _traffic(divided, node, fused.reads[i], fused.written)
+    return total
 
 
-def product(part: Divided, node: Node) -> float | None:
-    """FLOPs of a matrix product on one device: two for each pair of numbers."""
+def product_flops(divided: Divided, node: Node) -> float | None:
+    """Returns a matrix product's FLOPs on one device, two for each pair of numbers; else None."""
     if node.name not in ("dot_general", "ragged_dot_general", "conv_general_dilated"):
         return None
-    x, y = (part.shape(v) if v is not None else () for v in node.ins[:2])
-    out = math.prod(part.shape(node.outs[0]))
+    x, y = (divided.shape(v) if v is not None else () for v in node.ins[:2])
+    out = math.prod(divided.shape(node.outs[0]))
     if node.name == "conv_general_dilated":
         channels = node.params["dimension_numbers"].rhs_spec[0]
-        each = math.prod(n for i, n in enumerate(y) if i != channels)
-        return 2.0 * out * each / math.prod(node.params["lhs_dilation"])  # zeros between are none
+        kernel_size = math.prod(n for i, n in enumerate(y) if i != channels)
+        return (
+            2.0 * out * kernel_size / math.prod(node.params["lhs_dilation"])
+        )  # zeros between are none
     if node.name == "dot_general":
         (over, _), _ = node.params["dimension_numbers"]
         return 2.0 * out * math.prod(x[i] for i in over)
@@ -82,47 +86,48 @@ def product(part: Divided, node: Node) -> float | None:
     (over, _), _ = numbers.dot_dimension_numbers
     ragged = {*numbers.lhs_ragged_dimensions}
     if ragged & {*over}:  # rows of a group are summed: out is [groups, ...], each row in one
-        groups = part.shape(node.ins[2])[-1] if node.ins[2] is not None else 1
+        groups = divided.shape(node.ins[2])[-1] if node.ins[2] is not None else 1
         return 2.0 * out / max(groups, 1) * math.prod(x[i] for i in over)
-    groups = part.program.values[node.ins[1]].shape[numbers.rhs_group_dimensions[0]]
-    here = y[numbers.rhs_group_dimensions[0]]
-    return 2.0 * out * math.prod(x[i] for i in over) * here / groups  # its own groups' rows
+    groups = divided.program.values[node.ins[1]].shape[numbers.rhs_group_dimensions[0]]
+    local_groups = y[numbers.rhs_group_dimensions[0]]
+    return 2.0 * out * math.prod(x[i] for i in over) * local_groups / groups  # its own groups' rows
 
 
-def _dtype(part: Divided, node: Node) -> str:
-    dtypes = [part.program.values[v].dtype for v in node.ins[:2] if v is not None]
-    return max(dtypes, key=lambda d: part.program.values[node.ins[dtypes.index(d)]].itemsize)
+def _dtype(divided: Divided, node: Node) -> str:
+    dtypes = [divided.program.values[v].dtype for v in node.ins[:2] if v is not None]
+    return max(dtypes, key=lambda d: divided.program.values[node.ins[dtypes.index(d)]].itemsize)
 
 
-def _traffic(part: Divided, node: Node, reads: set[int], written: set[int]) -> float:
-    """A part of a table is read where one is looked up; of a cache what is written."""
-    made = sum(part.bytes(v) for v in node.outs if v in written)
+def _traffic(divided: Divided, node: Node, reads: set[int], written: set[int]) -> float:
+    """Returns the bytes that a node reads and writes; of tables and caches only those accessed."""
+    written_bytes = sum(divided.bytes(v) for v in node.outs if v in written)
     if node.name == "dynamic_update_slice" and node.ins[1] is not None:
-        return 2.0 * part.bytes(node.ins[1])
-    sizes = {v: part.bytes(v) for v in reads}
+        return 2.0 * divided.bytes(node.ins[1])
+    sizes = {v: divided.bytes(v) for v in reads}
     if node.name in ("gather", "dynamic_slice", "slice") and node.ins[0] in sizes:
-        sizes[node.ins[0]] = min(sizes[node.ins[0]], made)
+        sizes[node.ins[0]] = min(sizes[node.ins[0]], written_bytes)
     if node.name == "ragged_dot_general":
-        weights, rows = node.ins[1], part.shape(node.ins[0])[0]
-        groups = max(part.shape(weights)[0], 1)
+        weights, rows = node.ins[1], divided.shape(node.ins[0])[0]
+        groups = max(divided.shape(weights)[0], 1)
         if weights in sizes:  # groups without rows are not read
             sizes[weights] = int(sizes[weights] * min(1.0, rows / groups))
-    return float(made + sum(sizes.values()))
+    return float(written_bytes + sum(sizes.values()))
 
 
-def _communicate(part: Divided, node: Node, done: Work) -> None:
-    size = sum(max(part.bytes(v), part.bytes(w)) for v, w in zip(node.ins, node.outs))
+def _add_communication(divided: Divided, node: Node, total: Work) -> None:
+    size = sum(max(divided.bytes(v), divided.bytes(w)) for v, w in zip(node.ins, node.outs))
     key = node.name, node.params["axes"]
-    calls, before = done.moved.get(key, (0, 0))
-    done.moved[key] = calls + 1, before + size
+    calls, total_size = total.communication.get(key, (0, 0))
+    total.communication[key] = calls + 1, total_size + size
 
 
-def time_of(kind: str, size: float, parts: int, bandwidth: float) -> float:
-    """Seconds of a collective: (n - 1) / n of an array reaches a device, for an all-reduce twice.
+def time_of(kind: str, size: float, devices: int, bandwidth: float) -> float:
+    """Returns a collective's seconds: (n - 1) / n of an array reaches a device; all-reduces twice.
 
     Args:
-      size: bytes on one device: what is summed, what was gathered, or the part that is exchanged.
-      parts: devices that take part.
+      kind: the collective.
+      size: bytes on one device: of the sum, of the gathered array, or of the part exchanged.
+      devices: the number of devices that take part.
       bandwidth: bytes/s that reach a device.
 
     Example:
@@ -131,5 +136,5 @@ def time_of(kind: str, size: float, parts: int, bandwidth: float) -> float:
       >>> time_of("all-gather", 8e9, 4, 1e9)
       6.0
     """
-    share = (parts - 1) / parts
+    share = (devices - 1) / devices
     return (2 if kind == "all-reduce" else 1) * share * size / bandwidth

@@ -1,1 +1,1 @@
-"""How a mesh divides a program: labels of dimensions, partitions, collectives."""
+"""The division of a program over a mesh: labels of dimensions, specs of values, collectives."""

@@ -1,4 +1,4 @@
-"""All-reduces that do not wait for each other as one, as XLA's combiner makes them."""
+"""Independent all-reduces combined into one, as XLA's combiner does."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tojax.parallel.estimation.divide.partition import Divided
 REDUCES = "all-reduce"
 
 
-def combined(part: Divided) -> Divided:
-    """The program with sums over the same axes done together, as late as the first use of one.
+def combine(divided: Divided) -> Divided:
+    """Combines all-reduces over the same axes, each group just before the first use of a result.
 
-    What is summed together is in memory together: queries, keys and values, say.
+    Results of one all-reduce, such as queries, keys and values, are in memory together.
     """
     nodes: list[Node] = []
-    places: dict[int, int] = {}  # the old number of a node with programs inside: the new one
+    new_numbers: dict[int, int] = {}  # of nodes with programs inside, by their old number
     waiting: dict[tuple, list[Node]] = {}
     owner: dict[int, tuple] = {}
 
@@ -27,7 +27,7 @@ def combined(part: Divided) -> Divided:
         first = group[0]
         nodes.append(Node(REDUCES, first.params, ins, outs, [], first.barrier, first.where))
 
-    for i, node in enumerate(part.program.nodes):
+    for i, node in enumerate(divided.program.nodes):
         for v in node.ins:
             if v in owner:
                 flush(owner[v])
@@ -36,11 +36,13 @@ def combined(part: Divided) -> Divided:
             waiting.setdefault(key, []).append(node)
             owner |= dict.fromkeys(node.outs, key)
             continue
-        if i in part.inner:
-            places[i] = len(nodes)
+        if i in divided.inner:
+            new_numbers[i] = len(nodes)
         nodes.append(node)
     for key in [*waiting]:
         flush(key)
-    part.program.nodes = nodes
-    part.inner = {places[i]: [combined(b) for b in inner] for i, inner in part.inner.items()}
-    return part
+    divided.program.nodes = nodes
+    divided.inner = {
+        new_numbers[i]: [combine(b) for b in inner] for i, inner in divided.inner.items()
+    }
+    return divided

@@ -1,7 +1,7 @@
-"""Which dimensions of an operation's operands and results go together, as in an einsum.
+"""Labels for the dimensions of an operation's operands and results, as in an einsum.
 
-A label stands for one dimension of the computation. What has the same label is divided together; a
-label that no result has is summed over; a dimension without one has to be whole.
+Dimensions with the same label are divided together. A label that no result has is summed over; a
+dimension without a label cannot be divided.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ Dims = list[Label]
 
 
 class Labels(NamedTuple):
-    """Labels of each operand and each result.
+    """The labels of each operand and each result.
 
-    ``known`` says that there is a rule, ``shifted`` is a label whose parts are at other places in
-    the results: where it is divided, devices send some of theirs to the next.
+    Attributes:
+      ins: of operands.
+      outs: of results.
+      has_rule: whether there is a rule for the operation.
+      shifted: a label whose elements are at other positions in the results: if it is divided,
+        devices send some of them to the next.
     """
 
     ins: list[Dims]
     outs: list[Dims]
-    known: bool = True
+    has_rule: bool = True
     shifted: Label = None
 
 
@@ -34,12 +38,12 @@ Rule = Callable[[tuple[int, ...]], Dims]
 
 
 def _spreads(x: tuple[int, ...], out: tuple[int, ...]) -> bool:
-    """Whether an operand goes elementwise into a result: its dimensions are the same or 1."""
+    """Returns whether an operand broadcasts to a result: its dimensions are the same or 1."""
     return not x or (len(x) == len(out) and all(n in (1, m) for n, m in zip(x, out)))
 
 
 def labels_of(node: Node, values: list[Value]) -> Labels:
-    """The labels of a node; literals have no dimensions.
+    """Returns the labels of a node; literals have no dimensions.
 
     Example:
       >>> import jax
@@ -59,15 +63,15 @@ def labels_of(node: Node, values: list[Value]) -> Labels:
     return Labels([[None] * len(x) for x in ins], [[None] * len(x) for x in outs], False)
 
 
-def _whole(x: tuple[int, ...]) -> Dims:
-    found: Dims = [None] * len(x)
-    return found
+def _unlabelled(x: tuple[int, ...]) -> Dims:
+    unlabelled: Dims = [None] * len(x)
+    return unlabelled
 
 
 def _reduce(params: Any, ins: Shapes, outs: Shapes) -> Labels:
     axes = params["axes"] if "axes" in params else params["dimensions"]
-    left = [i for i in range(len(ins[0])) if i not in axes]
-    return Labels([[*range(len(x))] for x in ins], [[*left] for _ in outs])
+    kept_dims = [i for i in range(len(ins[0])) if i not in axes]
+    return Labels([[*range(len(x))] for x in ins], [[*kept_dims] for _ in outs])
 
 
 def _dot(params: Any, ins: Shapes, outs: Shapes) -> Labels:
@@ -89,12 +93,13 @@ def _dot(params: Any, ins: Shapes, outs: Shapes) -> Labels:
 
 
 def _ragged_dot(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """Rows in groups beside a matrix for each: groups may be divided, then results are summed; the
-    rows themselves may not.
+    """Labels a grouped product, whose rows are multiplied by the matrix of their group.
+
+    Groups may be divided, then results are summed; rows may not.
     """
     numbers = params["ragged_dot_dimension_numbers"]
-    found = _dot({"dimension_numbers": numbers.dot_dimension_numbers}, ins[:2], outs)
-    (x, y), out = found.ins, found.outs[0]
+    product = _dot({"dimension_numbers": numbers.dot_dimension_numbers}, ins[:2], outs)
+    (x, y), out = product.ins, product.outs[0]
     groups = numbers.rhs_group_dimensions
     for i in numbers.lhs_ragged_dimensions:  # rows of all groups stay together
         ragged, x[i] = x[i], None
@@ -102,10 +107,12 @@ def _ragged_dot(params: Any, ins: Shapes, outs: Shapes) -> Labels:
         out = [None if d == ragged else d for d in out]
     if not groups:  # the gradient of the matrices: the groups are the first dimension
         return Labels([x, y, [None] * len(ins[2])], [[*_numbered(x, y, outs[0])]])
-    gone = {y[i] for i in groups}
+    group_labels = {y[i] for i in groups}
     for n, i in enumerate(groups):
         y[i] = f"group {n}"
-    return Labels([x, y, [None] * len(ins[2])], [[d for d in out if d not in gone or d is None]])
+    return Labels(
+        [x, y, [None] * len(ins[2])], [[d for d in out if d not in group_labels or d is None]]
+    )
 
 
 def _numbered(x: Dims, y: Dims, out: tuple[int, ...]) -> Dims:
@@ -114,64 +121,64 @@ def _numbered(x: Dims, y: Dims, out: tuple[int, ...]) -> Dims:
 
 
 def _convolution(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    numbers, plain = params["dimension_numbers"], params["feature_group_count"] == 1
-    (batch, features, *_), (made, taken, *_), (rows, channels, *_) = numbers
+    numbers, is_ungrouped = params["dimension_numbers"], params["feature_group_count"] == 1
+    (batch, features, *_), (out_features, in_features, *_), (rows, channels, *_) = numbers
     x: Dims = [None] * len(ins[0])
     y: Dims = [None] * len(ins[1])
     out: Dims = [None] * len(outs[0])
     x[batch] = out[rows] = 0
-    y[made] = out[channels] = 1
-    if plain:
-        x[features] = y[taken] = "sum"
+    y[out_features] = out[channels] = 1
+    if is_ungrouped:
+        x[features] = y[in_features] = "sum"
     else:
         x[features] = 1
     return Labels([x, y], [out])
 
 
 def _reshape(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """Of dimensions that are merged or split the slowest is divided with the whole."""
-    before, after = ins[0], outs[0]
-    x: Dims = [None] * len(before)
-    out: Dims = [None] * len(after)
-    for n, (some, others) in enumerate(groups_of(before, after)):
-        a = next((i for i in some if before[i] > 1), None)
-        b = next((i for i in others if after[i] > 1), None)
+    """Gives the slowest of several dimensions the label of the one they are reshaped to or from."""
+    in_shape, out_shape = ins[0], outs[0]
+    x: Dims = [None] * len(in_shape)
+    out: Dims = [None] * len(out_shape)
+    for n, (in_group, out_group) in enumerate(groups_of(in_shape, out_shape)):
+        a = next((i for i in in_group if in_shape[i] > 1), None)
+        b = next((i for i in out_group if out_shape[i] > 1), None)
         if a is not None and b is not None:
             x[a] = out[b] = n
-    return Labels([x, *[_whole(s) for s in ins[1:]]], [out])
+    return Labels([x, *[_unlabelled(s) for s in ins[1:]]], [out])
 
 
-def _kept(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """Dimensions whose length stays."""
+def _equal_sizes(params: Any, ins: Shapes, outs: Shapes) -> Labels:
+    """Labels dimensions whose length stays."""
     out = outs[0]
     same: Callable[[tuple[int, ...]], Dims] = lambda x: (
         [i if size == out[i] else None for i, size in enumerate(x)]
         if len(x) == len(out)
         else [None] * len(x)
     )
-    made: Dims = [i if size == ins[0][i] else None for i, size in enumerate(out)]
-    return Labels([same(x) for x in ins], [[*made] for _ in outs])
+    out_dims: Dims = [i if size == ins[0][i] else None for i, size in enumerate(out)]
+    return Labels([same(x) for x in ins], [[*out_dims] for _ in outs])
 
 
 def _pieces(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """Along the dimension that is cut or joined parts move."""
+    """Labels all dimensions; along the one that is cut or joined, elements shift."""
     axis = params["dimension"] if "dimension" in params else params["axis"]
     dims: Callable[[tuple], Dims] = lambda x: [*range(len(x))]
     return Labels([dims(x) for x in ins], [dims(x) for x in outs], shifted=axis)
 
 
 def _stack(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """The new dimension is whole."""
+    """Labels all dimensions but the new one."""
     axis = params["axis"]
     dims: Dims = [*range(len(ins[0]))]
     return Labels([[*dims] for _ in ins], [[*dims[:axis], None, *dims[axis:]]])
 
 
 def _slice(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """A half of a divided dimension is divided, too."""
+    """Labels a slice along one dimension as a piece of it: it may be divided, too."""
     cut = [i for i, (a, b) in enumerate(zip(ins[0], outs[0])) if a != b]
     if len(cut) != 1 or (params["strides"] and params["strides"][cut[0]] != 1):
-        return _kept(params, ins, outs)
+        return _equal_sizes(params, ins, outs)
     return _pieces({"axis": cut[0]}, ins, outs)
 
 
@@ -201,20 +208,20 @@ def _broadcast(params: Any, ins: Shapes, outs: Shapes) -> Labels:
 
 
 def _squeeze(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    gone = params["dimensions"]
-    x: Dims = [None if i in gone else i for i in range(len(ins[0]))]
-    return Labels([x], [[i for i in range(len(ins[0])) if i not in gone]])
+    squeezed = params["dimensions"]
+    x: Dims = [None if i in squeezed else i for i in range(len(ins[0]))]
+    return Labels([x], [[i for i in range(len(ins[0])) if i not in squeezed]])
 
 
 def _update(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """A part is written: what is divided and not written as a whole stays divided."""
-    whole: Dims = [*range(len(outs[0]))]
-    part: Dims = [i if a == b else None for i, (a, b) in enumerate(zip(ins[1], outs[0]))]
-    return Labels([whole, part, *[_whole(x) for x in ins[2:]]], [whole])
+    """Labels all of the array, and the dimensions that the update covers."""
+    all_dims: Dims = [*range(len(outs[0]))]
+    update_dims: Dims = [i if a == b else None for i, (a, b) in enumerate(zip(ins[1], outs[0]))]
+    return Labels([all_dims, update_dims, *[_unlabelled(x) for x in ins[2:]]], [all_dims])
 
 
 def _gather(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """Rows of a divided table are a sum over its parts."""
+    """Labels rows and a table: rows of a divided table are summed over its shards."""
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     x: Dims = [None] * len(ins[0])
     out: Dims = [None] * len(outs[0])
@@ -226,23 +233,23 @@ def _gather(params: Any, ins: Shapes, outs: Shapes) -> Labels:
         x[i] = index[j]
     for i in numbers.collapsed_slice_dims:
         x[i] = f"table {i}"
-    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    left = [i for i in range(len(x)) if i not in gone]
-    for i, place in zip(left, numbers.offset_dims):
+    collapsed = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    window = [i for i in range(len(x)) if i not in collapsed]
+    for i, place in zip(window, numbers.offset_dims):
         if sizes[i] == ins[0][i]:
             x[i] = out[place] = i
     return Labels([x, index], [out])
 
 
 def _scatter(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """Rows that are added somewhere are summed over the devices that have some of them."""
+    """Labels rows that are added to an array: divided rows are summed over devices."""
     numbers = params["dimension_numbers"]
     x: Dims = [*range(len(ins[0]))]
     update: Dims = [None] * len(ins[2])
     index: Dims = [None] * len(ins[1])
-    gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    left = [i for i in range(len(x)) if i not in gone]
-    for i, place in zip(left, numbers.update_window_dims):
+    inserted = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    window = [i for i in range(len(x)) if i not in inserted]
+    for i, place in zip(window, numbers.update_window_dims):
         if ins[2][place] == ins[0][i]:
             update[place] = i
     rows = [i for i in range(len(update)) if i not in numbers.update_window_dims]
@@ -254,31 +261,31 @@ def _scatter(params: Any, ins: Shapes, outs: Shapes) -> Labels:
 
 
 def _scatter_set(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """The last one that writes wins, so that all rows have to be there."""
+    """Labels a scatter in which the last write wins: every device needs all rows."""
     x, index, update = _scatter(params, ins, outs).ins
-    whole: Callable[[Dims], Dims] = lambda d: [None if isinstance(i, str) else i for i in d]
-    return Labels([x, whole(index), whole(update)], [[*x]])
+    without_rows: Callable[[Dims], Dims] = lambda d: [None if isinstance(i, str) else i for i in d]
+    return Labels([x, without_rows(index), without_rows(update)], [[*x]])
 
 
 def _sort(params: Any, ins: Shapes, outs: Shapes) -> Labels:
     return _along({"axis": params["dimension"]}, ins, outs)
 
 
-def _made(params: Any, ins: Shapes, outs: Shapes) -> Labels:
-    """Made of nothing: each device makes its part."""
+def _new(params: Any, ins: Shapes, outs: Shapes) -> Labels:
+    """Labels new values: each device makes its own shard."""
     return Labels([[None] * len(x) for x in ins], [[*range(len(x))] for x in outs])
 
 
 RULES: dict[str, Callable[[Any, Shapes, Shapes], Labels]] = {
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and",
                      "reduce_or", "reduce_xor", "argmax", "argmin", "reduce"), _reduce),
-    **dict.fromkeys(("dynamic_slice", "pad", "rev"), _kept),
+    **dict.fromkeys(("dynamic_slice", "pad", "rev"), _equal_sizes),
     **dict.fromkeys(("concatenate", "split"), _pieces),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _cumulative),
     **dict.fromkeys(("scatter-add", "scatter_add", "scatter_mul", "scatter-mul"), _scatter),
     **dict.fromkeys(("scatter", "scatter_min", "scatter_max", "scatter-min", "scatter-max"),
                     _scatter_set),
-    **dict.fromkeys(("iota", "random_bits", "rng_bit_generator", "threefry2x32", "empty"), _made),
+    **dict.fromkeys(("iota", "random_bits", "rng_bit_generator", "threefry2x32", "empty"), _new),
     "dot_general": _dot, "ragged_dot_general": _ragged_dot, "conv_general_dilated": _convolution,
     "reshape": _reshape, "transpose": _transpose, "broadcast_in_dim": _broadcast,
     "squeeze": _squeeze, "dynamic_update_slice": _update, "gather": _gather, "top_k": _last,

@@ -1,4 +1,4 @@
-"""A jaxpr as one flat list of operations on numbered values; calls are inlined, loops are not."""
+"""A jaxpr as a flat list of operations on numbered values; calls are inlined, loops are not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Value:
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
@@ -35,8 +35,8 @@ class Node:
 
     Attributes:
       ins: numbers of values, None for literals.
-      inner: of loops and branches the programs inside.
-      barrier: what may not be merged with what was computed before, as in ``jax.checkpoint``.
+      inner: the programs inside of a loop or branch.
+      barrier: a number; values are shared only within the same one, as in ``jax.checkpoint``.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Node:
 
 @dataclass
 class Program:
-    """Operations in order, and the values that they are about."""
+    """Operations in order, and their values."""
 
     values: list[Value]
     inputs: list[int]
@@ -58,13 +58,13 @@ class Program:
     nodes: list[Node]
 
     def new(self, value: Value) -> int:
-        """The number of another value."""
+        """Adds a value; returns its number."""
         self.values.append(value)
         return len(self.values) - 1
 
 
 def program_of(closed: ClosedJaxpr | Jaxpr) -> Program:
-    """A jaxpr as a program; its constants are inputs after the others.
+    """Returns a jaxpr as a program; its constants are inputs after the others.
 
     Example:
       >>> jaxpr = jax.make_jaxpr(jax.jit(lambda x: jax.numpy.sin(x) + 1))(1.0)
@@ -73,14 +73,14 @@ def program_of(closed: ClosedJaxpr | Jaxpr) -> Program:
     """
     jaxpr = opened(closed)
     program = Program([], [], [], [])
-    known = {v: program.new(value_of(v.aval)) for v in (*jaxpr.invars, *jaxpr.constvars)}
-    program.inputs = [known[v] for v in (*jaxpr.invars, *jaxpr.constvars)]
-    program.outputs = _inline(program, jaxpr, known, 0, "")
-    return _needed(program)
+    numbers = {v: program.new(value_of(v.aval)) for v in (*jaxpr.invars, *jaxpr.constvars)}
+    program.inputs = [numbers[v] for v in (*jaxpr.invars, *jaxpr.constvars)]
+    program.outputs = _inline(program, jaxpr, numbers, 0, "")
+    return _without_unused(program)
 
 
 def value_of(aval: Any) -> Value:
-    """The value that an abstract array is."""
+    """Returns an abstract array as a value."""
     shape = tuple(getattr(aval, "shape", ()))
     dtype = getattr(aval, "dtype", None)
     if dtype is None or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
@@ -89,33 +89,35 @@ def value_of(aval: Any) -> Value:
     return Value(shape, bits / 8 if bits else float(np.dtype(dtype).itemsize), str(dtype))
 
 
-def _inline(program: Program, jaxpr: Jaxpr, known: dict, barrier: int, where: str) -> list:
-    """Adds the equations of a jaxpr; the numbers of its results."""
-    read = lambda v: None if isinstance(v, Literal) else known[v]
+def _inline(program: Program, jaxpr: Jaxpr, numbers: dict, barrier: int, where: str) -> list:
+    """Adds the equations of a jaxpr; returns the numbers of its results."""
+    read = lambda v: None if isinstance(v, Literal) else numbers[v]
     for eqn in jaxpr.eqns:
         ins = [read(v) for v in eqn.invars]
-        here = f"{where}/{eqn.source_info.name_stack}"
+        path = f"{where}/{eqn.source_info.name_stack}"
         if (program_inside := called(eqn)) is None:
-            known |= dict(zip(eqn.outvars, _add(program, eqn, ins, barrier, here)))
+            numbers |= dict(zip(eqn.outvars, _add_equation(program, eqn, ins, barrier, path)))
             continue
         body = opened(program_inside)
-        inside = dict(zip(body.invars, ins))
-        inside |= {v: program.new(value_of(v.aval)) for v in body.constvars}
-        again = eqn.params.get("differentiated", False)
-        count = len(program.nodes) + 1 if again else barrier
-        known |= dict(zip(eqn.outvars, _inline(program, body, inside, count, here)))
+        inner_numbers = dict(zip(body.invars, ins))
+        inner_numbers |= {v: program.new(value_of(v.aval)) for v in body.constvars}
+        is_recomputed = eqn.params.get("differentiated", False)
+        count = len(program.nodes) + 1 if is_recomputed else barrier
+        numbers |= dict(zip(eqn.outvars, _inline(program, body, inner_numbers, count, path)))
     return [read(v) for v in jaxpr.outvars]
 
 
-def _add(program: Program, eqn: JaxprEqn, ins: list, barrier: int, where: str) -> list[int]:
+def _add_equation(
+    program: Program, eqn: JaxprEqn, ins: list, barrier: int, where: str
+) -> list[int]:
     name = eqn.primitive.name
     inner: list[Program] = []
     for key in LOOPS.get(name, ()):
-        held = eqn.params[key]
-        inner += map(program_of, held if isinstance(held, Sequence) else [held])
+        programs = eqn.params[key]
+        inner += map(program_of, programs if isinstance(programs, Sequence) else [programs])
     outs = [program.new(value_of(v.aval)) for v in eqn.outvars]
     if name == "dynamic_slice" and program.values[ins[0]].shape == program.values[outs[0]].shape:
-        name, ins = "copy_p", ins[:1]  # all of it, wherever it begins
+        name, ins = "copy_p", ins[:1]  # a slice of everything, whatever its start
     params = eqn.params if not inner else {k: v for k, v in eqn.params.items() if k not in LOOPS}
     if name == "scan":
         params = params | dict(zip(("num_consts", "num_carry"), scan_counts(eqn)))
@@ -123,13 +125,13 @@ def _add(program: Program, eqn: JaxprEqn, ins: list, barrier: int, where: str) -
     return outs
 
 
-def _needed(program: Program) -> Program:
-    """Without what nothing uses."""
-    wanted = {v for v in program.outputs if v is not None}
-    kept = []
+def _without_unused(program: Program) -> Program:
+    """Removes nodes whose results nothing uses."""
+    needed_values = {v for v in program.outputs if v is not None}
+    nodes = []
     for node in reversed(program.nodes):
-        if wanted.intersection(node.outs):
-            wanted.update(v for v in node.ins if v is not None)
-            kept.append(node)
-    program.nodes = kept[::-1]
+        if needed_values.intersection(node.outs):
+            needed_values.update(v for v in node.ins if v is not None)
+            nodes.append(node)
+    program.nodes = nodes[::-1]
     return program
