@@ -84,11 +84,11 @@ def test_bitcast(kind):
 
 
 def test_bitcast_of_constants():
-    known = tf.constant([1.5, 2.0])
-    agree(lambda x: x + tf.cast(tf.bitcast(known, tf.int16)[1, 0], tf.float32), X, grad=False)
+    constant = tf.constant([1.5, 2.0])
+    agree(lambda x: x + tf.cast(tf.bitcast(constant, tf.int16)[1, 0], tf.float32), X, grad=False)
     wide = tf.constant([1, 2])
     agree(lambda x: x + tf.cast(tf.bitcast(wide, tf.int64), tf.float32), X, grad=False)
-    agree(lambda x: x + tf.math.real(tf.bitcast(known, tf.complex64)), X, grad=False)
+    agree(lambda x: x + tf.math.real(tf.bitcast(constant, tf.complex64)), X, grad=False)
 
 
 @pytest.mark.skipif(x64(), reason="nothing is narrowed")

@@ -55,9 +55,9 @@ def test_outside():
     for function in (tf.gather, lambda x, i: tf.gather_nd(x, i[:, None])):
         model = tojax.from_tensorflow(function, X, ids)
         np.testing.assert_array_equal(np.isnan(model(X, ids))[:, 0, 0], [False, True, True])
-        whole = X.astype(np.int32)
-        got = tojax.from_tensorflow(function, whole, ids)(whole, ids)
-        np.testing.assert_array_equal(got, whole[[1, 1, 0]])
+        integers = X.astype(np.int32)
+        got = tojax.from_tensorflow(function, integers, ids)(integers, ids)
+        np.testing.assert_array_equal(got, integers[[1, 1, 0]])
     slope = jax.grad(lambda x: model.apply({}, x, ids).sum())(X)
     np.testing.assert_array_equal(slope[:, 0, 0], [0, 1])
 

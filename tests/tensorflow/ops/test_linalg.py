@@ -81,8 +81,8 @@ def test_qr(shape, full):
 def test_tridiagonal():
     diagonals, rhs = floats(2, 3, 4) + np.array([0, 4, 0], np.float32)[:, None], floats(2, 4, 2)
     agree(lambda d, b: tf.linalg.tridiagonal_solve(d, b, "compact"), diagonals, rhs)
-    plain = {"diagonals_format": "compact", "partial_pivoting": False}
-    agree(lambda d, b: tf.linalg.tridiagonal_solve(d, b, **plain), diagonals, rhs)
+    how = {"diagonals_format": "compact", "partial_pivoting": False}
+    agree(lambda d, b: tf.linalg.tridiagonal_solve(d, b, **how), diagonals, rhs)
     agree(lambda d, b: tf.linalg.tridiagonal_matmul(d, b, "compact"), diagonals, rhs)
 
 
@@ -96,7 +96,7 @@ DEFINITE = MATRIX @ MATRIX.swapaxes(-1, -2) + np.eye(3, dtype=np.float32)
 
 
 def without_signs(u, *rest):
-    """What does not depend on the phase of each vector."""
+    """Removes the phase of each vector."""
     return tf.abs(u), *rest
 
 

@@ -98,8 +98,8 @@ def test_too_long():
     """Texts with too many labels, and one that needs time between equal labels."""
     how = {"ignore_longer_outputs_than_inputs": True}
     for times, grad in (([2, 4, 5], True), ([3, 4, 5], False)):
-        given = LOGITS, INDICES, VALUES, np.array(times, np.int32)
-        agree(lambda *xs: ctc(*xs, **how).loss, *given, grad=grad, vmap=False)
+        args = LOGITS, INDICES, VALUES, np.array(times, np.int32)
+        agree(lambda *xs: ctc(*xs, **how).loss, *args, grad=grad, vmap=False)
     model = tojax.from_tensorflow(lambda *xs: ctc(*xs).loss, LOGITS, INDICES, VALUES, TIMES)
     loss = model(LOGITS, INDICES, VALUES, np.array([2, 4, 5], np.int32))
     assert np.isinf(loss).tolist() == [True, False, False]

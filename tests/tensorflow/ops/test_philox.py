@@ -40,11 +40,11 @@ def test_seeds_become_keys_and_counters():
     for seed in ([3, -7], [0, 2**31 - 1]):
         seed = np.array(seed, np.int32)
         want = [x.numpy() for x in R.StatelessRandomGetKeyCounter(seed=seed)]
-        known = seeded(seed)
+        folded = seeded(seed)
         traced = jax.jit(lambda x: [w.halves for w in seeded(x)])(seed)
-        for mine, word, other in zip(known, traced, want):
-            assert np.array_equal(mine, other)
-            assert np.array_equal(np.asarray(word).view(np.uint64).reshape(-1), other)
+        for mine, word, theirs in zip(folded, traced, want):
+            assert np.array_equal(mine, theirs)
+            assert np.array_equal(np.asarray(word).view(np.uint64).reshape(-1), theirs)
 
 
 def test_halves_of_narrow_and_of_wide_numbers():

@@ -88,10 +88,10 @@ def test_there(mode, kind, ends):
 
     def quantized(x, low, high):
         out = raw.QuantizeV2(input=x, min_range=low, max_range=high, T=kind, mode=mode)
-        found = tf.bitcast(out.output, store[kind])
+        integers = tf.bitcast(out.output, store[kind])
         if kind.size == 2:  # the last bit of a float32 counts
-            found = tf.cast(found, tf.float32)
-        return found, out.output_min, out.output_max
+            integers = tf.cast(integers, tf.float32)
+        return integers, out.output_min, out.output_max
 
     agree(quantized, V, *map(np.float32, ends), grad=False, depth=64 if kind.size == 1 else 65536)
 

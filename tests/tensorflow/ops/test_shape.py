@@ -71,11 +71,11 @@ def test_known_shapes_stay_known():
 
 def test_broadcast_gradient_args_is_tensorflows():
     cases = ([2, 1, 3], [1]), ([], [2]), ([3], [1, 3]), ([1, 3], [2, 1]), ([0, 1], [1])
-    for given in cases:
-        one, other = (np.array(s, np.int32) for s in given)
-        want = raw.BroadcastGradientArgs(s0=one, s1=other)
-        got = broadcast_gradient_args(one, other)
-        assert [x.tolist() for x in got] == [x.numpy().tolist() for x in want], given
+    for shapes in cases:
+        s0, s1 = (np.array(s, np.int32) for s in shapes)
+        want = raw.BroadcastGradientArgs(s0=s0, s1=s1)
+        got = broadcast_gradient_args(s0, s1)
+        assert [x.tolist() for x in got] == [x.numpy().tolist() for x in want], shapes
 
 
 @pytest.mark.parametrize("formats", [("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NHWC", "HWNC")])
@@ -90,10 +90,10 @@ def test_data_formats(formats):
 
 def test_concat_offset():
     agree(lambda x: tf.concat([x[:1], x, x[:0]], 0) * 2, X)
-    parts = np.array([[2, 3], [2, 5], [2, 1]], np.int32)
-    want = raw.ConcatOffset(concat_dim=1, shape=list(parts))
-    for mine, other in zip(concat_offset(np.array(1), list(parts)), want):
-        np.testing.assert_array_equal(mine, other)
+    shapes = np.array([[2, 3], [2, 5], [2, 1]], np.int32)
+    want = raw.ConcatOffset(concat_dim=1, shape=list(shapes))
+    for mine, theirs in zip(concat_offset(np.array(1), list(shapes)), want):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_outside_of_jit(function, array):
     with pytest.raises(DataDependent, match="has to be known"):
         jax.jit(lambda array: model.apply({}, array))(array)
     got, want = model.apply({}, array), function(tf.constant(array))
-    for mine, other in zip(got, want):
-        np.testing.assert_array_equal(mine, other)
+    for mine, theirs in zip(got, want):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_known():

@@ -90,8 +90,8 @@ def test_rows_that_are_traced():
     )
     got = jax.jit(lambda *xs: model.apply({}, *xs))(ROWS, np.array(SPLITS))
     np.testing.assert_array_equal(got, ragged(ROWS).to_tensor(shape=[4, 3, 2]))
-    plain = tojax.from_tensorflow(
+    without_shape = tojax.from_tensorflow(
         lambda x, ends: tf.RaggedTensor.from_row_splits(x, ends).to_tensor(), ROWS, np.array(SPLITS)
     )
     with pytest.raises(tojax.errors.DataDependent, match="longest row"):
-        jax.jit(lambda *xs: plain.apply({}, *xs))(ROWS, np.array(SPLITS))
+        jax.jit(lambda *xs: without_shape.apply({}, *xs))(ROWS, np.array(SPLITS))

@@ -68,10 +68,10 @@ def test_infinite_gradients(function):
 
 
 ABOVE_0 = np.array([0.05, 0.5, 1.0, 2.0, 7.0, 30.0], np.float32)
-AROUND_0 = np.array([-30.0, -7.5, -0.5, 0.0, 0.1, 1.0, 3.0, 9.5], np.float32)
+REAL = np.array([-30.0, -7.5, -0.5, 0.0, 0.1, 1.0, 3.0, 9.5], np.float32)
 BESSEL = {
-    "BesselI0": AROUND_0 / 4, "BesselI0e": AROUND_0, "BesselI1": AROUND_0 / 4, "BesselI1e": AROUND_0,
-    "BesselJ0": AROUND_0, "BesselJ1": AROUND_0, "BesselK0": ABOVE_0, "BesselK0e": ABOVE_0,
+    "BesselI0": REAL / 4, "BesselI0e": REAL, "BesselI1": REAL / 4, "BesselI1e": REAL,
+    "BesselJ0": REAL, "BesselJ1": REAL, "BesselK0": ABOVE_0, "BesselK0e": ABOVE_0,
     "BesselK1": ABOVE_0,
     "BesselK1e": ABOVE_0, "BesselY0": ABOVE_0, "BesselY1": ABOVE_0,
 }  # fmt: skip
