@@ -1,4 +1,4 @@
-"""What the tests of StableHLO leave behind is freed file by file."""
+"""Fixtures of the tests of StableHLO: compiled programs are freed after each file."""
 
 import jax
 import pytest

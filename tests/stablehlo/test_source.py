@@ -29,23 +29,23 @@ def test_keyword_arguments():
 
 
 def test_unused_arguments():
-    """What the function does not read is no argument of its module."""
+    """Arguments that the function does not read are no arguments of its module."""
     model = tojax.from_stablehlo(exported(lambda x, y: y + 1).serialize())
     assert_close(model.apply({}, X, Y), Y + 1)
 
 
 @pytest.mark.parametrize("form", ["text", "artifact", "file"])
 def test_bare_modules(form, tmp_path):
-    found = exported()
+    module = exported()
     path = tmp_path / "module.mlir"
-    path.write_bytes(found.mlir_module_serialized)
+    path.write_bytes(module.mlir_module_serialized)
     forms = {
-        "text": str(found.mlir_module()),
-        "artifact": found.mlir_module_serialized,
+        "text": str(module.mlir_module()),
+        "artifact": module.mlir_module_serialized,
         "file": path,
     }
-    one, other = tojax.from_stablehlo(forms[form]).apply({}, X, Y)
-    assert_close((one, other), (np.sin(X), Y * 2))
+    sine, double = tojax.from_stablehlo(forms[form]).apply({}, X, Y)
+    assert_close((sine, double), (np.sin(X), Y * 2))
 
 
 def test_several_platforms():
@@ -62,8 +62,8 @@ WRONG = {"too few": (X,), "shape": (X, X), "dtype": (X, Y.astype(np.int32)), "to
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("bare", [False, True])
 def test_wrong_arguments(what, bare):
-    found = exported()
-    model = tojax.from_stablehlo(found.mlir_module_serialized if bare else found.serialize())
+    module = exported()
+    model = tojax.from_stablehlo(module.mlir_module_serialized if bare else module.serialize())
     with pytest.raises(WrongArguments):
         model.apply({}, *WRONG[what])
 

@@ -14,7 +14,7 @@ from tojax.stablehlo.core.attributes import dense
 
 
 def function(kinds: str, results: str, body: str) -> str:
-    """A module: ``main`` takes %0, %1, ... of these types; its body ends with %out."""
+    """Writes a module: ``main`` takes %0, %1, ... of these types; its body ends with %out."""
     arguments = ", ".join(f"%{i}: tensor<{kind}>" for i, kind in enumerate(kinds.split()))
     types = [f"tensor<{kind}>" for kind in results.split()]
     outs = [f"%out#{i}" for i in range(len(types))] if len(types) > 1 else ["%out"]
@@ -25,20 +25,20 @@ def function(kinds: str, results: str, body: str) -> str:
 
 
 def reference(text: str, *args) -> list[np.ndarray]:
-    """What the reference interpreter says."""
+    """Evaluates a module by the reference interpreter."""
     with mlir.make_ir_context() as context, ir.Location.unknown(context):
         module = ir.Module.parse(text)
         main = next(op for op in module.body.operations if op.name.value == "main")
         kinds = main.arguments
-        given = [
+        inputs = [
             ir.DenseElementsAttr.get(np.asarray(x), type=kind.type.element_type)
             for x, kind in zip(args, kinds)
         ]
-        return [dense(None, ir.DenseElementsAttr(x)) for x in stablehlo.eval_module(module, given)]
+        return [dense(None, ir.DenseElementsAttr(x)) for x in stablehlo.eval_module(module, inputs)]
 
 
 def same(text: str, *args, reduction: int = 1):
-    """The module gives what the reference interpreter gives, in jit and out of it."""
+    """Compares a module with the reference interpreter, under jit and outside of it."""
     want = reference(text, *args)
     model = tojax.from_stablehlo(text)
     for run in (model.apply, jax.jit(model.apply)):
@@ -48,5 +48,5 @@ def same(text: str, *args, reduction: int = 1):
 
 
 def called(text: str, *args):
-    """The outputs of a module."""
+    """Evaluates a module."""
     return tojax.from_stablehlo(text).apply({}, *args)

@@ -17,10 +17,10 @@ from tojax import dtypes
 def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64, **options) -> Any:
     """Compares ``function`` with its conversion on numpy arrays, and returns the Model.
 
-    The value is looked at under ``jit``; outside of it, too, where nothing is transformed, which is
-    where shapes may depend on values. ``grad``: gradients of all floating-point arguments, for the
+    Values are compared under ``jit`` and, without ``grad`` and ``vmap``, outside of it, too, where
+    shapes may depend on values. ``grad``: gradients of all floating-point arguments, for the
     same random cotangents. ``vmap``: over a new leading axis of every argument, against one call
-    for each. ``depth`` is how many terms the longest sum has, for the tolerance.
+    for each. ``depth`` counts the terms of the longest sum, for the tolerance.
     """
     args = tuple(np.asarray(x) for x in args)
     model = tojax.from_tensorflow(function, *args, **options)
@@ -38,7 +38,7 @@ def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64
 
 
 def is_float(x) -> bool:
-    """Whether an array can carry a gradient; bfloat16 can."""
+    """Returns whether an array can carry a gradient; bfloat16 can."""
     return dtypes.is_float(x.dtype)
 
 
@@ -54,22 +54,24 @@ def _gradients(function, model, args, want, depth) -> None:
         total = sum(tf.reduce_sum(tf.math.real(out[i] * weights[i])) for i in smooth)
     theirs = tape.gradient(total, [inputs[i] for i in floats])
 
-    def loss(some):
-        given = list(args)
-        for i, x in zip(floats, some):
-            given[i] = x
-        out = jax.tree.leaves(model.apply(model.params, *given))
+    def loss(changed):
+        values = list(args)
+        for i, x in zip(floats, changed):
+            values[i] = x
+        out = jax.tree.leaves(model.apply(model.params, *values))
         return sum(jnp.sum(jnp.real(out[i] * weights[i])) for i in smooth)
 
     ours = jax.jit(jax.grad(loss))([jnp.asarray(args[i]) for i in floats])
-    for i, mine, other in zip(floats, ours, theirs):
-        mine = np.conj(mine) if mine.dtype.kind == "c" else mine  # JAX's convention
-        other = np.zeros_like(args[i]) if other is None else tf.convert_to_tensor(other).numpy()
-        _close([mine], [other], depth, f"gradient of argument {i}")
+    for i, grad, want_grad in zip(floats, ours, theirs):
+        grad = np.conj(grad) if grad.dtype.kind == "c" else grad  # JAX's convention
+        want_grad = (
+            np.zeros_like(args[i]) if want_grad is None else tf.convert_to_tensor(want_grad).numpy()
+        )
+        _close([grad], [want_grad], depth, f"gradient of argument {i}")
 
 
 def _mapped(model, args, depth) -> None:
-    """Three copies that differ: floats are scaled a little, others stay."""
+    """Compares under vmap on three copies: floats are scaled a little, others stay."""
     factor = lambda x, k: np.asarray(1 + k / 8 if is_float(x) else 1, x.dtype)
     scaled = [np.stack([x * factor(x, k) for k in range(3)]) for x in args]
     call = lambda *xs: jax.tree.leaves(model.apply(model.params, *xs))
@@ -83,9 +85,9 @@ def _leaves(out) -> list[np.ndarray]:
 
 
 def _close(got, want, depth, what) -> None:
-    """Shapes, dtypes (as narrow as JAX's) and values."""
-    for mine, other in zip(got, want):
-        assert mine.dtype == jax.dtypes.canonicalize_dtype(other.dtype), (what, mine.dtype)
+    """Compares shapes, dtypes (as narrow as JAX's) and values."""
+    for x, y in zip(got, want):
+        assert x.dtype == jax.dtypes.canonicalize_dtype(y.dtype), (what, x.dtype)
     try:
         assert_close([*got], [*want], reduction=depth)
     except AssertionError as error:

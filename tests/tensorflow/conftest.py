@@ -1,4 +1,4 @@
-"""What the tests of TensorFlow leave behind is freed file by file."""
+"""Fixtures of the tests of TensorFlow: compiled programs are freed after each file."""
 
 import warnings
 
@@ -10,7 +10,7 @@ from tojax.errors import StaticArgument
 
 @pytest.fixture(autouse=True)
 def _arguments_may_decide_shapes():
-    """Sizes and axes that a test passes become static; that this is told, test_origins.py holds."""
+    """Ignores the warning that sizes and axes become static, which test_origins.py tests."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StaticArgument)
         yield

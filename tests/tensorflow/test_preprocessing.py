@@ -75,15 +75,15 @@ def test_text_vectorization(tmp_path):
     layers = [tf.keras.Input((), dtype="string"), words, tf.keras.layers.Embedding(20, 8)]
     layers += [tf.keras.layers.GlobalAveragePooling1D(), tf.keras.layers.Dense(2)]
     keras = tf.keras.Sequential(layers)
-    given = tf.constant(["the mat", "cat dog sat on"])
-    preprocess, model = same(keras, given)
+    texts = tf.constant(["the mat", "cat dog sat on"])
+    preprocess, model = same(keras, texts)
     assert len(model.params) == 3
     keras.export(tmp_path / "saved", verbose=False)
-    again, restored = split(tmp_path / "saved", TEXT)
-    assert_close(jax.tree.leaves(restored(*again(given))), [keras(given).numpy()], reduction=64)
-    batches = tf.data.Dataset.from_tensor_slices(given).batch(2).map(preprocess)
+    prepare, restored = split(tmp_path / "saved", TEXT)
+    assert_close(jax.tree.leaves(restored(*prepare(texts))), [keras(texts).numpy()], reduction=64)
+    batches = tf.data.Dataset.from_tensor_slices(texts).batch(2).map(preprocess)
     for (ids,) in batches:
-        assert_close([model(ids)], [keras(given).numpy()], reduction=64)
+        assert_close([model(ids)], [keras(texts).numpy()], reduction=64)
 
 
 def test_python_functions():

@@ -19,11 +19,11 @@ NAMES = ["first/kernel", "first/bias", "norm/gamma", "norm/beta", "last/kernel",
 
 def network() -> keras.Model:
     keras.utils.set_random_seed(0)
-    given = keras.Input((6,), name="pixels")
-    x = keras.layers.Dense(4, activation="relu", name="first")(given)
+    pixels = keras.Input((6,), name="pixels")
+    x = keras.layers.Dense(4, activation="relu", name="first")(pixels)
     x = keras.layers.BatchNormalization(name="norm")(x)
     x = keras.layers.Dropout(0.5, seed=1)(x)
-    return keras.Model(given, keras.layers.Dense(2, name="last")(x))
+    return keras.Model(pixels, keras.layers.Dense(2, name="last")(x))
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,10 @@ def test_saved_again_it_runs_without_tensorflow(written, tmp_path, kind):
     folder, want = written
     model = tojax.from_tensorflow(folder / kind)
     model.save(tmp_path / "ours", X)
-    again = tojax.load(tmp_path / "ours")
-    assert again.params.keys() == model.params.keys()
-    assert_close(jax.tree.leaves(again(X)), [want], reduction=64)
-    doubled = again.with_params(jax.tree.map(lambda x: x * 2, again.params))
+    loaded = tojax.load(tmp_path / "ours")
+    assert loaded.params.keys() == model.params.keys()
+    assert_close(jax.tree.leaves(loaded(X)), [want], reduction=64)
+    doubled = loaded.with_params(jax.tree.map(lambda x: x * 2, loaded.params))
     assert_close(
         jax.tree.leaves(doubled(X)),
         jax.tree.leaves(model.with_params(doubled.params)(X)),

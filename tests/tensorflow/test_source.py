@@ -42,10 +42,10 @@ class Residual(keras.Model):
 
 def test_dicts_in_and_out():
     network = functional()
-    given = {"left": X, "right": X[:, :4]}
+    inputs = {"left": X, "right": X[:, :4]}
     model = tojax.from_tensorflow(network)
     assert list(model.params)[:2] == ["of_left/kernel", "of_left/bias"] and not model.state
-    assert_close(model(given), jax.tree.map(lambda x: x.numpy(), network(given)), reduction=64)
+    assert_close(model(inputs), jax.tree.map(lambda x: x.numpy(), network(inputs)), reduction=64)
     assert next(iter(model.source.signature.parameters)) == "inputs"
 
 

@@ -24,9 +24,9 @@ CALLS: dict[str, Callable] = {}
 
 
 def serves(*targets: str) -> Callable[[Callable], Callable]:
-    """Decorator: ``function(operands, attributes, types) -> outputs`` serves these targets.
+    """Registers ``function(operands, attributes, types) -> outputs`` for targets, as a decorator.
 
-    Functions that the call names are in ``attributes["called_computations"]``.
+    The functions that a call names are in ``attributes["called_computations"]``.
     """
 
     def add(function: Callable) -> Callable:
@@ -37,15 +37,15 @@ def serves(*targets: str) -> Callable[[Callable], Callable]:
 
 
 def call(op: Operation, target: str, operands: list, attributes: dict[str, Any]) -> Sequence[Any]:
-    """The outputs of a custom call.
+    """Computes a custom call.
 
     Raises:
       MissingOps: nothing serves its target.
     """
     at = attributes.get("indices_of_shape_operands")  # they repeat the shapes of the outputs
     operands = [x for i, x in enumerate(operands) if at is None or i not in at]
-    whole = len(op.types) == 1 and not isinstance(op.types[0], (Type, str))  # a tuple of them
-    types = op.types[0] if whole else op.types
+    is_tuple = len(op.types) == 1 and not isinstance(op.types[0], (Type, str))
+    types = op.types[0] if is_tuple else op.types
     if target in CALLS:
         out = CALLS[target](operands, attributes, types)
     elif target in ROUTINES:
@@ -53,11 +53,11 @@ def call(op: Operation, target: str, operands: list, attributes: dict[str, Any])
     else:
         raise unknown(target)
     out = out if isinstance(out, (list, tuple)) else [out]
-    return [tuple(out)] if whole else out
+    return [tuple(out)] if is_tuple else out
 
 
 def unknown(target: str) -> MissingOps:
-    """Nothing serves a target."""
+    """Returns the error for a target that nothing serves."""
     return MissingOps(
         f"the custom call {target!r} is unknown",
         ops=(target,),
@@ -68,7 +68,7 @@ def unknown(target: str) -> MissingOps:
 
 
 def options_of(attributes: dict[str, Any]) -> Any:
-    """What the maker of a call says to it, wherever this release of XLA keeps it."""
+    """Returns the options of a call, whose attribute depends on the release of XLA."""
     for name in ("mhlo.backend_config", "mhlo.attributes", "backend_config"):
         if attributes.get(name):
             return attributes[name]
@@ -80,7 +80,7 @@ def options_of(attributes: dict[str, Any]) -> Any:
     "MoveToHost", "MoveToDevice", "xla.sdy.PropagationBarrier",
 )  # fmt: skip
 def identity(operands, attributes, types):
-    """Where and how an array lies."""
+    """Serves calls about the placement of arrays."""
     return operands
 
 
@@ -88,8 +88,8 @@ def identity(operands, attributes, types):
     "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.GlobalToLocalShape",
     "xla.sdy.LocalToGlobalShape",
 )  # fmt: skip
-def part(operands, attributes, types):
-    """A device's part of an array, which is all of it where there is one device."""
+def shard(operands, attributes, types):
+    """Serves calls for a device's shard of an array: with one device it is the array."""
     for x, kind in zip(operands, types):
         if any(n is not None and n != m for n, m in zip(kind.shape, np.shape(x))):
             raise Unsupported(
@@ -112,7 +112,7 @@ def allocated(operands, attributes, types):
 
 @serves("shape_assertion")
 def shape_assertion(operands, attributes, types):
-    """A condition on the sizes of the arguments; one on symbolic sizes may not be decidable."""
+    """Checks a condition on sizes of the arguments; on symbolic sizes it may be undecidable."""
     truth, *inputs = operands
     try:
         holds = bool(known(truth, "a condition on shapes"))
@@ -134,7 +134,7 @@ def threefry(operands, attributes, types):
 
 @serves("ApproxTopK", "stablehlo.dynamic_approx_top_k")
 def approx_top_k(operands, attributes, types):
-    """Exactly; what the call compares with says whether it wants the largest."""
+    """Computes the exact result; the comparison tells whether it is of the largest."""
     options = options_of(attributes)
     axis = options["reduction_dim"]
     count = types[0].shape[axis]
@@ -151,7 +151,7 @@ def top(x, count, axis, largest):
     moved = jnp.moveaxis(ordered, axis, -1)
     _, places = lax.top_k(lax.stop_gradient(moved), count)
     values = jnp.take_along_axis(jnp.moveaxis(x, axis, -1), places, -1)
-    return [jnp.moveaxis(found, -1, axis) for found in (values, places)]
+    return [jnp.moveaxis(x, -1, axis) for x in (values, places)]
 
 
 @serves("mhlo.topk")
@@ -194,7 +194,7 @@ FUNCTIONS = [
 
 
 def function(name: str) -> Callable:
-    """A function that StableHLO has no operation for, by its name in MHLO."""
+    """Serves a function of MHLO that StableHLO has no operation for."""
 
     def served(operands, attributes, types):
         if not overloads(f"chlo.{name}"):

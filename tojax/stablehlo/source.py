@@ -26,7 +26,7 @@ from tojax.stablehlo.engine.parse import parse
 
 @dataclass(frozen=True, eq=False)
 class StableHLOSource(SourceBase):
-    """Evaluates a module; ``unpack`` and ``pack`` go between a call and its flat arrays."""
+    """Evaluates a module; ``unpack`` and ``pack`` convert between a call and its flat arrays."""
 
     run: Run
     unpack: Callable[[tuple, dict], list[Any]]
@@ -49,7 +49,7 @@ class StableHLOSource(SourceBase):
         return self.run.module.name
 
     def in_mode(self, training: bool) -> StableHLOSource:
-        """The same module.
+        """Returns the same module.
 
         Raises:
           Unsupported: a module has no training mode.
@@ -63,7 +63,7 @@ class StableHLOSource(SourceBase):
         return self
 
     def as_array(self, leaf: Any) -> Any:
-        """An input leaf as JAX takes it."""
+        """Returns an input leaf as JAX takes it."""
         return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
@@ -85,15 +85,16 @@ class StableHLOSource(SourceBase):
         return self.pack([jax.tree.map(jnp.asarray, x) for x in out]), trees.Written({}, set())
 
     def _global(self, name: str) -> np.ndarray:
-        """What no caller gives: the place of this platform among those of the module."""
+        """Returns an argument that no caller passes: the index of this platform in the module's."""
         if name != "_platform_index":
             raise Unsupported(f"a module that asks for {name}", do="export it again")
-        here = {"gpu": ("cuda", "rocm")}.get(jax.default_backend(), (jax.default_backend(),))
-        found = [i for i, platform in enumerate(self.platforms) if platform in here]
-        return np.array(found[0] if found else 0, np.int32)
+        backend = jax.default_backend()
+        names = {"gpu": ("cuda", "rocm")}.get(backend, (backend,))
+        places = [i for i, platform in enumerate(self.platforms) if platform in names]
+        return np.array(places[0] if places else 0, np.int32)
 
     def write_back(self, params, state) -> Any:
-        """There is nothing to write to."""
+        """Raises Unsupported: there is nothing to write to."""
         raise Unsupported(
             "a StableHLO module cannot be written back",
             why="it is a program",
@@ -102,9 +103,9 @@ class StableHLOSource(SourceBase):
 
 
 def _checked(i: int, value: Any, kind: Any) -> Any:
-    """One argument, of the shape and dtype that the module wants."""
+    """Checks one argument for the shape and dtype of the module."""
     if isinstance(kind, tuple) and not isinstance(kind, Type):
-        return _tuple(i, value, kind)
+        return _checked_tuple(i, value, kind)
     if isinstance(value, trees.Constant):
         value = value.array
     value = value if trees.is_array(value) else np.asarray(value, kind.dtype)
@@ -120,7 +121,7 @@ def _checked(i: int, value: Any, kind: Any) -> Any:
     return jnp.asarray(value)
 
 
-def _tuple(i: int, value: Any, kinds: tuple) -> tuple:
+def _checked_tuple(i: int, value: Any, kinds: tuple) -> tuple:
     if not isinstance(value, (tuple, list)) or len(value) != len(kinds):
         raise WrongArguments(
             f"argument {i} is no tuple of {len(kinds)}",
@@ -131,7 +132,7 @@ def _tuple(i: int, value: Any, kinds: tuple) -> tuple:
 
 
 def from_stablehlo(source: Any) -> Model:
-    """A StableHLO module as a pure JAX function, differentiable and without MLIR in it.
+    """Converts a StableHLO module to a pure JAX function, differentiable and without MLIR in it.
 
     Args:
       source: a ``jax.export.Exported``, its serialization, a portable artifact, MLIR bytecode or
@@ -153,9 +154,9 @@ def from_stablehlo(source: Any) -> Model:
       1.0
     """
     if isinstance(source, (str, os.PathLike)) and not _is_text(source):
-        source = _read(Path(source))
-    if isinstance(source, (bytes, bytearray)) and (found := _exported(bytes(source))) is not None:
-        source = found
+        source = _read_bytes(Path(source))
+    if isinstance(source, (bytes, bytearray)):
+        source = _exported(bytes(source)) or source
     if isinstance(source, export.Exported):
         return _of_exported(source)
     run = Run(parse(source))
@@ -177,10 +178,10 @@ def from_stablehlo(source: Any) -> Model:
 
 
 def _of_exported(exported: Any) -> Model:
-    """What ``jax.export`` made, called as the exported function was."""
+    """Makes a model of an ``Exported``, called as the exported function."""
     run = Run(parse(exported.mlir_module_serialized))
     _main(run)
-    kept = exported.module_kept_var_idx
+    used_places = exported.module_kept_var_idx
     signature = inspect.signature(lambda *args, **kwargs: None)
 
     def unpack(args, kwargs):
@@ -191,7 +192,7 @@ def _of_exported(exported: Any) -> Model:
                 why=f"it takes {exported.in_tree}",
                 do="give them as the function was exported",
             )
-        return [leaves[i] for i in kept]
+        return [leaves[i] for i in used_places]
 
     pack = lambda out: jax.tree.unflatten(exported.out_tree, out)
     source = StableHLOSource(run, unpack, pack, signature, tuple(exported.platforms))
@@ -216,7 +217,7 @@ def _is_text(source: str | os.PathLike) -> bool:
     return isinstance(source, str) and ("module" in source or "func.func" in source)
 
 
-def _read(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -226,10 +227,10 @@ def _read(path: Path) -> bytes:
 
 
 def _exported(data: bytes) -> Any:
-    """The ``Exported`` that was serialized to these bytes, None if they are something else."""
+    """Deserializes an ``Exported``; returns None if the bytes are something else."""
     if data[:4] == b"ML\xefR":
         return None
     try:
         return export.deserialize(bytearray(data))
-    except Exception:  # flatbuffers raises whatever it stumbles over
+    except Exception:  # flatbuffers raises many kinds of errors
         return None

@@ -1,4 +1,4 @@
-"""SavedModel folders and Keras files; nothing of their Python code is run."""
+"""SavedModel folders and Keras files; none of their Python code is run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES = ("saved_model.pb", "saved_model.pbtxt")
 
 
 def source_of(path: str | os.PathLike, signature: str | None) -> Any:
-    """A GraphDef, a signature of a SavedModel of TensorFlow 1, or what ``load`` gives.
+    """Reads a GraphDef, a signature of a SavedModel of TensorFlow 1, or what ``load`` restores.
 
     Raises:
       BadCheckpoint: it cannot be read.
@@ -29,7 +29,7 @@ def source_of(path: str | os.PathLike, signature: str | None) -> Any:
         return read_graph(place)
     folder = place.parent if place.is_file() and place.stem == "saved_model" else place
     if os.fspath(path) and any((folder / x).exists() for x in FILES):
-        proto = metagraph.read(folder)
+        proto = metagraph.read_proto(folder)
         if metagraph.is_old(proto):
             return metagraph.function_of(folder, proto, signature)
         _check_variables(folder, proto)
@@ -38,7 +38,7 @@ def source_of(path: str | os.PathLike, signature: str | None) -> Any:
 
 
 def load(path: str | os.PathLike) -> Any:
-    """What a folder or file holds, restored by TensorFlow or Keras.
+    """Restores a folder or file by TensorFlow or Keras.
 
     Raises:
       BadCheckpoint: it cannot be read.
@@ -55,15 +55,15 @@ def load(path: str | os.PathLike) -> Any:
 
         return _reading(lambda: keras.models.load_model(place, compile=False), place)
     if not any((place / x).exists() for x in FILES):
-        raise _none(place)
+        raise _no_saved_model(place)
     return _reading(lambda: tf.saved_model.load(os.fspath(place)), place)
 
 
 def read_graph(place: Path) -> Any:
-    """A ``GraphDef`` from its file, in either form.
+    """Reads a ``GraphDef`` from its file, binary or text.
 
     Raises:
-      BadCheckpoint: it is none.
+      BadCheckpoint: it is no GraphDef.
     """
     graph = tf.compat.v1.GraphDef()
     try:
@@ -84,8 +84,8 @@ def read_graph(place: Path) -> Any:
     return graph
 
 
-def _none(place: Path) -> BadCheckpoint:
-    """The error for a path that is no SavedModel."""
+def _no_saved_model(place: Path) -> BadCheckpoint:
+    """Returns the error for a path that is no SavedModel."""
     if (place / "config.json").exists():
         return BadCheckpoint(
             f"{place} is a Hugging Face checkpoint, no SavedModel",
@@ -103,7 +103,7 @@ def _none(place: Path) -> BadCheckpoint:
 
 
 def _check_variables(place: Path, proto: Any) -> None:
-    """Raises BadCheckpoint where a model has variables and no file of their values."""
+    """Raises BadCheckpoint if a model has variables and no file of their values."""
     graphs = (x.object_graph_def.nodes for x in proto.meta_graphs)
     if not any(n.WhichOneof("kind") == "variable" for nodes in graphs for n in nodes):
         return
@@ -127,54 +127,55 @@ def _reading(read, place: Path) -> Any:
 
 
 def choose(restored: Any, name: str | None) -> Any:
-    """One function of a restored SavedModel: a signature by name, or the one that it serves."""
+    """Chooses a function of a restored SavedModel: a signature by name, or the one it serves."""
     signatures = dict(restored.signatures)
     if name is not None:
-        found = signatures.get(name, getattr(restored, name, None))
-        if found is None:
+        function = signatures.get(name, getattr(restored, name, None))
+        if function is None:
             raise WrongArguments(
                 f"there is no signature {name!r}",
                 why="the model has "
                 + (", ".join(sorted({*signatures, *functions_of(restored)})) or "none"),
                 do="pass signature= with one of these names",
             )
-        return found
+        return function
     if callable(restored):
         return restored
     for usual in ("serving_default", *sorted(signatures)):
         if usual in signatures:
             return signatures[usual]
     names = functions_of(restored)
-    one = names[0] if names else "function"
+    example = names[0] if names else "function"
     raise WrongArguments(
         "the SavedModel has no signature",
         why="it was saved without one, and cannot be called itself; "
         f"functions in it are {', '.join(names) or 'none'}",
-        do=f"pass signature={one!r}, or tojax.from_tensorflow(tf.saved_model.load(folder).{one})",
+        do=f"pass signature={example!r}, "
+        f"or tojax.from_tensorflow(tf.saved_model.load(folder).{example})",
     )
 
 
 def functions_of(restored: Any) -> list[str]:
-    """The names of a restored object's own functions."""
-    held = {name: getattr(restored, name, None) for name in dir(restored) if name[0] != "_"}
-    return sorted(name for name, x in held.items() if hasattr(x, "concrete_functions"))
+    """Returns the names of a restored object's own functions."""
+    attributes = {name: getattr(restored, name, None) for name in dir(restored) if name[0] != "_"}
+    return sorted(name for name, x in attributes.items() if hasattr(x, "concrete_functions"))
 
 
 def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:
-    """Specs for the arguments of a call of a Keras model or of a restored function.
+    """Returns specs for the arguments of a Keras model or of a restored function.
 
     Raises:
-      WrongArguments: nothing tells what it is called with.
+      WrongArguments: its arguments are unknown.
     """
     inputs = getattr(function, "input", None)
-    if inputs is None and len(found := getattr(function, "inputs", None) or []) == 1:
-        inputs = found[0]  # of a Sequential that was never called
+    if inputs is None and len(symbols := getattr(function, "inputs", None) or []) == 1:
+        inputs = symbols[0]  # of a Sequential that was never called
     if inputs is not None:
         spec = lambda x: tf.TensorSpec(x.shape, x.dtype)
         return (tf.nest.map_structure(spec, inputs),), {}
     if hasattr(function, "structured_input_signature"):
         return function.structured_input_signature
-    # an object that is restored has a function of its own instead of a method
+    # a restored object has a function in the place of the method
     restored = getattr(function, "__call__", None)  # noqa: B004
     traced = getattr(function, "concrete_functions", getattr(restored, "concrete_functions", ()))
     if traced:

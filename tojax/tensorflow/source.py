@@ -35,8 +35,11 @@ class TensorFlowSource(SourceBase):
     framework = "tensorflow"
 
     def __eq__(self, other):
-        same = isinstance(other, TensorFlowSource) and self.function is other.function
-        return same and self.training == other.training
+        return (
+            isinstance(other, TensorFlowSource)
+            and self.function is other.function
+            and self.training == other.training
+        )
 
     def __hash__(self):
         return hash((id(self.function), self.training))
@@ -48,16 +51,16 @@ class TensorFlowSource(SourceBase):
 
     @property
     def module(self) -> Any:
-        """What was converted."""
+        """The converted object."""
         return self.function.owner
 
     @property
     def signature(self) -> inspect.Signature:
-        """How the function is called."""
+        """The signature of the function."""
         return self.function.signature
 
     def in_mode(self, training: bool) -> TensorFlowSource:
-        """The same function with ``training`` set.
+        """Returns the same function with ``training`` set.
 
         Raises:
           Unsupported: it does not take ``training``.
@@ -72,7 +75,7 @@ class TensorFlowSource(SourceBase):
         return replace(self, training=training, cache=cache)
 
     def as_array(self, leaf: Any) -> Any:
-        """An input leaf as JAX takes it."""
+        """Returns an input leaf as JAX takes it."""
         if isinstance(leaf, (tf.Tensor, tf.Variable)):
             leaf = leaf.numpy()
             leaf = np.asarray(leaf, object) if isinstance(leaf, bytes) else leaf
@@ -89,28 +92,30 @@ class TensorFlowSource(SourceBase):
         concrete = self.function.concrete(args, kwargs)
         inputs = concrete.arrange(args, kwargs)
         seeds = self._seeds(state, rng)
-        held = {**params, **state, **seeds}
-        known = lambda v: isinstance(v, np.ndarray) and trees.is_setting(v)
-        variables = {Handle(k): v if known(v) else jnp.asarray(v) for k, v in held.items()}
+        values = {**params, **state, **seeds}
+        is_static = lambda v: isinstance(v, np.ndarray) and trees.is_setting(v)
+        variables = {Handle(k): v if is_static(v) else jnp.asarray(v) for k, v in values.items()}
         run = Run(concrete.library, variables, rng)
-        given = [*inputs, *concrete.captured]
-        raw = [*concrete.tensors(args, kwargs), *concrete.captured]
-        flat = run.graph(concrete.graph, given, self._origins(args, kwargs, raw, params))
+        unconverted = [*concrete.tensors(args, kwargs), *concrete.captured]
+        origins = self._origins(args, kwargs, unconverted, params)
+        flat = run.graph(concrete.graph, [*inputs, *concrete.captured], origins)
         written = {h.name: run.variables[h] for h in run.written if h.name not in seeds}
         return concrete.pack([jnp.asarray(as_jax(x)) for x in flat]), trees.Written(
             written, set(written)
         )
 
-    def _origins(self, args, kwargs, given, params) -> list[frozenset[str]]:
-        """What errors call the inputs of the graph."""
+    def _origins(self, args, kwargs, inputs, params) -> list[frozenset[str]]:
+        """Returns the names of the graph's inputs in errors."""
         names = trees.names(args, kwargs, self.positional)
-        called = {id(x): n for x, n in zip(jax.tree.leaves((args, kwargs)), names)}
-        told = lambda name: f"params[{name!r}]" if name in params else trees.STATE
-        of = lambda x: told(x.name) if isinstance(x, Handle) else called.get(id(x))
-        return [frozenset(filter(None, [of(x)])) for x in given]
+        leaf_names = {id(x): n for x, n in zip(jax.tree.leaves((args, kwargs)), names)}
+        variable_name = lambda name: f"params[{name!r}]" if name in params else trees.STATE
+        name_of = lambda x: (
+            variable_name(x.name) if isinstance(x, Handle) else leaf_names.get(id(x))
+        )
+        return [frozenset(filter(None, [name_of(x)])) for x in inputs]
 
     def _seeds(self, state, rng) -> dict[str, jax.Array]:
-        """With a key, the seeds of Keras's generators come from it, and do not go on as state."""
+        """Draws the seeds of Keras's generators from a key; they are not returned as state then."""
         if rng is None:
             return {}
         high = np.iinfo(np.int32).max
@@ -125,18 +130,18 @@ class TensorFlowSource(SourceBase):
                 why="the forward pass wrote to it, and one of the two would be lost",
                 do="move it: params = {**params, name: state.pop(name)}",
             )
-        known = self.function.variables
-        given = {*params, *state}
-        if wrong := sorted(given ^ set(known)):
-            what = "unknown" if wrong[0] in given else "missing"
+        variables = self.function.variables
+        names = {*params, *state}
+        if wrong := sorted(names ^ set(variables)):
+            what = "unknown" if wrong[0] in names else "missing"
             raise WrongArguments(
                 f"{what} variable {wrong[0]!r}",
-                why=f"{self.name} has {len(known)} variables",
+                why=f"{self.name} has {len(variables)} variables",
                 do="pass params and state with the names of model.params and model.state",
             )
 
     def write_back(self, params, state) -> Any:
-        """Assigns params and state to TensorFlow's own variables; returns what was converted."""
+        """Assigns params and state to TensorFlow's own variables; returns the converted object."""
         self._check(params, state)
         for name, array in {**params, **state}.items():
             self.function.variables[name].assign(np.asarray(array))
@@ -152,18 +157,18 @@ def from_tensorflow(
     weights: bool = True,
     **kwargs: Any,
 ) -> Model:
-    """A TensorFlow function or model as a pure JAX function plus a params pytree.
+    """Converts a TensorFlow function or model to a pure JAX function plus a params pytree.
 
     Args:
       source: a Keras model or layer, a ``tf.function``, a Python function of tensors, a
         ``tf.Module`` with ``__call__``, a restored SavedModel, or the folder or file of one
         (SavedModel, ``.keras``), a ``GraphDef`` or the file of one (``.pb``, ``.pbtxt``).
-      *args, **kwargs: example arguments, arrays or ``tf.TensorSpec``; needed where the variables
-        that a function uses are not known before it is traced.
+      *args, **kwargs: example arguments, arrays or ``tf.TensorSpec``; needed if the variables
+        of a function are only known after it is traced.
       signature: which signature of a SavedModel.
       inputs: of a GraphDef, the names of the nodes that are arguments; its placeholders if None.
-      outputs: the name of the tensor that is computed, or a list or a dict of names; what no
-        other node takes if None.
+      outputs: the name of the tensor that is computed, or a list or a dict of names; if None,
+        the nodes whose outputs no other node takes.
       weights: whether the floating-point constants of a GraphDef with more than four elements
         are params.
 
@@ -172,7 +177,7 @@ def from_tensorflow(
       names.
 
     Raises:
-      Unsupported: ``source`` is nothing of that.
+      Unsupported: ``source`` is none of these.
       BadCheckpoint: a folder or file that cannot be read.
       WrongArguments: there is no such signature.
 
@@ -197,27 +202,27 @@ def from_tensorflow(
         function = source
     else:
         function = function_of(source, signature, args, kwargs)
-    function.remember(args, kwargs)
+    function.record_wide_dtypes(args, kwargs)
     if args or kwargs:
-        found = function.traced_for(*function.specs(args, kwargs)[0])
-        function.own(found.variables, functions.plain_name)
+        traced = function.traced_for(*function.specs(args, kwargs)[0])
+        function.add_variables(traced.variables, functions.plain_name)
     return Model(*values_of(function), TensorFlowSource(function))
 
 
 def values_of(function: Function) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """(params, state): the values of trainable variables, and of the others."""
+    """Returns (params, state): the values of trainable variables, and of the others."""
     params: dict[str, jax.Array] = {}
     state: dict[str, jax.Array] = {}
     for name, variable in function.variables.items():
-        trained = variable.trainable and name not in function.frozen
-        (params if trained else state)[name] = jnp.asarray(fitting(variable.numpy()))
+        is_param = variable.trainable and name not in function.frozen
+        (params if is_param else state)[name] = jnp.asarray(fitting(variable.numpy()))
     return params, state
 
 
 def function_of(
     source: Any, signature: str | None, args: tuple = (), kwargs: Mapping[str, Any] | None = None
 ) -> Function:
-    """What of a source is to be traced."""
+    """Makes the function of a source that is to be traced."""
     if hasattr(source, "signatures"):
         source = savedmodel.choose(source, signature)
     if hasattr(source, "structured_input_signature"):

@@ -56,8 +56,8 @@ def test_derivatives(bound):
     close(call(X, W), want(X, W))
     close(jax.jvp(call, (X, W), (W, X))[1], jax.jvp(want, (X, W), (W, X))[1])
     sums = lambda f: jax.jit(jax.grad(lambda x, w: f(x, w).sum(), (0, 1)))(X, W)
-    for mine, other in zip(sums(call), sums(want)):
-        close(mine, other)
+    for mine, theirs in zip(sums(call), sums(want)):
+        close(mine, theirs)
 
 
 def test_more_turns_than_slots_were_taken():
@@ -66,19 +66,19 @@ def test_more_turns_than_slots_were_taken():
 
 def test_under_vmap():
     xs = jnp.array([[1.0, 2.0], [0.1, 0.2], [3.0, 4.0]])
-    one = lambda x: looped(x, W, 20.0)
+    function = lambda x: looped(x, W, 20.0)
     each = [fixed(turns(x, W, 20.0)) for x in xs]
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3)
-    close(jax.vmap(one)(xs), [f(x, W) for f, x in zip(each, xs)])
+    close(jax.vmap(function)(xs), [f(x, W) for f, x in zip(each, xs)])
     want = [jax.grad(lambda x, f=f: f(x, W).sum())(x) for f, x in zip(each, xs)]
-    close(jax.vmap(jax.grad(lambda x: one(x).sum()))(xs), want)
-    close(jax.grad(lambda xs: jax.vmap(one)(xs).sum())(xs), want)
-    close(jax.vmap(jax.jacfwd(one))(xs), jax.vmap(jax.jacrev(one))(xs))
+    close(jax.vmap(jax.grad(lambda x: function(x).sum()))(xs), want)
+    close(jax.grad(lambda xs: jax.vmap(function)(xs).sum())(xs), want)
+    close(jax.vmap(jax.jacfwd(function))(xs), jax.vmap(jax.jacrev(function))(xs))
 
 
 def test_second_derivatives():
     loss = lambda f: lambda x: (f(x, W) ** 2).sum()
-    mine, other = loss(lambda x, w: looped(x, w, 20.0)), loss(fixed(turns(X, W, 20.0)))
-    want = jax.hessian(other)(X)
-    for found in (jax.hessian(mine)(X), jax.jacrev(jax.jacrev(mine))(X)):
-        np.testing.assert_allclose(found, want, rtol=2e-3, atol=1e-3)
+    mine, scanned = loss(lambda x, w: looped(x, w, 20.0)), loss(fixed(turns(X, W, 20.0)))
+    want = jax.hessian(scanned)(X)
+    for hessian in (jax.hessian(mine)(X), jax.jacrev(jax.jacrev(mine))(X)):
+        np.testing.assert_allclose(hessian, want, rtol=2e-3, atol=1e-3)

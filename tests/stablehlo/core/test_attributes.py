@@ -38,10 +38,10 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "kind", "want"), CASES)
 def test_constants(text, kind, want):
-    found = constant(text, kind)
+    value = constant(text, kind)
     if isinstance(want, np.ndarray):
-        assert found.dtype == want.dtype
-    np.testing.assert_array_equal(np.asarray(found, complex), np.asarray(want, complex))
+        assert value.dtype == want.dtype
+    np.testing.assert_array_equal(np.asarray(value, complex), np.asarray(want, complex))
 
 
 @pytest.mark.parametrize("text", ["dense_resource<__elided__>", "dense_resource<big>"])

@@ -1,4 +1,4 @@
-"""What leaves numbers as they are."""
+"""Identities of operations."""
 
 import jax.numpy as jnp
 import numpy as np

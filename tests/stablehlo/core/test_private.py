@@ -5,6 +5,6 @@ from tojax.stablehlo.core import attributes, private
 
 
 def test_nothing_is_gone():
-    gone = [k for k, v in vars(private).items() if isinstance(v, private_names.Gone)]
-    assert gone == []
+    missing = [k for k, v in vars(private).items() if isinstance(v, private_names.Gone)]
+    assert missing == []
     assert len(attributes.WORDS) == 10 and len(attributes.RECORDS) == 6

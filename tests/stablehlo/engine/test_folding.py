@@ -1,4 +1,4 @@
-"""What is known while tracing stays known."""
+"""Constant folding: known values stay known while tracing."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""What is read, and what is refused with its name."""
+"""The parser: forms of modules, and errors that name what is missing."""
 
 import jax
 import jax.numpy as jnp

@@ -44,9 +44,9 @@ def test_rounding(kind):
 def test_division_and_shifts():
     x, y = np.array([7, -7, 7, -7], np.int32), np.array([2, 2, -2, -2], np.int32)
     for name in ("divide", "remainder", "power", "shift_left", "shift_right_arithmetic"):
-        other = np.abs(y) if name[0] in "ps" else y
+        operand = np.abs(y) if name[0] in "ps" else y
         text = function("4xi32 4xi32", "4xi32", f"%out = stablehlo.{name} %0, %1 : tensor<4xi32>")
-        same(text, x, other)
+        same(text, x, operand)
 
 
 def test_total_order():

@@ -21,9 +21,9 @@ def test_tuples():
       %1 = stablehlo.get_tuple_element %a[1] : ({kind}) -> tensor<2xf32>
       %2 = stablehlo.tuple %1, %0 : {kind}
       return %2 : {kind} }} }}"""
-    one, other = called(text, (X[0, :2], X[1, :2]))
-    np.testing.assert_array_equal(one, X[1, :2])
-    np.testing.assert_array_equal(other, X[0, :2])
+    first, second = called(text, (X[0, :2], X[1, :2]))
+    np.testing.assert_array_equal(first, X[1, :2])
+    np.testing.assert_array_equal(second, X[0, :2])
 
 
 def test_tokens():

@@ -10,14 +10,14 @@ X = np.arange(4, dtype=np.float32)
 
 
 def text(count):
-    part = f"tensor<{4 // count}xf32>"
+    shard = f"tensor<{4 // count}xf32>"
     return f"""module {{ sdy.mesh @mesh = <["x"={count}]>
       func.func @main(%0: tensor<4xf32>) -> tensor<4xf32> {{
         %1 = sdy.sharding_constraint %0 <@mesh, [{{"x"}}]> : tensor<4xf32>
         %2 = sdy.manual_computation(%1) in_shardings=[<@mesh, [{{"x"}}]>]
-          out_shardings=[<@mesh, [{{"x"}}]>] manual_axes={{"x"}} (%3: {part}) {{
-          %4 = stablehlo.negate %3 : {part}
-          sdy.return %4 : {part}
+          out_shardings=[<@mesh, [{{"x"}}]>] manual_axes={{"x"}} (%3: {shard}) {{
+          %4 = stablehlo.negate %3 : {shard}
+          sdy.return %4 : {shard}
         }} : (tensor<4xf32>) -> tensor<4xf32>
         return %2 : tensor<4xf32> }} }}"""
 

@@ -28,28 +28,28 @@ DENSE = Dense()  # TensorFlow holds it weakly
 def test_the_same_as_tf2jax():
     theirs = pytest.importorskip("tf2jax")
     module = Dense()
-    found = []
+    results = []
     for library in (ours, theirs):
         fn, params = library.convert(module.__call__, np.zeros_like(X))
-        (out, told), after = jax.jit(fn)(params, X)
-        again = fn(after, X)[1]
-        found.append((out, told["calls"], after["calls"], again["calls"], str(fn.signature)))
+        (out, counted), new = jax.jit(fn)(params, X)
+        newer = fn(new, X)[1]
+        results.append((out, counted["calls"], new["calls"], newer["calls"], str(fn.signature)))
         assert {k: (type(v).__name__, v.trainable) for k, v in params.items()} == {
             "w": ("Variable", True), "calls": ("Variable", False)
         }  # fmt: skip
         assert fn.structured_inputs[0][-1].shape == X.shape
-    for mine, other in zip(*found):
+    for mine, expected in zip(*results):
         if isinstance(mine, str):
-            assert mine == other
+            assert mine == expected
         else:
-            np.testing.assert_allclose(mine, other, rtol=1e-6)
+            np.testing.assert_allclose(mine, expected, rtol=1e-6)
 
 
 def test_keys():
     fn = ours.convert_functional(tf.function(lambda x: x + tf.random.normal(x.shape)), X)
-    one = fn(X, rng=jax.random.key(0))
-    np.testing.assert_array_equal(one, fn(X, rng=jax.random.key(0)))
-    assert (np.asarray(one) != np.asarray(fn(X, rng=jax.random.key(1)))).any()
+    drawn = fn(X, rng=jax.random.key(0))
+    np.testing.assert_array_equal(drawn, fn(X, rng=jax.random.key(0)))
+    assert (np.asarray(drawn) != np.asarray(fn(X, rng=jax.random.key(1)))).any()
     with pytest.raises(MissingRng):
         fn(X)
 

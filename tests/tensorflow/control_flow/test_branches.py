@@ -64,10 +64,10 @@ def test_second_derivatives_of_a_loop_of_unknown_length():
 
 def test_keys_in_a_loop_differ():
     model = tojax.from_tensorflow(drawn, X)
-    one, other = (model(X, rng=jax.random.key(i)) for i in range(2))
-    np.testing.assert_array_equal(one, model(X, rng=jax.random.key(0)))
-    assert (np.asarray(one) != np.asarray(other)).all()
-    steps = np.asarray(one - X).reshape(-1)
+    first, second = (model(X, rng=jax.random.key(i)) for i in range(2))
+    np.testing.assert_array_equal(first, model(X, rng=jax.random.key(0)))
+    assert (np.asarray(first) != np.asarray(second)).all()
+    steps = np.asarray(first - X).reshape(-1)
     assert steps.min() > 0
     assert steps.max() < 3
     with pytest.raises(tojax.errors.MissingRng, match="RandomUniform"):

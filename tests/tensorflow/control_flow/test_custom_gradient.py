@@ -42,10 +42,10 @@ def test_custom_gradient(function):
 
 def test_inside_of_a_branch():
     """TensorFlow's own tape fails on this one."""
-    one = lambda x: tf.cond(tf.reduce_sum(x) > -99, lambda: odd(x), lambda: 0.0)
-    model = tojax.from_tensorflow(one, X)
-    found = jax.grad(lambda x: model.apply({}, x))(X)
-    np.testing.assert_allclose(found, np.sin(X) + np.exp(X), rtol=1e-5)
+    branch = lambda x: tf.cond(tf.reduce_sum(x) > -99, lambda: odd(x), lambda: 0.0)
+    model = tojax.from_tensorflow(branch, X)
+    grad = jax.grad(lambda x: model.apply({}, x))(X)
+    np.testing.assert_allclose(grad, np.sin(X) + np.exp(X), rtol=1e-5)
 
 
 class Scaled(tf.Module):
@@ -82,11 +82,11 @@ def test_saved_with_and_without(tmp_path):
     module.f = tf.function(odd, input_signature=[tf.TensorSpec([3, 4])])
     loss = lambda model: jax.grad(lambda x: model.apply({}, x))(X)
     want = loss(tojax.from_tensorflow(odd, X))
-    kept = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
-    tf.saved_model.save(module, str(tmp_path / "kept"), options=kept)
+    with_gradients = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+    tf.saved_model.save(module, str(tmp_path / "kept"), options=with_gradients)
     restored = tf.saved_model.load(str(tmp_path / "kept"))
     np.testing.assert_allclose(loss(tojax.from_tensorflow(restored.f, X)), want, rtol=1e-6)
-    lost = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(module, str(tmp_path / "lost"), options=lost)
+    without_gradients = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, str(tmp_path / "lost"), options=without_gradients)
     # Registered in this process by the first load: another process would not find it.
     assert issubclass(LostGradient, UserWarning)

@@ -89,9 +89,9 @@ def nested_branches(x):
 
 def branches_in_turn(x):
     large = tf.reduce_sum(x) > 0
-    one = tf.cond(large, lambda: x * 2, lambda: tf.sin(x))
-    other = tf.cond(x[0, 1] > 0, lambda: one + 1, lambda: one - 1)
-    return tf.cond(large, lambda: other * one, lambda: other + x)
+    first = tf.cond(large, lambda: x * 2, lambda: tf.sin(x))
+    second = tf.cond(x[0, 1] > 0, lambda: first + 1, lambda: first - 1)
+    return tf.cond(large, lambda: second * first, lambda: second + x)
 
 
 def several_outputs(x):
@@ -128,8 +128,8 @@ def growing(x):
 
 
 def pieces(x):
-    whole = tf.TensorArray(tf.float32, size=3).split(tf.reshape(x, [12]), [4, 4, 4])
-    body = lambda t, out: (t + 1, out.write(t, whole.read(2 - t)))
+    array = tf.TensorArray(tf.float32, size=3).split(tf.reshape(x, [12]), [4, 4, 4])
+    body = lambda t, out: (t + 1, out.write(t, array.read(2 - t)))
     outputs = tf.TensorArray(tf.float32, size=3, element_shape=[4], clear_after_read=False)
     out = tf.while_loop(lambda t, _: t < 3, body, [0, outputs])[1]
     return out.concat() + tf.cast(out.size(), tf.float32) * tf.reduce_sum(out.gather([2, 0]))

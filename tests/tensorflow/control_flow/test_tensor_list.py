@@ -34,10 +34,10 @@ def pushed(x):
     items, last = tf.raw_ops.TensorListPopBack(
         input_handle=items, element_shape=[4], element_dtype=tf.float32
     )
-    whole = tf.raw_ops.TensorListStack(
+    stacked = tf.raw_ops.TensorListStack(
         input_handle=items, element_shape=[4], element_dtype=tf.float32, num_elements=-1
     )
-    return whole, last
+    return stacked, last
 
 
 def joined(x):

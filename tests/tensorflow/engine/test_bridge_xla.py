@@ -24,13 +24,13 @@ SCALAR = tf.TensorSpec([], tf.float32)
 
 
 def numbers(kind, **lists):
-    made = getattr(xla.xla_data_pb2, kind)()
+    proto = getattr(xla.xla_data_pb2, kind)()
     for name, value in lists.items():
         if isinstance(value, int):
-            setattr(made, name, value)
+            setattr(proto, name, value)
         else:
-            getattr(made, name).extend(value)
-    return made
+            getattr(proto, name).extend(value)
+    return proto
 
 
 def pure(function):

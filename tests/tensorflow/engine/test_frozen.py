@@ -57,8 +57,8 @@ def test_params_go_back_into_the_graph():
     frozen, _ = old_graph()
     model = tojax.from_tensorflow(frozen)
     changed = model.with_params({name: x * 2 for name, x in model.params.items()})
-    again = tojax.from_tensorflow(changed.source.write_back(changed.params, changed.state))
-    np.testing.assert_array_equal(again(X), changed(X))
+    reread = tojax.from_tensorflow(changed.source.write_back(changed.params, changed.state))
+    np.testing.assert_array_equal(reread(X), changed(X))
 
 
 @pytest.mark.parametrize("name", ["graph.pb", "graph.pbtxt"])
@@ -85,8 +85,8 @@ def test_freezing_a_function(lower):
 
     @tf.function(input_signature=[tf.TensorSpec([None, 5])])
     def call(x):
-        more = lambda i, a: (i + 1, a + tf.tanh(dense(x)))
-        steps = tf.while_loop(lambda i, a: i < 3, more, [0, dense(x)])[1]
+        body = lambda i, a: (i + 1, a + tf.tanh(dense(x)))
+        steps = tf.while_loop(lambda i, a: i < 3, body, [0, dense(x)])[1]
         return tf.cond(tf.reduce_sum(x) > 0, lambda: steps, lambda: dense(x) * 2)
 
     frozen = freeze(call.get_concrete_function(), lower_control_flow=lower)

@@ -46,7 +46,7 @@ def test_simple_save(tmp_path, resource):
         with session:
             tf1.saved_model.simple_save(session, folder, {"x": x}, {"out": out})
             want = session.run(out, {x: X})
-            after = session.run(
+            new_state = session.run(
                 {"mean": "mean:0" if not resource else "mean/Read/ReadVariableOp:0"}
             )
             kernel = session.run(
@@ -58,7 +58,7 @@ def test_simple_save(tmp_path, resource):
     np.testing.assert_array_equal(model.params["dense/kernel"], kernel)
     got, state = model.apply(model.params, X, mutable=True)
     np.testing.assert_allclose(got["out"], want, rtol=1e-6)
-    np.testing.assert_allclose(state["mean"], after["mean"], rtol=1e-5)
+    np.testing.assert_allclose(state["mean"], new_state["mean"], rtol=1e-5)
     assert int(state["step"]) == 8
     loss = lambda params: model.apply(params, x=X, mutable=True)[0]["out"].sum()
     slope = jax.grad(loss)(model.params)["dense/kernel"]
@@ -79,8 +79,8 @@ def test_signatures_and_tags(tmp_path):
             builder.add_meta_graph([], {"default": signature(x, out), "two": signature(x, double)})
             builder.save()
             session.run(tf1.global_variables_initializer())
-    one, two = tojax.from_tensorflow(folder), tojax.from_tensorflow(folder, signature="two")
-    first, second = (m.apply(m.params, X, mutable=True)[0]["out"] for m in (one, two))
+    default, two = tojax.from_tensorflow(folder), tojax.from_tensorflow(folder, signature="two")
+    first, second = (m.apply(m.params, X, mutable=True)[0]["out"] for m in (default, two))
     np.testing.assert_allclose(second, first * 2, rtol=1e-6)
     with pytest.raises(WrongArguments, match="no signature 'three'") as caught:
         tojax.from_tensorflow(folder, signature="three")
@@ -117,11 +117,11 @@ def test_references_that_are_scattered_to(tmp_path):
         )
         session.run(tf1.global_variables_initializer())
         tf1.saved_model.simple_save(session, folder, {"x": x}, {"out": out})
-        before = session.run("table:0")
+        initial = session.run("table:0")
     model = tojax.from_tensorflow(folder)
     _, state = model.apply(model.params, X, mutable=True)
-    np.testing.assert_allclose(state["table"][np.array([1, 3])], before[[1, 3]] + X - 1, rtol=1e-5)
-    np.testing.assert_allclose(state["table"][np.array([0, 2])], before[[0, 2]] - 1, rtol=1e-5)
+    np.testing.assert_allclose(state["table"][np.array([1, 3])], initial[[1, 3]] + X - 1, rtol=1e-5)
+    np.testing.assert_allclose(state["table"][np.array([0, 2])], initial[[0, 2]] - 1, rtol=1e-5)
 
 
 def test_lost_variables(tmp_path):

@@ -59,10 +59,10 @@ def test_integers_become_static(function, n):
 
 def test_names_of_arguments_in_containers():
     function = lambda pair: tf.reshape(pair["x"], [pair["sizes"][1], -1])
-    given = {"x": X, "sizes": [N, np.int32(4)]}
-    model = tojax.from_tensorflow(function, given)
+    pair_of_inputs = {"x": X, "sizes": [N, np.int32(4)]}
+    model = tojax.from_tensorflow(function, pair_of_inputs)
     with pytest.warns(StaticArgument, match=r"pair\['sizes'\]\[1\]: the values"):
-        assert model(given).shape == (4, 3)
+        assert model(pair_of_inputs).shape == (4, 3)
 
 
 def test_floats_are_named_and_not_made_static():

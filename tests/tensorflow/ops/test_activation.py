@@ -1,4 +1,4 @@
-"""Activations at their kinks, far from 0 and at what is no number."""
+"""Activations at their kinks, far from 0 and at NaN, and gradients of elementwise functions."""
 
 import jax
 import jax.numpy as jnp
@@ -72,3 +72,31 @@ def test_softsign_far_from_zero_keeps_its_digits():
     x = np.float32(1e5)
     slope = jax.grad(lambda x: model.apply(model.params, jnp.full(X.shape, x)).sum())(x) / X.size
     np.testing.assert_allclose(slope, 1 / (1 + float(x)) ** 2, rtol=1e-5)
+
+
+# Gradients of elementwise functions, as operators.
+
+
+NAMES = ["InvGrad", "ReciprocalGrad", "RsqrtGrad", "SigmoidGrad", "SqrtGrad", "TanhGrad"]
+Y = np.array([0.25, -0.5, 2.0], np.float32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_real(name):
+    agree(lambda y, dy: getattr(tf.raw_ops, name)(y=y, dy=dy), Y, Y[::-1].copy())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_complex(name):
+    z = (Y + 1j * Y[::-1]).astype(np.complex64)
+    agree(lambda y, dy: getattr(tf.raw_ops, name)(y=y, dy=dy), z, z * 1j)
+
+
+def test_a_gradient_inside_of_the_function():
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.tanh(tf.sigmoid(x) * tf.math.rsqrt(x)) / tf.sqrt(x)
+        return tape.gradient(y, x)
+
+    agree(function, np.array([0.5, 1.0, 2.0], np.float32))

@@ -41,8 +41,8 @@ def test_sizes(rows, columns):
 def test_version_two(k):
     def all_three(x, d):
         read = raw.MatrixDiagPartV2(input=x, k=k, padding_value=7.0)
-        made = raw.MatrixDiagV2(diagonal=d, k=k, num_rows=3, num_cols=5, padding_value=1.0)
-        return read, raw.MatrixSetDiagV2(input=x, diagonal=d, k=k), made
+        matrix = raw.MatrixDiagV2(diagonal=d, k=k, num_rows=3, num_cols=5, padding_value=1.0)
+        return read, raw.MatrixSetDiagV2(input=x, diagonal=d, k=k), matrix
 
     agree(all_three, X, raw.MatrixDiagPartV2(input=X, k=k, padding_value=0.0).numpy())
 

@@ -47,8 +47,8 @@ NAMED = {"FFTND": (np.fft.fftn, Z), "IFFTND": (np.fft.ifftn, Z), "RFFTND": (np.f
 def test_named_axes(name):
     """TensorFlow has no kernel for them on a CPU."""
     function, x = NAMED.get(name, (np.fft.irfftn, Z))
-    given = {"input": x, "fft_length": [4, 6], "axes": [1, 3]}
-    got = tojax.from_tensorflow(lambda: getattr(R, name)(**given))()
+    inputs = {"input": x, "fft_length": [4, 6], "axes": [1, 3]}
+    got = tojax.from_tensorflow(lambda: getattr(R, name)(**inputs))()
     assert_close(got, function(x, [4, 6], [1, 3]), rtol=1e-5)
 
 

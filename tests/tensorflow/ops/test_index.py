@@ -1,4 +1,4 @@
-"""Reading at positions."""
+"""Reading at positions, and writing to them."""
 
 import jax
 import numpy as np
@@ -55,9 +55,9 @@ def test_outside():
     for function in (tf.gather, lambda x, i: tf.gather_nd(x, i[:, None])):
         model = tojax.from_tensorflow(function, X, ids)
         np.testing.assert_array_equal(np.isnan(model(X, ids))[:, 0, 0], [False, True, True])
-        whole = X.astype(np.int32)
-        got = tojax.from_tensorflow(function, whole, ids)(whole, ids)
-        np.testing.assert_array_equal(got, whole[[1, 1, 0]])
+        integers = X.astype(np.int32)
+        got = tojax.from_tensorflow(function, integers, ids)(integers, ids)
+        np.testing.assert_array_equal(got, integers[[1, 1, 0]])
     slope = jax.grad(lambda x: model.apply({}, x, ids).sum())(X)
     np.testing.assert_array_equal(slope[:, 0, 0], [0, 1])
 
@@ -74,3 +74,54 @@ def test_permutations():
     agree(tf.math.invert_permutation, order)
     agree(lambda i: tf.unravel_index(i, [3, 4]), np.array([5, 11, 0], np.int32))
     agree(lambda i: tf.unravel_index(i, [3, 4]), np.int32(7))
+
+
+# Writing to positions.
+
+
+GRID = np.array([[1.0, 0.0, 3.0], [4.0, -5.0, 6.0], [7.0, 8.0, 9.0]], np.float32)
+ROWS = np.array([[0], [2], [0]], np.int32)
+CELLS = np.array([[0, 1], [2, 2], [0, 1], [1, 0]], np.int32)
+NEW = np.array([[1.0, 2.0, 3.0], [7.0, 0.0, -1.0], [1.0, 5.0, 0.0]], np.float32)
+ONE = np.array([0.0, 9.0, 2.0, 4.0], np.float32)
+WRITES = [
+    tf.tensor_scatter_nd_add,
+    tf.tensor_scatter_nd_sub,
+    tf.tensor_scatter_nd_max,
+    tf.tensor_scatter_nd_min,
+]
+
+
+@pytest.mark.parametrize("function", WRITES)
+def test_writes(function):
+    agree(function, GRID, ROWS, NEW)
+    agree(function, GRID, CELLS, ONE)
+    agree(function, GRID.astype(np.int32), CELLS, ONE.astype(np.int32))
+    agree(function, GRID, ROWS[:0], NEW[:0])
+
+
+def test_update():
+    agree(tf.tensor_scatter_nd_update, GRID, ROWS[:2], NEW[:2])
+    agree(tf.tensor_scatter_nd_update, GRID > 2, CELLS[1:], ONE[1:] > 3)
+
+
+def test_scatter_nd():
+    agree(lambda i, v: tf.scatter_nd(i, v, [4, 3]), ROWS, NEW)
+    agree(lambda i, v: tf.scatter_nd(i, v, [3, 3]), CELLS, ONE)
+    agree(lambda i, v: tf.scatter_nd(i, v, [3, 3]), CELLS, ONE > 3, grad=False)
+    agree(
+        lambda x, i, v: raw.ScatterNdNonAliasingAdd(input=x, indices=i, updates=v), GRID, ROWS, NEW
+    )
+
+
+@pytest.mark.parametrize("op", [raw.TensorScatterUpdate, raw.TensorScatterAdd])
+def test_positions_outside(op):
+    bad = np.array([[0, 1], [3, 0], [0, -1], [1, 1]], np.int32)
+    ignore = lambda x, i, v: op(tensor=x, indices=i, updates=v, bad_indices_policy="IGNORE")
+    agree(ignore, GRID, bad, ONE, grad=False)
+
+
+@pytest.mark.parametrize("op", [raw.InplaceUpdate, raw.InplaceAdd, raw.InplaceSub])
+def test_inplace(op):
+    rows = np.array([1, -1], np.int32)
+    agree(lambda x, i, v: op(x=x, i=i, v=v), GRID, rows, NEW[:2], grad=False)

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Products of matrices, and biases."""
 
 import jax
 import ml_dtypes
@@ -88,3 +88,21 @@ def test_einsum_of_three_and_of_complex_numbers():
 def test_tensordot(function):
     agree(lambda x, y: function(x, y, 1), A, B)
     assert tojax.from_tensorflow(tf.linalg.matvec)(A, B[:, 0]).shape == (3,)
+
+
+# Biases.
+
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize("layout, count", [("NHWC", 4), ("NCHW", 3)])
+def test_bias_add(layout, count):
+    b = np.arange(count, dtype=np.float32)
+    agree(lambda x, b: tf.nn.bias_add(x, b, data_format=layout), X, b)
+    agree(lambda g: tf.raw_ops.BiasAddGrad(out_backprop=g, data_format=layout), X)
+
+
+def test_first_version():
+    agree(lambda x, b: tf.raw_ops.BiasAddV1(value=x, bias=b), X, X[0, 0])
+    agree(lambda x, b: tf.nn.bias_add(x, b), X.astype(np.int32), np.arange(4, dtype=np.int32))

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic."""
+"""Elementwise operators: arithmetic, bits, comparisons, complex numbers, choosing."""
 
 import jax
 import ml_dtypes
@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tojax
 from tests.tensorflow.agree import agree
+from tojax.errors import DataDependent
 
 R = tf.raw_ops
 X = np.array([[-2.0, -0.5, 0.0, -0.0], [0.25, 1.0, 3.0, 2.5]], np.float32)
@@ -250,3 +251,131 @@ LENGTHS = {
 def test_gradients_of_lengths_at_zero(name):
     x, y = (v.ravel() for v in np.meshgrid(ENDS[:5], ENDS[:5]))
     agree(LENGTHS[name], x, y, vmap=False)
+
+
+# Bits of integers.
+
+
+DTYPES = [np.int8, np.uint8, np.int16, np.int32, np.uint32]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "name", ["BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift"]
+)
+def test_bits_of_two(name, dtype):
+    x = np.array([[-100, 77], [3, -1]]).astype(dtype)
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), x, np.array([2, 100]).astype(dtype))
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), x, np.array([-3, 1]).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["Invert", "PopulationCount"])
+def test_of_one(name, dtype):
+    agree(lambda x: getattr(R, name)(x=x), np.array([-100, 77, 0, -1]).astype(dtype))
+
+
+# Comparisons and logic.
+
+
+LEFT = np.array([[-1.0, np.nan, 0.0], [np.inf, 2.0, -0.0]], np.float32)
+RIGHT = np.array([0.0, np.nan, 1.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"],
+)
+def test_comparisons(name):
+    agree(lambda x, y: getattr(R, name)(x=x, y=y), LEFT, RIGHT)
+    agree(lambda x: getattr(R, name)(x=x, y=2), np.arange(4, dtype=np.int32))
+
+
+@pytest.mark.parametrize("name", ["Equal", "NotEqual"])
+def test_shapes_that_do_not_broadcast(name):
+    compare = lambda x, y: getattr(R, name)(x=x, y=y, incompatible_shape_error=False)
+    agree(compare, LEFT, RIGHT[:2])
+    agree(compare, LEFT, RIGHT)
+
+
+@pytest.mark.parametrize("name", ["IsFinite", "IsInf", "IsNan"])
+def test_classes_of_numbers(name):
+    agree(lambda x: getattr(R, name)(x=x), LEFT)
+
+
+def test_logic():
+    a, b = np.array([[True], [False]]), np.array([True, False])
+    agree(tf.logical_and, a, b)
+    agree(tf.logical_or, a, b)
+    agree(tf.math.logical_xor, a, b)
+    agree(tf.logical_not, a)
+
+
+def test_nearly_equal():
+    agree(lambda x, y: R.ApproximateEqual(x=x, y=y, tolerance=0.5), LEFT, LEFT + np.float32(0.25))
+
+
+def test_buckets():
+    boundaries = [-1.0, 0.0, 2.0]
+    agree(
+        lambda x: R.Bucketize(input=x, boundaries=boundaries),
+        np.array([-3, -1, 0.5, 2, 9], np.float32),
+    )
+    agree(lambda x: R.Bucketize(input=x, boundaries=boundaries), np.arange(-2, 4, dtype=np.int32))
+
+
+# Complex numbers and their parts.
+
+
+Z = np.array([1 + 2j, -0.5 + 0.25j, -1.5 - 1j, 0.5 - 3j], np.complex64)
+
+
+@pytest.mark.parametrize("function", [tf.math.real, tf.math.imag, tf.math.angle, tf.math.conj, abs])
+def test_parts(function):
+    agree(function, Z)
+
+
+def test_the_gradient_of_a_modulus_at_0_is_0():
+    agree(tf.abs, np.array([0, 3 + 4j], np.complex64))
+
+
+def test_from_parts():
+    agree(tf.complex, Z.real, Z.imag)
+    agree(tf.complex, Z.real[:, None], Z.imag)
+
+
+def test_sign():
+    agree(lambda x: tf.raw_ops.Sign(x=x), np.array([0, 3 + 4j], np.complex64))
+
+
+# Choosing by a mask.
+
+
+YES = np.array([[1.0, np.nan, -0.0], [np.inf, 2.0, 3.0]], np.float32)
+NO = np.full((2, 3), 7, np.float32)
+MASK = np.array([[True, False, True], [False, False, True]])
+
+
+@pytest.mark.parametrize(
+    "mask, x, y",
+    [(MASK, YES, NO), (MASK[0], YES, NO), (MASK, YES[:, :1], NO), (MASK[0, 0], YES, NO[:1]),
+     (MASK, MASK.astype(np.int32), np.int32(3)), (MASK[:0], YES[:0], NO[:0])],
+)  # fmt: skip
+def test_select(mask, x, y):
+    agree(tf.where, mask, x, y)
+
+
+@pytest.mark.parametrize("mask", [MASK, MASK[:, 0], MASK[0, 0]])
+def test_select_v1(mask):
+    agree(tf.compat.v1.where, mask, YES, NO)
+
+
+def test_where():
+    model = tojax.from_tensorflow(tf.where, MASK)
+    with pytest.raises(DataDependent, match="input of Where"):
+        jax.jit(lambda mask: model.apply({}, mask))(MASK)
+    for mask in (MASK, YES, np.zeros(3, bool)):
+        model = tojax.from_tensorflow(tf.where, mask)
+        got = model.apply({}, mask)
+        np.testing.assert_array_equal(got, tf.where(mask))
+        assert got.dtype == np.int32

@@ -1,4 +1,4 @@
-"""Sums and the like over axes."""
+"""Reductions over axes, running sums and products, counts in bins."""
 
 import jax
 import ml_dtypes
@@ -90,3 +90,60 @@ def test_a_traced_axis():
     model = tojax.from_tensorflow(tf.reduce_sum, X, np.int32(1))
     with pytest.raises(DataDependent):
         jax.jit(lambda axis: model.apply({}, X, axis))(np.int32(1))
+
+
+# Running sums, products and log-sums.
+
+
+FUNCTIONS = {
+    "sum": tf.cumsum, "product": tf.math.cumprod, "logsumexp": tf.math.cumulative_logsumexp,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_running(name, axis, exclusive, reverse):
+    grad = not (name == "logsumexp" and exclusive)  # TensorFlow's is NaN
+    agree(lambda x: FUNCTIONS[name](x, axis, exclusive, reverse), X, grad=grad)
+
+
+def test_running_of_integers():
+    agree(tf.cumsum, np.arange(-3, 4, dtype=np.int8) * 30)
+    agree(tf.math.cumprod, np.arange(-3, 4, dtype=np.int32))
+
+
+def test_running_of_nothing():
+    agree(tf.cumsum, np.zeros((0, 3), np.float32), vmap=False)
+
+
+# Counts in bins.
+
+
+raw = tf.raw_ops
+IDS = np.array([[0, 2, 2, 7], [1, 1, 0, 3]], np.int32)
+WEIGHTS = np.array([[1.0, 0.5, 2.0, 4.0], [0.25, 1.0, -1.0, 3.0]], np.float32)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_dense_bincount(binary):
+    call = lambda i, w: raw.DenseBincount(input=i, size=5, weights=w, binary_output=binary)
+    for ids, weights in ((IDS, WEIGHTS), (IDS[0], WEIGHTS[0])):
+        agree(lambda i: call(i, np.zeros(0, np.float32)), ids, grad=False)
+        agree(lambda i: call(i, np.zeros(0, np.int32)), ids, grad=False)
+        if not binary:
+            agree(call, ids, weights, grad=False)
+
+
+def test_bincount():
+    agree(lambda i, w: raw.Bincount(arr=i, size=4, weights=w), IDS, WEIGHTS, grad=False)
+    agree(lambda i: raw.Bincount(arr=i, size=9, weights=tf.constant([], tf.int32)), IDS)
+
+
+def test_histogram():
+    values = np.array([[-1.0, 0.0, 1.5], [2.0, 5.0, 15.0]], np.float32)
+    ends = np.array([0.0, 5.0], np.float32)
+    agree(lambda x: tf.histogram_fixed_width(x, ends, 5), values, grad=False)
+    call = lambda x, r: tf.histogram_fixed_width(x, r, 4, tf.int64)
+    agree(call, values.astype(np.int32), ends.astype(np.int32))

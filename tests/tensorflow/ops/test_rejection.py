@@ -39,12 +39,12 @@ def test_the_gradient_of_gammas():
     alpha = ALPHA[[0, 2, 3]]
     function = lambda s, a: tf.random.stateless_gamma([5, 3], s, a)
     with tf.GradientTape() as tape:
-        given = tf.constant(alpha)
-        tape.watch(given)
-        total = tf.reduce_sum(function(SEED, given))
+        tensor = tf.constant(alpha)
+        tape.watch(tensor)
+        total = tf.reduce_sum(function(SEED, tensor))
     model = tojax.from_tensorflow(function, SEED, alpha)
     got = jax.jit(jax.grad(lambda a: model.apply({}, SEED, a).sum()))(alpha)
-    assert np.allclose(got, tape.gradient(total, given), rtol=1e-4)
+    assert np.allclose(got, tape.gradient(total, tensor), rtol=1e-4)
 
 
 def test_vmap():

@@ -8,6 +8,7 @@ import tojax
 from tests.tensorflow.agree import agree
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
+from tojax.tensorflow.ops.resize import KERNELS
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((2, 5, 6, 3)).astype(np.float32)
@@ -80,3 +81,32 @@ def test_both_ways_at_once_are_refused(op):
     run = lambda x: op(images=x, size=(8, 11), align_corners=True, half_pixel_centers=True)
     with pytest.raises(Unsupported, match="align_corners=True and half_pixel_centers=True"):
         tojax.from_tensorflow(run, X)(X)
+
+
+# ScaleAndTranslate with every kernel; partly outside of the image; scales that are traced.
+
+
+MOVES = [((1.6, 0.55), (0.3, -0.4)), ((0.3, 2.0), (-1.0, 4.0))]
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_scale_and_translate(kernel, antialias):
+    how = {"kernel_type": kernel, "antialias": antialias}
+    for scale, move in MOVES:
+        run = lambda x, scale=scale, move=move: raw.ScaleAndTranslate(
+            images=x, size=(7, 4), scale=scale, translation=move, **how
+        )
+        agree(run, X, vmap=False)
+    g = RNG.standard_normal((2, 7, 4, 3)).astype(np.float32)
+    run = lambda g: raw.ScaleAndTranslateGrad(
+        grads=g, original_image=X, scale=MOVES[0][0], translation=MOVES[0][1], **how
+    )
+    agree(run, g, grad=False, vmap=False)
+
+
+def test_traced_scale():
+    run = lambda x, scale, move: raw.ScaleAndTranslate(
+        images=x, size=(7, 4), scale=scale, translation=move
+    )
+    agree(run, X, *np.array(MOVES[0], np.float32))

@@ -1,4 +1,4 @@
-"""Fused cells: peepholes, clipping, biases of the forget gate, sequences that end early."""
+"""Fused cells and their gradients: peepholes, clipping, biases, sequences that end early."""
 
 import pytest
 import tensorflow as tf
@@ -31,5 +31,49 @@ def test_lstm_that_ends_early(op):
 
 def test_gru():
     names = "x", "h_prev", "w_ru", "w_c", "b_ru", "b_c"
-    given = X[0], H, random(8, 10), random(8, 5), random(10), random(5)
-    agree(lambda *xs: raw.GRUBlockCell(**dict(zip(names, xs))), *given, grad=False)
+    args = X[0], H, random(8, 10), random(8, 5), random(10), random(5)
+    agree(lambda *xs: raw.GRUBlockCell(**dict(zip(names, xs))), *args, grad=False)
+
+
+# Gradients, where a graph takes them itself.
+
+
+RESIDUALS = "i", "cs", "f", "o", "ci", "co"
+
+
+@pytest.mark.parametrize("peephole", [False, True])
+def test_lstm_cell(peephole):
+    def run(*xs):
+        inputs = dict(zip(NAMES, xs))
+        out = raw.LSTMBlockCell(**inputs, use_peephole=peephole)
+        residuals = {name: getattr(out, name) for name in RESIDUALS}
+        cotangents = {"cs_grad": tf.sin(out.cs), "h_grad": tf.cos(out.h)}
+        grads = raw.LSTMBlockCellGrad(**inputs, **residuals, **cotangents, use_peephole=peephole)
+        return [*grads[:2], *(grads[2:] if peephole else ())]  # else TensorFlow leaves them as is
+
+    agree(run, X[0], *GIVEN, grad=False, vmap=False)
+
+
+@pytest.mark.parametrize("length", [4, 3])
+@pytest.mark.parametrize("peephole", [False, True])
+def test_lstm_grad(peephole, length):
+    def run(*xs):
+        inputs = {"seq_len_max": length, **dict(zip(NAMES, xs))}
+        out = raw.BlockLSTM(**inputs, use_peephole=peephole)
+        residuals = {name: getattr(out, name) for name in (*RESIDUALS, "h")}
+        cotangents = {"cs_grad": tf.sin(out.cs), "h_grad": tf.cos(out.h)}
+        grads = raw.BlockLSTMGrad(**inputs, **residuals, **cotangents, use_peephole=peephole)
+        return [grads[0][:length], *grads[1:4], *(grads[4:7] if peephole else ()), grads[7]]
+
+    agree(run, X, *GIVEN, grad=False, vmap=False)
+
+
+def test_gru_grad():
+    names = "x", "h_prev", "w_ru", "w_c", "b_ru", "b_c"
+    args = random(2, 3), random(2, 5), random(8, 10), random(8, 5), random(10), random(5)
+
+    def run(*xs):
+        r, u, c, h = raw.GRUBlockCell(**dict(zip(names, xs)))
+        return raw.GRUBlockCellGrad(**dict(zip(names, xs)), r=r, u=u, c=c, d_h=tf.sin(h))
+
+    agree(run, *args, grad=False)

@@ -1,4 +1,4 @@
-"""Shapes: asking for them, changing them, joining and splitting arrays."""
+"""Shapes, and joining, splitting, padding, reversing, slicing and stitching arrays."""
 
 import jax
 import numpy as np
@@ -71,11 +71,11 @@ def test_known_shapes_stay_known():
 
 def test_broadcast_gradient_args_is_tensorflows():
     cases = ([2, 1, 3], [1]), ([], [2]), ([3], [1, 3]), ([1, 3], [2, 1]), ([0, 1], [1])
-    for given in cases:
-        one, other = (np.array(s, np.int32) for s in given)
-        want = raw.BroadcastGradientArgs(s0=one, s1=other)
-        got = broadcast_gradient_args(one, other)
-        assert [x.tolist() for x in got] == [x.numpy().tolist() for x in want], given
+    for shapes in cases:
+        s0, s1 = (np.array(s, np.int32) for s in shapes)
+        want = raw.BroadcastGradientArgs(s0=s0, s1=s1)
+        got = broadcast_gradient_args(s0, s1)
+        assert [x.tolist() for x in got] == [x.numpy().tolist() for x in want], shapes
 
 
 @pytest.mark.parametrize("formats", [("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NHWC", "HWNC")])
@@ -90,10 +90,10 @@ def test_data_formats(formats):
 
 def test_concat_offset():
     agree(lambda x: tf.concat([x[:1], x, x[:0]], 0) * 2, X)
-    parts = np.array([[2, 3], [2, 5], [2, 1]], np.int32)
-    want = raw.ConcatOffset(concat_dim=1, shape=list(parts))
-    for mine, other in zip(concat_offset(np.array(1), list(parts)), want):
-        np.testing.assert_array_equal(mine, other)
+    shapes = np.array([[2, 3], [2, 5], [2, 1]], np.int32)
+    want = raw.ConcatOffset(concat_dim=1, shape=list(shapes))
+    for mine, theirs in zip(concat_offset(np.array(1), list(shapes)), want):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,161 @@ def test_programs_are_short():
     model = tojax.from_tensorflow(lambda x: tf.unstack(tf.concat([x, x], 0), axis=1), X)
     text = str(jax.make_jaxpr(lambda x: model.apply({}, x))(X))
     assert text.count(" = ") == 5, text  # concatenate, split, three times squeeze
+
+
+# Padding.
+
+
+M = np.arange(12, dtype=np.float32).reshape(3, 4)
+PAIRS = [[1, 2], [0, 3]]
+
+
+@pytest.mark.parametrize("array", [M, M.astype(np.int32), M > 3, M[:0], M * (1 + 1j)])
+def test_pad(array):
+    agree(lambda x: tf.pad(x, PAIRS), array)
+
+
+def test_pad_with_a_value():
+    agree(
+        lambda x, c: raw.PadV2(input=x, paddings=PAIRS, constant_values=c),
+        M,
+        np.float32(-np.inf),
+    )
+    agree(lambda x: tf.pad(x, np.zeros((0, 2), int), constant_values=3), np.float32(1))
+
+
+@pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
+def test_mirror_pad(mode):
+    agree(lambda x: tf.pad(x, PAIRS, mode), M)
+    grad = lambda g: raw.MirrorPadGrad(input=g, paddings=[[1, 1], [0, 2]], mode=mode)
+    agree(grad, np.arange(24, dtype=np.float32).reshape(4, 6))
+
+
+# Reversing and rolling.
+
+
+@pytest.mark.parametrize("axes", [[0], [-1, 1], np.zeros(0, int)])
+def test_reverse(axes):
+    agree(lambda x: tf.reverse(x, axes), X)
+
+
+def test_reverse_v1():
+    agree(lambda x: raw.Reverse(tensor=x, dims=[True, False, True]), X)
+
+
+@pytest.mark.parametrize("shift, axis", [(1, 0), (-2, -1), ([1, 3], [0, 2]), ([1, 1], [1, 1])])
+def test_roll(shift, axis):
+    agree(lambda x: tf.roll(x, shift, axis), X)
+    agree(lambda x, s: tf.roll(x, s, axis), X, np.array(shift, np.int32))
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (2, 1), (0, 2)])
+def test_reverse_sequence(axes):
+    along, batch = axes
+    size, longest = X.shape[batch], X.shape[along]
+    lengths = np.minimum(np.arange(size, dtype=np.int32), longest)
+    agree(lambda x, n: tf.reverse_sequence(x, n, along, batch), X, lengths)
+
+
+# Slices.
+
+
+CUBE = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+I = np.int32(2)
+INDICES = [
+    np.s_[1], np.s_[-1], np.s_[:, 1:3], np.s_[::-1], np.s_[..., ::-2], np.s_[:, None, -3:-1, 0],
+    np.s_[None, ..., None], np.s_[2:1], np.s_[-100:100:2], np.s_[1, ..., 3], np.s_[:, 3:0:-1, 4],
+    np.s_[5:-9:-1], np.s_[0, 1, 2], np.s_[..., None, 1:2],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_strided_slice(index):
+    agree(lambda x: x[index], CUBE)
+
+
+def test_strided_slice_of_other_dtypes():
+    agree(lambda x: x[::-2, 1], np.arange(12).reshape(3, 4))
+    agree(lambda x: x[:, 1:], np.eye(3, dtype=bool))
+    agree(lambda x: x[1:], CUBE[:0])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x[i],
+        lambda x, i: x[-i],
+        lambda x, i: x[:, i, None, ::-2],
+        lambda x, i: x[..., i],
+        lambda x, i: x[i, 1, i],
+        lambda x, i: tf.slice(x, [i, 0, 1], [1, 3, 2]),
+        lambda x, i: x[1:, i],
+        lambda x, i: x[:, i, 1:3],
+    ],
+)
+def test_traced_begin(function):
+    agree(function, CUBE, I)
+
+
+def test_traced_ends_are_an_error():
+    model = tojax.from_tensorflow(lambda x, i: x[: i + 1], CUBE, I)
+    with pytest.raises(DataDependent, match="begins and ends"):
+        jax.jit(lambda i: model.apply({}, CUBE, i))(I)
+    assert model.apply({}, CUBE, I).shape == (3, 4, 5)
+
+
+@pytest.mark.parametrize("size", [[2, -1, 1], [0, 2, -1], [-1, -1, -1]])
+def test_slice(size):
+    agree(lambda x: tf.slice(x, [1, 0, 2], size), CUBE)
+
+
+def ends(begin, end, strides, **masks):
+    return dict(begin=begin, end=end, strides=strides, **masks)
+
+
+ENDS = [
+    ends([0, 1], [2, 3], [1, 1]),
+    ends([0, 1, 4], [3, 4, 0], [2, 1, -3]),
+    ends([1, 0, 2], [0, 0, 3], [1, 1, 1], shrink_axis_mask=5, begin_mask=2, end_mask=2),
+    ends([0, 0, 1], [0, 0, 2], [1, 1, 1], ellipsis_mask=1, new_axis_mask=2),
+]
+
+
+@pytest.mark.parametrize("where", ENDS)
+def test_gradient_and_update(where):
+    shape = raw.StridedSlice(input=CUBE, **where).shape
+    dy = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+    agree(lambda dy: raw.StridedSliceGrad(shape=[3, 4, 5], dy=dy, **where), dy)
+    agree(lambda x, v: raw.TensorStridedSliceUpdate(input=x, value=v, **where), CUBE, dy)
+
+
+# Rows put together from arrays.
+
+
+ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
+
+
+@pytest.mark.parametrize("function", [tf.dynamic_stitch, tf.raw_ops.ParallelDynamicStitch])
+def test_stitch(function):
+    call = lambda at: lambda x: function(indices=at, data=[x[:2], x[2:4]])
+    agree(call([[0, 3], [1, 2]]), ROWS)
+    agree(
+        lambda x: function(
+            indices=[2, [[0, 1], [4, 3]]], data=[x[0], tf.reshape(x[:4], [2, 2, 2])]
+        ),
+        ROWS,
+    )
+
+
+def test_some_twice():
+    """TensorFlow gives a gradient to rows that another one has replaced; they have none."""
+    agree(lambda x: tf.dynamic_stitch([[0, 1], [1, 2]], [x[:2], x[2:4]]), ROWS, grad=False)
+    agree(lambda x: tf.dynamic_stitch([[], []], [x[:0], x[:0]]), ROWS)
+
+
+def test_traced_places():
+    at = np.array([1, 0], np.int32)
+    model = tojax.from_tensorflow(lambda x, i: tf.dynamic_stitch([i], [x[:2]]), ROWS, at)
+    with pytest.raises(DataDependent, match="indices of DynamicStitch"):
+        jax.jit(lambda at: model.apply({}, ROWS, at))(at)
+    np.testing.assert_array_equal(model.apply({}, ROWS, at), ROWS[at])

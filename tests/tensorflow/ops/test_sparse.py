@@ -1,9 +1,11 @@
-"""Sparse tensors beside dense ones."""
+"""Sparse tensors with dense ones, and ragged tensors."""
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tojax
 from tests.tensorflow.agree import agree
 
 AT = np.array([[0, 1], [2, 3], [2, 0]], np.int64)
@@ -40,3 +42,56 @@ def test_softmax():
 def test_places_that_are_traced():
     agree(lambda at, v: tf.sparse.reorder(sparse(v, at)).values, AT, V)
     agree(lambda at, v, x: tf.sparse.sparse_dense_matmul(sparse(v, at), x), AT, V, X.T)
+
+
+# Ragged tensors whose rows are known.
+
+
+ROWS = np.random.default_rng(0).standard_normal((6, 2)).astype(np.float32)
+SPLITS = [0, 2, 2, 5, 6]
+
+
+def ragged(x):
+    return tf.RaggedTensor.from_row_splits(x, SPLITS)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ragged(x).to_tensor(),
+        lambda x: ragged(x).to_tensor(7.0, shape=[None, 2, None]),
+        lambda x: ragged(x).to_tensor(shape=[5, 4, 2]),
+        lambda x: tf.RaggedTensor.from_value_rowids(x, [0, 0, 2, 2, 2, 3]).to_tensor(),
+        lambda x: tf.RaggedTensor.from_row_splits(ragged(x), [0, 1, 4]).to_tensor(),
+        lambda x: tf.reduce_max(ragged(x), axis=1),
+    ],
+)
+def test_rows(function):
+    agree(function, ROWS)
+
+
+def test_rows_by_their_numbers():
+    """TensorFlow's own gradient fails here."""
+    agree(lambda x: tf.gather(ragged(x), [3, 0, 0]).to_tensor(), ROWS, grad=False)
+    agree(lambda x: tf.gather(ragged(x), [[3, 0], [2, 2]]).to_tensor(), ROWS, grad=False)
+
+
+def test_the_result_is_a_pair_of_arrays():
+    out = tojax.from_tensorflow(lambda x: {"rows": ragged(x * 2)}, ROWS)(ROWS)["rows"]
+    np.testing.assert_array_equal(out.flat_values, ROWS * 2)
+    assert [x.tolist() for x in out.nested_row_splits] == [SPLITS]
+
+
+def test_rows_that_are_traced():
+    model = tojax.from_tensorflow(
+        lambda x, ends: tf.RaggedTensor.from_row_splits(x, ends).to_tensor(shape=[4, 3, 2]),
+        ROWS,
+        np.array(SPLITS),
+    )
+    got = jax.jit(lambda *xs: model.apply({}, *xs))(ROWS, np.array(SPLITS))
+    np.testing.assert_array_equal(got, ragged(ROWS).to_tensor(shape=[4, 3, 2]))
+    without_shape = tojax.from_tensorflow(
+        lambda x, ends: tf.RaggedTensor.from_row_splits(x, ends).to_tensor(), ROWS, np.array(SPLITS)
+    )
+    with pytest.raises(tojax.errors.DataDependent, match="longest row"):
+        jax.jit(lambda *xs: without_shape.apply({}, *xs))(ROWS, np.array(SPLITS))

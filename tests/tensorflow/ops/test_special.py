@@ -1,4 +1,4 @@
-"""Special functions."""
+"""Special functions, Bessel functions included."""
 
 import numpy as np
 import pytest
@@ -62,3 +62,34 @@ def test_the_beta_function():
 @pytest.mark.parametrize("function", [tf.math.ndtri, tf.math.lgamma, tf.math.erfinv])
 def test_infinite_gradients(function):
     agree(function, np.array([0, 0.25, 0.5, 1], np.float32), vmap=False)
+
+
+# Bessel functions.
+
+
+ABOVE_0 = np.array([0.05, 0.5, 1.0, 2.0, 7.0, 30.0], np.float32)
+REAL = np.array([-30.0, -7.5, -0.5, 0.0, 0.1, 1.0, 3.0, 9.5], np.float32)
+BESSEL = {
+    "BesselI0": REAL / 4, "BesselI0e": REAL, "BesselI1": REAL / 4, "BesselI1e": REAL,
+    "BesselJ0": REAL, "BesselJ1": REAL, "BesselK0": ABOVE_0, "BesselK0e": ABOVE_0,
+    "BesselK1": ABOVE_0,
+    "BesselK1e": ABOVE_0, "BesselY0": ABOVE_0, "BesselY1": ABOVE_0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESSEL)
+def test_agrees(name):
+    agree(lambda x: getattr(tf.raw_ops, name)(x=x), BESSEL[name], depth=256)
+
+
+@pytest.mark.parametrize("name", BESSEL)
+def test_relative(name):
+    """Small values, too, are right to their own size."""
+    x = BESSEL[name][BESSEL[name] > 0]
+    agree(lambda x: getattr(tf.raw_ops, name)(x=x), x[-1:], grad=False, depth=1024)
+
+
+@pytest.mark.parametrize("name", ["BesselK0", "BesselK1", "BesselY0", "BesselY1"])
+def test_outside(name):
+    x = np.array([-0.5, -1.0], np.float32)
+    agree(lambda x: getattr(tf.raw_ops, name)(x=x), x, grad=False)

@@ -40,7 +40,7 @@ def test_vmap_over_seeds(name):
 
 
 def test_known_seeds():
-    """Those of 64 bits, too, and what is split off them, whether x64 is on or not."""
+    """Seeds of 64 bits, and keys split off them, whether x64 is on or not."""
     seed = tf.constant([2**40 + 1, -(2**50)], tf.int64)
     function = lambda: tf.random.stateless_uniform([3], tf.random.split(seed, 2)[1])
     assert np.array_equal(tojax.from_tensorflow(function)(), function())
@@ -55,8 +55,8 @@ def test_categories():
 def test_philox_by_name():
     """Its key is made in Python, by shifts of 64 bits."""
     function = lambda s: tf.random.stateless_uniform([3], s, alg="philox")
-    known = lambda: function(SEED)
-    assert np.array_equal(tojax.from_tensorflow(known)(), known())
+    constant = lambda: function(SEED)
+    assert np.array_equal(tojax.from_tensorflow(constant)(), constant())
     with pytest.raises(Unsupported, match="shift"):
         tojax.from_tensorflow(function, SEED)(SEED)
     with jax.enable_x64(True):

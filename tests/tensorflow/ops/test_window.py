@@ -1,4 +1,4 @@
-"""Blocks of space to and from channels or batches."""
+"""Windows: blocks to and from channels or batches, dilation, patches."""
 
 import numpy as np
 import pytest
@@ -43,3 +43,58 @@ def test_version_one():
     agree(lambda x: raw.SpaceToBatch(input=x, paddings=[[1, 1], [0, 2]], block_size=2), X)
     crops = [[1, 0], [0, 2]]
     agree(lambda x: raw.BatchToSpace(input=x, crops=crops, block_size=2), np.repeat(X, 2, 0))
+
+
+# Dilation2D and its gradients' operators.
+
+
+RNG = np.random.default_rng(1)
+PLANES = RNG.standard_normal((2, 6, 5, 3)).astype(np.float32)
+W = RNG.standard_normal((3, 2, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("strides, rates", [(1, 1), (2, 1), (1, 2)])
+def test_dilation2d(padding, strides, rates):
+    how = {"strides": [1, strides, strides, 1], "padding": padding}
+    run = lambda x, w: tf.nn.dilation2d(
+        x, w, data_format="NHWC", dilations=[1, rates, rates, 1], **how
+    )
+    agree(run, PLANES, W)
+    if padding == "SAME":
+        agree(run, np.zeros_like(PLANES), np.zeros_like(W))  # ties
+    back = {"rates": [1, rates, rates, 1], **how}
+    y = run(PLANES, W).numpy()
+    for op in (tf.raw_ops.Dilation2DBackpropInput, tf.raw_ops.Dilation2DBackpropFilter):
+        agree(lambda x, w, y, op=op: op(input=x, filter=w, out_backprop=y, **back), PLANES, W, y,
+              grad=False)  # fmt: skip
+
+
+def test_erosion2d_and_whole_numbers():
+    run = lambda x, w: tf.nn.erosion2d(x, w, [1, 1, 1, 1], "SAME", "NHWC", [1, 1, 1, 1])
+    agree(run, PLANES, W)
+    run = lambda x, w: tf.nn.dilation2d(x, w, [1, 1, 1, 1], "SAME", "NHWC", [1, 1, 1, 1])
+    agree(run, (PLANES * 9).astype(np.int32), (W * 9).astype(np.int32))
+
+
+# Patches as channels.
+
+
+IMAGES = np.arange(140, dtype=np.float32).reshape(2, 5, 7, 2)
+IMAGES[0, 0, 0, 0] = np.inf
+VOLUMES = np.arange(480, dtype=np.float32).reshape(2, 4, 5, 6, 2)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(
+    "how", [(2, 2, 1), (3, 1, 1), (3, 2, 2), (1, 3, 1), ((2, 3), (2, 3), (1, 1))]
+)
+def test_image_patches(how, padding):
+    sizes, strides, rates = ([1, *np.broadcast_to(x, 2), 1] for x in how)
+    agree(lambda x: tf.image.extract_patches(x, sizes, strides, rates, padding), IMAGES)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_volume_patches(padding):
+    sizes, strides = [1, 2, 3, 2, 1], [1, 2, 1, 3, 1]
+    agree(lambda x: tf.extract_volume_patches(x, sizes, strides, padding), VOLUMES)

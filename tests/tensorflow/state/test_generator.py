@@ -26,11 +26,11 @@ def test_a_stream_goes_on(state):
     module = Noise(state)
     with jax.enable_x64(True):
         model = tojax.from_tensorflow(module, X)
-        (got, integers), after = model.apply(model.params, X, mutable=True)
+        (got, integers), new_state = model.apply(model.params, X, mutable=True)
         want, theirs = module(X)
         assert np.allclose(got, want, atol=1e-6) and np.array_equal(integers, theirs)
-        (name,) = after
-        assert np.array_equal(after[name], module.generator.state)
+        (name,) = new_state
+        assert np.array_equal(new_state[name], module.generator.state)
 
 
 def test_without_64_bits():

@@ -51,8 +51,8 @@ def step(op, *args, flags=None, numbers=None, rows=None):
     """Both sides after the same call."""
     module = Training(op, flags or {}, numbers or {}, rows)
     model = tojax.from_tensorflow(module, *args)
-    held = {**model.params, **model.state}
-    out, new = model.apply(held, *args, mutable=True)
+    variables = {**model.params, **model.state}
+    out, new = model.apply(variables, *args, mutable=True)
     want = module(*map(tf.constant, args))
     assert_close(out, want.numpy(), reduction=64)
     for variable in module.held:

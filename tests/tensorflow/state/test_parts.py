@@ -15,7 +15,7 @@ ONE = np.array([2.0, 90.0], np.float32)
 
 
 def same(use, *args):
-    """What ``use(variable, *args)`` returns, and what it leaves in the variable."""
+    """Compares the result of ``use(variable, *args)``, and the new value of the variable."""
     variable = tf.Variable(X)
     model = tojax.from_tensorflow(lambda *args: use(variable, *args), *args)
     got, state = model.apply(model.params, *args, mutable=True)

@@ -100,10 +100,10 @@ def with_a_slice(v, w, x):
 
 
 def with_slices_before_and_after(v, w, x):
-    before = v * x
+    product = v * x
     v[:, ...].assign(w)
     v[-1].assign(x[0])
-    return before + v * w * x
+    return product + v * w * x
 
 
 def with_rows(v, w, x):

@@ -1,7 +1,7 @@
-"""Loops that JAX can differentiate in reverse, where it can be seen how often they run.
+"""Loops with a known number of turns, which JAX can differentiate in reverse.
 
-Source of the idea: ``lax.fori_loop`` with known bounds is a scan. Here the bounds are found in the
-condition and the step in the body, both as jaxprs.
+Source of the idea: ``lax.fori_loop`` with known bounds is a scan. Here the bound is read from the
+jaxpr of the condition, and the step from that of the body.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tojax.stablehlo.core.static_values import as_jax, is_known
 
 
 def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]:
-    """``body`` as long as ``cond``; known initial values are numpy's.
+    """Runs ``body`` as long as ``cond``; known initial values are numpy arrays.
 
     Where the condition compares a counter that the body moves by a constant with a known number,
     the loop is a scan, which has a reverse derivative.
@@ -38,31 +38,31 @@ def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]
 
 
 def trips(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | None:
-    """How often a loop runs, None if its jaxprs and known initial values do not tell."""
+    """Returns the number of turns, None if jaxprs and known initial values do not tell it."""
     counts, all_known = _counts(test, step, init)
     return min(counts) if all_known else None
 
 
 def bound(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | None:
-    """How often a loop runs at most."""
+    """Returns an upper bound of the number of turns, None if there is none."""
     return min(_counts(test, step, init)[0], default=None)
 
 
 def _counts(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> tuple[list[int], bool]:
-    """For how many turns each condition holds, and whether that is known of all of them."""
-    made = {v: e for e in test.jaxpr.eqns for v in e.outvars}
+    """Returns the known turns of the conditions, and whether all conditions are known."""
+    equations = {v: e for e in test.jaxpr.eqns for v in e.outvars}
     consts = dict(zip(test.jaxpr.constvars, test.consts))
     counts: list[int | None] = []
     pending = [test.jaxpr.outvars[0]]
     while pending:
         at = pending.pop()
-        eqn = None if isinstance(at, Literal) else made.get(at)
+        eqn = None if isinstance(at, Literal) else equations.get(at)
         if eqn is not None and eqn.primitive.name in ("and", *SAME):
             pending += eqn.invars
         else:
             counts.append(None if eqn is None else _trips(eqn, test, step, init, consts))
-    known = [x for x in counts if x is not None]
-    return known, len(known) == len(counts)
+    known_counts = [x for x in counts if x is not None]
+    return known_counts, len(known_counts) == len(counts)
 
 
 SAME = ("reshape", "squeeze", "copy")  # of a scalar
@@ -70,17 +70,17 @@ FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 
 def _trips(eqn, test, step, init, consts) -> int | None:
-    """How often one comparison of a counter and a known number holds."""
+    """Counts the turns for which a comparison of a counter and a known number holds."""
     name = eqn.primitive.name
-    left, right = eqn.invars if len(eqn.invars) == 2 else (None, None)
+    counter, limit = eqn.invars if len(eqn.invars) == 2 else (None, None)
     if name not in FLIPPED:
         return None
-    if left not in test.jaxpr.invars:
-        left, right, name = right, left, FLIPPED[name]
-    bound = right.val if isinstance(right, Literal) else consts.get(right)
-    if left not in test.jaxpr.invars or bound is None or isinstance(bound, jax.core.Tracer):
+    if counter not in test.jaxpr.invars:
+        counter, limit, name = limit, counter, FLIPPED[name]
+    bound = limit.val if isinstance(limit, Literal) else consts.get(limit)
+    if counter not in test.jaxpr.invars or bound is None or isinstance(bound, jax.core.Tracer):
         return None
-    place = test.jaxpr.invars.index(left)
+    place = test.jaxpr.invars.index(counter)
     move = _move(step, place)
     first = init[place]
     if move is None or not is_known(first) or np.ndim(bound) or first.dtype.kind not in "iu":
@@ -89,23 +89,23 @@ def _trips(eqn, test, step, init, consts) -> int | None:
 
 
 def _move(step: ClosedJaxpr, place: int) -> int | None:
-    """By which constant the body moves a carried number."""
+    """Returns the constant that the body adds to a carried number, None if there is none."""
     counter, out = step.jaxpr.invars[place], step.jaxpr.outvars[place]
     consts = dict(zip(step.jaxpr.constvars, step.consts))
     eqn = next((e for e in step.jaxpr.eqns if out in e.outvars), None)
     if eqn is None or eqn.primitive.name not in ("add", "sub"):
         return None
-    left, right = eqn.invars
-    if right is counter and eqn.primitive.name == "add":
-        left, right = right, left
-    amount = right.val if isinstance(right, Literal) else consts.get(right)
-    if left is not counter or amount is None or isinstance(amount, jax.core.Tracer):
+    old, step_size = eqn.invars
+    if step_size is counter and eqn.primitive.name == "add":
+        old, step_size = step_size, old
+    amount = step_size.val if isinstance(step_size, Literal) else consts.get(step_size)
+    if old is not counter or amount is None or isinstance(amount, jax.core.Tracer):
         return None
     return int(amount) if eqn.primitive.name == "add" else -int(amount)
 
 
 def _count(name: str, first: int, bound: int, move: int) -> int | None:
-    """How many steps from ``first`` until the comparison fails; None if it would never."""
+    """Counts the steps from ``first`` until the comparison fails; None if it never does."""
     if name in ("le", "ge"):
         bound, name = (bound + 1, "lt") if name == "le" else (bound - 1, "gt")
     if name == "ne":

@@ -1,10 +1,9 @@
 """A while loop of any length with derivatives in both modes, and under vmap.
 
-``lax.while_loop`` has no reverse derivative, because nobody knows how many states there will be to
-remember. Here the pullback counts the turns, remembers ``SLOTS`` states at even distances, and
-computes the others again from the one before: as fast as a scan up to SLOTS turns, and for n turns
-n / (2 * SLOTS) further ones each. It is made of such loops itself, so that it can be differentiated
-again.
+``lax.while_loop`` has no reverse derivative, because the number of states to remember is unknown.
+Here the pullback counts the turns, remembers ``SLOTS`` states at even distances, and computes the
+states between them again: as fast as a scan up to SLOTS turns, and for n turns n / (2 * SLOTS)
+further ones each. It consists of such loops itself, so that it can be differentiated again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SLOTS = 64
 
 
 def while_loop(cond: Callable, body: Callable, init: Sequence[jax.Array]) -> list[jax.Array]:
-    """``body`` of flat arrays as long as ``cond``; both may close over tracers."""
+    """Runs ``body`` of flat arrays as long as ``cond``; both may close over tracers."""
     test, step = jax.make_jaxpr(cond)(*init), jax.make_jaxpr(body)(*init)
     consts = [*test.consts, *step.consts]
     closed = [ClosedJaxpr(_open(x), ()) for x in (test, step)]
@@ -33,7 +32,7 @@ def while_loop(cond: Callable, body: Callable, init: Sequence[jax.Array]) -> lis
 
 
 def _open(closed: ClosedJaxpr) -> Any:
-    """The jaxpr with its constants as its first inputs."""
+    """Returns the jaxpr with its constants as its first inputs."""
     jaxpr = closed.jaxpr
     return jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])
 
@@ -50,12 +49,12 @@ class Loop:
         return [*operands[:a]], [*operands[a:b]], [*operands[b:]]
 
     def test(self, operands: Sequence[Any]) -> Callable[..., Any]:
-        """The condition as a function of the carry."""
+        """Returns the condition as a function of the carry."""
         consts = self.split(operands)[0]
         return lambda *carry: self.test_(*consts, *carry)[0]
 
     def step(self, operands: Sequence[Any]) -> Callable[..., list]:
-        """The body as a function of the carry."""
+        """Returns the body as a function of the carry."""
         consts = self.split(operands)[1]
         return lambda *carry: self.step_(*consts, *carry)
 
@@ -71,29 +70,29 @@ def _plain(*operands, test, step, sizes):
     return lax.while_loop(lambda c: check(*c), lambda c: tuple(turn(*c)), carry)
 
 
-def _moving(loop: Loop, operands: Sequence[Any]) -> list[int]:
-    """Which operands carry tangents: floats of the body and the carry."""
+def _differentiable(loop: Loop, operands: Sequence[Any]) -> list[int]:
+    """Returns the operands with tangents: floats of the body's constants and of the carry."""
     return [i for i, x in enumerate(operands) if i >= loop.first and _smooth(x)]
 
 
 def _with_tangents(loop: Loop, operands: Sequence[Any], tangents: Sequence[Any]):
-    """The body of (carry, tangents of its floats), given the tangents of the constants."""
+    """Returns the body of (carry, tangents of its floats), its start and the size of the carry."""
     a, b = loop.first, loop.first + loop.second
-    moving = _moving(loop, operands)
+    moving = _differentiable(loop, operands)
     fixed = {i: t for i, t in zip(moving, tangents) if i < b}
     floats = [i for i in moving if i >= b]
     start = [t for i, t in zip(moving, tangents) if i >= b]
     count = len(operands) - b
 
     def turn(*both):
-        carry, sent = both[:count], dict(zip(floats, both[count:]))
-        given = [*operands[a:b], *carry]
+        carry, carry_dots = both[:count], dict(zip(floats, both[count:]))
+        inputs = [*operands[a:b], *carry]
         places = [i - a for i in moving]
-        some = lambda *xs: _floats(loop.step_(*_put(given, places, xs)))
-        values = [given[i] for i in places]
-        dots = [fixed[i] if i < b else sent[i] for i in moving]
-        _, out = jax.jvp(some, values, dots)
-        return [*loop.step_(*given), *out]
+        of_floats = lambda *xs: _floats(loop.step_(*_put(inputs, places, xs)))
+        values = [inputs[i] for i in places]
+        dots = [fixed[i] if i < b else carry_dots[i] for i in moving]
+        _, out = jax.jvp(of_floats, values, dots)
+        return [*loop.step_(*inputs), *out]
 
     return turn, start, count
 
@@ -110,7 +109,7 @@ def _floats(values: Sequence[Any]) -> list[Any]:
 
 
 def _pushed(*both, test, step, sizes, count):
-    """The tangents of the results; ``both`` is operands and tangents of those that move."""
+    """Returns the tangents of the results; ``both`` is operands, then tangents."""
     loop = Loop(test, step, sizes)
     operands, tangents = both[:count], both[count:]
     turn, start, size = _with_tangents(loop, operands, tangents)
@@ -120,14 +119,14 @@ def _pushed(*both, test, step, sizes, count):
 
 
 def _pulled(loop: Loop, operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """The cotangents of the operands that move, given those of the results' floats."""
+    """Returns the cotangents of the differentiable operands, for those of the results' floats."""
     a, b = loop.first, loop.first + loop.second
     check, turn = loop.test(operands), loop.step(operands)
     start = loop.split(operands)[2]
     size = len(start)
-    one = jnp.int32(1)
+    step = jnp.int32(1)
     counted = while_loop(
-        lambda k, *c: check(*c), lambda k, *c: [k + one, *turn(*c)], [jnp.int32(0), *start]
+        lambda k, *c: check(*c), lambda k, *c: [k + step, *turn(*c)], [jnp.int32(0), *start]
     )
     count = counted[0]
     stride = jnp.maximum((count + SLOTS - 1) // SLOTS, 1)
@@ -136,7 +135,7 @@ def _pulled(loop: Loop, operands: Sequence[Any], cotangents: Sequence[Any]) -> l
         carry, slots = both[:size], both[size:]
         at = k // stride
         keep = lambda s, x: jnp.where(k % stride == 0, s.at[at].set(x), s)
-        return [k + one, *turn(*carry), *map(keep, slots, carry)]
+        return [k + step, *turn(*carry), *map(keep, slots, carry)]
 
     empty = [jnp.zeros((SLOTS, *x.shape), x.dtype) for x in start]
     slots = while_loop(lambda k, *_: k < count, remember, [jnp.int32(0), *start, *empty])[
@@ -145,22 +144,22 @@ def _pulled(loop: Loop, operands: Sequence[Any], cotangents: Sequence[Any]) -> l
 
     def state(i):
         first = i // stride
-        known = [lax.dynamic_index_in_dim(s, first, 0, keepdims=False) for s in slots]
-        again = lambda k, *c: [k + one, *turn(*c)]
-        return while_loop(lambda k, *_: k < i, again, [first * stride, *known])[1:]
+        saved = [lax.dynamic_index_in_dim(s, first, 0, keepdims=False) for s in slots]
+        replay = lambda k, *c: [k + step, *turn(*c)]
+        return while_loop(lambda k, *_: k < i, replay, [first * stride, *saved])[1:]
 
-    moving = _moving(loop, operands)
+    moving = _differentiable(loop, operands)
     inner = [i for i in moving if i < b]
     floats = [i - b for i in moving if i >= b]
 
-    def back(i, *sent):
-        of_consts, of_carry = sent[: len(inner)], sent[len(inner) :]
-        given = [*operands[a:b], *state(i - one)]
+    def back(i, *cts):
+        of_consts, of_carry = cts[: len(inner)], cts[len(inner) :]
+        inputs = [*operands[a:b], *state(i - step)]
         places = [*(j - a for j in inner), *(j + b - a for j in floats)]
-        some = lambda *xs: _floats(loop.step_(*_put(given, places, xs)))
-        got = jax.vjp(some, *(given[j] for j in places))[1](list(of_carry))
-        added = [x + y for x, y in zip(of_consts, got)]
-        return [i - one, *added, *got[len(inner) :]]
+        of_floats = lambda *xs: _floats(loop.step_(*_put(inputs, places, xs)))
+        new_cts = jax.vjp(of_floats, *(inputs[j] for j in places))[1](list(of_carry))
+        sums = [x + y for x, y in zip(of_consts, new_cts)]
+        return [i - step, *sums, *new_cts[len(inner) :]]
 
     zeros = [jnp.zeros_like(operands[i]) for i in inner]
     return while_loop(lambda i, *_: i > 0, back, [count, *zeros, *cotangents])[1:]
@@ -169,8 +168,8 @@ def _pulled(loop: Loop, operands: Sequence[Any], cotangents: Sequence[Any]) -> l
 def _jvp(primals, tangents, **params):
     loop = Loop(**params)
     out = while_p.bind(*primals, **params)
-    sent = [ad.instantiate_zeros(tangents[i]) for i in _moving(loop, primals)]
-    dots = iter(pushed_p.bind(*primals, *sent, count=len(primals), **params))
+    in_dots = [ad.instantiate_zeros(tangents[i]) for i in _differentiable(loop, primals)]
+    dots = iter(pushed_p.bind(*primals, *in_dots, count=len(primals), **params))
     return out, [next(dots) if _smooth(x) else _no_tangent(x) for x in out]
 
 
@@ -182,22 +181,21 @@ def _transpose(cotangents, *both, count, **params):
     operands = both[:count]
     loop = Loop(**params)
     results = [x for x in loop.split(operands)[2] if _smooth(x)]
-    sent = [jnp.zeros_like(x) if type(ct) is ad.Zero else ct for ct, x in zip(cotangents, results)]
-    return [*[None] * count, *_pulled(loop, operands, sent)]
+    cts = [jnp.zeros_like(x) if type(ct) is ad.Zero else ct for ct, x in zip(cotangents, results)]
+    return [*[None] * count, *_pulled(loop, operands, cts)]
 
 
 def _pushed_jvp(primals, tangents, **params):
     run = lambda *both: _pushed(*both, **params)
-    given = [ad.instantiate_zeros(t) for t in tangents]
-    return jax.jvp(run, primals, given)
+    dots = [ad.instantiate_zeros(t) for t in tangents]
+    return jax.jvp(run, primals, dots)
 
 
 def _batched(values, axes, test, step, sizes):
-    """(operands with the batch in front, the loop over the whole batch, which are mapped)."""
+    """Returns the operands with the batch axis first, and the loop over the whole batch."""
     loop = Loop(test, step, sizes)
     size = next(x.shape[d] for x, d in zip(values, axes) if d is not None)
-    whole = [batching.bdim_at_front(x, d, size) for x, d in zip(values, axes)]
-    first, second, carry = loop.split(whole)
+    first, second, carry = loop.split(_front(values, axes, size))
     check, turn = jax.vmap(loop.test_), jax.vmap(loop.step_)
 
     def turns(*operands):
@@ -223,12 +221,12 @@ def _vmap(values, axes, **params):
 
 
 def _pushed_vmap(values, axes, count, **params):
-    """The condition's constants come twice, as the body's too, and there without a tangent."""
+    """Maps the tangents' loop; the body takes the condition's constants, too, without tangents."""
     size = next(x.shape[d] for x, d in zip(values, axes) if d is not None)
     operands, new = _batched(_front(values[:count], axes[:count], size), [0] * count, **params)
-    sent = _front(values[count:], axes[count:], size)
+    dots = _front(values[count:], axes[count:], size)
     extra = [jnp.zeros_like(x) for x in operands[: params["sizes"][0]] if _smooth(x)]
-    out = pushed_p.bind(*operands, *extra, *sent, count=len(operands), **new)
+    out = pushed_p.bind(*operands, *extra, *dots, count=len(operands), **new)
     return out, [0] * len(out)
 
 

@@ -12,9 +12,9 @@ from tojax.stablehlo.core.static_values import Known, as_jax, is_known
 
 @lowers("stablehlo.while")
 def while_(result, operand: Known, cond, body):
-    """What the body hands on unchanged is no part of the loop: known values stay known in it."""
+    """Values that the body returns unchanged are not carried: known ones stay known in it."""
     pairs = zip(body.region.inputs, body.region.outputs)
-    moving = [i for i, (given, handed) in enumerate(pairs) if given != handed]
+    moving = [i for i, (number, returned) in enumerate(pairs) if number != returned]
 
     def filled(carry):
         values = list(operand)
@@ -39,7 +39,7 @@ def if_(result, pred: Known, true_branch, false_branch):
 
 @lowers("stablehlo.case")
 def case(result, index: Known, branches, /):
-    """An index that no branch has is the last one's."""
+    """An index without a branch chooses the last one."""
     last = len(branches) - 1
     if is_known(index):
         return branches[int(index) if 0 <= index <= last else last]()

@@ -1,1 +1,1 @@
-"""What every part of the frontend builds on: schemas, types, attributes, known values."""
+"""The base of the frontend: schemas, types, attributes, regions, known values."""

@@ -23,7 +23,7 @@ LISTS = (ir.DenseI64ArrayAttr, ir.DenseI32ArrayAttr, ir.DenseBoolArrayAttr)
 
 
 def value_of(attribute: Any) -> Any:
-    """A number, a word, a list, a dict, a numpy array, or a record with its fields."""
+    """Returns a number, a word, a list, a dict, a numpy array, or a record with its fields."""
     if attribute is None:
         return None
     if isinstance(attribute, PLAIN):
@@ -51,13 +51,12 @@ def value_of(attribute: Any) -> Any:
 
 def _record(attribute: Any) -> SimpleNamespace:
     fields = [k for k, v in vars(type(attribute)).items() if isinstance(v, property)]
-    read = {k: getattr(attribute, k) for k in fields}
-    plain = lambda v: v if isinstance(v, int) else str(v) if isinstance(v, ir.Type) else [*v]
-    return SimpleNamespace(**{k: plain(v) for k, v in read.items()})
+    convert = lambda v: v if isinstance(v, int) else str(v) if isinstance(v, ir.Type) else [*v]
+    return SimpleNamespace(**{k: convert(getattr(attribute, k)) for k in fields})
 
 
 def constant(op: Any) -> np.ndarray:
-    """The value of a constant; its text tells what Python's bindings cannot (complex numbers)."""
+    """Reads a constant; complex numbers from its text, as Python's bindings lack them."""
     try:
         attribute = op.attributes["value"]
     except TypeError:
@@ -66,7 +65,7 @@ def constant(op: Any) -> np.ndarray:
 
 
 def dense(text: str | None, attribute: Any, kind: Any = None) -> np.ndarray:
-    """A ``dense<...>`` as a numpy array."""
+    """Returns a ``dense<...>`` as a numpy array."""
     kind = kind or type_of(attribute.type)
     if kind.wide.kind == "c":  # numpy reads a single one as an object
         return _parsed(text or str(attribute), kind)
@@ -77,28 +76,28 @@ def dense(text: str | None, attribute: Any, kind: Any = None) -> np.ndarray:
 
 
 def _parsed(text: str, kind: Any) -> np.ndarray:
-    """From the text: one number for all, a list, or the bytes in hexadecimal digits."""
-    found = re.search(r'dense<("0x[0-9A-Fa-f]*"|[^>]*)>', text)
-    if found is None:
+    """Parses a text: one number for all, a list, or the bytes in hexadecimal digits."""
+    match = re.search(r'dense<("0x[0-9A-Fa-f]*"|[^>]*)>', text)
+    if match is None:
         raise BadCheckpoint(
             "a constant has no values",
             why="its text leaves large constants out (__elided__) or keeps them apart (resources)",
             do="write the module as bytecode, or without an elements limit",
         )
-    inside = found[1]
-    if inside.startswith('"'):
-        return _filled(np.frombuffer(bytes.fromhex(inside[3:-1]), kind.wide), kind)
-    parts = re.findall(r"0x[0-9A-Fa-f]+|-?[\w.+-]+", inside)
+    content = match[1]
+    if content.startswith('"'):
+        return _filled(np.frombuffer(bytes.fromhex(content[3:-1]), kind.wide), kind)
+    words = re.findall(r"0x[0-9A-Fa-f]+|-?[\w.+-]+", content)
     if kind.wide.kind == "c":
         real = kind.wide.type(0).real.dtype
-        numbers = np.array([_number(x, real) for x in parts], real).view(kind.wide)
+        numbers = np.array([_number(x, real) for x in words], real).view(kind.wide)
     else:
-        numbers = np.array([_number(x, kind.wide) for x in parts], kind.wide)
+        numbers = np.array([_number(x, kind.wide) for x in words], kind.wide)
     return _filled(numbers, kind)
 
 
 def _filled(numbers: np.ndarray, kind: Any) -> np.ndarray:
-    """In its shape; one number stands for all."""
+    """Returns the numbers in their shape; one number stands for all."""
     if numbers.size == 1:
         return np.full(kind.shape, numbers[0])
     return numbers.reshape(kind.shape).copy()

@@ -1,4 +1,4 @@
-"""Regions of one operation: sums, maxima and the like, which JAX has a faster form for."""
+"""Regions of one operation, such as sums and maxima, for which JAX has a faster form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPERATIONS: dict[str, Callable] = {
 }
 
 
-# What they are for booleans, which JAX's arithmetic does not take.
+# The same operations of booleans, which JAX's arithmetic does not take.
 LOGICAL: dict[Callable, Callable] = {
     lax.add: lax.bitwise_or,
     lax.max: lax.bitwise_or,
@@ -32,21 +32,21 @@ LOGICAL: dict[Callable, Callable] = {
 
 
 def monoid(region: Region) -> Callable | None:
-    """The operation that a region applies to its two inputs, None if it does anything else."""
+    """Returns the operation that a region applies to its two inputs, None if it does more."""
     if len(region.operations) != 1 or len(region.inputs) != 2:
         return None
     (op,) = region.operations
     operands = [x for kind, x in op.arguments if kind == "value"]
     if op.outputs != region.outputs or sorted(operands) != sorted(region.inputs):
         return None
-    found = OPERATIONS.get(op.name)
-    if found is not None and region.types[0].wide.kind == "b":
-        return LOGICAL.get(found, found)
-    return found
+    operation = OPERATIONS.get(op.name)
+    if operation is not None and region.types[0].wide.kind == "b":
+        return LOGICAL.get(operation, operation)
+    return operation
 
 
 def identity(operation: Callable, dtype: Any) -> np.ndarray:
-    """What an operation leaves every number as it is with."""
+    """Returns the identity of an operation: 0 of a sum, the lowest number of a maximum."""
     if operation in (lax.max, lax.min):
         floats = jnp.issubdtype(dtype, jnp.inexact)
         limits: Any = jnp.finfo(dtype) if floats else jnp.iinfo(dtype)
@@ -61,7 +61,7 @@ def identity(operation: Callable, dtype: Any) -> np.ndarray:
 
 
 def returned(region: Region) -> int | None:
-    """Which of its inputs a region returns unchanged, None if it computes something."""
+    """Returns the place of the input that a region returns, None if it computes something."""
     if region.operations or len(region.outputs) != 1 or region.outputs[0] not in region.inputs:
         return None
     return region.inputs.index(region.outputs[0])

@@ -16,7 +16,7 @@ threefry2x32_p: Any = optional("jax.extend.random:threefry2x32_p", "JAX's random
 
 
 def classes(dialect: Any, names: str) -> list[Any]:
-    """Returns those of these classes of attributes that the installed jaxlib has.
+    """Returns the classes of attributes that the installed jaxlib has, by their names.
 
     Example:
       >>> len(classes(chlo, "PrecisionAttr NoSuchAttr"))

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(eq=False)
 class Operation:
-    """One operation: each argument of its lowering as what it stands for.
+    """One operation, with the arguments of its lowering.
 
     ``arguments`` holds pairs: ("value", number), ("values", numbers), ("known", anything),
     ("region", Region), ("regions", [Region]).
@@ -23,7 +23,7 @@ class Operation:
     last_use: list[int] = field(default_factory=list)
 
     def reads(self) -> Iterator[int]:
-        """The values that it needs, those of its regions too."""
+        """Yields the numbers of the values that it needs, in its regions too."""
         for kind, what in self.arguments:
             if kind == "value":
                 yield what
@@ -38,9 +38,9 @@ class Operation:
 
 @dataclass(eq=False)
 class Region:
-    """A body: values that come in, operations in order, values that go out.
+    """A body: numbers of its inputs, operations in order, numbers of its outputs.
 
-    ``outer`` numbers the values of the surrounding regions that it reads.
+    ``outer`` has the numbers of the values that it reads of surrounding regions.
     """
 
     inputs: list[int]
@@ -50,12 +50,12 @@ class Region:
     outer: list[int] = field(default_factory=list)
 
     def mark_last_uses(self) -> None:
-        """So that what an evaluation outside of ``jit`` holds is freed as early as it can be."""
-        kept = {*self.outputs, *self.outer, *self.inputs}
+        """Notes where values are used last: outside of ``jit`` they are freed early."""
+        used_later = {*self.outputs, *self.outer, *self.inputs}
         for operation in reversed(self.operations):
             for number in operation.reads():
-                if number not in kept:
-                    kept.add(number)
+                if number not in used_later:
+                    used_later.add(number)
                     operation.last_use.append(number)
 
 
@@ -63,7 +63,7 @@ class Region:
 class Module:
     """Functions by name; ``main`` is called.
 
-    ``globals`` has, for each function, the arguments that no caller gives: place -> meaning.
+    ``globals`` has, for each function, the arguments that no caller passes: place -> meaning.
     """
 
     functions: dict[str, Region]

@@ -1,6 +1,6 @@
 """StableHLO's op classes as the registry: how an operation's builder becomes a row's signature.
 
-A lowering sees the type of the result where the builder asks for it, then the operands and
+A lowering sees the type of the result if the builder takes it, then the operands and
 attributes in the builder's order, then the regions as functions.
 """
 
@@ -33,7 +33,7 @@ REGIONS = {
 
 
 def builder(name: str) -> Any:
-    """The function that makes the operation ``stablehlo.add``; None if there is none."""
+    """Returns the function that builds an operation such as ``stablehlo.add``, or None."""
     dialect, _, op = name.partition(".")
     module, op = DIALECTS.get(dialect), op.replace("-", "_")
     return getattr(module, op, None) or getattr(module, f"{op}_", None)
@@ -41,25 +41,24 @@ def builder(name: str) -> Any:
 
 @lru_cache(None)
 def read(name: str) -> Signature:
-    """The signature that the builder and the class of an operation describe."""
-    given = inspect.signature(builder(name)).parameters.values()
-    params = [_param(p) for p in given if p.name not in DROPPED]
+    """Returns the signature that the builder and the class of an operation describe."""
+    parameters = inspect.signature(builder(name)).parameters.values()
+    params = [_param(p) for p in parameters if p.name not in DROPPED]
     names = {p.name for p in params}
     params += [Param(n, "value") for n in _properties(name) if n in REGIONS and n not in names]
     return Signature(name, tuple(params), f"{name}({', '.join(p.name for p in params)})")
 
 
 def _param(parameter: inspect.Parameter) -> Param:
-    """An operand, or an attribute, which may be absent where the builder has a default."""
+    """Describes an operand, or an attribute, which is optional if the builder has a default."""
     if parameter.default is not None:
         return Param(parameter.name, "value")
-    unit = parameter.annotation == bool | None  # its value is whether it is there
+    unit = parameter.annotation == bool | None  # its presence is its value
     return Param(parameter.name, "value", False if unit else None)
 
 
 def _properties(name: str) -> list[str]:
-    found = _classes()[name]
-    return [k for k, v in vars(found).items() if isinstance(v, property)]
+    return [k for k, v in vars(_classes()[name]).items() if isinstance(v, property)]
 
 
 @lru_cache(None)
@@ -70,7 +69,7 @@ def _classes() -> dict[str, type]:
 
 
 def overloads(name: str) -> list[str]:
-    """The operation itself, if this jaxlib has it."""
+    """Returns the operation itself, if this jaxlib has it."""
     return [name] if builder(name) is not None else []
 
 

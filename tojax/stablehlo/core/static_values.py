@@ -17,7 +17,7 @@ from tojax.errors import DataDependent
 
 
 def is_known(value: Any) -> bool:
-    """Whether a value is there while tracing, as numpy's.
+    """Returns whether a value is known while tracing: a numpy array.
 
     Example:
       >>> import numpy as np
@@ -28,7 +28,7 @@ def is_known(value: Any) -> bool:
 
 
 def known(value: Any, what: str) -> np.ndarray:
-    """The values themselves, of a concrete JAX array too.
+    """Returns known values as a numpy array, those of a concrete JAX array too.
 
     Raises:
       DataDependent: they are traced.
@@ -51,7 +51,7 @@ def known(value: Any, what: str) -> np.ndarray:
 
 
 def as_jax(value: Any) -> Any:
-    """A known value as JAX takes it: a scalar stays numpy's, so that it is a literal; strings stay.
+    """Converts a known value to JAX; a scalar stays numpy's, to become a literal, and strings stay.
 
     Example:
       >>> import numpy as np
@@ -68,7 +68,7 @@ def as_jax(value: Any) -> Any:
 
 
 def sizes(values: Iterable[Any]) -> tuple:
-    """A known vector as a shape; symbolic sizes stay symbols.
+    """Returns a known vector as a shape; symbolic sizes stay symbols.
 
     Example:
       >>> import numpy as np
@@ -83,7 +83,7 @@ def _strings(values: np.ndarray) -> bool:
 
 
 def _sizes(values: np.ndarray) -> jax.Array:
-    """Symbolic sizes become integers of the program."""
+    """Computes symbolic sizes as integers of the program."""
     vector = jax.lax.shape_as_value(tuple(values.ravel()))
     return jax.lax.convert_element_type(vector, canonical("int64")).reshape(values.shape)
 
@@ -92,8 +92,8 @@ Static, Known, Entries = "Static", "Known", "Entries"  # annotations of a loweri
 
 
 def modes(function: Callable) -> list[str]:
-    """What the annotation of each parameter says: "Static" (its values have to be known), "Known"
-    (they come as numpy's if they are), "Entries" (a vector, of which some may be) or nothing.
+    """Reads the annotation of each parameter: "Static" (values that have to be known), "Known"
+    (numpy arrays if they are known), "Entries" (a vector whose entries may be known) or "".
 
     Example:
       >>> def reshape(x, shape: Static): ...
@@ -101,11 +101,12 @@ def modes(function: Callable) -> list[str]:
       ['', 'Static']
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
-    found = getattr(function, "__annotations__", {})
-    said = [found.get(name, "") for name in code.co_varnames[: code.co_argcount]] if code else []
-    return [x if x in (Static, Known, Entries) else "" for x in (str(x).strip("'\"") for x in said)]
+    by_name = getattr(function, "__annotations__", {})
+    names = code.co_varnames[: code.co_argcount] if code else ()
+    annotations = [str(by_name.get(name, "")).strip("'\"") for name in names]
+    return [x if x in (Static, Known, Entries) else "" for x in annotations]
 
 
 def fixed(value: Any) -> Any:
-    """Cuts gradients off: a value that nothing is differentiated by."""
+    """Stops the gradient of a value."""
     return value if is_known(value) else jax.lax.stop_gradient(value)

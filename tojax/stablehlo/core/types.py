@@ -27,22 +27,22 @@ FLOATS = {
 
 
 class Type(NamedTuple):
-    """The shape of a tensor (None for an unknown size) and its dtype as the module has it."""
+    """The shape of a tensor (None for an unknown size) and its dtype in the module."""
 
     shape: tuple[int | None, ...]
     wide: np.dtype
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype inside JAX."""
+        """The dtype in JAX."""
         return canonical(self.wide)
 
 
 def element(text: str) -> np.dtype:
-    """The dtype of an element type.
+    """Returns the dtype of an element type.
 
     Raises:
-      Unsupported: JAX has none like it (quantized types).
+      Unsupported: JAX has no such dtype (quantized types).
     """
     if text not in FLOATS:
         raise Unsupported(
@@ -54,7 +54,7 @@ def element(text: str) -> np.dtype:
 
 
 def type_of(kind: Any) -> Any:
-    """A ``Type``, TOKEN, or a tuple of these."""
+    """Returns a ``Type``, TOKEN, or a tuple of these."""
     if isinstance(kind, ir.RankedTensorType):
         sizes = [None if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(kind.rank)]
         return Type(tuple(sizes), element(str(kind.element_type)))

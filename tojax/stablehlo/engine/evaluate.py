@@ -38,11 +38,11 @@ class Run:
         self.module = module
 
     def function(self, name: str, args: Sequence[Any]) -> list[Any]:
-        """The outputs of a function."""
+        """Evaluates a function."""
         return self.region(self.module.functions[name], args, {})
 
     def region(self, region: Region, args: Sequence[Any], outer: Mapping[int, Any]) -> list[Any]:
-        """The outputs of a region; ``outer`` has the values around it."""
+        """Evaluates a region; ``outer`` has the values of the regions around it."""
         values = {number: outer[number] for number in region.outer}
         values.update(zip(region.inputs, args))
         for operation in region.operations:
@@ -57,7 +57,7 @@ class Run:
         return [values[number] for number in region.outputs]
 
     def operation(self, op: Operation, values: Mapping[int, Any]) -> Sequence[Any]:
-        """The outputs of one operation."""
+        """Evaluates one operation."""
         if op.name == "stablehlo.constant":
             return [op.arguments[0][1]]
         if op.name == "func.call":
@@ -71,15 +71,15 @@ class Run:
         if op.name == "stablehlo.composite":
             return self.composite(op, *arguments)
         row = table.find(op.name)
-        assert row is not None  # the parser has looked
-        wanted = [*modes(row.lowering), *[""] * len(arguments)]
+        assert row is not None  # the parser has checked
+        annotations = [*modes(row.lowering), *[""] * len(arguments)]
         kinds = [kind for kind, _ in op.arguments]
-        ready = [_ready(op, *triple) for triple in zip(kinds, wanted, arguments)]
+        ready = [_ready(op, *triple) for triple in zip(kinds, annotations, arguments)]
         out = row.lowering(*ready)
         return out if isinstance(out, (list, tuple)) else [out]
 
     def custom_call(self, op: Operation, target: str, operands: list, attributes: dict) -> Any:
-        """By the function that serves its target; it may call functions of the module."""
+        """Calls the function that serves a target; it may call functions of the module."""
         names = attributes.get("called_computations") or []
         bodies = [Body(self.module.functions[x], partial(self._outputs, x)) for x in names]
         return custom_calls.call(
@@ -90,17 +90,17 @@ class Run:
         return self.function(name, args)
 
     def composite(self, op: Operation, result, inputs, name, attributes, decomposition, *_) -> Any:
-        """By the row of its name (CHLO's functions), else by its decomposition."""
+        """Evaluates by the row of its name (CHLO's functions), else by its decomposition."""
         row = table.find(name) if name.startswith("chlo.") and overloads(name) else None
         if row is None:
             return self.function(decomposition, inputs)
-        given = attributes or {}
-        rest = row.signature.params[len(inputs) :]
-        out = row.lowering(*map(as_jax, inputs), *(given.get(p.name, p.default) for p in rest))
+        values = attributes or {}
+        params = row.signature.params[len(inputs) :]
+        out = row.lowering(*map(as_jax, inputs), *(values.get(p.name, p.default) for p in params))
         return out if isinstance(out, (list, tuple)) else [out]
 
     def argument(self, kind: str, what: Any, values: Mapping[int, Any]) -> Any:
-        """An argument of a lowering, known values still as numpy's."""
+        """Returns an argument of a lowering; known values are still numpy arrays."""
         if kind == "value":
             return values[what]
         if kind == "values":
@@ -112,7 +112,7 @@ class Run:
         return what
 
     def call(self, name: str, operands: list[Any]) -> list[Any]:
-        """A call of another function; jax.nn.relu keeps the gradient that it has at 0."""
+        """Calls another function; jax.nn.relu keeps its gradient at 0."""
         if RELU.fullmatch(name) and len(operands) == 1:
             names = {op.name for op in self.module.functions[name].operations}
             if names <= {"stablehlo.constant", "stablehlo.broadcast_in_dim", "stablehlo.maximum"}:
@@ -121,7 +121,7 @@ class Run:
 
 
 def _ready(op: Operation, kind: str, mode: str, value: Any) -> Any:
-    """An argument as its lowering wants it."""
+    """Converts an argument as its lowering declares it."""
     if kind == "value":
         if mode == Static:
             return known(value, f"an operand of {op.name}")
@@ -130,7 +130,7 @@ def _ready(op: Operation, kind: str, mode: str, value: Any) -> Any:
 
 
 def _locate(error: Exception, op: Operation) -> None:
-    """Says once in which operation an error happened."""
+    """Adds the innermost operation to an error that was raised in it."""
     if getattr(error, "stablehlo_operation", None) is not None:
         return
     error.stablehlo_operation = op.name  # type: ignore[attr-defined]

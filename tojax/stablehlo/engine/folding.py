@@ -1,5 +1,5 @@
-"""Small integer arithmetic on known values is done while tracing: shapes of a polymorphic module
-are computed by it.
+"""Constant folding: small integer arithmetic on known values is done while tracing, because
+polymorphic modules compute shapes by it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ COMPARE = {
 
 
 def _truncated(x, y):
-    """Division towards zero."""
+    """Divides towards zero."""
     quotient = np.floor_divide(np.abs(x), np.abs(y))
     return quotient * np.sign(x) * np.sign(y)
 
 
-def _either(plain: Callable, symbolic: Callable) -> Callable:
-    """For numbers, and for symbolic sizes where there are some."""
+def _either(numeric: Callable, symbolic: Callable) -> Callable:
+    """Makes a rule for numbers, and for symbolic sizes if there are any."""
 
     def rule(x, y):
         if object not in (x.dtype, y.dtype):
-            return plain(x, y)
+            return numeric(x, y)
         return np.asarray(np.frompyfunc(symbolic, 2, 1)(x, y), object)
 
     return rule
@@ -65,7 +65,7 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "slice": lambda x, start, stop, step: x[tuple(map(slice, start, stop, step))],
     "broadcast_in_dim": lambda result, x, at: _broadcast(result, x, at),
 }
-# These only move values: floats are known after them as well, such as the 0 that a sum starts from.
+# Operations that only move values fold floats, too, such as the 0 that a sum starts from.
 MOVES = {"reshape", "broadcast_in_dim", "slice", "concatenate"}
 
 
@@ -77,7 +77,7 @@ def _broadcast(result, x, at):
 
 
 def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
-    """The value of an operation whose operands are known and few, None for all others."""
+    """Computes an operation whose operands are known and few; returns None for all others."""
     name = op.name.removeprefix("stablehlo.")
     rule, kinds = FOLDS.get(name), "iubOfcV" if name in MOVES else "iubO"
     if rule is None or not all(
@@ -90,12 +90,12 @@ def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
     if None in result.shape or np.prod(result.shape, dtype=int) > SMALL:
         return None
     try:
-        found = np.asarray(rule(*arguments))
+        value = np.asarray(rule(*arguments))
     except Inconclusive:  # it depends on the sizes: the program decides
         return None
-    if found.dtype == object:
-        return found if result.wide.kind in "iu" else None
-    return found.astype(result.wide)
+    if value.dtype == object:
+        return value if result.wide.kind in "iu" else None
+    return value.astype(result.wide)
 
 
 def _few(value: Any, kinds: str) -> bool:

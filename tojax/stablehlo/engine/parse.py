@@ -1,4 +1,4 @@
-"""MLIR's module, read once into ``Region``s."""
+"""The parser: reads an MLIR module once into ``Region``s."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PORTABLE, BYTECODE = b"StableHLO_v", b"ML\xefR"
 
 
 def parse(source: str | bytes) -> Module:
-    """A module from its text, its bytecode, a portable artifact, or an HLO proto.
+    """Reads a module from its text, its bytecode, a portable artifact, or an HLO proto.
 
     Raises:
       BadCheckpoint: it is none of these.
@@ -48,12 +48,12 @@ def _module(source: str | bytes, context: Any) -> Any:
         if source[:4] != BYTECODE and not _is_text(source):
             source = hlo_to_stablehlo(source)
     module = ir.Module.parse(source)
-    found = [op for op in _every(module.operation) if op.name.startswith("mhlo.")]
-    return ir.Module.parse(mhlo_to_stablehlo(source)) if found else module
+    has_mhlo = any(op.name.startswith("mhlo.") for op in _every(module.operation))
+    return ir.Module.parse(mhlo_to_stablehlo(source)) if has_mhlo else module
 
 
 def _is_text(source: bytes) -> bool:
-    """A proto is no text: it has lengths among its names."""
+    """Returns whether bytes are text; a proto is not, as it has lengths among its names."""
     try:
         return source.decode().replace("\n", " ").replace("\t", " ").isprintable()
     except UnicodeDecodeError:
@@ -61,7 +61,7 @@ def _is_text(source: bytes) -> bool:
 
 
 def _every(operation: Any) -> Iterator[Any]:
-    """The operations inside of one."""
+    """Yields all operations inside of one."""
     for region in operation.regions:
         for block in region.blocks:
             for op in block.operations:
@@ -70,15 +70,15 @@ def _every(operation: Any) -> Iterator[Any]:
 
 
 def read_module(module: Any) -> Module:
-    """An MLIR module of the bindings."""
+    """Reads a module of MLIR's Python bindings."""
     reader = _Reader()
     functions: dict[str, Region] = {}
-    given: dict[str, dict[int, str]] = {}
+    globals_of: dict[str, dict[int, str]] = {}
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
             function = attributes.value_of(op.attributes["sym_name"])
             functions[function] = reader.region(op.regions[0])
-            given[function] = _globals(op)
+            globals_of[function] = _globals(op)
     if reader.missing:
         names = tuple(sorted(reader.missing))
         raise MissingOps(
@@ -88,13 +88,13 @@ def read_module(module: Any) -> Module:
             why="tojax.stablehlo has no row for them",
             do="add one: @tojax.stablehlo.lowers(name)",
         )
-    held = module.operation.attributes
-    name = attributes.value_of(held["sym_name"]) if "sym_name" in held else "module"
-    return Module(functions, name, given)
+    attrs = module.operation.attributes
+    name = attributes.value_of(attrs["sym_name"]) if "sym_name" in attrs else "module"
+    return Module(functions, name, globals_of)
 
 
 def _globals(function: Any) -> dict[int, str]:
-    """Arguments that no caller gives, by their place: which platform the module runs on."""
+    """Returns the arguments that no caller passes, by place: the index of the platform."""
     if "arg_attrs" not in function.attributes:
         return {}
     every = attributes.value_of(function.attributes["arg_attrs"])
@@ -103,7 +103,7 @@ def _globals(function: Any) -> dict[int, str]:
 
 
 class _Reader:
-    """Numbers the values of a module while it walks through it."""
+    """Reads the regions of a module, and numbers its values."""
 
     def __init__(self):
         self.numbers: dict[Any, int] = {}
@@ -115,65 +115,67 @@ class _Reader:
     def region(self, region: Any) -> Region:
         (block,) = region.blocks
         inputs = [self.number(x) for x in block.arguments]
-        made = Region(inputs, [type_of(x.type) for x in block.arguments])
-        here = {*inputs}
+        body = Region(inputs, [type_of(x.type) for x in block.arguments])
+        local = {*inputs}
         for op in block.operations:
             if op.operation.name in RETURNS:
-                made.outputs = [self.number(x) for x in op.operands]
-                used: Iterable[int] = made.outputs
+                body.outputs = [self.number(x) for x in op.operands]
+                used: Iterable[int] = body.outputs
             else:
-                made.operations.append(self.operation(op))
-                used = made.operations[-1].reads()
-                here |= {*made.operations[-1].outputs}
-            made.outer += [x for x in dict.fromkeys(used) if x not in here and x not in made.outer]
-        made.mark_last_uses()
-        return made
+                body.operations.append(self.operation(op))
+                used = body.operations[-1].reads()
+                local |= {*body.operations[-1].outputs}
+            outer = body.outer
+            outer += [x for x in dict.fromkeys(used) if x not in local and x not in outer]
+        body.mark_last_uses()
+        return body
 
     def operation(self, op: Any) -> Operation:
         name = op.operation.name
         types = [type_of(x.type) for x in op.results]
-        made = Operation(name, [], [self.number(x) for x in op.results], types, _where(op))
+        operation = Operation(name, [], [self.number(x) for x in op.results], types, _where(op))
         if name == "stablehlo.constant":
-            made.arguments = [("known", attributes.constant(op))]
+            operation.arguments = [("known", attributes.constant(op))]
         elif name in ("func.call", "stablehlo.custom_call"):
             called = op.attributes["callee" if name == "func.call" else "call_target_name"]
-            held = {x: attributes.value_of(op.attributes[x]) for x in op.attributes}
-            made.arguments = [
+            attrs = {x: attributes.value_of(op.attributes[x]) for x in op.attributes}
+            operation.arguments = [
                 ("known", attributes.value_of(called)),
                 ("values", [self.number(x) for x in op.operands]),
-                ("known", held),
+                ("known", attrs),
             ]
         elif name == "stablehlo.composite":
-            held = {x: attributes.value_of(op.attributes[x]) for x in op.attributes}
+            attrs = {x: attributes.value_of(op.attributes[x]) for x in op.attributes}
             names = ("name", "composite_attributes", "decomposition")
-            made.arguments = [
-                ("known", made.types),
+            operation.arguments = [
+                ("known", operation.types),
                 ("values", [self.number(x) for x in op.inputs]),
             ]
-            made.arguments += [("known", held.get(x)) for x in names]
+            operation.arguments += [("known", attrs.get(x)) for x in names]
         elif not overloads(name) or table.find(name) is None:
-            self.missing.setdefault(name, made.where)
+            self.missing.setdefault(name, operation.where)
         else:
-            made.arguments = [self.argument(op, made, p.name) for p in read(name).params]
+            operation.arguments = [self.argument(op, operation, p.name) for p in read(name).params]
             if name == "stablehlo.real_dynamic_slice":
-                made.arguments += self.sizes(op)
-        return made
+                operation.arguments += self.sizes(op)
+        return operation
 
     def sizes(self, op: Any) -> list[tuple[str, Any]]:
-        """What is added to the start of a slice for its limit: known, even where it moves."""
+        """Reads the number that a slice's limit adds to its start: known, even if both move."""
         owner = op.limit_indices.owner
-        added = [*owner.operands] if getattr(owner, "name", "") == "stablehlo.add" else []
-        others = [x for x in added if x != op.start_indices]
-        return [("value", self.number(others[0]))] if len(added) == len(others) + 1 else []
+        terms = [*owner.operands] if getattr(owner, "name", "") == "stablehlo.add" else []
+        lengths = [x for x in terms if x != op.start_indices]
+        return [("value", self.number(lengths[0]))] if len(terms) == len(lengths) + 1 else []
 
-    def argument(self, op: Any, made: Operation, name: str) -> tuple[str, Any]:
-        """What one parameter of a lowering stands for."""
+    def argument(self, op: Any, operation: Operation, name: str) -> tuple[str, Any]:
+        """Reads the argument of one parameter of a lowering."""
         if name in RESULTS:
-            return ("known", made.types[0] if len(made.types) == 1 else made.types)
+            types = operation.types
+            return ("known", types[0] if len(types) == 1 else types)
         value = getattr(op, name)
         if value is None or isinstance(value, ir.Attribute):
             return ("known", attributes.value_of(value))
-        if isinstance(value, bool):  # of a unit attribute: whether it is there
+        if isinstance(value, bool):  # of a unit attribute: its presence
             return ("known", value)
         if isinstance(value, ir.Value):
             return ("value", self.number(value))
@@ -186,6 +188,6 @@ class _Reader:
 
 
 def _where(op: Any) -> str:
-    """The location that the module gives for an operation, as short as it can be."""
+    """Returns the location of an operation in the module's words, shortened."""
     text = str(op.location).removeprefix("loc(").removesuffix(")")
     return text if len(text) < 300 else text[:297] + "..."

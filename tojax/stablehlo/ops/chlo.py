@@ -34,7 +34,7 @@ table.update(
         "chlo.sinh": lax.sinh,
         "chlo.square": lax.square,
         "chlo.tan": lax.tan,
-        # JAX's is stable; JAX 0.12 made that a choice
+        # JAX's is stable; since JAX 0.12 that is a choice
         "chlo.top_k": lambda operand, k, is_stable=None, /: lax.top_k(operand, k),
         "chlo.zeta": lax.zeta,
     }
@@ -64,7 +64,7 @@ BROADCAST = {
 
 
 def broadcast(lhs, rhs, dimensions):
-    """Both in one shape; ``dimensions`` says where the axes of the smaller one belong."""
+    """Broadcasts both to one shape; ``dimensions`` has the places of the smaller one's axes."""
     rank = max(lhs.ndim, rhs.ndim)
 
     def raised(x):
@@ -104,7 +104,7 @@ def constant_like(value, operand):
 
 @lowers("chlo.scan")
 def scan(outputs, inputs, inits, dimension, *rest):
-    """The body goes from (a slice of each input, carries) to (a slice of each output, carries).
+    """Scans a body from (a slice of each input, carries) to (a slice of each output, carries).
 
     The size along the dimension is an attribute since JAX 0.10.2.
     """

@@ -1,4 +1,4 @@
-"""Operations among devices, in a program for one: each device is alone in its group."""
+"""Operations among devices, in a program for one device: the only one of its group."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tojax.errors import Unsupported
 from tojax.stablehlo.core.schema import lowers
 
 
-def alone(groups, name):
-    """Raises Unsupported where a group has several devices."""
+def check_single(groups, name):
+    """Raises Unsupported if a group has several devices."""
     if isinstance(groups, np.ndarray) and (groups.size == 0 or groups.shape[-1] == 1):
         return
     raise Unsupported(
@@ -22,49 +22,49 @@ def alone(groups, name):
 
 @lowers("stablehlo.all_reduce")
 def all_reduce(result, operands, groups, channel, ids, computation, /):
-    alone(groups, "all_reduce")
+    check_single(groups, "all_reduce")
     return operands
 
 
 @lowers("stablehlo.all_gather")
 def all_gather(result, operands, axis, groups, channel, ids, /):
-    alone(groups, "all_gather")
+    check_single(groups, "all_gather")
     return operands
 
 
 @lowers("stablehlo.all_to_all")
 def all_to_all(operands, split, concat, count, groups, channel, /):
-    alone(groups, "all_to_all")
+    check_single(groups, "all_to_all")
     return operands
 
 
 @lowers("stablehlo.reduce_scatter")
 def reduce_scatter(result, operand, axis, groups, channel, ids, computation, /):
-    alone(groups, "reduce_scatter")
+    check_single(groups, "reduce_scatter")
     return operand
 
 
 @lowers("stablehlo.collective_broadcast")
 def collective_broadcast(operand, groups, channel, has_dynamic_root=False, /):
-    alone(groups, "collective_broadcast")
+    check_single(groups, "collective_broadcast")
     return operand[:-1] if has_dynamic_root else operand
 
 
 @lowers("stablehlo.collective_reduce")
 def collective_reduce(result, operands, groups, channel, ids, has_dynamic_root, computation, /):
-    alone(groups, "collective_reduce")
+    check_single(groups, "collective_reduce")
     return operands[:-1] if has_dynamic_root else operands
 
 
 @lowers("stablehlo.cross-replica-sum")
 def cross_replica_sum(operand, groups, /):
-    alone(groups, "cross-replica-sum")
+    check_single(groups, "cross-replica-sum")
     return operand
 
 
 @lowers("stablehlo.collective_permute")
 def collective_permute(operand, source_target_pairs, channel, /):
-    """Who gets nothing has zeros."""
+    """Returns zeros on a device that receives nothing."""
     pairs = np.asarray(source_target_pairs)
-    alone(pairs[pairs.any(-1)], "collective_permute")  # all but from 0 to 0
+    check_single(pairs[pairs.any(-1)], "collective_permute")  # all but from 0 to 0
     return operand if pairs.size else jnp.zeros_like(operand)

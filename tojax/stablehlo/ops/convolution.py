@@ -33,7 +33,7 @@ def convolution(
 
 
 def layouts(numbers):
-    """Where batch (or output features), features and space lie, for each of the three arrays."""
+    """Returns the axes of batch (or output features), features and space of the three arrays."""
     return (
         (
             numbers.input_batch_dimension,

@@ -1,4 +1,4 @@
-"""Products."""
+"""Products of matrices and tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tojax.stablehlo.core.schema import lowers
 
 
 def precision_of(config):
-    """JAX's name for StableHLO's precision of each operand."""
+    """Returns JAX's name for StableHLO's precision of each operand."""
     return None if not config or set(config) == {"DEFAULT"} else tuple(x.lower() for x in config)
 
 
@@ -28,7 +28,7 @@ def dot_general(result, lhs, rhs, numbers, precision, algorithm, /):
 
 
 def algorithm_of(record):
-    """JAX's name for how a product is computed, None for the device's own way."""
+    """Returns JAX's name for a product's algorithm, None for the device's default."""
     if record is None:
         return None
     kinds = record.lhs_precision_type, record.rhs_precision_type, record.accumulation_type
@@ -54,7 +54,7 @@ def unary_einsum(result, operand, config, /):
 
 @lowers("chlo.ragged_dot")
 def ragged_dot(result, lhs, rhs, group_sizes, numbers, precision, /):
-    placed = lax.RaggedDotDimensionNumbers(
+    dimensions = lax.RaggedDotDimensionNumbers(
         (
             (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions),
             (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions),
@@ -66,7 +66,7 @@ def ragged_dot(result, lhs, rhs, group_sizes, numbers, precision, /):
         lhs,
         rhs,
         group_sizes,
-        placed,
+        dimensions,
         precision=precision_of(precision),
         preferred_element_type=result.dtype,
     )

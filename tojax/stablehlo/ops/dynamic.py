@@ -1,4 +1,4 @@
-"""Operations whose sizes are operands, as modules with unknown sizes have them."""
+"""Operations whose sizes are operands, in modules with unknown sizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def dynamic_pad(result, operand, value, low: Static, high: Static, interior: Sta
 def real_dynamic_slice(
     result, operand, start: Known, limit: Known, strides: Static, added: Known = None, /
 ):
-    """Between two moving bounds lies a part of a known size: what is added to the first one."""
+    """Bounds may be traced where their distance is known: ``added``, as limit = start + added."""
     if is_known(added) and not is_known(start) and all(x == 1 for x in strides):
         return lax.dynamic_slice(operand, list(start), sizes(added))
     start, limit = known(start, "where a slice starts"), known(limit, "where a slice ends")

@@ -1,4 +1,4 @@
-"""Operations element by element."""
+"""Elementwise operations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tojax.stablehlo.core.schema import lowers, table
 from tojax.stablehlo.core.static_values import Known, as_jax, is_known
 
 
-def logical(arithmetic, of_booleans):
-    """JAX's arithmetic does not take booleans, StableHLO's does."""
-    return lambda x, y, /: (of_booleans if x.dtype == bool else arithmetic)(x, y)
+def logical(arithmetic, boolean):
+    """Makes an operation that also takes booleans, as StableHLO's do and JAX's do not."""
+    return lambda x, y, /: (boolean if x.dtype == bool else arithmetic)(x, y)
 
 
 COMPARE = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
@@ -70,18 +70,18 @@ table.update(
 
 @lowers("stablehlo.multiply")
 def multiply(lhs: Known, rhs: Known):
-    """A product with infinity stands where a select seldom takes it (erf_inv has one for -1 and
-    1); its derivative would make NaN of the zero that comes back from the others.
+    """A product with infinity has no gradient: a select seldom takes it (erf_inv has one for -1
+    and 1), and infinity times a cotangent of 0 is NaN.
     """
-    endless = [is_known(x) and x.dtype.kind == "f" and np.isinf(x).all() for x in (lhs, rhs)]
+    infinite = [is_known(x) and x.dtype.kind == "f" and np.isinf(x).all() for x in (lhs, rhs)]
     lhs, rhs = as_jax(lhs), as_jax(rhs)
-    if any(endless):
+    if any(infinite):
         lhs, rhs = lax.stop_gradient(lhs), lax.stop_gradient(rhs)
     return (lax.bitwise_and if lhs.dtype == bool else lax.mul)(lhs, rhs)
 
 
 def power(x, y):
-    """Of integers, too."""
+    """Returns powers, of integers too."""
     integers = jnp.issubdtype(x.dtype, jnp.integer) and jnp.issubdtype(y.dtype, jnp.integer)
     return (integer_power if integers else lax.pow)(x, y)
 
@@ -93,14 +93,14 @@ def select(pred, on_true, on_false):
 
 @lowers("stablehlo.compare")
 def compare(lhs, rhs, direction, kind, /):
-    """TOTALORDER sorts -NaN, -inf, ..., -0, 0, ..., inf, NaN by their bits."""
+    """TOTALORDER compares -NaN, -inf, ..., -0, 0, ..., inf, NaN by their bits."""
     if kind == "TOTALORDER":
         lhs, rhs = ordered(lhs), ordered(rhs)
     return COMPARE[direction](lhs, rhs)
 
 
 def ordered(x):
-    """Integers in the total order of floats; integers as they are."""
+    """Maps floats to integers in their total order; integers stay."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return x
     bits = lax.bitcast_convert_type(x, jnp.dtype(f"int{8 * x.dtype.itemsize}"))
@@ -117,7 +117,7 @@ def convert(result, operand):
 
 @lowers("stablehlo.bitcast_convert")
 def bitcast_convert(result, operand):
-    """Without x64 a 64-bit integer made of two 32-bit ones stays these two: a random state."""
+    """Without x64 two 32-bit integers that would become one of 64 bits stay: a random state."""
     halves = result.wide.itemsize == 2 * result.dtype.itemsize == 2 * operand.dtype.itemsize
     if halves and operand.ndim == len(result.shape) + 1:
         return operand
@@ -131,7 +131,7 @@ def reduce_precision(operand, exponent_bits, mantissa_bits):
 
 @lowers("stablehlo.map")
 def map_(result, inputs, dimensions, computation):
-    """The computation of scalars, mapped over every axis."""
+    """Maps a computation of scalars over every axis."""
     for _ in dimensions:
         computation = jax.vmap(computation)
     return computation(*inputs)

@@ -27,7 +27,7 @@ def gather(operand, indices, numbers, sizes, /):
 
 
 def last_axis(indices, axis):
-    """The axis of index vectors at the end, where ``lax`` has it."""
+    """Moves the axis of index vectors to the end, where ``lax`` has it."""
     if axis == indices.ndim:
         return lax.expand_dims(indices, [axis])
     order = [i for i in range(indices.ndim) if i != axis]

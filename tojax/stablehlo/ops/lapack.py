@@ -1,5 +1,7 @@
-"""LAPACK's routines by JAX's functions, which have derivatives. Each takes (operands, attributes,
-types) and gives what the routine gives; ``info`` is 0, JAX says what failed with NaN.
+"""LAPACK's routines by JAX's functions, which have derivatives.
+
+Each takes (operands, options, types) and returns the outputs of the routine; ``info`` is 0, because
+JAX marks a failure by NaN.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ linalg = lax.linalg
 
 
 def letter(options, name):
-    """An option that is the code of a letter."""
+    """Returns an option that is the code of a letter."""
     return chr(options[name])
 
 
-def lower(options):
+def is_lower(options):
     return letter(options, "uplo") == "L" if "uplo" in options else bool(options["lower"])
 
 
@@ -30,7 +32,7 @@ def info(a):
 
 def potrf(operands, options, types):
     (a,) = operands
-    if lower(options):
+    if is_lower(options):
         out = linalg.cholesky(a, symmetrize_input=False)
     else:
         upper = jnp.conj(jnp.swapaxes(a, -1, -2))
@@ -39,7 +41,7 @@ def potrf(operands, options, types):
 
 
 def getrf(operands, options, types):
-    """LAPACK counts rows from 1."""
+    """Counts rows from 1, as LAPACK does."""
     lu, pivots, _ = linalg.lu(operands[0])
     return lu, pivots + 1, info(lu)
 
@@ -60,21 +62,21 @@ def orgqr(operands, options, types):
 
 def ormqr(operands, options, types):
     a, taus, c = operands
-    left, turned = bool(options["left"]), bool(options["transpose"])
+    is_left, transpose = bool(options["left"]), bool(options["transpose"])
     m = a.shape[-2]
     wide = jnp.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, max(m - a.shape[-1], 0))])[..., :m]
     q = householder_product(wide, taus)
-    q = jnp.conj(jnp.swapaxes(q, -1, -2)) if turned else q
-    return (q @ c if left else c @ q,)
+    q = jnp.conj(jnp.swapaxes(q, -1, -2)) if transpose else q
+    return (q @ c if is_left else c @ q,)
 
 
 def syevd(operands, options, types):
-    v, w = linalg.eigh(operands[0], lower=lower(options), symmetrize_input=False)
+    v, w = linalg.eigh(operands[0], lower=is_lower(options), symmetrize_input=False)
     return v, w.astype(types[1].dtype), info(v)
 
 
 def gesdd(operands, options, types):
-    """Modes: A (all of U and V), S (those that belong to singular values), N (neither)."""
+    """Has the modes A (all of U and V), S (the vectors of singular values), N (no vectors)."""
     (a,) = operands
     mode = letter(options, "mode")
     if mode == "N":
@@ -85,26 +87,26 @@ def gesdd(operands, options, types):
 
 
 def geev(operands, options, types):
-    """Real matrices have the two parts of their eigenvalues apart."""
+    """Returns the real and imaginary parts of real matrices' eigenvalues separately."""
     (a,) = operands
     sides = [letter(options, f"compute_{side}") == "V" for side in ("left", "right")]
-    known = {"enable_eigvec_derivs": True}  # JAX asks, as they hold for simple eigenvalues alone
-    known = {k: v for k, v in known.items() if k in inspect.signature(linalg.eig).parameters}
+    how = {"enable_eigvec_derivs": True}  # an option, as they hold for simple eigenvalues alone
+    how = {k: v for k, v in how.items() if k in inspect.signature(linalg.eig).parameters}
     w, *vectors = linalg.eig(
-        a, compute_left_eigenvectors=sides[0], compute_right_eigenvectors=sides[1], **known
+        a, compute_left_eigenvectors=sides[0], compute_right_eigenvectors=sides[1], **how
     )
-    found = iter(vectors)
-    both = [next(found) if on else jnp.zeros(a.shape, w.dtype) for on in sides]
-    parts = [w] if jnp.iscomplexobj(a) else [jnp.real(w), jnp.imag(w)]
-    return *parts, *both, info(a)
+    computed = iter(vectors)
+    both = [next(computed) if on else jnp.zeros(a.shape, w.dtype) for on in sides]
+    values = [w] if jnp.iscomplexobj(a) else [jnp.real(w), jnp.imag(w)]
+    return *values, *both, info(a)
 
 
 def gees(operands, options, types):
     (a,) = operands
     form, vectors = linalg.schur(a)
-    values = jnp.diagonal(form, axis1=-2, axis2=-1)
-    parts = [values] if jnp.iscomplexobj(a) else [values, jnp.zeros_like(values)]
-    return form, vectors, *parts, info(a), info(a)
+    diagonal = jnp.diagonal(form, axis1=-2, axis2=-1)
+    values = [diagonal] if jnp.iscomplexobj(a) else [diagonal, jnp.zeros_like(diagonal)]
+    return form, vectors, *values, info(a), info(a)
 
 
 def gehrd(operands, options, types):
@@ -113,7 +115,7 @@ def gehrd(operands, options, types):
 
 
 def sytrd(operands, options, types):
-    a, d, e, taus = linalg.tridiagonal(operands[0], lower=lower(options))
+    a, d, e, taus = linalg.tridiagonal(operands[0], lower=is_lower(options))
     return a, d, e, taus, info(a)
 
 
@@ -122,7 +124,7 @@ def trsm(operands, options, types):
     out = linalg.triangular_solve(
         *operands,
         left_side=letter(options, "side") == "L",
-        lower=lower(options),
+        lower=is_lower(options),
         transpose_a=turn != "N",
         conjugate_a=turn == "C",
         unit_diagonal=letter(options, "diag") == "U",
@@ -135,9 +137,7 @@ def gtsv(operands, options, types):
 
 
 def gesvd_gpu(operands, options, types):
-    """``transposed`` swaps the places of U and V, ``gesvdj`` has V where others have its
-    transpose.
-    """
+    """Swaps U and the transpose of V if ``transposed``."""
     (a,) = operands
     full = bool(options["full_matrices"])
     if not options["compute_uv"]:
@@ -148,6 +148,7 @@ def gesvd_gpu(operands, options, types):
 
 
 def gesvdj_gpu(operands, options, types):
+    """Returns V where ``gesvd`` returns its transpose."""
     a, s, u, vt, failed = gesvd_gpu(operands, options, types)
     return a, s, u, jnp.conj(jnp.swapaxes(vt, -1, -2)), failed
 
@@ -158,7 +159,7 @@ def pivots_to_permutation(operands, options, types):
 
 
 def eigh_tpu(operands, options, types):
-    """Its options are one text: whether the lower triangle counts, then what JAX does anyway."""
+    """Reads from its options, one text, only whether the lower triangle counts."""
     lower = not str(options).startswith("0")
     return linalg.eigh(operands[0], lower=lower, symmetrize_input=False)
 

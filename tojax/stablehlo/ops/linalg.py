@@ -1,4 +1,4 @@
-"""Factorizations that StableHLO has operations for."""
+"""Linear algebra and Fourier transforms that StableHLO has operations for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tojax.stablehlo.core.schema import lowers
 
 @lowers("stablehlo.cholesky")
 def cholesky(a, lower):
-    found = lax.linalg.cholesky(a if lower else jnp.conj(jnp.swapaxes(a, -1, -2)))
-    return found if lower else jnp.conj(jnp.swapaxes(found, -1, -2))
+    factor = lax.linalg.cholesky(a if lower else jnp.conj(jnp.swapaxes(a, -1, -2)))
+    return factor if lower else jnp.conj(jnp.swapaxes(factor, -1, -2))
 
 
 @lowers("stablehlo.triangular_solve")

@@ -22,14 +22,14 @@ def batch_norm_inference(operand, scale, offset, mean, variance, epsilon, featur
 
 @lowers("stablehlo.batch_norm_training")
 def batch_norm_training(operand, scale, offset, epsilon, feature_index):
-    others = [i for i in range(operand.ndim) if i != feature_index]
-    mean, variance = jnp.mean(operand, others), jnp.var(operand, others)
+    axes = [i for i in range(operand.ndim) if i != feature_index]
+    mean, variance = jnp.mean(operand, axes), jnp.var(operand, axes)
     out = normalized(operand, scale, offset, mean, variance, epsilon, feature_index)
     return out, mean, variance
 
 
 @lowers("stablehlo.batch_norm_grad")
 def batch_norm_grad(operand, scale, mean, variance, grad_output, epsilon, feature_index):
-    """The gradient of the training mode: its mean and variance are the given ones."""
+    """Differentiates the training mode, whose mean and variance these are."""
     train = lambda x, s, o: batch_norm_training(x, s, o, epsilon, feature_index)[0]
     return jax.vjp(train, operand, scale, jnp.zeros_like(scale))[1](grad_output)

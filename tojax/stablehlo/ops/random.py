@@ -22,16 +22,16 @@ def rng_bit_generator(results, output, algorithm, state, /):
 
 
 def generated(bits, algorithm, state):
-    """(the next state, the bits); without x64 the state is pairs of 32-bit integers."""
+    """Returns the next state and the bits; without x64 the state is pairs of 32-bit integers."""
     if bits.dtype != bits.wide:
         raise narrowed("bits")
     flat = state.reshape(-1) if state.dtype.itemsize == 4 else state
-    after, drawn = lax.rng_bit_generator(flat, bits.shape, bits.dtype, ALGORITHMS[algorithm])
-    return after.reshape(state.shape), drawn
+    new_state, drawn = lax.rng_bit_generator(flat, bits.shape, bits.dtype, ALGORITHMS[algorithm])
+    return new_state.reshape(state.shape), drawn
 
 
 def narrowed(what: str) -> Unsupported:
-    """The error for what JAX would narrow."""
+    """Returns the error for 64-bit integers that JAX would narrow."""
     return Unsupported(
         f"rng_bit_generator with {what} of 64-bit integers",
         why="JAX keeps 32-bit integers unless x64 is on, and the bits would be others",

@@ -24,7 +24,7 @@ def reduce(result, inputs, init_values, dimensions, body):
 
 
 def promoted(body, inputs, init_values):
-    """In the dtypes that the body computes in, which may be wider ones."""
+    """Converts to the dtypes of the body, which may be wider."""
     dtypes = [kind.dtype for kind in body.region.types[: len(inputs)]]
     wide = lambda xs: [
         x if x.dtype == dtype else lax.convert_element_type(x, dtype)
@@ -34,24 +34,24 @@ def promoted(body, inputs, init_values):
 
 
 def joined(operation, out, init, start):
-    """With the value to start from, where it is not the operation's identity anyway."""
+    """Includes the initial value, unless it is the operation's identity."""
     if is_known(init) and np.array_equal(init, start):
         return out
     return operation(out, lax.broadcast(init, out.shape))
 
 
 def general(body, inputs, init_values, dimensions):
-    """JAX's reduction by any function, which has no derivative; that of the same function applied
-    to halves of the axes takes its place.
+    """Reduces by any function. JAX's reduction has no derivative, so that of a reduction by halves
+    takes its place.
     """
-    whole = lambda xs: lax.reduce(tuple(xs), tuple(init_values), pairwise(body), dimensions)
+    direct = lambda xs: lax.reduce(tuple(xs), tuple(init_values), pairwise(body), dimensions)
     if not all(isinstance(n, int) for x in inputs for n in x.shape):
-        return whole(inputs)
-    return differentiable(whole, lambda xs: halved(body, xs, init_values, dimensions), inputs)
+        return direct(inputs)
+    return differentiable(direct, lambda xs: halved(body, xs, init_values, dimensions), inputs)
 
 
 def differentiable(fast, slow, inputs):
-    """``fast`` with the derivative of ``slow``."""
+    """Computes by ``fast``, differentiated as ``slow``."""
     if not any(jnp.issubdtype(x.dtype, jnp.inexact) for x in inputs):
         return fast(inputs)
     function = jax.custom_jvp(lambda *xs: tuple(fast(xs)))
@@ -66,7 +66,7 @@ def pairwise(body):
 
 
 def elementwise(body):
-    """A body of scalars as a function of arrays of one shape."""
+    """Makes a body of scalars a function of arrays of one shape."""
 
     def combine(*arrays):
         flat = [x.reshape(-1) for x in arrays]
@@ -77,11 +77,11 @@ def elementwise(body):
 
 
 def halved(body, inputs, init_values, dimensions):
-    """Halves of the axes, combined until one element is left."""
+    """Reduces the axes by combining their halves until one element remains."""
     combine = elementwise(body)
-    kept = [i for i in range(inputs[0].ndim) if i not in dimensions]
-    shape = [inputs[0].shape[i] for i in kept]
-    rows = [lax.transpose(x, [*dimensions, *kept]).reshape(-1, *shape) for x in inputs]
+    batch_axes = [i for i in range(inputs[0].ndim) if i not in dimensions]
+    shape = [inputs[0].shape[i] for i in batch_axes]
+    rows = [lax.transpose(x, [*dimensions, *batch_axes]).reshape(-1, *shape) for x in inputs]
     out = [jnp.full(shape, x) for x in init_values]
     while rows[0].shape[0]:
         half = rows[0].shape[0] // 2

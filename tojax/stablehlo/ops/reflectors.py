@@ -1,5 +1,5 @@
-"""Householder's factorization and what is made from its reflectors, with the derivatives that JAX
-gives to ``qr`` as a whole, but not to its two parts.
+"""Householder's factorization and the product of its reflectors, with derivatives: JAX has them
+for ``qr``, but not for these two steps of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from jax import lax
 
 @jax.custom_jvp
 def geqrf(a):
-    """(R above the reflectors, their factors), as LAPACK has them."""
+    """Returns R above the reflectors, and their factors, as LAPACK does."""
     r, taus = jnp.linalg.qr(a, mode="raw")
     return jnp.swapaxes(r, -1, -2), taus
 
@@ -23,7 +23,7 @@ def _(primals, tangents):
 
 @jax.custom_jvp
 def householder_product(a, taus):
-    """The first columns of the product of the reflectors below the diagonal of ``a``."""
+    """Returns the first columns of the product of the reflectors below the diagonal of ``a``."""
     return lax.linalg.householder_product(a, taus)
 
 
@@ -33,7 +33,7 @@ def _(primals, tangents):
 
 
 def batched(function, *ranks):
-    """Over all axes before the last ones."""
+    """Maps a function over all axes before the last ones."""
 
     def mapped(*args):
         f = function
@@ -45,20 +45,20 @@ def batched(function, *ranks):
 
 
 def packed(a):
-    """LAPACK's algorithm, a column at a time."""
+    """Factorizes by LAPACK's algorithm, a column at a time."""
     m, n = a.shape
     rows = jnp.arange(m)
 
     def step(a, j):
         column = a[:, j]
         below = jnp.where(rows > j, column, 0)
-        alpha, rest = column[j], jnp.sum(jnp.real(below * jnp.conj(below)))
-        plain = (rest == 0) & (jnp.imag(alpha) == 0)  # nothing to reflect
-        length = jnp.sqrt(jnp.where(plain, 1, jnp.real(alpha * jnp.conj(alpha)) + rest))
-        beta = jnp.where(plain, jnp.real(alpha), -jnp.sign(jnp.real(alpha)) * length)
-        beta = jnp.where((jnp.real(alpha) == 0) & ~plain, -length, beta).astype(a.dtype)
-        tau = jnp.where(plain, 0, (beta - alpha) / jnp.where(plain, 1, beta))
-        v = jnp.where(rows == j, 1, below / jnp.where(plain, 1, alpha - beta))
+        alpha, norm2 = column[j], jnp.sum(jnp.real(below * jnp.conj(below)))
+        trivial = (norm2 == 0) & (jnp.imag(alpha) == 0)  # nothing to reflect
+        length = jnp.sqrt(jnp.where(trivial, 1, jnp.real(alpha * jnp.conj(alpha)) + norm2))
+        beta = jnp.where(trivial, jnp.real(alpha), -jnp.sign(jnp.real(alpha)) * length)
+        beta = jnp.where((jnp.real(alpha) == 0) & ~trivial, -length, beta).astype(a.dtype)
+        tau = jnp.where(trivial, 0, (beta - alpha) / jnp.where(trivial, 1, beta))
+        v = jnp.where(rows == j, 1, below / jnp.where(trivial, 1, alpha - beta))
         later = jnp.where(jnp.arange(n) > j, jnp.conj(v) @ a, 0)
         a = a - jnp.conj(tau) * jnp.outer(v, later)
         return a.at[:, j].set(jnp.where(rows > j, v, jnp.where(rows == j, beta, column))), tau

@@ -1,4 +1,4 @@
-"""Scatter: an update that does not fit is left out."""
+"""Scatter: an update that does not fit is dropped."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ KINDS = {
 
 @lowers("stablehlo.scatter")
 def scatter(result, inputs, indices, updates, numbers, unique, computation, /):
-    where = last_axis(indices, numbers.index_vector_dim)
+    vectors = last_axis(indices, numbers.index_vector_dim)
     kind = kind_of(computation.region)
     if kind is None:
-        at = places(inputs[0].shape, where, numbers, updates[0].shape)
+        at = places(inputs[0].shape, vectors, numbers, updates[0].shape)
         rows = [window_last(x, numbers) for x in updates]
         return applied(computation, inputs, window_last(at, numbers), rows, unique)
-    placed = lax.ScatterDimensionNumbers(
+    dimensions = lax.ScatterDimensionNumbers(
         tuple(numbers.update_window_dims),
         tuple(numbers.inserted_window_dims),
         tuple(numbers.scattered_dims_to_operand_dims),
         tuple(numbers.input_batching_dims),
         tuple(numbers.scatter_indices_batching_dims),
     )
-    return kind(inputs[0], where, updates[0], placed, unique_indices=bool(unique), mode="drop")
+    how = {"unique_indices": bool(unique), "mode": "drop"}
+    return kind(inputs[0], vectors, updates[0], dimensions, **how)
 
 
 def kind_of(region):
-    """JAX's scatter that does what a computation says, None if there is none."""
+    """Returns JAX's scatter for a computation, None if there is none."""
     if len(region.inputs) != 2:
         return None
     if returned(region) == 1:
@@ -50,7 +51,7 @@ def kind_of(region):
 
 
 def places(shape, indices, numbers, updates_shape):
-    """For each element of the updates its place in the flat operand, -1 where it has none: a
+    """Returns the place of each element of the updates in the flat operand, -1 outside of it, by a
     gather of the places.
     """
     window = iter([updates_shape[i] for i in numbers.update_window_dims])
@@ -68,7 +69,7 @@ def places(shape, indices, numbers, updates_shape):
 
 
 def window_last(x, numbers):
-    """(number of windows, elements of a window)"""
+    """Reshapes to [number of windows, elements of a window]."""
     inside = list(numbers.update_window_dims)
     outside = [i for i in range(x.ndim) if i not in inside]
     count = 1
@@ -78,7 +79,7 @@ def window_last(x, numbers):
 
 
 def applied(computation, inputs, at, updates, unique):
-    """The computation, window after window; all at once where no two of them meet."""
+    """Applies a computation window after window; all at once if no two of them overlap."""
     combine = elementwise(computation)
     shape, size = inputs[0].shape, inputs[0].size
     if not size or not at.size:

@@ -1,4 +1,4 @@
-"""Shardy's dialect: where arrays lie among devices. On one device they lie there."""
+"""Shardy's dialect: the placement of arrays on devices, which is trivial on one device."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ table.update(
 
 
 @lowers("sdy.named_computation")
-def named_computation(result, name, operands, given, made, body, /):
+def named_computation(result, name, operands, in_shardings, out_shardings, body, /):
     return body(*operands)
 
 
 @lowers("sdy.manual_computation")
-def manual_computation(tensors, inside, outside, axes, body, /):
-    """The body sees a device's part of each array."""
+def manual_computation(tensors, in_shardings, out_shardings, axes, body, /):
+    """The body takes one device's shard of each array."""
     for x, kind in zip(tensors, body.region.types):
         if tuple(x.shape) != tuple(kind.shape):
             raise Unsupported(

@@ -1,4 +1,4 @@
-"""Sorting: which order a comparator means is found by asking it."""
+"""Sorting: the order of a comparator is found by its answers for sample values."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def sort(result, inputs, dimension, is_stable, comparator):
         return by_rank(comparator, inputs, axis)
     if not any(descending or total for _, descending, total in order):
         keys = [k for k, *_ in order]
-        placed = [*keys, *(i for i in range(len(inputs)) if i not in keys)]
-        out = lax.sort([inputs[i] for i in placed], axis, is_stable, len(keys))
-        return [out[placed.index(i)] for i in range(len(inputs))]
+        by_key = [*keys, *(i for i in range(len(inputs)) if i not in keys)]
+        out = lax.sort([inputs[i] for i in by_key], axis, is_stable, len(keys))
+        return [out[by_key.index(i)] for i in range(len(inputs))]
     keyed = [key_of(inputs[k], *how) for k, *how in order]
     return lax.sort([*keyed, *inputs], axis, is_stable, len(keyed))[len(keyed) :]
 
 
 def key_of(x, descending, total):
-    """Integers in the order of some numbers; of floats all zeros are equal, and all that are none,
-    unless their bits count.
+    """Returns integers in the order of numbers; all zeros are equal, and all NaN, unless the order
+    is total.
     """
     if not total and jnp.issubdtype(x.dtype, jnp.floating):
         x = jnp.where(
@@ -40,77 +40,77 @@ def key_of(x, descending, total):
 
 
 def order_of(comparator, dtypes):
-    """The operands that are compared, from the first to the last, each with whether its largest
-    comes first and whether it is by the bits of floats; None if it is no such order.
+    """Returns the compared operands in order, each with whether it is descending and whether it is
+    in the total order of floats; None if the comparator is no such order.
     """
     rng = np.random.default_rng(0)
-    said = _asked(comparator, [_samples(dtype, rng) for dtype in dtypes])
-    found = _keys(said, dtypes)
-    if found is None or any(down and dtypes[k].kind == "c" for k, down in found):
+    answers = _answers(comparator, [_samples(dtype, rng) for dtype in dtypes])
+    keys = _keys(answers, dtypes)
+    if keys is None or any(down and dtypes[k].kind == "c" for k, down in keys):
         return None
-    return [(k, down, _by_bits(comparator, dtypes, k, down)) for k, down in found]
+    return [(k, down, _is_total(comparator, dtypes, k, down)) for k, down in keys]
 
 
-def _asked(comparator, pairs):
+def _answers(comparator, pairs):
     with jax.ensure_compile_time_eval():
-        (said,) = jax.vmap(comparator)(*(side for pair in pairs for side in pair))
-        return np.asarray(said)
+        (answers,) = jax.vmap(comparator)(*(side for pair in pairs for side in pair))
+        return np.asarray(answers)
 
 
-def _keys(said, dtypes):
+def _keys(answers, dtypes):
+    """Searches for the operands and directions that give these answers."""
     rng = np.random.default_rng(0)
     samples = [_samples(dtype, rng) for dtype in dtypes]
     for count in range(1, min(len(dtypes), 3) + 1):
         for keys in itertools.permutations(range(len(dtypes)), count):
             for signs in itertools.product((False, True), repeat=count):
-                if np.array_equal(said, _before([samples[k] for k in keys], signs)):
+                if np.array_equal(answers, _less([samples[k] for k in keys], signs)):
                     return list(zip(keys, signs))
     return None
 
 
-def _by_bits(comparator, dtypes, key, descending):
-    """Whether 0 comes after -0 and what is no number at the ends."""
+def _is_total(comparator, dtypes, key, descending):
+    """Returns whether 0 comes after -0, and NaN at the ends."""
     if not jnp.issubdtype(dtypes[key], jnp.floating):
         return False
     odd = np.array([-np.nan, -0.0, 0.0, np.nan]).astype(dtypes[key])
-    left, right = np.repeat(odd, 4), np.tile(odd, 4)
-    same = lambda dtype: (np.zeros(16, dtype),) * 2
-    said = _asked(
-        comparator, [(left, right) if i == key else same(d) for i, d in enumerate(dtypes)]
-    )
+    xs, ys = np.repeat(odd, 4), np.tile(odd, 4)
+    equal = lambda dtype: (np.zeros(16, dtype),) * 2
+    pairs = [(xs, ys) if i == key else equal(d) for i, d in enumerate(dtypes)]
+    answers = _answers(comparator, pairs)
     with jax.ensure_compile_time_eval():
-        sides = (right, left) if descending else (left, right)
-        return np.array_equal(said, np.asarray(ordered(sides[0]) < ordered(sides[1])))
+        sides = (ys, xs) if descending else (xs, ys)
+        return np.array_equal(answers, np.asarray(ordered(sides[0]) < ordered(sides[1])))
 
 
 def _samples(dtype, rng):
-    """Pairs of numbers, a fifth of them equal."""
-    left, right = rng.integers(-2, 3, (2, 400))
-    return left.astype(dtype), right.astype(dtype)
+    """Draws pairs of numbers, a fifth of them equal."""
+    xs, ys = rng.integers(-2, 3, (2, 400))
+    return xs.astype(dtype), ys.astype(dtype)
 
 
-def _before(pairs, descending):
-    """Whether the left side comes first."""
-    out = np.zeros(400, bool)
-    for (left, right), down in reversed([*zip(pairs, descending)]):
-        out = ((left > right) if down else (left < right)) | ((left == right) & out)
-    return out
+def _less(pairs, descending):
+    """Returns whether the first element of each pair comes first."""
+    less = np.zeros(400, bool)
+    for (xs, ys), down in reversed([*zip(pairs, descending)]):
+        less = ((xs > ys) if down else (xs < ys)) | ((xs == ys) & less)
+    return less
 
 
 def by_rank(comparator, inputs, axis):
-    """By a comparator of its own: before an element come all that it puts there, and equals that
-    stood there. As many comparisons as there are pairs, a row of them at a time.
+    """Sorts by any comparator: the rank of an element counts the smaller ones, and the equal ones
+    before it. All pairs are compared, a row at a time.
     """
     rows = [jnp.moveaxis(x, axis, -1) for x in inputs]
     n = rows[0].shape[-1]
     flat = [lax.stop_gradient(x.reshape(-1, n)) for x in rows]
     ask = lambda xs, ys: comparator(*(side for pair in zip(xs, ys) for side in pair))[0]
-    pairwise = jax.vmap(jax.vmap(ask, (0, None)), (None, 0))  # [i, j]: j before i
+    pairwise = jax.vmap(jax.vmap(ask, (0, None)), (None, 0))  # [i, j]: j is less than i
 
     def ranks(row):
-        before = pairwise(row, row)
-        equal = ~before & ~before.T & jnp.tril(jnp.ones((n, n), bool), -1)
-        return jnp.sum(before | equal, 1)
+        less = pairwise(row, row)
+        equal = ~less & ~less.T & jnp.tril(jnp.ones((n, n), bool), -1)
+        return jnp.sum(less | equal, 1)
 
     places = jnp.argsort(lax.map(ranks, tuple(flat)), -1).reshape(rows[0].shape)
     return [jnp.moveaxis(jnp.take_along_axis(x, places, -1), -1, axis) for x in rows]

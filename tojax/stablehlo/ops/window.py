@@ -1,4 +1,4 @@
-"""Windows that move over an array."""
+"""Reductions over windows, and scatters to an element that each window selects."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def reduce_window(
 
 
 def windows(single, body, inputs, init_values, moves):
-    """JAX's own sums, maxima and minima; for all others it has no derivative."""
+    """Reduces windows; JAX has derivatives of sums, maxima and minima only."""
     if single is None:
-        whole = lambda xs: lax.reduce_window(tuple(xs), tuple(init_values), pairwise(body), *moves)
+        reduce = lambda xs: lax.reduce_window(tuple(xs), tuple(init_values), pairwise(body), *moves)
         starts = init_values
     else:
         starts = [identity(single, inputs[0].dtype)]
-        whole = lambda xs: [lax.reduce_window(xs[0], starts[0], single, *moves)]
+        reduce = lambda xs: [lax.reduce_window(xs[0], starts[0], single, *moves)]
     if single in (lax.add, lax.max, lax.min):
-        out = whole(inputs)
+        out = reduce(inputs)
     else:
-        out = differentiable(whole, lambda xs: shifted(body, xs, starts, *moves), inputs)
+        out = differentiable(reduce, lambda xs: shifted(body, xs, starts, *moves), inputs)
     return out if single is None else joined(single, out[0], init_values[0], starts[0])
 
 
 def pairs(padding, rank):
-    """(low, high) for each axis."""
+    """Returns (low, high) for each axis."""
     return [(0, 0)] * rank if padding is None else [sizes(p) for p in padding]
 
 
 def running(shape, size, strides, padding, base, dilations):
-    """(the axis, whether from its end) where each window is all that came before."""
+    """Returns (axis, reverse) if the windows are those of a cumulative reduction, else None."""
     moving = [i for i, n in enumerate(size) if n != 1 or padding[i] != (0, 0)]
     if len(moving) != 1 or {*strides, *base, *dilations} != {1}:
         return None
@@ -77,7 +77,7 @@ def cumulative(single, body, inputs, init_values, axis, reverse):
 
 
 def shifted(body, inputs, init_values, size, strides, padding, base, dilations):
-    """Window by window element: each is a strided part of the padded arrays."""
+    """Reduces strided slices of the padded arrays, one for each element of the window."""
     combine = elementwise(body)
     config = [(*low_high, inside - 1) for low_high, inside in zip(padding, base)]
     wide = [lax.pad(x, jnp.asarray(init), config) for x, init in zip(inputs, init_values)]
@@ -95,7 +95,7 @@ def shifted(body, inputs, init_values, size, strides, padding, base, dilations):
 def select_and_scatter(
     result, operand, source, init_value, size, strides, padding, select, scatter, /
 ):
-    """The gradient of a maximum (or minimum) over windows is JAX's own; others are looked for."""
+    """Differentiates JAX's maximum (or minimum) over windows; other choices are searched for."""
     function = PICKS.get(direction(select.region))
     sizes, steps = size or [1] * operand.ndim, strides or [1] * operand.ndim
     edges = pairs(padding, operand.ndim)
@@ -104,15 +104,15 @@ def select_and_scatter(
         return picked(operand, source, init_value, sizes, steps, edges, select, scatter)
     start = identity(function, operand.dtype)
     pool = lambda x: lax.reduce_window(x, start, function, sizes, steps, edges)
-    (found,) = jax.vjp(pool, operand)[1](source)
-    return joined(lax.add, found, init_value, identity(lax.add, found.dtype))
+    (grad,) = jax.vjp(pool, operand)[1](source)
+    return joined(lax.add, grad, init_value, identity(lax.add, grad.dtype))
 
 
 PICKS = {"GE": lax.max, "LE": lax.min}  # of equal values the first, as JAX has it
 
 
 def direction(region):
-    """How a region compares its two inputs, None if it does anything else."""
+    """Returns the direction in which a region compares its inputs, None if it does more."""
     (op,) = region.operations if len(region.operations) == 1 else (None,)
     if op is None or op.name != "stablehlo.compare":
         return None
@@ -120,7 +120,7 @@ def direction(region):
 
 
 def picked(operand, source, init_value, sizes, strides, padding, select, scatter):
-    """Each window's choice, by its place in the operand; then a scatter to these places."""
+    """Finds each window's choice by its place in the operand, then scatters to these places."""
     prefer = elementwise(select)
     config = [(*edge, 0) for edge in padding]
     places = lax.iota(np.int32, operand.size).reshape(operand.shape)
@@ -128,9 +128,9 @@ def picked(operand, source, init_value, sizes, strides, padding, select, scatter
     best, at = None, jnp.full(source.shape, -1)
     for first in itertools.product(*map(range, sizes)):
         last = [f + (c - 1) * s + 1 for f, c, s in zip(first, source.shape, strides)]
-        here, place = (lax.slice(x, first, last, strides) for x in (values, places))
-        best = here if best is None else best
-        keep = (at >= 0) & (prefer(best, here)[0] | (place < 0))
-        best, at = jnp.where(keep, best, here), jnp.where(keep, at, place)
+        value, place = (lax.slice(x, first, last, strides) for x in (values, places))
+        best = value if best is None else best
+        keep = (at >= 0) & (prefer(best, value)[0] | (place < 0))
+        best, at = jnp.where(keep, best, value), jnp.where(keep, at, place)
     start = jnp.full(operand.shape, init_value)
     return applied(scatter, [start], at.reshape(-1, 1), [source.reshape(-1, 1)], unique=False)[0]

@@ -1,1 +1,1 @@
-"""Names that users of tf2jax have in their code."""
+"""tf2jax's public names, for code that uses it."""

@@ -22,13 +22,13 @@ _config: dict[str, Any] = {
 
 
 def get_config(name: str) -> Any:
-    """The value of a switch.
+    """Returns the value of a switch.
 
     Example:
       >>> tojax.tensorflow.get_config("strict_shape_check")
       True
     """
-    return _config[_known(name)]
+    return _config[_checked(name)]
 
 
 def update_config(name: str, value: Any) -> None:
@@ -40,7 +40,7 @@ def update_config(name: str, value: Any) -> None:
     Example:
       >>> tojax.tensorflow.update_config("strict_shape_check", True)
     """
-    _config[_known(name)] = value
+    _config[_checked(name)] = value
 
 
 @contextlib.contextmanager
@@ -52,20 +52,20 @@ def override_config(name: str, value: Any) -> Iterator[None]:
       ...     tojax.tensorflow.get_config("convert_custom_gradient")
       False
     """
-    before = get_config(name)
+    old_value = get_config(name)
     update_config(name, value)
     try:
         yield
     finally:
-        update_config(name, before)
+        update_config(name, old_value)
 
 
 def snapshot() -> dict[str, Any]:
-    """All switches as they are now."""
+    """Returns the current values of all switches."""
     return dict(_config)
 
 
-def _known(name: str) -> str:
+def _checked(name: str) -> str:
     if name not in _config:
         raise WrongValue(
             f"there is no switch {name!r}",

@@ -1,4 +1,4 @@
-"""tf2jax's functions: ``convert`` gives ``fn(params, *inputs) -> (outputs, new params)``.
+"""tf2jax's functions: ``convert`` returns ``fn(params, *inputs) -> (outputs, new params)``.
 
 Source of the behaviour: the documentation of tf2jax 0.3.8.
 """
@@ -31,16 +31,16 @@ class Variable(np.ndarray):
     trainable: bool | None
 
     def __new__(cls, values: Any, trainable: bool, name: str) -> Variable:
-        made = np.asarray(values).view(cls)
-        made.trainable, made.name = trainable, name
-        return made
+        variable = np.asarray(values).view(cls)
+        variable.trainable, variable.name = trainable, name
+        return variable
 
     def __array_finalize__(self, other: Any) -> None:
         self.trainable = getattr(other, "trainable", None)
         self.name = getattr(other, "name", None)
 
     def assign(self, values: Any) -> Variable:
-        """The same variable with another value."""
+        """Returns the same variable with another value."""
         return Variable(values, bool(self.trainable), str(self.name))
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Variable(np.ndarray):
 
 
 class AnnotatedFunction:
-    """A converted function with what TensorFlow knows of it.
+    """A converted function with TensorFlow's description of it.
 
     Attributes:
       structured_inputs: (positional, keyword) arguments with a ``tf.TensorSpec`` for every tensor.
@@ -65,7 +65,7 @@ class AnnotatedFunction:
 
     @property
     def signature(self) -> inspect.Signature:
-        """How the Python function is called."""
+        """The signature of the Python function."""
         return self.__signature__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,8 +85,8 @@ class _Converted:
     def __call__(self, params: Mapping[str, Any], *args: Any, rng=None, **kwargs: Any) -> Any:
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = _leaves((bound.args, bound.kwargs))
-        inputs = [self._input(path, spec, given) for path, spec in self.specs]
+        leaves = _leaves((bound.args, bound.kwargs))
+        inputs = [self._input(path, spec, leaves) for path, spec in self.specs]
         if missing := [n for n in self.names if n not in params]:
             raise WrongValue(
                 f"Some parameters are missing, {missing}.",
@@ -106,16 +106,16 @@ class _Converted:
             )
         return self.concrete.pack(list(flat)), {n: run.variables[Handle(n)] for n in params}
 
-    def _input(self, path: tuple, spec: Any, given: Mapping[tuple, Any]) -> Any:
-        """One argument as the graph takes it, None for a Python value."""
-        if path not in given:
-            wanted = ", ".join(f"{jax.tree_util.keystr(p)}: {_text(s)}" for p, s in self.specs)
+    def _input(self, path: tuple, spec: Any, leaves: Mapping[tuple, Any]) -> Any:
+        """Returns an argument as the graph takes it, None for a Python value."""
+        if path not in leaves:
+            parameters = ", ".join(f"{jax.tree_util.keystr(p)}: {_text(s)}" for p, s in self.specs)
             raise MissingInputError(
                 f"Some input(s) are missing: {jax.tree_util.keystr(path)}",
-                why=f"the function takes {wanted}",
+                why=f"the function takes {parameters}",
                 do="pass arguments of the same structure as to convert",
             )
-        value = given[path]
+        value = leaves[path]
         if not isinstance(spec, tf.TensorSpec):
             traced = isinstance(value, jax.core.Tracer)
             if spec is not None and (traced or not _same(value, spec)):
@@ -168,13 +168,13 @@ def _same(value: Any, spec: Any) -> bool:
 
 
 def _leaves(tree: Any) -> dict[tuple, Any]:
-    """Every leaf by its path; None is one."""
-    found, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
-    return dict(found)
+    """Returns every leaf by its path; None is a leaf."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
+    return dict(leaves)
 
 
 def convert(tf_func: Any, *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict]:
-    """A ``tf.function`` as a JAX function of a flat dict of its variables and its arguments.
+    """Converts a ``tf.function`` to a JAX function of a flat dict of variables and its arguments.
 
     Args:
       tf_func: a ``tf.function``, or a function of a restored SavedModel.
@@ -216,7 +216,7 @@ def convert(tf_func: Any, *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction,
 
 
 def convert_functional(tf_func: Any, *args: Any, **kwargs: Any) -> AnnotatedFunction:
-    """``convert`` for a function without variables: ``fn(*args)`` returns the outputs alone.
+    """Converts a function without variables: ``fn(*args)`` returns the outputs alone.
 
     Raises:
       WrongValue: it has variables.
@@ -231,7 +231,7 @@ def convert_functional(tf_func: Any, *args: Any, **kwargs: Any) -> AnnotatedFunc
 
 
 def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict]:
-    """``convert`` of a function of a SavedModel that was traced once.
+    """Converts a function of a SavedModel that was traced once.
 
     Raises:
       WrongValue: it was traced several times.
@@ -260,7 +260,7 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict]:
 
 
 def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
-    """``convert_functional`` of a function of a SavedModel that was traced once.
+    """Converts a function of a SavedModel that was traced once and has no variables.
 
     Raises:
       WrongValue: it was traced several times, or has variables.
@@ -279,7 +279,7 @@ def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
 
 
 def get_unsupported_operations(names: Iterable[str]) -> set[str]:
-    """Which of these TensorFlow operators neither a lowering nor the engine serves.
+    """Returns the TensorFlow operators that neither a lowering nor the engine serves.
 
     Example:
       >>> tojax.tensorflow.get_unsupported_operations(["Relu", "NotAnOp"])
@@ -302,7 +302,7 @@ def _functional(fn: AnnotatedFunction, params: Mapping[str, Any]) -> AnnotatedFu
 
 
 def _variables(traced: Any) -> tuple[dict[str, Variable], dict[int, str]]:
-    """The variables by names of their own, and the name of each variable's handle."""
+    """Returns the variables by unique names, and the name of each variable's handle."""
     values: dict[str, Variable] = {}
     names: dict[int, str] = {}
     for variable in traced.variables:
@@ -327,31 +327,31 @@ def _spec(tensor: Any) -> tf.TensorSpec:
 
 
 def _named(structure: Any, specs: list[tf.TensorSpec]) -> Any:
-    """A structure with named specs for its tensors and specs."""
-    rest = iter(specs)
+    """Returns a structure with named specs for its tensors and specs."""
+    named = iter(specs)
     leaves, shape = jax.tree.flatten(structure, is_leaf=lambda x: x is None)
     tensor = lambda x: isinstance(x, (tf.TensorSpec, tf.Tensor))
-    return jax.tree.unflatten(shape, [next(rest) if tensor(x) else x for x in leaves])
+    return jax.tree.unflatten(shape, [next(named) if tensor(x) else x for x in leaves])
 
 
 def _signature(tf_func: Any, structured: Any) -> inspect.Signature:
-    """The Python signature, or the keywords of a SavedModel's signature function."""
+    """Returns the Python signature, or the keywords of a SavedModel's signature function."""
     kinds = inspect.Parameter
     spec = getattr(getattr(tf_func, "function_spec", None), "fullargspec", None)
     if spec is None:
         names = [name.replace("$", "___") for name in structured[1]]
         return inspect.Signature([kinds(name, kinds.KEYWORD_ONLY) for name in names])
     defaults = dict(zip(spec.args[::-1], (spec.defaults or ())[::-1]))
-    found = [
+    parameters = [
         kinds(n, kinds.POSITIONAL_OR_KEYWORD, default=defaults.get(n, kinds.empty))
         for n in spec.args
     ]
     if spec.varargs:
-        found.append(kinds(spec.varargs, kinds.VAR_POSITIONAL))
-    given = spec.kwonlydefaults or {}
-    found += [
-        kinds(n, kinds.KEYWORD_ONLY, default=given.get(n, kinds.empty)) for n in spec.kwonlyargs
+        parameters.append(kinds(spec.varargs, kinds.VAR_POSITIONAL))
+    defaults = spec.kwonlydefaults or {}
+    parameters += [
+        kinds(n, kinds.KEYWORD_ONLY, default=defaults.get(n, kinds.empty)) for n in spec.kwonlyargs
     ]
     if spec.varkw:
-        found.append(kinds(spec.varkw, kinds.VAR_KEYWORD))
-    return inspect.Signature(found)
+        parameters.append(kinds(spec.varkw, kinds.VAR_KEYWORD))
+    return inspect.Signature(parameters)

@@ -14,7 +14,7 @@ from tojax.stablehlo.engine.parse import parse
 
 @dataclass(frozen=True, kw_only=True)
 class MhloModule:
-    """A module as text; the two switches of tf2jax are not needed here."""
+    """A module as text; the two switches of tf2jax have no effect here."""
 
     module: str
     fun_name: str
@@ -26,7 +26,7 @@ class MhloModule:
 
 
 def mhlo_apply(*args: Any, module: MhloModule) -> Any:
-    """The output of the module's main function, or a tuple of several."""
+    """Returns the output of the module's main function, or a tuple of several."""
     out = _run(module.module).function("main", [jnp.asarray(x) for x in args])
     return jnp.asarray(out[0]) if len(out) == 1 else tuple(jnp.asarray(x) for x in out)
 

@@ -1,4 +1,4 @@
-"""Functions, branches, loops and gradients inside of a graph; importing it registers handlers."""
+"""Calls, branches, loops, lists and gradients in a graph; importing it registers their handlers."""
 
 from tojax.tensorflow.control_flow import (  # noqa: F401
     branches,

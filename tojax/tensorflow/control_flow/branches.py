@@ -1,7 +1,7 @@
 """``If``, ``Case`` and ``While``: functions of a graph as branches and bodies of lax.
 
-What a body hands on unchanged is no part of its loop, so that what is known stays known in it.
-Variables that a function assigns, lists that it fills and keys that it draws with are carried.
+Values that a body returns unchanged are not carried, so that known values stay known in it.
+Variables that a function assigns, lists that it fills and keys for its random numbers are carried.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _true(pred: Any) -> bool:
 
 @handles("Case", "StatelessCase")
 def case(run, node, inputs):
-    """An index that no branch has is the last one's."""
+    """An index without a branch chooses the last one."""
     index, *operands = inputs
     names = node.attr("branches")
     last = len(names) - 1
@@ -53,19 +53,19 @@ def case(run, node, inputs):
 
 
 def _choose(run, node, index, names: Sequence[str], operands: Sequence[Any]) -> tuple:
-    """The outputs of one of the functions, chosen by a traced index."""
+    """Runs one of the functions, chosen by a traced index."""
     probes = [_effects(run, name, operands, node.used) for name in names]
     written = {h for handles_, _ in probes for h in handles_}
-    shapes = [optional.shape_of(made) for made in zip(*(out for _, out in probes))]
+    shapes = [optional.shape_of(values) for values in zip(*(out for _, out in probes))]
     handles_ = sorted(written, key=lambda h: h.name)
-    kept: list[Any] = []
+    output_handles: list[Any] = []
 
     def branch(name):
         def function(rng):
-            inner = run.inside(rng)
+            inner = run.nested(rng)
             out = inner.call(name, operands, node.used)
             out = [optional.filled(x, shape) for x, shape in zip(out, shapes)]
-            kept[:] = [x if isinstance(x, Handle) else None for x in out]
+            output_handles[:] = [x if isinstance(x, Handle) else None for x in out]
             arrays = [0 if isinstance(x, Handle) else jax.tree.map(_array, x) for x in out]
             return arrays, [_array(inner.variables[h]) for h in handles_]
 
@@ -76,7 +76,7 @@ def _choose(run, node, index, names: Sequence[str], operands: Sequence[Any]) -> 
     for handle, value in zip(handles_, values):
         run.variables[handle] = value
         run.written.add(handle)
-    return tuple(k if k is not None else x for k, x in zip(kept, out))
+    return tuple(h if h is not None else x for h, x in zip(output_handles, out))
 
 
 def _array(value: Any) -> Any:
@@ -84,60 +84,60 @@ def _array(value: Any) -> Any:
 
 
 def _effects(run, name: str, operands: Sequence[Any], used) -> tuple[set[Handle], Sequence[Any]]:
-    """Which variables a function assigns, and its outputs as shapes."""
-    found: list[Any] = []
+    """Returns the variables that a function assigns, and its outputs as shapes."""
+    effects: list[Any] = []
 
     def probe(rng):
-        inner = run.inside(rng)
+        inner = run.nested(rng)
         out = inner.call(name, operands, used)
-        found[:] = [set(inner.written), out]
+        effects[:] = [set(inner.written), out]
         return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array)]
 
     jax.eval_shape(probe, None if run.rng is None else jax.random.key(0))
-    return found[0], found[1]
+    return effects[0], effects[1]
 
 
 @handles("While", "StatelessWhile", "_While")
 def while_(run, node, inputs):
     cond, body = node.attr("cond"), node.attr("body")
-    wanted = _needed(run.library[cond].needs | node.used, run.library[body])
+    needed = _needed(run.library[cond].needs | node.used, run.library[body])
     passed = passed_on(run.library, body)
-    moving = [i for i in sorted(wanted) if passed[i] != i]
+    moving = [i for i in sorted(needed) if passed[i] != i]
     return _Loop(run, node, cond, body, list(inputs), moving).run()
 
 
-def _needed(wanted: set[int], body: Any) -> set[int]:
-    """Which of the carried values others are computed from."""
-    while more := body.part(wanted).needs - wanted:
-        wanted = wanted | more
-    return wanted
+def _needed(places: set[int], body: Any) -> set[int]:
+    """Adds the carried values that others are computed from."""
+    while missing := body.for_outputs(places).needs - places:
+        places = places | missing
+    return places
 
 
 def passed_on(library, name: str) -> list[int | None]:
-    """For every output of a function, which of its inputs it is, None if it is computed."""
+    """Returns for every output of a function the input that it is, None if it is computed."""
     graph = library[name]
     places = {x: i for i, x in enumerate(graph.inputs)}
-    found = []
+    passed: list[int | None] = []
     for edge in graph.outputs:
         while edge.node not in places and graph.by_name[edge.node].op == "Identity":
             (edge,) = graph.by_name[edge.node].inputs
-        found.append(places.get(edge.node))
-    return found
+        passed.append(places.get(edge.node))
+    return passed
 
 
 class _Loop:
-    """One loop: its carry is what moves, the variables it assigns, and a key if it draws."""
+    """One loop: its carry is the changing values, the variables it assigns, a key if it draws."""
 
     def __init__(self, run, node, cond, body, inputs, moving):
         self.outer, self.node, self.cond, self.body = run, node, cond, body
         self.inputs, self.moving = inputs, moving
         self.variables: list[Handle] = []
-        self.grown: dict[int, int | None] = {}  # lists that it lengthens: how long they are then
+        self.grown: dict[int, int | None] = {}  # lists that it lengthens -> their final length
         self.start = list(inputs)
         self.draws = False
 
     def run(self) -> tuple:
-        """The outputs."""
+        """Runs the loop."""
         self._prepare()
         carry = [self.inputs[i] for i in self.moving]
         carry += [self.outer.variables[h] for h in self.variables]
@@ -152,12 +152,12 @@ class _Loop:
         return self._finish(unflatten(out))
 
     def _inside(self, carry: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """A run inside of the loop, and the operands of its functions."""
+        """Returns a run inside of the loop, and the operands of its functions."""
         count = len(self.moving)
         key = None
         if self.draws:
             key = jax.random.fold_in(carry[-1], 1)
-        inner = self.outer.inside(key)
+        inner = self.outer.nested(key)
         for handle, value in zip(self.variables, carry[count:]):
             inner.variables[handle] = value
         operands = list(self.inputs)
@@ -174,36 +174,36 @@ class _Loop:
     def _step(self, carry: Sequence[Any]) -> list[Any]:
         inner, operands = self._inside(carry)
         out = inner.call(self.body, operands, self.moving)
-        after = [out[i] for i in self.moving]
-        after += [inner.variables[h] for h in self.variables]
-        return after + ([jax.random.fold_in(carry[-1], 2)] if self.draws else [])
+        new = [out[i] for i in self.moving]
+        new += [inner.variables[h] for h in self.variables]
+        return new + ([jax.random.fold_in(carry[-1], 2)] if self.draws else [])
 
-    def _flat(self, after: list[Any], structure: Any, start: list[Any]) -> list[Any]:
-        flat, found = jax.tree.flatten(after)
-        if found != structure:
+    def _flat(self, carry: list[Any], structure: Any, start: list[Any]) -> list[Any]:
+        flat, new_structure = jax.tree.flatten(carry)
+        if new_structure != structure:
             raise Unsupported(
                 "a loop changes the structure of what it carries",
-                why=f"it starts with {structure} and goes on with {found}",
+                why=f"it starts with {structure} and goes on with {new_structure}",
                 do="give TensorArrays a size and an element shape",
             )
         arrays = [_array(x) for x in flat]
-        for x, before in zip(arrays, start):
-            if x.shape != before.shape:
+        for x, x0 in zip(arrays, start):
+            if x.shape != x0.shape:
                 raise Unsupported(
                     "a loop changes the shape of what it carries",
-                    why=f"it starts with {before.shape} and goes on with {x.shape}",
+                    why=f"it starts with {x0.shape} and goes on with {x.shape}",
                     do="write to an array of a fixed size",
                 )
         return arrays
 
     def _prepare(self) -> None:
-        """Makes room in lists, and finds which variables and keys belong to the carry."""
+        """Makes room in lists, and finds the variables and keys that belong to the carry."""
         written: set[Handle] = set()
         drawn: list[bool] = []
         shapes: list[Any] = []
 
         def probe(rng, arrays):
-            inner = self.outer.inside(rng)
+            inner = self.outer.nested(rng)
             start = [replace(x, grown=0) if isinstance(x, TensorList) else x for x in self.inputs]
             for i, x in arrays.items():
                 start[i] = x
@@ -218,48 +218,48 @@ class _Loop:
         jax.eval_shape(probe, key, jax.tree.map(_array, changing))
         self.variables = sorted(written, key=lambda h: h.name)
         self.draws = any(drawn)
-        for i, after in zip(self.moving, shapes):
-            before = self.inputs[i]
-            if isinstance(before, TensorList):
-                self.inputs[i] = self._roomy(i, before, after)
+        for i, stepped in zip(self.moving, shapes):
+            items = self.inputs[i]
+            if isinstance(items, TensorList):
+                self.inputs[i] = self._with_room(i, items, stepped)
 
-    def _roomy(self, place: int, before: TensorList, after: TensorList) -> TensorList:
-        """A list with the room that the loop's turns need."""
-        if after.buffer is None:
-            return before
-        shape = after.buffer.shape[1:]
-        known_length = isinstance(before.length, int)
-        before = replace(before, same=after.same)
-        if not after.grown and known_length:
-            return before.room(before.length, shape)
-        capacity = max(before.capacity, after.capacity)
-        if after.grown > 0:
+    def _with_room(self, place: int, items: TensorList, stepped: TensorList) -> TensorList:
+        """Returns a list with the room for all turns; ``stepped`` is the list after one turn."""
+        if stepped.buffer is None:
+            return items
+        shape = stepped.buffer.shape[1:]
+        known_length = isinstance(items.length, int)
+        items = replace(items, same=stepped.same)
+        if not stepped.grown and known_length:
+            return items.room(items.length, shape)
+        capacity = max(items.capacity, stepped.capacity)
+        if stepped.grown > 0:
             count, exact = self._trips()
-            longest = (before.length if known_length else before.capacity) + after.grown * count
+            longest = (items.length if known_length else items.capacity) + stepped.grown * count
             capacity = max(capacity, longest)
             self.grown[place] = longest if exact and known_length else None
-        return replace(before.room(capacity, shape), length=jnp.asarray(before.length, jnp.int32))
+        return replace(items.room(capacity, shape), length=jnp.asarray(items.length, jnp.int32))
 
     def _trips(self) -> tuple[int, bool]:
-        """How often the loop runs, or how often at most and False.
+        """Returns the number of turns and True, or an upper bound and False.
 
         Raises:
-          Unsupported: that depends on values.
+          Unsupported: the number depends on values.
         """
         arrays = [i for i in self.moving if not isinstance(self.inputs[i], TensorList)]
         start = [self.inputs[i] for i in arrays]
 
-        def of(name, wanted):
+        def jaxpr_of(name, outputs):
             def function(*carry):
                 operands = list(self.inputs)
                 for i, value in zip(arrays, carry):
                     operands[i] = value
-                out = self.outer.inside(None).call(name, operands, wanted)
-                return [_array(out[i]) for i in wanted]
+                out = self.outer.nested(None).call(name, operands, outputs)
+                return [_array(out[i]) for i in outputs]
 
             return jax.make_jaxpr(function)(*map(as_jax, start))
 
-        test, step = of(self.cond, [0]), of(self.body, arrays)
+        test, step = jaxpr_of(self.cond, [0]), jaxpr_of(self.body, arrays)
         exact = loops.trips(test, step, start)
         count = loops.bound(test, step, start) if exact is None else exact
         if count is None:
@@ -275,8 +275,8 @@ class _Loop:
         for i, value in zip(self.moving, carry):
             out[i] = _full(value, self.grown[i]) if i in self.grown else value
             if isinstance(value, TensorList):
-                more = max(0, value.capacity - self.start[i].capacity)
-                out[i] = replace(out[i], grown=self.start[i].grown + more)
+                growth = max(0, value.capacity - self.start[i].capacity)
+                out[i] = replace(out[i], grown=self.start[i].grown + growth)
         for handle, value in zip(self.variables, carry[len(self.moving) :]):
             self.outer.variables[handle] = value
             self.outer.written.add(handle)
@@ -284,12 +284,12 @@ class _Loop:
 
 
 def _full(items: TensorList, length: int | None) -> TensorList:
-    """A list that the loop lengthened, to this length if it is known; NaN if its turns did
-    something else.
+    """Returns a list that the loop lengthened, with this length if it is known; NaN if the loop
+    grew it otherwise.
     """
     fits = items.length <= items.capacity if length is None else items.length == length
-    after = items.length if length is None else length
+    new_length = items.length if length is None else length
     if not jnp.issubdtype(items.dtype, jnp.inexact):
-        return replace(items, length=after)
+        return replace(items, length=new_length)
     buffer = jnp.where(fits, items.buffer, jnp.nan)
-    return replace(items, buffer=buffer.astype(items.dtype), length=after)
+    return replace(items, buffer=buffer.astype(items.dtype), length=new_length)

@@ -1,4 +1,4 @@
-"""Calls of functions: computed in place, so that what is known stays known."""
+"""Calls of functions: computed in place, so that known values stay known."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Control flow of TensorFlow 1 (Switch, Merge, Enter, Exit, NextIteration, LoopCond) as If and
 While nodes, whose branches and bodies are graphs of their own.
 
-A frame is a loop: its Merge nodes are what it carries, its other Enter nodes what stays the same.
-Outside of loops, a Merge joins what two outcomes of the same Switch predicate lead to.
+A frame is a loop: its Merge nodes are carried values, its other Enter nodes constant ones.
+Outside of loops, a Merge joins the values of both outcomes of a Switch predicate.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tojax.errors import Unsupported
 from tojax.tensorflow.control_flow.joins import Joins
-from tojax.tensorflow.core.nodes import Edge, Graph, Node, Part, bare, in_order
+from tojax.tensorflow.core.nodes import Edge, Graph, Node, Subgraph, bare, in_order
 from tojax.tensorflow.core.running import handles
 
 OPS = {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"}
@@ -19,12 +19,12 @@ OPS |= {f"Ref{op}" for op in OPS}
 
 
 def needed(graph: Graph) -> bool:
-    """Whether a graph has control flow of TensorFlow 1."""
+    """Returns whether a graph has control flow of TensorFlow 1."""
     return any(node.op in OPS for node in graph.nodes)
 
 
 def functionalized(graph: Graph, ends: Iterable[str] = ()) -> Graph:
-    """The graph with If and While nodes instead.
+    """Returns the graph with If and While nodes instead.
 
     Raises:
       Unsupported: it is no loop or branch that TensorFlow would build.
@@ -34,7 +34,7 @@ def functionalized(graph: Graph, ends: Iterable[str] = ()) -> Graph:
     for node in nodes.values():
         if node.op in OPS:
             node.op = node.op.removeprefix("Ref")
-    _Frames(nodes).all()
+    _Frames(nodes).replace_all()
     find = nodes.__getitem__
     return _joined(in_order(find, graph.inputs, graph.outputs, ends, graph.name), ends)
 
@@ -79,10 +79,10 @@ class _Frames:
         self.tests: dict[str, str] = {}  # frame -> its LoopCond
         self.exits: dict[str, list[Node]] = {}
         self.enters: dict[str, list[Node]] = {}
-        self._read()
+        self._assign_nodes()
 
-    def _read(self) -> None:
-        """Which Merge, LoopCond and Exit nodes belong to which frame."""
+    def _assign_nodes(self) -> None:
+        """Finds the frame of every Merge, LoopCond and Exit node."""
         frame_of: dict[str, str] = {}
         for node in self.nodes.values():
             if node.op == "Enter":
@@ -104,24 +104,24 @@ class _Frames:
 
     def _entered(self, merge: Node) -> str | None:
         for edge in merge.inputs:
-            before = self.nodes.get(edge.node)
-            if before is not None and before.op == "Enter":
-                return before.attr("frame_name")
+            source = self.nodes.get(edge.node)
+            if source is not None and source.op == "Enter":
+                return source.attr("frame_name")
         return None
 
     def _plain(self, edge: Edge) -> Edge:
-        """What an edge is without Identity nodes."""
+        """Follows an edge through Identity nodes."""
         while edge.node in self.nodes and self.nodes[edge.node].op == "Identity":
             (edge,) = self.nodes[edge.node].inputs
         return edge
 
-    def all(self) -> None:
+    def replace_all(self) -> None:
         """Replaces every loop."""
         for frame in self.merges:
             self.replace(frame)
 
     def replace(self, frame: str) -> None:
-        """A loop becomes a While, each of its Exit nodes an Identity of one of its outputs."""
+        """Makes a loop a While, and each of its Exit nodes an Identity of one of its outputs."""
         if frame in self.done:
             return
         self.done.add(frame)
@@ -132,26 +132,26 @@ class _Frames:
                 do="build the graph with tf.while_loop",
             )
         merges = self.merges[frame]
-        part = Part(self.nodes, _Resolve(self, frame))
+        subgraph = Subgraph(self.nodes, _Resolve(self, frame))
         enters = [next(e for e in m.inputs if self.nodes[e.node].op == "Enter") for m in merges]
         for merge in merges:
-            part.edge(Edge(merge.name))  # in the order of the loop's variables
+            subgraph.edge(Edge(merge.name))  # in the order of the loop's variables
         test = self.nodes[self.tests[frame]]
-        part.add([test.inputs[0]])
+        subgraph.add([test.inputs[0]])
         nexts = [self._next(merge) for merge in merges]
         turns = [x.inputs[0] for x in nexts]
-        ends = [c for x in nexts for c in x.controls if not part.resolve.passes(c)]
-        part.add(turns, ends)
-        cond = part.graph(f"{frame}/cond", [test.inputs[0]])
-        body = part.graph(f"{frame}/body", turns, ends, rest=True)
-        outer = [self.nodes[e.node].inputs[0] for e in enters] + part.outside[len(merges) :]
+        ends = [c for x in nexts for c in x.controls if not subgraph.resolve.passes(c)]
+        subgraph.add(turns, ends)
+        cond = subgraph.graph(f"{frame}/cond", [test.inputs[0]])
+        body = subgraph.graph(f"{frame}/body", turns, ends, carry=True)
+        outer = [self.nodes[e.node].inputs[0] for e in enters] + subgraph.outside[len(merges) :]
         controls = tuple(dict.fromkeys(c for e in self.enters[frame] for c in e.controls))
-        made = bare(f"{frame}/While", "While", outer, controls)
-        made.kept.update(cond=_joined(cond), body=_joined(body, ends))
-        self.nodes[made.name] = made
+        loop = bare(f"{frame}/While", "While", outer, controls)
+        loop.cache.update(cond=_joined(cond), body=_joined(body, ends))
+        self.nodes[loop.name] = loop
         for node in self.exits.get(frame, []):
-            place = part.outside.index(part.resolve(node.inputs[0])[0])
-            node.op, node.inputs = "Identity", (Edge(made.name, place),)
+            place = subgraph.outside.index(subgraph.resolve(node.inputs[0])[0])
+            node.op, node.inputs = "Identity", (Edge(loop.name, place),)
 
     def _next(self, merge: Node) -> Node:
         for edge in merge.inputs:
@@ -162,7 +162,7 @@ class _Frames:
 
 
 class _Resolve:
-    """What an edge inside of one loop stands for: (edge, whether it comes from outside)."""
+    """Resolves an edge inside of one loop: (edge, whether it comes from outside)."""
 
     def __init__(self, frames: _Frames, frame: str):
         self.frames, self.frame = frames, frame
@@ -187,7 +187,7 @@ class _Resolve:
         return self.frames._plain(node.inputs[1]).node == self.frames.tests[self.frame]
 
     def passes(self, name: str) -> bool:
-        """Whether a node only stands for a value of the loop, so that none is made of it."""
+        """Returns whether a node only stands for a value of the loop, so that it is not copied."""
         node = self.frames.nodes.get(name)
         if node is None or node.name in self.merges or node.op == "LoopCond":
             return True

@@ -1,4 +1,4 @@
-"""Optional values: how the gradient of a branch hands on what only one of the branches computes."""
+"""Optional values: results of one branch alone, which the gradient of a branch needs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tojax.tensorflow.core.running import handles
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Optional:
-    """``values`` is None where no branch has any; where ``has`` is false they are zeros."""
+    """An optional value: ``values`` is None if no branch has any, zeros where ``has`` is false."""
 
     values: list[Any] | None
     has: Any
 
 
-def shape_of(made: Sequence[Any]) -> Optional | None:
-    """What an optional value looks like that one of the branches makes."""
-    found = [x for x in made if isinstance(x, Optional) and x.values is not None]
-    return found[0] if found else None
+def shape_of(outputs: Sequence[Any]) -> Optional | None:
+    """Returns the first optional value of the branches that has values."""
+    with_values = (x for x in outputs if isinstance(x, Optional) and x.values is not None)
+    return next(with_values, None)
 
 
 def filled(value: Any, like: Optional | None) -> Any:
-    """No value in the shape of another branch's value."""
+    """Gives a missing value the shape of another branch's value."""
     if like is None or value.values is not None:
         return value
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like.values)
@@ -55,7 +55,7 @@ def has_value(run, node, inputs):
 
 @handles("OptionalGetValue")
 def get_value(run, node, inputs):
-    """TensorFlow raises where there is none; what computes a gradient never asks then."""
+    """TensorFlow raises where there is none; a gradient never reads it then."""
     value = inputs[0]
     if value.values is None or (is_known(value.has) and not value.has):
         raise Unsupported(

@@ -1,5 +1,5 @@
-"""TensorArrays of TensorFlow 1: what is a ``flow`` there, a scalar that orders reads and writes, is
-the list itself here, so that loops carry it.
+"""TensorArrays of TensorFlow 1. Their ``flow``, there a scalar that orders reads and writes, is the
+list itself here, so that loops carry it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tojax.tensorflow.core.running import handles
 
 
 class Array(NamedTuple):
-    """A handle: what is said about a TensorArray when it is made."""
+    """The handle of a TensorArray: its attributes."""
 
     grows: bool
     element: tuple | None
 
 
 @handles("TensorArrayV3")
-def made(run, node, inputs):
+def create(run, node, inputs):
     element = node.attr("element_shape")
     count = int(known(inputs[0], "the size of a TensorArray"))
     flow = TensorList(None, count, element, dtypes.to_jax(node.proto.attr["dtype"].type))
@@ -48,7 +48,7 @@ def read(run, node, inputs):
 @handles("TensorArrayGatherV3")
 def gather(run, node, inputs):
     array, at, flow = inputs
-    values = tensor_list.whole(flow, node.attr("element_shape") or array.element)
+    values = tensor_list.stacked(flow, node.attr("element_shape") or array.element)
     if is_known(at) and np.array_equal(at, np.arange(values.shape[0])):
         return (values,)
     return (jnp.take(values, as_jax(at), axis=0, mode="clip"),)
@@ -69,7 +69,7 @@ def size(run, node, inputs):
 @handles("TensorArraySplitV3")
 def split(run, node, inputs):
     _, values, lengths, _ = inputs
-    return (tensor_list.parts(values, lengths),)
+    return (tensor_list.split_evenly(values, lengths),)
 
 
 @handles("TensorArrayConcatV3")

@@ -1,7 +1,7 @@
 """TensorLists (and TensorArrays, which are made of them) as a buffer and a length.
 
-TensorFlow's lists may grow and may not know the shape of their elements. Here the buffer has a
-fixed capacity: where a list is written in a loop, the loop makes room first (``branches.py``).
+TensorFlow's lists may grow, and the shape of their elements may be unknown. Here the buffer has a
+fixed capacity: a loop that writes to a list makes room first (``branches.py``).
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ FEW = 16
 
 @dataclass(frozen=True)
 class TensorList:
-    """``buffer`` is (capacity, *element); None before the first element tells its shape.
+    """A list: ``buffer`` is (capacity, *element), None until the shape of an element is known.
 
     ``length`` is an int where it is known, else an array; ``element`` the shape that the list was
-    made with, None for unknown sizes or an unknown rank.
+    made with, with None for unknown sizes or an unknown rank.
     """
 
     buffer: Any
     length: Any
     element: tuple | None
     dtype: Any
-    grown: int = 0  # by how many elements since a loop began to look at it
-    same: Any = None  # the known value that all elements have been pushed with; () if they differ
+    grown: int = 0  # elements added since a loop began to trace it
+    same: Any = None  # the known value that every element was pushed with; () if they differ
 
     @property
     def capacity(self) -> int:
-        """How many elements there is room for."""
+        """The number of elements that there is room for."""
         return 0 if self.buffer is None else self.buffer.shape[0]
 
     def like(self, shape: tuple) -> TensorList:
-        """With a buffer for elements of this shape, if there is none yet."""
+        """Returns the list with a buffer for elements of this shape, if it has none yet."""
         if self.buffer is not None:
             return self
         return replace(self, buffer=jnp.zeros((self.length, *shape), self.dtype))
 
     def room(self, capacity: int, shape: tuple) -> TensorList:
-        """With room for so many elements."""
-        have = jnp.zeros((0, *shape), self.dtype) if self.buffer is None else self.buffer
-        missing = capacity - have.shape[0]
+        """Returns the list with room for ``capacity`` elements."""
+        buffer = jnp.zeros((0, *shape), self.dtype) if self.buffer is None else self.buffer
+        missing = capacity - buffer.shape[0]
         if missing <= 0:
-            return replace(self, buffer=have)
-        pad = [(0, missing)] + [(0, 0)] * (have.ndim - 1)
-        return replace(self, buffer=jnp.pad(have, pad))
+            return replace(self, buffer=buffer)
+        pad = [(0, missing)] + [(0, 0)] * (buffer.ndim - 1)
+        return replace(self, buffer=jnp.pad(buffer, pad))
 
 
 def _flatten(x: TensorList):
@@ -72,8 +72,8 @@ def _unflatten(aux, children):
 jax.tree_util.register_pytree_node(TensorList, _flatten, _unflatten)
 
 
-def _element(value: Any) -> tuple | None:
-    """A shape given as a tensor: -1 for an unknown size, a scalar -1 for an unknown rank."""
+def _element_shape(value: Any) -> tuple | None:
+    """Reads a shape from a tensor: -1 for an unknown size, a scalar -1 for an unknown rank."""
     if not is_known(value) or not np.ndim(value):
         return None
     return tuple(None if isinstance(n, (int, np.integer)) and n < 0 else n for n in sizes(value))
@@ -83,8 +83,8 @@ def _fixed(shape: tuple | None) -> TypeGuard[tuple]:
     return shape is not None and None not in shape
 
 
-def _of(node, name="element_dtype"):
-    return dtypes.to_jax(node.proto.attr[name].type)
+def _element_dtype(node):
+    return dtypes.to_jax(node.proto.attr["element_dtype"].type)
 
 
 def _count(value: Any, what: str) -> int:
@@ -93,14 +93,14 @@ def _count(value: Any, what: str) -> int:
 
 @handles("EmptyTensorList")
 def empty(run, node, inputs):
-    return (TensorList(None, 0, _element(inputs[0]), _of(node)),)
+    return (TensorList(None, 0, _element_shape(inputs[0]), _element_dtype(node)),)
 
 
 @handles("TensorListReserve")
 def reserve(run, node, inputs):
-    element, count = _element(inputs[0]), _count(inputs[1], "the length of a TensorArray")
-    made = TensorList(None, count, element, _of(node))
-    return (made.like(element) if _fixed(element) else made,)
+    element, count = _element_shape(inputs[0]), _count(inputs[1], "the length of a TensorArray")
+    items = TensorList(None, count, element, _element_dtype(node))
+    return (items.like(element) if _fixed(element) else items,)
 
 
 @handles("TensorListFromTensor")
@@ -111,11 +111,11 @@ def from_tensor(run, node, inputs):
 
 @handles("TensorListStack")
 def stack(run, node, inputs):
-    return (whole(inputs[0], _element(inputs[1])),)
+    return (stacked(inputs[0], _element_shape(inputs[1])),)
 
 
-def whole(items: TensorList, element: tuple | None):
-    """All elements; a length that is not known is the capacity only if the list is full."""
+def stacked(items: TensorList, element: tuple | None):
+    """Returns all elements as one array; their number has to be known."""
     if items.buffer is None:
         shape = items.element if _fixed(items.element) else element
         if not _fixed(shape):
@@ -133,11 +133,11 @@ def whole(items: TensorList, element: tuple | None):
 
 @handles("TensorListGetItem")
 def get_item(run, node, inputs):
-    return (read(inputs[0], inputs[1], _element(inputs[2])),)
+    return (read(inputs[0], inputs[1], _element_shape(inputs[2])),)
 
 
 def read(items: TensorList, index: Any, element: Any) -> Any:
-    """One element."""
+    """Returns one element."""
     if items.buffer is None:
         shape = items.element if _fixed(items.element) else element
         return jnp.zeros(shape, items.dtype)
@@ -153,15 +153,15 @@ def set_item(run, node, inputs):
 
 
 def written(items: TensorList, index: Any, value: Any, grows: bool) -> TensorList:
-    """With one element set; beyond the end a list grows where TensorFlow's would."""
+    """Returns the list with one element set; beyond the end it grows if ``grows``."""
     value = jnp.asarray(as_jax(value))
     items = items.like(value.shape)
     if grows and is_known(index):
         count = max(items.length, int(index) + 1)
-        more = items.grown + count - items.length
-        items = replace(items.room(count, value.shape), length=count, grown=more)
+        grown = items.grown + count - items.length
+        items = replace(items.room(count, value.shape), length=count, grown=grown)
     elif grows:
-        items = items.room(1, value.shape)  # of a loop that is looked at, before it makes room
+        items = items.room(1, value.shape)  # while a loop is probed, before it makes room
         longer = jnp.maximum(jnp.asarray(items.length, jnp.int32), index + 1)
         items = replace(items, length=longer, grown=items.grown + 1)
     at = int(index) if is_known(index) else index
@@ -211,7 +211,7 @@ def pop_back(run, node, inputs):
         value = np.frombuffer(content, kind).reshape(shape)
         return replace(items, length=last, grown=grown), value
     if items.buffer is None:
-        shape = items.element if _fixed(items.element) else _element(inputs[1])
+        shape = items.element if _fixed(items.element) else _element_shape(inputs[1])
         return replace(items, length=last, grown=grown), jnp.zeros(shape, items.dtype)
     value = jax.lax.dynamic_index_in_dim(items.buffer, last, 0, keepdims=False)
     return replace(items, length=last, grown=grown), value
@@ -228,16 +228,15 @@ def resize(run, node, inputs):
 @handles("TensorListGather")
 def gather(run, node, inputs):
     items, at = inputs[0], inputs[1]
-    return (jnp.take(whole(items, _element(inputs[2])), as_jax(at), axis=0, mode="clip"),)
+    return (jnp.take(stacked(items, _element_shape(inputs[2])), as_jax(at), axis=0, mode="clip"),)
 
 
 @handles("TensorListScatter", "TensorListScatterV2")
 def scatter(run, node, inputs):
     values, at = jnp.asarray(as_jax(inputs[0])), inputs[1]
-    asked = int(inputs[3]) if len(inputs) > 3 and is_known(inputs[3]) else -1
-    count = (
-        asked if asked >= 0 else int(known(at, "the places of a TensorArray").max(initial=-1)) + 1
-    )
+    count = int(inputs[3]) if len(inputs) > 3 and is_known(inputs[3]) else -1
+    if count < 0:
+        count = int(known(at, "the places of a TensorArray").max(initial=-1)) + 1
     buffer = jnp.zeros((count, *values.shape[1:]), values.dtype).at[as_jax(at)].set(values)
     return (TensorList(buffer, count, values.shape[1:], values.dtype),)
 
@@ -248,7 +247,7 @@ def scatter_into(run, node, inputs):
 
 
 def scattered(items: TensorList, values: Any, at: Any) -> TensorList:
-    """With the elements at these places set."""
+    """Returns the list with the elements at these places set."""
     values = jnp.asarray(as_jax(values))
     items = items.like(values.shape[1:])
     if is_known(at) and isinstance(items.length, int):
@@ -259,24 +258,24 @@ def scattered(items: TensorList, values: Any, at: Any) -> TensorList:
 
 @handles("TensorListConcatV2", "TensorListConcat")
 def concat(run, node, inputs):
-    element = _element(inputs[1]) if len(inputs) > 1 else node.attr("element_shape")
+    element = _element_shape(inputs[1]) if len(inputs) > 1 else node.attr("element_shape")
     return joined(inputs[0], element)
 
 
 def joined(items: TensorList, element: tuple | None) -> tuple:
-    """The elements one after the other, and how long each is."""
-    values = whole(items, element)
+    """Concatenates the elements; returns their lengths, too."""
+    values = stacked(items, element)
     lengths = np.full(values.shape[0], values.shape[1], np.int64)
     return values.reshape(-1, *values.shape[2:]), lengths
 
 
 @handles("TensorListSplit")
 def split(run, node, inputs):
-    return (parts(inputs[0], inputs[2]),)
+    return (split_evenly(inputs[0], inputs[2]),)
 
 
-def parts(values: Any, lengths: Any) -> TensorList:
-    """The pieces of an array along its first axis, which have to be of one length."""
+def split_evenly(values: Any, lengths: Any) -> TensorList:
+    """Splits an array along its first axis into elements of the same length."""
     values, lengths = as_jax(values), known(lengths, "the lengths of a split TensorArray")
     if len({*lengths.tolist()}) > 1:
         raise Unsupported(
@@ -292,9 +291,9 @@ def parts(values: Any, lengths: Any) -> TensorList:
 @handles("TensorListConcatLists")
 def concat_lists(run, node, inputs):
     first, second = inputs
-    whole = [x.buffer[: x.length] for x in (first, second) if x.buffer is not None]
+    buffers = [x.buffer[: x.length] for x in (first, second) if x.buffer is not None]
     count = first.length + second.length
-    return (replace(first, buffer=jnp.concatenate(whole) if whole else None, length=count),)
+    return (replace(first, buffer=jnp.concatenate(buffers) if buffers else None, length=count),)
 
 
 def zeros_like(run, node, inputs):
@@ -304,7 +303,7 @@ def zeros_like(run, node, inputs):
 
 
 def add(run, node, inputs):
-    """Element by element: gradients of a list that is read more than once."""
+    """Adds element by element: gradients of a list that is read more than once."""
     buffers = [x.buffer for x in inputs if x.buffer is not None]
     return (replace(inputs[0], buffer=sum(buffers) if buffers else None, same=()),)
 

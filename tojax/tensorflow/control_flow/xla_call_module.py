@@ -1,4 +1,4 @@
-"""``XlaCallModule``: what jax2tf puts a JAX program into, as StableHLO."""
+"""``XlaCallModule``: jax2tf's operator for a JAX program, as StableHLO."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ from tojax.tensorflow.core.running import handles
 
 @handles("XlaCallModule")
 def xla_call_module(run, node, inputs):
-    """A module for several platforms takes the number of the one that it runs on first."""
-    if "stablehlo" not in node.kept:
-        node.kept["stablehlo"] = Run(parse(node.proto.attr["module"].s))
-    module = node.kept["stablehlo"]
+    """A module for several platforms takes the number of the current one as first argument."""
+    if "stablehlo" not in node.cache:
+        node.cache["stablehlo"] = Run(parse(node.proto.attr["module"].s))
+    module = node.cache["stablehlo"]
     platforms = node.attr("platforms") or []
-    own = jax.default_backend().upper().replace("GPU", "CUDA")
+    platform = jax.default_backend().upper().replace("GPU", "CUDA")
     checked = "platform" not in (node.attr("disabled_checks") or [])
-    if platforms and own not in platforms and checked and option("xlacallmodule_strict_checks"):
+    if (
+        platforms
+        and platform not in platforms
+        and checked
+        and option("xlacallmodule_strict_checks")
+    ):
         raise WrongValue(
-            f"Unsupported backend: `{own.lower()}` not in `{[p.lower() for p in platforms]}`",
+            f"Unsupported backend: `{platform.lower()}` not in `{[p.lower() for p in platforms]}`",
             why="the program was lowered for other platforms",
             do="export it for this one, or set xlacallmodule_strict_checks to False",
         )
     values: list[Any] = [jnp.asarray(as_jax(x)) for x in inputs]
     if len(platforms) > 1:
-        values = [np.int32(platforms.index(own) if own in platforms else 0), *values]
+        values = [np.int32(platforms.index(platform) if platform in platforms else 0), *values]
     return tuple(module.function("main", values))

@@ -1,1 +1,1 @@
-"""What every part of the frontend builds on: schemas, dtypes, attributes, known values."""
+"""The base of the frontend: schemas, dtypes, attributes, nodes, options, private names."""

@@ -10,8 +10,8 @@ from tojax.tensorflow.core import dtypes
 
 
 def value_of(attr: Any) -> Any:
-    """The Python value of an ``AttrValue``: numbers, strings, numpy dtypes, shapes (None for an
-    unknown size or rank), numpy arrays, names of functions, lists of these.
+    """Returns the Python value of an ``AttrValue``: a number, string, numpy dtype or array, shape
+    (None for an unknown size or rank), name of a function, or a list of these.
     """
     kind = attr.WhichOneof("value")
     if kind is None:
@@ -48,7 +48,7 @@ def _single(kind: str, value: Any) -> Any:
 
 
 def shape_of(proto: Any) -> tuple[int | None, ...] | None:
-    """A ``TensorShapeProto`` as a tuple."""
+    """Returns a ``TensorShapeProto`` as a tuple, None for an unknown rank."""
     if proto.unknown_rank:
         return None
     return tuple(None if d.size < 0 else int(d.size) for d in proto.dim)

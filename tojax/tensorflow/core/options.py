@@ -1,4 +1,4 @@
-"""Choices that some lowerings ask for; ``from_tensorflow`` takes these defaults."""
+"""Options that some lowerings read; ``from_tensorflow`` uses these defaults."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _current: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
 
 
 def option(name: str) -> Any:
-    """What is chosen for the graph that is being evaluated."""
+    """Returns an option of the graph that is being evaluated."""
     return _current.get()[name]
 
 
 @contextlib.contextmanager
 def using(options: Mapping[str, Any]) -> Iterator[None]:
-    """These choices in here."""
+    """Sets the options inside of a ``with`` block."""
     token = _current.set(options)
     try:
         yield

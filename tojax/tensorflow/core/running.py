@@ -1,4 +1,4 @@
-"""What the engine offers to operators that need more than their inputs, and where they register."""
+"""The protocol of one evaluation, and the registry of handlers: operators that use it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Running(Protocol):
     """One evaluation of a graph and of the functions that it calls."""
 
     variables: dict[Any, Any]  # a variable -> its value now
-    before: Mapping[Any, Any]  # the same, before any was assigned
+    initial: Mapping[Any, Any]  # the same, before any was assigned
     written: set[Any]
     library: Mapping[str, Any]
 
     def call(
-        self, name: str, inputs: Sequence[Any], wanted: Iterable[int] | None = None
+        self, name: str, inputs: Sequence[Any], outputs: Iterable[int] | None = None
     ) -> tuple: ...
     def entries(self, vector: Any) -> Any: ...
     def key(self, node: Any) -> jax.Array: ...
-    def inside(self, rng: jax.Array | None, library: Any = None) -> Any: ...
+    def nested(self, rng: jax.Array | None, library: Any = None) -> Any: ...
 
 
 Handler = Callable[[Any, Any, Sequence[Any]], tuple]
@@ -30,8 +30,8 @@ OF_STRUCTURES: dict[str, Handler] = {}  # where the input of a lowering is a lis
 
 
 def handles(*ops: str) -> Callable[[Handler], Handler]:
-    """Decorator: ``function(run, node, inputs) -> outputs`` serves operators that no table of
-    lowerings can: they call functions, keep state or have a gradient of their own.
+    """Registers ``function(run, node, inputs) -> outputs`` for operators that are more than a
+    function of arrays: they call functions, keep state or have their own gradient.
     """
 
     def add(function: Handler) -> Handler:

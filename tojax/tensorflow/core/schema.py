@@ -14,13 +14,13 @@ from tojax.table import REQUIRED, Param, Signature, Table
 from tojax.tensorflow.core import attributes
 from tojax.tensorflow.core.private import op_def_of
 
-# What only TensorFlow's own kernels ask for.
+# Attributes that only TensorFlow's kernels read.
 DROPPED = {
     "use_cudnn_on_gpu", "validate_indices", "validate_shape", "use_locking", "container",
     "shared_name", "parallel_iterations", "allow_uninitialized", "propagate_nans", "debug_name",
 }  # fmt: skip
 
-# They draw from a state that TensorFlow keeps; their lowerings take a key instead.
+# Operators that draw from TensorFlow's global state; their lowerings take a key instead.
 RANDOM = {
     "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal",
     "ParameterizedTruncatedNormal", "RandomShuffle", "RandomGamma", "RandomPoisson",
@@ -30,9 +30,9 @@ RANDOM = {
 
 @lru_cache(None)
 def read(op: str) -> Signature:
-    """The signature that the ``OpDef`` of an operator describes."""
+    """Returns the signature that the ``OpDef`` of an operator describes."""
     definition = op_def_of(op)
-    told = {
+    inferred = {
         name
         for arg in definition.input_arg
         for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
@@ -43,7 +43,7 @@ def read(op: str) -> Signature:
         for arg in definition.input_arg
     ]
     for attr in definition.attr:
-        if attr.name in told:
+        if attr.name in inferred:
             continue
         dropped = attr.name in DROPPED
         kind = "dropped" if dropped else "dtype" if attr.type == "type" else "value"
@@ -57,7 +57,7 @@ def read(op: str) -> Signature:
 
 
 def overloads(op: str) -> list[str]:
-    """The operator itself, if this TensorFlow has it."""
+    """Returns the operator itself, if this TensorFlow has it."""
     return [op] if op_def_of(op) is not None else []
 
 
@@ -65,7 +65,7 @@ table = Table("tensorflow", read, overloads)
 
 
 def lowers(*ops: str) -> Callable[[Callable], Callable]:
-    """Decorator: this function is the lowering of these TensorFlow operators from now on.
+    """Makes a function the lowering of TensorFlow operators, as a decorator.
 
     Its parameters have the names and the order of the operator's inputs and attributes (as in
     ``tf.raw_ops``), without attributes that the inputs tell (``T``, ``N``) and those that only
@@ -93,22 +93,22 @@ def lowers(*ops: str) -> Callable[[Callable], Callable]:
 
 @lru_cache(None)
 def stateful(op: str) -> bool:
-    """Whether an operator does more than to compute its outputs from its inputs."""
+    """Returns whether an operator does more than compute outputs from inputs."""
     return bool(op_def_of(op).is_stateful)
 
 
 def sizes(op: str, attr, outputs: bool = True) -> list[int | None]:
-    """How many tensors each output (or input) argument stands for; None for a single one."""
+    """Counts the tensors of each output (or input) argument, None for a single one."""
     definition = op_def_of(op)
-    found: list[int | None] = []
+    counts: list[int | None] = []
     for arg in definition.output_arg if outputs else definition.input_arg:
         if arg.number_attr:
-            found.append(int(attr[arg.number_attr].i))
+            counts.append(int(attr[arg.number_attr].i))
         elif arg.type_list_attr:
-            found.append(len(attr[arg.type_list_attr].list.type))
+            counts.append(len(attr[arg.type_list_attr].list.type))
         else:
-            found.append(None)
-    return found
+            counts.append(None)
+    return counts
 
 
 __all__ = ["Entries", "Known", "Static", "lowers", "modes", "read", "sizes", "stateful", "table"]

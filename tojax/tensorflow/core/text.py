@@ -1,4 +1,4 @@
-"""What JAX has no arrays for: strings, lookup tables, and Python called from a graph."""
+"""Nodes that JAX cannot have: strings, lookup tables, and Python called from a graph."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tojax.errors import Unsupported
 from tojax.tensorflow.core.private import op_def_of
 
 PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
-SILENT = {"Assert", "Print", "PrintV2"}  # they only say something
+SILENT = {"Assert", "Print", "PrintV2"}  # they have no values
 TABLES = ("LookupTable", "InitializeTable", "HashTable", "MutableHashTable", "MutableDenseHash")
 SERVED = ("LookupTableFindV2", "LookupTableSizeV2")  # where keys and values are numbers
 SPLIT = "preprocess, model = tojax.tensorflow.split_preprocessing(fn, *specs)"
 
 
 def types(proto: Any, which: str) -> list[int]:
-    """The ``DataType`` of every input ("input_arg") or output ("output_arg") of a ``NodeDef``."""
-    found: list[int] = []
+    """Returns the ``DataType`` of each input ("input_arg") or output ("output_arg") of a node."""
+    dtypes: list[int] = []
     attr, definition = proto.attr, op_def_of(proto.op)
     for arg in getattr(definition, which) if definition is not None else ():
         if arg.type_list_attr:
-            found += attr[arg.type_list_attr].list.type
+            dtypes += attr[arg.type_list_attr].list.type
             continue
         kind = attr[arg.type_attr].type if arg.type_attr else arg.type
-        found += [kind] * (attr[arg.number_attr].i if arg.number_attr else 1)
-    return found
+        dtypes += [kind] * (attr[arg.number_attr].i if arg.number_attr else 1)
+    return dtypes
 
 
 def kind_of(proto: Any) -> str:
-    """What of a ``NodeDef`` JAX cannot have: "Python", "a lookup table", "strings" or nothing."""
+    """Returns the kind of a ``NodeDef``: "Python", "a lookup table", "strings" or ""."""
     if proto.op in PYTHON:
         return "Python"
     if proto.op in SILENT:
@@ -44,28 +44,28 @@ def kind_of(proto: Any) -> str:
 
 
 def functions(proto: Any) -> Iterable[str]:
-    """The names of the functions that a ``NodeDef`` calls."""
+    """Yields the names of the functions that a ``NodeDef`` calls."""
     for attr in proto.attr.values():
         if attr.func.name:
             yield attr.func.name
         yield from (f.name for f in attr.list.func)
 
 
-def inside(proto: Any, library: Mapping[str, Any]) -> bool:
-    """Whether a ``NodeDef``, or what it calls of the ``FunctionDef`` in ``library``, is of these
-    kinds.
+def uses_text(proto: Any, library: Mapping[str, Any]) -> bool:
+    """Returns whether a ``NodeDef``, or a node of a function that it calls in ``library``, is of
+    one of these kinds.
     """
     if kind_of(proto):
         return proto.op != "Const"
     return any(
-        inside(node, library)
+        uses_text(node, library)
         for name in functions(proto)
         if name in library
         for node in library[name].node_def
     )
 
 
-def check(node: Any) -> None:
+def refuse_text(node: Any) -> None:
     """Raises Unsupported for a node of these kinds."""
     kind = kind_of(node.proto)
     if kind == "Python":
@@ -83,7 +83,7 @@ def check(node: Any) -> None:
 
 
 def refused(name: str, where: str) -> Unsupported:
-    """The error for an argument of strings."""
+    """Returns the error for an argument of strings."""
     return Unsupported(
         f"the argument {name!r} is of strings",
         where=where,

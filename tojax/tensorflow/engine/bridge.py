@@ -16,25 +16,25 @@ from tojax.tensorflow.core.schema import read, sizes, stateful
 
 
 def through(node: Any, inputs: Sequence[Any]) -> tuple:
-    """The outputs of one node, computed by the StableHLO that TensorFlow's bridge gives for it.
+    """Computes one node by the StableHLO that TensorFlow's bridge makes of it.
 
     Raises:
       MissingOps: the bridge does not know the operator either.
     """
-    text.check(node)
+    text.refuse_text(node)
     if stateful(node.op):
         raise missing(node, "it keeps a state that XLA does not have")
     traced = [x for x in inputs if not is_known(x)]
     shapes = tuple((tuple(x.shape), str(x.dtype)) for x in traced)
-    known = tuple((i, x.tobytes(), x.shape) for i, x in enumerate(inputs) if is_known(x))
-    key = ("bridge", shapes, known)
-    if key not in node.kept:
-        node.kept[key] = Run(parse(stablehlo(node, inputs)))
-    return tuple(node.kept[key].function("main", traced))
+    constants = tuple((i, x.tobytes(), x.shape) for i, x in enumerate(inputs) if is_known(x))
+    key = ("bridge", shapes, constants)
+    if key not in node.cache:
+        node.cache[key] = Run(parse(stablehlo(node, inputs)))
+    return tuple(node.cache[key].function("main", traced))
 
 
 def stablehlo(node: Any, inputs: Sequence[Any]) -> str:
-    """The node alone as a module whose arguments are the inputs that are not known."""
+    """Returns the node as a module whose arguments are its traced inputs."""
     graph = tf.compat.v1.GraphDef()
     copy = graph.node.add()
     copy.CopyFrom(node.proto)
@@ -45,29 +45,29 @@ def stablehlo(node: Any, inputs: Sequence[Any]) -> str:
     for i, (value, kind) in enumerate(zip(inputs, text.types(node.proto, "input_arg"))):
         copy.input.append(f"x{i}")
         if is_known(value):
-            made = graph.node.add(name=f"x{i}", op="Const")
-            made.attr["dtype"].type = kind
-            constant = tf.make_tensor_proto(value, dtype=tf.as_dtype(kind))
-            made.attr["value"].tensor.CopyFrom(constant)
+            constant = graph.node.add(name=f"x{i}", op="Const")
+            constant.attr["dtype"].type = kind
+            tensor = tf.make_tensor_proto(value, dtype=tf.as_dtype(kind))
+            constant.attr["value"].tensor.CopyFrom(tensor)
         else:
             specs.append((f"x{i}:0", tf.TensorSpec(value.shape, tf.as_dtype(kind))))
     outputs = [f"node:{i}" for i in range(_count(node))]
 
     @tf.function(jit_compile=True, autograph=False)
-    def alone(*given):
-        named = dict(zip((name for name, _ in specs), given))
+    def single_node(*arguments):
+        named = dict(zip((name for name, _ in specs), arguments))
         return tf.graph_util.import_graph_def(graph, named, outputs, name="")
 
     try:
         with tf.init_scope():
-            module = alone.experimental_get_compiler_ir(*(spec for _, spec in specs))
+            module = single_node.experimental_get_compiler_ir(*(spec for _, spec in specs))
             return module(stage="stablehlo")
     except (tf.errors.OpError, ValueError, TypeError) as error:
         raise missing(node, " ".join(str(error).split())[:300]) from error
 
 
 def missing(node: Any, why: str) -> MissingOps:
-    """The error for an operator that nothing serves, with a stub for a lowering."""
+    """Returns the error for an operator that nothing serves, with a stub for a lowering."""
     row = read(node.op)
     return MissingOps(
         f"{node.op} has no lowering",
@@ -78,5 +78,5 @@ def missing(node: Any, why: str) -> MissingOps:
 
 
 def _count(node: Any) -> int:
-    """How many outputs a node has."""
+    """Counts the outputs of a node."""
     return sum(1 if n is None else n for n in sizes(node.op, node.proto.attr))

@@ -1,4 +1,4 @@
-"""A function that TensorFlow has traced: its graph, and what goes in and comes out."""
+"""A function that TensorFlow has traced: its graph, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tojax.tensorflow.state.variables import Handle
 
 @dataclass(eq=False)
 class Concrete:
-    """A graph whose first inputs are the call's tensors and the others what it captured."""
+    """A graph whose inputs are the call's tensors, then the captured values."""
 
     graph: Graph
     library: Library
@@ -37,19 +37,19 @@ class Concrete:
     variables: tuple = ()  # what TensorFlow's own functions list; these are known already
 
     def arrange(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
-        """The call's tensors in the order of the graph's inputs, as JAX's.
+        """Returns the call's tensors in the order of the graph's inputs, as JAX arrays.
 
         Raises:
           WrongArguments: they are not what the function was traced for.
         """
-        given = self.tensors(args, kwargs)
+        tensors = self.tensors(args, kwargs)
         for i, spec in enumerate(self.specs):
             if spec.dtype == tf.string:
                 raise text.refused(spec.name, diagnostics.consumer(self.graph, self.library, i))
-        return [self._checked(x, spec) for x, spec in zip(given, self.specs)]
+        return [self._checked(x, spec) for x, spec in zip(tensors, self.specs)]
 
     def tensors(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
-        """The call's tensors in the order of the graph's inputs.
+        """Returns the call's tensors in the order of the graph's inputs.
 
         Raises:
           WrongArguments: there are more or fewer of them.
@@ -70,8 +70,8 @@ class Concrete:
         return tensors
 
     def _checked(self, value: Any, spec: tf.TensorSpec) -> Any:
-        known = isinstance(value, trees.Constant)
-        if known:
+        is_text = isinstance(value, trees.Constant)
+        if is_text:
             value = value.array
         elif not trees.is_array(value):
             try:
@@ -83,25 +83,25 @@ class Concrete:
             raise self._wrong(f"{spec.name} has the shape {tuple(value.shape)}, not {spec.shape}")
         if canonical(value.dtype) != canonical(spec.dtype.as_numpy_dtype):
             raise self._wrong(f"{spec.name} has the dtype {value.dtype}, not {spec.dtype.name}")
-        return value if known or isinstance(value, jax.Array) else jnp.asarray(value)
+        return value if is_text or isinstance(value, jax.Array) else jnp.asarray(value)
 
     def _wrong(self, what: str) -> WrongArguments:
-        wanted = ", ".join(f"{x.name}: {x.dtype.name}{_sizes(x.shape)}" for x in self.specs)
+        parameters = ", ".join(f"{x.name}: {x.dtype.name}{_sizes(x.shape)}" for x in self.specs)
         return WrongArguments(
-            what, why=f"the function takes ({wanted})", do="give arguments of these shapes"
+            what, why=f"the function takes ({parameters})", do="give arguments of these shapes"
         )
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """The outputs in their structure."""
+        """Packs the outputs in their structure."""
         leaves = tf.nest.flatten(self.outputs, expand_composites=True)
-        rest = iter(flat)
-        filled = [next(rest) if isinstance(x, tf.TensorSpec | tf.Tensor) else x for x in leaves]
+        values = iter(flat)
+        filled = [next(values) if isinstance(x, tf.TensorSpec | tf.Tensor) else x for x in leaves]
         return pack_like(self.outputs, filled)
 
 
 def concrete_of(function: Any, names: Mapping[int, str], gradients: bool = True) -> Concrete:
-    """What a ``ConcreteFunction`` computes; ``names`` tells the names of variables by the ids of
-    their handles, ``gradients`` whether custom ones count.
+    """Reads a ``ConcreteFunction``; ``names`` has the names of variables by the ids of their
+    handles, ``gradients`` tells whether custom ones count.
     """
     proto = function.graph.as_graph_def()
     captures = list(function.captured_inputs)
@@ -111,9 +111,9 @@ def concrete_of(function: Any, names: Mapping[int, str], gradients: bool = True)
     captured_of = lambda tensor: _captured(tensor, variables, names)
     read = partial(reader, captured_of) if gradients else None
     extra = read(function.graph, tuple(x.op.name for x in function.inputs)) if read else None
-    # A gradient that TensorFlow took appends what it needs to the outputs.
-    own = len(_tensors(function.structured_outputs))
-    graph = of_graph(proto, inputs, [x.name for x in function.outputs[:own]], ends, extra)
+    # A gradient that TensorFlow took appends the values that it needs to the outputs.
+    output_count = len(_tensors(function.structured_outputs))
+    graph = of_graph(proto, inputs, [x.name for x in function.outputs[:output_count]], ends, extra)
     count = len(inputs) - len(captures)
     return Concrete(
         graph=graph,
@@ -157,20 +157,20 @@ def _sizes(shape: tf.TensorShape) -> str:
 
 
 def pack_like(structure: Any, flat: list[Any]) -> Any:
-    """``flat`` in the structure of ``structure``; TensorFlow's ragged and sparse tensors take
-    nothing but its own tensors, so that ours come in their place.
+    """Packs ``flat`` like ``structure``; TensorFlow's ragged and sparse tensors can hold only its
+    own tensors, so ``Ragged`` and ``Sparse`` replace them.
     """
-    rest = iter(flat)
-    made: list[Any] = []
+    values = iter(flat)
+    packed: list[Any] = []
     for leaf in tf.nest.flatten(structure):
-        parts = [next(rest) for _ in tf.nest.flatten(leaf, expand_composites=True)]
+        components = [next(values) for _ in tf.nest.flatten(leaf, expand_composites=True)]
         if isinstance(leaf, tf.RaggedTensor | tf.RaggedTensorSpec):
-            made.append(Ragged(parts[0], tuple(parts[1:])))
+            packed.append(Ragged(components[0], tuple(components[1:])))
         elif isinstance(leaf, tf.SparseTensor | tf.SparseTensorSpec):
-            made.append(Sparse(*parts))
+            packed.append(Sparse(*components))
         else:
-            made.append(tf.nest.pack_sequence_as(leaf, parts, expand_composites=True))
-    return tf.nest.pack_sequence_as(structure, made)
+            packed.append(tf.nest.pack_sequence_as(leaf, components, expand_composites=True))
+    return tf.nest.pack_sequence_as(structure, packed)
 
 
 class Ragged(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which node and which line of Python an error is about."""
+"""The place of an error: its node and the line of Python that made it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from tojax.errors import TojaxError
 
-FOUND = filter(None, map(find_spec, ("tensorflow", "keras", "tf_keras", "jax", "tojax")))
-PACKAGES = tuple(os.path.dirname(x.origin or "") + os.sep for x in FOUND)
-# Their nodes were made from a file: the stack tells who loaded it.
+SPECS = filter(None, map(find_spec, ("tensorflow", "keras", "tf_keras", "jax", "tojax")))
+PACKAGES = tuple(os.path.dirname(x.origin or "") + os.sep for x in SPECS)
+# Nodes made in these come from a file: the stack is that of its loading.
 LOADERS = ("importer.py", "function_def_to_graph.py", "function_deserialization.py")
 
 
 def locate(error: Exception, node: Any, stack: Sequence[str], library: Any = None) -> None:
-    """Adds the innermost node that it happened in to an error."""
+    """Adds the innermost node to an error that was raised in it."""
     if getattr(error, "tensorflow_node", None) is not None:
         return
     error.tensorflow_node = node.name  # type: ignore[attr-defined]
@@ -28,14 +28,14 @@ def locate(error: Exception, node: Any, stack: Sequence[str], library: Any = Non
 
 
 def place(node: Any, stack: Sequence[str], library: Any = None) -> str:
-    """A node, the functions around it, and the line of Python that made it."""
+    """Describes a node, the functions around it, and the line of Python that made it."""
     inside = "".join(f" in {name}" for name in reversed(stack))
     line = line_of(getattr(library, "live", None), stack, node.name)
     return f"node {node.name!r} ({node.op}){inside}" + (f", {line}" if line else "")
 
 
 def consumer(graph: Any, library: Any, at: int) -> str:
-    """Where an input of a graph is used first."""
+    """Describes the node that first uses an input of a graph."""
     name = graph.inputs[at]
     stack: list[str] = []
     while True:
@@ -49,7 +49,7 @@ def consumer(graph: Any, library: Any, at: int) -> str:
 
 
 def line_of(live: Any, stack: Sequence[str], name: str) -> str:
-    """``file:line`` of the user's Python that made a node, nothing where that is not known.
+    """Returns ``file:line`` of the user's Python that made a node, "" if unknown.
 
     ``live`` is TensorFlow's own graph, ``stack`` the functions of its library that were called.
     """
@@ -64,8 +64,8 @@ def line_of(live: Any, stack: Sequence[str], name: str) -> str:
     files = [frame[0] for frame in frames]
     if any(os.path.basename(x) in LOADERS for x in files):
         return ""
-    own = [f for f in frames if not f[0].startswith(PACKAGES) and _is_file(f[0])]
-    return f"{own[-1][0]}:{own[-1][1]}" if own else ""
+    user_frames = [f for f in frames if not f[0].startswith(PACKAGES) and _is_file(f[0])]
+    return f"{user_frames[-1][0]}:{user_frames[-1][1]}" if user_frames else ""
 
 
 def _is_file(name: str) -> bool:

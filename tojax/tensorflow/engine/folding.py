@@ -1,7 +1,7 @@
-"""Operators whose inputs are all known are computed while tracing: shapes must stay known.
+"""Constant folding: operators with known inputs are computed while tracing, so shapes stay known.
 
-TensorFlow's own kernels do it, strings and tables included; the few operators that shapes are made
-of have a faster way through numpy, which also serves symbolic sizes.
+TensorFlow's own kernels compute them, strings and tables included; numpy is faster for the few
+operators of shapes, and also serves symbolic sizes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NUMPY: dict[str, Callable] = {
 
 
 def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
-    """The outputs of a node whose inputs are known, None if the program has to compute them."""
+    """Computes a node whose inputs are known; returns None if the program has to compute it."""
     if not all(map(is_known, inputs)) or not _pure(node):
         return None
     symbolic = [x for x in inputs if x.dtype == object and not _strings(x)]
@@ -72,45 +72,45 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
             do="give this dimension a fixed size",
         )
     try:
-        found = kernel(node, inputs)
+        outputs = kernel(node, inputs)
     except NotOk as error:
         if error.code == tf.errors.NOT_FOUND:  # it has no kernel on a CPU
             return None
         raise
-    return None if sum(x.size for x in found if is_known(x)) > LARGE else found
+    return None if sum(x.size for x in outputs if is_known(x)) > LARGE else outputs
 
 
 def _of_sizes(node: Any) -> bool:
-    """Whether what a node makes of symbolic sizes are sizes again."""
+    """Returns whether a node turns symbolic sizes into sizes again."""
     return node.op != "Empty" and (node.op != "Cast" or _wide(node, "DstT").kind in "iu")
 
 
 def _pure(node: Any) -> bool:
-    if node.op == "Empty":  # what TensorFlow leaves as it was is zeros here
+    if node.op == "Empty":  # zeros here, uninitialised in TensorFlow
         return True
     return not stateful(node.op) and not node.op.startswith("Stateless") and bool(node.inputs)
 
 
 def kernel(node: Any, inputs: Sequence[Any]) -> tuple:
-    """TensorFlow's own result."""
-    given: list[Any] = []
+    """Computes a node by TensorFlow's kernel."""
+    arguments: list[Any] = []
     kinds = map(tf.as_dtype, text.types(node.proto, "input_arg"))
-    rest = (_tensor(x, kind) for x, kind in zip(inputs, kinds))
+    tensors = (_tensor(x, kind) for x, kind in zip(inputs, kinds))
     groups = node.groups()
     for size in groups:
-        these = [next(rest) for _ in range(1 if size is None else size)]
-        given.append(these[0] if size is None else these)
+        group = [next(tensors) for _ in range(1 if size is None else size)]
+        arguments.append(group[0] if size is None else group)
     for param in read(node.op).params[len(groups) :]:
         if param.name in node.proto.attr:
-            given += [param.name, _attr(node, param)]
+            arguments += [param.name, _attr(node, param)]
     with tf.init_scope(), tf.device("CPU"):
-        out = execute(eager_context(), node.op, None, *given)
+        out = execute(eager_context(), node.op, None, *arguments)
     flat = tf.nest.flatten(out)
     return tuple(np.asarray(x.numpy(), object if x.dtype == tf.string else None) for x in flat)
 
 
 def _tensor(value: Any, kind: tf.DType) -> tf.Tensor:
-    """As wide as the node takes it: what JAX computed is narrower. A table stays."""
+    """Widens a number that JAX narrowed to the node's dtype; a table stays."""
     if isinstance(value, tf.Tensor):
         return value
     number = value.dtype.kind in "iuf" and value.dtype.kind == np.dtype(kind.as_numpy_dtype).kind
@@ -118,7 +118,7 @@ def _tensor(value: Any, kind: tf.DType) -> tf.Tensor:
 
 
 def _attr(node: Any, param: Any) -> Any:
-    """An attribute as TensorFlow takes it: dtypes as wide as the node has them."""
+    """Returns an attribute as TensorFlow takes it: dtypes as wide as the node's."""
     attr = node.proto.attr[param.name]
     if param.kind == "dtype":
         return attr.type
@@ -140,12 +140,12 @@ def _axes(axes: np.ndarray) -> tuple[int, ...]:
 
 
 def strided_slice(node: Any, x: Any, begin, end, strides) -> Any:
-    """``x[...]`` as numpy would write it."""
+    """Slices as numpy does."""
     return x[slices(node, begin, end, strides)]
 
 
 def slices(node: Any, begin, end, strides) -> tuple:
-    """The index that a StridedSlice stands for."""
+    """Returns the index that a StridedSlice stands for."""
     masks = {
         name: node.attr(f"{name}_mask") or 0
         for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")

@@ -1,4 +1,4 @@
-"""A ``GraphDef`` between some of its tensors as a function; its weights are variables again."""
+"""A ``GraphDef`` as a function from some of its tensors to others; weights are variables again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLOATS = {x.as_datatype_enum for x in (tf.float16, tf.bfloat16, tf.float32, tf.f
 
 @dataclass(eq=False)
 class Weight:
-    """A variable's value where TensorFlow has no variable; ``written`` is told a new one."""
+    """A value as a variable without TensorFlow; ``written`` is called with each new value."""
 
     value: np.ndarray
     trainable: bool = True
@@ -50,7 +50,7 @@ def of_graph_def(
     weights: bool = True,
     name: str = "GraphDef",
 ) -> Function:
-    """A frozen graph; see ``from_tensorflow``.
+    """Makes a function of a frozen graph; see ``from_tensorflow``.
 
     Raises:
       BadCheckpoint: TensorFlow does not read the graph.
@@ -63,50 +63,51 @@ def of_graph_def(
         inputs = _placeholders(proto, tf.nest.flatten(outputs))
     feeds = [inputs] if isinstance(inputs, str) else list(inputs)
     fed = {x.partition(":")[0] for x in feeds}
-    held = {x.name: _weight(x) for x in proto.node if weights and _is_weight(x, fed)}
+    constants = {x.name: _weight(x) for x in proto.node if weights and _is_weight(x, fed)}
     names = [re.sub(r"\W", "_", x.partition(":")[0]) for x in feeds]
     names = [f"x{i}" if x[0].isdigit() or x in names[:i] else x for i, x in enumerate(names)]
-    return of_tensors(proto, dict(zip(names, feeds)), outputs, held, name)
+    return of_tensors(proto, dict(zip(names, feeds)), outputs, constants, name)
 
 
 def of_tensors(
-    owner: Any, feeds: Mapping[str, str], fetches: Any, held: Mapping[str, Weight], name: str
+    owner: Any, feeds: Mapping[str, str], fetches: Any, weights: Mapping[str, Weight], name: str
 ) -> Function:
-    """A graph from tensors, under the names of arguments, to a structure of tensors; ``held`` are
-    its variables, and constants that become some, by the names of their nodes.
+    """Makes a function of a graph, from tensors by argument names to a structure of tensors;
+    ``weights`` are its variables, and constants that become variables, by the names of their nodes.
     """
-    proto = _read_weights(owner, held)
+    proto = _read_weights(owner, weights)
     live = _imported(proto)
-    changed = dereferenced(live.as_graph_def())  # which has the defaults of all attributes
-    inside = [_tensor(live, x) for x in feeds.values()]
-    outside = [_tensor(live, x) for x in tf.nest.flatten(fetches)]
-    live.inputs = inside
+    graph_def = dereferenced(live.as_graph_def())  # which has the defaults of all attributes
+    inputs = [_tensor(live, x) for x in feeds.values()]
+    outputs = [_tensor(live, x) for x in tf.nest.flatten(fetches)]
+    live.inputs = inputs
     read = partial(reader, np.asarray)
-    given = tuple(x.op.name for x in inside)
-    graph = of_graph(changed, given, [x.name for x in outside], (), read(live, given))
+    input_names = tuple(x.op.name for x in inputs)
+    extra = read(live, input_names)
+    graph = of_graph(graph_def, input_names, [x.name for x in outputs], (), extra)
     keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([inspect.Parameter(x, keyword) for x in feeds])
-    specs = [tf.TensorSpec(x.shape, x.dtype) for x in outside]
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in outputs]
     concrete = Concrete(
         graph=graph,
-        library=Library(changed.library, live, read),
-        specs=[tf.TensorSpec(x.shape, x.dtype, key) for key, x in zip(feeds, inside)],
+        library=Library(graph_def.library, live, read),
+        specs=[tf.TensorSpec(x.shape, x.dtype, key) for key, x in zip(feeds, inputs)],
         captured=[],
         outputs=tf.nest.pack_sequence_as(fetches, specs),
         type=signature,
         live=live,
     )
-    made = Function(lambda *_: concrete, name, signature, owner)
+    function = Function(lambda *_: concrete, name, signature, owner)
     used = {x.attr("shared_name") or x.name for x in _nodes(graph) if x.op in VARIABLES}
-    made.variables.update({k: v for k, v in held.items() if k in used})
-    return made
+    function.variables.update({k: v for k, v in weights.items() if k in used})
+    return function
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
-    """The nodes of a graph, of its branches and of its bodies."""
+    """Yields the nodes of a graph, of its branches and of its bodies."""
     for node in graph.nodes:
         yield node
-        for inner in node.kept.values():
+        for inner in node.cache.values():
             if isinstance(inner, Graph):
                 yield from _nodes(inner)
 
@@ -125,25 +126,25 @@ def _weight(node: Any) -> Weight:
     return Weight(tf.make_ndarray(node.attr["value"].tensor), written=write)
 
 
-def _read_weights(proto: Any, held: Mapping[str, Weight]) -> Any:
-    """The graph with constants read from variables of their names."""
-    made = type(proto)(library=proto.library, versions=proto.versions)
+def _read_weights(proto: Any, weights: Mapping[str, Weight]) -> Any:
+    """Returns the graph with weights read from variables of their names."""
+    graph = type(proto)(library=proto.library, versions=proto.versions)
     for node in proto.node:
-        if node.op != "Const" or node.name not in held:
-            made.node.add().CopyFrom(node)
+        if node.op != "Const" or node.name not in weights:
+            graph.node.add().CopyFrom(node)
             continue
-        handle = made.node.add(name=f"{node.name}/resource", op="VarHandleOp")
+        handle = graph.node.add(name=f"{node.name}/resource", op="VarHandleOp")
         handle.attr["dtype"].CopyFrom(node.attr["dtype"])
         handle.attr["shape"].shape.CopyFrom(node.attr["value"].tensor.tensor_shape)
         handle.attr["shared_name"].s = node.name.encode()
         controls = [x for x in node.input if x.startswith("^")]
-        read = made.node.add(name=node.name, op="ReadVariableOp", input=[handle.name, *controls])
+        read = graph.node.add(name=node.name, op="ReadVariableOp", input=[handle.name, *controls])
         read.attr["dtype"].CopyFrom(node.attr["dtype"])
-    return made
+    return graph
 
 
 def _imported(proto: Any) -> Any:
-    """TensorFlow's own graph, which knows shapes and dtypes.
+    """Imports into TensorFlow's own graph, which knows shapes and dtypes.
 
     Raises:
       BadCheckpoint: it does not take the proto.
@@ -162,7 +163,7 @@ def _imported(proto: Any) -> Any:
 
 
 def _tensor(live: Any, name: str) -> Any:
-    """A tensor by its name, or the first one of a node.
+    """Returns a tensor by its name, or the first one of a node.
 
     Raises:
       WrongArguments: there is none.
@@ -180,7 +181,7 @@ def _tensor(live: Any, name: str) -> Any:
 
 
 def _placeholders(proto: Any, outputs: list[str]) -> list[str]:
-    """The placeholders that the outputs need, in the graph's order."""
+    """Returns the placeholders that the outputs need, in the graph's order."""
     by_name = {node.name: node for node in proto.node}
     pending = [x.partition(":")[0] for x in outputs]
     seen: set[str] = set()
@@ -194,7 +195,7 @@ def _placeholders(proto: Any, outputs: list[str]) -> list[str]:
 
 
 def _sinks(proto: Any) -> list[str]:
-    """The nodes whose outputs no other node takes."""
+    """Returns the nodes whose outputs no other node takes."""
     used = {x.lstrip("^").partition(":")[0] for node in proto.node for x in node.input}
     silent = {"NoOp", "Assert", "Const", "Placeholder", "SaveV2", *VARIABLES}
     return [x.name for x in proto.node if x.name not in used and x.op not in silent]

@@ -16,14 +16,14 @@ from tojax.tensorflow.core.nodes import Edge, Node
 from tojax.tensorflow.core.private import gradient_registry
 from tojax.tensorflow.engine.graph import Extra, Library, of_graph
 
-CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # theirs are those of what they call
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")  # their functions have the gradients
 
 
 def reader(captured_of: Callable[[Any], Any], live: Any, inputs: tuple[str, ...]) -> Extra:
-    """A function of a node that gives it its custom gradient and tells the edges that this needs.
+    """Returns a function that adds its custom gradient to a node and returns the edges it needs.
 
     ``live`` is TensorFlow's graph of the node, ``inputs`` are its inputs' names in the proto, and
-    ``captured_of`` tells what an eager tensor stands for.
+    ``captured_of`` returns the handle or value of an eager tensor.
     """
     names = {x.op.name: name for x, name in zip(live.inputs, inputs)}
 
@@ -38,20 +38,20 @@ def reader(captured_of: Callable[[Any], Any], live: Any, inputs: tuple[str, ...]
             gradient, edges = _gradient(node, live, function, names, captured_of)
         except (NotImplementedError, LookupError, ValueError) as error:  # raised if it is needed
             gradient, edges = Gradient([], len(node.inputs), error=error), []
-        node.kept["gradient"] = gradient
+        node.cache["gradient"] = gradient
         return edges
 
     return read
 
 
 def _gradient(node, live, function, names, captured_of) -> tuple[Gradient, list[Edge]]:
-    """The gradient of a node, and which values of its graph it captured."""
-    found = _traced(live, node, function)
-    leaves = tf.nest.flatten(found.structured_outputs)
+    """Returns the gradient of a node, and the edges of its graph that it captured."""
+    traced = _traced(live, node, function)
+    leaves = tf.nest.flatten(traced.structured_outputs)
     places = [i for i, x in enumerate(leaves) if x is not None]
-    gradient = Gradient(places=places, own=len(node.inputs))
+    gradient = Gradient(places=places, input_count=len(node.inputs))
     edges: list[Edge] = []
-    for tensor in found.captured_inputs:
+    for tensor in traced.captured_inputs:
         if hasattr(tensor, "numpy"):
             gradient.captured.append(("constant", captured_of(tensor)))
             continue
@@ -61,7 +61,7 @@ def _gradient(node, live, function, names, captured_of) -> tuple[Gradient, list[
         else:
             gradient.captured.append(("edge", len(edges)))
             edges.append(edge)
-    gradient.read = partial(_graph_of, found, captured_of)
+    gradient.read = partial(_graph_of, traced, captured_of)
     return gradient, edges
 
 
@@ -79,16 +79,16 @@ def _registered(kind: str, node: Node) -> Any:
 
 
 def _traced(live: Any, node: Node, function: Callable) -> Any:
-    """The gradient as a function of the cotangents, traced inside of the node's own graph.
+    """Traces the gradient as a function of the cotangents, inside of the node's own graph.
 
-    In a thread of its own: a gradient that jax2tf made calls JAX, which refuses that in a trace.
+    It runs in a new thread: a gradient of jax2tf calls JAX, which refuses that in a trace.
     """
     op = live.get_operation_by_name(node.name)
 
-    def gradient(*sent):
-        found = function(op, *sent)
-        found = found if isinstance(found, (list, tuple)) else [found]
-        return [tf.convert_to_tensor(x) if isinstance(x, tf.IndexedSlices) else x for x in found]
+    def gradient(*cotangents):
+        grads = function(op, *cotangents)
+        grads = grads if isinstance(grads, (list, tuple)) else [grads]
+        return [tf.convert_to_tensor(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
 
     def trace():
         with live.as_default():
@@ -100,7 +100,7 @@ def _traced(live: Any, node: Node, function: Callable) -> Any:
 
 
 def _edge(tensor: Any, live: Any, names: dict[str, str]) -> Edge:
-    """Where a captured tensor is computed in the node's graph."""
+    """Returns the edge of a captured tensor in the node's graph."""
     if tensor.graph is not live:
         tensor = next((inner for outer, inner in live.captures if outer is tensor), None)
         if tensor is None:
@@ -112,13 +112,13 @@ def _edge(tensor: Any, live: Any, names: dict[str, str]) -> Edge:
     return Edge(names.get(tensor.op.name, tensor.op.name), tensor.value_index)
 
 
-def _graph_of(found: Any, captured_of: Callable[[Any], Any]) -> tuple[Any, Library]:
-    """The gradient's own graph: read when it is first needed, because its operations may have
-    gradients in turn, and those too, without an end.
+def _graph_of(traced: Any, captured_of: Callable[[Any], Any]) -> tuple[Any, Library]:
+    """Reads the gradient's graph, on its first use: its operations may have gradients in turn,
+    without an end.
     """
-    proto = found.graph.as_graph_def()
-    inputs = tuple(x.op.name for x in found.inputs)
+    proto = traced.graph.as_graph_def()
+    inputs = tuple(x.op.name for x in traced.inputs)
     read = partial(reader, captured_of)
-    outputs = [x.name for x in found.outputs]
-    graph = of_graph(proto, inputs, outputs, extra=read(found.graph, inputs))
-    return graph, Library(proto.library, found.graph, read)
+    outputs = [x.name for x in traced.outputs]
+    graph = of_graph(proto, inputs, outputs, extra=read(traced.graph, inputs))
+    return graph, Library(proto.library, traced.graph, read)

@@ -27,14 +27,14 @@ class Library(Mapping[Any, Graph]):
         self._graphs: dict[str, Graph] = {}
 
     def __getitem__(self, name: str | Graph) -> Graph:
-        if isinstance(name, Graph):  # a branch or a body of a graph's own
+        if isinstance(name, Graph):  # a branch or a body of TensorFlow 1
             return name
         if name not in self._graphs:
             self._graphs[name] = of_function(self.protos[name], self._extra(name), self.protos)
         return self._graphs[name]
 
     def _extra(self, name: str) -> Extra | None:
-        """What reads the custom gradients of a function."""
+        """Returns the reader of the custom gradients of a function, if it has any."""
         functions = getattr(self.live, "_functions", {})
         if name not in functions or self.read is None:
             return None
@@ -57,12 +57,12 @@ class Library(Mapping[Any, Graph]):
 
 
 class Nodes(dict[str, Any]):
-    """The nodes of a function by name, beside the functions that they may call."""
+    """The nodes of a function by name, and the functions that they may call."""
 
     library: Mapping[str, Any] = {}
 
     def outputs(self, node: Any) -> tuple[list[str], list[int | None]]:
-        """Names and sizes of a node's outputs."""
+        """Returns names and sizes of a node's outputs."""
         if (definition := op_def_of(node.op)) is not None:
             return [arg.name for arg in definition.output_arg], sizes(node.op, node.attr)
         names = [arg.name for arg in self.library[node.op].signature.output_arg]
@@ -76,24 +76,24 @@ def of_graph(
     ends: Iterable[str] = (),
     extra: Extra | None = None,
 ) -> Graph:
-    """A ``GraphDef`` between these tensors; ``ends`` are operations that run for their effects, and
-    ``extra`` tells what a node needs beside its inputs.
+    """Reads a ``GraphDef`` between these tensors; ``ends`` are operations that run for their
+    effects, and ``extra`` returns what a node needs beside its inputs.
     """
     protos = Nodes({node.name: node for node in proto.node})
-    given = tuple(x.partition(":")[0] for x in inputs)
-    return _sorted(protos, given, tuple(_edge(protos, x) for x in outputs), ends, extra)
+    input_names = tuple(x.partition(":")[0] for x in inputs)
+    return _sorted(protos, input_names, tuple(_edge(protos, x) for x in outputs), ends, extra)
 
 
 def of_function(
     proto: Any, extra: Extra | None = None, library: Mapping[str, Any] | None = None
 ) -> Graph:
-    """A ``FunctionDef``; the functions of ``library`` may be called by their names as operators."""
+    """Reads a ``FunctionDef``; its nodes may call functions of ``library`` as operators."""
     protos = Nodes({node.name: node for node in proto.node_def})
     protos.library = library or {}
-    given = tuple(arg.name for arg in proto.signature.input_arg)
+    input_names = tuple(arg.name for arg in proto.signature.input_arg)
     outputs = tuple(_edge(protos, proto.ret[arg.name]) for arg in proto.signature.output_arg)
     ends = dict.fromkeys(proto.control_ret.values())
-    return _sorted(protos, given, outputs, ends, extra, proto.signature.name)
+    return _sorted(protos, input_names, outputs, ends, extra, proto.signature.name)
 
 
 def _sorted(protos, inputs, outputs, ends, extra, name="") -> Graph:
@@ -122,10 +122,10 @@ def _node(protos: Nodes, name: str) -> Node:
 
 
 def _edge(protos: Nodes, text: str) -> Edge:
-    """``node``, ``node:0`` of a graph, or ``node:output:0`` of a function."""
+    """Parses ``node``, ``node:0`` of a graph, or ``node:output:0`` of a function."""
     name, *rest = text.split(":")
     if len(rest) < 2:
         return Edge(name, int(rest[0]) if rest else 0)
     names, counts = protos.outputs(protos[name])
-    before = counts[: names.index(rest[0])]
-    return Edge(name, sum(1 if n is None else n for n in before) + int(rest[1]))
+    earlier = counts[: names.index(rest[0])]
+    return Edge(name, sum(1 if n is None else n for n in earlier) + int(rest[1]))

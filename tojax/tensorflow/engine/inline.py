@@ -1,4 +1,4 @@
-"""Calls of functions put in the place of their calls."""
+"""Inlining: the nodes of a function replace its call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tojax.tensorflow.engine.graph import Library
 
 
 def inlined(graph: Graph, library: Library, chosen: Callable[[Node], bool]) -> Graph:
-    """The graph without the calls that are chosen; a function's nodes are named after the call."""
+    """Inlines the calls that are ``chosen``; a function's nodes are named after the call."""
     nodes: dict[str, Node] = {}
     values: dict[Edge, Edge] = {}  # outputs of calls
     waits: dict[str, tuple[str, ...]] = {}
@@ -20,19 +20,23 @@ def inlined(graph: Graph, library: Library, chosen: Callable[[Node], bool]) -> G
         controls = tuple(y for x in node.controls for y in waits.get(x, (x,)))
         if node.op not in CALLS or not chosen(node):
             nodes[node.name] = replace(
-                node, inputs=inputs, controls=controls, kept=dict(node.kept), last_use=[]
+                node, inputs=inputs, controls=controls, cache=dict(node.cache), last_use=[]
             )
             continue
         inner = inlined(library[node.attr("f")], library, chosen)
-        given = dict(zip(inner.inputs, inputs))
-        inside = lambda e, given=given, call=node.name: (
-            given[e.node] if e.node in given else Edge(f"{call}/{e.node}", e.output)
+        arguments = dict(zip(inner.inputs, inputs))
+        inside = lambda e, arguments=arguments, call=node.name: (
+            arguments[e.node] if e.node in arguments else Edge(f"{call}/{e.node}", e.output)
         )
         for x in inner.nodes:
             name = f"{node.name}/{x.name}"
-            own = (*(f"{node.name}/{c}" for c in x.controls if c not in given), *controls)
+            waits_for = (f"{node.name}/{c}" for c in x.controls if c not in arguments)
             nodes[name] = replace(
-                x, name=name, inputs=tuple(map(inside, x.inputs)), controls=own, last_use=[]
+                x,
+                name=name,
+                inputs=tuple(map(inside, x.inputs)),
+                controls=(*waits_for, *controls),
+                last_use=[],
             )
         values.update((Edge(node.name, i), inside(e)) for i, e in enumerate(inner.outputs))
         waits[node.name] = tuple(f"{node.name}/{x.name}" for x in inner.nodes)

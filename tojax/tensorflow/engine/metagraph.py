@@ -24,8 +24,8 @@ from tojax.tensorflow.state.references import VARIABLES
 USUAL = ("serving_default", "default")
 
 
-def read(folder: Path) -> SavedModel:
-    """The proto of a SavedModel.
+def read_proto(folder: Path) -> SavedModel:
+    """Reads the proto of a SavedModel.
 
     Raises:
       BadCheckpoint: it is damaged.
@@ -52,12 +52,12 @@ def _damaged(folder: Path, why: str) -> BadCheckpoint:
 
 
 def is_old(proto: SavedModel) -> bool:
-    """Whether TensorFlow 1 wrote it: there are no objects, only a graph."""
+    """Returns whether TensorFlow 1 wrote it: there are no objects, only a graph."""
     return not any(len(x.object_graph_def.nodes) for x in proto.meta_graphs)
 
 
 def function_of(folder: Path, proto: SavedModel, signature: str | None) -> Function:
-    """A signature of a SavedModel of TensorFlow 1; its variables go by their own names.
+    """Makes a function of a signature of a SavedModel of TensorFlow 1, with its variables by name.
 
     Raises:
       WrongArguments: there is no such signature.
@@ -67,35 +67,35 @@ def function_of(folder: Path, proto: SavedModel, signature: str | None) -> Funct
     name, chosen = _signature(meta, signature)
     feeds = {key: _plain(chosen.inputs[key], key) for key in sorted(chosen.inputs)}
     fetches = {key: _plain(chosen.outputs[key], key) for key in sorted(chosen.outputs)}
-    held = dict(_variables(folder, meta)) if _has_variables(meta) else {}
-    made = of_tensors(meta.graph_def, feeds, fetches, held, name)
-    made.owner = folder
-    return made
+    variables = dict(_variables(folder, meta)) if _has_variables(meta) else {}
+    function = of_tensors(meta.graph_def, feeds, fetches, variables, name)
+    function.owner = folder
+    return function
 
 
 def _serving(proto: SavedModel) -> Any:
-    """The graph that is for serving: of the tag "serve", else of none, as TF-Hub's modules."""
+    """Returns the graph for serving: with the tag "serve", else without tags (TF-Hub's modules)."""
     by_tags = {frozenset(x.meta_info_def.tags): x for x in proto.meta_graphs}
     serving = [x for tags, x in by_tags.items() if "serve" in tags and "train" not in tags]
     return next(iter(serving), by_tags.get(frozenset(), proto.meta_graphs[0]))
 
 
 def _signature(meta: Any, name: str | None) -> tuple[str, Any]:
-    there = {k: v for k, v in meta.signature_def.items() if v.outputs}
+    signatures = {k: v for k, v in meta.signature_def.items() if v.outputs}
     if name is None:
-        usual = [x for x in USUAL if x in there] or sorted(there)
+        usual = [x for x in USUAL if x in signatures] or sorted(signatures)
         name = usual[0] if usual else None
-    if name is None or name not in there:
+    if name is None or name not in signatures:
         raise WrongArguments(
             f"there is no signature {name!r}" if name else "the SavedModel has no signature",
-            why=f"the model has {', '.join(sorted(there)) or 'none'}",
+            why=f"the model has {', '.join(sorted(signatures)) or 'none'}",
             do="pass signature= with one of these names, or read its graph as a GraphDef",
         )
-    return name, there[name]
+    return name, signatures[name]
 
 
 def _plain(info: Any, key: str) -> str:
-    """The name of a dense tensor."""
+    """Returns the name of a dense tensor."""
     if info.WhichOneof("encoding") != "name":
         raise Unsupported(
             f"{key!r} of the signature is a sparse or composite tensor",
@@ -110,41 +110,41 @@ def _has_variables(meta: Any) -> bool:
 
 
 def _variables(folder: Path, meta: Any) -> Iterator[tuple[str, Weight]]:
-    """The variables that have a value in the checkpoint, by the names of their handles."""
+    """Yields the variables that have a value in the checkpoint, by the names of their handles."""
     try:
         values = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
         shapes = values.get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError, IndexError) as error:
         raise _lost(folder, error) from error
     nodes = {node.name: node for node in meta.graph_def.node if node.op in VARIABLES}
-    said = dict(_described(meta))
+    descriptions = dict(_described(meta))
     trainable = {d.variable_name for _, d in _described(meta, "trainable_variables")}
     for name, node in nodes.items():
-        described = said.get(name)
+        described = descriptions.get(name)
         key: str = name
         cut: Any = ...
         if described is not None and described.save_slice_info_def.full_name:
-            part = described.save_slice_info_def
-            key = part.full_name
-            cut = tuple(slice(o, o + n) for o, n in zip(part.var_offset, part.var_shape))
+            shard = described.save_slice_info_def
+            key = shard.full_name
+            cut = tuple(slice(o, o + n) for o, n in zip(shard.var_offset, shard.var_shape))
         if key not in shapes:
             continue
         try:
             value = np.asarray(values.get_tensor(key))[cut]
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise _lost(folder, error) from error
-        learned = f"{name}:0" in trainable if said else value.dtype.kind == "f"
+        learned = f"{name}:0" in trainable if descriptions else value.dtype.kind == "f"
         yield node.attr["shared_name"].s.decode() or name, Weight(value, learned)
 
 
 def _described(meta: Any, collection: str = "") -> Iterator[tuple[str, Any]]:
-    """What collections of the graph say about variables, by the names of their nodes."""
+    """Yields the definitions of variables in the graph's collections, by names of nodes."""
     names = [collection] if collection else ["variables", "trainable_variables", "local_variables"]
     for name in names:
-        held = meta.collection_def.get(name)
-        for text in held.bytes_list.value if held is not None else ():
-            found = VariableDef.FromString(text)
-            yield found.variable_name.partition(":")[0], found
+        entries = meta.collection_def.get(name)
+        for text in entries.bytes_list.value if entries is not None else ():
+            variable = VariableDef.FromString(text)
+            yield variable.variable_name.partition(":")[0], variable
 
 
 def _lost(folder: Path, error: Exception) -> BadCheckpoint:

@@ -1,4 +1,4 @@
-"""Which arguments of the model the values of a graph are computed from, for errors about them."""
+"""Origins of values: the model's arguments that they are computed from, which errors name."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ CONCRETIZATION = (
 
 
 class Origins:
-    """The inputs of the node that is being computed, and what each is computed from."""
+    """The inputs of the current node, and the origins of each."""
 
     def __init__(self, values: Sequence[Any] = (), origins: Sequence[Origin] = ()):
         self.values, self.origins = values, origins
         self.returned: list[Origin] = []  # of the function that returned last
 
     def enter(self, values: Sequence[Any], origins: Sequence[Origin]) -> None:
-        """Another node begins."""
+        """Starts another node."""
         self.values, self.origins, self.returned = values, origins, []
 
     def of_outputs(self, node: Any, outputs: Sequence[Any]) -> list[Origin]:
-        """Those of the outputs of the node that was computed."""
+        """Returns the origins of the outputs of the current node."""
         if node.op in PASSING and len(self.returned) == len(outputs):
             return self.returned
-        found = self.all()
-        return [found if isinstance(x, jax.core.Tracer) else NONE for x in outputs]
+        origins = self.all()
+        return [origins if isinstance(x, jax.core.Tracer) else NONE for x in outputs]
 
     def all(self) -> Origin:
-        """Everything that the inputs are computed from."""
+        """Returns the origins of all inputs together."""
         traced = [o for x, o in zip(self.values, self.origins) if o and not is_known(x)]
         return traced[0] if len(traced) == 1 else NONE.union(*traced)
 
     def of_operands(self, operands: Sequence[Any]) -> list[Origin]:
-        """Those of what a function is called with: inputs of the node, or what a loop has made of
-        them by now.
+        """Returns the origins of a function's operands: inputs of the node, or values that a loop
+        has made of them.
         """
         by_id = {id(x): o for x, o in zip(self.values, self.origins)}
-        rest = self.origins if len(operands) == len(self.origins) else None
-        other = self.all()
-        return [by_id.get(id(x), rest[i] if rest else other) for i, x in enumerate(operands)]
+        same_count = len(operands) == len(self.origins)
+        defaults = self.origins if same_count else [self.all()] * len(operands)
+        return [by_id.get(id(x), default) for x, default in zip(operands, defaults)]
 
     def name(self, error: Exception) -> Exception:
-        """The error with the names of the arguments that a traced value in it comes from."""
+        """Returns the error with the names of the arguments that its traced value comes from."""
         if isinstance(error, CONCRETIZATION):
             error = _data_dependent(error)
         if not isinstance(error, DataDependent) or error.arguments:
             return error
-        found = [o for x, o in zip(self.values, self.origins) if x is error.value]
-        found = found or self._of_integers() or [self.all()]
-        if names := tuple(sorted(NONE.union(*found))):
+        origins = [o for x, o in zip(self.values, self.origins) if x is error.value]
+        origins = origins or self._of_integers() or [self.all()]
+        if names := tuple(sorted(NONE.union(*origins))):
             why = f"{_listed(names)} decided it. {error.why}"
             DataDependent.__init__(
                 error, error.what, arguments=names, where=error.where, why=why, do=error.do
@@ -72,18 +72,18 @@ class Origins:
 
     def _of_integers(self) -> list[Origin]:
         pairs = zip(self.values, self.origins)
-        whole = [o for x, o in pairs if isinstance(x, jax.core.Tracer) and x.dtype.kind in "iub"]
-        return [o for o in whole if o]
+        exact = [o for x, o in pairs if isinstance(x, jax.core.Tracer) and x.dtype.kind in "iub"]
+        return [o for o in exact if o]
 
 
 def _data_dependent(error: Exception) -> DataDependent:
-    made = DataDependent(
+    data_dependent = DataDependent(
         "the program depends on a value that is computed from its inputs",
         why="JAX compiles a program for fixed shapes and Python values",
         do="pass what decides it as a numpy array that no transformation traces",
     )
-    made.__cause__ = error
-    return made
+    data_dependent.__cause__ = error
+    return data_dependent
 
 
 def _listed(names: Iterable[str]) -> str:

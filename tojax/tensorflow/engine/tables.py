@@ -1,4 +1,4 @@
-"""Lookup tables: TensorFlow's own are asked while tracing where the keys are known."""
+"""Lookup tables: TensorFlow looks known keys up while tracing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tojax.tensorflow.state import tables
 
 @handles("LookupTableFindV2")
 def find(run, node, inputs):
-    """By TensorFlow's kernel, or by the program where keys and values are numbers."""
+    """Finds by TensorFlow's kernel, or in the program if keys and values are numbers."""
     if isinstance(inputs[0], tf.Tensor) and all(map(is_known, inputs[1:])):
         return kernel(node, inputs)
-    text.check(node)
+    text.refuse_text(node)
     return tables.find(run, node, inputs)

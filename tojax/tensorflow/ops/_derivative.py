@@ -8,14 +8,14 @@ import jax
 
 
 def partials(*along: Callable | None) -> Callable[[Callable], Callable]:
-    """Decorator: the partial derivatives by each argument, functions of (the result, *arguments);
-    None means 0.
+    """Decorates a function with its partial derivatives by each argument: functions of the result
+    and the arguments, or None for 0.
     """
-    rule = lambda part: part and (lambda tangent, out, *given: tangent * part(out, *given))
+    rule = lambda partial: partial and (lambda t, out, *args: t * partial(out, *args))
 
-    def give(function):
-        made = jax.custom_jvp(function)
-        made.defjvps(*map(rule, along))
-        return made
+    def decorate(function):
+        differentiable = jax.custom_jvp(function)
+        differentiable.defjvps(*map(rule, along))
+        return differentiable
 
-    return give
+    return decorate

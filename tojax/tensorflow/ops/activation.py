@@ -1,4 +1,4 @@
-"""Activations with TensorFlow's derivatives at their kinks, and the operators of these."""
+"""Activations with TensorFlow's derivatives at their kinks, and gradient operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def zero(x):
 
 
 def negative(x, scale):
-    """``scale * (exp(x) - 1)`` below 0; elsewhere nothing that could overflow in a gradient."""
+    """Returns ``scale * (exp(x) - 1)`` below 0, elsewhere 0: no gradient overflows."""
     return scale * jnp.expm1(jnp.where(x < 0, x, zero(x)))
 
 
@@ -54,12 +54,12 @@ softsign.defjvps(lambda t, out, x: softsign_grad(t, x))
 
 @lowers("SoftsignGrad")
 def softsign_grad(gradients, features):
-    """The difference of two quotients, which JAX would have, loses its digits far from 0."""
+    """JAX's derivative is a difference of two quotients, which is inexact far from 0."""
     return gradients / jnp.square(1 + abs(features))
 
 
-def chosen(where):
-    """A gradient where the input is chosen, 0 elsewhere, also for a NaN."""
+def masked(where):
+    """Makes a lowering: the gradient where the input satisfies ``where``, else 0 (even if NaN)."""
 
     def grad(gradients, features, /):
         return jnp.where(where(features), gradients, zero(gradients))
@@ -74,8 +74,8 @@ table.update(
         "Softsign": softsign,
         "Softmax": lambda logits: jax.nn.softmax(logits),
         "LogSoftmax": lambda logits: jax.nn.log_softmax(logits),
-        "ReluGrad": chosen(lambda x: x > 0),
-        "Relu6Grad": chosen(lambda x: (x > 0) & (x < 6)),
+        "ReluGrad": masked(lambda x: x > 0),
+        "Relu6Grad": masked(lambda x: (x > 0) & (x < 6)),
         "SoftplusGrad": lambda gradients, features: gradients * lax.logistic(features),
     }
 )
@@ -96,7 +96,7 @@ def leaky_relu_grad(gradients, features, alpha):
     return jnp.where(features > 0, gradients, gradients * alpha)
 
 
-# Gradients of elementwise functions as TensorFlow's graphs hold them: of the result y and dy.
+# Gradients of elementwise functions, computed from the result y and dy.
 
 
 def _times(derivative):

@@ -15,7 +15,7 @@ NO_PADS: list[int] = []
 
 
 def spatial(layout) -> list[int]:
-    """Which dimensions are neither the batch nor the channels.
+    """Returns the dimensions other than the batch and the channels.
 
     Raises:
       Unsupported: the channels lie in packs, as only cuDNN has them.
@@ -30,25 +30,25 @@ def spatial(layout) -> list[int]:
 
 
 def pads_of(padding, explicit, layout):
-    """SAME, VALID, or a pair for each spatial dimension."""
+    """Returns SAME, VALID, or a pair for each spatial dimension."""
     if padding != "EXPLICIT":
         return padding
     return [(explicit[2 * i], explicit[2 * i + 1]) for i in spatial(layout)]
 
 
 def convolution(strides, padding, explicit, layout, dilations, groups=None):
-    """``(input, filter) -> output``; the filter's shape tells the groups."""
-    where = spatial(layout)
-    kernel = "DHW"[-len(where) :] + "IO"
+    """Returns ``(input, filter) -> output``; the filter's shape tells the groups."""
+    space = spatial(layout)
+    kernel = "DHW"[-len(space) :] + "IO"
 
     def run(input, filter):
         channels = input.shape[layout.index("C")]
         return conv_general_dilated(
             input,
             filter,
-            [strides[i] for i in where],
+            [strides[i] for i in space],
             pads_of(padding, explicit, layout),
-            rhs_dilation=[dilations[i] for i in where] if dilations else None,
+            rhs_dilation=[dilations[i] for i in space] if dilations else None,
             dimension_numbers=(layout, kernel, layout),
             feature_group_count=channels // max(filter.shape[-2], 1) if groups is None else groups,
         )
@@ -57,7 +57,7 @@ def convolution(strides, padding, explicit, layout, dilations, groups=None):
 
 
 def depthwise(*how):
-    """``(input, filter) -> output``: every channel has filters of its own."""
+    """Returns ``(input, filter) -> output``; every channel has its own filters."""
 
     def run(input, filter):
         *window, channels, multiplier = filter.shape
@@ -67,13 +67,14 @@ def depthwise(*how):
     return run
 
 
-def of_input(run, shape, filter, out_backprop):
-    """The gradient of the input: what a transposed convolution computes."""
+def input_grad(run, shape, filter, out_backprop):
+    """Returns the gradient for the input: a transposed convolution."""
     like = jax.ShapeDtypeStruct(sizes(shape), out_backprop.dtype)
     return jax.linear_transpose(lambda x: run(x, filter), like)(out_backprop)[0]
 
 
-def of_filter(run, input, shape, out_backprop):
+def filter_grad(run, input, shape, out_backprop):
+    """Returns the gradient for the filter."""
     like = jax.ShapeDtypeStruct(sizes(shape), out_backprop.dtype)
     return jax.linear_transpose(partial(run, input), like)(out_backprop)[0]
 
@@ -107,14 +108,14 @@ def conv(
     return out.reshape(*batch, *out.shape[1:])
 
 
-def whole(shape, filter, out_backprop, layout):
-    """The input's shape; TensorFlow also takes its spatial part."""
+def input_shape(shape, filter, out_backprop, layout):
+    """Returns the input's shape; TensorFlow also accepts its spatial part alone."""
     shape = sizes(shape)
     if len(shape) == len(layout):
         return shape
-    inner = {"N": out_backprop.shape[0], "C": filter.shape[-2]}
-    rest = iter(shape)
-    return tuple(inner[x] if x in inner else next(rest) for x in layout)
+    sizes_of = {"N": out_backprop.shape[0], "C": filter.shape[-2]}
+    space = iter(shape)
+    return tuple(sizes_of[x] if x in sizes_of else next(space) for x in layout)
 
 
 @lowers("Conv2DBackpropInput")
@@ -123,9 +124,8 @@ def conv2d_of_input(
     dilations,
 ):  # fmt: skip
     run = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return of_input(
-        run, whole(input_sizes, filter, out_backprop, data_format), filter, out_backprop
-    )
+    shape = input_shape(input_sizes, filter, out_backprop, data_format)
+    return input_grad(run, shape, filter, out_backprop)
 
 
 @lowers("Conv2DBackpropInputV2")
@@ -133,7 +133,7 @@ def conv2d_of_input_v2(
     input, filter, out_backprop, strides, padding, explicit_paddings, data_format, dilations
 ):
     run = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return of_input(run, input.shape, filter, out_backprop)
+    return input_grad(run, input.shape, filter, out_backprop)
 
 
 @lowers("Conv2DBackpropFilter")
@@ -142,7 +142,7 @@ def conv2d_of_filter(
     dilations,
 ):  # fmt: skip
     run = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return of_filter(run, input, filter_sizes, out_backprop)
+    return filter_grad(run, input, filter_sizes, out_backprop)
 
 
 @lowers("Conv2DBackpropFilterV2")
@@ -150,7 +150,7 @@ def conv2d_of_filter_v2(
     input, filter, out_backprop, strides, padding, explicit_paddings, data_format, dilations
 ):
     run = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return of_filter(run, input, filter.shape, out_backprop)
+    return filter_grad(run, input, filter.shape, out_backprop)
 
 
 @lowers("Conv3DBackpropInputV2")
@@ -158,9 +158,8 @@ def conv3d_of_input(
     input_sizes: Static, filter, out_backprop, strides, padding, data_format, dilations
 ):
     run = convolution(strides, padding, NO_PADS, data_format, dilations)
-    return of_input(
-        run, whole(input_sizes, filter, out_backprop, data_format), filter, out_backprop
-    )
+    shape = input_shape(input_sizes, filter, out_backprop, data_format)
+    return input_grad(run, shape, filter, out_backprop)
 
 
 @lowers("Conv3DBackpropFilterV2")
@@ -168,7 +167,7 @@ def conv3d_of_filter(
     input, filter_sizes: Static, out_backprop, strides, padding, data_format, dilations
 ):
     run = convolution(strides, padding, NO_PADS, data_format, dilations)
-    return of_filter(run, input, filter_sizes, out_backprop)
+    return filter_grad(run, input, filter_sizes, out_backprop)
 
 
 @lowers("DepthwiseConv2dNativeBackpropInput")
@@ -177,7 +176,7 @@ def depthwise_of_input(
     dilations,
 ):  # fmt: skip
     run = depthwise(strides, padding, explicit_paddings, data_format, dilations)
-    return of_input(run, input_sizes, filter, out_backprop)
+    return input_grad(run, input_sizes, filter, out_backprop)
 
 
 @lowers("DepthwiseConv2dNativeBackpropFilter")
@@ -186,4 +185,4 @@ def depthwise_of_filter(
     dilations,
 ):  # fmt: skip
     run = depthwise(strides, padding, explicit_paddings, data_format, dilations)
-    return of_filter(run, input, filter_sizes, out_backprop)
+    return filter_grad(run, input, filter_sizes, out_backprop)

@@ -1,4 +1,4 @@
-"""Arrays made of few numbers: constants, ranges, one-hot vectors."""
+"""Arrays made of few numbers (constants, ranges, one-hot vectors), and casts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tojax.errors import Unsupported
 from tojax.stablehlo.core.static_values import fixed, is_known, sizes
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.running import handles
-from tojax.tensorflow.core.schema import Static, lowers
+from tojax.tensorflow.core.schema import Static, lowers, table
 
 
 @lowers("Fill")
@@ -24,9 +24,12 @@ def empty(shape: Static, dtype, init):
     return jnp.zeros(sizes(shape), dtype)
 
 
+table.update({"OnesLike": jnp.ones_like, "ZerosLike": jnp.zeros_like})
+
+
 @lowers("Range")
 def range_(start: Static, limit: Static, delta: Static, /):
-    """Only large ones come here; a constant of their size would be stored in the program."""
+    """Serves large ranges only: as constants they would be stored in the program."""
     if start.dtype.kind != "f":
         dtype = "int32" if start.dtype == object else canonical(start.dtype)
         return jnp.arange(start.item(), limit.item(), delta.item(), dtype)
@@ -48,22 +51,22 @@ def linspace(start, stop, num: Static):
 
 @lowers("OneHot")
 def one_hot(indices, depth: Static, on_value, off_value, axis):
-    """What lies outside of the depth is nowhere on; TensorFlow has no gradient for the values."""
+    """Indices beyond the depth are off everywhere; TensorFlow has no gradient for the values."""
     wide = np.promote_types(indices.dtype, np.int32)
     indices = jnp.expand_dims(lax.convert_element_type(indices, wide), axis)
     axis %= indices.ndim
     shape = [depth.item() if n == axis else 1 for n in range(indices.ndim)]
-    here = indices == lax.broadcasted_iota(wide, shape, axis)
-    return jnp.where(here, fixed(on_value), fixed(off_value))
+    hot = indices == lax.broadcasted_iota(wide, shape, axis)
+    return jnp.where(hot, fixed(on_value), fixed(off_value))
 
 
-# From one dtype to another.
+# Casts.
 
 
 @lowers("Cast")
 def cast(x, DstT, Truncate):
-    """Of complex numbers only the real part counts. Floats that an integer type does not have,
-    which TensorFlow leaves undefined, become its nearest one, NaN 0.
+    """Complex numbers become their real part. Floats outside of an integer type's range, which
+    TensorFlow leaves undefined, become its nearest integer; NaN becomes 0.
     """
     if jnp.iscomplexobj(x) and not jnp.issubdtype(DstT, jnp.complexfloating):
         x = lax.real(x)
@@ -73,12 +76,12 @@ def cast(x, DstT, Truncate):
 
 
 def _shortened(x, bits: int):
-    """Without the last bits of its mantissa: rounded towards zero."""
+    """Clears the last ``bits`` of the mantissa: rounds towards zero."""
     if bits <= 0:
         return x
-    whole = np.dtype(f"uint{8 * x.dtype.itemsize}")
-    mask = whole.type(np.iinfo(whole).max << bits & np.iinfo(whole).max)
-    return lax.bitcast_convert_type(lax.bitcast_convert_type(x, whole) & mask, x.dtype)
+    unsigned = np.dtype(f"uint{8 * x.dtype.itemsize}")
+    mask = unsigned.type(np.iinfo(unsigned).max << bits & np.iinfo(unsigned).max)
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(x, unsigned) & mask, x.dtype)
 
 
 @handles("Bitcast")

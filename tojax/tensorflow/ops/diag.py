@@ -1,8 +1,8 @@
 """Diagonals and bands of matrices.
 
-Diagonal d holds the elements of column row + d. Several of them, from the highest to the lowest,
-lie in rows as long as the longest one; ``align`` says at which end of its row a shorter one is.
-TensorFlow has no gradient for what fills the rest.
+Diagonal d holds the elements of column row + d. Several diagonals, from the highest to the lowest,
+lie in rows as long as the longest one; ``align`` says at which end of its row a shorter one lies.
+TensorFlow has no gradient for the padding.
 """
 
 from __future__ import annotations
@@ -17,48 +17,49 @@ from tojax.stablehlo.core.static_values import fixed, is_known, sizes
 from tojax.tensorflow.core.schema import Static, lowers
 
 
-def _both(k) -> tuple[int, int]:
-    """The lowest and the highest diagonal."""
+def _lowest_highest(k) -> tuple[int, int]:
+    """Returns the lowest and the highest diagonal."""
     low, *high = sizes(np.ravel(k))
     return low, (high or [low])[0]
 
 
-def _places(rows, columns) -> tuple:
+def _rows_columns(rows, columns) -> tuple:
+    """Returns the row and the column of each element."""
     iota = lambda axis: lax.broadcasted_iota("int32", (rows, columns), axis)
     return iota(0), iota(1)
 
 
 def _offset(d, rows, columns, longest, align):
-    """Where in its row a diagonal begins."""
+    """Returns where a diagonal begins in its row."""
     above, below = (side == "RIGHT" for side in align.split("_"))
     short = longest - (jnp.minimum(rows, columns - d) - jnp.maximum(0, -d))
     right = jnp.where(d > 0, above, jnp.where(d < 0, below, above and below))
     return jnp.where(right, short, 0)
 
 
-def embed(diagonal, rest, k, align):
-    """A matrix with these diagonals and the others of ``rest``."""
-    rows, columns = rest.shape[-2:]
+def embed(diagonal, matrix, k, align):
+    """Returns ``matrix`` with its diagonals ``k`` replaced."""
+    rows, columns = matrix.shape[-2:]
     low, high = k
-    row, column = _places(rows, columns)
+    row, column = _rows_columns(rows, columns)
     d = column - row
     if low == high:  # no gather: the diagonal lies along the rows or the columns
         axis, length = (-1, rows) if low >= 0 else (-2, columns)
-        if (more := length - diagonal.shape[-1]) != 0:
-            widths = [(0, 0, 0)] * (diagonal.ndim - 1) + [(0, more, 0)]
+        if (missing := length - diagonal.shape[-1]) != 0:
+            widths = [(0, 0, 0)] * (diagonal.ndim - 1) + [(0, missing, 0)]
             diagonal = lax.pad(diagonal, np.zeros((), diagonal.dtype), widths)
-        return jnp.where(d == low, jnp.expand_dims(diagonal, axis), rest)
+        return jnp.where(d == low, jnp.expand_dims(diagonal, axis), matrix)
     which = jnp.clip(high - d, 0, high - low)
     along = jnp.minimum(row, column) + _offset(d, rows, columns, diagonal.shape[-1], align)
     along = jnp.clip(along, 0, diagonal.shape[-1] - 1)
-    found = diagonal.at[..., which, along].get(mode="promise_in_bounds")
-    return jnp.where((low <= d) & (d <= high), found, rest)
+    elements = diagonal.at[..., which, along].get(mode="promise_in_bounds")
+    return jnp.where((low <= d) & (d <= high), elements, matrix)
 
 
 @lowers("MatrixDiagV3")
 def matrix_diag_v3(diagonal, k: Static, rows: Static, columns: Static, padding, align, /):
-    """A size of -1 is the least that holds the diagonals; both are equal if both are -1."""
-    low, high = _both(k)
+    """A size of -1 is the smallest that holds the diagonals; if both are -1, they are equal."""
+    low, high = _lowest_highest(k)
     rows, columns, longest = int(rows), int(columns), diagonal.shape[-1]
     least = longest - min(high, 0), longest + max(low, 0)
     if rows == columns == -1:
@@ -76,18 +77,18 @@ def matrix_diag_v2(diagonal, k: Static, rows: Static, columns: Static, padding, 
 @lowers("MatrixDiag", "BatchMatrixDiag")
 def matrix_diag(diagonal):
     size = diagonal.shape[-1]
-    row, column = _places(size, size)
+    row, column = _rows_columns(size, size)
     return jnp.where(row == column, diagonal[..., None], np.zeros((), diagonal.dtype))
 
 
 @lowers("MatrixSetDiagV3")
 def matrix_set_diag_v3(input, diagonal, k: Static, align):
-    return embed(diagonal, input, _both(k), align)
+    return embed(diagonal, input, _lowest_highest(k), align)
 
 
 @lowers("MatrixSetDiagV2")
 def matrix_set_diag_v2(input, diagonal, k: Static):
-    return embed(diagonal, input, _both(k), "LEFT_LEFT")
+    return embed(diagonal, input, _lowest_highest(k), "LEFT_LEFT")
 
 
 @lowers("MatrixSetDiag", "BatchMatrixSetDiag")
@@ -97,19 +98,19 @@ def matrix_set_diag(input, diagonal):
 
 @lowers("MatrixDiagPartV3")
 def matrix_diag_part_v3(input, k: Static, padding_value, align):
-    low, high = _both(k)
+    low, high = _lowest_highest(k)
     if low == high:
         return jnp.diagonal(input, low, -2, -1)
     rows, columns = input.shape[-2:]
     longest = min(rows + min(high, 0), columns - max(low, 0))
-    below, along = _places(high - low + 1, longest)
+    below, along = _rows_columns(high - low + 1, longest)
     d = high - below
     along = along - _offset(d, rows, columns, longest, align)
     row, column = along + jnp.maximum(0, -d), along + jnp.maximum(0, d)
     inside = (along >= 0) & (row < rows) & (column < columns)
     row, column = (jnp.where(inside, x, 0) for x in (row, column))
-    found = input.at[..., row, column].get(mode="promise_in_bounds")
-    return jnp.where(inside, found, fixed(padding_value))
+    elements = input.at[..., row, column].get(mode="promise_in_bounds")
+    return jnp.where(inside, elements, fixed(padding_value))
 
 
 @lowers("MatrixDiagPartV2")
@@ -135,8 +136,8 @@ def diag_part(input):
 
 @lowers("MatrixBandPart", "BatchMatrixBandPart")
 def band_part(input, num_lower, num_upper):
-    """A negative number keeps that whole triangle."""
-    row, column = _places(*input.shape[-2:])
+    """A negative number keeps the whole triangle on its side."""
+    row, column = _rows_columns(*input.shape[-2:])
     zero = np.zeros((), input.dtype)
     for count, distance in ((num_lower, row - column), (num_upper, column - row)):
         if not is_known(count):

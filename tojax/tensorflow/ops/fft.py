@@ -8,12 +8,12 @@ from tojax.tensorflow.core.schema import Static, table
 
 
 def inner(function, rank):
-    """A transform of the last ``rank`` axes, as long as they are."""
+    """Makes a lowering of a transform of the last ``rank`` axes."""
     return lambda input: function(input, axes=range(-rank, 0))
 
 
 def real(function, rank):
-    """One that cuts or pads the axes to ``fft_length``."""
+    """Makes a lowering of a transform that cuts or pads the axes to ``fft_length``."""
 
     def lowering(input, fft_length: Static, dtype, /):
         return function(input, [int(n) for n in fft_length], axes=range(-rank, 0))
@@ -35,7 +35,7 @@ for rank, suffix in enumerate(("", "2D", "3D"), 1):
 
 
 def named(function):
-    """One of the axes that are named."""
+    """Makes a lowering of a transform of the axes named."""
 
     def lowering(input, fft_length: Static, axes: Static, dtype=None, /):
         return function(input, [int(n) for n in fft_length], axes=[int(a) for a in axes])

@@ -1,4 +1,4 @@
-"""Operators that only hold a graph together."""
+"""Operators that hold a graph together: constants, texts, identities and checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nothing(run, node, inputs):
 
 
 class Text:
-    """A string that is put together when the program runs: it can be printed, nothing else."""
+    """A string that is made when the program runs: it can only be printed."""
 
     def __init__(self, template: str, values: Sequence[Any]):
         self.template, self.values = template, values
@@ -52,14 +52,14 @@ class Text:
 
 @lowers("StringFormat")
 def string_format(inputs, template, placeholder, summarize):
-    """Where it is known, TensorFlow has made the text already."""
+    """Serves traced values only: a known text comes from TensorFlow."""
     pieces = [x.replace("{", "{{").replace("}", "}}") for x in template.split(placeholder)]
     return Text("{}".join(pieces), inputs)
 
 
 @handles("PrintV2")
 def print_(run, node, inputs):
-    """By ``jax.debug.print``, to the standard output."""
+    """Prints to the standard output, traced values by ``jax.debug.print``."""
     text = inputs[0]
     if isinstance(text, Text):
         jax.debug.print(text.template, *text.values)
@@ -68,12 +68,7 @@ def print_(run, node, inputs):
     return ()
 
 
-@handles("IdentityN")
-def identity_n(run, node, inputs):
-    return tuple(inputs)
-
-
-# Operators that pass their input on: what they add is a check, a copy or no gradient.
+# Operators that return their input: as it is, without a gradient, or after a check.
 
 
 @handles(
@@ -84,6 +79,11 @@ def identity(run, node, inputs):
     return tuple(inputs[:1])
 
 
+@handles("IdentityN")
+def identity_n(run, node, inputs):
+    return tuple(inputs)
+
+
 @handles("StopGradient")
 def stop_gradient(run, node, inputs):
     return (inputs[0] if is_known(inputs[0]) else lax.stop_gradient(inputs[0]),)
@@ -91,11 +91,13 @@ def stop_gradient(run, node, inputs):
 
 @handles("EnsureShape")
 def ensure_shape(run, node, inputs):
-    wanted, found = node.attr("shape"), inputs[0].shape
+    expected, shape = node.attr("shape"), inputs[0].shape
     fits = lambda n, m: n is None or not isinstance(m, int) or n == m
-    if wanted is not None and not (len(wanted) == len(found) and all(map(fits, wanted, found))):
+    if expected is not None and not (
+        len(expected) == len(shape) and all(map(fits, expected, shape))
+    ):
         raise WrongValue(
-            f"Expected shape={wanted}, found {tuple(found)}",
+            f"Expected shape={expected}, found {tuple(shape)}",
             why="the model ensures the shape of an array",
             do="give arguments of shapes that lead to this one",
         )
@@ -124,7 +126,7 @@ def prevent_gradient(input, message):
 
 @lowers("CheckNumerics", "CheckNumericsV2")
 def check_numerics(tensor, message):
-    """TensorFlow raises for NaN and infinity, a program cannot: all values are NaN then."""
+    """TensorFlow raises for NaN and infinity; a program cannot, so all values become NaN."""
     if option("enable_checkify_for_asserts"):
         checkify.check(~jnp.any(jnp.isnan(tensor)), f"{message} : Found NaN values")
         checkify.check(~jnp.any(jnp.isinf(tensor)), f"{message} : Found Inf values")

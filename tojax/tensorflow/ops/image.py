@@ -1,4 +1,4 @@
-"""Colors: contrast, hue and saturation."""
+"""Images: colors, crops and glimpses, drawn boxes, projective transformations."""
 
 from __future__ import annotations
 
@@ -12,17 +12,29 @@ from jax import lax
 from tojax.errors import Unsupported
 from tojax.tensorflow.core.schema import Static, lowers
 
+F = np.float32
+COLORS = np.array(  # of drawn boxes
+    [
+        [1, 1, 0, 1], [0, 0, 1, 1], [1, 0, 0, 1], [0, 1, 0, 1], [0.5, 0, 0.5, 1],
+        [0.5, 0.5, 0, 1], [0.5, 0, 0, 1], [0, 0, 0.5, 1], [0, 1, 1, 1], [1, 0, 1, 1],
+    ],
+    F,
+)  # fmt: skip
+
+
+# Colors.
+
 
 @lowers("AdjustContrastv2")
 def adjust_contrast(images, contrast_factor):
-    """Away from the mean of each channel of each image."""
+    """The mean is that of each channel of each image."""
     factor = contrast_factor.astype(images.dtype)
     mean = jnp.mean(images, (-3, -2), keepdims=True)
     return (images - mean) * factor + mean
 
 
-def parts(images):
-    """(hue from 0 to 1, range, maximum); of equal colors the first counts."""
+def hue_range_value(images):
+    """Returns the hue (0 to 1), the range and the maximum; of equal colors the first counts."""
     r, g, b = (images[..., i] for i in range(3))
     red, green = (r >= g) & (r >= b), g >= b
     most = jnp.where(red, r, jnp.where(green, g, b))
@@ -43,7 +55,7 @@ def saturation_of(width, most):
 
 
 def shares(hue):
-    """How much of each color a hue has."""
+    """Returns how much of each color a hue has."""
     at = hue * 6
     return [jnp.clip(x, 0, 1) for x in (abs(at - 3) - 1, 2 - abs(at - 2), 2 - abs(at - 4))]
 
@@ -51,9 +63,9 @@ def shares(hue):
 @lowers("RGBToHSV")
 def rgb_to_hsv(images):
     """The gradient of the saturation leaves out the colors that are 0."""
-    hue, _, most = parts(images)
+    hue, _, most = hue_range_value(images)
     colored = jnp.where(images > 0, images, lax.stop_gradient(images))
-    return jnp.stack([hue, saturation_of(*parts(colored)[1:]), most], -1)
+    return jnp.stack([hue, saturation_of(*hue_range_value(colored)[1:]), most], -1)
 
 
 @lowers("HSVToRGB")
@@ -64,26 +76,23 @@ def hsv_to_rgb(images):
 
 @lowers("AdjustHue")
 def adjust_hue(images, delta):
-    hue, width, most = parts(images)
+    hue, width, most = hue_range_value(images)
     hue = (hue + delta.astype(images.dtype)) % 1
     return jnp.stack([most - width + width * x for x in shares(hue)], -1)
 
 
 @lowers("AdjustSaturation")
 def adjust_saturation(images, scale):
-    hue, width, most = parts(images)
+    hue, width, most = hue_range_value(images)
     saturation = jnp.clip(saturation_of(width, most) * scale.astype(images.dtype), 0, 1)
     return jnp.stack([(1 - saturation + saturation * x) * most for x in shares(hue)], -1)
 
 
-# Crops of an image at boxes, resized; glimpses around points; boxes drawn on images.
+# Crops of boxes, resized; glimpses around points.
 
 
-F = np.float32
-
-
-def lines(first, last, size, count):
-    """Where the lines of each crop lie on the image: [boxes, count]."""
+def crop_lines(first, last, size, count):
+    """Returns where the lines of each crop lie on the image: [boxes, count]."""
     if count == 1:
         return (0.5 * (first + last) * (size - 1))[:, None]
     step = (last - first) * (size - 1) / (count - 1)
@@ -91,20 +100,20 @@ def lines(first, last, size, count):
 
 
 def crops(image, boxes, box_ind, crop_size, method, outside):
-    """Four pixels of the image for each of the crop, or the nearest one."""
+    """Interpolates each pixel of a crop from four of the image, or takes the nearest one."""
     image = image.astype(F)
     (height, width), (rows, columns) = image.shape[1:3], map(int, crop_size)
-    y = lines(boxes[:, 0], boxes[:, 2], height, rows)[:, :, None, None]
-    x = lines(boxes[:, 1], boxes[:, 3], width, columns)[:, None, :, None]
-    which, whole = box_ind[:, None, None], lambda v: lax.stop_gradient(v)[..., 0].astype(np.int32)
-    at = lambda y, x: image[which, whole(y), whole(x)]
+    y = crop_lines(boxes[:, 0], boxes[:, 2], height, rows)[:, :, None, None]
+    x = crop_lines(boxes[:, 1], boxes[:, 3], width, columns)[:, None, :, None]
+    batch, integer = box_ind[:, None, None], lambda v: lax.stop_gradient(v)[..., 0].astype(np.int32)
+    pixel = lambda y, x: image[batch, integer(y), integer(x)]
     if method == "nearest":
-        out = at(jnp.floor(y + 0.5), jnp.floor(x + 0.5))
+        out = pixel(jnp.floor(y + 0.5), jnp.floor(x + 0.5))
     else:
-        top, left = (lax.stop_gradient(jnp.floor(v)) for v in (y, x))
-        bottom, right = jnp.ceil(y), jnp.ceil(x)
-        row = lambda y: at(y, left) + (at(y, right) - at(y, left)) * (x - left)
-        out = row(top) + (row(bottom) - row(top)) * (y - top)
+        y0, x0 = (lax.stop_gradient(jnp.floor(v)) for v in (y, x))
+        y1, x1 = jnp.ceil(y), jnp.ceil(x)
+        row = lambda y: pixel(y, x0) + (pixel(y, x1) - pixel(y, x0)) * (x - x0)
+        out = row(y0) + (row(y1) - row(y0)) * (y - y0)
     inside = (y >= 0) & (y <= height - 1) & (x >= 0) & (x <= width - 1)
     return jnp.where(inside, out, F(outside))
 
@@ -133,7 +142,7 @@ def crop_and_resize_of_boxes(grads, image, boxes, box_ind, method):
 
 
 def glimpse(input, size, offsets, normalized, uniform_noise, noise, start):
-    """Windows whose corner ``start`` tells from the offsets; what lies outside is 0."""
+    """Returns windows whose corners ``start`` computes from the offsets; outside pixels are 0."""
     if uniform_noise or noise != "zero":
         raise Unsupported(
             f"glimpses with {noise} noise outside of the image",
@@ -146,9 +155,9 @@ def glimpse(input, size, offsets, normalized, uniform_noise, noise, start):
     y, x = (corner[:, i, None] + np.arange(size[i]) for i in (0, 1))
     y, x = y[:, :, None], x[:, None, :]
     inside = (y >= 0) & (y < shape[0]) & (x >= 0) & (x < shape[1])
-    which = jnp.arange(input.shape[0])[:, None, None]
-    taken = input[which, jnp.clip(y, 0, shape[0] - 1), jnp.clip(x, 0, shape[1] - 1)]
-    return jnp.where(inside[..., None], taken, F(0))
+    batch = jnp.arange(input.shape[0])[:, None, None]
+    pixels = input[batch, jnp.clip(y, 0, shape[0] - 1), jnp.clip(x, 0, shape[1] - 1)]
+    return jnp.where(inside[..., None], pixels, F(0))
 
 
 @lowers("ExtractGlimpse")
@@ -161,7 +170,7 @@ def extract_glimpse(input, size: Static, offsets, centered, normalized, uniform_
 
 @lowers("ExtractGlimpseV2")
 def extract_glimpse_v2(input, size: Static, offsets, centered, normalized, uniform_noise, noise):
-    """Offsets in pixels are of the corner, from the middle where they are centered."""
+    """Offsets in pixels are those of the corner; centered ones count from the middle."""
 
     def start(at, shape, size):
         if not centered:
@@ -171,28 +180,22 @@ def extract_glimpse_v2(input, size: Static, offsets, centered, normalized, unifo
     return glimpse(input, size, offsets, normalized, uniform_noise, noise, start)
 
 
-COLORS = np.array(
-    [
-        [1, 1, 0, 1], [0, 0, 1, 1], [1, 0, 0, 1], [0, 1, 0, 1], [0.5, 0, 0.5, 1],
-        [0.5, 0.5, 0, 1], [0.5, 0, 0, 1], [0, 0, 0.5, 1], [0, 1, 1, 1], [1, 0, 1, 1],
-    ],
-    F,
-)  # fmt: skip
+# Boxes drawn on images.
 
 
 @lowers("DrawBoundingBoxesV2")
 def draw_bounding_boxes_v2(images, boxes, colors):
-    """One box after another, as a later one covers those before."""
+    """One box after another: a later one covers the earlier ones."""
     height, width, depth = images.shape[1:]
     if not colors.size:
         colors = COLORS if depth != 1 else np.ones((10, 1), F)
     ends = (boxes * np.array([height - 1, width - 1] * 2, F)).astype(np.int32)
     y, x = np.arange(height)[None, :, None], np.arange(width)[None, None, :]
 
-    def draw(images, given):
-        (top, left, bottom, right), color = given[0].T[..., None, None], given[1]
-        within = (y >= top) & (y <= bottom) & (x >= left) & (x <= right)
-        line = (y == top) | (y == bottom) | (x == left) | (x == right)
+    def draw(images, box_and_color):
+        (y0, x0, y1, x1), color = box_and_color[0].T[..., None, None], box_and_color[1]
+        within = (y >= y0) & (y <= y1) & (x >= x0) & (x <= x1)
+        line = (y == y0) | (y == y1) | (x == x0) | (x == x1)
         return jnp.where((within & line)[..., None], color.astype(images.dtype), images), None
 
     count = boxes.shape[1]
@@ -205,16 +208,16 @@ def draw_bounding_boxes(images, boxes):
     return draw_bounding_boxes_v2(images, boxes, np.zeros((0, 0), F))
 
 
-# Images seen through a projective transformation.
+# Projective transformations.
 
 
 def folded(at, size, fill_mode):
-    """Places outside of the image mapped into it; those that stay outside are filled."""
+    """Maps positions outside of the image into it; with ``CONSTANT`` they stay outside."""
     if fill_mode == "CONSTANT":
         return at
     if fill_mode == "REFLECT":  # dcba|abcd|dcba
-        rest = lax.rem(jnp.where(at < 0, -at - 1, at), F(2 * size))
-        at = jnp.where(rest >= size, 2 * size - rest - 1, rest)
+        phase = lax.rem(jnp.where(at < 0, -at - 1, at), F(2 * size))
+        at = jnp.where(phase >= size, 2 * size - phase - 1, phase)
     elif fill_mode == "WRAP" and size > 1:  # abcd|abcd|abcd
         turns = lambda x: jnp.trunc(x / (size - 1))
         below, above = at + size * (turns(-at) + 1), at - size * turns(at)
@@ -234,21 +237,21 @@ def project(images, transforms, shape, interpolation, fill_mode, fill_value):
 
 
 def sample(images, y, x, interpolation, fill):
-    """Images at places between their pixels; those outside are ``fill``."""
+    """Reads images at positions between their pixels; outside they are ``fill``."""
     height, width = images.shape[1:3]
-    which = jnp.arange(images.shape[0])[:, None, None]
+    batch = jnp.arange(images.shape[0])[:, None, None]
 
-    def at(y, x):
+    def pixel(y, x):
         inside = ((y >= 0) & (y < height) & (x >= 0) & (x < width))[..., None]
-        place = [jnp.clip(v, 0, n - 1).astype(np.int32) for v, n in ((y, height), (x, width))]
-        return jnp.where(inside, images[which, *place], fill)
+        index = [jnp.clip(v, 0, n - 1).astype(np.int32) for v, n in ((y, height), (x, width))]
+        return jnp.where(inside, images[batch, *index], fill)
 
     if interpolation == "NEAREST":
-        return at(*[jnp.trunc(v + jnp.copysign(F(0.5), v)) for v in (y, x)])
-    top, left = jnp.floor(y), jnp.floor(x)
-    down, along = (y - top)[..., None], (x - left)[..., None]
-    row = lambda y: at(y, left) * (1 - along) + at(y, left + 1) * along
-    return (row(top) * (1 - down) + row(top + 1) * down).astype(images.dtype)
+        return pixel(*[jnp.trunc(v + jnp.copysign(F(0.5), v)) for v in (y, x)])
+    y0, x0 = jnp.floor(y), jnp.floor(x)
+    down, along = (y - y0)[..., None], (x - x0)[..., None]
+    row = lambda y: pixel(y, x0) * (1 - along) + pixel(y, x0 + 1) * along
+    return (row(y0) * (1 - down) + row(y0 + 1) * down).astype(images.dtype)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
@@ -258,7 +261,7 @@ def projected(images, transforms, fill_value, shape, interpolation, fill_mode):
 
 @projected.defjvp
 def _projected_jvp(shape, interpolation, fill_mode, primals, tangents):
-    """TensorFlow takes the inverse transformation for the transposed one."""
+    """TensorFlow uses the inverse transformation as the transposed one."""
     images, transforms, _ = primals
     out = projected(*primals, shape, interpolation, fill_mode)
     matrices = jnp.pad(transforms, [(0, 0), (0, 1)], constant_values=1).reshape(-1, 3, 3)

@@ -1,7 +1,7 @@
-"""Reading at positions.
+"""Indices: reading at positions, and writing to them.
 
-TensorFlow raises for a position that an array does not have, or gives 0, as its kernels go. Here
-floats are NaN, negative positions included, and integers are those of the nearest position.
+For a position outside of the array TensorFlow's kernels raise or give 0. Here, negative positions
+included, floats are NaN, integers are those of the nearest position, and writes are dropped.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from jax import lax
 from tojax.stablehlo.core.static_values import as_jax, is_known, sizes
 from tojax.tensorflow.core.schema import Known, Static, lowers, table
 
+OPTIONS = {"mode": "drop", "wrap_negative_indices": False}  # of writes
+
+
+# Reading at positions.
+
 
 def read(params, index: tuple, missing=None):
-    """``params[index]``; of each index it is asked whether it is known to lie inside."""
+    """Returns ``params[index]``; known indices are checked to lie inside."""
     inside = all(isinstance(x, slice) or _inside(x, n) for x, n in zip(index, params.shape))
     index = tuple(x if isinstance(x, slice) else as_jax(x) for x in index)
     if inside:
@@ -33,14 +38,14 @@ def _inside(index, size) -> bool:
 
 
 def take(params, indices, axis: int = 0):
-    """``indices`` along an axis; their axes replace it."""
+    """Takes ``indices`` along an axis; their axes replace it."""
     if not indices.ndim and _inside(indices, params.shape[axis]):
         return lax.index_in_dim(params, int(indices), axis, keepdims=False)
     return read(params, (*[slice(None)] * axis, indices))
 
 
 def batched(params, indices, axis: int, batch_dims: int):
-    """The first axes of both belong together."""
+    """Takes along an axis; the first ``batch_dims`` axes of both are shared."""
     axis = axis % params.ndim
     batch_dims = batch_dims % indices.ndim if batch_dims < 0 else batch_dims
     if not batch_dims:
@@ -80,10 +85,7 @@ def invert_permutation(x):
     return jnp.zeros_like(x).at[x].set(lax.iota(x.dtype, x.size), unique_indices=True)
 
 
-# Writing to positions; positions that an array does not have are passed over.
-
-
-OPTIONS = {"mode": "drop", "wrap_negative_indices": False}
+# Writing to positions.
 
 
 def assign(x, at, values):
@@ -102,26 +104,26 @@ def subtract(x, at, values):
 
 @jax.custom_jvp
 def multiply(x, at, values):
-    """JAX has no derivative where places repeat."""
+    """Multiplies; JAX has no derivative where places repeat."""
     return x.at[at].multiply(values, **OPTIONS)
 
 
 @multiply.defjvp
 def multiply_jvp(primals, tangents):
-    """The derivative by a factor is the product of the others, right with zeros among them."""
+    """Differentiates by a factor: the product of the others, also where there are zeros."""
     (x, at, values), (dx, _, dvalues) = primals, tangents
-    none_x, none = x == 0, values == 0
-    zeros = add(none_x.astype("int32"), at, none.astype("int32"))
-    ones = lambda x, none: jnp.where(none, 1, x)
-    rest = ones(x, none_x).at[at].multiply(ones(values, none), **OPTIONS)
-    others = lambda x, none, zeros, rest: jnp.where(zeros == none, rest / ones(x, none), 0)
-    tangent = dx * others(x, none_x, zeros, rest)
-    tangent = add(tangent, at, dvalues * others(values, none, zeros[at], rest[at]))
+    x_zero, zero = x == 0, values == 0
+    zeros = add(x_zero.astype("int32"), at, zero.astype("int32"))
+    nonzero = lambda x, zero: jnp.where(zero, 1, x)
+    product = nonzero(x, x_zero).at[at].multiply(nonzero(values, zero), **OPTIONS)
+    by = lambda x, zero, zeros, product: jnp.where(zeros == zero, product / nonzero(x, zero), 0)
+    tangent = dx * by(x, x_zero, zeros, product)
+    tangent = add(tangent, at, dvalues * by(values, zero, zeros[at], product[at]))
     return multiply(x, at, values), tangent
 
 
 def divide(x, at, values):
-    """Integers are truncated."""
+    """Divides; integers are truncated."""
     return lax.div(x, multiply(jnp.ones_like(x), at, values))
 
 
@@ -132,7 +134,7 @@ def _extreme(name: str):
 
     @function.defjvp
     def jvp(primals, tangents):
-        """All that are equal to the result share the gradient."""
+        """Shares the gradient among all elements equal to the result."""
         (x, at, values), (dx, _, dvalues) = primals, tangents
         out = function(x, at, values)
         hit_x, hit = (x == out).astype(x.dtype), (values == out[at]).astype(x.dtype)
@@ -147,7 +149,7 @@ highest, lowest = _extreme("max"), _extreme("min")
 
 
 def nd(write):
-    """A lowering's body: ``write`` where the last axis of the indices says."""
+    """Makes a lowering that writes where the last axis of the indices says."""
 
     def lowering(tensor, indices, updates, bad_indices_policy, /):
         at = tuple(indices[..., i] for i in range(indices.shape[-1]))

@@ -1,4 +1,4 @@
-"""Linear systems: factors, solutions, inverses, determinants.
+"""Linear algebra: linear systems, factors, eigenvalues, singular values, functions of matrices.
 
 Where TensorFlow raises for a singular matrix, or for one that is not positive definite, the result
 is infinite or NaN: a compiled program cannot raise.
@@ -13,20 +13,22 @@ from jax import lax
 
 from tojax.tensorflow.core.schema import lowers, table
 
+# Linear systems.
+
 
 def dagger(x):
-    """The conjugate transpose of the last two axes."""
+    """Returns the conjugate transpose of the last two axes."""
     return jnp.conj(jnp.swapaxes(x, -1, -2))
 
 
 def batched(*matrices):
-    """Matrices with their leading axes broadcast."""
+    """Broadcasts the leading axes of matrices."""
     batch = np.broadcast_shapes(*(m.shape[:-2] for m in matrices))
     return [jnp.broadcast_to(m, (*batch, *m.shape[-2:])) for m in matrices]
 
 
 def from_lower(x):
-    """The Hermitian matrix of which only the lower triangle is read."""
+    """Returns the Hermitian matrix with this lower triangle."""
     return jnp.tril(x) + dagger(jnp.tril(x, -1))
 
 
@@ -40,12 +42,12 @@ def cholesky(input):
 
 @lowers("CholeskyGrad")
 def cholesky_grad(l, grad):
-    """The gradient by the matrix, of its factor and of the gradient by that."""
+    """Returns the gradient for the matrix, from its factor and the gradient for that."""
     middle = jnp.tril(jnp.swapaxes(l, -1, -2) @ grad)
     middle = middle - jnp.eye(l.shape[-1], dtype=l.dtype) * middle / 2
-    left = triangular(l, middle, True, True)
-    whole = dagger(triangular(l, dagger(left), True, True))
-    return (whole + dagger(whole)) / 2
+    solution = triangular(l, middle, True, True)
+    solution = dagger(triangular(l, dagger(solution), True, True))
+    return (solution + dagger(solution)) / 2
 
 
 def triangular(a, b, lower, adjoint):
@@ -98,7 +100,7 @@ def determinant(input):
 
 @lowers("MatrixSolveLs")
 def solve_least_squares(matrix, rhs, l2_regularizer, fast):
-    """By the normal equations if ``fast``; else the shortest solution, by the singular values."""
+    """Solves the normal equations if ``fast``, else takes the shortest solution of the SVD."""
     if not fast:
         return jnp.linalg.pinv(matrix) @ rhs
     rows, columns = matrix.shape[-2:]
@@ -122,7 +124,7 @@ def qr(input, full_matrices):
 
 @lowers("TridiagonalSolve")
 def tridiagonal_solve(diagonals, rhs, partial_pivoting, perturb_singular):
-    """Diagonals above, on and below the main one; what stands outside of the matrix is not read."""
+    """Diagonals above, on and below the main one; elements outside of the matrix are not read."""
     above, main, below = (diagonals[..., i, :] for i in range(3))
     above, below = above.at[..., -1].set(0), below.at[..., 0].set(0)
     return lax.linalg.tridiagonal_solve(below, main, above, rhs)
@@ -132,9 +134,9 @@ def tridiagonal_solve(diagonals, rhs, partial_pivoting, perturb_singular):
 def tridiagonal_matmul(superdiag, maindiag, subdiag, rhs):
     above, main, below = (jnp.swapaxes(x, -1, -2) for x in (superdiag, maindiag, subdiag))
     edge = [(0, 0)] * (rhs.ndim - 2)
-    after = jnp.pad(rhs[..., 1:, :], [*edge, (0, 1), (0, 0)])
-    before = jnp.pad(rhs[..., :-1, :], [*edge, (1, 0), (0, 0)])
-    return above * after + main * rhs + below * before
+    next_rows = jnp.pad(rhs[..., 1:, :], [*edge, (0, 1), (0, 0)])
+    previous_rows = jnp.pad(rhs[..., :-1, :], [*edge, (1, 0), (0, 0)])
+    return above * next_rows + main * rhs + below * previous_rows
 
 
 # Eigenvalues, singular values and functions of matrices.
@@ -160,7 +162,7 @@ def old_self_adjoint_eig(input):
 
 @lowers("Eig")
 def eig(input, compute_v, Tout):
-    """LAPACK's, so on CPUs; its vectors have no gradient in JAX."""
+    """Runs LAPACK, on CPUs alone; its vectors have no gradient in JAX."""
     if not compute_v:
         return jnp.linalg.eigvals(input).astype(Tout), jnp.zeros((0,), Tout)
     values, vectors = jnp.linalg.eig(input)
@@ -179,7 +181,7 @@ def svd(input, compute_uv, full_matrices):
 
 @lowers("XlaSvd")
 def xla_svd(a, max_iter, epsilon, precision_config):
-    """XLA's own iteration has no derivative that is a number."""
+    """XLA's own iteration has NaN as derivative."""
     return svd(a, True, False)
 
 
@@ -194,14 +196,14 @@ def exponential(input, /):
 
 @jax.custom_jvp
 def square_root(input, /):
-    """The principal one, by Schur's form."""
-    found = jnp.vectorize(jax.scipy.linalg.sqrtm, signature="(n,n)->(n,n)")(input)
-    return found if jnp.iscomplexobj(input) else found.real.astype(input.dtype)
+    """Returns the principal root, by Schur's form."""
+    root = jnp.vectorize(jax.scipy.linalg.sqrtm, signature="(n,n)->(n,n)")(input)
+    return root if jnp.iscomplexobj(input) else root.real.astype(input.dtype)
 
 
 @square_root.defjvp
 def _square_root_jvp(primals, tangents):
-    """R dR + dR R = dA, as one system for all of dR."""
+    """Solves R dR + dR R = dA, as one system for all of dR."""
     root = square_root(*primals)
     n = root.shape[-1]
     eye = jnp.eye(n, dtype=root.dtype)

@@ -1,4 +1,7 @@
-"""Products of matrices, each one ``dot_general``: XLA would copy a transposed operand."""
+"""Products of matrices and tensors, and biases.
+
+A product of matrices is one ``dot_general``: XLA would copy a transposed operand.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ def matmul(a, b, transpose_a, transpose_b, grad_a, grad_b):
 
 
 def product(a, b, turn_a, turn_b, dtype=None):
-    """Leading axes broadcast; ``turn`` takes the last two axes the other way round."""
+    """Multiplies matrices; leading axes broadcast, ``turn`` swaps the last two axes."""
     batch = a.ndim - 2
     if b.ndim == 2 or a.shape[:batch] == b.shape[:-2]:
         shared = tuple(range(b.ndim - 2))
@@ -43,7 +46,7 @@ table.update({"BatchMatMul": batched, "BatchMatMulV2": batched})
 
 @lowers("BatchMatMulV3")
 def batch_matmul_v3(x, y, Tout, adj_x, adj_y, grad_x, grad_y):
-    """The operands may differ in dtype; products are summed in that of the result."""
+    """The operands may differ in dtype; products are summed in the dtype of the result."""
     x, y = x.astype(Tout), y.astype(Tout)
     return product(_adjoint(x, adj_x), _adjoint(y, adj_y), adj_x, adj_y)
 
@@ -56,21 +59,21 @@ def sparse_matmul(a, b, transpose_a, transpose_b, a_is_sparse, b_is_sparse):
 
 @lowers("Einsum")
 def einsum(inputs, equation):
-    """A label that the output repeats is a diagonal there: times an identity matrix."""
-    left, _, right = equation.replace(" ", "").partition("->")
+    """A label that the output repeats is a diagonal there: a product with an identity matrix."""
+    operands, _, result = equation.replace(" ", "").partition("->")
     sizes = {}
-    for labels, x in zip(left.split(","), inputs):
-        before, _, after = labels.partition("...")
-        sizes |= {**dict(zip(before, x.shape)), **dict(zip(after[::-1], x.shape[::-1]))}
-    fresh = iter(sorted(set(string.ascii_letters) - {*left, *right}))
+    for labels, x in zip(operands.split(","), inputs):
+        first, _, last = labels.partition("...")
+        sizes |= {**dict(zip(first, x.shape)), **dict(zip(last[::-1], x.shape[::-1]))}
+    unused = iter(sorted(set(string.ascii_letters) - {*operands, *result}))
     distinct, eyes = "", []
-    for label in right:
+    for label in result:
         if label in distinct and label != ".":
-            left += f",{label}{(other := next(fresh))}"
+            operands += f",{label}{(new_label := next(unused))}"
             eyes.append(jnp.eye(sizes[label], dtype=inputs[0].dtype))
-            label = other
+            label = new_label
         distinct += label
-    return jnp.einsum(f"{left}->{distinct}", *inputs, *eyes)
+    return jnp.einsum(f"{operands}->{distinct}", *inputs, *eyes)
 
 
 # Biases: a vector along the channels.

@@ -1,6 +1,6 @@
 """Non-maximum suppression: the best box, then the best of those that overlap it little, and so on.
 
-A loop of as many steps as boxes are wanted; how many are found is known only where scores are.
+A loop with a step for each box of the result; its number is known only where scores are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEAST, NONE = F(-np.inf), F(0)
 
 
 def overlaps(boxes, i):
-    """Intersection over union of one box with all; corners lie in any order."""
+    """Returns intersection over union of one box with all; corners lie in any order."""
     low, high = jnp.minimum(boxes[:, :2], boxes[:, 2:]), jnp.maximum(boxes[:, :2], boxes[:, 2:])
     area = jnp.prod(high - low, -1)
     both = jnp.maximum(jnp.minimum(high, high[i]) - jnp.maximum(low, low[i]), 0).prod(-1)
@@ -28,31 +28,30 @@ def overlaps(boxes, i):
 
 
 def suppress(similar, scores, count, most, least, sigma=NONE):
-    """(indices, scores, how many are valid), zeros behind the valid ones.
+    """Returns (indices, scores, number of valid ones), with zeros behind the valid ones.
 
-    ``similar(i)`` tells how similar all are to one. Those above ``most`` go; with ``sigma`` nothing
-    goes, and scores fall the more the more similar they are.
+    ``similar(i)`` tells how similar all boxes are to one. Boxes above ``most`` go; with ``sigma``
+    none goes, and scores fall with their similarity.
     """
     soft = sigma > 0
     scale = jnp.where(soft, -0.5 / jnp.where(soft, sigma, 1), 0)
 
-    def step(left, _):
-        i = jnp.argmax(left)
-        best = left[i]
+    def step(scores, _):
+        i = jnp.argmax(scores)
         near = similar(i)
-        kept = jnp.where(soft | (near <= most), left * jnp.exp(scale * near * near), LEAST)
-        kept = jnp.where(left == LEAST, LEAST, kept).at[i].set(LEAST)
-        return jnp.where(kept > least, kept, LEAST), (i.astype(np.int32), best)
+        lower = jnp.where(soft | (near <= most), scores * jnp.exp(scale * near * near), LEAST)
+        lower = jnp.where(scores == LEAST, LEAST, lower).at[i].set(LEAST)
+        return jnp.where(lower > least, lower, LEAST), (i.astype(np.int32), scores[i])
 
     start = jnp.where(scores > least, scores, LEAST)
-    _, (indices, found) = lax.scan(step, start, length=min(count, len(scores)))
-    valid = found > LEAST
-    out = [jnp.where(valid, x, np.zeros((), x.dtype)) for x in (indices, found)]
-    behind = count - len(indices)
-    return *[jnp.pad(x, (0, behind)) for x in out], valid.sum(dtype=np.int32)
+    _, (indices, best) = lax.scan(step, start, length=min(count, len(scores)))
+    valid = best > LEAST
+    out = [jnp.where(valid, x, np.zeros((), x.dtype)) for x in (indices, best)]
+    padding = count - len(indices)
+    return *[jnp.pad(x, (0, padding)) for x in out], valid.sum(dtype=np.int32)
 
 
-def found_by(similar, scores, max_output_size, *how):
+def select_boxes(similar, scores, max_output_size, *how):
     if not scores.size:
         return jnp.zeros(0, np.int32), jnp.zeros(0, scores.dtype), jnp.zeros((), np.int32)
     wide = scores.astype(F)
@@ -72,7 +71,7 @@ def non_max_suppression_v5(
 ):  # fmt: skip
     how = iou_threshold, score_threshold, soft_nms_sigma
     similar = lambda i: overlaps(boxes.astype(F), i)
-    indices, best, count = found_by(similar, scores, max_output_size, *how)
+    indices, best, count = select_boxes(similar, scores, max_output_size, *how)
     if not pad_to_max_output_size:
         indices, best = trimmed(count, indices, best)
     elif not scores.size:
@@ -108,7 +107,7 @@ def non_max_suppression(boxes, scores, max_output_size: Static, iou_threshold):
 @lowers("NonMaxSuppressionWithOverlaps")
 def with_overlaps(overlaps, scores, max_output_size: Static, overlap_threshold, score_threshold):
     how = overlap_threshold, score_threshold
-    indices, _, count = found_by(lambda i: overlaps[:, i], scores, max_output_size, *how)
+    indices, _, count = select_boxes(lambda i: overlaps[:, i], scores, max_output_size, *how)
     return trimmed(count, indices)[0]
 
 
@@ -117,25 +116,27 @@ def combined(
     boxes, scores, max_output_size_per_class: Static, max_total_size: Static, iou_threshold,
     score_threshold, pad_per_class, clip_boxes,
 ):  # fmt: skip
-    """The best of all classes, each suppressed by itself; the shapes are always known."""
+    """Selects the best of all classes, each suppressed by itself; the shapes are always known."""
     each, total = int(max_output_size_per_class), int(max_total_size)
     total = min(total, each * scores.shape[2]) if pad_per_class else total
-    of_all = lambda *given: best_of_classes(*given, each, total, iou_threshold, score_threshold)
-    found, *rest = jax.vmap(of_all)(boxes, scores)
-    return jnp.clip(found, 0, 1) if clip_boxes else found, *rest
+    how = each, total, iou_threshold, score_threshold
+    best, *rest = jax.vmap(lambda *image: best_of_classes(*image, *how))(boxes, scores)
+    return jnp.clip(best, 0, 1) if clip_boxes else best, *rest
 
 
 def best_of_classes(boxes, scores, each, total, *how):
-    """(boxes, scores, classes, how many are valid) of one image."""
+    """Returns (boxes, scores, classes, number of valid ones) of one image."""
 
     def of_class(boxes, scores):
         indices, best, count = suppress(lambda i: overlaps(boxes, i), scores, each, *how)
         return boxes[indices], jnp.where(np.arange(each) < count, best, LEAST)
 
-    own = boxes.shape[1] > 1  # every class has boxes of its own
-    found, best = jax.vmap(of_class, (1 if own else None, 1))(boxes if own else boxes[:, 0], scores)
+    if boxes.shape[1] > 1:  # every class has its own boxes
+        candidates, best = jax.vmap(of_class, 1)(boxes, scores)
+    else:
+        candidates, best = jax.vmap(of_class, (None, 1))(boxes[:, 0], scores)
     top, at = lax.top_k(best.ravel(), min(total, best.size))
-    out = found.reshape(-1, 4)[at].T, top, (at // each).astype(F)
+    out = candidates.reshape(-1, 4)[at].T, top, (at // each).astype(F)
     padded = lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, total - len(at))])
     boxes, scores, classes = (padded(jnp.where(top > LEAST, x, 0)) for x in out)
     return boxes.T, scores, classes, (top > LEAST).sum(dtype=np.int32)

@@ -10,25 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.tensorflow.core.schema import lowers, table
+from tojax.tensorflow.core.schema import lowers
 
 
 def moments(x, axes):
-    """Mean and variance, their axes kept."""
+    """Returns mean and variance with their axes as 1."""
     mean = jnp.mean(x, axes, keepdims=True)
     return mean, jnp.mean(jnp.square(x - mean), axes, keepdims=True)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def standardized(x, epsilon, axes):
-    """(x with mean 0 and variance 1, mean, variance)."""
+    """Returns x with mean 0 and variance 1, its mean and its variance."""
     mean, variance = moments(x, axes)
     return (x - mean) * lax.rsqrt(variance + epsilon), mean, variance
 
 
 @standardized.defjvp
 def _standardized_jvp(epsilon, axes, primals, tangents):
-    """Two sums in either direction; differentiating the steps makes it twice as many."""
+    """Takes two sums in either direction; differentiating the steps would take four."""
     (x,), (dx,) = primals, tangents
     out, mean, variance = standardized(x, epsilon, axes)
     d_mean = jnp.mean(dx, axes, keepdims=True)
@@ -38,33 +38,32 @@ def _standardized_jvp(epsilon, axes, primals, tangents):
     return (out, mean, variance), (scale * (dx - d_mean - out * along), d_mean, d_variance)
 
 
-def others(x, data_format) -> tuple[int, ...]:
-    """All dimensions but the channels."""
+def statistics_axes(x, data_format) -> tuple[int, ...]:
+    """Returns all axes but the channels."""
     return tuple(i for i in range(x.ndim) if i != data_format.index("C"))
 
 
-def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_training, rest):
-    """TensorFlow's outputs; ``rest`` is how many reserve spaces come after the two of version 1.
+def fused(x, scale, offset, mean, variance, epsilon, factor, data_format, is_training, reserves):
+    """Returns TensorFlow's outputs, with ``reserves`` reserve spaces after the two of version 1.
 
     The gradient is that of the first output alone. Statistics are as wide as ``scale``.
     """
-    axes = others(x, data_format)
+    axes = statistics_axes(x, data_format)
     wide = x.astype(scale.dtype)
     along = lambda v: lax.expand_dims(v, axes)
     mean, variance = lax.stop_gradient((mean, variance))
     if is_training:
-        y, *found = standardized(wide, epsilon, axes)
+        y, *batch = standardized(wide, epsilon, axes)
         y = y * along(scale)
-        saved = [lax.stop_gradient(v.reshape(scale.shape)) for v in found]
+        saved = [lax.stop_gradient(v.reshape(scale.shape)) for v in batch]
         count = jnp.asarray(math.prod(x.shape[i] for i in axes), scale.dtype)
-        now = saved[0], saved[1] * (count / jnp.maximum(count - 1, 1))
-        old = mean, variance
-        out = now if factor == 1 else [(1 - factor) * o + factor * n for o, n in zip(old, now)]
+        old, new = (mean, variance), (saved[0], saved[1] * (count / jnp.maximum(count - 1, 1)))
+        out = new if factor == 1 else [(1 - factor) * o + factor * n for o, n in zip(old, new)]
     else:
         saved = out = mean, variance
         y = (wide - along(mean)) * along(scale * lax.rsqrt(variance + epsilon))
     y = (y + along(offset)).astype(x.dtype)
-    return y, *out, *saved, *[jnp.zeros(0, scale.dtype)] * rest
+    return y, *out, *saved, *[jnp.zeros(0, scale.dtype)] * reserves
 
 
 @lowers("FusedBatchNorm", "FusedBatchNormV2")
@@ -72,7 +71,7 @@ def fused_batch_norm(
     x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
 ):
     how = epsilon, exponential_avg_factor, data_format, is_training
-    return fused(x, scale, offset, mean, variance, *how, rest=0)
+    return fused(x, scale, offset, mean, variance, *how, reserves=0)
 
 
 @lowers("FusedBatchNormV3")
@@ -80,7 +79,7 @@ def fused_batch_norm_v3(
     x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
 ):
     how = epsilon, exponential_avg_factor, data_format, is_training
-    return fused(x, scale, offset, mean, variance, *how, rest=1)
+    return fused(x, scale, offset, mean, variance, *how, reserves=1)
 
 
 @lowers("FusedBatchNormGrad", "FusedBatchNormGradV2")
@@ -91,7 +90,7 @@ def fused_batch_norm_grad(
 
     def run(x, scale, offset):
         how = epsilon, 1.0, data_format, is_training
-        return fused(x, scale, offset, reserve_space_1, reserve_space_2, *how, rest=0)[0]
+        return fused(x, scale, offset, reserve_space_1, reserve_space_2, *how, reserves=0)[0]
 
     grads = jax.vjp(run, x, scale, jnp.zeros_like(scale))[1](y_backprop)
     return *grads, *[jnp.zeros((), scale.dtype)] * 2
@@ -121,6 +120,3 @@ def local_response(input, depth_radius, bias, alpha, beta):
 def local_response_grad(input_grads, input_image, output_image, depth_radius, bias, alpha, beta):
     run = lambda x: local_response(x, depth_radius, bias, alpha, beta)
     return jax.vjp(run, input_image)[1](input_grads)[0]
-
-
-table.update({"L2Loss": lambda t: jnp.sum(lax.square(t)) / 2})

@@ -1,9 +1,10 @@
-"""Elementwise arithmetic."""
+"""Elementwise operators: arithmetic, bits, comparisons and logic, complex numbers, choosing."""
 
 from __future__ import annotations
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -21,12 +22,12 @@ minimum = partials(lambda _, x, y: x <= y, lambda _, x, y: ~(x <= y))(jnp.minimu
 
 
 def is_exact(x) -> bool:
-    """Whether an array holds integers."""
+    """Returns whether an array holds integers."""
     return not jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 def zero_where(zero, function, x, y):
-    """function(x, y), and 0 where ``zero``, also in the gradient."""
+    """Returns function(x, y), and 0 where ``zero``, also in the gradient."""
     out = function(x, jnp.where(zero, np.ones((), y.dtype), y))
     return jnp.where(zero, np.zeros((), out.dtype), out)
 
@@ -36,45 +37,47 @@ def divide_no_nan(x, y):
 
 
 def zero_times(function):
-    """x times (or through) something of y, 0 where x is 0 whatever y is."""
+    """Makes ``function`` 0 where x is 0, whatever y is."""
     return lambda x, y: zero_where(
         jnp.broadcast_to(x == 0, jnp.broadcast_shapes(x.shape, y.shape)), function, x, y
     )
 
 
 def multiply_no_nan(x, y):
-    """0 where y is 0, even if x is infinite or NaN; the gradient by y is x there as well."""
+    """Returns 0 where y is 0, even if x is infinite or NaN; the gradient by y is still x."""
     return jnp.where(y == 0, np.zeros((), x.dtype), x * y)
 
 
-def _log_base(_, x, y):
-    """The derivative of a power by its exponent: 0 where the base has no real logarithm."""
-    good = x != 0 if jnp.iscomplexobj(x) else x > 0
-    return _ * jnp.where(good, lax.log(jnp.where(good, x, np.ones((), x.dtype))), 0)
-
-
-def _less_one(_, x, y):
-    """A real power of 0 has the derivative 0, where TensorFlow's is none."""
+def _power_by_base(_, x, y):
+    """Returns 0 for an exponent of 0, also at 0 where TensorFlow has no finite derivative."""
     if jnp.iscomplexobj(x):
         return y * power(x, y - 1)
     return jnp.where(y == 0, 0, y * jnp.power(x, jnp.where(y == 0, 1, y - 1).astype(y.dtype)))
 
 
+def _power_by_exponent(out, x, y):
+    """Returns 0 where the base has no real logarithm."""
+    has_log = x != 0 if jnp.iscomplexobj(x) else x > 0
+    return out * jnp.where(has_log, lax.log(jnp.where(has_log, x, np.ones((), x.dtype))), 0)
+
+
 POWERS = {"i": division.integer_power, "u": division.integer_power, "c": division.complex_power}
-power = partials(_less_one, _log_base)(lambda x, y: POWERS.get(x.dtype.kind, jnp.power)(x, y))
+power = partials(_power_by_base, _power_by_exponent)(
+    lambda x, y: POWERS.get(x.dtype.kind, jnp.power)(x, y)
+)
 
 
 @lowers("Pow")
 def pow_(x, y):
-    """A small integer exponent that is known is a product; so is the gradient, also at 0."""
-    known = is_known(y) and not y.ndim and y in (-2, -1, 1, 2, 3, 4)
-    if known and (y > 0 or not is_exact(x)):
+    """A small, known, integer exponent gives a product; so does its gradient, also at 0."""
+    is_small = is_known(y) and not y.ndim and y in (-2, -1, 1, 2, 3, 4)
+    if is_small and (y > 0 or not is_exact(x)):
         return lax.integer_pow(x, int(y.real))
     return power(x, y)
 
 
 def truncate_divide(x, y):
-    """Towards 0. By 0, which TensorFlow refuses, the result is what XLA makes of it."""
+    """Divides towards 0. TensorFlow refuses a divisor of 0; here the result is XLA's."""
     return lax.div(*jnp.broadcast_arrays(x, y))
 
 
@@ -87,14 +90,14 @@ def floor_divide(x, y):
 
 
 def quotient(x, y):
-    """Of floats; the scalar stays one."""
+    """Divides floats; a scalar divisor stays one."""
     if np.ndim(y):
         x, y = jnp.broadcast_arrays(x, y)
     return division.divide(x, y)
 
 
 def truncate_mod(x, y):
-    """With the sign of x."""
+    """Returns the remainder with the sign of x."""
     return lax.rem(*jnp.broadcast_arrays(x, y))
 
 
@@ -104,7 +107,7 @@ def squared_difference(x, y):
 
 
 def rounded(x):
-    """Half to even."""
+    """Rounds, halves to even."""
     return x if is_exact(x) else lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
 
 
@@ -188,18 +191,18 @@ def clip_by_value(t, clip_value_min, clip_value_max):
 
 
 def _amount(x, y):
-    """Negative shifts count as 0, those by more than the width as one less than it."""
+    """Clips a shift to 0 and the width less 1."""
     return jnp.clip(as_jax(y), 0, x.dtype.itemsize * 8 - 1).astype(x.dtype)
 
 
-def _beyond(x, y) -> bool:
-    """Whether 64-bit integers, of which JAX keeps 32 bits, are shifted by more than these."""
+def _shifts_out(x, y) -> bool:
+    """Returns whether 64-bit integers, of which JAX keeps 32 bits, are shifted by more than 31."""
     return is_known(y) and y.dtype.itemsize > x.dtype.itemsize and bool((np.asarray(y) > 31).any())
 
 
 @lowers("LeftShift")
 def left_shift(x, y: Known):
-    if _beyond(x, y):
+    if _shifts_out(x, y):
         raise Unsupported(
             "a shift of 64-bit integers by 32 bits or more",
             why="JAX keeps 32-bit integers unless x64 is on",
@@ -211,8 +214,8 @@ def left_shift(x, y: Known):
 @lowers("RightShift")
 def right_shift(x, y: Known):
     out = jnp.right_shift(x, _amount(x, y))
-    lost = _beyond(x, y) and x.dtype.kind == "u"
-    return jnp.where(np.asarray(y) > 31, out.dtype.type(0), out) if lost else out
+    is_zero = _shifts_out(x, y) and x.dtype.kind == "u"
+    return jnp.where(np.asarray(y) > 31, out.dtype.type(0), out) if is_zero else out
 
 
 table.update(
@@ -230,7 +233,7 @@ table.update(
 
 
 def _unless_shapes_differ(function, otherwise):
-    """Shapes that do not broadcast are an error or, if the operator says so, a plain answer."""
+    """Makes a lowering that returns ``otherwise`` for shapes that do not broadcast, or raises."""
 
     def lowering(x, y, incompatible_shape_error):
         if not incompatible_shape_error:
@@ -245,6 +248,7 @@ def _unless_shapes_differ(function, otherwise):
 
 table.update(
     {
+        "ApproximateEqual": lambda x, y, tolerance: jnp.abs(x - y) < tolerance,
         "Equal": _unless_shapes_differ(jnp.equal, False),
         "Greater": jnp.greater,
         "GreaterEqual": jnp.greater_equal,
@@ -257,17 +261,37 @@ table.update(
         "LogicalNot": jnp.logical_not,
         "LogicalOr": jnp.logical_or,
         "NotEqual": _unless_shapes_differ(jnp.not_equal, True),
-        "ApproximateEqual": lambda x, y, tolerance: jnp.abs(x - y) < tolerance,
     }
 )
 
 
-@lowers("Bucketize")
-def bucketize(input, boundaries):
-    """How many boundaries are not above each value."""
-    kind = np.float32 if jnp.issubdtype(input.dtype, jnp.integer) else input.dtype
-    edges = jnp.asarray(np.asarray(boundaries, kind))
-    return jnp.searchsorted(edges, input.astype(kind), side="right").astype(np.int32)
+# Complex numbers and their parts.
+
+
+@jax.custom_jvp
+def modulus(x, /):
+    """The gradient at 0 is 0."""
+    return lax.abs(x)
+
+
+@modulus.defjvp
+def _modulus_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    size = lax.abs(x)
+    divisor = jnp.where(size == 0, np.ones((), size.dtype), size)
+    return size, (lax.real(dx) * lax.real(x) + lax.imag(dx) * lax.imag(x)) / divisor
+
+
+table.update(
+    {
+        "Angle": lambda input, Tout: lax.atan2(lax.imag(input), lax.real(input)),
+        "Complex": lambda real, imag, Tout: lax.complex(*jnp.broadcast_arrays(real, imag)),
+        "ComplexAbs": lambda x, Tout: modulus(x),
+        "Conj": lambda input: jnp.conj(input),
+        "Imag": lambda input, Tout: lax.imag(input),
+        "Real": lambda input, Tout: lax.real(input),
+    }
+)
 
 
 # Choosing by a mask.
@@ -290,5 +314,5 @@ def select_v1(condition, t, e):
 
 @lowers("Where")
 def where(input: Static):
-    """The values decide how many places there are."""
+    """The values decide how many places there are, so they must be known."""
     return np.argwhere(input)

@@ -15,7 +15,7 @@ from tojax.tensorflow.ops.conv import NO_PADS, spatial
 
 
 def lowest(dtype):
-    """What every maximum starts from."""
+    """Returns the identity of the maximum: minus infinity or the smallest integer."""
     inexact = jnp.issubdtype(dtype, jnp.inexact)
     return np.array(-np.inf if inexact else jnp.iinfo(dtype).min, dtype)
 
@@ -25,7 +25,7 @@ def numbers(values) -> tuple[int, ...]:
 
 
 def max_windows(ksize, strides, padding, explicit, layout):
-    """``input -> output``; of equal elements the first has the gradient.
+    """Returns ``input -> output``; of equal elements the first has the gradient.
 
     TensorFlow's kernel for three dimensions on CPUs gives each of them the whole gradient.
     """
@@ -40,41 +40,42 @@ def max_windows(ksize, strides, padding, explicit, layout):
     return run
 
 
-def counted(shape, ksize, strides, pads, out):
-    """How many elements each window has, one number if all have as many: padding is left out."""
+def window_sizes(shape, ksize, strides, pads, out):
+    """Counts the elements of each window without padding; one number if all have as many."""
     counts = []
     for n, k, s, pad, m in zip(shape, ksize, strides, pads, out):
         start = np.arange(m) * s - pad[0] if any(pad) else np.zeros(1)
         high = n if any(pad) else k
         counts.append(np.minimum(start + k, high) - np.maximum(start, 0))
-    whole = math.prod(np.ix_(*counts)).astype(np.float32)
-    return whole.flat[0] if (whole == whole.flat[:1]).all() else whole
+    sizes = math.prod(np.ix_(*counts)).astype(np.float32)
+    return sizes.flat[0] if (sizes == sizes.flat[:1]).all() else sizes
 
 
 def mean_windows(ksize, strides, padding, layout):
+    """Returns ``value -> output``; padding does not count."""
     spatial(layout)
-    where = [i for i, k in enumerate(ksize) if k > 1 or strides[i] > 1]
-    of = lambda xs: [xs[i] for i in where]
+    axes = [i for i, k in enumerate(ksize) if k > 1 or strides[i] > 1]
+    pooled = lambda xs: [xs[i] for i in axes]
 
     def run(value):
         wide = value.astype(jnp.promote_types(value.dtype, np.float32))
         pads = [(0, 0)] * value.ndim
-        found = lax.padtype_to_pads(of(value.shape), of(ksize), of(strides), padding)
-        for i, pad in zip(where, found):
+        window = pooled(ksize), pooled(strides), padding
+        for i, pad in zip(axes, lax.padtype_to_pads(pooled(value.shape), *window)):
             pads[i] = pad
         add = lambda x: lax.reduce_window(x, np.array(0, x.dtype), lax.add, ksize, strides, pads)
         total = add(wide)
-        if padding == "VALID" or all(isinstance(n, int) for n in of(value.shape)):
-            count = counted(value.shape, ksize, strides, pads, total.shape)
+        if padding == "VALID" or all(isinstance(n, int) for n in pooled(value.shape)):
+            count = window_sizes(value.shape, ksize, strides, pads, total.shape)
         else:  # sizes are symbols
-            count = add(jnp.ones([n if i in where else 1 for i, n in enumerate(value.shape)]))
+            count = add(jnp.ones([n if i in axes else 1 for i, n in enumerate(value.shape)]))
         return (total / count).astype(value.dtype)
 
     return run
 
 
-def back(run, input, grad):
-    """The gradient of the input."""
+def input_grad(run, input, grad):
+    """Returns the gradient for the input."""
     return jax.vjp(run, input)[1](grad)[0]
 
 
@@ -98,19 +99,21 @@ def max_pool_grad(
     orig_input, orig_output, grad, ksize, strides, padding, explicit_paddings, data_format
 ):
     run = max_windows(ksize, strides, padding, explicit_paddings, data_format)
-    return back(run, orig_input, grad)
+    return input_grad(run, orig_input, grad)
 
 
 @lowers("MaxPoolGradV2")
 def max_pool_grad_v2(
     orig_input, orig_output, grad, ksize: Static, strides: Static, padding, data_format
 ):
-    return back(max_windows(ksize, strides, padding, NO_PADS, data_format), orig_input, grad)
+    run = max_windows(ksize, strides, padding, NO_PADS, data_format)
+    return input_grad(run, orig_input, grad)
 
 
 @lowers("MaxPool3DGrad")
 def max_pool_3d_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format):
-    return back(max_windows(ksize, strides, padding, NO_PADS, data_format), orig_input, grad)
+    run = max_windows(ksize, strides, padding, NO_PADS, data_format)
+    return input_grad(run, orig_input, grad)
 
 
 @lowers("MaxPoolGradGrad", "MaxPool3DGradGrad")
@@ -145,8 +148,8 @@ def avg_pool_grad(orig_input_shape: Static, grad, ksize, strides, padding, data_
 
 
 def max_places(x, *window):
-    """Each window's maximum as an index into the flat (height, width, channels); the first of
-    equal ones.
+    """Returns where the maximum of each window lies in the flat (height, width, channels); of
+    equal elements the first counts.
     """
     places = lax.iota(jnp.int32, math.prod(x.shape[1:])).reshape(1, *x.shape[1:])
 
@@ -161,7 +164,7 @@ def max_places(x, *window):
 
 
 def with_batch(places, shape):
-    """The places in the flat array, the batch included."""
+    """Turns places in one image into places in the flat batch."""
     start = lax.iota(places.dtype, shape[0]) * math.prod(shape[1:])
     return places + start[:, None, None, None]
 
@@ -175,7 +178,7 @@ def max_pool_with_argmax(input, ksize, strides, Targmax, padding, include_batch_
 
 @lowers("MaxPoolGradWithArgmax")
 def max_pool_grad_with_argmax(input, grad, argmax, ksize, strides, padding, include_batch_in_index):
-    """Every element of ``grad`` where its maximum came from."""
+    """Adds every element of ``grad`` where its maximum came from."""
     argmax = argmax if include_batch_in_index else with_batch(argmax, input.shape)
     flat = jnp.zeros(input.size, grad.dtype).at[argmax.ravel()].add(grad.ravel())
     return flat.reshape(input.shape)

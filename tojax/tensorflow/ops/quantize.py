@@ -1,4 +1,4 @@
-"""Fake quantization, and quantization to integers and back."""
+"""Quantization: in floats alone (fake), there and back at once, and to integers and back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from jax import lax
 from tojax.tensorflow.core.schema import lowers
 
 
+def per_axis(value, x, axis):
+    """Shapes one number for all of x, or one for each slice along an axis, to broadcast."""
+    return value.reshape(()) if axis == -1 else value.reshape(-1, *[1] * (x.ndim - axis - 1))
+
+
+# Fake quantization.
+
+
 def nudged(low, high, num_bits, narrow_range):
-    """The range moved so that 0 is one of its steps: (low, high, step, steps for 1)."""
+    """Moves the range so that 0 is one of its steps: (low, high, step, 1 / step)."""
     first, last = np.float32(narrow_range), np.float32(2**num_bits - 1)
     step, count = (high - low) / (last - first), (last - first) / (high - low)
     zero = first - low / step
@@ -21,7 +29,7 @@ def nudged(low, high, num_bits, narrow_range):
 
 @jax.custom_jvp
 def faked(x, low, high, bounds):
-    """Rounded to a step; ``bounds`` are nudged, (low, high) have the gradient of what lies out."""
+    """Rounds to a step of the nudged ``bounds``; (low, high) get the gradient of clipped values."""
     least, most, step, count = bounds
     zero = jnp.floor(-least * count + 0.5)
     rounded = jnp.floor((jnp.clip(x, least, most) - least) * count - zero + 0.5) * step
@@ -65,22 +73,20 @@ def fake_quant_args_gradient(gradients, inputs, min, max, num_bits, narrow_range
     return jax.vjp(run, inputs)[1](gradients)[0]
 
 
-def along(values, x, axis):
-    """One value for all of x, or one for each slice along an axis."""
-    return values if axis == -1 else values.reshape(-1, *[1] * (x.ndim - axis - 1))
+# Quantization and dequantization at once.
 
 
-def ends(x, low, high, range_given, axis):
-    """The range that is given, or the one of the values."""
+def range_of(x, low, high, range_given, axis):
+    """Returns the range given, or that of the values."""
     if range_given:
-        return along(low, x, axis), along(high, x, axis)
+        return per_axis(low, x, axis), per_axis(high, x, axis)
     axes = [i for i in range(x.ndim) if i != axis] if axis != -1 else None
-    found = [f(lax.stop_gradient(x), axes, keepdims=axis != -1) for f in (jnp.min, jnp.max)]
-    return found[0], found[1]
+    x, keepdims = lax.stop_gradient(x), axis != -1
+    return jnp.min(x, axes, keepdims=keepdims), jnp.max(x, axes, keepdims=keepdims)
 
 
 def scaled_range(low, high, num_bits, signed, narrow):
-    """(low, high, integers for 1, 1 for integers): the scale keeps 0 where it is."""
+    """Returns (low, high, 1 / step, step) of a range whose steps meet 0."""
     least = narrow - 2.0 ** (num_bits - 1) if signed else 0.0
     most = 2.0 ** (num_bits - 1) - 1 if signed else 2.0**num_bits - 1
     huge = np.array(jnp.finfo(low.dtype).max, low.dtype)
@@ -93,16 +99,16 @@ def scaled_range(low, high, num_bits, signed, narrow):
 
 
 def there_and_back(x, low, high, signed, num_bits, range_given, round_mode, narrow, axis):
-    low, high = ends(x, low, high, range_given, axis)
+    low, high = range_of(x, low, high, range_given, axis)
     low, high, scale, step = scaled_range(low, high, num_bits, signed, narrow)
-    inside = jnp.maximum(jnp.minimum(x, high), low) * scale if range_given else x * scale
-    rounded = jnp.floor(inside + 0.5) if round_mode == "HALF_UP" else jnp.round(inside)
+    scaled = jnp.maximum(jnp.minimum(x, high), low) * scale if range_given else x * scale
+    rounded = jnp.floor(scaled + 0.5) if round_mode == "HALF_UP" else jnp.round(scaled)
     return rounded * step
 
 
 @jax.custom_jvp
 def straight(x, out):
-    """``out`` with the gradient of ``x``."""
+    """Returns ``out`` with the gradient of ``x``."""
     return out
 
 
@@ -133,21 +139,21 @@ def quantize_and_dequantize_v4(
     input, input_min, input_max, signed_input, num_bits, range_given, round_mode, narrow_range,
     axis,
 ):  # fmt: skip
-    """The gradient of what is clipped is 0, and so is that of the ends."""
+    """The gradient of clipped values is 0, and so is that of the ends."""
     how = signed_input, num_bits, range_given, round_mode, narrow_range, axis
     out = lax.stop_gradient(there_and_back(input, input_min, input_max, *how))
-    return straight(inside(input, input_min, input_max, axis), out)
+    return straight(stopped_outside(input, input_min, input_max, axis), out)
 
 
-def inside(x, low, high, axis):
-    """x with a gradient only where it lies in the range."""
-    low, high = along(low, x, axis), along(high, x, axis)
+def stopped_outside(x, low, high, axis):
+    """Returns x with a gradient only where it lies in the range."""
+    low, high = per_axis(low, x, axis), per_axis(high, x, axis)
     return jnp.where((x >= low) & (x <= high), x, lax.stop_gradient(x))
 
 
 @lowers("QuantizeAndDequantizeV4Grad")
 def quantize_and_dequantize_v4_grad(gradients, input, input_min, input_max, axis):
-    back = jax.vjp(lambda x: inside(x, input_min, input_max, axis), input)[1](gradients)
+    back = jax.vjp(lambda x: stopped_outside(x, input_min, input_max, axis), input)[1](gradients)
     return *back, jnp.zeros_like(input_min), jnp.zeros_like(input_max)
 
 
@@ -155,39 +161,31 @@ def quantize_and_dequantize_v4_grad(gradients, input, input_min, input_max, axis
 
 
 def away(x):
-    """Rounded, halves away from zero."""
+    """Rounds, halves away from zero."""
     return jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5)
 
 
-def ends_along(x, ends, axis):
-    """The ends of a range, one of them for each entry of an axis."""
-    if axis == -1:
-        return [end.reshape(()) for end in ends]
-    shape = [-1 if i == axis else 1 for i in range(x.ndim)]
-    return [end.reshape(shape) for end in ends]
-
-
 def limits(dtype):
-    """What a kind of integer can hold, as floats, and half of it for signed ones."""
+    """Returns the least and the largest integer, and for signed ones half of the range, or 0."""
     info = np.iinfo(dtype)
     half = (float(info.max) - float(info.min) + 1) / 2 if info.min else 0.0
     return float(info.min), float(info.max), half
 
 
-def first_step(low, high, dtype):
-    """MIN_FIRST's steps for 1, as many as there are integers."""
+def min_first_scale(low, high, dtype):
+    """Returns MIN_FIRST's steps per 1, as many as there are integers."""
     return np.float32(2.0 ** np.iinfo(dtype).bits - 1) / (high - low)
 
 
-def first(x, low, count, dtype):
-    """MIN_FIRST's integers from 0 on: TensorFlow rounds the two terms of signed ones apart."""
+def min_first(x, low, count, dtype):
+    """Returns MIN_FIRST's integers from 0 on: TensorFlow rounds both terms of signed ones."""
     if np.iinfo(dtype).min == 0:
         return away(x * count - low * count)
     return away(x * count) - away(low * count)
 
 
-def scaled(low, high, least, most, even):
-    """SCALED's range and its steps for 1; ``even`` takes the larger end on both sides."""
+def scaled_steps(low, high, least, most, even):
+    """Returns SCALED's range and its steps per 1; ``even`` takes the larger end on both sides."""
     if even:
         top = jnp.maximum(jnp.abs(low), jnp.abs(high))
         return (-top if least else low * 0), top, (most - least) / (2 if least else 1) / top
@@ -198,7 +196,7 @@ def scaled(low, high, least, most, even):
 
 
 def widened(low, high, margin):
-    """A range that holds 0 and is not empty."""
+    """Widens a range until it holds 0 and is not empty."""
     room = jnp.maximum(1, jnp.maximum(jnp.abs(low), jnp.abs(high))) * np.float32(margin)
     low = jnp.minimum(low, 0)
     return low, jnp.maximum(0, jnp.maximum(high, low + room))
@@ -214,29 +212,29 @@ def quantize(
     if mode == "SCALED":
         even = round_mode == "HALF_TO_EVEN" and not narrow_range
         least += narrow_range
-        low, high, count = scaled(low, high, least, most, even)
-    bottom, top, count = ends_along(input, (low, high, count), axis)
+        low, high, count = scaled_steps(low, high, least, most, even)
+    bottom, top, count = (per_axis(v, input, axis) for v in (low, high, count))
     x = jnp.clip(input, bottom, top)
     if mode == "SCALED":
-        found = (jnp.round if round_mode == "HALF_TO_EVEN" else away)(x * count)
+        out = (jnp.round if round_mode == "HALF_TO_EVEN" else away)(x * count)
     elif mode == "MIN_FIRST":
-        found = first(x, bottom, first_step(bottom, top, T), T) + least
+        out = min_first(x, bottom, min_first_scale(bottom, top, T), T) + least
     else:
-        found = away((x - bottom) * ((most - least) / (top - bottom)) - half)
-    return jnp.clip(found, least, most).astype(T), low, high
+        out = away((x - bottom) * ((most - least) / (top - bottom)) - half)
+    return jnp.clip(out, least, most).astype(T), low, high
 
 
 @lowers("Dequantize")
 def dequantize(input, min_range, max_range, mode, narrow_range, axis, dtype):
     least, most, half = limits(input.dtype)
-    low, high = ends_along(input, (min_range, max_range), axis)
+    low, high = (per_axis(v, input, axis) for v in (min_range, max_range))
     x = input.astype(np.float32)
     if mode == "SCALED":
         step = high / most
-        found = x * (jnp.maximum(low / (least + narrow_range), step) if half else step)
+        out = x * (jnp.maximum(low / (least + narrow_range), step) if half else step)
     elif mode == "MIN_FIRST":
-        count = first_step(low, high, input.dtype)
-        found = jnp.where(low == high, low, away(low * count) / count + (x - least) / count)
+        count = min_first_scale(low, high, input.dtype)
+        out = jnp.where(low == high, low, away(low * count) / count + (x - least) / count)
     else:
-        found = (x + np.float32(half)) * ((high - low) / (most - least)) + low
-    return found.astype(dtype)
+        out = (x + np.float32(half)) * ((high - low) / (most - least)) + low
+    return out.astype(dtype)

@@ -1,4 +1,4 @@
-"""Random numbers from a state of TensorFlow's: drawn from the ``rng`` key of the call instead.
+"""Random numbers of TensorFlow's global state: drawn from the ``rng`` key of the call instead.
 
 They follow the distribution, not TensorFlow's stream of bits; the attributes ``seed`` and
 ``seed2`` do not count.
@@ -62,8 +62,8 @@ def shuffle(rng, value, seed, seed2):
 @lowers("Multinomial")
 def multinomial(rng, logits, num_samples: Static, seed, seed2, output_dtype):
     shape = (int(num_samples), logits.shape[0])
-    found = jax.random.categorical(rng, logits.astype("float32"), -1, shape=shape)
-    return found.T.astype(output_dtype)
+    samples = jax.random.categorical(rng, logits.astype("float32"), -1, shape=shape)
+    return samples.T.astype(output_dtype)
 
 
 @lowers("ParameterizedTruncatedNormal")

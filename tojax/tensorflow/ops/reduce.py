@@ -1,4 +1,4 @@
-"""Sums and the like over axes."""
+"""Reductions over axes, running sums and products, and counts in bins."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tojax.tensorflow.ops.pointwise import is_exact
 
 
 def axes(x, indices) -> tuple[int, ...]:
-    """Axes counted from the front, each once."""
+    """Returns the axes counted from the front, each once."""
     return tuple(sorted({int(i) % x.ndim for i in np.ravel(indices)}))
 
 
 def _reducing(function):
-    """``function(x, axes)`` as a lowering."""
+    """Makes a lowering of ``function(x, axes)``."""
 
     def lowering(input, axis: Static, /, keep_dims):
         along = axes(input, axis)
@@ -32,7 +32,7 @@ def _reducing(function):
 
 
 def mean(x, along):
-    """Of integers, too, rounded towards 0; their sum is as wide as JAX's integers are."""
+    """Rounds the mean of integers towards 0; their sum is as wide as JAX's integers."""
     if not is_exact(x):
         return jnp.mean(x, along)
     count = np.prod([x.shape[a] for a in along], initial=1)
@@ -59,46 +59,11 @@ table.update(
 )
 
 
-# Counting into bins.
-
-
-@lowers("Bincount")
-def bincount(arr, size: Static, weights):
-    return dense_bincount(jnp.ravel(arr), size, jnp.ravel(weights), False)
-
-
-@lowers("DenseBincount")
-def dense_bincount(input, size: Static, weights, binary_output):
-    """Of a matrix each row by itself. Without weights the values are counted, and what lies outside
-    of the bins is passed over.
-    """
-    zeros = jnp.zeros(int(size), weights.dtype)
-    one = jnp.ones((), weights.dtype)
-    if binary_output:
-        count = lambda values, _: zeros.at[values].set(1, mode="drop", wrap_negative_indices=False)
-    else:
-        count = lambda values, weight: add(zeros, values, weight)
-    weighted = weights.size and not binary_output
-    weights = weights if weighted else one
-    if input.ndim == 2:
-        return jax.vmap(count, (0, 0 if weighted else None))(input, weights)
-    return count(input, weights)
-
-
-@lowers("HistogramFixedWidth")
-def histogram(values, value_range, nbins: Static, dtype):
-    """What lies outside of the range counts in the first or the last bin."""
-    low, high = value_range
-    step = (high - low) / int(nbins)
-    place = jnp.clip(jnp.floor((jnp.ravel(values) - low) / step), 0, int(nbins) - 1)
-    return add(jnp.zeros(int(nbins), dtype), place.astype("int32"), jnp.ones((), dtype))
-
-
 # Running sums, products and log-sums.
 
 
 def _running(function, start):
-    """``start`` is the first element of an exclusive one."""
+    """Makes a lowering of ``function(x, axis, reverse)``; if exclusive it begins with ``start``."""
 
     def lowering(x, axis: Static, exclusive, reverse):
         along = int(axis) % x.ndim
@@ -118,3 +83,37 @@ table.update(
         "CumulativeLogsumexp": _running(lax.cumlogsumexp, -np.inf),
     }
 )
+
+
+# Counting into bins.
+
+
+@lowers("Bincount")
+def bincount(arr, size: Static, weights):
+    return dense_bincount(jnp.ravel(arr), size, jnp.ravel(weights), False)
+
+
+@lowers("DenseBincount")
+def dense_bincount(input, size: Static, weights, binary_output):
+    """The rows of a matrix are counted each by itself. Without weights the values are counted;
+    values outside of the bins are dropped.
+    """
+    zeros = jnp.zeros(int(size), weights.dtype)
+    if binary_output:
+        count = lambda values, _: zeros.at[values].set(1, mode="drop", wrap_negative_indices=False)
+    else:
+        count = lambda values, weight: add(zeros, values, weight)
+    weighted = weights.size and not binary_output
+    weights = weights if weighted else jnp.ones((), weights.dtype)
+    if input.ndim == 2:
+        return jax.vmap(count, (0, 0 if weighted else None))(input, weights)
+    return count(input, weights)
+
+
+@lowers("HistogramFixedWidth")
+def histogram(values, value_range, nbins: Static, dtype):
+    """Values outside of the range count in the first or the last bin."""
+    low, high = value_range
+    step = (high - low) / int(nbins)
+    place = jnp.clip(jnp.floor((jnp.ravel(values) - low) / step), 0, int(nbins) - 1)
+    return add(jnp.zeros(int(nbins), dtype), place.astype("int32"), jnp.ones((), dtype))

@@ -1,4 +1,4 @@
-"""Stateless draws that are tried until one is accepted: gamma and Poisson numbers.
+"""Stateless gamma and Poisson numbers, by rejection: drawn until one is accepted.
 
 Every output has 256 counters of its own, and takes uniform and normal doubles from them in pairs,
 the second first, as TensorFlow's CPU kernels do. While x64 is off they are float32: a comparison
@@ -18,13 +18,13 @@ from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.ops._derivative import partials
 from tojax.tensorflow.ops.philox import U32, Stream, block, double_fraction, normals_of
-from tojax.tensorflow.ops.stateless import parts
+from tojax.tensorflow.ops.stateless import stream_inputs
 
 RESERVED = 256
 
 
 class Supply(NamedTuple):
-    """Where every output is in its words: the next block, and what is left of the last pair."""
+    """Positions of all outputs in their words: the next block, the unused number of a pair."""
 
     low: Any
     high: Any
@@ -33,19 +33,19 @@ class Supply(NamedTuple):
 
 
 def supplies(index) -> Supply:
-    """One for each output number ``index``, from the start of its counters."""
+    """Returns the start of the counters of each output number ``index``."""
     spare = jnp.zeros(index.shape, double_fraction(jnp.zeros((), U32), U32(0)).dtype)
     return Supply(index * U32(RESERVED), index >> U32(24), spare, jnp.zeros(index.shape, bool))
 
 
 def take(stream: Stream, supply: Supply, next_block, make, when):
-    """One number for every output where ``when`` holds, and where the words are then."""
+    """Takes one number for every output where ``when`` holds; returns the new positions, too."""
     pair = make(block(stream, supply.low + next_block, supply.high))
     fresh = when & ~supply.has_spare
     value = jnp.where(supply.has_spare, supply.spare, pair[..., 1])
     spare = jnp.where(fresh, pair[..., 0], supply.spare)
-    left = jnp.where(when, ~supply.has_spare, supply.has_spare)
-    return value, Supply(supply.low, supply.high, spare, left), next_block + fresh.astype(U32)
+    has_spare = jnp.where(when, ~supply.has_spare, supply.has_spare)
+    return value, Supply(supply.low, supply.high, spare, has_spare), next_block + fresh.astype(U32)
 
 
 def uniforms(words):
@@ -57,7 +57,7 @@ def normals(words):
 
 
 def gammas(stream, index, alpha):
-    """Marsaglia and Tsang's method; ``alpha`` of each output number."""
+    """Draws by Marsaglia and Tsang's method, with ``alpha`` for each output number."""
     small = alpha < 1
     d = alpha + jnp.where(small, 2 / 3, -1 / 3)
     c = 1 / (3 * lax.sqrt(d))
@@ -81,7 +81,7 @@ def gammas(stream, index, alpha):
 
 
 def hoermann(rate, u, v):
-    """Hörmann's number for a pair of uniform ones, and whether it is accepted."""
+    """Returns Hörmann's number for a pair of uniform ones, and whether it is accepted."""
     b = 0.931 + 2.53 * lax.sqrt(rate)
     a = -0.059 + 0.02483 * b
     u = u - 0.5
@@ -94,7 +94,7 @@ def hoermann(rate, u, v):
 
 
 def poissons(stream, index, rate):
-    """Knuth's method below 10, Hörmann's transformed rejection from there on."""
+    """Draws by Knuth's method below a rate of 10, else by Hörmann's transformed rejection."""
     low, end = rate < 10, lax.exp(-rate)
     large = jnp.where(low, 10, rate)
 
@@ -113,7 +113,7 @@ def poissons(stream, index, rate):
 
 
 def numbered(size, parameter):
-    """The parameter of every output, and its number: the samples of one parameter are together."""
+    """Returns the parameter and the number of every output; samples of a parameter lie together."""
     kind = double_fraction(jnp.zeros((), U32), U32(0)).dtype
     wide = jnp.broadcast_to(parameter, size).astype(kind)
     inner = math.prod(parameter.shape)
@@ -129,7 +129,7 @@ def with_gradient(alpha, drawn):
 
 @handles("StatelessRandomGammaV2", "StatelessRandomGammaV3")
 def gamma(run, node, inputs):
-    size, stream, (alpha,) = parts(node, inputs)
+    size, stream, (alpha,) = stream_inputs(node, inputs)
     alpha = as_jax(alpha)
     wide, index = numbered(size, lax.stop_gradient(alpha))
     drawn = gammas(stream, index, wide).astype(alpha.dtype)
@@ -138,6 +138,6 @@ def gamma(run, node, inputs):
 
 @handles("StatelessRandomPoisson")
 def poisson(run, node, inputs):
-    size, stream, (rate,) = parts(node, inputs)
+    size, stream, (rate,) = stream_inputs(node, inputs)
     wide, index = numbered(size, lax.stop_gradient(as_jax(rate)))
     return (poissons(stream, index, wide).astype(node.attr("dtype")),)

@@ -1,6 +1,7 @@
-"""Resizing: along one axis after the other, each a product with a matrix of weights.
+"""Resizing of images: along one axis after the other, each a product with a matrix of weights.
 
 The weights follow TensorFlow's kernels in float32: a row for each element of the result.
+``ScaleAndTranslate`` has kernels that widen where the image shrinks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TABLE = 1024  # steps that a place between two pixels is rounded to for cubic we
 
 
 def step_of(size, out, align_corners) -> np.float32:
-    """Elements of the input for one of the result.
+    """Returns how many elements of the input make one of the result.
 
     Raises:
       Unsupported: the input's size is a symbol.
@@ -45,7 +46,7 @@ def refuse_both(align_corners, half_pixel_centers):
 
 
 def places(size, out, align_corners, half_pixel_centers):
-    """Where on the input each element of the result lies."""
+    """Returns where each element of the result lies on the input."""
     refuse_both(align_corners, half_pixel_centers)
     step = step_of(size, out, align_corners)
     at = np.arange(out, dtype=F)
@@ -53,7 +54,7 @@ def places(size, out, align_corners, half_pixel_centers):
 
 
 def dense(at, weights, size):
-    """Taps [out, taps] as a matrix [out, size]; the program makes large ones itself."""
+    """Writes taps [out, taps] as a matrix [out, size]; the program makes large ones itself."""
     if len(at) * size > LARGE:
         columns = np.arange(size)
         taps = zip(at.T.astype(np.int32), weights.T.astype(F))
@@ -66,17 +67,17 @@ def dense(at, weights, size):
 def linear(size, out, *how):
     at = places(size, out, *how)
     low = np.floor(at)
-    part = (at - low)[:, None]
+    fraction = (at - low)[:, None]
     taps = np.stack([np.maximum(low, 0), np.minimum(np.ceil(at), size - 1)], 1).astype(int)
-    return dense(taps, np.concatenate([1 - part, part], 1), size)
+    return dense(taps, np.concatenate([1 - fraction, fraction], 1), size)
 
 
 def cubic(size, out, align_corners, half_pixel_centers):
-    """With half pixels what lies outside has no weight, else the pixels at the ends have more."""
+    """With half pixels outside taps have no weight, else the pixels at the ends take theirs."""
     at = places(size, out, align_corners, half_pixel_centers)
     low = np.floor(at)
-    part = np.rint((at - low) * TABLE)[:, None] / TABLE
-    x = abs(part - np.arange(-1, 3, dtype=F))
+    fraction = np.rint((at - low) * TABLE)[:, None] / TABLE
+    x = abs(fraction - np.arange(-1, 3, dtype=F))
     a = F(-0.5 if half_pixel_centers else -0.75)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     weights = np.where(x <= 1, near, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a)
@@ -88,7 +89,7 @@ def cubic(size, out, align_corners, half_pixel_centers):
 
 
 def area(size, out, align_corners, half_pixel_centers):
-    """The part of each input element that an element of the result covers."""
+    """Weights each input element by the share that an element of the result covers."""
     step = step_of(size, out, align_corners)
     first = (np.arange(out, dtype=F) * step)[:, None]
     last = (np.arange(1, out + 1, dtype=F) * step)[:, None]
@@ -99,7 +100,7 @@ def area(size, out, align_corners, half_pixel_centers):
 
 
 def apply(images, height, width):
-    """The two products; the axis that shrinks more goes first."""
+    """Multiplies by both matrices; the axis that shrinks more goes first."""
     ways = [(1, height), (2, width)]
     if height.shape[0] * width.shape[1] > height.shape[1] * width.shape[0]:
         ways.reverse()
@@ -112,7 +113,7 @@ def apply(images, height, width):
 
 
 def resizing(weights, size, *how):
-    """``images -> images``; whatever they are, the result is float32."""
+    """Returns ``images -> images``; the result is float32."""
 
     def run(images):
         matrices = [weights(n, int(m), *how) for n, m in zip(images.shape[1:3], size)]
@@ -136,21 +137,22 @@ def resize_area(images, size: Static, align_corners):
     return resizing(area, size, align_corners, False)(images)
 
 
-def back(weights, grads, original_image, *how):
-    """The gradient of the image."""
-    run = resizing(weights, grads.shape[1:3], *how)
+def image_grad(run, grads, original_image):
+    """Returns the gradient for the image."""
     like = jax.ShapeDtypeStruct(original_image.shape, original_image.dtype)
     return jax.linear_transpose(lambda x: run(x).astype(grads.dtype), like)(grads)[0]
 
 
 @lowers("ResizeBilinearGrad")
 def resize_bilinear_grad(grads, original_image, align_corners, half_pixel_centers):
-    return back(linear, grads, original_image, align_corners, half_pixel_centers)
+    run = resizing(linear, grads.shape[1:3], align_corners, half_pixel_centers)
+    return image_grad(run, grads, original_image)
 
 
 @lowers("ResizeBicubicGrad")
 def resize_bicubic_grad(grads, original_image, align_corners, half_pixel_centers):
-    return back(cubic, grads, original_image, align_corners, half_pixel_centers)
+    run = resizing(cubic, grads.shape[1:3], align_corners, half_pixel_centers)
+    return image_grad(run, grads, original_image)
 
 
 def nearest_places(size, out, align_corners, half_pixel_centers):
@@ -162,7 +164,7 @@ def nearest_places(size, out, align_corners, half_pixel_centers):
 
 
 def nearest(size, *how):
-    """A whole factor is a repetition."""
+    """Returns ``images -> images``; a whole factor is a repetition."""
 
     def run(images):
         for axis, out in zip((1, 2), map(int, size)):
@@ -189,7 +191,7 @@ def resize_nearest_grad(grads, size: Static, align_corners, half_pixel_centers):
     return jax.linear_transpose(run, jax.ShapeDtypeStruct(shape, grads.dtype))(grads)[0]
 
 
-# Resizing with a kernel that widens where the image shrinks.
+# Scaling and translating with a kernel that widens where the image shrinks.
 
 
 def lanczos(radius):
@@ -203,7 +205,7 @@ def lanczos(radius):
 
 
 def piecewise(near, far):
-    """A cubic kernel: polynomials up to 1 and up to 2."""
+    """Returns a cubic kernel: polynomials up to 1 and up to 2."""
     kernel = lambda x: jnp.where(x < 1, jnp.polyval(near, x), jnp.polyval(far, x))
     return 2, lambda x: jnp.where(x >= 2, 0, kernel(x))
 
@@ -223,8 +225,8 @@ KERNELS = {
 }
 
 
-def weights(size, out, scale, translation, kernel_type, antialias):
-    """A row for each element of the result; its weights sum to 1 or, outside of the image, to 0."""
+def kernel_weights(size, out, scale, translation, kernel_type, antialias):
+    """Returns a row for each element of the result; it sums to 1 or, outside of the image, to 0."""
     radius, kernel = KERNELS[kernel_type]
     step = 1 / scale
     wide = jnp.maximum(step, 1) if antialias else F(1)
@@ -233,12 +235,12 @@ def weights(size, out, scale, translation, kernel_type, antialias):
     first = near(jnp.ceil(at - radius * wide - F(0.5)))
     last = near(jnp.floor(at + radius * wide - F(0.5)))
     pixels = np.arange(size, dtype=F)
-    found = kernel(abs(pixels + F(0.5) - at) * (1 / wide))
+    weights = kernel(abs(pixels + F(0.5) - at) * (1 / wide))
     inside = (pixels >= first) & (pixels <= last) & (at >= 0) & (at <= size)
-    found = jnp.where(inside, found, 0)
-    total = found.sum(1, keepdims=True)
+    weights = jnp.where(inside, weights, 0)
+    total = weights.sum(1, keepdims=True)
     small = abs(total) < 1000 * jnp.finfo(F).tiny
-    return jnp.where(small, found, found / jnp.where(small, 1, total))
+    return jnp.where(small, weights, weights / jnp.where(small, 1, total))
 
 
 def scaling(size, scale, translation, *how):
@@ -246,7 +248,7 @@ def scaling(size, scale, translation, *how):
 
     def run(images):
         matrices = [
-            weights(n, int(m), scale[i], translation[i], *how)
+            kernel_weights(n, int(m), scale[i], translation[i], *how)
             for i, (n, m) in enumerate(zip(images.shape[1:3], size))
         ]
         return apply(images.astype(F), *matrices)
@@ -262,5 +264,4 @@ def scale_and_translate(images, size: Static, scale, translation, kernel_type, a
 @lowers("ScaleAndTranslateGrad")
 def scale_and_translate_grad(grads, original_image, scale, translation, kernel_type, antialias):
     run = scaling(grads.shape[1:3], scale, translation, kernel_type, antialias)
-    like = jax.ShapeDtypeStruct(original_image.shape, original_image.dtype)
-    return jax.linear_transpose(run, like)(grads)[0]
+    return image_grad(run, grads, original_image)

@@ -1,4 +1,4 @@
-"""Fused cells of recurrent networks; a whole LSTM is one ``scan``."""
+"""Fused cells of recurrent networks and their gradients; a whole LSTM is one ``scan``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SIGMOID = lax.logistic
 
 
 def lstm_cell(xw, cs_prev, h_prev, wh, peepholes, forget_bias, cell_clip, order):
-    """(i, cs, f, o, ci, co, h) from what the input adds to the gates, bias included; ``order``
-    names the gates as they lie in the weights.
+    """Returns (i, cs, f, o, ci, co, h). ``xw`` is the input's product with the weights, bias
+    included; ``order`` names the gates as they lie in the weights.
     """
     gates = dict(zip(order, jnp.split(xw + h_prev @ wh, 4, 1)))
     wci, wcf, wco = peepholes or (None, None, None)
@@ -38,8 +38,10 @@ def lstm_block_cell(x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, cell_c
     return lstm_cell(x @ wx + b, cs_prev, h_prev, wh, peepholes, *how)
 
 
-def block(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, clip, peephole, order):
-    """Outputs beyond ``seq_len_max`` are 0."""
+def lstm_block(
+    seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, forget_bias, clip, peephole, order
+):
+    """Runs the cell over all steps; outputs beyond ``seq_len_max`` are 0."""
     wx, wh = w[: x.shape[2]], w[x.shape[2] :]
     peepholes = (wci, wcf, wco) if peephole else None
     how = np.array(forget_bias, x.dtype), clip, order
@@ -59,14 +61,15 @@ def block_lstm(
 ):
     weights = w, wci, wcf, wco, b
     how = forget_bias, cell_clip, use_peephole, "icfo"
-    return block(seq_len_max, x, cs_prev, h_prev, *weights, *how)
+    return lstm_block(seq_len_max, x, cs_prev, h_prev, *weights, *how)
 
 
 @lowers("BlockLSTMV2")
 def block_lstm_v2(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b, cell_clip, use_peephole):
     """Its gates lie in another order, and none is biased."""
     weights = w, wci, wcf, wco, b
-    return block(seq_len_max, x, cs_prev, h_prev, *weights, 0, cell_clip, use_peephole, "ifco")
+    how = 0, cell_clip, use_peephole, "ifco"
+    return lstm_block(seq_len_max, x, cs_prev, h_prev, *weights, *how)
 
 
 @lowers("GRUBlockCell")
@@ -77,12 +80,12 @@ def gru_block_cell(x, h_prev, w_ru, w_c, b_ru, b_c):
     return r, u, c, u * (h_prev - c) + c
 
 
-# Gradients of the fused cells of recurrent networks, from what the cells have kept.
+# Gradients, from the outputs of the cells.
 
 
-def gates_grad(cs_prev, kept, peepholes, cs_grad, h_grad):
-    """(what the cell before gets, what the gates i, c, f and o get)."""
-    i, _, f, o, ci, co = kept
+def gates_grad(cs_prev, residuals, peepholes, cs_grad, h_grad):
+    """Returns the gradients of the previous cell state and of the gates i, c, f and o."""
+    i, _, f, o, ci, co = residuals
     wci, wcf, wco = peepholes
     do = o * (1 - o) * h_grad * co
     dcs = (1 - co**2) * h_grad * o + cs_grad + do * wco
@@ -97,46 +100,51 @@ def lstm_block_cell_grad(
     x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, cs_grad, h_grad, use_peephole
 ):
     peepholes = [p if use_peephole else jnp.zeros_like(p) for p in (wci, wcf, wco)]
-    kept = i, cs, f, o, ci, co
-    before, gates = gates_grad(cs_prev, kept, peepholes, cs_grad, h_grad)
+    residuals = i, cs, f, o, ci, co
+    cs_prev_grad, gates = gates_grad(cs_prev, residuals, peepholes, cs_grad, h_grad)
     di, _, df, do = gates
     pairs = ((di, cs_prev), (df, cs_prev), (do, cs))
     weights = [jnp.sum(g * c, 0) if use_peephole else jnp.zeros_like(wci) for g, c in pairs]
-    return before, jnp.concatenate(gates, 1), *weights
+    return cs_prev_grad, jnp.concatenate(gates, 1), *weights
 
 
-def block_grad(order, seq_len_max, x, cs_prev, h_prev, w, peepholes, kept, h, sent, peephole):
-    """Steps from ``seq_len_max`` on count for nothing."""
+def lstm_block_grad(
+    order, seq_len_max, x, cs_prev, h_prev, w, peepholes, residuals, h, out_grads, peephole
+):
+    """Returns the gradients of all inputs; steps from ``seq_len_max`` on have none."""
     wx, wh = w[: x.shape[2]], w[x.shape[2] :]
     weights = [p if peephole else jnp.zeros_like(p) for p in peepholes]
     inside = (np.arange(x.shape[0]) < seq_len_max)[:, None, None]
-    sent = [jnp.where(inside, s, np.zeros((), x.dtype)) for s in sent]
-    before = [jnp.concatenate([a[None], b[:-1]]) for a, b in ((cs_prev, kept[1]), (h_prev, h))]
+    out_grads = [jnp.where(inside, g, np.zeros((), x.dtype)) for g in out_grads]
+    states = (cs_prev, residuals[1]), (h_prev, h)
+    cs_inputs, h_inputs = (jnp.concatenate([first[None], later[:-1]]) for first, later in states)
 
-    def step(carry, now):
-        cs_grad, h_grad = (a + b for a, b in zip(carry, now[2]))
-        down, gates = gates_grad(now[0], now[1], weights, cs_grad, h_grad)
+    def step(carry, inputs):
+        cs_input, step_residuals, step_grads = inputs
+        cs_grad, h_grad = (a + b for a, b in zip(carry, step_grads))
+        down, gates = gates_grad(cs_input, step_residuals, weights, cs_grad, h_grad)
         named = dict(zip("icfo", gates))
         flat = jnp.concatenate([named[g] for g in order], 1)
         return (down, flat @ wh.T), (flat, named["i"], named["f"], named["o"])
 
     start = jnp.zeros_like(cs_prev), jnp.zeros_like(h_prev)
-    end, (flat, di, df, do) = lax.scan(step, start, (before[0], kept, sent), reverse=True)
-    to_w = jnp.einsum("tbi,tbo->io", jnp.concatenate([x, before[1]], 2), flat)
-    pairs = ((di, before[0]), (df, before[0]), (do, kept[1]))
-    to_peepholes = [jnp.sum(g * c, (0, 1)) * bool(peephole) for g, c in pairs]
-    return (flat @ wx.T, *end, to_w, *to_peepholes, jnp.sum(flat, (0, 1)))
+    end, (flat, di, df, do) = lax.scan(step, start, (cs_inputs, residuals, out_grads), reverse=True)
+    w_grad = jnp.einsum("tbi,tbo->io", jnp.concatenate([x, h_inputs], 2), flat)
+    pairs = ((di, cs_inputs), (df, cs_inputs), (do, residuals[1]))
+    peephole_grads = [jnp.sum(g * c, (0, 1)) * bool(peephole) for g, c in pairs]
+    return (flat @ wx.T, *end, w_grad, *peephole_grads, jnp.sum(flat, (0, 1)))
 
 
 def block_lstm_grad(order):
+    """Makes the lowering for an order of the gates."""
+
     def lowering(
         seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b,
         i, cs, f, o, ci, co, h, cs_grad, h_grad, use_peephole,
     ):  # fmt: skip
-        peepholes, kept = (wci, wcf, wco), (i, cs, f, o, ci, co)
-        sent = cs_grad, h_grad
-        given = seq_len_max, x, cs_prev, h_prev, w
-        return block_grad(order, *given, peepholes, kept, h, sent, use_peephole)
+        inputs, peepholes = (seq_len_max, x, cs_prev, h_prev, w), (wci, wcf, wco)
+        residuals, out_grads = (i, cs, f, o, ci, co), (cs_grad, h_grad)
+        return lstm_block_grad(order, *inputs, peepholes, residuals, h, out_grads, use_peephole)
 
     return lowering
 

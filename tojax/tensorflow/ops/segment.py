@@ -1,7 +1,7 @@
 """Reductions of the rows that have the same number.
 
-A segment without rows is 0, of a product 1. Of the unsorted ones' maximum it is the lowest finite
-number, of their minimum the highest. Rows with a negative number are passed over. NaN stays NaN:
+A segment without rows is 0, of a product 1; of an unsorted maximum it is the lowest finite number,
+of an unsorted minimum the highest. Rows with a negative number are dropped. NaN stays NaN:
 TensorFlow's kernels lose it where a number follows.
 """
 
@@ -26,8 +26,8 @@ WRITE = {
 }
 
 
-def start(how: str, dtype):
-    """What a segment without rows gives."""
+def empty_segment(how: str, dtype):
+    """Returns the value of a segment without rows."""
     if how in ("Sum", "Prod"):
         return dtype.type(how == "Prod")
     limits = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype)
@@ -35,17 +35,17 @@ def start(how: str, dtype):
 
 
 def reduced(how: str, data, ids, count: int):
-    """Rows [*ids.shape, ...] to segments [count, ...]."""
+    """Reduces rows [*ids.shape, ...] to segments [count, ...]."""
     ids = as_jax(ids)
     rows = jnp.reshape(data, (math.prod(ids.shape), *data.shape[ids.ndim :]))
-    out = jnp.full((count, *rows.shape[1:]), start(how, data.dtype), data.dtype)
+    out = jnp.full((count, *rows.shape[1:]), empty_segment(how, data.dtype), data.dtype)
     return WRITE[how](out, jnp.ravel(ids), rows)
 
 
-def sizes(ids, count: int, rank: int, dtype):
-    """How many rows each segment has, at least 1, shaped to divide by."""
-    ones = jnp.zeros(count, "int32").at[as_jax(ids)].add(1, mode="drop")
-    return lax.expand_dims(jnp.maximum(ones, 1).astype(dtype), range(1, rank))
+def segment_sizes(ids, count: int, rank: int, dtype):
+    """Counts the rows of each segment, at least 1, shaped to divide by."""
+    counts = jnp.zeros(count, "int32").at[as_jax(ids)].add(1, mode="drop")
+    return lax.expand_dims(jnp.maximum(counts, 1).astype(dtype), range(1, rank))
 
 
 def count_of(ids: np.ndarray) -> int:
@@ -83,11 +83,13 @@ def segment_mean(data, segment_ids: Static):
 
 def mean(rows, ids, count: int):
     total = reduced("Sum", rows, ids, count)
-    return lax.div(*jnp.broadcast_arrays(total, sizes(ids, count, rows.ndim, rows.dtype)))
+    return lax.div(*jnp.broadcast_arrays(total, segment_sizes(ids, count, rows.ndim, rows.dtype)))
 
 
 def sqrt_n(rows, ids, count: int):
-    return reduced("Sum", rows, ids, count) / jnp.sqrt(sizes(ids, count, rows.ndim, rows.dtype))
+    return reduced("Sum", rows, ids, count) / jnp.sqrt(
+        segment_sizes(ids, count, rows.ndim, rows.dtype)
+    )
 
 
 SPARSE = {
@@ -112,9 +114,9 @@ def _sparse_counted(function):
 
 
 def spread(how: str, grad, indices, segment_ids, count: int):
-    """The gradient of each row, added up where it came from."""
+    """Adds the gradient of each segment to its rows."""
     if how != "Sum":
-        scale = sizes(segment_ids, grad.shape[0], grad.ndim, grad.dtype)
+        scale = segment_sizes(segment_ids, grad.shape[0], grad.ndim, grad.dtype)
         grad = grad / (scale if how == "Mean" else jnp.sqrt(scale))
     zeros = jnp.zeros((count, *grad.shape[1:]), grad.dtype)
     return index.add(zeros, indices, take(grad, segment_ids))
@@ -129,7 +131,7 @@ def _grad(how: str):
 
 def _grad_v2(how: str):
     def lowering(grad, indices: Static, segment_ids, dense_output_dim0):
-        """Only the rows that anything came from, and which these are."""
+        """Returns the gradient of the rows used, and their numbers."""
         rows, place = np.unique(indices, return_inverse=True)
         return spread(how, grad, place, segment_ids, len(rows)), rows
 

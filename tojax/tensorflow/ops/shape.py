@@ -1,4 +1,4 @@
-"""Shapes: asking for them, changing them, joining and splitting arrays."""
+"""Shapes as values, and reshaping, joining, splitting, padding, reversing and slicing arrays."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.core.schema import Entries, Known, Static, lowers, table
 
+# Shapes as values.
+
 
 def _out_type(node) -> np.dtype:
     return dtypes.to_numpy(node.proto.attr["out_type"].type or 3)
 
 
 def _sizes_of(node, value) -> np.ndarray:
-    """A shape as a known vector; with symbolic sizes its dtype is object."""
+    """Returns a shape as a known vector, whose dtype is object if sizes are symbolic."""
     fixed = all(isinstance(n, int) for n in value.shape)
     return np.array(value.shape, _out_type(node) if fixed else object)
 
@@ -37,8 +39,8 @@ def shape_n(run, node, inputs):
 
 @handles("Size")
 def size(run, node, inputs):
-    found = _sizes_of(node, inputs[0])
-    return (np.asarray(np.prod(found, dtype=found.dtype, initial=1)),)
+    shape = _sizes_of(node, inputs[0])
+    return (np.asarray(np.prod(shape, dtype=shape.dtype, initial=1)),)
 
 
 @handles("Rank")
@@ -53,19 +55,37 @@ def broadcast_args(s0: Static, s1: Static):
 
 @lowers("BroadcastGradientArgs")
 def broadcast_gradient_args(s0: Static, s1: Static):
-    """The axes that each of two gradients has to be summed over."""
+    """Returns the axes that each of two gradients has to be summed over."""
     rank = max(len(s0), len(s1))
-    one, other = ([1] * (rank - len(s)) + list(s) for s in (s0, s1))
-    pick = lambda a: np.array([i for i in range(rank) if a[i] == 1], np.int32)
-    return pick(one), pick(other)
+    shapes = ([1] * (rank - len(s)) + list(s) for s in (s0, s1))
+    return tuple(np.array([i for i in range(rank) if s[i] == 1], np.int32) for s in shapes)
 
 
 @lowers("ConcatOffset")
 def concat_offset(axis: Static, shapes: Known, /):
-    """Where each part begins."""
+    """Returns where each array begins in the joined one."""
     begins = np.zeros((len(shapes), len(shapes[0])), np.result_type(*shapes))
     begins[1:, axis.item()] = np.cumsum([s[axis.item()] for s in shapes[:-1]])
     return list(begins)
+
+
+@lowers("DataFormatDimMap")
+def data_format_dim_map(x, src_format, dst_format):
+    """Returns the axis that each axis becomes."""
+    return jnp.array([dst_format.index(name) for name in src_format], x.dtype)[x]
+
+
+@lowers("DataFormatVecPermute")
+def data_format_vec_permute(x, src_format, dst_format):
+    """Sizes, strides or pads in the other order; two of them are those of height and width."""
+    if len(x) == len(src_format) - 2:
+        src_format, dst_format = (
+            f.replace("N", "").replace("C", "") for f in (src_format, dst_format)
+        )
+    return x[np.array([src_format.index(name) for name in dst_format])]
+
+
+# Reshaping and transposing.
 
 
 @lowers("Reshape")
@@ -103,6 +123,9 @@ def tile(input, multiples: Static):
     return jnp.tile(input, sizes(multiples))
 
 
+# Joining and splitting.
+
+
 @lowers("ConcatV2")
 def concat(values, axis: Static, /):
     return lax.concatenate(values, axis.item() % values[0].ndim)
@@ -111,6 +134,14 @@ def concat(values, axis: Static, /):
 @lowers("Concat")
 def concat_v1(axis: Static, values, /):
     return concat(values, axis)
+
+
+table.update(
+    {
+        "Pack": jnp.stack,
+        "ParallelConcat": lambda values, shape: lax.concatenate(values, 0),
+    }
+)
 
 
 @lowers("Unpack")
@@ -127,36 +158,10 @@ def split(axis: Static, value, num_split, /):
 
 @lowers("SplitV")
 def split_v(value, size_splits: Static, axis: Static, num_split, /):
-    """One size may be -1: what the others leave."""
+    """One size may be -1: the remaining elements."""
     axis = axis.item() % value.ndim
     rest = value.shape[axis] - sum(n for n in size_splits if n >= 0)
     return lax.split(value, [n if n >= 0 else rest for n in sizes(size_splits)], axis)
-
-
-@lowers("DataFormatDimMap")
-def data_format_dim_map(x, src_format, dst_format):
-    """Which axis an axis becomes."""
-    return jnp.array([dst_format.index(name) for name in src_format], x.dtype)[x]
-
-
-@lowers("DataFormatVecPermute")
-def data_format_vec_permute(x, src_format, dst_format):
-    """Sizes, strides or pads in the other order; two of them are those of height and width."""
-    if len(x) == len(src_format) - 2:
-        src_format, dst_format = (
-            f.replace("N", "").replace("C", "") for f in (src_format, dst_format)
-        )
-    return x[np.array([src_format.index(name) for name in dst_format])]
-
-
-table.update(
-    {
-        "Pack": jnp.stack,
-        "ParallelConcat": lambda values, shape: lax.concatenate(values, 0),
-        "OnesLike": jnp.ones_like,
-        "ZerosLike": jnp.zeros_like,
-    }
-)
 
 
 # Padding.
@@ -189,7 +194,7 @@ def mirror_pad_grad(input, paddings: Static, mode):
     return jax.linear_transpose(padded, jax.ShapeDtypeStruct(shape, input.dtype))(input)[0]
 
 
-# Turning arrays round: whole axes, parts of them, circles.
+# Reversing and rolling.
 
 
 @lowers("ReverseV2")
@@ -211,7 +216,7 @@ def roll(input, shift: Known, axis: Static):
 
 @lowers("ReverseSequence")
 def reverse_sequence(input, seq_lengths, seq_dim, batch_dim):
-    """The first so many elements of each row."""
+    """Reverses as many first elements of each row as ``seq_lengths`` says."""
     rank = input.ndim
     lengths = lax.expand_dims(seq_lengths, [i for i in range(rank) if i != batch_dim % rank])
     place = lax.broadcasted_iota(
@@ -221,16 +226,15 @@ def reverse_sequence(input, seq_lengths, seq_dim, batch_dim):
     return jnp.take_along_axis(input, source, seq_dim, mode="promise_in_bounds")
 
 
-# Cutting a part out of an array, and writing one into it.
+# Slices.
 
 
 @lowers("Slice")
 def slice_(input, begin: Entries, size: Static):
-    """A size of -1 is all that is left."""
+    """A size of -1 takes the rest of the axis."""
     size = sizes(size)
     if any(isinstance(n, int) and n < 0 for n in size):
-        left = lambda i, n: input.shape[i] - _entry(begin, i) if n == -1 else n
-        size = [left(i, n) for i, n in enumerate(size)]
+        size = [input.shape[i] - _entry(begin, i) if n == -1 else n for i, n in enumerate(size)]
     if all(is_known(begin[i]) for i in range(input.ndim)):
         begin = sizes(begin)
         return lax.slice(input, begin, [b + n for b, n in zip(begin, size)])
@@ -239,7 +243,7 @@ def slice_(input, begin: Entries, size: Static):
 
 
 def index_of(begin, end, strides, masks) -> tuple:
-    """The index that the inputs of a StridedSlice stand for, as Python writes it."""
+    """Returns the Python index that the inputs of a StridedSlice stand for."""
     begin_mask, end_mask, ellipsis, new_axis, shrink = masks
     index: list[Any] = []
     for i in range(len(begin)):
@@ -277,12 +281,12 @@ def strided_slice_update(input, begin: Entries, end: Entries, strides: Entries, 
     return input.at[index_of(begin, end, strides, masks)].set(value)
 
 
-# Putting an array together from parts that say where they belong.
+# Rows put together from arrays, and distributed to arrays, by numbers.
 
 
 @lowers("DynamicStitch", "ParallelDynamicStitch")
 def dynamic_stitch(indices: Known, data: Known):
-    """A row that no index names is 0; of several with the same index the last one counts."""
+    """A row without an index is 0; of several rows with the same index the last one counts."""
     indices = [known(x, "indices of DynamicStitch") for x in indices]
     rows = [jnp.reshape(as_jax(x), (i.size, *x.shape[i.ndim :])) for i, x in zip(indices, data)]
     rows, at = jnp.concatenate(rows), np.concatenate([np.ravel(i) for i in indices])
@@ -292,3 +296,9 @@ def dynamic_stitch(indices: Known, data: Known):
     out = rows[np.maximum(last, 0)] if len(at) else rows
     holes = np.reshape(last < 0, (-1, *[1] * (out.ndim - 1)))
     return jnp.where(holes, 0, out).astype(out.dtype) if holes.any() else out
+
+
+@lowers("DynamicPartition")
+def dynamic_partition(data, partitions: Static, num_partitions):
+    rows = jnp.reshape(data, (-1, *data.shape[partitions.ndim :]))
+    return [rows[np.flatnonzero(partitions == i)] for i in range(num_partitions)]

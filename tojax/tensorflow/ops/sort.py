@@ -1,4 +1,4 @@
-"""Order: the largest elements, where they are, and what has a rank."""
+"""Order: the largest elements, search in sorted rows, distinct values and their places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tojax.tensorflow.core.schema import Static, lowers
 
 
 def largest(x, k: int):
-    """(values, places); of equals, which 0 and -0 are, the first ones."""
+    """Returns values and places; of equal elements (0 and -0 are equal) the first ones."""
     key = lax.stop_gradient(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return lax.top_k(x, k)
@@ -31,6 +31,21 @@ def top_k(input, k, sorted):
     return largest(input, k)
 
 
+@lowers("InTopK")
+def in_top_k(predictions, targets, k):
+    """False where a prediction of the row is not finite, or the target is no class."""
+    count = predictions.shape[-1]
+    safe = jnp.clip(targets, 0, count - 1)[:, None]
+    score = jnp.take_along_axis(predictions, safe, -1, mode="promise_in_bounds")
+    valid = jnp.all(jnp.isfinite(predictions), -1) & (targets >= 0) & (targets < count)
+    return valid & (jnp.sum(predictions > score, -1, dtype="int32") < k)
+
+
+@lowers("InTopKV2")
+def in_top_k_v2(predictions, targets, k):
+    return in_top_k(predictions, targets, k)
+
+
 @lowers("ApproxTopK")
 def approx_top_k(
     input, k, reduction_dimension, recall_target, is_max_k, reduction_input_size_override,
@@ -44,8 +59,9 @@ def approx_top_k(
 
 
 def _arg(function, worst: float):
+    """Makes a lowering that returns the first of equal elements; NaN counts as ``worst``."""
+
     def lowering(input, axis: Static, output_type, /):
-        """The first of equals; NaN counts as the worst."""
         if jnp.issubdtype(input.dtype, jnp.floating):
             input = jnp.where(jnp.isnan(input), input.dtype.type(worst), input)
         return function(input, axis.item() % input.ndim, output_type)
@@ -59,7 +75,7 @@ for name, function, worst in (("ArgMax", lax.argmax, -np.inf), ("ArgMin", lax.ar
 
 @lowers("NthElement")
 def nth_element(input, n, reverse):
-    """All that are equal to the element share its gradient."""
+    """All elements of the value found share its gradient."""
     place = input.shape[-1] - 1 - n if reverse else n
 
     @jax.custom_jvp
@@ -76,10 +92,14 @@ def nth_element(input, n, reverse):
     return nth(input)
 
 
-def _search(before):
+# Search in sorted rows.
+
+
+def _search(precedes):
+    """Makes a lowering that searches row by row."""
+
     def lowering(sorted_inputs, values, out_type):
-        """Row by row."""
-        return bisect(*map(lax.stop_gradient, (sorted_inputs, values)), before).astype(out_type)
+        return bisect(*map(lax.stop_gradient, (sorted_inputs, values)), precedes).astype(out_type)
 
     return lowering
 
@@ -88,26 +108,21 @@ lowers("LowerBound")(_search(lambda x, v: x < v))
 lowers("UpperBound")(_search(lambda x, v: ~(v < x)))
 
 
-@lowers("InTopK")
-def in_top_k(predictions, targets, k):
-    """No where a prediction of the row is not finite, or the target is none of its classes."""
-    count = predictions.shape[-1]
-    safe = jnp.clip(targets, 0, count - 1)[:, None]
-    mine = jnp.take_along_axis(predictions, safe, -1, mode="promise_in_bounds")
-    sure = jnp.all(jnp.isfinite(predictions), -1) & (targets >= 0) & (targets < count)
-    return sure & (jnp.sum(predictions > mine, -1, dtype="int32") < k)
+@lowers("Bucketize")
+def bucketize(input, boundaries):
+    """Counts the boundaries that are not above each value."""
+    kind = np.float32 if jnp.issubdtype(input.dtype, jnp.integer) else input.dtype
+    edges = jnp.asarray(np.asarray(boundaries, kind))
+    return jnp.searchsorted(edges, input.astype(kind), side="right").astype(np.int32)
 
 
-@lowers("InTopKV2")
-def in_top_k_v2(predictions, targets, k):
-    return in_top_k(predictions, targets, k)
-
-
-# Different values and their places. The values decide how many there are: they must be known.
+# Distinct values and their places. The values decide how many there are: they must be known.
 
 
 def distinct(x, axis, dtype):
-    """The values in the order of their first places, which one each is, and how often it comes."""
+    """Returns the distinct values in the order of their first places, the number of each element's
+    value among them, and how often each occurs.
+    """
     _, first, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
     )
@@ -143,9 +158,3 @@ def unique_v2(x: Static, axis: Static, out_idx):
 def list_diff(x: Static, y: Static, out_idx):
     (place,) = np.nonzero(~np.isin(x, y))
     return x[place], place.astype(out_idx)
-
-
-@lowers("DynamicPartition")
-def dynamic_partition(data, partitions: Static, num_partitions):
-    rows = jnp.reshape(data, (-1, *data.shape[partitions.ndim :]))
-    return [rows[np.flatnonzero(partitions == i)] for i in range(num_partitions)]

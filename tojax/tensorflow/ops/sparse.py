@@ -1,4 +1,7 @@
-"""Sparse tensors (indices, values, shape) beside dense ones: as many entries as indices."""
+"""Sparse tensors (indices, values, shape) with dense ones, and ragged tensors (values, row ends).
+
+A sparse tensor has as many entries as indices. The rows of a ragged one are known, or padded.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tojax.tensorflow.core.schema import Known, Static, lowers
 
 
 def places(indices):
-    """The index that reads or writes all entries."""
+    """Returns the index that reads or writes all entries."""
     return tuple(jnp.moveaxis(as_jax(indices), -1, 0))
 
 
@@ -31,7 +34,7 @@ def add(a_indices: Known, a_values, a_shape, b):
 
 
 def cwise(operation):
-    """The entries and those of a dense array, which is broadcast, at their places."""
+    """Lowers an operation of the entries and a broadcast dense array at their places."""
 
     def lowering(sp_indices: Known, sp_values, sp_shape: Static, dense):
         dense = jnp.broadcast_to(dense, sizes(sp_shape))
@@ -48,7 +51,7 @@ lowers("SparseDenseCwiseAdd")(cwise(jnp.add))
 @lowers("SparseReduceSum")
 def reduce_sum(input_indices: Known, input_values, input_shape: Static, reduction_axes: Static,
                keep_dims):  # fmt: skip
-    """Without axes over all."""
+    """No axes: the sum of all entries."""
     dense = jnp.zeros(sizes(input_shape), input_values.dtype)
     dense = dense.at[places(input_indices)].add(input_values)
     axes = tuple(int(a) for a in np.ravel(reduction_axes)) or None
@@ -57,7 +60,7 @@ def reduce_sum(input_indices: Known, input_values, input_shape: Static, reductio
 
 @lowers("SparseSoftmax")
 def softmax(sp_indices: Known, sp_values, sp_shape: Static):
-    """Over the entries of a row; what is not there counts as minus infinity."""
+    """Over the entries of a row; missing ones count as minus infinity."""
     shape = sizes(sp_shape)
     rows = jnp.ravel_multi_index(places(sp_indices)[:-1], shape[:-1], mode="clip")
     count = int(np.prod(shape[:-1]))
@@ -69,47 +72,47 @@ def softmax(sp_indices: Known, sp_values, sp_shape: Static):
 @lowers("SparseReorder")
 def reorder(input_indices: Known, input_values, input_shape):
     """Row by row."""
-    of = np if is_known(input_indices) else jnp
-    order = of.lexsort(tuple(input_indices[:, i] for i in reversed(range(input_indices.shape[1]))))
+    xp = np if is_known(input_indices) else jnp
+    order = xp.lexsort(tuple(input_indices[:, i] for i in reversed(range(input_indices.shape[1]))))
     return input_indices[order], input_values[order]
 
 
-# Ragged tensors (flat values and the ends of rows) whose rows are known, or padded to a size.
+# Ragged tensors.
 
 
 @lowers("RaggedTensorToTensor")
 def to_tensor(shape: Known, values, default_value, row_partition_tensors: Known,
               row_partition_types):  # fmt: skip
-    """Where a row is longer than the shape wants, its end is cut off."""
+    """A row that is longer than the shape allows is cut off."""
     kinds, partitions = list(row_partition_types), list(row_partition_tensors)
     if kinds[0] == "FIRST_DIM_SIZE":
         kinds, count = kinds[1:], int(known(partitions.pop(0), "how many rows there are"))
     else:
         count = len(partitions[0]) - 1
-    wanted = [int(n) for n in np.ravel(known(shape, "the shape of a ragged tensor's array"))]
-    wanted += [-1] * (1 + len(kinds) - len(wanted))
+    limits = [int(n) for n in np.ravel(known(shape, "the shape of a ragged tensor's array"))]
+    limits += [-1] * (1 + len(kinds) - len(limits))
     at, index, sizes = np.arange(values.shape[0]), [], []
-    for kind, partition, size in reversed([*zip(kinds, partitions, wanted[1:])]):
-        rows, at_row = _split(kind, partition, at)
+    for kind, partition, size in reversed([*zip(kinds, partitions, limits[1:])]):
+        rows, at_row = _rows_and_offsets(kind, partition, at)
         index.insert(0, at_row)
-        sizes.insert(0, size if size >= 0 else _longest(partition, kind))
+        sizes.insert(0, size if size >= 0 else _longest_row(partition, kind))
         at = rows
-    full = (wanted[0] if wanted[0] >= 0 else count, *sizes, *values.shape[1:])
-    filled = jnp.broadcast_to(default_value, full)
-    return filled.at[(at, *index)].set(values, mode="drop")
+    dense_shape = (limits[0] if limits[0] >= 0 else count, *sizes, *values.shape[1:])
+    dense = jnp.broadcast_to(default_value, dense_shape)
+    return dense.at[(at, *index)].set(values, mode="drop")
 
 
-def _split(kind, partition, at):
-    """For elements: their rows, and where in them they are."""
-    of = np if is_known(partition) and is_known(at) else jnp
+def _rows_and_offsets(kind, partition, at):
+    """Returns the row of each element and its position in that row."""
+    xp = np if is_known(partition) and is_known(at) else jnp
     if kind == "ROW_SPLITS":
-        rows = of.searchsorted(partition, at, side="right") - 1
-        return rows, at - of.asarray(partition)[rows]
-    rows = of.asarray(partition)[at]
-    return rows, at - of.searchsorted(partition, rows, side="left")
+        rows = xp.searchsorted(partition, at, side="right") - 1
+        return rows, at - xp.asarray(partition)[rows]
+    rows = xp.asarray(partition)[at]
+    return rows, at - xp.searchsorted(partition, rows, side="left")
 
 
-def _longest(partition, kind) -> int:
+def _longest_row(partition, kind) -> int:
     ends = known(partition, "the length of a ragged tensor's longest row")
     lengths = np.diff(ends) if kind == "ROW_SPLITS" else np.bincount(ends)
     return int(lengths.max(initial=0))
@@ -121,8 +124,8 @@ def gather(params_nested_splits: Known, params_dense_values, indices: Known, OUT
     indices = known(indices, what)
     splits: list[np.ndarray] = []
     for size in indices.shape[1:]:  # its own axes are rows of one length
-        before = int(np.prod(indices.shape[: len(splits) + 1]))
-        splits.append(np.arange(before + 1) * size)
+        rows = int(np.prod(indices.shape[: len(splits) + 1]))
+        splits.append(np.arange(rows + 1) * size)
     at = indices.ravel()
     for ends in params_nested_splits:
         ends = known(ends, what)

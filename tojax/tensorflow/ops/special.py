@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import jax.scipy.special as jsp
 import numpy as np
@@ -17,7 +16,7 @@ still = lax.stop_gradient  # where TensorFlow has no gradient
 
 
 def wide(function):
-    """16-bit floats are computed in float32."""
+    """Makes a lowering that computes 16-bit floats in float32."""
 
     def lowering(x, /):
         out = function(x.astype(np.float32) if x.dtype.itemsize == 2 else x)
@@ -28,7 +27,7 @@ def wide(function):
 
 @partials(lambda out, _: np.sqrt(2 * np.pi).astype(out.dtype) * lax.exp(lax.square(out) / 2))
 def ndtri(x):
-    """The derivative at 0 and 1 is infinite, where JAX has 0."""
+    """Has an infinite derivative at 0 and 1, where JAX has 0."""
     return jsp.ndtri(x)
 
 
@@ -39,20 +38,20 @@ def zeta(x, q):
 
 @partials(lambda _, x: polygamma(jnp.ones_like(x), x))
 def digamma(x):
-    """NaN at 0."""
+    """Is NaN at 0."""
     return jnp.where(x == 0, jnp.nan, lax.digamma(x))
 
 
 @partials(None, lambda out, a, x: polygamma(a + 1, x))
 def polygamma(a, x):
     sign = jnp.where(a % 2 == 0, -1, 1).astype(x.dtype)
-    rest = sign * lax.exp(lax.lgamma(a + 1)) * zeta(a + 1, x)
-    whole = jnp.where(a == lax.floor(a), rest, jnp.nan)
-    return jnp.where(a == 0, digamma(x), whole)
+    derivative = sign * lax.exp(lax.lgamma(a + 1)) * zeta(a + 1, x)
+    derivative = jnp.where(a == lax.floor(a), derivative, jnp.nan)
+    return jnp.where(a == 0, digamma(x), derivative)
 
 
 def betainc(a, b, x):
-    """The gradient is that by x."""
+    """Has a gradient by x alone."""
     return lax.betainc(*jnp.broadcast_arrays(still(a), still(b), x))
 
 
@@ -91,12 +90,12 @@ table.update(
 
 
 def _through(out, x, at_0):
-    """out / x, and its limit at 0."""
+    """Returns out / x, and its limit at 0."""
     return jnp.where(x == 0, at_0, out / jnp.where(x == 0, 1, x))
 
 
 def below_0(at, function):
-    """What TensorFlow has for negative arguments, where the function is not defined."""
+    """Makes the function ``at`` for negative arguments, where it is not defined."""
     return lambda x: jnp.where(x < 0, at, function(x))
 
 
@@ -122,33 +121,4 @@ FUNCTIONS = {  # the function and its derivative, of the result and the argument
     "BesselY1": (y1, lambda out, x: y0(x) - out / x),
 }
 
-table.update({name: wide(partials(rule)(of)) for name, (of, rule) in FUNCTIONS.items()})
-
-
-# Complex numbers and their parts.
-
-
-@jax.custom_jvp
-def modulus(x, /):
-    """The gradient at 0 is 0."""
-    return lax.abs(x)
-
-
-@modulus.defjvp
-def _modulus_jvp(primals, tangents):
-    (x,), (along,) = primals, tangents
-    size = lax.abs(x)
-    whole = jnp.where(size == 0, np.ones((), size.dtype), size)
-    return size, (lax.real(along) * lax.real(x) + lax.imag(along) * lax.imag(x)) / whole
-
-
-table.update(
-    {
-        "Angle": lambda input, Tout: lax.atan2(lax.imag(input), lax.real(input)),
-        "Complex": lambda real, imag, Tout: lax.complex(*jnp.broadcast_arrays(real, imag)),
-        "ComplexAbs": lambda x, Tout: modulus(x),
-        "Conj": lambda input: jnp.conj(input),
-        "Imag": lambda input, Tout: lax.imag(input),
-        "Real": lambda input, Tout: lax.real(input),
-    }
-)
+table.update({name: wide(partials(rule)(bessel)) for name, (bessel, rule) in FUNCTIONS.items()})

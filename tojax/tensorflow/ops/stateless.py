@@ -1,6 +1,6 @@
 """``Stateless*``: TensorFlow's own stream of random numbers for a seed, under ``jit`` and ``vmap``.
 
-They are handlers because what they draw depends on the dtype that TensorFlow has, not JAX.
+They are handlers because the numbers depend on TensorFlow's dtype, not on JAX's.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.ops import philox
 from tojax.tensorflow.ops.philox import Stream, halves, seeded
 
-PHILOX = (1, 3)  # by name, and as what the device prefers
-FEW = 64  # as many numbers as seeds are made of
+PHILOX = (1, 3)  # by name, and as the device prefers
+FEW = 64  # more numbers than a seed needs
 
 
 def stream_of(node, key, counter=None, alg=None) -> Stream:
-    """The stream of a seed, or of a key and a counter."""
+    """Returns the stream of a seed, or of a key and a counter."""
     if counter is None:
         key, counter = seeded(key)
     elif int(known(alg, f"the algorithm of {node.op}")) not in PHILOX:
@@ -37,48 +37,48 @@ def stream_of(node, key, counter=None, alg=None) -> Stream:
     return Stream(halves(key).reshape(-1)[:2], halves(counter).reshape(-1)[:4])
 
 
-def parts(node, inputs):
-    """The shape, the stream and what else there is, of both versions of an operator."""
+def stream_inputs(node, inputs):
+    """Returns the shape, the stream and the parameters, for both versions of an operator."""
     shape, *rest = inputs
-    taken = 3 if node.op.endswith(("V2", "V3")) and not node.op.endswith("GammaV2") else 1
+    seeds = 3 if node.op.endswith(("V2", "V3")) and not node.op.endswith("GammaV2") else 1
     size = sizes(known(shape, f"the shape of {node.op}"))
-    return size, stream_of(node, *rest[:taken]), rest[taken:]
+    return size, stream_of(node, *rest[:seeds]), rest[seeds:]
 
 
 def wide_dtype(node, name="dtype") -> np.dtype:
-    """TensorFlow's dtype, which decides how many words a number takes."""
+    """Returns TensorFlow's dtype, which decides how many words a number takes."""
     return dtypes.to_numpy(node.proto.attr[name].type)
 
 
 def serve(draw, *ops):
-    """``draw(stream, count, dtype, *rest)`` as the handler of these operators."""
+    """Makes ``draw(stream, count, dtype, *parameters)`` the handler of these operators."""
 
     @handles(*ops)
     def handler(run, node, inputs):
-        size, stream, rest = parts(node, inputs)
-        return (draw(stream, math.prod(size), wide_dtype(node), *rest).reshape(size),)
+        size, stream, parameters = stream_inputs(node, inputs)
+        return (draw(stream, math.prod(size), wide_dtype(node), *parameters).reshape(size),)
 
 
-def version_2(name):
+def both_versions(name):
     return f"Stateless{name}", f"Stateless{name}V2"
 
 
-serve(philox.uniform, *version_2("RandomUniform"))
-serve(philox.normal, *version_2("RandomNormal"))
-serve(philox.truncated_normal, *version_2("TruncatedNormal"))
-serve(philox.uniform_int, *version_2("RandomUniformInt"))
+serve(philox.uniform, *both_versions("RandomUniform"))
+serve(philox.normal, *both_versions("RandomNormal"))
+serve(philox.truncated_normal, *both_versions("TruncatedNormal"))
+serve(philox.uniform_int, *both_versions("RandomUniformInt"))
 
 
 def _full_int(stream, count, dtype):
-    """A few numbers of a known stream stay known: seeds are made so, in 64 bits as well."""
+    """Keeps a few numbers of a known stream known, also in 64 bits: seeds are made of them."""
     if count > FEW or not is_known(stream.counter):
         return philox.full_int(stream, count, dtype)
     with jax.ensure_compile_time_eval():
-        found = np.asarray(philox.flat(stream, count * np.dtype(dtype).itemsize // 4))
-    return found.view(dtype)
+        words = np.asarray(philox.flat(stream, count * np.dtype(dtype).itemsize // 4))
+    return words.view(dtype)
 
 
-serve(_full_int, *version_2("RandomUniformFullInt"))
+serve(_full_int, *both_versions("RandomUniformFullInt"))
 
 
 @handles("StatelessRandomGetKeyCounter")
@@ -88,7 +88,7 @@ def key_counter(run, node, inputs):
 
 @handles("StatelessRandomGetAlg")
 def algorithm(run, node, inputs):
-    """AUTO_SELECT, as XLA's devices say; the numbers are those of the CPU's Philox."""
+    """Returns AUTO_SELECT, as XLA's devices do; the numbers are those of the CPU's Philox."""
     return (np.int32(tf.random.Algorithm.AUTO_SELECT.value),)
 
 
@@ -99,7 +99,7 @@ def key_counter_algorithm(run, node, inputs):
 
 @handles("StatelessMultinomial")
 def multinomial(run, node, inputs):
-    """The running sums of the probabilities, not divided by their total, are searched.
+    """Searches the running sums of the probabilities, which are not divided by their total.
 
     The numbers are TensorFlow's as long as it does not share the rows among threads.
     """
@@ -110,14 +110,14 @@ def multinomial(run, node, inputs):
     top = jnp.max(jnp.where(finite, logits, -jnp.inf), -1, keepdims=True)
     sums = jnp.cumsum(jnp.where(finite, lax.exp(logits - top), 0), -1)
     drawn = philox.uniform(stream_of(node, seed), logits.shape[0] * count, np.float64)
-    wanted = drawn.reshape(-1, count) * sums[:, -1:]
-    found = jax.vmap(lambda row, x: jnp.searchsorted(row, x, side="right"))(sums, wanted)
-    return (jnp.minimum(found, classes - 1).astype(node.attr("output_dtype")),)
+    thresholds = drawn.reshape(-1, count) * sums[:, -1:]
+    samples = jax.vmap(lambda row, x: jnp.searchsorted(row, x, side="right"))(sums, thresholds)
+    return (jnp.minimum(samples, classes - 1).astype(node.attr("output_dtype")),)
 
 
 @handles("StatelessShuffle")
 def shuffle(run, node, inputs):
-    """Each row in turn changes places with one of those from it on."""
+    """Swaps each row in turn with itself or a later one."""
     value, *stream = inputs
     value = as_jax(value)
     if (count := value.shape[0]) < 2:
@@ -125,8 +125,8 @@ def shuffle(run, node, inputs):
     word = philox.flat(stream_of(node, *stream), count)
 
     def swap(i, order):
-        other = i + lax.rem(word[i], (count - i).astype(np.uint32)).astype(np.int32)
-        return order.at[jnp.stack([i, other])].set(order[jnp.stack([other, i])])
+        j = i + lax.rem(word[i], (count - i).astype(np.uint32)).astype(np.int32)
+        return order.at[jnp.stack([i, j])].set(order[jnp.stack([j, i])])
 
     order = lax.fori_loop(0, count - 1, swap, lax.iota(np.int32, count))
     return (jnp.take(value, order, 0),)

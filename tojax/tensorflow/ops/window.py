@@ -1,4 +1,4 @@
-"""Blocks of space to and from channels or batches: reshape, transpose, reshape."""
+"""Windows: blocks of space to and from channels or batches, dilation, patches as channels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from tojax.stablehlo.core.static_values import sizes
 from tojax.tensorflow.core.schema import Static, lowers
 from tojax.tensorflow.ops.shape import pad
 
+# Blocks to and from channels or batches: reshape, transpose, reshape.
+
 
 def _channels_last(function):
-    """A lowering's body for NHWC; NCHW is moved there and back."""
+    """Makes a lowering of a function for NHWC; NCHW is moved there and back."""
 
     def body(input, block_size, data_format):
         if data_format == "NHWC":
@@ -73,9 +75,9 @@ def batch_to_space_nd(input, block_shape: Static, crops: Static):
     order = [count, *(x for i in range(count) for x in (count + 1 + i, i))]
     order += range(2 * count + 1, 2 * count + 1 + len(rest))
     moved = jnp.transpose(jnp.reshape(input, (*block, n, *cells, *rest)), order)
-    whole = jnp.reshape(moved, (n, *(m * b for m, b in zip(cells, block)), *rest))
+    padded = jnp.reshape(moved, (n, *(m * b for m, b in zip(cells, block)), *rest))
     cut = [(0, 0), *map(sizes, np.reshape(crops, (-1, 2))), *[(0, 0)] * len(rest)]
-    return lax.pad(whole, np.zeros((), whole.dtype), [(-a, -b, 0) for a, b in cut])
+    return lax.pad(padded, np.zeros((), padded.dtype), [(-a, -b, 0) for a, b in cut])
 
 
 @lowers("SpaceToBatch")
@@ -101,19 +103,17 @@ def dilation2d(input, filter, strides, rates, padding):
     """One element of the filter after another; the first of equal sums has the gradient."""
     height, width, _ = filter.shape
     strides, rates = strides[1:3], rates[1:3]
-    reach = [(k - 1) * r + 1 for k, r in zip((height, width), rates)]
-    pads = lax.padtype_to_pads(input.shape[1:3], reach, strides, padding)
     least = jnp.asarray(lowest(input.dtype), input.dtype)
-    input = lax.pad(input, least, [(0, 0, 0), *((*p, 0) for p in pads), (0, 0, 0)])
-    ends = [(n - k) // s * s + 1 for n, k, s in zip(input.shape[1:3], reach, strides)]
-    found = None
+    input, extents = _padded(input, (height, width), strides, rates, padding, least)
+    ends = [(n - e) // s * s + 1 for n, e, s in zip(input.shape[1:3], extents, strides)]
+    out = None
     for y, x in itertools.product(range(height), range(width)):
         at = y * rates[0], x * rates[1]
-        taken = input[:, at[0] : at[0] + ends[0] : strides[0], at[1] : at[1] + ends[1] : strides[1]]
-        # what is padding stays the least there is, whatever the filter says
-        taken = jnp.where(taken == least, least, taken + filter[y, x])
-        found = taken if found is None else jnp.where(taken > found, taken, found)
-    return found
+        sums = input[:, at[0] : at[0] + ends[0] : strides[0], at[1] : at[1] + ends[1] : strides[1]]
+        # padding stays the lowest value, whatever the filter adds
+        sums = jnp.where(sums == least, least, sums + filter[y, x])
+        out = sums if out is None else jnp.where(sums > out, sums, out)
+    return out
 
 
 @lowers("Dilation2DBackpropInput")
@@ -128,7 +128,7 @@ def of_filter(input, filter, out_backprop, strides, rates, padding):
     return jax.vjp(run, filter)[1](out_backprop)[0]
 
 
-# The windows of an image or a volume as channels.
+# Patches of an image or a volume as channels.
 
 
 @lowers("ExtractImagePatches")
@@ -142,10 +142,8 @@ def volume_patches(input, ksizes, strides, padding):
 
 
 def windows(x, lengths, strides, rates, padding):
-    """[n, *space, c] to [n, *places, product(lengths) * c]; copies alone, no product with ones."""
-    extents = [(k - 1) * r + 1 for k, r in zip(lengths, rates)]
-    pads = lax.padtype_to_pads(x.shape[1:-1], extents, strides, padding)
-    x = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), *((*p, 0) for p in pads), (0, 0, 0)])
+    """Returns [n, *space, c] as [n, *places, product(lengths) * c], by copies alone."""
+    x, extents = _padded(x, lengths, strides, rates, padding, np.zeros((), x.dtype))
     counts = [(n - e) // s + 1 for n, e, s in zip(x.shape[1:-1], extents, strides)]
     for i, (count, length) in enumerate(zip(counts, lengths)):
         starts = np.arange(count, dtype=np.int32) * strides[i]
@@ -159,3 +157,10 @@ def windows(x, lengths, strides, rates, padding):
     space = range(1, 2 * len(lengths) + 1)
     x = jnp.transpose(x, (0, *space[::2], *space[1::2], x.ndim - 1))
     return jnp.reshape(x, (x.shape[0], *counts, np.prod(lengths) * x.shape[-1]))
+
+
+def _padded(x, lengths, strides, rates, padding, value):
+    """Returns the padded array and how many elements each window spans in each dimension."""
+    extents = [(k - 1) * r + 1 for k, r in zip(lengths, rates)]
+    pads = lax.padtype_to_pads(x.shape[1:-1], extents, strides, padding)
+    return lax.pad(x, value, [(0, 0, 0), *((*p, 0) for p in pads), (0, 0, 0)]), extents

@@ -1,4 +1,4 @@
-"""What a graph keeps between calls: variables and tables. Importing it registers their handlers."""
+"""State of a graph: variables, generators, tables. Importing it registers their handlers."""
 
 from tojax.tensorflow.state import (  # noqa: F401
     generator,

@@ -18,7 +18,7 @@ STRIDE = 256  # counters for every number
 
 @handles("RngReadAndSkip", "RngSkip")
 def read_and_skip(run, node, inputs):
-    """The state before it goes on by ``delta`` numbers."""
+    """Returns the state, and advances it by ``delta`` numbers."""
     handle, algorithm, delta = inputs
     if int(known(algorithm, "the algorithm of a generator")) != 1 or not x64():
         raise Unsupported(
@@ -31,6 +31,6 @@ def read_and_skip(run, node, inputs):
     words = halves(value)
     skipped = jnp.asarray(known(delta, "the size of a draw")).astype(np.uint64) * STRIDE
     counter = jnp.stack(plus(words[:2].reshape(4), halves(skipped)))
-    after = lax.bitcast_convert_type(counter.reshape(2, 2), np.int64)
-    store(run, handle, jnp.concatenate([after, value[2:]]))
+    advanced = lax.bitcast_convert_type(counter.reshape(2, 2), np.int64)
+    store(run, handle, jnp.concatenate([advanced, value[2:]]))
     return (value,) if node.op == "RngReadAndSkip" else ()

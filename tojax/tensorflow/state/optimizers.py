@@ -1,7 +1,7 @@
 """Optimizers: operators that write variables from their gradients.
 
-A rule takes what the variables hold and the other inputs by TensorFlow's names, and gives the new
-values in the order of the operator's variables. A sparse operator applies it to rows.
+A rule takes the values of the variables and the other inputs by TensorFlow's names, and returns the
+new values in the order of the operator's variables. A sparse operator applies it to rows.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def centered_rms_prop(var, mg, ms, mom, lr, rho, momentum, epsilon, grad):
 def ftrl(var, accum, linear, grad, lr, l1, l2, lr_power, multiply_linear_by_lr, l2_shrinkage=None):
     squared = accum + lax.square(grad)
     grad = grad if l2_shrinkage is None else grad + 2 * l2_shrinkage * var
-    # everything is multiplied by the rate, or divided, as ``linear`` is
+    # ``linear`` is multiplied by the rate or not, and all terms with it
     times, over = (lr, 1) if multiply_linear_by_lr else (1, lr)
     power = lambda x: x**-lr_power
     linear = linear + grad * times - (power(squared) - power(accum)) / over * var
@@ -111,7 +111,7 @@ def power_sign(var, m, lr, logbase, sign_decay, beta, grad):
 
 
 def _proximal(x, rate, l1, l2):
-    """Nearest to x where the penalties are as small: towards 0."""
+    """Shrinks x towards 0 by the L1 and L2 penalties: the proximal operator."""
     near = jnp.where(l1 > 0, jnp.sign(x) * jnp.maximum(abs(x) - rate * l1, 0), x)
     return near / (1 + l2 * rate)
 
@@ -159,39 +159,39 @@ RULES: dict[str, Callable] = {
 
 
 def arguments(node: Any, inputs) -> tuple[list[Handle], dict[str, Any]]:
-    """The variables, and everything else by its name."""
+    """Returns the variables, and all other inputs and attributes by name."""
     names = [arg.name for arg in op_def_of(node.op).input_arg]
     written = [x for x in inputs if isinstance(x, Handle)]
-    rest = {n: as_jax(x) for n, x in zip(names, inputs) if not isinstance(x, Handle)}
-    if "delta" in rest:
-        rest["grad"] = rest.pop("delta")
-    rest |= {n: node.attr(n) for n in ATTRIBUTES if n in node.proto.attr}
-    return written, rest
+    parameters = {n: as_jax(x) for n, x in zip(names, inputs) if not isinstance(x, Handle)}
+    if "delta" in parameters:
+        parameters["grad"] = parameters.pop("delta")
+    parameters |= {n: node.attr(n) for n in ATTRIBUTES if n in node.proto.attr}
+    return written, parameters
 
 
 def dense(rule: Callable, run: Any, node: Any, inputs) -> tuple:
-    written, rest = arguments(node, inputs)
-    for handle, value in zip(written, rule(*[value_of(run, x) for x in written], **rest)):
+    written, parameters = arguments(node, inputs)
+    for handle, value in zip(written, rule(*[value_of(run, x) for x in written], **parameters)):
         store(run, handle, value)
     return ()
 
 
 def sparse(rule: Callable, run: Any, node: Any, inputs) -> tuple:
-    """Rows one after another where one is named twice, else all at once."""
-    written, rest = arguments(node, inputs)
-    indices, grad = rest.pop("indices"), rest.pop("grad")
+    """Updates rows one after another if one occurs twice, else all at once."""
+    written, parameters = arguments(node, inputs)
+    indices, grad = parameters.pop("indices"), parameters.pop("grad")
     grad = jnp.asarray(grad)
 
     def rows(values, at, grad):
-        new = rule(*[v[at] for v in values], grad=grad, **rest)
+        new = rule(*[v[at] for v in values], grad=grad, **parameters)
         return [v.at[at].set(n) for v, n in zip(values, new)]
 
     in_turn = lambda values: lax.scan(lambda v, x: (rows(v, *x), None), values, (indices, grad))[0]
     at_once = lambda values: rows(values, indices, grad)
     values = [jnp.asarray(value_of(run, x)) for x in written]
-    given = inputs[[arg.name for arg in op_def_of(node.op).input_arg].index("indices")]
-    if is_known(given) or not isinstance(given, jax.core.Tracer):
-        unique = len(np.unique(np.asarray(given))) == given.size
+    places = inputs[[arg.name for arg in op_def_of(node.op).input_arg].index("indices")]
+    if is_known(places) or not isinstance(places, jax.core.Tracer):
+        unique = len(np.unique(np.asarray(places))) == places.size
         new = (at_once if unique else in_turn)(values)
     else:
         new = lax.cond((jnp.diff(jnp.sort(indices)) > 0).all(), at_once, in_turn, values)

@@ -27,22 +27,22 @@ def gather_of_positions(run, node, inputs):
 
 
 def rows(write: Any) -> Any:
-    """A handler that writes to rows; a scalar goes to each of them."""
+    """Makes a handler that writes to rows; a scalar goes to each of them."""
 
     def handler(run, node, inputs):
-        held, indices, updates = value_of(run, inputs[0]), *map(as_jax, inputs[1:])
-        updates = jnp.broadcast_to(updates, (*indices.shape, *held.shape[1:]))
-        return store(run, inputs[0], write(held, (indices,), updates))
+        value, indices, updates = value_of(run, inputs[0]), *map(as_jax, inputs[1:])
+        updates = jnp.broadcast_to(updates, (*indices.shape, *value.shape[1:]))
+        return store(run, inputs[0], write(value, (indices,), updates))
 
     return handler
 
 
 def positions(write: Any) -> Any:
-    """A handler that writes where the last axis of the indices says."""
+    """Makes a handler that writes where the last axis of the indices says."""
 
     def handler(run, node, inputs):
-        held, indices, updates = value_of(run, inputs[0]), *map(as_jax, inputs[1:])
-        return store(run, inputs[0], index.nd(write)(held, indices, updates, ""))
+        value, indices, updates = value_of(run, inputs[0]), *map(as_jax, inputs[1:])
+        return store(run, inputs[0], index.nd(write)(value, indices, updates, ""))
 
     return handler
 

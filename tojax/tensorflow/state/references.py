@@ -1,7 +1,7 @@
-"""Variables of TensorFlow 1 whose operators hand on a reference instead of a resource.
+"""Variables of TensorFlow 1 whose operators return a reference instead of a resource.
 
-A reference is the Handle of a resource variable; where an operator takes its value, a read is put
-into the graph before that operator.
+A reference is the Handle of a resource variable; the graph gets a read before each operator that
+takes its value.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ HANDLERS.update(dict.fromkeys(REFERENCES, var_handle))
 
 
 def dereferenced(proto: Any) -> Any:
-    """A ``GraphDef`` in which values of references are read explicitly."""
+    """Returns a ``GraphDef`` in which values of references are read explicitly."""
     if not any(node.op in REFERENCES for node in proto.node):
         return proto
-    given = {node.name: _references(node, "output_arg") for node in proto.node}
-    made = type(proto)(library=proto.library, versions=proto.versions)
+    references = {node.name: _references(node, "output_arg") for node in proto.node}
+    graph = type(proto)(library=proto.library, versions=proto.versions)
     for node in proto.node:
-        copy = made.node.add()
+        copy = graph.node.add()
         copy.CopyFrom(node)
         controls = [x for x in node.input if x.startswith("^")]
-        for i, wanted in enumerate(_references(node, "input_arg")):
+        for i, takes_reference in enumerate(_references(node, "input_arg")):
             name, _, at = node.input[i].partition(":")
-            if wanted or not any(given.get(name, [])[int(at or 0) :][:1]):
+            if takes_reference or not any(references.get(name, [])[int(at or 0) :][:1]):
                 continue
-            # after whatever the operator waits for
+            # after all that the operator waits for
             inputs = [node.input[i], *controls]
-            read = made.node.add(name=f"{node.name}/read {i}", op="ReadVariableOp", input=inputs)
+            read = graph.node.add(name=f"{node.name}/read {i}", op="ReadVariableOp", input=inputs)
             copy.input[i] = read.name
-    return made
+    return graph
 
 
 def _references(node: Any, which: str) -> list[bool]:
-    """Which of the inputs or outputs of a node are references."""
+    """Returns for each input or output of a node whether it is a reference."""
     if (definition := op_def_of(node.op)) is None:
         return []
-    found: list[bool] = []
+    is_reference: list[bool] = []
     counts = sizes(node.op, node.attr, outputs=which == "output_arg")
     for arg, count in zip(getattr(definition, which), counts):
-        found += [arg.is_ref] * (1 if count is None else count)
-    return found
+        is_reference += [arg.is_ref] * (1 if count is None else count)
+    return is_reference
 
 
-def _handing_on(handler: Any) -> Any:
-    """A handler whose operator also hands on the reference that it wrote to."""
+def _returning_reference(handler: Any) -> Any:
+    """Makes a handler also return the reference that it wrote to."""
 
     def handles_reference(run, node, inputs):
         handler(run, node, inputs)
@@ -67,7 +67,9 @@ def _handing_on(handler: Any) -> Any:
     return handles_reference
 
 
-def _changed(change: Any) -> Any:
+def _updating(change: Any) -> Any:
+    """Makes a handler that stores ``change(value, input)``."""
+
     def handler(run, node, inputs):
         handle, value = inputs
         store(run, handle, change(value_of(run, handle), as_jax(value)))
@@ -83,8 +85,8 @@ def assign(run, node, inputs):
     return (handle,)
 
 
-HANDLERS["AssignAdd"] = _changed(lambda held, value: held + value)
-HANDLERS["AssignSub"] = _changed(lambda held, value: held - value)
+HANDLERS["AssignAdd"] = _updating(lambda x, value: x + value)
+HANDLERS["AssignSub"] = _updating(lambda x, value: x - value)
 
 
 @handles("IsVariableInitialized")
@@ -98,11 +100,11 @@ def same(run, node, inputs):
 
 
 for _name, _write in parts.WRITES.items():
-    HANDLERS[f"Scatter{_name}"] = _handing_on(parts.rows(_write))
+    HANDLERS[f"Scatter{_name}"] = _returning_reference(parts.rows(_write))
 for _name in ("Update", "Add", "Sub", "Min", "Max"):
-    HANDLERS[f"ScatterNd{_name}"] = _handing_on(parts.positions(parts.WRITES[_name]))
-HANDLERS["StridedSliceAssign"] = _handing_on(parts.assign_slice)
+    HANDLERS[f"ScatterNd{_name}"] = _returning_reference(parts.positions(parts.WRITES[_name]))
+HANDLERS["StridedSliceAssign"] = _returning_reference(parts.assign_slice)
 for _name, _rule in RULES.items():
     for _op, _serve in ((f"Apply{_name}", dense), (f"SparseApply{_name}", sparse)):
         if op_def_of(_op) is not None:
-            HANDLERS[_op] = _handing_on(partial(_serve, _rule))
+            HANDLERS[_op] = _returning_reference(partial(_serve, _rule))

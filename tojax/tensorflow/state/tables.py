@@ -1,4 +1,4 @@
-"""Tables of numbers: what one holds when the program is traced is searched by the program."""
+"""Lookup tables of numbers: the program searches the content that one has when it is traced."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tojax.tensorflow.core.running import handles
 
 @handles("LookupTableFindV2")
 def find(run, node, inputs):
-    table, wanted, default = inputs
+    table, queries, default = inputs
     kinds = [tf.as_dtype(node.proto.attr[name].type) for name in ("Tin", "Tout")]
     keys, values = _content(node, table, *kinds)
-    wanted, default = as_jax(wanted), as_jax(default)
+    queries, default = as_jax(queries), as_jax(default)
     if not len(keys):
-        return (jnp.broadcast_to(default, (*wanted.shape, *default.shape)),)
-    at = jnp.minimum(jnp.searchsorted(keys, wanted), len(keys) - 1)
-    there = jnp.asarray(keys)[at] == wanted
-    there = there.reshape(*there.shape, *[1] * (values.ndim - 1))
-    return (jnp.where(there, jnp.asarray(values)[at], default),)
+        return (jnp.broadcast_to(default, (*queries.shape, *default.shape)),)
+    at = jnp.minimum(jnp.searchsorted(keys, queries), len(keys) - 1)
+    hit = jnp.asarray(keys)[at] == queries
+    hit = hit.reshape(*hit.shape, *[1] * (values.ndim - 1))
+    return (jnp.where(hit, jnp.asarray(values)[at], default),)
 
 
 @handles("LookupTableSizeV2")
@@ -35,7 +35,7 @@ def size(run, node, inputs):
 
 
 def _content(node, table: Any, keys: tf.DType, values: tf.DType) -> tuple[np.ndarray, np.ndarray]:
-    """Its keys in order, and their values."""
+    """Returns the keys of a table in order, and their values."""
     if tf.string in (keys, values):
         raise Unsupported(
             f"a table from {keys.name} to {values.name}",
@@ -43,6 +43,6 @@ def _content(node, table: Any, keys: tf.DType, values: tf.DType) -> tuple[np.nda
             do="look the strings up before, and convert what comes after",
         )
     with tf.init_scope():
-        found = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=keys, Tvalues=values)
-    order = np.argsort(found.keys.numpy(), kind="stable")
-    return fitting(found.keys.numpy()[order]), fitting(found.values.numpy()[order])
+        content = tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=keys, Tvalues=values)
+    order = np.argsort(content.keys.numpy(), kind="stable")
+    return fitting(content.keys.numpy()[order]), fitting(content.values.numpy()[order])

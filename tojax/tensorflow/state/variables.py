@@ -17,7 +17,7 @@ from tojax.tensorflow.core.running import handles
 
 @dataclass(frozen=True)
 class Handle:
-    """A variable by the name that the params or the state have for it."""
+    """A variable, by its name in the params or the state."""
 
     name: str
 
@@ -48,19 +48,19 @@ _differentiated_as.defjvps(lambda tangent, *_: tangent, None)
 
 
 def reading(run: Any, handle: Handle) -> Any:
-    """Returns the value of a variable now, differentiated as TensorFlow's tapes do: by the
-    variable as if it were its own, whatever assigned it, and by nothing that was assigned.
+    """Returns the current value of a variable, differentiated as TensorFlow's tapes do: by the
+    variable itself with derivative 1, and not by the values that were assigned to it.
     """
-    value, before = value_of(run, handle), run.before.get(handle)
-    if value is before or not jnp.issubdtype(value.dtype, jnp.inexact):
+    value, initial = value_of(run, handle), run.initial.get(handle)
+    if value is initial or not jnp.issubdtype(value.dtype, jnp.inexact):
         return value
-    if before is None or (before.shape, before.dtype) != (value.shape, value.dtype):
+    if initial is None or (initial.shape, initial.dtype) != (value.shape, value.dtype):
         return lax.stop_gradient(value)
-    return _differentiated_as(before, value)
+    return _differentiated_as(initial, value)
 
 
 def value_of(run: Any, handle: Handle) -> Any:
-    """The value of a variable now."""
+    """Returns the current value of a variable."""
     if run.variables.get(handle) is None:
         raise Unsupported(
             f"the variable {handle.name!r} is read before it has a value",
@@ -71,7 +71,7 @@ def value_of(run: Any, handle: Handle) -> Any:
 
 
 def store(run: Any, handle: Handle, value: Any) -> tuple:
-    """Gives a variable a new value."""
+    """Assigns a new value to a variable."""
     run.variables[handle] = value
     run.written.add(handle)
     return ()
