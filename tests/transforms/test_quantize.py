@@ -127,9 +127,7 @@ def test_nothing_is_allocated_before_the_error(monkeypatch):
     """The last matrix is the one that does not fit."""
     from tojax.transforms.packed import Packed
 
-    monkeypatch.setattr(
-        Packed, "closed", lambda *_: pytest.fail("quantized before all was checked")
-    )
+    monkeypatch.setattr(Packed, "pack", lambda *_: pytest.fail("quantized before all was checked"))
     net = nn.Sequential(nn.Linear(64, 63), nn.Linear(63, 8))
     with pytest.raises(WrongValue, match=r"1\.weight has rows of 63"):
         quantize(tojax.from_torch(net), "int4")

@@ -129,7 +129,7 @@ def unrolled(model: Model) -> Model:
     """Returns the model with a param for each layer; large arrays as shapes and dtypes."""
     cut = lambda x, i: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) if x.ndim > 2 else x[i]
     source: Any = model.source
-    return Model(source.open(model.params, cut), source.open(model.state, cut), source.base)
+    return Model(source.unstack(model.params, cut), source.unstack(model.state, cut), source.base)
 
 
 def weights(model: Model) -> dict[str, Any]:

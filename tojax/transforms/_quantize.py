@@ -1,4 +1,4 @@
-"""Weights held in 8 or 4 bits."""
+"""``quantize``: weights in 8 or 4 bits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tojax.transforms.packed import Packed, Quantized
 
 
 def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None = None) -> Model:
-    """A Model whose matrices and kernels are held in 8 or 4 bits a number, and computed with in
-    the dtype that they had: weights only, activations stay as they are.
+    """Stores a Model's matrices and kernels in 8 or 4 bits a number. The model computes in their
+    former dtype: weights only, activations stay as they are.
 
     Each row of the first axis is cut into blocks with a float32 scale each. The quantized arrays
-    are ``model.state``: integers have no gradients. They are opened inside of the call, so that
-    they take little memory between calls, and all of it while a program runs.
+    are ``model.state``: integers have no gradients. They are dequantized inside of the call: memory
+    is small between calls, and that of the full arrays while a program runs.
 
     Args:
       model: any Model.
@@ -31,7 +31,7 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
 
     Returns:
       A Model with the state ``NAME.int8`` (fp8; int4, nf4: two numbers a byte) and ``NAME.scale``
-      in the place of the param ``NAME``. ``to_torch()`` writes what it computes with.
+      in the place of the param ``NAME``. ``to_torch()`` writes the dequantized weights.
 
     Raises:
       WrongValue: there is no such scheme, the targets match nothing that can be quantized, or a
@@ -67,8 +67,8 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
             why="the rows that share a scale are those of one layer's matrix",
             do="quantize first: tojax.transforms.roll(tojax.transforms.quantize(model, ...))",
         )
-    fits = lambda x: x.ndim > 1 and jnp.issubdtype(x.dtype, jnp.floating) and x.size
-    chosen = {k: x for k, x in model.params.items() if re.search(targets, k) and fits(x)}
+    is_matrix = lambda x: x.ndim > 1 and jnp.issubdtype(x.dtype, jnp.floating) and x.size
+    chosen = {k: x for k, x in model.params.items() if re.search(targets, k) and is_matrix(x)}
     if not chosen:
         raise WrongValue(
             f"targets={targets!r} matches nothing that can be quantized",
@@ -78,6 +78,6 @@ def quantize(model: Model, scheme: str, *, targets: str = "", block: int | None 
     packed = tuple(Packed.of(k, x, scheme, block) for k, x in chosen.items())
     state = dict(model.state)
     for form in packed:
-        state |= jax.jit(form.closed)(chosen[form.name])
+        state |= jax.jit(form.pack)(chosen[form.name])
     params = {k: x for k, x in model.params.items() if k not in chosen}
     return Model(params, state, Quantized(model.source, packed))

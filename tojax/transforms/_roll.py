@@ -11,26 +11,25 @@ from tojax.errors import NotRolled, WrongArguments
 from tojax.model import Model
 from tojax.parallel.forward import Forward
 from tojax.transforms.rolling.report import Report
-from tojax.transforms.rolling.rolled import Rolled, Traced, traced
+from tojax.transforms.rolling.rolled import Rolled, TracedCall, trace_call
 from tojax.transforms.rolling.stacks import groups, stacked
 
 
 def roll(model: Model, *args: Any, rng: Any = None, remat: bool = False, **kwargs: Any) -> Model:
-    """The model with its repeated layers as one ``lax.scan`` over stacked weights.
+    """Runs the repeated layers of a model as one ``lax.scan`` over stacked weights.
 
-    The program of a call is traced, and runs of equations that repeat are found in it: those that
+    The program of a call is traced, and repeated runs of equations are found in it: equations that
     are provably the same function of their operands, with the same flow from round to round.
     Patterns of several layers (local and global attention, experts in every second layer) count,
-    names of classes do not. Every kind of call is looked at on its own, so caches, dropout and
-    hidden states that are asked for come out as without loops; what does not repeat in a call runs
-    one by one. Compile time does not grow with depth.
+    names of classes do not. Every kind of call is analysed on its own, so that caches, dropout and
+    requested hidden states come out as without loops; layers that do not repeat in a call run one
+    by one. Compile time does not grow with depth.
 
     Args:
       model: any Model.
-      *args, rng, **kwargs: an example call that decides what is stacked, where the model was not
-        called yet and does not bring one along. Shapes and dtypes count.
-      remat: what a layer computes is computed again for the gradient, not kept until then
-        (``jax.checkpoint``).
+      *args, rng, **kwargs: an example call that decides what is stacked. Needed if the model was
+        not called yet and its source makes no example. Only shapes and dtypes count.
+      remat: recompute the results inside of layers for the gradient (``jax.checkpoint``).
 
     Returns:
       A Model with the param ``layers.*.weight`` ``[layers, ...]`` in the place of
@@ -64,17 +63,17 @@ def roll(model: Model, *args: Any, rng: Any = None, remat: bool = False, **kwarg
         )
     params, state = dict(model.params), dict(model.state)
     if not (args or kwargs) and not _may_repeat(params):
-        return _as_it_is(model)  # whatever it is called with
+        return _not_rolled(model)  # for every call
     return rolled(model, params, state, program_of(model, args, kwargs, rng), remat)
 
 
 def _may_repeat(params: dict) -> bool:
-    """Whether two params have one shape and dtype, as two layers of one kind have."""
+    """Returns True if two params have the same shape and dtype, as in repeated layers."""
     kinds = [(jax.numpy.shape(x), str(x.dtype)) for x in params.values()]
     return len(set(kinds)) < len(kinds)
 
 
-def _as_it_is(model: Model) -> Model:
+def _not_rolled(model: Model) -> Model:
     warn_once.warn(
         f"no layers of {model.source.name} repeat: the model stays as it is "
         "(tojax.transforms.explain tells why)",
@@ -83,18 +82,17 @@ def _as_it_is(model: Model) -> Model:
     return model
 
 
-def rolled(model: Model, params: dict, state: dict, found: Traced, remat: bool = False) -> Model:
-    """The model with these arrays, which are taken out of their dicts, by a program of a call."""
-    chosen = groups(found, found.loops)
-    if not chosen:
-        return _as_it_is(model)
-    return Model(
-        stacked(params, chosen), stacked(state, chosen), Rolled(model.source, chosen, remat)
-    )
+def rolled(model: Model, params: dict, state: dict, call: TracedCall, remat: bool = False) -> Model:
+    """Returns the rolled model by the program of a call; ``params`` and ``state`` are emptied."""
+    stacks = groups(call, call.loops)
+    if not stacks:
+        return _not_rolled(model)
+    source = Rolled(model.source, stacks, remat)
+    return Model(stacked(params, stacks), stacked(state, stacks), source)
 
 
 def unroll(model: Model) -> Model:
-    """The model with a param of its own for each layer again: the inverse of ``roll``.
+    """Gives each layer its own params again: the inverse of ``roll``.
 
     Raises:
       WrongArguments: the model is not rolled.
@@ -117,7 +115,7 @@ def unroll(model: Model) -> Model:
 
 
 def explain(model: Model, *args: Any, rng: Any = None, **kwargs: Any) -> Report:
-    """Which layers of a call run as loops, and what keeps others out; print it.
+    """Reports which layers of a call run as loops, and why others do not; print it.
 
     Args:
       model: any Model, rolled or not.
@@ -138,10 +136,10 @@ def explain(model: Model, *args: Any, rng: Any = None, **kwargs: Any) -> Report:
     """
     if isinstance(model.source, Rolled):
         model = unroll(model)
-    return Report.of(program_of(model, args, kwargs, rng))
+    return Report.of_call(program_of(model, args, kwargs, rng))
 
 
-def program_of(model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None) -> Traced:
-    """The program of a call; without arguments of the last one, or of one that the source makes."""
+def program_of(model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None) -> TracedCall:
+    """Traces a call; without arguments the last call, or an example of the source."""
     forward = Forward.of(model, args, kwargs, rng)
-    return traced(model.source, model.params, model.state, forward.call)
+    return trace_call(model.source, model.params, model.state, forward.call)

@@ -1,4 +1,4 @@
-"""Bytes as numbers: in columns of a matrix, one or two of a column in a byte."""
+"""Number formats of quantized columns: 8 bits, or two numbers of 4 bits in a byte."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ FP4 = [0, 0.005208333333, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25]
 
 
 class Scheme(NamedTuple):
-    """How numbers are stored.
+    """A storage format of numbers.
 
     Attributes:
-      dtype: of what is stored; two of 4 bits share a byte, the first one in the low bits.
-      block: how many share a scale if nothing is said; None for those of a row.
+      dtype: of the stored array; two numbers of 4 bits share a byte, the first in the low bits.
+      block: the default for how many numbers share a scale; None for a whole row.
       bits: of a number.
-      codes: the sixteen numbers that 4 bits stand for, where they are no integers.
-      rounds: what qwix calls the rounding; None where numbers come from checkpoints alone.
-      zero: whether a block has a number that stands for zero, too.
+      codes: the sixteen values of 4 bits, unless they are integers.
+      rounds: qwix's name of the rounding; None for formats that are only loaded.
+      zero: whether a block has a zero point, too.
     """
 
     dtype: Any
@@ -38,14 +38,14 @@ class Scheme(NamedTuple):
 
     @property
     def per(self) -> int:
-        """Numbers in a byte."""
+        """How many numbers a byte has."""
         return 8 // self.bits
 
     def numbers(self, stored: jax.Array) -> tuple[jax.Array, ...]:
-        """The float32 numbers that share a byte, in their order; before zero and scale.
+        """Decodes the numbers of each byte to float32, in their order, without zero and scale.
 
-        Written for XLA:CPU, which makes vector code of shifts and selects of 32 bits, and one
-        number after the other of everything that has a narrower name (int4, float8, gathers).
+        Written for XLA:CPU, which vectorizes shifts and selects of 32 bits, but not narrow types
+        (int4, float8) and gathers.
         """
         if self.rounds == "float8_e4m3fn":  # the exponent of a half is 8 less; subnormals fit
             half = (stored.astype(jnp.int8).astype(jnp.int16) << 7) & jnp.int16(-16512)
@@ -60,11 +60,11 @@ class Scheme(NamedTuple):
         return tuple(((wide << n) >> 28).astype(jnp.float32) for n in (28, 24))
 
     def _decoded(self, code: jax.Array) -> jax.Array:
-        left: list[Any] = [jnp.float32(x) for x in self.codes]
+        values: list[Any] = [jnp.float32(x) for x in self.codes]
         for bit in (8, 4, 2, 1):
             on = (code & bit) != 0
-            left = [jnp.where(on, left[i + bit], left[i]) for i in range(bit)]
-        return left[0]
+            values = [jnp.where(on, values[i + bit], values[i]) for i in range(bit)]
+        return values[0]
 
 
 SCHEMES = {
@@ -81,6 +81,6 @@ LOADED = SCHEMES | {
 
 
 def pairs(codes: jax.Array) -> jax.Array:
-    """uint8 [n / 2, columns]: two numbers of 4 bits of a column in a byte."""
+    """Packs each two numbers of 4 bits of a column into a byte: uint8 [n / 2, columns]."""
     low, high = (codes[i::2].astype(jnp.uint8) & 15 for i in (0, 1))
     return low | (high << 4)

@@ -1,10 +1,11 @@
-"""Arrays held as 8 or 4 bits a number and a scale for each block, and a source that opens them."""
+"""Quantized arrays of 8 or 4 bits a number with a scale for each block, and their source."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -17,16 +18,16 @@ from tojax.errors import MissingDependency, WrongValue
 from tojax.numerics import packed_matrix
 from tojax.transforms.numbers import LOADED, Scheme, pairs
 
-UNROLLED = 16  # numbers of a column in one kernel of a product: more are too many streams to read
+UNROLLED = 16  # numbers of a column in one kernel of a product; more would be too many streams
 
 
 @dataclass(frozen=True)
 class Packed:
-    """How the array ``name`` of this shape and dtype is held: as ``parts``, in rows of its first
-    axis, in which each ``block`` has a scale.
+    """The packed form of the array ``name`` of this shape and dtype: its ``parts`` are numbers and
+    scales, one scale for each ``block`` of a row of its first axis.
 
-    The parts have those rows as columns, so that a product with one vector adds up whole vectors
-    of results.
+    The parts have these rows as columns, so that a product with a vector adds up vectors of
+    results.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Packed:
 
     @classmethod
     def of(cls, name: str, array: jax.Array, scheme: str, block: int | None) -> Packed:
-        """The form of this array.
+        """Returns the packed form of this array.
 
         Raises:
           WrongValue: its rows cannot be cut into such blocks.
@@ -55,7 +56,7 @@ class Packed:
 
     @property
     def kind(self) -> Scheme:
-        """How its numbers are stored."""
+        """The storage format of its numbers."""
         return LOADED[self.scheme]
 
     @property
@@ -74,15 +75,15 @@ class Packed:
         """Numbers in a row."""
         return math.prod(self.shape[1:])
 
-    def closed(self, array: jax.Array) -> dict[str, jax.Array]:
-        """The parts: numbers int8 or uint8 [row or row / 2, rows], scales float32
+    def pack(self, array: jax.Array) -> dict[str, jax.Array]:
+        """Returns the parts: numbers int8 or uint8 [row or row / 2, rows], scales float32
         [row / block, rows].
         """
         rows = jnp.reshape(array, (self.shape[0], -1)).astype(jnp.float32)
-        found = library().quantize(
+        quantized = qwix().quantize(
             rows, self.kind.rounds, channelwise_axes=(0,), tiled_axes={1: self.block}
         )
-        values, scale = found.qvalue, found.scale
+        values, scale = quantized.qvalue, quantized.scale
         if self.scheme == "fp8":
             values = lax.bitcast_convert_type(values, jnp.uint8)
         if self.kind.bits == 4:
@@ -91,12 +92,12 @@ class Packed:
         return dict(zip(self.parts, (values, scale.T)))
 
     def __call__(self, state: Arrays) -> jax.Array:
-        """The array again, each number rounded to one of its scheme."""
+        """Returns the dequantized array."""
         columns = self.opened(*(state[part] for part in self.parts))
         return columns.T.reshape(self.shape).astype(self.dtype)
 
     def opened(self, values: jax.Array, scale: jax.Array, *zero: jax.Array) -> jax.Array:
-        """float32 columns of these parts, which may be those of a few rows."""
+        """Returns the float32 columns of these parts, which may be slices for some rows."""
         blocks = jnp.stack(self.kind.numbers(values), 1).reshape(len(scale), -1, scale.shape[1])
         for x in zero:
             blocks -= x[:, None].astype(jnp.float32)
@@ -105,74 +106,73 @@ class Packed:
 
 @dataclass(frozen=True)
 class Short:
-    """The shortcuts of a matrix of this form with these parts."""
+    """Lookups and products of a packed matrix that do not unpack all of it."""
 
     form: Packed
     parts: tuple[jax.Array, ...]
 
     def rows(self, indices: jax.Array) -> jax.Array:
-        """``matrix[indices]``."""
+        """Returns ``matrix[indices]``."""
         form, flat = self.form, indices.reshape(-1)
         rows = form.opened(*(jnp.take(x, flat, 1, mode="clip") for x in self.parts)).T
         return rows.reshape(*indices.shape, form.row).astype(form.dtype)
 
     def product(self, x: jax.Array) -> jax.Array | None:
-        """``x @ matrix.T`` for one vector on a CPU, without a float copy of the matrix, which would
-        take ten times as long.
+        """Returns ``x @ matrix.T`` for one vector on a CPU, None otherwise. A float copy of the
+        matrix would take ten times as long.
 
-        On other platforms XLA opens numbers while it multiplies; the process's own one decides.
+        On other platforms XLA dequantizes while it multiplies. The default backend decides.
         """
         form = self.form
         step = math.gcd(form.block, UNROLLED)
         if x.size != form.row or step < 8 or jax.default_backend() != "cpu":
             return None
         vector = x.reshape(-1).astype(jnp.float32)
-        return self._summed(vector, step).reshape(*x.shape[:-1], -1).astype(x.dtype)
+        return self._sum_columns(vector, step).reshape(*x.shape[:-1], -1).astype(x.dtype)
 
-    def _summed(self, vector: jax.Array, step: int) -> jax.Array:
-        """Adds up columns, first ``step`` numbers of each in one kernel, then those sums."""
-        # Else a decoding loop opens the matrix once, before it: there it would lie as float32.
+    def _sum_columns(self, vector: jax.Array, step: int) -> jax.Array:
+        """Adds up columns: ``step`` numbers of each in one kernel, then the sums."""
+        # Without it XLA would hoist a float32 copy of the matrix out of a decoding loop.
         vector, (values, scale, *zero) = lax.optimization_barrier((vector, self.parts))
         kind = self.form.kind
         sums = vector.size // step
         stored = values.reshape(sums, step // kind.per, -1)
         factors = vector.reshape(sums, step, 1)
-        every = lambda x: jnp.repeat(x.astype(jnp.float32), sums // len(x), 0)
-        null = every(zero[0]) if zero else None
+        per_sum = lambda x: jnp.repeat(x.astype(jnp.float32), sums // len(x), 0)
+        null = per_sum(zero[0]) if zero else None
         out: Any = 0.0
         for j in range(step // kind.per):
             for k, number in enumerate(kind.numbers(stored[:, j])):
                 out += (number if null is None else number - null) * factors[:, j * kind.per + k]
-        return jnp.ones(sums) @ (out * every(scale))
+        return jnp.ones(sums) @ (out * per_sum(scale))
 
 
 def opened(packed: Iterable[Packed], state: Arrays) -> tuple[dict, dict]:
-    """(the arrays by name, what else is in the state)."""
+    """Returns (the dequantized arrays by name, the state without their parts)."""
     packed = tuple(packed)
-    held = {part for each in packed for part in each.parts}
-    rest = {k: v for k, v in state.items() if k not in held}
+    part_names = {name for form in packed for name in form.parts}
     arrays = {}
-    for each in packed:
-        arrays[each.name] = array = each(state)
-        if each.ndim == 2:
-            packed_matrix.register(array, Short(each, tuple(state[part] for part in each.parts)))
-    return arrays, rest
+    for form in packed:
+        arrays[form.name] = array = form(state)
+        if form.ndim == 2:
+            packed_matrix.register(array, Short(form, tuple(state[name] for name in form.parts)))
+    return arrays, {k: v for k, v in state.items() if k not in part_names}
 
 
 @dataclass(frozen=True, eq=False)
 class Quantized(Wrapped):
-    """Calls ``base``, some of whose params its state holds in packed form."""
+    """A source that calls ``base`` with dequantized params, which are packed in the state."""
 
     packed: tuple[Packed, ...]
 
     def opened(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
-        """(params, state) of the base."""
-        arrays, rest = opened(self.packed, state)
-        return {**params, **arrays}, rest
+        """Returns (params, state) of the base."""
+        arrays, state = opened(self.packed, state)
+        return {**params, **arrays}, state
 
 
-def library() -> Any:
-    """qwix.
+def qwix() -> ModuleType:
+    """Imports qwix.
 
     Raises:
       MissingDependency: it is not installed.

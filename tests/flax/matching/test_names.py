@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tojax.flax.matching.names import RULES, names, split
+from tojax.flax.matching.names import RULES, names, word_and_number
 
 
 def named(*paths):
@@ -47,4 +47,4 @@ def test_what_a_person_takes_for_one(flax, torch):
 
 
 def test_cross_and_self_attention_are_two():
-    assert split("cross_attn")[0] != split("self_attn")[0]
+    assert word_and_number("cross_attn")[0] != word_and_number("self_attn")[0]

@@ -4,7 +4,7 @@ from flax import nnx
 
 from tojax.flax.matching import flax_layers, torch_layers
 from tojax.flax.matching.pairing import Pairing, families, pair
-from tojax.flax.matching.stored import read
+from tojax.flax.matching.stored import read_weights
 
 
 class Two(nnx.Module):
@@ -17,7 +17,7 @@ def paired(module, source):
     ours = flax_layers.layers(
         flax_layers.nnx_slots(flax_layers.nnx_variables(module)), flax_layers.nnx_modules(module)
     )
-    found = Pairing(ours, torch_layers.layers(read(source), fused=False))
+    found = Pairing(ours, torch_layers.layers(read_weights(source), fused=False))
     pair(found)
     return found
 
@@ -59,8 +59,10 @@ def test_what_competes_is_one_family_of_repeated_blocks():
 def test_maps_beside_matrices():
     conv, fc = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(16, 8)
     pooled = torch.nn.Linear(4, 8)
-    found = Pairing([], torch_layers.layers(read(torch.nn.Sequential(conv, fc, pooled)), False))
+    found = Pairing(
+        [], torch_layers.layers(read_weights(torch.nn.Sequential(conv, fc, pooled)), False)
+    )
     assert [found._flattened.get(t) for t in found.torch] == [None, ((4,), ()), None]
     back = torch.nn.Sequential(torch.nn.Linear(5, 16), torch.nn.ConvTranspose2d(4, 2, 3))
-    found = Pairing([], torch_layers.layers(read(back), False))
+    found = Pairing([], torch_layers.layers(read_weights(back), False))
     assert found._flattened[found.torch[0]] == ((), (4,))

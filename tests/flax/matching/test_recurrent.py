@@ -30,7 +30,7 @@ def test_gates_and_summed_biases():
     got = {f.slot.name: f.value() for f in recurrent.fills(flax, torch)}
     np.testing.assert_array_equal(got["ig/kernel"], v["weight_ih"][4:6].T)
     np.testing.assert_array_equal(got["hf/bias"], (v["bias_ih"] + v["bias_hh"])[2:4])
-    assert recurrent.homeless(flax, torch) == []
+    assert recurrent.unplaced_biases(flax, torch) == []
 
 
 def test_the_reset_gate_scales_a_bias_that_stays_alone():
@@ -43,7 +43,7 @@ def test_the_reset_gate_scales_a_bias_that_stays_alone():
     np.testing.assert_array_equal(got["iz/bias"], (v["bias_ih"] + v["bias_hh"])[2:4])
     np.testing.assert_array_equal(got["in/bias"], v["bias_ih"][4:])
     np.testing.assert_array_equal(got["hn/bias"], v["bias_hh"][4:])
-    assert recurrent.homeless(flax, torch) == []
+    assert recurrent.unplaced_biases(flax, torch) == []
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -51,7 +51,9 @@ def test_homeless_biases(bias):
     torch, v = torch_layer("gru", 3)
     shapes = {"dense_i/kernel": (INPUTS, 6), "dense_h/kernel": (HIDDEN, 6)}
     flax = flax_layer("gru", shapes | ({"dense_i/bias": (6,)} if bias else {}))
-    assert recurrent.homeless(flax, torch) == (["bias_hh[4:]"] if bias else ["bias_ih", "bias_hh"])
+    assert recurrent.unplaced_biases(flax, torch) == (
+        ["bias_hh[4:]"] if bias else ["bias_ih", "bias_hh"]
+    )
     v["bias_hh"][4 if bias else 0 :] = 0
     v["bias_ih"][:] = 0
-    assert recurrent.homeless(flax, torch) == []
+    assert recurrent.unplaced_biases(flax, torch) == []

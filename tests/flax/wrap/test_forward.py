@@ -11,7 +11,7 @@ from tests.flax.wrap.nets import Counting, X, net
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent, MissingRng, StaticArgument
 from tojax.flax import to_linen, to_nnx
-from tojax.flax.wrap.forward import run, with_key
+from tojax.flax.wrap.forward import run_forward, run_with_key
 
 
 def counted(function):
@@ -27,11 +27,11 @@ def counted(function):
 def test_a_kind_of_call_is_traced_once():
     model, traces = counted(lambda x, scale=1.0: {"y": x * scale, "scale": scale})
     for scale in (2.0, 2.0, 3.0):
-        out = run(model, (X,), {"scale": scale}).out
+        out = run_forward(model, (X,), {"scale": scale}).out
         assert out["scale"] == scale
         assert_close(out["y"], X * np.float32(scale))
     assert len(traces) == 2
-    loss = lambda x: run(model, (x,), {"scale": 2.0}).out["y"].sum()
+    loss = lambda x: run_forward(model, (x,), {"scale": 2.0}).out["y"].sum()
     assert_close(jax.grad(loss)(X), np.full_like(X, 2))
     assert_close(jax.jit(jax.vmap(loss))(X), 2 * X.sum((1, 2, 3)), reduction=108)
     assert len(traces) <= 3  # vmap shows another shape
@@ -39,8 +39,8 @@ def test_a_kind_of_call_is_traced_once():
 
 def test_known_values_decide_shapes():
     model = tojax.from_torch(lambda x, times: torch.cat([x] * int(times[0])))
-    assert run(model, (X, np.array([2])), {}).out.shape == (10, 3, 6, 6)
-    grads = jax.grad(lambda x: run(model, (x, np.array([2])), {}).out.sum())(X)
+    assert run_forward(model, (X, np.array([2])), {}).out.shape == (10, 3, 6, 6)
+    grads = jax.grad(lambda x: run_forward(model, (x, np.array([2])), {}).out.sum())(X)
     assert_close(grads, np.full_like(X, 2))
 
 
@@ -82,9 +82,9 @@ def test_state_that_decides_shapes_and_changes_is_an_error_in_programs():
 
 
 def test_what_was_written_and_what_is_missed():
-    result = run(tojax.from_torch(Counting()), (2.0,), {})
+    result = run_forward(tojax.from_torch(Counting()), (2.0,), {})
     assert set(result.written) == set(result.missed) == {"calls", "total"}
-    assert set(run(net(), (X,), {}, jax.random.key(0)).written) == set(net().state)
+    assert set(run_forward(net(), (X,), {}, jax.random.key(0)).written) == set(net().state)
 
 
 def test_keys_are_asked_for():
@@ -95,11 +95,11 @@ def test_keys_are_asked_for():
         return jax.random.key(0)
 
     quiet = net().eval()
-    with_key(quiet, (X,), {}, draw, "")
+    run_with_key(quiet, (X,), {}, draw, "")
     assert not asked
-    with_key(net(), (X,), {}, draw, "")
+    run_with_key(net(), (X,), {}, draw, "")
     noise = tojax.from_torch(lambda x: x + torch.randn(3)).eval()
-    with_key(noise, (X[0, 0, 0, :3],), {}, draw, "")
+    run_with_key(noise, (X[0, 0, 0, :3],), {}, draw, "")
     assert len(asked) == 2
     with pytest.raises(MissingRng, match="do:    give one"):
-        with_key(noise, (X[0, 0, 0, :3],), {}, lambda: None, "give one")
+        run_with_key(noise, (X[0, 0, 0, :3],), {}, lambda: None, "give one")

@@ -38,7 +38,7 @@ def test_nodes_know_the_class_of_their_module():
 
 
 def test_a_name_that_others_begin_with():
-    paths = names.split(["w", "w/x", "w/x/y", "v"], "/")
+    paths = names.paths_of(["w", "w/x", "w/x/y", "v"], "/")
     assert paths == {
         "w": ("w", "value"),
         "w/x": ("w", "x", "value"),

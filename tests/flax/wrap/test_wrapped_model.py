@@ -11,24 +11,27 @@ from tests.flax.wrap.nets import Net, X, keras_net, net
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported, WrongArguments
 from tojax.flax import to_linen, to_nnx
-from tojax.flax.wrap.wrapped_model import Held, class_named, held_of, in_mode
+from tojax.flax.wrap.wrapped_model import WrappedModel, class_named, in_mode, wrap
 
 
 def test_equal_where_the_source_is():
-    one, other = Held(net()), Held(net().with_params({k: v + 1 for k, v in net().params.items()}))
+    one, other = (
+        WrappedModel(net()),
+        WrappedModel(net().with_params({k: v + 1 for k, v in net().params.items()})),
+    )
     assert one == other
     assert hash(one) == hash(other)
-    assert one != Held(tojax.from_torch(Net()))
+    assert one != WrappedModel(tojax.from_torch(Net()))
     assert copy.deepcopy(one) is one
-    assert one.bare() == one
-    assert not one.bare().model.params
+    assert one.without_arrays() == one
+    assert not one.without_arrays().model.params
     assert to_linen(net()) == to_linen(net())
 
 
 def test_a_module_of_torch_is_converted():
-    assert held_of(torch.nn.ReLU(), "to_nnx").model.source.name == "ReLU"
+    assert wrap(torch.nn.ReLU(), "to_nnx").model.source.name == "ReLU"
     with pytest.raises(WrongArguments, match=r"to_nnx takes a model, not the class ReLU") as error:
-        held_of(torch.nn.ReLU, "to_nnx")
+        wrap(torch.nn.ReLU, "to_nnx")
     assert [line.split(":")[0].strip() for line in str(error.value).splitlines()[1:]] == [
         "why",
         "do",
@@ -42,8 +45,8 @@ def test_modes():
     mixed = in_mode(model, False, True).source
     kept = [hasattr(module, "running_mean") for module in mixed.module.modules()]
     assert list(mixed.training) == [not k for k in kept]
-    held = Held(model)
-    assert held.filled({}, True, True).source is held.filled({}, True, True).source
+    wrapped = WrappedModel(model)
+    assert wrapped.with_arrays({}, True, True).source is wrapped.with_arrays({}, True, True).source
     with pytest.raises(Unsupported, match="one mode for all"):
         in_mode(tojax.from_tensorflow(keras_net()[0]), True, False)
 

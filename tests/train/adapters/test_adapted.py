@@ -15,7 +15,7 @@ X = np.ones((2, 4), np.float32)
 
 def test_names_of_parts():
     adapter = Adapter("layers.0.weight", 1.0)
-    assert adapter.part("lora_A") == "layers.0.lora_A"
+    assert adapter.param_name("lora_A") == "layers.0.lora_A"
 
 
 def test_is_a_source_like_its_base():

@@ -6,7 +6,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 import tojax
-from tojax.train.adapters.layout import is_turned, layer_of, sharing
+from tojax.train.adapters.layout import is_turned, layer_of, places_sharing
 
 
 class Scaled(nn.Embedding):
@@ -38,4 +38,4 @@ def test_layers_with_the_same_weight():
     net = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 3), nn.Linear(2, 3))
     net[1].weight = net[0].weight
     source = tojax.from_torch(net).source
-    assert [sharing(source, place) for place in "012"] == [["1"], ["0"], []]
+    assert [places_sharing(source, place) for place in "012"] == [["1"], ["0"], []]

@@ -10,24 +10,24 @@ SOURCE = tojax.from_torch(torch.nn.ReLU()).source
 
 
 def test_tensors_become_arrays():
-    batch = batching.arrays(SOURCE, {"x": torch.ones(2, 3), "n": 2})
+    batch = batching.as_arrays(SOURCE, {"x": torch.ones(2, 3), "n": 2})
     assert batch["x"].shape == (2, 3) and batch["n"] == 2
 
 
 def test_containers_of_others_are_registered():
     transformers = pytest.importorskip("transformers")
     encoded = transformers.BatchEncoding({"input_ids": np.ones((2, 3), np.int32)})
-    kind = batching.checked(batching.arrays(SOURCE, encoded), None, 1)
+    kind = batching.check_batch(batching.as_arrays(SOURCE, encoded), None, 1)
     assert kind.dimensions == (2,)
 
 
 def test_text_is_no_array():
     with pytest.raises(WrongBatch, match=r"batch\['text'\] holds no numbers: 'hello'"):
-        batching.arrays(SOURCE, {"text": "hello"})
+        batching.as_arrays(SOURCE, {"text": "hello"})
     with pytest.raises(WrongBatch, match="no numbers"):
-        batching.arrays(SOURCE, {"text": np.array(["a", "b"])})
+        batching.as_arrays(SOURCE, {"text": np.array(["a", "b"])})
 
 
 def test_parts_are_equal():
     with pytest.raises(WrongBatch, match=r"batch\['x'\] of shape \(5, 2\) cannot be cut into 2"):
-        batching.checked({"x": np.ones((5, 2))}, None, 2)
+        batching.check_batch({"x": np.ones((5, 2))}, None, 2)

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from tojax.errors import NoData, WrongArguments
 from tojax.train import Batches, Shuffle, numpy_collate
-from tojax.train.data.feed import Position, feed, repeatable
+from tojax.train.data.feed import Position, check_repeatable, feed
 
 
 def grain_loader():
@@ -45,7 +45,7 @@ def test_every_position_can_be_returned_to(name):
     whole = list(feed(make(), Position(), 3))
     assert len(whole) == 12
     for at in (0, 3, 6):
-        saved = Position.of_json(json.loads(json.dumps(whole[at][0].as_json())))
+        saved = Position.from_json(json.loads(json.dumps(whole[at][0].as_json())))
         rest = [batch.tolist() for _, batch in feed(make(), saved, 3)]
         assert rest == [batch.tolist() for _, batch in whole[at + 1 :]]
 
@@ -82,6 +82,6 @@ def test_no_data_is_an_error():
 def test_shuffling_that_nothing_repeats_is_refused():
     data = torch.arange(4)
     with pytest.raises(WrongArguments, match="shuffles with RandomSampler"):
-        repeatable(DataLoader(data, 2, shuffle=True))
-    repeatable(DataLoader(data, 2))
-    repeatable([1])
+        check_repeatable(DataLoader(data, 2, shuffle=True))
+    check_repeatable(DataLoader(data, 2))
+    check_repeatable([1])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tojax.errors import NotWritten
-from tojax.train.run.disk import begin, undisturbed, writing
+from tojax.train.run.disk import deferring_interrupts, prepare_folder, writing
 
 
 def test_the_inner_path_is_named():
@@ -22,7 +22,7 @@ def test_other_errors_pass():
 def test_what_a_killed_run_left_is_removed(tmp_path):
     (tmp_path / "4.orbax-checkpoint-tmp-1").mkdir()
     (tmp_path / "2").mkdir()
-    begin(tmp_path)
+    prepare_folder(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["2"]
 
 
@@ -33,11 +33,11 @@ def test_errors_of_the_network_are_not_the_disks():
 
 def test_an_interruption_comes_after_what_is_written():
     done = []
-    with pytest.raises(KeyboardInterrupt), undisturbed():
+    with pytest.raises(KeyboardInterrupt), deferring_interrupts():
         signal.raise_signal(signal.SIGINT)
         done.append("written")
     assert done == ["written"]
-    with pytest.raises(KeyboardInterrupt), undisturbed():
+    with pytest.raises(KeyboardInterrupt), deferring_interrupts():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         done.append("never")
@@ -49,7 +49,7 @@ def test_other_threads_and_calm():
     done = []
 
     def write():
-        with undisturbed():
+        with deferring_interrupts():
             done.append("written")
 
     thread = threading.Thread(target=write)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from tojax.errors import NotWritten
-from tojax.train.run.logs import Log, opened, scalars, tensorboard
+from tojax.train.run.logs import Log, open_log, scalars, tensorboard
 
 
 def test_lines_after_the_step_that_a_run_goes_on_from_are_removed(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 2, "eval_loss": 1}\n{"step": 3}\n{"st')
-    with opened(path, 2) as file:
+    with open_log(path, 2) as file:
         file.write("new\n")
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n{"step": 2, "eval_loss": 1}\nnew\n'
 
@@ -18,7 +18,7 @@ def test_lines_after_the_step_that_a_run_goes_on_from_are_removed(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NotWritten, match=r"file/metrics.jsonl cannot be written"):
-        opened(tmp_path / "file" / "metrics.jsonl", 0)
+        open_log(tmp_path / "file" / "metrics.jsonl", 0)
 
 
 def test_sinks_get_every_line(tmp_path):

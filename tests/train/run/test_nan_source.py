@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tojax.train.run.nan_source import first_bad
+from tojax.train.run.nan_source import first_nonfinite
 
 X = jnp.array([0.5, 2.0])
 CASES = {
@@ -25,9 +25,9 @@ def scoped(x):
 
 @pytest.mark.parametrize("want", CASES)
 def test_the_first_operation_is_found(want):
-    assert first_bad(CASES[want], X) == want
+    assert first_nonfinite(CASES[want], X) == want
 
 
 def test_gradients_are_searched_as_well():
-    got = first_bad(jax.grad(lambda x: jnp.sqrt(x - 0.5).sum() * 0), X)
+    got = first_nonfinite(jax.grad(lambda x: jnp.sqrt(x - 0.5).sum() * 0), X)
     assert "NaN" in got

@@ -5,12 +5,12 @@ import torch
 
 import tojax
 from tests.train.nets import mlp, rows
-from tojax.train.step.forward import Running
+from tojax.train.step.forward import StatefulModel
 
 
 def test_state_goes_from_call_to_call():
     model = tojax.from_torch(torch.nn.BatchNorm1d(4)).train()
-    running = Running(model)
+    running = StatefulModel(model)
     for _ in range(3):
         running(rows()[0])
     assert int(running.state["num_batches_tracked"]) == 3
@@ -19,7 +19,7 @@ def test_state_goes_from_call_to_call():
 
 def test_a_key_of_ones_own_is_taken():
     model = tojax.from_torch(mlp(torch.nn.Dropout(0.5))).train()
-    running, key = Running(model, jax.random.key(0)), jax.random.key(5)
+    running, key = StatefulModel(model, jax.random.key(0)), jax.random.key(5)
     x = rows()[0]
     one, two = running(x, rng=key), running(x, rng=key)
     np.testing.assert_array_equal(one, two)
@@ -28,6 +28,6 @@ def test_a_key_of_ones_own_is_taken():
 
 def test_apply_takes_other_params_and_leaves_the_state():
     model = tojax.from_torch(mlp())
-    running = Running(model)
+    running = StatefulModel(model)
     zeros = jax.tree.map(jnp.zeros_like, model.params)
     assert not running.apply(zeros, rows()[0]).any()

@@ -18,11 +18,11 @@ def test_they_are_those_of_jax():
 def test_a_scale_is_taken_out_again():
     _, state = stateful(mlp(), optax.sgd(0.1))
     plain = Gradients(mse)(state, rows())
-    scaled = Gradients(mse)(state.replace(loss_scale=LossScale.of(256.0)), rows())
+    scaled = Gradients(mse)(state.replace(loss_scale=LossScale.initial(256.0)), rows())
     assert_close(scaled, plain, rtol=1e-6)
 
 
 def test_part_i_has_every_nth_row_from_i_on():
-    from tojax.train.step.gradients import _cut
+    from tojax.train.step.gradients import _strided_split
 
-    assert _cut(np.arange(6), 3).tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert _strided_split(np.arange(6), 3).tolist() == [[0, 3], [1, 4], [2, 5]]

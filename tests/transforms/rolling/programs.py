@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tojax.source import SourceCache
-from tojax.transforms.rolling.rolled import traced
+from tojax.transforms.rolling.rolled import trace_call
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,4 +20,4 @@ class Plain:
 
 def program(function, params, *args):
     """``function(params, *args)`` as a traced call."""
-    return traced(Plain(function), params, {}, (args, {}, None))
+    return trace_call(Plain(function), params, {}, (args, {}, None))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.transforms.rolling.programs import program
-from tojax.transforms.rolling.loop import Row, Values, run
+from tojax.transforms.rolling.loop import Row, Values, evaluate
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 DRAW = np.random.default_rng(0)
@@ -57,7 +57,9 @@ def test_values_and_gradients(function, remat):
     def rolled(p):
         given = dict(zip(found.jaxpr.invars, [*p.values(), X]))
         given |= dict(zip(found.jaxpr.constvars, found.consts))
-        return run(found.program.eqns, loops, found.program.last_use, found.outvars, given, remat)
+        return evaluate(
+            found.program.eqns, loops, found.program.last_use, found.outvars, given, remat
+        )
 
     ours, theirs = rolled(P), jax.tree.leaves(function(P, X))
     assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(ours, theirs, strict=True))

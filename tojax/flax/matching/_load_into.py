@@ -1,28 +1,38 @@
-"""Weights of torch into a hand-written flax module of the same architecture."""
+"""``load_into``: weights of torch in a hand-written flax module of the same architecture."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tojax.errors import ForwardFailed, WrongArguments
-from tojax.flax.matching import flax_layers, given, recurrent, running, torch_layers, trouble
+from tojax.flax.matching import (
+    flax_layers,
+    load_errors,
+    match_argument,
+    recurrent,
+    submodule_runs,
+    torch_layers,
+)
 from tojax.flax.matching.agreement import Search
 from tojax.flax.matching.checking import check, epsilons
 from tojax.flax.matching.layer import Choice, Slot, Tensor, Torch
-from tojax.flax.matching.names import split
+from tojax.flax.matching.names import word_and_number
 from tojax.flax.matching.pairing import Pairing, families, pair
 from tojax.flax.matching.report import Match, Report
-from tojax.flax.matching.sides import LinenSide, NnxSide, side
-from tojax.flax.matching.stored import Stored, read
+from tojax.flax.matching.sides import LinenSide, NnxSide, flax_side
+from tojax.flax.matching.stored import Stored, read_weights
 
-# Torch stores these, and no inference of a flax module needs them.
-_IDLE = {
+if TYPE_CHECKING:
+    import torch
+
+# Stored by torch, not needed for inference, with the reason.
+_NOT_NEEDED = {
     "num_batches_tracked": "counts training steps",
     "position_ids": "counts positions",
     "token_type_ids": "zeros",
@@ -49,23 +59,23 @@ def load_into(
     Layers are matched by their names in one spelling, then by shape, then by running submodules of
     both sides on the same numbers. Kernels are transposed by the kind of layer; packed attention
     and recurrent weights are split; rows of a matrix after a flattened feature map are reordered
-    where the outputs say so. What stays unclear is an error, and then nothing is changed.
+    where the outputs agree only so. Ambiguous layers are an error, and then nothing is changed.
 
     Args:
       flax_module: an ``nnx.Module`` (an abstract one of ``nnx.eval_shape``, too), which is filled
         in place, or a ``linen.Module``.
       source: a ``torch.nn.Module``, its ``state_dict()``, a mapping of names to arrays, a
-        ``tojax.Model``, a safetensors file, or a folder of them. Only modules can be run, so only
-        with them agreement decides.
+        ``tojax.Model``, a safetensors file, or a folder of them. Outputs can decide only with a
+        module, which can be run.
       variables: of a Linen module. Without them, ``example`` gives their shapes.
       example: positional arguments of the flax module. With them both modules run, in evaluation
         mode, and their first outputs must be equal.
-      torch_example: the same arguments for torch, or a mapping of names. Without it those of
-        ``example``; where torch does not take these, with channels second instead of last.
+      torch_example: the same arguments for torch, or a mapping of names. By default those of
+        ``example``, or if torch does not take these, with channels second instead of last.
       kwargs: named arguments for the flax module's call, such as ``{"train": False}``.
-      match: decisions of yours by flax path: the torch name, a pair (torch name, layout), an array
-        in the variable's own layout, or None for what stays as it is. ``*`` stands for one step.
-      ignore: torch names that belong nowhere; ``*`` stands for one step.
+      match: your decisions by flax path: the torch name, a pair (torch name, layout), an array in
+        the variable's own layout, or None to keep the value. ``*`` stands for one step.
+      ignore: torch names that are not loaded; ``*`` stands for one step.
       tolerance: the largest difference of outputs, as a fraction of the largest value; 8 eps of
         the variables' dtype where that is larger.
 
@@ -104,66 +114,70 @@ def load_into(
             why="it holds all positional arguments",
             do="write example=(x,)",
         )
-    stored, flax = read(source), side(flax_module, variables, example, kwargs or {})
-    values, slots = given.arrays(match or {}, flax.slots())
-    stored, left_out = _without_idle(stored, ignore)
-    pairing = _paired(stored, flax, slots, match or {})
-    tolerance = max([tolerance, *(8 * float(jnp.finfo(s.dtype).eps) for s in slots if _real(s))])
+    stored, flax = read_weights(source), flax_side(flax_module, variables, example, kwargs or {})
+    values, slots = match_argument.array_values(match or {}, flax.slots())
+    stored, left_out = _without_ignored(stored, ignore)
+    pairing = _pair_layers(stored, flax, slots, match or {})
+    floats = (s.dtype for s in slots if jnp.issubdtype(s.dtype, jnp.floating))
+    tolerance = max([tolerance, *(8 * float(jnp.finfo(dtype).eps) for dtype in floats)])
     calls = _calls(stored.module, example, torch_example)
     fixed = {path: value for path, value in values.items() if value is not None}
     search = _search(stored, flax, pairing, calls, example, tolerance, fixed)
-    search.settle()
-    _take_the_sure(pairing)
-    left_out += _complete(pairing, slots, stored, _why_open(stored, search, example))
+    search.decide_all()
+    _take_certain(pairing)
+    left_out += _check_complete(pairing, slots, stored, _why_open(stored, search, example))
     notes = epsilons(pairing, search.runner)
     checked = "nothing, for lack of an example or of a torch module"
     if calls:
         checked = f"the outputs differ by {check(search, calls, notes):.1e} of the largest value"
-    return _written(flax, pairing, values, slots, left_out, notes, checked)
+    return _write(flax, pairing, values, left_out, notes, checked)
 
 
-def _real(slot: Slot) -> bool:
-    return jnp.issubdtype(slot.dtype, jnp.floating)
-
-
-def _without_idle(stored: Stored, ignore: Iterable[str]) -> tuple[Stored, list[tuple[str, str]]]:
-    patterns = [given.pattern(text) for text in ([ignore] if isinstance(ignore, str) else ignore)]
-    out = {}
+def _without_ignored(stored: Stored, ignore: Iterable[str]) -> tuple[Stored, list[tuple[str, str]]]:
+    """Returns (the arrays to load, the names of the others with the reason)."""
+    texts = [ignore] if isinstance(ignore, str) else ignore
+    patterns = [match_argument.pattern(text) for text in texts]
+    ignored = {}
     for name in stored.tensors:
         if any(p.fullmatch(name) for p in patterns):
-            out[name] = "ignored, as asked"
-        elif why := _IDLE.get(name.rpartition(".")[2]):
-            out[name] = why
-    kept = {name: t for name, t in stored.tensors.items() if name not in out}
-    return Stored(kept, stored.module), list(out.items())
+            ignored[name] = "ignored, as asked"
+        elif why := _NOT_NEEDED.get(name.rpartition(".")[2]):
+            ignored[name] = why
+    tensors = {name: t for name, t in stored.tensors.items() if name not in ignored}
+    return Stored(tensors, stored.module), list(ignored.items())
 
 
-def _paired(
+def _pair_layers(
     stored: Stored, flax: NnxSide | LinenSide, slots: list[Slot], match: Mapping[str, Any]
 ) -> Pairing:
+    """Pairs the layers of both sides by the user's decisions, names and shapes."""
     ours = flax_layers.layers(slots, flax.modules)
-    words = {split(f.parts[-1])[0] for f in ours if f.parts}
+    words = {word_and_number(f.parts[-1])[0] for f in ours if f.parts}
     fused = "qkv" in words and "query" not in words
     theirs = torch_layers.layers(stored, fused)
-    pairing = Pairing(ours, torch_layers.joined(theirs) if fused else theirs)
-    given.pairs(match, pairing)
+    pairing = Pairing(ours, torch_layers.with_fused_qkv(theirs) if fused else theirs)
+    match_argument.apply_names(match, pairing)
     pair(pairing)
     return pairing
 
 
-def _calls(module: Any, example: Any, torch_example: Any) -> list[running.Call]:
-    """The calls of torch's submodules, none where there is nothing to call."""
+def _calls(
+    module: torch.nn.Module | None, example: Any, torch_example: Any
+) -> list[submodule_runs.Call]:
+    """Records the calls of torch's submodules; none without a module or an example."""
     if module is None or (example is None and torch_example is None):
         return []
     if torch_example is not None:
         options = [torch_example]
     else:
-        turned = lambda x: running.first(np.asarray(x)) if getattr(x, "ndim", 0) > 2 else x
-        options = [example, jax.tree.map(turned, example)]
+        channels_first = lambda x: (
+            submodule_runs.channels_first(np.asarray(x)) if getattr(x, "ndim", 0) > 2 else x
+        )
+        options = [example, jax.tree.map(channels_first, example)]
     failed: Exception | None = None
     for args in options:
         try:
-            return running.calls(module, args)
+            return submodule_runs.record_calls(module, args)
         except Exception as error:
             failed = failed or error
     raise ForwardFailed(
@@ -178,51 +192,52 @@ def _search(
     stored: Stored,
     flax: NnxSide | LinenSide,
     pairing: Pairing,
-    calls: list[running.Call],
+    calls: list[submodule_runs.Call],
     example: tuple | None,
     tolerance: float,
     fixed: Mapping[tuple, Any],
 ) -> Search:
     modules = dict(stored.module.named_modules()) if stored.module is not None else {}
-    recorded: dict[str, running.Call | None] = {call.path: call for call in calls}
+    recorded: dict[str, submodule_runs.Call | None] = {call.path: call for call in calls}
 
-    def call(path: str) -> running.Call | None:
+    def call(path: str) -> submodule_runs.Call | None:
         if path not in recorded:
             steps = tuple(path.split(".")) if path else ()
-            under = [t for t in pairing.torch if t.parts[: len(steps)] == steps]
-            recorded[path] = running.alone(modules[path], _widths(under))
+            inner = [t for t in pairing.torch if t.parts[: len(steps)] == steps]
+            recorded[path] = submodule_runs.call_on_random(modules[path], _widths(inner))
         return recorded[path]
 
-    known = example if calls else None
-    return Search(pairing, flax.runner(), call, modules, known, tolerance, fixed)
+    return Search(
+        pairing, flax.runner(), call, modules, example if calls else None, tolerance, fixed
+    )
 
 
 def _widths(layers: list[Torch]) -> list[int]:
-    """How many features the first layers take."""
+    """Returns the numbers of input features of the first layers."""
     shapes = [t.tensors["weight"].shape for t in layers if "weight" in t.tensors]
     return list(dict.fromkeys(s[-1] if len(s) < 3 else s[1] for s in shapes if s))[:4]
 
 
-def _take_the_sure(pairing: Pairing) -> None:
-    """Takes the layout that the kinds of layers tell, and what is equal whichever way."""
-    for f, how in pairing.found.items():
+def _take_certain(pairing: Pairing) -> None:
+    """Decides layouts that follow from the kinds of layers, and choices of equal values."""
+    for f, how in pairing.torch_decided_by.items():
         if f in pairing.open and pairing.open[f][0].sure:
             pairing.take(f, pairing.open[f][0], how)
     for family in families(pairing):
         for group in family:
             torches = dict.fromkeys(c.torch for f in group for c in pairing.open[f])
-            if len(torches) < len(group):  # some stay unfilled, and so it is said
-                pairing.left |= torches.keys()
+            if len(torches) < len(group):  # reported as unfilled
+                pairing.unmatched |= torches.keys()
                 for f in group:
                     del pairing.open[f]
-            elif all(_one_value(pairing.open[f]) for f in group):
+            elif all(_equal_values(pairing.open[f]) for f in group):
                 for f, torch in zip(group, torches):
                     choice = next(c for c in pairing.open[f] if c.torch is torch)
                     pairing.take(f, choice, "shape")
 
 
-def _one_value(ways: list[Choice]) -> bool:
-    values = [[fill.value() for fill in c.fills] for c in ways]
+def _equal_values(choices: list[Choice]) -> bool:
+    values = [[fill.value() for fill in c.fills] for c in choices]
     return all(np.array_equal(a, b) for v in values[1:] for a, b in zip(values[0], v))
 
 
@@ -236,77 +251,78 @@ def _why_open(stored: Stored, search: Search, example: Any) -> str:
     return "no single assignment makes the outputs equal" + raised
 
 
-def _complete(
+def _check_complete(
     pairing: Pairing, slots: list[Slot], stored: Stored, why_open: str
 ) -> list[tuple[str, str]]:
-    """The torch tensors that are left with good reason.
+    """Returns the torch tensors that need not be loaded, with the reason.
 
     Raises:
-      WrongWeights: others are left, variables are not filled, or layers are open.
+      WrongWeights: other tensors are not used, variables are not filled, or layers are open.
     """
     fills = [fill for choice, _ in pairing.decided.values() for fill in choice.fills]
     filled = {fill.slot.path for fill in fills}
     used = {name for fill in fills for name in fill.tensor.sources}
-    open_ = [c for ways in pairing.open.values() for c in ways]
-    used |= {name for c in open_ for fill in c.fills for name in fill.tensor.sources}
+    open_choices = [c for choices in pairing.open.values() for c in choices]
+    used |= {name for c in open_choices for fill in c.fills for name in fill.tensor.sources}
     filled |= {slot.path for f in pairing.open for slot in f.slots.values()}
-    lost = []
+    lost_biases = []
     for f, (choice, _) in pairing.decided.items():
         if choice.torch.kind in ("lstm", "gru", "rnn"):
-            lost += recurrent.homeless(f, choice.torch)
+            lost_biases += recurrent.unplaced_biases(f, choice.torch)
             used |= {s for t in choice.torch.tensors.values() for s in t.sources}
-    if lost:
-        raise trouble.homeless(lost)
-    out, unused = [], []
+    if lost_biases:
+        raise load_errors.unplaced_biases(lost_biases)
+    not_needed, unused = [], []
     for name, tensor in stored.tensors.items():
         if name not in used:
-            why = _excuse(tensor, used, stored)
-            out += [(name, why)] if why else []
+            why = _why_not_needed(tensor, used, stored)
+            not_needed += [(name, why)] if why else []
             unused += [] if why else [tensor]
     unfilled = [s for s in slots if s.needed and s.path not in filled]
     if unused or unfilled or pairing.open:
-        raise trouble.unsettled(pairing, unfilled, unused, why_open)
-    return out
+        raise load_errors.incomplete(pairing, unfilled, unused, why_open)
+    return not_needed
 
 
-def _excuse(tensor: Tensor, used: set[str], stored: Stored) -> str:
-    """Why a tensor may be left out: it holds no real numbers, or is another one once more."""
+def _why_not_needed(tensor: Tensor, used: set[str], stored: Stored) -> str:
+    """Returns why a tensor may be left out (integers, a tied weight), or an empty string."""
     array = tensor.read()
     if array.dtype.kind in "iub":
         return "holds no floating-point numbers"
     if array.ndim < 2 or prod(array.shape) < 2:
         return ""
     for name in used:
-        other = stored.tensors[name]
-        if other.shape == tensor.shape and np.array_equal(other.read(), array) and array.std() > 0:
+        used_tensor = stored.tensors[name]
+        same = used_tensor.shape == tensor.shape and np.array_equal(used_tensor.read(), array)
+        if same and array.std() > 0:
             return f"tied to {name}"
     return ""
 
 
-def _written(
+def _write(
     flax: NnxSide | LinenSide,
     pairing: Pairing,
     values: Mapping[tuple, Any],
-    slots: list[Slot],
     left_out: list[tuple[str, str]],
     notes: list[str],
     checked: str,
 ) -> tuple[Any, Report]:
-    matches, done = [], {}
-    old = {s.path: s for s in flax.slots()}
-    placed = lambda p, v: flax_layers.place(v.astype(old[p].dtype), old[p].value)
+    """Writes the user's values and the decided layers; returns the result and the report."""
+    matches, filled = [], {}
+    slots = {s.path: s for s in flax.slots()}
+    placed = lambda p, v: flax_layers.place(v.astype(slots[p].dtype), slots[p].value)
     for path, value in values.items():
         if value is not None:
-            done[path] = placed(path, value)
-            matches.append(Match(old[path].name, "(array)", "as it is", "given"))
+            filled[path] = placed(path, value)
+            matches.append(Match(slots[path].name, "(array)", "as it is", "given"))
     for choice, how in pairing.decided.values():
         for fill in choice.fills:
             value = fill.value()
-            want = jnp.dtype(fill.slot.dtype)
-            cast = "" if value.dtype == want else f"{value.dtype} -> {want}"
-            done[fill.slot.path] = placed(fill.slot.path, value)
+            dtype = jnp.dtype(fill.slot.dtype)
+            cast = "" if value.dtype == dtype else f"{value.dtype} -> {dtype}"
+            filled[fill.slot.path] = placed(fill.slot.path, value)
             name = fill.slot.name
             matches.append(Match(name, fill.tensor.label, fill.layout.name, how, cast))
-    stays = tuple(s.name for s in old.values() if s.path not in done)
-    filled = flax.write(done)
-    return filled, Report(tuple(matches), tuple(left_out), stays, tuple(notes), checked)
+    stays = tuple(s.name for s in slots.values() if s.path not in filled)
+    report = Report(tuple(matches), tuple(left_out), stays, tuple(notes), checked)
+    return flax.write(filled), report

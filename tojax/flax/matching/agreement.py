@@ -1,5 +1,5 @@
-"""What names and shapes leave open, decided by numbers: a submodule of either side runs on the
-same input, and the one assignment for which the outputs agree is right.
+"""Open layers decided by outputs: a submodule of either side runs on the same input, and the only
+assignment for which the outputs agree is right.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 
 from tojax.flax.matching.layer import Choice, Flax, Torch
 from tojax.flax.matching.pairing import Pairing, families, template
-from tojax.flax.matching.running import Call, Runner, distance
+from tojax.flax.matching.submodule_runs import Call, Runner, distance
 
-MOST = 1000  # assignments that are tried for one submodule
+MAX_ASSIGNMENTS = 1000  # tried for one submodule
 
 Assignment = dict[Flax, Choice]
 Family = list[list[Flax]]
 
 
 class Search:
-    """Open layers against the calls of torch submodules.
+    """A search for the assignments of open layers that agree with the calls of torch submodules.
 
     Args:
-      pairing: what is decided, and what is open.
+      pairing: the decided and the open layers.
       runner: runs the flax side.
-      call: the torch side's call of a submodule, None where there is none.
+      call: returns the torch side's call of a submodule, or None.
       paths: of torch's submodules.
-      example: what the flax module takes, None where that is not known.
+      example: the arguments of the flax module, None if unknown.
       tolerance: the largest difference, as a fraction of the largest output.
-      fixed: values of variables by path that no layer is behind.
+      fixed: values of variables by path that the user gave.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class Search:
         self.paths, self.example, self.tolerance = list(paths), example, tolerance
         self.arrays: dict[Any, Any] = {}
 
-    def settle(self) -> None:
-        """Decides every family that exactly one assignment agrees for."""
+    def decide_all(self) -> None:
+        """Decides every family for which exactly one assignment agrees."""
         tried: set[Hashable] = set()
         while True:
-            todo = families(self.pairing)
+            open_families = families(self.pairing)
             for flax, torch in self.counterparts():
-                inside = [(f, part) for f in todo if (part := _inside(f, flax))]
+                inside = [(f, groups) for f in open_families if (groups := _inside(f, flax))]
                 key = (flax, torch, tuple(len(f) for f, _ in inside))
                 if inside and key not in tried and self._large_enough(flax, inside):
                     tried.add(key)
@@ -66,7 +66,7 @@ class Search:
                 return
 
     def counterparts(self) -> list[tuple[tuple, str]]:
-        """Submodules of both sides that hold the same layers, small ones first."""
+        """Returns (flax path, torch path) of submodules with the same layers, small ones first."""
         ours: dict[Flax, Hashable] = {}
         theirs: dict[Torch, Hashable] = {}
         for i, (f, (choice, _)) in enumerate(self.pairing.decided.items()):
@@ -80,25 +80,27 @@ class Search:
             theirs |= dict.fromkeys(torches, label)
 
         def content(path: tuple[str, ...], layers: Mapping[Any, Hashable], side: int) -> frozenset:
-            held = [x for layer, x in layers.items() if layer.parts[: len(path)] == path]
-            whole = all(held.count(x) == sizes[x][side] for x in set(held) & sizes.keys())
-            return frozenset(held) if whole else frozenset()
+            labels = [x for layer, x in layers.items() if layer.parts[: len(path)] == path]
+            complete = all(labels.count(x) == sizes[x][side] for x in set(labels) & sizes.keys())
+            return frozenset(labels) if complete else frozenset()
 
         by_content: dict[frozenset, list[str]] = {}
         for name in sorted(self.paths, key=lambda p: -p.count(".") if p else 1):
-            if found := content(tuple(name.split(".")) if name else (), theirs, 1):
-                by_content.setdefault(found, []).append(name)
+            if labels := content(tuple(name.split(".")) if name else (), theirs, 1):
+                by_content.setdefault(labels, []).append(name)
         pairs = [
-            (len(found), -len(path), path, name)
+            (len(labels), -len(path), path, name)
             for path in self.runner.modules
-            if (found := content(tuple(map(str, path)), ours, 0))
-            for name in by_content.get(found, ())
+            if (labels := content(tuple(map(str, path)), ours, 0))
+            for name in by_content.get(labels, ())
         ]
         return [(path, name) for *_, path, name in sorted(pairs, key=lambda p: p[:2])]
 
     def _large_enough(self, path: tuple, inside: list[tuple[Family, Family]]) -> bool:
-        """A flattened map's order shows only together with the convolution that made the map."""
-        layers = [f for _, part in inside for group in part for f in group]
+        """Returns True unless the layers follow a flattened map whose convolution is outside: only
+        together with it their outputs tell the order of the map.
+        """
+        layers = [f for _, groups in inside for group in groups for f in group]
         rows = any("channels last" in c.layout for f in layers for c in self.pairing.open[f])
         prefix = tuple(map(str, path))
         maps = (
@@ -109,58 +111,67 @@ class Search:
         return not rows or any(maps)
 
     def _decide(self, path: tuple, torch: str, inside: list[tuple[Family, Family]]) -> bool:
-        options = [list(itertools.islice(_patterns(self.pairing, f), MOST + 1)) for f, _ in inside]
-        if prod(map(len, options)) > MOST or (call := self.call(torch)) is None:
+        """Decides the families inside of a submodule; returns False if that is not possible."""
+        options = [
+            list(itertools.islice(_patterns(self.pairing, f), MAX_ASSIGNMENTS + 1))
+            for f, _ in inside
+        ]
+        if prod(map(len, options)) > MAX_ASSIGNMENTS or (call := self.call(torch)) is None:
             return False
-        good: list[list[list[Choice]]] = []
+        agreeing: list[list[list[Choice]]] = []
         for joint in itertools.product(*options):
             assignment: Assignment = {}
-            for (_, part), pattern in zip(inside, joint):
-                for group in part:
-                    assignment |= _applied(self.pairing, group, pattern)
+            for (_, groups), pattern in zip(inside, joint):
+                for group in groups:
+                    assignment |= _apply_pattern(self.pairing, group, pattern)
             error = self.distance(path, call, assignment)
-            if np.isinf(error):  # it does not take what torch takes, whatever its weights are
+            if np.isinf(error):  # it cannot be called as torch's, with any weights
                 return False
-            known = any(self._same(assignment, inside, other) for other in good)
+            known = any(self._same_values(assignment, inside, patterns) for patterns in agreeing)
             if error <= self.tolerance and not known:
-                good.append(list(joint))
-        if len(good) != 1:
+                agreeing.append(list(joint))
+        if len(agreeing) != 1:
             return False
-        for (family, _), pattern in zip(inside, good[0]):
+        for (family, _), pattern in zip(inside, agreeing[0]):
             for group in family:
-                for f, choice in _applied(self.pairing, group, pattern).items():
+                for f, choice in _apply_pattern(self.pairing, group, pattern).items():
                     self.pairing.take(f, choice, "agreement")
         return True
 
-    def _same(self, assignment: Assignment, inside: Any, other: list[list[Choice]]) -> bool:
-        """Whether another assignment gives all variables the same values."""
-        theirs: Assignment = {}
-        for (_, part), pattern in zip(inside, other):
-            for group in part:
-                theirs |= _applied(self.pairing, group, pattern)
-        mine, their = self.values(assignment), self.values(theirs)
-        return all(bool(jnp.array_equal(mine[p], their[p])) for p in mine)
+    def _same_values(
+        self,
+        assignment: Assignment,
+        inside: list[tuple[Family, Family]],
+        patterns: list[list[Choice]],
+    ) -> bool:
+        """Returns True if the patterns give all variables the same values as the assignment."""
+        from_patterns: Assignment = {}
+        for (_, groups), pattern in zip(inside, patterns):
+            for group in groups:
+                from_patterns |= _apply_pattern(self.pairing, group, pattern)
+        values, expected = self.values(assignment), self.values(from_patterns)
+        return all(bool(jnp.array_equal(values[p], expected[p])) for p in values)
 
     def distance(self, path: tuple, call: Call, assignment: Assignment) -> float:
-        """How far the flax submodule's output is from torch's with these layers assigned."""
+        """Returns how far the flax submodule's output is from torch's with this assignment."""
         prefix = tuple(map(str, path))
-        decided = {f: c for f, (c, _) in self.pairing.decided.items()}
-        held = {f: c for f, c in (decided | assignment).items() if f.parts[: len(prefix)] == prefix}
+        choices = {f: c for f, (c, _) in self.pairing.decided.items()} | assignment
+        inner = {f: c for f, c in choices.items() if f.parts[: len(prefix)] == prefix}
         args = self.example if not path else None
-        values = self.values(held) | {p: v for p, v in self.fixed.items() if p[: len(path)] == path}
-        return distance(self.runner, path, values, call, args)
+        fixed = {p: v for p, v in self.fixed.items() if p[: len(path)] == path}
+        return distance(self.runner, path, self.values(inner) | fixed, call, args)
 
     def values(self, assignment: Assignment) -> dict[tuple, Any]:
-        """The values of the variables of these layers."""
-        found: dict[tuple, Any] = {}
+        """Returns the values of the variables of these layers."""
+        values: dict[tuple, Any] = {}
         for f, choice in assignment.items():
             key = (f, choice.torch, choice.layout)
             if key not in self.arrays:
                 self.arrays[key] = {
                     x.slot.path: jnp.asarray(x.value(), x.slot.dtype) for x in choice.fills
                 }
-            found |= self.arrays[key]
-        return found
+            values |= self.arrays[key]
+        return values
 
 
 def _inside(family: Family, path: tuple) -> Family:
@@ -169,32 +180,32 @@ def _inside(family: Family, path: tuple) -> Family:
 
 
 def _patterns(pairing: Pairing, family: Family) -> Iterator[list[Choice]]:
-    """Choices for the layers of the family's first group, no torch layer twice."""
+    """Yields choices for the layers of the family's first group, no torch layer twice."""
 
-    def rest(layers: list[Flax], used: set[Torch]) -> Iterator[list[Choice]]:
+    def assignments(layers: list[Flax], used: set[Torch]) -> Iterator[list[Choice]]:
         if not layers:
             yield []
             return
         for choice in pairing.open[layers[0]]:
             if choice.torch not in used:
-                for others in rest(layers[1:], used | {choice.torch}):
-                    yield [choice, *others]
+                for following in assignments(layers[1:], used | {choice.torch}):
+                    yield [choice, *following]
 
-    return rest(family[0], set())
+    return assignments(family[0], set())
 
 
-def _applied(pairing: Pairing, group: list[Flax], pattern: list[Choice]) -> Assignment:
-    """The pattern of a family's first group for another of its groups."""
-    found: Assignment = {}
+def _apply_pattern(pairing: Pairing, group: list[Flax], pattern: list[Choice]) -> Assignment:
+    """Returns the pattern of a family's first group, applied to another of its groups."""
+    assignment: Assignment = {}
     for f, choice in zip(group, pattern):
-        ways = pairing.open[f]
+        choices = pairing.open[f]
         same = [
             c
-            for c in ways
+            for c in choices
             if c.layout == choice.layout
             and template(pairing.torch_names[c.torch])
             == template(pairing.torch_names[choice.torch])
         ]
-        if choice in ways or same:
-            found[f] = choice if choice in ways else same[0]
-    return found
+        if choice in choices or same:
+            assignment[f] = choice if choice in choices else same[0]
+    return assignment

@@ -10,8 +10,8 @@ import jax
 from flax import nnx, traverse_util
 from flax.core import meta
 
-from tojax.flax.matching.layer import Flax, Slot
-from tojax.flax.matching.names import split
+from tojax.flax.matching.layer import Flax, Slot, Torch
+from tojax.flax.matching.names import word_and_number
 
 _ROLES = {
     **dict.fromkeys(("kernel", "scale", "embedding", "weight", "w", "gamma"), "weight"),
@@ -45,7 +45,7 @@ _CELLS = {
 
 
 def nnx_variables(module: nnx.Module) -> dict[tuple, nnx.Variable]:
-    """The variables themselves by their first path; no counters of random numbers, no caches."""
+    """Returns the variables by their first path, without random counters and caches."""
     skipped = (nnx.RngState, nnx.Cache, nnx.Intermediate)
     return {
         path: node
@@ -57,12 +57,12 @@ def nnx_variables(module: nnx.Module) -> dict[tuple, nnx.Variable]:
 
 
 def nnx_modules(module: nnx.Module) -> dict[tuple, nnx.Module]:
-    """Every module inside, by path."""
+    """Returns all submodules by path."""
     return {p: node for p, node in nnx.iter_graph(module) if isinstance(node, nnx.Module)}
 
 
 def nnx_slots(variables: Mapping[tuple, nnx.Variable]) -> list[Slot]:
-    """What is to be filled in an nnx module."""
+    """Returns the slots of an nnx module."""
     return [
         Slot(path, x.shape, x.dtype, isinstance(v, (nnx.Param, nnx.BatchStat)), x)
         for path, v in variables.items()
@@ -71,21 +71,21 @@ def nnx_slots(variables: Mapping[tuple, nnx.Variable]) -> list[Slot]:
 
 
 def linen_slots(variables: Mapping[str, Any]) -> list[Slot]:
-    """What is to be filled of Linen's variables; the collection is left out of the paths."""
-    found = []
+    """Returns the slots of Linen's variables; their paths are without the collection."""
+    slots = []
     for collection, tree in variables.items():
         if collection in ("cache", "intermediates"):
             continue
         needed = collection in ("params", "batch_stats")
         for path, leaf in traverse_util.flatten_dict(dict(tree)).items():
             x = meta.unbox(leaf)
-            found.append(Slot(path, tuple(x.shape), x.dtype, needed, x))
-    return found
+            slots.append(Slot(path, tuple(x.shape), x.dtype, needed, x))
+    return slots
 
 
 def filled_linen(variables: Mapping[str, Any], values: Mapping[tuple, Any]) -> dict[str, Any]:
-    """The variables with these values by path; boxes with axis names are kept."""
-    done: dict[str, Any] = {}
+    """Returns the variables with these values by path; boxes with axis names are kept."""
+    filled: dict[str, Any] = {}
     for collection, tree in variables.items():
         flat = traverse_util.flatten_dict(dict(tree))
         if collection not in ("cache", "intermediates"):
@@ -93,36 +93,39 @@ def filled_linen(variables: Mapping[str, Any], values: Mapping[tuple, Any]) -> d
                 old, new = flat[path], values[path]
                 boxed = isinstance(old, meta.AxisMetadata)
                 flat[path] = old.replace_boxed(new) if boxed else new
-        done[collection] = traverse_util.unflatten_dict(flat)
-    return done
+        filled[collection] = traverse_util.unflatten_dict(flat)
+    return filled
 
 
 def layers(slots: Iterable[Slot], modules: Mapping[tuple, Any]) -> list[Flax]:
-    """The layers that these variables belong to; ``modules`` by path where they are known."""
-    rest = {slot.path: slot for slot in slots}
-    found = []
-    for path, kind, cell in _cells(rest):
-        found.append(Flax(path, kind, cell))
+    """Groups variables into layers; ``modules`` are the flax modules by path, if known."""
+    by_path = {slot.path: slot for slot in slots}
+    layers = []
+    for path, kind, cell in _recurrent_cells(by_path):
+        layers.append(Flax(path, kind, cell))
         for slot in cell.values():
-            del rest[slot.path]
+            del by_path[slot.path]
     groups: dict[tuple, dict[str, Slot]] = {}
-    for path, slot in rest.items():
+    for path, slot in by_path.items():
         role = _ROLES.get(str(path[-1]), "")
         group = groups.setdefault(path[:-1], {})
         if role and role not in group:
             group[role] = slot
         else:
-            found.append(Flax(path, "raw", {"weight": slot}))
+            layers.append(Flax(path, "raw", {"weight": slot}))
     for path, group in groups.items():
         if group:
             kind, facts = _kind(modules.get(path), group)
-            found.append(Flax(path, kind, group, facts))
-    return found
+            layers.append(Flax(path, kind, group, facts))
+    return layers
 
 
-def _cells(rest: Mapping[tuple, Slot]) -> Iterable[tuple[tuple, str, dict[str, Slot]]]:
+def _recurrent_cells(
+    by_path: Mapping[tuple, Slot],
+) -> Iterable[tuple[tuple, str, dict[str, Slot]]]:
+    """Yields (path, kind, slots by gate and leaf) of recurrent cells."""
     parents: dict[tuple, dict[str, dict[str, Slot]]] = {}
-    for path, slot in rest.items():
+    for path, slot in by_path.items():
         if len(path) > 1 and path[-1] in ("kernel", "bias"):
             gate = str(path[-2]).rstrip("_")
             parents.setdefault(path[:-2], {}).setdefault(gate, {})[path[-1]] = slot
@@ -153,8 +156,8 @@ def _kind(module: Any, group: Mapping[str, Slot]) -> tuple[str, dict[str, Any]]:
     return named.get(leaf, "raw" if dims != 1 else "norm"), {}
 
 
-def sort(layer: Any) -> str:
-    """What siblings with numbers are counted among, for layers of both sides."""
+def counting_group(layer: Flax | Torch) -> str:
+    """Returns the group of layers among which numbered siblings are counted."""
     if layer.kind in ("lstm", "gru", "rnn"):
         return layer.kind
     arrays = layer.slots if isinstance(layer, Flax) else layer.tensors
@@ -166,11 +169,11 @@ def sort(layer: Any) -> str:
     if layer.kind in ("conv", "convt"):
         return "conv"
     words = {"query", "key", "value", "out"}
-    matrix = dims == 2 or layer.kind == "general" or split(layer.parts[-1])[0] in words
+    matrix = dims == 2 or layer.kind == "general" or word_and_number(layer.parts[-1])[0] in words
     return "matrix" if matrix else "conv"
 
 
 def place(value: Any, old: Any) -> jax.Array:
-    """The array where the old one lies."""
+    """Puts the array on the devices of the old one."""
     sharding = getattr(old, "sharding", None)
     return jax.device_put(value, sharding if isinstance(old, jax.Array) else None)

@@ -1,4 +1,4 @@
-"""A layer of either side: what is matched as one, because its arrays belong together."""
+"""A layer of either side: arrays that belong together, and are matched as one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 
 class Tensor(NamedTuple):
-    """An array of the torch side: a stored one, or a part or sum of stored ones."""
+    """An array of the torch side: a stored one, or a slice or sum of stored ones."""
 
     label: str  # as the report shows it
-    sources: tuple[str, ...]  # the stored names that it is made of
+    sources: tuple[str, ...]  # names of the stored arrays that it is computed from
     shape: tuple[int, ...]
     read: Callable[[], np.ndarray]
 
@@ -23,9 +23,9 @@ class Torch:
     """A layer of the torch side.
 
     Attributes:
-      path: where it is, dotted.
-      kind: of its class; without a module, "" where the names and shapes do not tell.
-      tensors: by role: "weight", "bias", "mean", "var"; recurrent cells have torch's own names.
+      path: of the module, dotted.
+      kind: by its class; without a module by names and shapes, "" if these are ambiguous.
+      tensors: by role: "weight", "bias", "mean", "var"; in recurrent cells by torch's own names.
     """
 
     path: str
@@ -39,7 +39,7 @@ class Torch:
 
     @property
     def shown(self) -> str:
-        """The path; at the root, that of an array."""
+        """The path; at the root, the label of an array."""
         return self.path or min(self.tensors.items(), key=lambda t: t[0] != "weight")[1].label
 
 
@@ -76,19 +76,19 @@ class Flax:
 
     @property
     def shown(self) -> str:
-        """The path; at the root, that of a variable."""
+        """The path; at the root, the name of a variable."""
         return self.name or min(self.slots.items(), key=lambda s: s[0] != "weight")[1].name
 
 
 class Layout(NamedTuple):
-    """How an array becomes a variable's: ``take`` keeps the numbers and orders them anew."""
+    """A rule that turns a torch array into a variable's value: ``take`` reorders its numbers."""
 
     name: str
     take: Callable[[np.ndarray], np.ndarray]
 
 
 class Fill(NamedTuple):
-    """One variable with the array that fills it."""
+    """A variable with the array that fills it."""
 
     slot: Slot
     tensor: Tensor
@@ -101,7 +101,7 @@ class Fill(NamedTuple):
 class Choice(NamedTuple):
     """A torch layer for a flax layer, with a layout for each of its variables.
 
-    ``sure`` is False where other layouts fit as well and the kinds of layers do not tell.
+    ``sure`` is False if other layouts fit as well and the kinds of layers do not decide.
     """
 
     torch: Torch

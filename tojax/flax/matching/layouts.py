@@ -1,4 +1,4 @@
-"""Which arrays of a torch layer fill a flax layer's variables, and in which order of axes."""
+"""The layouts in which arrays of a torch layer fill a flax layer's variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tojax.flax.matching.layer import Choice, Fill, Flax, Layout, Slot, Tensor, 
 
 
 class Maps(NamedTuple):
-    """Channels of the feature maps that may be flattened before, or made after, a matrix."""
+    """Possible channel counts of feature maps that a matrix takes flattened, or makes."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
@@ -26,11 +26,11 @@ _DENSE = ("linear", "matrix", "")
 
 
 def choices(flax: Flax, torch: Torch, maps: Maps = NO_MAPS) -> list[Choice]:
-    """The ways in which the torch layer fits the flax layer by kind and shape; likeliest first.
+    """Returns the choices of the torch layer for the flax layer by kind and shape, likeliest first.
 
     Args:
       flax, torch: the layers.
-      maps: the channels that a feature map may have which is flattened around this layer.
+      maps: possible channel counts of feature maps that are flattened around this layer.
     """
     if _size(flax.slots) != _size(torch.tensors) and flax.kind not in recurrent.GATES:
         return []
@@ -40,20 +40,22 @@ def choices(flax: Flax, torch: Torch, maps: Maps = NO_MAPS) -> list[Choice]:
     needed = {role for role, slot in flax.slots.items() if slot.needed}
     if not needed <= torch.tensors.keys() or torch.tensors.keys() - flax.slots.keys():
         return []
-    others = []
+    vectors = []
     for role, tensor in torch.tensors.items():
         if role != "weight":
             layout = _vector(tensor.shape, flax.slots[role].shape)
             if layout is None:
                 return []
-            others.append(Fill(flax.slots[role], tensor, layout))
+            vectors.append(Fill(flax.slots[role], tensor, layout))
     if "weight" not in torch.tensors:
-        return [Choice(torch, tuple(others))] if others and "weight" not in flax.slots else []
+        return [Choice(torch, tuple(vectors))] if vectors and "weight" not in flax.slots else []
     slot, tensor = flax.slots["weight"], torch.tensors["weight"]
-    layouts, sure = _weight(flax, slot, torch, tensor, maps.before)
-    found = [Choice(torch, (Fill(slot, tensor, x), *others), sure) for x in layouts]
-    unflattened = [_unflattened(c, n) for c in found for n in maps.after if len(slot.shape) == 2]
-    return [Choice(c.torch, c.fills, False) for c in found + unflattened] if unflattened else found
+    layouts, sure = _weight_layouts(flax, slot, torch, tensor, maps.before)
+    choices = [Choice(torch, (Fill(slot, tensor, x), *vectors), sure) for x in layouts]
+    if len(slot.shape) != 2 or not maps.after:
+        return choices
+    unflattened = [_unflattened(c, n) for c in choices for n in maps.after]
+    return [Choice(c.torch, c.fills, False) for c in choices + unflattened]
 
 
 def _size(arrays: Mapping[str, Slot] | Mapping[str, Tensor]) -> int:
@@ -67,56 +69,56 @@ def _vector(have: tuple[int, ...], want: tuple[int, ...]) -> Layout | None:
     return Layout("reshaped", lambda a: a.reshape(want)) if same else None
 
 
-def _weight(
+def _weight_layouts(
     flax: Flax, slot: Slot, torch: Torch, tensor: Tensor, channels: Iterable[int]
 ) -> tuple[list[Layout], bool]:
-    """The layouts, and whether the first of them is right if nothing else tells."""
+    """Returns the layouts, and whether the first of them is right if nothing else decides."""
     have, want = tensor.shape, slot.shape
     both = {flax.kind, torch.kind}
     if both & {"norm", "batchnorm"}:
         if not both <= {"norm", "batchnorm", "raw", ""} or both == {"norm", "batchnorm"}:
             return [], True
-        found = [x for x in [_vector(have, want)] if x]
-        return (found or list(permutations(have, want))), True
+        vector = _vector(have, want)
+        return ([vector] if vector else list(permutations(have, want))), True
     if "raw" in both:
-        found = [*permutations(have, want), *_reshapes(have, want)]
-        return found, len(found) == 1 or both == {"raw"}
+        layouts = [*permutations(have, want), *_reshapes(have, want)]
+        return layouts, len(layouts) == 1 or both == {"raw"}
     if flax.kind == "embed":
         return ([AS_IS] if torch.kind in ("embed", "") and have == want else []), True
     if len(have) == 2 and torch.kind in _DENSE and flax.kind in ("dense", "general", ""):
-        found, sure = _dense(flax, torch, have, want, channels)
-        if found or flax.kind == "dense":
-            return found, sure
-        found = [*_reshapes(have, want)]
-        return found, len(found) == 1
+        layouts, sure = _dense_layouts(flax, torch, have, want, channels)
+        if layouts or flax.kind == "dense":
+            return layouts, sure
+        layouts = [*_reshapes(have, want)]
+        return layouts, len(layouts) == 1
     if flax.kind == "dense" and torch.kind in ("conv", ""):  # a convolution of one place
         ones = prod(have[2:]) == 1 and (have[1], have[0]) == want
         return [Layout("one place, transposed", lambda a: a.reshape(have[:2]).T)] * ones, True
     if len(have) < 3 and flax.kind in ("conv", ""):
         ones = torch.kind in ("linear", "") and (*[1] * (len(want) - 2), *have[::-1]) == want
         return [Layout("transposed, one place", lambda a: a.T.reshape(want))] * ones, True
-    return _convolution(flax, torch, have, want)
+    return _convolution_layouts(flax, torch, have, want)
 
 
-def _dense(
+def _dense_layouts(
     flax: Flax, torch: Torch, have: tuple, want: tuple, channels: Iterable[int]
 ) -> tuple[list[Layout], bool]:
     if torch.kind == "matrix":  # inputs first, as flax has it
         fits = _splits(have, want)
-        return ([_named("as it is", lambda a: a, have, want)] if fits else []), True
-    found = []
+        return ([_reshaped("as it is", lambda a: a, have, want)] if fits else []), True
+    layouts = []
     if _splits(have[::-1], want):
-        found.append(_named("transposed", np.transpose, have[::-1], want))
-    if torch.kind in ("linear", "") and len(want) == 2 and found:
+        layouts.append(_reshaped("transposed", np.transpose, have[::-1], want))
+    if torch.kind in ("linear", "") and len(want) == 2 and layouts:
         for count in channels:
             if have[1] % count == 0 and 1 < count < have[1]:
-                found.append(_flattened(count, have[1] // count))
-    sure = len(found) == 1
+                layouts.append(_flattened(count, have[1] // count))
+    sure = len(layouts) == 1
     if torch.kind == "" and have == want:  # transformers' Conv1D has its inputs first
         bias = torch.tensors.get("bias")
-        if not found or (bias is not None and have[0] != have[1] and bias.shape == have[1:]):
+        if not layouts or (bias is not None and have[0] != have[1] and bias.shape == have[1:]):
             return [AS_IS], True
-    return found, sure
+    return layouts, sure
 
 
 def _flattened(channels: int, places: int) -> Layout:
@@ -127,59 +129,63 @@ def _flattened(channels: int, places: int) -> Layout:
 
 
 def _unflattened(choice: Choice, channels: int) -> Choice:
-    """The same with the outputs in the order of a map with channels last."""
+    """Returns the choice with its outputs in the order of a map with channels last."""
 
-    def turned(take: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-        def turn(a: np.ndarray) -> np.ndarray:
+    def reordered(take: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        def take_reordered(a: np.ndarray) -> np.ndarray:
             b = take(a)
             return b.reshape(*b.shape[:-1], channels, -1).swapaxes(-1, -2).reshape(b.shape)
 
-        return turn
+        return take_reordered
 
     name = f"columns of {channels} channels last"
     fills = [
-        Fill(f.slot, f.tensor, Layout(f"{f.layout.name}, {name}", turned(f.layout.take)))
+        Fill(f.slot, f.tensor, Layout(f"{f.layout.name}, {name}", reordered(f.layout.take)))
         for f in choice.fills
     ]
     return Choice(choice.torch, tuple(fills), False)
 
 
-def _named(name: str, turn, have: tuple, want: tuple) -> Layout:
+def _reshaped(
+    name: str, take: Callable[[np.ndarray], np.ndarray], have: tuple, want: tuple
+) -> Layout:
     if have == want:
-        return Layout(name, turn)
-    return Layout(f"{name}, reshaped", lambda a: turn(a).reshape(want))
+        return Layout(name, take)
+    return Layout(f"{name}, reshaped", lambda a: take(a).reshape(want))
 
 
 def _splits(matrix: tuple[int, ...], want: tuple[int, ...]) -> bool:
-    """Whether a matrix's two axes can each become some of the wanted axes."""
+    """Returns True if each of a matrix's two axes can become some of the wanted axes."""
     return any(
         (prod(want[:i]), prod(want[i:])) == tuple(matrix) for i in range(1, max(2, len(want)))
     )
 
 
-def _convolution(flax: Flax, torch: Torch, have: tuple, want: tuple) -> tuple[list[Layout], bool]:
+def _convolution_layouts(
+    flax: Flax, torch: Torch, have: tuple, want: tuple
+) -> tuple[list[Layout], bool]:
     spatial = tuple(range(2, len(have)))
     if len(have) != len(want) or len(have) < 3:
         return [], True
-    found = []
-    plain = torch.kind in ("conv", "") and flax.kind in ("conv", "")
-    if plain and want == (*have[2:], have[1], have[0]):
-        found.append(Layout("spatial axes first", lambda a: a.transpose(*spatial, 1, 0)))
+    layouts = []
+    convolutions = torch.kind in ("conv", "") and flax.kind in ("conv", "")
+    if convolutions and want == (*have[2:], have[1], have[0]):
+        layouts.append(Layout("spatial axes first", lambda a: a.transpose(*spatial, 1, 0)))
     if torch.kind in ("convt", "") and flax.kind in ("convt", ""):
         swapped = flax.facts.get("transpose_kernel")
         if swapped is not True and want == (*have[2:], *have[:2]):
             flip = lambda a: np.flip(a.transpose(*spatial, 0, 1), tuple(range(len(spatial))))
-            found.append(Layout("spatial axes first, flipped", flip))
+            layouts.append(Layout("spatial axes first, flipped", flip))
         if swapped is not False and want == (*have[2:], have[1], have[0]):
-            found.append(
+            layouts.append(
                 Layout("spatial axes first, outputs before", lambda a: a.transpose(*spatial, 1, 0))
             )
-    return found, len(found) == 1
+    return layouts, len(layouts) == 1
 
 
 def permutations(have: tuple[int, ...], want: tuple[int, ...]) -> Iterator[Layout]:
-    """The orders of axes that give the wanted shape, the given order first; axes of length one are
-    dropped and added as needed.
+    """Yields the orders of axes that give the wanted shape, the identity first; axes of length one
+    are dropped and added as needed.
     """
     if len(have) > 5 or prod(have) != prod(want):
         return
@@ -188,10 +194,10 @@ def permutations(have: tuple[int, ...], want: tuple[int, ...]) -> Iterator[Layou
         return
     for axes in itertools.permutations(range(len(core))):
         if tuple(core[i] for i in axes) == target:
-            straight = axes == tuple(range(len(core)))
-            name = "as it is" if straight else "transposed" if len(core) == 2 else f"axes {axes}"
-            name += "" if straight and have == want else "" if len(have) == 2 else ", reshaped"
-            yield Layout(name, _turned(core, axes, want))
+            identity = axes == tuple(range(len(core)))
+            name = "as it is" if identity else "transposed" if len(core) == 2 else f"axes {axes}"
+            name += "" if identity and have == want else "" if len(have) == 2 else ", reshaped"
+            yield Layout(name, _transposed(core, axes, want))
 
 
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -199,20 +205,20 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _reshapes(have: tuple[int, ...], want: tuple[int, ...]) -> Iterator[Layout]:
-    """A matrix with one axis divided in two, for heads of attention, and turned as wanted."""
+    """Yields layouts that split one axis of a matrix in two, for attention heads."""
     target = _squeezed(want)
     if len(have) != 2 or len(target) != 3:
         return
-    for whole, (i, j) in itertools.product((1, 0), ((1, 2), (0, 2), (0, 1))):
+    for undivided, (i, j) in itertools.product((1, 0), ((1, 2), (0, 2), (0, 1))):
         k = 3 - i - j
-        if (have[1 - whole], have[whole]) != (target[i] * target[j], target[k]):
+        if (have[1 - undivided], have[undivided]) != (target[i] * target[j], target[k]):
             continue
         divided = (target[i], target[j])
-        core = (*divided, target[k]) if whole else (target[k], *divided)
-        order = (i, j, k) if whole else (k, i, j)
+        core = (*divided, target[k]) if undivided else (target[k], *divided)
+        order = (i, j, k) if undivided else (k, i, j)
         axes = tuple(order.index(n) for n in range(3))
-        yield Layout(f"reshaped to {core}, axes {axes}", _turned(core, axes, want))
+        yield Layout(f"reshaped to {core}, axes {axes}", _transposed(core, axes, want))
 
 
-def _turned(core: tuple, axes: tuple, want: tuple) -> Callable[[np.ndarray], np.ndarray]:
+def _transposed(core: tuple, axes: tuple, want: tuple) -> Callable[[np.ndarray], np.ndarray]:
     return lambda a: a.reshape(core).transpose(axes).reshape(want)

@@ -1,12 +1,12 @@
-"""Names of layers in one spelling: what a person means by ``blocks_3/attn/wq`` and by
-``model.layers.3.self_attn.q_proj``.
+"""Names of layers in a common spelling, in which ``blocks_3/attn/wq`` and
+``model.layers.3.self_attn.q_proj`` are equal.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 _WORDS = {
     "query": "q q_proj wq w_q to_q query_proj q_lin q_linear query_layer",
@@ -46,20 +46,30 @@ def _words(text: str) -> frozenset[str]:
 
 
 _MEANING = {spelling: word for word, all_ in _WORDS.items() for spelling in all_.split()}
-# A layer that is only called by what it is has no name but its number.
-_PLAIN = _words(
+# Layers that are named after their class: only the number counts.
+_CLASS_WORDS = _words(
     "dense linear lin fc layer layers conv conv2d conv1d conv_layer norm ln bn layer_norm "
     "layernorm batch_norm batchnorm group_norm groupnorm rms_norm rmsnorm gn lstm gru rnn cell "
     "conv_transpose linear_layer lstm_cell gru_cell optimized_lstmcell lstmcell grucell"
 )
-# Wrappers that one side has and the other does not.
+# Wrappers that only one side may have.
 _WRAPPERS = _words(
     "model module transformer net network backbone base_model encoder decoder features body main "
     "trunk seq sequential bert roberta vit gpt llama self cell params attn mlp"
 )
 
 
-class Part(NamedTuple):
+class HasParts(Protocol):
+    """A layer of either side."""
+
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+
+
+L = TypeVar("L", bound=HasParts)
+
+
+class Step(NamedTuple):
     """One step of a path: a word, and its rank among its numbered siblings."""
 
     word: str
@@ -67,31 +77,31 @@ class Part(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A path in the common spelling; ``raw`` as it was, in lower case with underscores."""
+    """A path in the common spelling; ``raw`` is the original in lower case with underscores."""
 
     raw: tuple[str, ...]
-    parts: tuple[Part, ...]
+    steps: tuple[Step, ...]
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return tuple(p.rank for p in self.parts if p.rank is not None)
+        return tuple(s.rank for s in self.steps if s.rank is not None)
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """The ranks of what the layer is in, without its own."""
-        return tuple(p.rank for p in self.parts[:-1] if p.rank is not None)
+        """The ranks of the blocks around the layer, without its own rank."""
+        return tuple(s.rank for s in self.steps[:-1] if s.rank is not None)
 
     @property
     def words(self) -> tuple[str, ...]:
-        return tuple(p.word for p in self.parts if p.word)
+        return tuple(s.word for s in self.steps if s.word)
 
     @property
     def leaf(self) -> str:
-        return self.parts[-1].word if self.parts else ""
+        return self.steps[-1].word if self.steps else ""
 
 
 def snake(text: str) -> str:
-    """Lower case with underscores.
+    """Converts to lower case with underscores.
 
     Example:
       >>> snake("TransformerBlock_0"), snake("selfAttn"), snake("LayerNorm")
@@ -101,14 +111,14 @@ def snake(text: str) -> str:
     return text.replace("-", "_").lower().strip("_")
 
 
-def split(part: str) -> tuple[str, int | None]:
-    """The word that a step of a path means, and its number.
+def word_and_number(step: str) -> tuple[str, int | None]:
+    """Returns the common word for a step of a path, and its number.
 
     Example:
-      >>> split("q_proj"), split("Dense_2"), split("ln_1"), split("7")
-      (('query', None), ('', 2), ('norm', 1), ('', 7))
+      >>> [word_and_number(step) for step in ("q_proj", "Dense_2", "ln_1", "7")]
+      [('query', None), ('', 2), ('norm', 1), ('', 7)]
     """
-    text = snake(part)
+    text = snake(step)
     text = _MEANING.get(text, text)
     match = re.fullmatch(r"(.*?)_?(\d+)", text)
     stem, number = (match[1], int(match[2])) if match else (text, None)
@@ -117,70 +127,73 @@ def split(part: str) -> tuple[str, int | None]:
         return "norm", number
     if number is not None and stem.endswith(("_block", "_layer")):
         return "layers", number
-    return ("" if stem in _PLAIN and number is not None and stem != "layers" else stem), number
+    return (
+        "" if stem in _CLASS_WORDS and number is not None and stem != "layers" else stem
+    ), number
 
 
-def names(layers: Sequence[Any], sort: Callable[[Any], Hashable]) -> dict[Any, Name]:
-    """The name of each layer (which has ``parts``); numbers count within siblings of one sort."""
-    seen: dict[Hashable, set[int]] = {}
+def names(layers: Sequence[L], group: Callable[[L], Hashable]) -> dict[L, Name]:
+    """Returns the name of each layer; numbers are ranked among siblings of the same group."""
+    numbers: dict[Hashable, set[int]] = {}
     for layer in layers:
-        for place, number in _numbered(layer, sort):
-            seen.setdefault(place, set()).add(number)
-    order = {place: sorted(numbers) for place, numbers in seen.items()}
-    found = {}
+        for siblings, number in _numbered(layer, group):
+            numbers.setdefault(siblings, set()).add(number)
+    order = {siblings: sorted(of_siblings) for siblings, of_siblings in numbers.items()}
+    named = {}
     for layer in layers:
-        ranks = {  # a number without siblings says nothing
-            place: order[place].index(number) if len(order[place]) > 1 else None
-            for place, number in _numbered(layer, sort)
+        ranks = {  # a number without siblings means nothing
+            siblings: order[siblings].index(number) if len(order[siblings]) > 1 else None
+            for siblings, number in _numbered(layer, group)
         }
         raw = tuple(map(snake, layer.parts))
-        found[layer] = Name(raw, _joined([_part(layer, i, ranks, sort) for i in range(len(raw))]))
-    return found
+        named[layer] = Name(raw, _merged([_step(layer, i, ranks, group) for i in range(len(raw))]))
+    return named
 
 
-def _place(layer: Any, i: int, sort: Callable) -> tuple[Hashable, int | None]:
+def _siblings(layer: HasParts, i: int, group: Callable) -> tuple[Hashable, int | None]:
+    """Returns (a key for the siblings of the i-th step, the number of the step)."""
     parts = layer.parts
-    word, number = split(parts[i])
-    return (parts[:i], word, sort(layer) if i == len(parts) - 1 else None), number
+    word, number = word_and_number(parts[i])
+    return (parts[:i], word, group(layer) if i == len(parts) - 1 else None), number
 
 
-def _numbered(layer: Any, sort: Callable) -> Iterable[tuple[Hashable, int]]:
+def _numbered(layer: HasParts, group: Callable) -> Iterable[tuple[Hashable, int]]:
     for i in range(len(layer.parts)):
-        place, number = _place(layer, i, sort)
+        siblings, number = _siblings(layer, i, group)
         if number is not None:
-            yield place, number
+            yield siblings, number
 
 
-def _part(layer: Any, i: int, ranks: dict, sort: Callable) -> Part:
-    place, number = _place(layer, i, sort)
-    return Part(split(layer.parts[i])[0], None if number is None else ranks[place])
+def _step(layer: HasParts, i: int, ranks: dict[Hashable, int | None], group: Callable) -> Step:
+    siblings, number = _siblings(layer, i, group)
+    return Step(word_and_number(layer.parts[i])[0], None if number is None else ranks[siblings])
 
 
-def _joined(parts: list[Part]) -> tuple[Part, ...]:
-    """``layers``, ``3`` is one step, as ``layers_3`` is."""
-    done: list[Part] = []
-    for i, part in enumerate(parts):
-        if part == ("", None) and i < len(parts) - 1:
+def _merged(steps: list[Step]) -> tuple[Step, ...]:
+    """Merges a step and the number after it: ``layers``, ``3`` becomes one, as ``layers_3`` is."""
+    merged: list[Step] = []
+    for i, step in enumerate(steps):
+        if step == ("", None) and i < len(steps) - 1:
             continue
-        if part.word == "" and part.rank is not None and done and done[-1].rank is None:
-            done[-1] = Part(done[-1].word, part.rank)
+        if step.word == "" and step.rank is not None and merged and merged[-1].rank is None:
+            merged[-1] = Step(merged[-1].word, step.rank)
         else:
-            done.append(part)
-    return tuple(done)
+            merged.append(step)
+    return tuple(merged)
 
 
 def _unwrapped(name: Name) -> Hashable:
-    """The path without wrappers, and without the word of a list of wrappers."""
-    kept = [p for p in name.parts if p.word not in _WRAPPERS or p.rank is not None]
-    return tuple(Part("" if p.word in _WRAPPERS else p.word, p.rank) for p in kept)
+    """Returns the path without wrappers; of a numbered wrapper only the rank remains."""
+    steps = [s for s in name.steps if s.word not in _WRAPPERS or s.rank is not None]
+    return tuple(Step("" if s.word in _WRAPPERS else s.word, s.rank) for s in steps)
 
 
-# From the strictest to the loosest; with each, how it is reported. A pair is taken where it is the
-# only one of its key, on both sides, among those that fit by shape.
+# From the strictest to the loosest; with each, how it is reported. A pair is taken if it is the
+# only one with its key, on both sides, among layers that fit by shape.
 RULES: tuple[tuple[str, Callable[[Name], Hashable]], ...] = (
     ("name", lambda n: n.raw),
-    ("name", lambda n: (n.raw[:-1], n.parts[-1:])),
-    ("name", lambda n: n.parts),
+    ("name", lambda n: (n.raw[:-1], n.steps[-1:])),
+    ("name", lambda n: n.steps),
     ("name", lambda n: (_unwrapped(n),)),
     ("name", lambda n: (n.ranks, n.words[-2:]) if n.leaf and len(n.words) > 1 else None),
     ("name", lambda n: (n.ranks, n.leaf) if n.leaf else None),

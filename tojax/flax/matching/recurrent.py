@@ -1,7 +1,7 @@
-"""Cells of LSTM, GRU and plain recurrent layers: torch packs the gates, flax parts them.
+"""Cells of LSTM, GRU and plain recurrent layers: torch packs the gates, flax separates them.
 
-Torch has two biases wherever flax has one, so the one is their sum; but in a GRU the reset gate
-scales the hidden side of the new value, whose bias therefore stays alone.
+Torch has two biases where flax has one, which is their sum. Only in a GRU's new gate they stay
+separate, because the reset gate scales the hidden side with its bias.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": " "}
 
 
 def fills(flax: Flax, torch: Torch) -> list[Fill] | None:
-    """What fills a cell's variables; None where it does not fit."""
+    """Returns the fills of a cell's variables, None if the cells do not fit."""
     gates = GATES[flax.kind]
     if not {"weight_ih", "weight_hh"} <= torch.tensors.keys():
         return None
     hidden = torch.tensors["weight_hh"].shape[1]
-    found = []
-    for inside, slot in flax.slots.items():
-        name, _, leaf = inside.partition("/")
-        side, gate = _read(name)
-        picked = gates if gate == "" else gate
-        rows = np.concatenate([np.arange(hidden) + hidden * gates.index(g) for g in picked])
+    cell_fills = []
+    for path, slot in flax.slots.items():
+        name, _, leaf = path.partition("/")
+        side, gate = _side_and_gate(name)
+        slot_gates = gates if gate == "" else gate
+        rows = np.concatenate([np.arange(hidden) + hidden * gates.index(g) for g in slot_gates])
         fill = (
             _kernel(slot, torch.tensors[f"weight_{side}h"], rows)
             if leaf == "kernel"
-            else _bias(flax.slots, slot, torch.tensors, side, picked, rows)
+            else _bias(flax.slots, slot, torch.tensors, side, slot_gates, rows)
         )
         if fill is None or tuple(fill.tensor.shape) != tuple(slot.shape):
             return None
-        found.append(fill)
-    return found
+        cell_fills.append(fill)
+    return cell_fills
 
 
-def homeless(flax: Flax, torch: Torch) -> list[str]:
-    """Biases that the flax cell has no place for, unless they are zero.
+def unplaced_biases(flax: Flax, torch: Torch) -> list[str]:
+    """Returns labels of biases that are not zero and that the flax cell has no variable for.
 
     ``nnx.GRUCell`` lacks the bias that the reset gate scales; cells without biases lack all.
     """
-    given = torch.tensors.get("bias_hh")
-    if given is None:
+    hidden_bias = torch.tensors.get("bias_hh")
+    if hidden_bias is None:
         return []
-    biased = {_read(x.partition("/")[0]) for x in flax.slots if x.endswith("/bias")}
+    biased = {_side_and_gate(x.partition("/")[0]) for x in flax.slots if x.endswith("/bias")}
     if not biased:
-        lost = any(torch.tensors[f"bias_{s}h"].read().any() for s in "ih")
-        return [torch.tensors[f"bias_{s}h"].label for s in "ih"] if lost else []
+        nonzero = any(torch.tensors[f"bias_{s}h"].read().any() for s in "ih")
+        return [torch.tensors[f"bias_{s}h"].label for s in "ih"] if nonzero else []
     if torch.kind == "gru" and not biased & {("h", ""), ("h", "n")}:
-        rest = given.read()[2 * given.shape[0] // 3 :]
-        return [f"{given.label}[{2 * given.shape[0] // 3}:]"] if rest.any() else []
+        start = 2 * hidden_bias.shape[0] // 3
+        return [f"{hidden_bias.label}[{start}:]"] if hidden_bias.read()[start:].any() else []
     return []
 
 
-def _read(name: str) -> tuple[str, str]:
-    """``hf`` -> ("h", "f"); ``dense_i`` -> ("i", "")."""
+def _side_and_gate(name: str) -> tuple[str, str]:
+    """Reads a name of flax: ``hf`` is ("h", "f"), ``dense_i`` is ("i", "")."""
     name = name.rstrip("_").removeprefix("dense_")
     return name[0], name[1:]
 
 
 def _kernel(slot: Slot, packed: Tensor, rows: np.ndarray) -> Fill:
     shape = (packed.shape[1], len(rows))
-    part = Tensor(packed.label, packed.sources, shape, packed.read)
-    return Fill(slot, part, Layout("gates, transposed", lambda a: a[rows].T))
+    tensor = Tensor(packed.label, packed.sources, shape, packed.read)
+    return Fill(slot, tensor, Layout("gates, transposed", lambda a: a[rows].T))
 
 
 def _bias(
@@ -78,19 +78,19 @@ def _bias(
 ) -> Fill | None:
     if "bias_ih" not in tensors:
         return None
-    biased = {_read(x.partition("/")[0]) for x in slots if x.endswith("/bias")}
-    other = "h" if side == "i" else "i"
-    alone = {g for g in gates if {(other, g), (other, "")} & biased}  # both sides have one
-    own, their = tensors[f"bias_{side}h"], tensors[f"bias_{other}h"]
+    biased = {_side_and_gate(x.partition("/")[0]) for x in slots if x.endswith("/bias")}
+    opposite = "h" if side == "i" else "i"
+    two_biases = {g for g in gates if {(opposite, g), (opposite, "")} & biased}
+    bias, opposite_bias = tensors[f"bias_{side}h"], tensors[f"bias_{opposite}h"]
     gru = tensors["weight_hh"].shape[0] == 3 * tensors["weight_hh"].shape[1]
     hidden = tensors["weight_hh"].shape[1]
-    summed = np.repeat([g not in alone and not (gru and g == "n") for g in gates], hidden)
+    summed = np.repeat([g not in two_biases and not (gru and g == "n") for g in gates], hidden)
 
     def read() -> np.ndarray:
-        mine = own.read()[rows]
-        return np.where(summed, mine + their.read()[rows], mine).astype(mine.dtype)
+        values = bias.read()[rows]
+        return np.where(summed, values + opposite_bias.read()[rows], values).astype(values.dtype)
 
     both = bool(summed.any())
-    label = f"{own.label} + {their.label}" if both else own.label
-    sources = own.sources + (their.sources if both else ())
+    label = f"{bias.label} + {opposite_bias.label}" if both else bias.label
+    sources = bias.sources + (opposite_bias.sources if both else ())
     return Fill(slot, Tensor(label, sources, (len(rows),), read), Layout("gates", lambda a: a))

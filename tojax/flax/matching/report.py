@@ -1,4 +1,4 @@
-"""What was matched with what, and why: a table."""
+"""The report of ``load_into``: which tensor fills which variable, and how it was decided."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Match:
 
     Attributes:
       flax: its path.
-      torch: the tensor, or the part of one.
-      layout: what was done to the axes.
+      torch: the tensor, or a slice of one.
+      layout: how its axes were reordered.
       how: "name", "order" (numbered alike), "shape" (nothing else fits), "agreement" (the outputs
-        are equal only so), or "given".
+        are equal only so), or "given" (by the user).
       cast: "float32 -> bfloat16" where the dtype changed, else "".
     """
 
@@ -28,15 +28,14 @@ class Match:
 
 @dataclass(frozen=True)
 class Report:
-    """What ``load_into`` did; printed, a table.
+    """A report of what ``load_into`` did; prints as a table.
 
     Attributes:
-      matches: every variable that was filled.
-      left_out: names of torch's that no inference needs, or that are tied to others, with the
-        reason.
+      matches: the variables that were filled.
+      left_out: (torch name, reason) of tensors that inference does not need, or that are tied.
       stays: flax variables that keep their values.
-      notes: what may explain different outputs, such as an epsilon that is not torch's.
-      checked: what was compared, in words.
+      notes: possible reasons of different outputs, such as another epsilon than torch's.
+      checked: the comparison of outputs, in words.
 
     Example:
       >>> report = Report((Match("fc/kernel", "fc.weight", "transposed", "name"),), checked="no")

@@ -1,4 +1,4 @@
-"""The flax side in either of its styles: what is to be filled, run, and written."""
+"""The flax side, nnx or Linen: its slots, a runner, and how values are written."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from flax.core import FrozenDict, freeze
 from tojax.errors import WrongArguments
 from tojax.flax.matching import flax_layers
 from tojax.flax.matching.layer import Slot
-from tojax.flax.matching.running import LinenRunner, NnxRunner, Runner
+from tojax.flax.matching.submodule_runs import LinenRunner, NnxRunner, Runner
 
 
 class NnxSide:
-    """An nnx module; it is changed by ``write`` alone."""
+    """An nnx module; only ``write`` changes it."""
 
     def __init__(self, module: nnx.Module, kwargs: Mapping[str, Any]):
         self.module, self.kwargs = module, kwargs
@@ -37,7 +37,7 @@ class NnxSide:
 
 
 class LinenSide:
-    """A Linen module with variables, or an example that tells their shapes."""
+    """A Linen module with variables, or with an example that gives their shapes."""
 
     def __init__(self, module: nn.Module, variables: Any, example: Any, kwargs: Mapping[str, Any]):
         if variables is None and example is None:
@@ -63,14 +63,14 @@ class LinenSide:
         return LinenRunner(self.module, self.variables, self.example, self.kwargs)
 
     def write(self, values: Mapping[tuple, Any]) -> Any:
-        done = flax_layers.filled_linen(self.variables, values)
-        return freeze(done) if self.frozen else done
+        filled = flax_layers.filled_linen(self.variables, values)
+        return freeze(filled) if self.frozen else filled
 
 
-def side(
+def flax_side(
     module: Any, variables: Any, example: tuple | None, kwargs: Mapping[str, Any]
 ) -> NnxSide | LinenSide:
-    """The module as a side.
+    """Returns the side for a flax module.
 
     Raises:
       WrongArguments: it is no flax module, or a Linen module without shapes.
@@ -79,10 +79,10 @@ def side(
         return NnxSide(module, kwargs)
     if isinstance(module, nn.Module):
         return LinenSide(module, variables, example, kwargs)
-    held = isinstance(module, nnx.Module)
+    is_nnx = isinstance(module, nnx.Module)
     raise WrongArguments(
-        "an nnx module holds its own variables" if held else f"{module!r} is no flax module",
-        where="variables=..." if held else "the first argument of load_into",
-        why="only Linen keeps variables apart" if held else "it is neither nnx nor Linen",
-        do="leave variables out" if held else "give an instance of nnx.Module or linen.Module",
+        "an nnx module holds its own variables" if is_nnx else f"{module!r} is no flax module",
+        where="variables=..." if is_nnx else "the first argument of load_into",
+        why="only Linen keeps variables apart" if is_nnx else "it is neither nnx nor Linen",
+        do="leave variables out" if is_nnx else "give an instance of nnx.Module or linen.Module",
     )

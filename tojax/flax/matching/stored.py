@@ -1,11 +1,11 @@
-"""The torch side, whatever it is, as named arrays."""
+"""The torch side as named arrays: of a module, a Model, a state dict or safetensors files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -15,16 +15,19 @@ from tojax.flax.matching.layer import Tensor
 from tojax.model import Model
 from tojax.trees import is_array
 
+if TYPE_CHECKING:
+    import torch
+
 
 class Stored(NamedTuple):
-    """The named arrays, the module that they are of (None: only arrays), and what calls it."""
+    """The named arrays, and their module, None if there are only arrays."""
 
     tensors: dict[str, Tensor]
     module: Any = None
 
 
-def read(source: Any) -> Stored:
-    """The arrays of a module, a Model, a mapping of names, a safetensors file or a folder of them.
+def read_weights(source: Any) -> Stored:
+    """Reads a module, a Model, a mapping of names, a safetensors file or a folder of them.
 
     Raises:
       WrongArguments: it is none of these.
@@ -33,9 +36,9 @@ def read(source: Any) -> Stored:
     if isinstance(source, (str, os.PathLike)):
         return Stored(_from_files(Path(source).expanduser()))
     if isinstance(source, Model):
-        found = {k: _tensor(k, v) for k, v in {**source.params, **source.state}.items()}
+        tensors = {k: _tensor(k, v) for k, v in {**source.params, **source.state}.items()}
         module = getattr(source.source, "module", None)
-        return Stored(found, module if _holds(module, found) else None)
+        return Stored(tensors, module if _has_weights(module, tensors) else None)
     if isinstance(source, Mapping):
         wrong = [k for k, v in source.items() if not is_array(v)]
         if wrong:
@@ -54,29 +57,27 @@ def read(source: Any) -> Stored:
     )
 
 
-def _of_module(module: Any) -> dict[str, Tensor]:
-    """Its state dict, with the weights that parametrizations compute in place of what they are
-    computed from.
-    """
-    found = {k: _tensor(k, v) for k, v in module.state_dict().items()}
+def _of_module(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Returns the state dict, in which computed weights replace their parametrizations."""
+    tensors = {k: _tensor(k, v) for k, v in module.state_dict().items()}
     for path, inner in module.named_modules():
         for leaf in getattr(inner, "parametrizations", ()):
             name = f"{path}.{leaf}" if path else leaf
-            inside = f"{path}.parametrizations.{leaf}." if path else f"parametrizations.{leaf}."
-            found = {k: v for k, v in found.items() if not k.startswith(inside)}
-            found[name] = _tensor(name, getattr(inner, leaf))
-    return found
+            prefix = f"{path}.parametrizations.{leaf}." if path else f"parametrizations.{leaf}."
+            tensors = {k: v for k, v in tensors.items() if not k.startswith(prefix)}
+            tensors[name] = _tensor(name, getattr(inner, leaf))
+    return tensors
 
 
-def _holds(module: Any, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a module's own weights are these: a Model may have others by now."""
+def _has_weights(module: Any, tensors: Mapping[str, Tensor]) -> bool:
+    """Returns True if a module has these weights: a Model may have been given others."""
     if not hasattr(module, "named_modules"):
         return False
-    own = module.state_dict()
+    state = module.state_dict()
     return all(
-        name in own
-        and not own[name].is_meta
-        and np.array_equal(as_numpy(own[name]), tensor.read(), equal_nan=True)
+        name in state
+        and not state[name].is_meta
+        and np.array_equal(as_numpy(state[name]), tensor.read(), equal_nan=True)
         for name, tensor in tensors.items()
     )
 
@@ -86,11 +87,11 @@ def _tensor(name: str, array: Any) -> Tensor:
 
 
 def as_numpy(array: Any) -> np.ndarray:
-    """A tensor or array on the host; bfloat16 stays bfloat16."""
+    """Copies a tensor or array to the host; bfloat16 stays bfloat16."""
     if not hasattr(array, "detach"):
         return np.asarray(array)
     tensor = array.detach().cpu()
-    if str(tensor.dtype) == "torch.bfloat16":  # which numpy does not know by itself
+    if str(tensor.dtype) == "torch.bfloat16":  # unknown to numpy
         import torch
 
         return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)

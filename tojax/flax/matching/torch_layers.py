@@ -1,4 +1,4 @@
-"""A state dict as layers: which arrays belong together, and of what kind their layer is."""
+"""The layers of a state dict: which arrays belong together, and the kind of each layer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tojax.flax.matching.layer import Tensor, Torch
-from tojax.flax.matching.names import split
+from tojax.flax.matching.names import word_and_number
 from tojax.flax.matching.stored import Stored
 
 _ROLES = {"weight": "weight", "bias": "bias", "running_mean": "mean", "running_var": "var"}
@@ -26,70 +26,73 @@ _GATES = {4: "lstm", 3: "gru", 1: "rnn"}
 
 
 def layers(stored: Stored, fused: bool) -> list[Torch]:
-    """The layers of the torch side, in its order.
+    """Returns the layers of the torch side, in its order.
 
     Args:
       stored: the named arrays, and their module if there is one.
-      fused: whether the flax side has queries, keys and values in one array, as ``in_proj_weight``
-        of torch's attention does.
+      fused: whether the flax side has queries, keys and values in one array, as torch's attention
+        has in ``in_proj_weight``.
     """
     modules = dict(stored.module.named_modules()) if stored.module is not None else {}
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in stored.tensors.items():
         path, _, leaf = name.rpartition(".")
         groups.setdefault(path, {})[leaf] = tensor
-    found = [
+    layers = [
         layer
         for path, leaves in groups.items()
         for layer in _of_group(path, leaves, modules.get(path), fused)
     ]
-    return found if modules else _in_first(found)
+    return layers if modules else _with_conv1d_kinds(layers)
 
 
-def _in_first(layers: list[Torch]) -> list[Torch]:
-    """Without modules: where every bias that tells is as long as a weight's rows, the weights are
-    those of transformers' Conv1D, square ones as well.
+def _with_conv1d_kinds(layers: list[Torch]) -> list[Torch]:
+    """Recognizes transformers' Conv1D without modules: if all biases of matrices that are not
+    square are as long as the second axis, all matrices with a bias are such.
     """
     biased = [x.tensors for x in layers if {"weight", "bias"} <= set(x.tensors)]
     shapes = [(x["weight"].shape, x["bias"].shape) for x in biased]
-    told = [bias == weight[1:] for weight, bias in shapes if len(weight) == 2 == len(set(weight))]
-    if not told or not all(told):
+    outputs_last = [b == w[1:] for w, b in shapes if len(w) == 2 == len(set(w))]
+    if not outputs_last or not all(outputs_last):
         return layers
-    plain = lambda x: x.kind == "" and "bias" in x.tensors and len(x.tensors["weight"].shape) == 2
-    return [replace(x, kind="matrix") if plain(x) else x for x in layers]
+    is_matrix = lambda x: (
+        x.kind == "" and "bias" in x.tensors and len(x.tensors["weight"].shape) == 2
+    )
+    return [replace(x, kind="matrix") if is_matrix(x) else x for x in layers]
 
 
 def _of_group(path: str, leaves: dict[str, Tensor], module: Any, fused: bool) -> Iterable[Torch]:
+    """Yields the layers of a module's own arrays."""
     cells: dict[str, dict[str, Tensor]] = {}
-    known: dict[str, Tensor] = {}
+    by_role: dict[str, Tensor] = {}
     packed: dict[str, Tensor] = {}
-    apart: dict[str, Tensor] = {}
+    separate: dict[str, Tensor] = {}
     for leaf, tensor in leaves.items():
         if match := _RECURRENT.fullmatch(leaf):
-            inside = _cell(path, match, any(x.endswith("_reverse") for x in leaves))
-            cells.setdefault(inside, {})[f"{match[1]}_{match[2]}"] = tensor
+            cell = _cell(path, match, any(x.endswith("_reverse") for x in leaves))
+            cells.setdefault(cell, {})[f"{match[1]}_{match[2]}"] = tensor
         elif leaf in _ROLES:
-            known[_ROLES[leaf]] = tensor
+            by_role[_ROLES[leaf]] = tensor
         elif leaf in ("in_proj_weight", "in_proj_bias"):
             packed[leaf.removeprefix("in_proj_")] = tensor
         elif re.fullmatch(r"[qkv]_proj_weight", leaf):
-            apart[leaf[0]] = tensor
+            separate[leaf[0]] = tensor
         else:
             yield Torch(_join(path, leaf), "raw", {"weight": tensor}, None)
-    for inside, tensors in cells.items():
+    for cell, tensors in cells.items():
         weight = tensors.get("weight_hh")
         kind = _GATES.get(weight.shape[0] // weight.shape[1], "") if weight else ""
-        yield Torch(inside, kind, tensors, module)
-    if known:
-        layer = Torch(path, _kind(path, known, module), known, module)
-        thirds = split(path.rpartition(".")[2])[0] == "qkv" and not fused
+        yield Torch(cell, kind, tensors, module)
+    if by_role:
+        layer = Torch(path, _kind(path, by_role, module), by_role, module)
+        thirds = word_and_number(path.rpartition(".")[2])[0] == "qkv" and not fused
         yield from _thirds(path.rpartition(".")[0], layer) if thirds else [layer]
-    for i, (letter, weight) in enumerate(apart.items()):  # of other widths; the bias is packed
+    for i, (letter, weight) in enumerate(separate.items()):  # of unequal widths; packed bias
         bias = {role: _slice(t, i, 0) for role, t in packed.items()}
         yield Torch(_join(path, f"{letter}_proj"), "linear", {"weight": weight, **bias}, None)
-    if packed and not apart:
-        whole = Torch(_join(path, "in_proj"), "linear", packed, None)
-        yield from [whole] if fused else _thirds(path, whole)
+    if packed and not separate:
+        in_proj = Torch(_join(path, "in_proj"), "linear", packed, None)
+        yield from [in_proj] if fused else _thirds(path, in_proj)
 
 
 def _join(path: str, leaf: str) -> str:
@@ -102,7 +105,7 @@ def _cell(path: str, match: re.Match, both_ways: bool) -> str:
 
 
 def _kind(path: str, tensors: Mapping[str, Tensor], module: Any) -> str:
-    """By class; by the names and shapes that only one kind has; else empty."""
+    """Returns the kind by class, or by unambiguous names and shapes; else an empty string."""
     if module is not None:
         for cls in type(module).__mro__:
             for pattern, kind in _KINDS.items():
@@ -115,25 +118,25 @@ def _kind(path: str, tensors: Mapping[str, Tensor], module: Any) -> str:
         return "norm"
     if module is not None or weight is None:
         return "raw"
-    word = split(path.rpartition(".")[2])[0]
+    word = word_and_number(path.rpartition(".")[2])[0]
     return {"embed": "embed", "position": "embed", "head": "linear"}.get(word, "")
 
 
 def _thirds(path: str, packed: Torch) -> Iterable[Torch]:
-    """Queries, keys and values of one packed projection."""
+    """Splits a packed projection into queries, keys and values."""
     weight, bias = packed.tensors.get("weight"), packed.tensors.get("bias")
-    unlike = weight and bias and bias.shape == weight.shape[1:] != weight.shape[:1]
-    kind = "matrix" if unlike and packed.kind == "" else packed.kind or "linear"
+    outputs_last = weight and bias and bias.shape == weight.shape[1:] != weight.shape[:1]
+    kind = "matrix" if outputs_last and packed.kind == "" else packed.kind or "linear"
     axis = -1 if kind == "matrix" else 0
     if any(t.shape[axis] % 3 for t in packed.tensors.values()):
         yield packed
         return
     for i, letter in enumerate("qkv"):
-        parts = {
+        slices = {
             role: _slice(t, i, axis if role == "weight" else 0)
             for role, t in packed.tensors.items()
         }
-        yield Torch(_join(path, f"{letter}_proj"), kind, parts, None)
+        yield Torch(_join(path, f"{letter}_proj"), kind, slices, None)
 
 
 def _slice(tensor: Tensor, i: int, axis: int) -> Tensor:
@@ -145,27 +148,26 @@ def _slice(tensor: Tensor, i: int, axis: int) -> Tensor:
     return Tensor(label, tensor.sources, tuple(shape), take)
 
 
-def joined(layers: list[Torch]) -> list[Torch]:
-    """The same layers with separate queries, keys and values made one projection."""
+def with_fused_qkv(layers: list[Torch]) -> list[Torch]:
+    """Fuses separate queries, keys and values into one projection."""
     siblings: dict[str, dict[str, Torch]] = {}
     for layer in layers:
         parent, _, leaf = layer.path.rpartition(".")
-        siblings.setdefault(parent, {})[split(leaf)[0]] = layer
-    done = list(layers)
-    for parent, found in siblings.items():
-        three = [found.get(word) for word in ("query", "key", "value")]
-        whole = [x for x in three if x is not None]
-        if len(whole) != 3 or len({frozenset(x.tensors) for x in whole}) > 1:
+        siblings.setdefault(parent, {})[word_and_number(leaf)[0]] = layer
+    fused = list(layers)
+    for parent, by_word in siblings.items():
+        qkv = [by_word[word] for word in ("query", "key", "value") if word in by_word]
+        if len(qkv) != 3 or len({frozenset(x.tensors) for x in qkv}) > 1:
             continue
-        parts = {role: [x.tensors[role] for x in whole] for role in whole[0].tensors}
-        tensors = {role: _concatenated(each) for role, each in parts.items()}
-        done = [x for x in done if x not in whole]
-        done.append(Torch(_join(parent, "qkv"), whole[0].kind, tensors, None))
-    return done
+        by_role = {role: [x.tensors[role] for x in qkv] for role in qkv[0].tensors}
+        tensors = {role: _concatenate(of_role) for role, of_role in by_role.items()}
+        fused = [x for x in fused if x not in qkv]
+        fused.append(Torch(_join(parent, "qkv"), qkv[0].kind, tensors, None))
+    return fused
 
 
-def _concatenated(parts: list[Tensor]) -> Tensor:
-    shape = (sum(p.shape[0] for p in parts), *parts[0].shape[1:])
-    sources = tuple(s for p in parts for s in p.sources)
-    label = " + ".join(p.label for p in parts)
-    return Tensor(label, sources, shape, lambda: np.concatenate([p.read() for p in parts]))
+def _concatenate(tensors: list[Tensor]) -> Tensor:
+    shape = (sum(t.shape[0] for t in tensors), *tensors[0].shape[1:])
+    sources = tuple(s for t in tensors for s in t.sources)
+    label = " + ".join(t.label for t in tensors)
+    return Tensor(label, sources, shape, lambda: np.concatenate([t.read() for t in tensors]))

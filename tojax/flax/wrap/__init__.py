@@ -1,1 +1,1 @@
-"""A module of Flax's around a model: nnx.py, linen.py, and what the two share."""
+"""A Flax module around a model: nnx.py, linen.py, and their common parts."""

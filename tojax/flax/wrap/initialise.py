@@ -25,8 +25,8 @@ class KeptWeights(UserWarning):
 
 
 def fresh(model: Model, key: jax.Array) -> tuple[Arrays, Arrays]:
-    """(params, state) as the source's own initialisers make them from a key; what none of them
-    makes keeps the model's value, and a warning says so once.
+    """Returns (params, state) as the source's own initialisers make them from a key. Arrays without
+    an initialiser keep the model's value, and a warning says so once.
 
     The same key gives the same weights. Under ``jax.jit`` the initialisers run in a callback on the
     host, once for each run of the program; ``jax.eval_shape`` runs none.
@@ -41,32 +41,31 @@ def fresh(model: Model, key: jax.Array) -> tuple[Arrays, Arrays]:
     if not model.params:
         return {}, dict(model.state)
     bits = jax.random.bits(key, (2,), "uint32")
-    held = {**model.params, **model.state}
-    host = lambda bits: _host(model, held, bits)
+    arrays = {**model.params, **model.state}
+    host = lambda bits: _host(model, arrays, bits)
     if isinstance(bits, jax.core.Tracer):
-        shapes = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in held.items()}
-        flags = {k: jax.ShapeDtypeStruct((), bool) for k in held}
-        made, anew = jax.pure_callback(host, (shapes, flags), bits, vmap_method="sequential")
-        values = {k: jnp.where(anew[k], made[k], x) for k, x in held.items()}
+        shapes = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in arrays.items()}
+        flags = {k: jax.ShapeDtypeStruct((), bool) for k in arrays}
+        new, is_new = jax.pure_callback(host, (shapes, flags), bits, vmap_method="sequential")
+        values = {k: jnp.where(is_new[k], new[k], x) for k, x in arrays.items()}
     else:
-        made, anew = host(bits)
-        values = {k: jnp.asarray(made[k]) if anew[k] else x for k, x in held.items()}
+        new, is_new = host(bits)
+        values = {k: jnp.asarray(new[k]) if is_new[k] else x for k, x in arrays.items()}
     return {k: values[k] for k in model.params}, {k: values[k] for k in model.state}
 
 
-def _host(model: Model, held: Arrays, bits) -> tuple[Arrays, Arrays]:
-    """Arrays of all names, and which of them an initialiser made."""
+def _host(model: Model, arrays: Arrays, bits) -> tuple[Arrays, Arrays]:
+    """Returns an array for each name, and for each whether an initialiser made it."""
     high, low = (int(x) for x in np.asarray(bits))
     rerun = RERUN.get(model.source.framework)
-    made = (
-        rerun(model.source, high << 31 ^ low) if rerun and model.source.module is not None else {}
-    )
-    _tell(model, [k for k in model.params if k not in made])
-    fit = lambda k, x: np.asarray(made[k], x.dtype) if k in made else np.zeros(x.shape, x.dtype)
-    return {k: fit(k, x) for k, x in held.items()}, {k: np.bool_(k in made) for k in held}
+    new = rerun(model.source, high << 31 ^ low) if rerun and model.source.module is not None else {}
+    _warn_kept(model, [k for k in model.params if k not in new])
+    fit = lambda k, x: np.asarray(new[k], x.dtype) if k in new else np.zeros(x.shape, x.dtype)
+    return {k: fit(k, x) for k, x in arrays.items()}, {k: np.bool_(k in new) for k in arrays}
 
 
-def _tell(model: Model, names: list[str]) -> None:
+def _warn_kept(model: Model, names: list[str]) -> None:
+    """Warns once that these params have no initialiser."""
     if not names or model.source.cache.notes.setdefault(KeptWeights, False):
         return
     model.source.cache.notes[KeptWeights] = True

@@ -9,17 +9,17 @@ import numpy as np
 
 
 def rerun(source: Any, seed: int) -> dict[str, np.ndarray]:
-    """The variables of a model that is built again under a seed, by name; empty where it cannot be.
+    """Builds a model again under a seed, and returns its variables by name; none if that fails.
 
-    Initialisers with a seed of their own give the same values whatever the key, as in Keras.
+    Initialisers with a seed of their own give the same values for every key, as in Keras.
     """
     import keras
 
     layer = source.module
     if not isinstance(layer, keras.layers.Layer):
         return {}
-    before = random.getstate()
-    random.seed(seed)  # where Keras takes the seeds from that initialisers lack
+    random_state = random.getstate()
+    random.seed(seed)  # from which Keras draws the seeds of initialisers without one
     try:
         new = type(layer).from_config(layer.get_config())
         if not new.built:
@@ -27,7 +27,10 @@ def rerun(source: Any, seed: int) -> dict[str, np.ndarray]:
     except (NotImplementedError, TypeError, ValueError):  # a layer without a configuration
         return {}
     finally:
-        random.setstate(before)
-    made = {id(old.value): variable for old, variable in zip(layer.variables, new.variables)}
-    pairs = {name: made.get(id(held)) for name, held in source.function.variables.items()}
+        random.setstate(random_state)
+    new_variables = {
+        id(old.value): variable for old, variable in zip(layer.variables, new.variables)
+    }
+    values = source.function.variables
+    pairs = {name: new_variables.get(id(value)) for name, value in values.items()}
     return {name: np.asarray(variable) for name, variable in pairs.items() if variable is not None}

@@ -11,10 +11,10 @@ import jax
 from flax import linen as nn
 from flax.errors import ModifyScopeVariableError
 
-from tojax.flax.wrap.forward import Result, with_key
+from tojax.flax.wrap.forward import Result, run_with_key
 from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, COLLECTIONS, PARAMS, STATISTICS, Leaf, Node, nested
-from tojax.flax.wrap.wrapped_model import Held, class_named, held_of
+from tojax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
 
 DROPOUT = "dropout"
 
@@ -40,7 +40,7 @@ class Module(nn.Module):
       pretrained: whether ``init`` gives the model's own weights.
     """
 
-    held: Held
+    held: WrappedModel
     train: bool | None = None
     pretrained: bool = False
 
@@ -62,21 +62,21 @@ class Module(nn.Module):
         """
         train = self.train
         if "train" in kwargs and "train" not in self.held.model.source.signature.parameters:
-            given = kwargs.pop("train")
-            train = train if given is None else given
-        given = self.is_initializing() or self.variables.get(BUFFERS)
-        declared = COLLECTIONS if given else (PARAMS, STATISTICS)
+            of_call = kwargs.pop("train")
+            train = train if of_call is None else of_call
+        has_buffers = self.is_initializing() or self.variables.get(BUFFERS)
+        declared = COLLECTIONS if has_buffers else (PARAMS, STATISTICS)
         _declare(self, self.held.tree, self._initial(), declared)
-        off = None if train is None else not train
-        model = self.held.filled(self._arrays(), off, off)
+        deterministic = None if train is None else not train
+        model = self.held.with_arrays(self._arrays(), deterministic, deterministic)
         do = 'module.apply(variables, ..., rngs={"dropout": key})'
-        result = with_key(model, args, kwargs, self._draw, do, self.held.settings)
+        result = run_with_key(model, args, kwargs, self._draw, do, self.held.settings)
         if not self.is_initializing():
             self._write(result)
         return result.out
 
     def _initial(self) -> Callable[[str], Any]:
-        """What a declared array begins with; shapes alone where there are arrays already."""
+        """Returns the initial array by name; where arrays exist already, only its shape counts."""
         model = self.held.model
         arrays = {**model.params, **model.state}
         if self.is_initializing() and not self.pretrained and not self.variables.get(PARAMS):
@@ -85,22 +85,26 @@ class Module(nn.Module):
         return arrays.__getitem__
 
     def _arrays(self) -> dict[str, Any]:
-        """The arrays of this scope by the source's names."""
+        """Returns the arrays of this scope by the source's names."""
         scope, leaves = nn.meta.unbox(self.variables), self.held.leaves
-        inside = lambda leaf: functools.reduce(getitem, leaf.path, scope[leaf.collection])
+        array_of = lambda leaf: functools.reduce(getitem, leaf.path, scope[leaf.collection])
         if not scope.get(BUFFERS):
-            own = {k: x for k, x in leaves.items() if x.collection != BUFFERS}
-            return self.held.model.state | {name: inside(leaf) for name, leaf in own.items()}
+            in_scope = {k: x for k, x in leaves.items() if x.collection != BUFFERS}
+            return self.held.model.state | {k: array_of(leaf) for k, leaf in in_scope.items()}
         tops = {leaf.path[0] for leaf in leaves.values()}
         added = {k: v for k, v in scope[BUFFERS].items() if k not in tops}
-        return added | {name: inside(leaf) for name, leaf in leaves.items()}
+        return added | {name: array_of(leaf) for name, leaf in leaves.items()}
 
     def _draw(self) -> jax.Array | None:
-        known = self.has_rng(DROPOUT) or self.has_rng(PARAMS)  # which make_rng falls back to
-        return self.make_rng(DROPOUT) if known else None
+        has_key = self.has_rng(DROPOUT) or self.has_rng(PARAMS)  # which make_rng falls back to
+        return self.make_rng(DROPOUT) if has_key else None
 
     def _write(self, result: Result) -> None:
-        """Stores what the forward pass wrote; raises what Flax does where it must not."""
+        """Stores what the forward pass wrote.
+
+        Raises:
+          flax.errors.ModifyScopeVariableError: a collection is not mutable.
+        """
         writes: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in COLLECTIONS}
         for name, value in result.written.items():
             leaf = self.held.leaves.get(name, Leaf(name, (name,), BUFFERS))
@@ -117,7 +121,7 @@ class Module(nn.Module):
 def to_linen(
     model: Any, *, train: bool | None = None, pretrained: bool = False, name: str | None = None
 ) -> Module:
-    """A model as a Linen module.
+    """Makes a Linen module of a model.
 
     Its variables stand under the source's own names,
     ``variables["params"]["layers"]["0"]["self_attn"]["q_proj"]["weight"]``: params in ``params``,
@@ -148,9 +152,9 @@ def to_linen(
       >>> variables["params"]["0"]["weight"].shape, module.apply(variables, x).shape
       ((2, 3), (5, 2))
     """
-    held = held_of(model, "to_linen")
-    cls = class_named(held.tree.kind, Module)
-    return cls(held=held, train=train, pretrained=pretrained, name=name)
+    wrapped = wrap(model, "to_linen")
+    cls = class_named(wrapped.tree.kind, Module)
+    return cls(held=wrapped, train=train, pretrained=pretrained, name=name)
 
 
 def _declare(

@@ -9,10 +9,10 @@ from typing import Any
 from tojax.model import Model
 
 PARAMS, STATISTICS, BUFFERS = COLLECTIONS = ("params", "batch_stats", "buffers")
-# What normalisation over batches keeps, as torch and Keras call it.
+# The statistics of BatchNorm, as torch and Keras call them.
 OF_BATCHES = {"running_mean", "running_var", "num_batches_tracked"}
 OF_BATCHES |= {"moving_mean", "moving_variance"}
-_SELF = "value"  # the part of a name that others begin with: "w" beside "w/x"
+_SELF = "value"  # the last name of an array whose name is the beginning of others: "w" beside "w/x"
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Node:
     children: tuple[tuple[str, Node], ...]
 
     def nodes(self) -> Iterator[Node]:
-        """This one and all below it."""
+        """Yields this node and all its descendants."""
         yield self
         for _, child in self.children:
             yield from child.nodes()
 
 
 def tree_of(model: Model) -> Node:
-    """The tree of a model.
+    """Returns the tree of a model.
 
     Example:
       >>> import torch
@@ -53,18 +53,18 @@ def tree_of(model: Model) -> Node:
       Leaf(name='1.running_mean', path=('1', 'running_mean'), collection='batch_stats')
     """
     separator = "/" if model.source.framework == "tensorflow" else "."
-    held = [(name, PARAMS) for name in model.params]
-    held += [(name, _collection(name, separator)) for name in model.state]
-    paths = split([name for name, _ in held], separator)
-    leaves = [Leaf(name, paths[name], collection) for name, collection in held]
-    return _node((), leaves, {(): model.source.name, **kinds(model)})
+    collections = dict.fromkeys(model.params, PARAMS)
+    collections |= {name: _collection(name, separator) for name in model.state}
+    paths = paths_of(collections, separator)
+    leaves = [Leaf(name, paths[name], collection) for name, collection in collections.items()]
+    return _node((), leaves, {(): model.source.name, **class_names(model)})
 
 
-def split(names: Iterable[str], separator: str) -> dict[str, tuple[str, ...]]:
-    """Names as paths, none of which is the beginning of another.
+def paths_of(names: Iterable[str], separator: str) -> dict[str, tuple[str, ...]]:
+    """Splits names into paths, none of which is the beginning of another.
 
     Example:
-      >>> split(["a.b", "c", "c.d"], ".")
+      >>> paths_of(["a.b", "c", "c.d"], ".")
       {'a.b': ('a', 'b'), 'c': ('c', 'value'), 'c.d': ('c', 'd')}
     """
     paths = {name: tuple(name.split(separator)) for name in names}
@@ -72,8 +72,8 @@ def split(names: Iterable[str], separator: str) -> dict[str, tuple[str, ...]]:
     return {name: (*path, _SELF) if path in inner else path for name, path in paths.items()}
 
 
-def kinds(model: Model) -> dict[tuple[str, ...], str]:
-    """The class names of a torch module's submodules by their paths."""
+def class_names(model: Model) -> dict[tuple[str, ...], str]:
+    """Returns the class names of a torch module's submodules by their paths."""
     named = getattr(model.source.module, "named_modules", None)
     if named is None:
         return {}
@@ -82,7 +82,7 @@ def kinds(model: Model) -> dict[tuple[str, ...], str]:
 
 
 def nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    """Values by their paths as dicts of dicts.
+    """Turns values by path into nested dicts.
 
     Example:
       >>> nested({("a", "b"): 1, ("a", "c"): 2, ("d",): 3})
@@ -91,8 +91,8 @@ def nested(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path, value in values.items():
         inner = tree
-        for part in path[:-1]:
-            inner = inner.setdefault(part, {})
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
         inner[path[-1]] = value
     return tree
 
@@ -103,10 +103,10 @@ def _collection(name: str, separator: str) -> str:
 
 def _node(path: tuple[str, ...], leaves: list[Leaf], kind: Mapping[tuple[str, ...], str]) -> Node:
     depth = len(path)
-    own = tuple(leaf for leaf in leaves if len(leaf.path) == depth + 1)
-    below: dict[str, list[Leaf]] = {}
+    direct = tuple(leaf for leaf in leaves if len(leaf.path) == depth + 1)
+    by_child: dict[str, list[Leaf]] = {}
     for leaf in leaves:
         if len(leaf.path) > depth + 1:
-            below.setdefault(leaf.path[depth], []).append(leaf)
-    children = tuple((part, _node((*path, part), x, kind)) for part, x in below.items())
-    return Node(kind.get(path, "Part"), path, own, children)
+            by_child.setdefault(leaf.path[depth], []).append(leaf)
+    children = tuple((name, _node((*path, name), x, kind)) for name, x in by_child.items())
+    return Node(kind.get(path, "Part"), path, direct, children)

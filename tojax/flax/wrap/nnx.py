@@ -9,10 +9,10 @@ import jax
 from flax import nnx
 
 from tojax.errors import Unsupported, WrongArguments
-from tojax.flax.wrap.forward import with_key
+from tojax.flax.wrap.forward import run_with_key
 from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
-from tojax.flax.wrap.wrapped_model import Held, class_named, held_of
+from tojax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
 
 DROPOUT = "dropout"  # the stream of random numbers, as nnx.Dropout's
 
@@ -55,7 +55,7 @@ class Part(nnx.Module):
             raise (IndexError if isinstance(name, int) else KeyError)(name) from None
 
     def __call__(self, *args, **kwargs) -> Any:
-        """Its own arrays; one call for each part is what ``nnx.tabulate`` shows as a row."""
+        """Returns its own arrays; ``nnx.tabulate`` shows each such call as a row."""
         if args or kwargs:
             raise Unsupported(
                 f"a {type(self).__name__} of a converted model does not run alone",
@@ -65,21 +65,21 @@ class Part(nnx.Module):
         return self._arrays()
 
     def _arrays(self) -> dict[str, jax.Array]:
-        held = vars(self).items()
-        return {k: v.get_value() for k, v in held if isinstance(v, nnx.Variable)}
+        attributes = vars(self).items()
+        return {k: v.get_value() for k, v in attributes if isinstance(v, nnx.Variable)}
 
 
 class Module(Part):
     """A converted model as an nnx module; ``to_nnx`` makes it."""
 
-    def __init__(self, held: Held, params: dict, state: dict, stream: Any):
-        _fill(self, held.tree, {**params, **state}, held)
-        self._held = held.bare()
+    def __init__(self, wrapped: WrappedModel, params: dict, state: dict, stream: Any):
+        _fill(self, wrapped.tree, {**params, **state}, wrapped)
+        self._wrapped = wrapped.without_arrays()
         self.rngs = nnx.data(stream)
-        mode = held.model.source.training
+        mode = wrapped.model.source.training
         modes = {*mode} if isinstance(mode, tuple) else {mode}
-        own = not modes.pop() if len(modes) == 1 else None  # None: some parts train, some do not
-        self.deterministic = self.use_running_average = own
+        deterministic = not modes.pop() if len(modes) == 1 else None  # None: only some parts train
+        self.deterministic = self.use_running_average = deterministic
 
     def __call__(self, *args, rngs: Any = None, **kwargs) -> Any:
         """The forward pass.
@@ -96,11 +96,11 @@ class Module(Part):
           MissingRng: it draws random numbers and there is no stream.
           WrongArguments, MissingOps, DataDependent: see tojax.errors.
         """
-        arrays, places = self._held_arrays()
-        model = self._held.filled(arrays, self.deterministic, self.use_running_average)
+        arrays, places = self._arrays_and_places()
+        model = self._wrapped.with_arrays(arrays, self.deterministic, self.use_running_average)
         draw = lambda: _draw(self.rngs if rngs is None else rngs)
         do = "tojax.flax.to_nnx(model, rngs=nnx.Rngs(dropout=0)), or module(..., rngs=...)"
-        result = with_key(model, args, kwargs, draw, do, self._held.settings)
+        result = run_with_key(model, args, kwargs, draw, do, self._wrapped.settings)
         for name, value in result.written.items():
             if name in places:
                 part, key = places[name]
@@ -112,7 +112,7 @@ class Module(Part):
     def set_view(
         self, deterministic: bool | None = None, use_running_average: bool | None = None
     ) -> None:
-        """What ``nnx.view`` sets.
+        """Sets the modes; ``nnx.view`` calls it.
 
         Args:
           deterministic: if True, dropout is off, and whatever else training changes.
@@ -123,26 +123,26 @@ class Module(Part):
         if use_running_average is not None:
             self.use_running_average = use_running_average
 
-    def _held_arrays(self) -> tuple[dict[str, jax.Array], dict[str, tuple[Part, str]]]:
-        """The arrays as they are now, by the source's names, and where each of them stands."""
+    def _arrays_and_places(self) -> tuple[dict[str, jax.Array], dict[str, tuple[Part, str]]]:
+        """Returns the current arrays by the source's names, and (part, attribute) of each."""
         arrays: dict[str, jax.Array] = {}
         places: dict[str, tuple[Part, str]] = {}
-        for node in self._held.tree.nodes():
+        for node in self._wrapped.tree.nodes():
             part: Any = functools.reduce(getattr, map(attribute, node.path), self)
             if isinstance(part, Part):
-                own = self._arrays() if part is self else part()
-                found = {leaf.name: attribute(leaf.path[-1]) for leaf in node.leaves}
-                arrays |= {name: own[key] for name, key in found.items() if key in own}
-                places |= {name: (part, key) for name, key in found.items() if key in own}
-        known = {key for part, key in places.values() if part is self}
-        for key, variable in vars(self).items():  # what the forward pass added to the state
-            if isinstance(variable, Buffer) and key not in known:
+                in_part = self._arrays() if part is self else part()
+                keys = {leaf.name: attribute(leaf.path[-1]) for leaf in node.leaves}
+                arrays |= {name: in_part[key] for name, key in keys.items() if key in in_part}
+                places |= {name: (part, key) for name, key in keys.items() if key in in_part}
+        converted = {key for part, key in places.values() if part is self}
+        for key, variable in vars(self).items():  # state that the forward pass added
+            if isinstance(variable, Buffer) and key not in converted:
                 arrays[key], places[key] = variable.get_value(), (self, key)
         return arrays, places
 
 
 def to_nnx(model: Any, *, rngs: Any = None, pretrained: bool | None = None) -> Module:
-    """A model as an nnx module.
+    """Makes an nnx module of a model.
 
     Its variables stand under the source's own names, ``module.layers[0].self_attn.q_proj.weight``:
     params are ``nnx.Param``, statistics of batches ``nnx.BatchStat``, everything else
@@ -177,7 +177,7 @@ def to_nnx(model: Any, *, rngs: Any = None, pretrained: bool | None = None) -> M
       >>> nnx.grad(loss)(module, np.ones((5, 3), np.float32))["0"]["bias"].shape
       (2,)
     """
-    held = held_of(model, "to_nnx")
+    wrapped = wrap(model, "to_nnx")
     stream = _stream(rngs)
     fits = isinstance(rngs, nnx.Rngs) and not pretrained
     key = _draw(rngs, PARAMS) if fits else None
@@ -187,40 +187,41 @@ def to_nnx(model: Any, *, rngs: Any = None, pretrained: bool | None = None) -> M
             why="pretrained=False, and rngs has no stream for params",
             do="tojax.flax.to_nnx(model, rngs=nnx.Rngs(0), pretrained=False)",
         )
-    arrays = (held.model.params, held.model.state) if key is None else fresh(held.model, key)
-    return class_named(held.tree.kind, Module)(held, *arrays, stream)
+    model = wrapped.model
+    arrays = (model.params, model.state) if key is None else fresh(model, key)
+    return class_named(wrapped.tree.kind, Module)(wrapped, *arrays, stream)
 
 
 def attribute(name: str) -> str:
-    """What a child or an array is called in Python."""
-    return f"{name}_" if hasattr(Module, name) or name in _OWN else name
+    """Returns the attribute name of a child or an array."""
+    return f"{name}_" if hasattr(Module, name) or name in _RESERVED else name
 
 
-_OWN = {"deterministic", "use_running_average", "rngs", "_held"}
+_RESERVED = {"deterministic", "use_running_average", "rngs", "_wrapped"}
 
 
-def _fill(part: Part, node: Node, arrays: dict[str, Any], held: Held) -> None:
+def _fill(part: Part, node: Node, arrays: dict[str, Any], wrapped: WrappedModel) -> None:
     for leaf in node.leaves:
         variable = VARIABLES[leaf.collection](arrays[leaf.name])
         setattr(part, attribute(leaf.path[-1]), variable)
-    for name, child in (_layers(node, held) or dict(node.children)).items():
-        setattr(part, attribute(name), _built(child, arrays, held))
+    for name, child in (_layers(node, wrapped) or dict(node.children)).items():
+        setattr(part, attribute(name), _build(child, arrays, wrapped))
 
 
-def _built(node: Node, arrays: dict[str, Any], held: Held) -> nnx.Module:
-    """A part; a list where all children are numbered, such as torch's ModuleList and Sequential."""
-    if layers := _layers(node, held):
-        return nnx.List([_built(child, arrays, held) for child in layers.values()])
+def _build(node: Node, arrays: dict[str, Any], wrapped: WrappedModel) -> nnx.Module:
+    """Builds a part, or a list if all children are numbered, as in torch's ModuleList."""
+    if layers := _layers(node, wrapped):
+        return nnx.List([_build(child, arrays, wrapped) for child in layers.values()])
     part = class_named(node.kind, Part)()
-    _fill(part, node, arrays, held)
+    _fill(part, node, arrays, wrapped)
     return part
 
 
-def _layers(node: Node, held: Held) -> dict[str, Node]:
-    """Children that are numbered from 0, in order, also those without arrays (activations); empty
-    where not all of them are.
+def _layers(node: Node, wrapped: WrappedModel) -> dict[str, Node]:
+    """Returns the children in order if all are numbered from 0, else none. Children without arrays
+    (activations) are included.
     """
-    children, kinds = dict(node.children), held.kinds.get(node.path, {})
+    children, kinds = dict(node.children), wrapped.kinds.get(node.path, {})
     names = [str(i) for i in range(len(children.keys() | kinds.keys()))]
     if node.leaves or not children or children.keys() | kinds.keys() != {*names}:
         return {}
@@ -229,7 +230,7 @@ def _layers(node: Node, held: Held) -> dict[str, Node]:
 
 
 def _stream(rngs: Any) -> Any:
-    """A stream of the module's own, None without one."""
+    """Returns a stream for the module alone, None without ``rngs``."""
     if not isinstance(rngs, (nnx.Rngs, nnx.RngStream, type(None))):
         raise WrongArguments(
             f"rngs is a {type(rngs).__name__}",
@@ -245,7 +246,7 @@ def _stream(rngs: Any) -> Any:
 
 
 def _draw(rngs: Any, stream: str = DROPOUT) -> jax.Array | None:
-    """A key, None where nothing gives one."""
+    """Draws a key, None if there is no stream."""
     if isinstance(rngs, nnx.Rngs):
         try:
             rngs = rngs[stream]

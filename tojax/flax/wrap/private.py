@@ -1,11 +1,11 @@
-"""Private names of torch and transformers that fresh weights need; looked up where they are there.
+"""Private names of torch and transformers that fresh weights need; each is optional.
 
 No framework is imported here: names alone.
 """
 
 from __future__ import annotations
 
-# What initialises a module of torch. The second is that of MultiheadAttention and Transformer.
+# The methods that initialise a module of torch; the second in MultiheadAttention and Transformer.
 RESET = ("reset_parameters", "_reset_parameters")
-# Set on modules that transformers has loaded, whose weights it then does not initialise.
+# Set by transformers on modules with loaded weights, which it then does not initialise.
 LOADED = "_is_hf_initialized"

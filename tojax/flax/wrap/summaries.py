@@ -9,12 +9,12 @@ from flax.nnx.summary import NoneDumper
 from jax.tree_util import default_registry
 
 _DUMPERS: list[Any] = [NoneDumper, NoneDumper.__base__]  # of nnx.tabulate, of nn.tabulate
-_KNOWN = {dict, list, tuple, type(None)}
+_REGISTERED = {dict, list, tuple, type(None)}
 
 
 def printable(tree: Any) -> None:
-    """Teaches the tables the classes of containers in ``tree``: a mapping shows its items, another
-    container the name of its class.
+    """Registers the container classes of ``tree`` with Flax's tables: a mapping shows its items,
+    any other container the name of its class.
 
     Example:
       >>> import numpy as np, yaml
@@ -27,10 +27,10 @@ def printable(tree: Any) -> None:
     if level is None:
         return
     cls = type(tree)
-    for dumper in _DUMPERS if cls not in _KNOWN else ():
+    for dumper in _DUMPERS if cls not in _REGISTERED else ():
         if cls not in dumper.yaml_representers:
             dumper.add_representer(cls, _show)
-    _KNOWN.add(cls)
+    _REGISTERED.add(cls)
     for child in level[0]:
         printable(child)
 

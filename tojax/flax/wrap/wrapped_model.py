@@ -1,4 +1,4 @@
-"""What a Flax module holds of a model beside its arrays, and the class that it gets."""
+"""The model inside of a Flax module, without its arrays, and the module's class."""
 
 from __future__ import annotations
 
@@ -15,54 +15,53 @@ from flax import nnx
 
 from tojax import trees
 from tojax.errors import Unsupported, WrongArguments
-from tojax.flax.wrap.names import BUFFERS, PARAMS, Leaf, Node, kinds, tree_of
+from tojax.flax.wrap.names import BUFFERS, PARAMS, Leaf, Node, class_names, tree_of
 from tojax.frontends import convert, frontend_of
 from tojax.model import Model
 
 
-class Held:
+class WrappedModel:
     """A model as a static attribute: compared by its source, never copied, short when printed.
 
     Example:
       >>> import copy, torch
-      >>> held = Held(tojax.from_torch(torch.nn.Linear(3, 2)))
-      >>> copy.deepcopy(held) is held, held
+      >>> wrapped = WrappedModel(tojax.from_torch(torch.nn.Linear(3, 2)))
+      >>> copy.deepcopy(wrapped) is wrapped, wrapped
       (True, <Linear from torch>)
     """
 
     def __init__(self, model: Model, tree: Node | None = None):
         self.model, self.tree = model, tree or tree_of(model)
         self._sources: dict[Any, Any] = {}
-        at = {k: leaf.collection for k, leaf in self.leaves.items()}
-        few = {k: x for k, x in model.state.items() if at[k] == BUFFERS and trees.is_setting(x)}
-        self.settings = {k: np.asarray(x) for k, x in few.items()}
-        """A few integers and flags, which may decide shapes."""
+        buffers = {k: x for k, x in model.state.items() if self.leaves[k].collection == BUFFERS}
+        # small integers and flags, which shapes may depend on
+        self.settings = {k: np.asarray(x) for k, x in buffers.items() if trees.is_setting(x)}
 
-    def bare(self) -> Held:
-        """The same without the arrays, which would live as long as the Flax module does."""
-        held = Held(replace(self.model, params={}, state={}), self.tree)
-        held.settings = self.settings
-        return held
+    def without_arrays(self) -> WrappedModel:
+        """Returns a copy without the arrays, which the Flax module would keep alive."""
+        wrapped = WrappedModel(replace(self.model, params={}, state={}), self.tree)
+        wrapped.settings = self.settings
+        return wrapped
 
     @functools.cached_property
     def leaves(self) -> dict[str, Leaf]:
-        """Every array by the source's name."""
+        """Every leaf by the source's name."""
         return {leaf.name: leaf for node in self.tree.nodes() for leaf in node.leaves}
 
     @functools.cached_property
     def kinds(self) -> dict[tuple[str, ...], dict[str, str]]:
         """Class names of the children at a path by name, also of those without arrays."""
-        found: dict[tuple[str, ...], dict[str, str]] = {}
-        for (*path, name), kind in kinds(self.model).items():
-            found.setdefault(tuple(path), {})[name] = kind
-        return found
+        kinds: dict[tuple[str, ...], dict[str, str]] = {}
+        for (*path, name), kind in class_names(self.model).items():
+            kinds.setdefault(tuple(path), {})[name] = kind
+        return kinds
 
-    def filled(
+    def with_arrays(
         self, arrays: Mapping[str, Any], deterministic: bool | None, averages: bool | None
     ) -> Model:
-        """The model with these params and this state; its mode is that of ``in_mode``."""
+        """Returns the model with these params and this state, in the mode of ``in_mode``."""
         mode = deterministic, averages
-        if mode not in self._sources:  # each finds out anew where its arrays go
+        if mode not in self._sources:  # cached: every new source looks up the places of its arrays
             self._sources[mode] = in_mode(self.model, *mode).source
         is_param = lambda k: k in self.leaves and self.leaves[k].collection == PARAMS
         params = {k: v for k, v in arrays.items() if is_param(k)}
@@ -70,7 +69,7 @@ class Held:
         return Model(params, state, self._sources[mode])
 
     def __eq__(self, other):
-        same = isinstance(other, Held) and self.model.source == other.model.source
+        same = isinstance(other, WrappedModel) and self.model.source == other.model.source
         return same and (self.tree is other.tree or self.tree == other.tree)
 
     def __hash__(self):
@@ -83,38 +82,38 @@ class Held:
         return f"<{self.model.source.name} from {self.model.source.framework}>"
 
 
-def held_of(source: Any, function: str) -> Held:
-    """A model, or what a frontend converts to one.
+def wrap(source: Any, function: str) -> WrappedModel:
+    """Wraps a model, or an object that a frontend converts to one.
 
     Raises:
-      WrongArguments: it is neither; ``function`` is what was called with it.
+      WrongArguments: it is neither; the message names ``function``, which the user called.
     """
     if isinstance(source, Model):
-        return Held(source)
+        return WrappedModel(source)
     torch = sys.modules.get("torch")
-    none = isinstance(source, (type, nn.Module, nnx.Pytree, nnx.Variable))
-    kind = None if none else frontend_of(source)
+    unsupported = isinstance(source, (type, nn.Module, nnx.Pytree, nnx.Variable))
+    kind = None if unsupported else frontend_of(source)
     if kind == "torch" and not isinstance(source, torch.nn.Module):  # type: ignore[union-attr]
         kind = None  # any callable
     if kind is None:
-        called = source.__name__ if isinstance(source, type) else type(source).__name__
-        what = f"the class {called}" if isinstance(source, type) else f"a {called}"
+        name = source.__name__ if isinstance(source, type) else type(source).__name__
+        shown = f"the class {name}" if isinstance(source, type) else f"a {name}"
         raise WrongArguments(
-            f"{function} takes a model, not {what}",
+            f"{function} takes a model, not {shown}",
             why="a class has no weights yet"
             if isinstance(source, type)
             else "it is no module of torch, TensorFlow or StableHLO",
             do=f"tojax.flax.{function}(tojax.convert(...)), or the source's module itself",
         )
-    return Held(convert(source))
+    return WrappedModel(convert(source))
 
 
 def in_mode(model: Model, deterministic: bool | None, averages: bool | None) -> Model:
-    """The model with dropout off if ``deterministic``, and with statistics as they are stored if
-    ``averages``; None leaves the mode that it was converted in. One that has no modes is itself.
+    """Returns the model with dropout off if ``deterministic``, and with stored statistics if
+    ``averages``; None keeps the mode of the conversion. A model without modes is returned as it is.
 
     Raises:
-      Unsupported: it was saved in another mode, or has one mode for both.
+      Unsupported: the model was saved in another mode, or has a single mode for both.
     """
     if deterministic is None and averages is None:
         return model
@@ -131,7 +130,7 @@ def in_mode(model: Model, deterministic: bool | None, averages: bool | None) -> 
 
 
 def _mixed(model: Model, drawing: bool, measuring: bool) -> Model:
-    """Modules that keep statistics of batches in another mode than all others."""
+    """Returns the model with modules that keep batch statistics in a mode of their own."""
     if model.source.framework != "torch":
         raise Unsupported(
             f"{model.source.name} with deterministic={not drawing} and "
@@ -139,13 +138,13 @@ def _mixed(model: Model, drawing: bool, measuring: bool) -> Model:
             why=f"a model from {model.source.framework} has one mode for all of it",
             do="give both the same value",
         )
-    keeps = [hasattr(module, "running_mean") for module in model.source.module.modules()]
-    training = tuple(measuring if kept else drawing for kept in keeps)
+    modules = model.source.module.modules()
+    training = tuple(measuring if hasattr(m, "running_mean") else drawing for m in modules)
     source: Any = model.source
     return replace(model, source=source.with_modes(training))
 
 
 @functools.cache
 def class_named(name: str, base: type) -> type:
-    """A class of its own for every kind of module, so that tables and repr show the kind."""
+    """Returns a subclass with this name: tables and repr show the kind of a module."""
     return type(re.sub(r"\W", "_", name) or base.__name__, (base,), {"__doc__": base.__doc__})

@@ -1,4 +1,4 @@
-"""Fine-tuning a part of the params: low-rank adapters (LoRA, DoRA) and frozen params."""
+"""Fine-tuning of some params: low-rank adapters (LoRA, DoRA) and frozen params."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def lora(
     block: int | None = None,
     rng: jax.Array | int = 0,
 ) -> Model:
-    """A Model whose params are low-rank adapters of some matrices, and whose state holds all else.
+    """Makes low-rank adapters of some matrices the params of a Model; all else becomes state.
 
-    It gives what ``model`` gives until it is trained. Each matrix W of shape (m, n) becomes
-    ``W + alpha / rank * B @ A`` with A of shape (rank, n) and B of shape (m, rank), both float32.
+    Until it is trained, the result computes what ``model`` does. Each matrix W of shape (m, n)
+    becomes ``W + alpha / rank * B @ A`` with A of shape (rank, n) and B of shape (m, rank), both
+    float32.
     Source: LoRA, arXiv:2106.09685; DoRA, arXiv:2402.09353; QLoRA, arXiv:2305.14314.
 
     Args:
@@ -45,14 +46,14 @@ def lora(
         columns, (n,), in torch's layers that keep W as (in, out): ``Embedding`` and ``Conv1D``.
         A row of zeros stays zeros.
       train: a regular expression of further params that are trained whole, such as a new head.
-      quantize: "int8", "int4" or "nf4": W is held so, and opened inside of the step. The adapters
-        learn what W rounded lacks, and nothing changes the rounded numbers.
+      quantize: "int8", "int4" or "nf4": W is stored so, and dequantized inside of the step. The
+        adapters also learn to correct the rounding of W, which itself stays as it is.
       block: of ``quantize``: how many numbers share a scale.
       rng: a key or a seed for A; B begins with zeros.
 
     Returns:
-      A Model with the params ``PLACE.lora_A`` and ``PLACE.lora_B``, where ``PLACE.weight`` was
-      adapted. ``merge`` makes a plain one of it, ``to_torch()`` writes the merged weights.
+      A Model with the params ``PLACE.lora_A`` and ``PLACE.lora_B`` for each adapted
+      ``PLACE.weight``. ``merge`` adds them to the matrices, ``to_torch()`` writes merged weights.
 
     Raises:
       WrongValue: the targets match no matrix, or train matches nothing; rank is no size; there is
@@ -72,37 +73,38 @@ def lora(
     if rank < 1:
         raise WrongValue(f"rank={rank}", why="it is a size", do="give 1 or more, such as 8")
     model = merge(model) if isinstance(model.source, Adapted) else model
-    known = held(model)
-    chosen = [k for k in _found(known, targets, "targets") if known[k].ndim == 2]
-    if not chosen:
+    weights = base_weights(model)
+    adapted_names = [k for k in _matching(weights, targets, "targets") if weights[k].ndim == 2]
+    if not adapted_names:
         raise WrongValue(
             f"targets={targets!r} matches no matrix",
             why="an adapter is the product of two matrices: what it matches has other shapes",
             do="see model.params for names and shapes",
         )
-    whole = [k for k in _found(model.params, train, "train") if k not in chosen] if train else []
+    trained = _matching(model.params, train, "train") if train else []
+    trained = [k for k in trained if k not in adapted_names]
     if quantize is not None:
-        names = "|".join(f"^{re.escape(k)}$" for k in chosen)
+        names = "|".join(f"^{re.escape(k)}$" for k in adapted_names)
         model = quantized(model, quantize, targets=names, block=block)
     scale = (rank if alpha is None else alpha) / rank
     axis = lambda name: 0 if is_turned(model.source, name.removesuffix(".weight")) else 1
-    adapters = tuple(Adapter(name, scale, dora, axis(name)) for name in chosen)
+    adapters = tuple(Adapter(name, scale, dora, axis(name)) for name in adapted_names)
     key = jax.random.key(rng) if isinstance(rng, int) else rng
-    params = {k: model.params[k] for k in whole}
-    for adapter, own in zip(adapters, jax.random.split(key, len(adapters))):
-        rows, columns = known[adapter.name].shape
+    params = {k: model.params[k] for k in trained}
+    for adapter, subkey in zip(adapters, jax.random.split(key, len(adapters))):
+        rows, columns = weights[adapter.name].shape
         bound = columns**-0.5
-        first = jax.random.uniform(own, (rank, columns), jnp.float32, -bound, bound)
-        params |= {adapter.part("lora_A"): first}
-        params |= {adapter.part("lora_B"): jnp.zeros((rows, rank), jnp.float32)}
+        a = jax.random.uniform(subkey, (rank, columns), jnp.float32, -bound, bound)
+        params |= {adapter.param_name("lora_A"): a}
+        params |= {adapter.param_name("lora_B"): jnp.zeros((rows, rank), jnp.float32)}
         if dora:
-            weight = _opened(model, adapter.name).astype(jnp.float32)
-            params |= {adapter.part("lora_magnitude_vector"): adapter.lengths(weight)}
-    return adapted(model, params, adapters, whole)
+            weight = _dequantized(model, adapter.name).astype(jnp.float32)
+            params |= {adapter.param_name("lora_magnitude_vector"): adapter.lengths(weight)}
+    return _adapt(model, params, adapters, trained)
 
 
 def freeze(model: Model, names: str) -> Model:
-    """A Model in which some params are state, which no optimizer updates.
+    """Moves some params of a Model to its state, which no optimizer updates.
 
     Args:
       model: any Model.
@@ -118,27 +120,27 @@ def freeze(model: Model, names: str) -> Model:
       >>> sorted(tojax.train.freeze(model, r"^0").params)
       ['1.bias', '1.weight']
     """
-    frozen = set(_found(model.params, names, "names"))
-    own = [k for k in model.params if k not in frozen]
+    frozen = set(_matching(model.params, names, "names"))
+    trained = [k for k in model.params if k not in frozen]
     if isinstance(model.source, Adapted):
-        params = {k: model.params[k] for k in own}
+        params = {k: model.params[k] for k in trained}
         state = {**model.state, **{k: model.params[k] for k in frozen}}
-        if stuck := sorted(frozen - {*model.source.names}):
+        if of_adapters := sorted(frozen - {*model.source.names}):
             raise WrongArguments(
-                f"freeze of adapters: {', '.join(stuck[:3])}",
+                f"freeze of adapters: {', '.join(of_adapters[:3])}",
                 why="an adapter that is not trained is a part of its matrix",
                 do="tojax.train.merge(model) first",
             )
         return Model(params, state, model.source)
-    return adapted(model, {k: model.params[k] for k in own}, (), own)
+    return _adapt(model, {k: model.params[k] for k in trained}, (), trained)
 
 
 def merge(model: Model) -> Model:
-    """The plain Model of one that ``lora`` or ``freeze`` made, adapters added to their matrices.
+    """Adds adapters to their matrices and unfreezes all params: undoes ``lora`` and ``freeze``.
 
-    Of quantized matrices it is the rounded ones to which they are added, those that the adapters
-    were trained with: the result computes what the adapted model does, in the dtype of the
-    original, and is not the original with the adapters. Nothing is quantized in it any more.
+    Quantized matrices are dequantized, and the adapters are added to the rounded numbers, with
+    which they were trained: the result computes what the adapted model does, in the dtype of the
+    original.
 
     Example:
       >>> import torch
@@ -151,38 +153,41 @@ def merge(model: Model) -> Model:
     return Model(*model.source.opened(model.params, model.state), model.source.base)
 
 
-def adapted(
-    model: Model, params: dict[str, jax.Array], adapters: tuple[Adapter, ...], own: Iterable[str]
+def _adapt(
+    model: Model,
+    params: dict[str, jax.Array],
+    adapters: tuple[Adapter, ...],
+    trained: Iterable[str],
 ) -> Model:
-    """The Model of these params; of the model's own only ``own`` are among them."""
-    frozen = {k: v for k, v in model.params.items() if k not in {*own}}
+    """Returns the adapted Model; params of ``model`` that are not ``trained`` become state."""
+    frozen = {k: v for k, v in model.params.items() if k not in {*trained}}
     packed = _packed(model)
     base = model.source.base if isinstance(model.source, Quantized) else model.source
-    source = Adapted(base, (*held(model),), adapters, packed)
+    source = Adapted(base, (*base_weights(model),), adapters, packed)
     return Model(params, {**model.state, **frozen}, source)
 
 
-def held(model: Model) -> dict[str, Any]:
-    """The params of a model that is not adapted, quantized ones by what is known of them."""
-    return {**model.params, **{each.name: each for each in _packed(model)}}
+def base_weights(model: Model) -> dict[str, jax.Array | Packed]:
+    """Returns the params of a model that is not adapted; a ``Packed`` for each quantized one."""
+    return {**model.params, **{packed.name: packed for packed in _packed(model)}}
 
 
 def _packed(model: Model) -> tuple[Packed, ...]:
     return model.source.packed if isinstance(model.source, Quantized) else ()
 
 
-def _opened(model: Model, name: str) -> jax.Array:
-    found = {each.name: each for each in _packed(model)}
-    return found[name](model.state) if name in found else model.params[name]
+def _dequantized(model: Model, name: str) -> jax.Array:
+    by_name = {packed.name: packed for packed in _packed(model)}
+    return by_name[name](model.state) if name in by_name else model.params[name]
 
 
-def _found(params: Mapping[str, Any], pattern: str, what: str) -> list[str]:
-    found = [k for k in params if re.search(pattern, k)]
-    if not found:
-        some = ", ".join([*params][:4])
+def _matching(params: Mapping[str, Any], pattern: str, argument: str) -> list[str]:
+    names = [k for k in params if re.search(pattern, k)]
+    if not names:
+        examples = ", ".join([*params][:4])
         raise WrongValue(
-            f"{what}={pattern!r} matches none of the model's params",
-            why=f"they are called {some}, ...",
+            f"{argument}={pattern!r} matches none of the model's params",
+            why=f"they are called {examples}, ...",
             do="give a regular expression that is found in their names",
         )
-    return found
+    return names

@@ -1,4 +1,4 @@
-"""A source some of whose params are frozen, and to some of which low-rank matrices are added."""
+"""A source with frozen params and low-rank adapters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tojax.transforms.packed import Packed, opened
 
 @dataclass(frozen=True)
 class Adapter:
-    """What is added to the matrix ``name``: ``scale * B @ A``, with ``dora`` the rows of the sum
-    brought to trained lengths; the columns where ``axis`` is 0: one length for each output.
+    """A low-rank update of the matrix ``name``: adds ``scale * B @ A``. With ``dora`` the rows of
+    the sum are scaled to trained lengths; where ``axis`` is 0, the columns: one for each output.
     """
 
     name: str
@@ -24,37 +24,39 @@ class Adapter:
 
     @property
     def place(self) -> str:
-        """The module that the matrix is the weight of."""
+        """The path of the module whose weight the matrix is."""
         return self.name.removesuffix(".weight")
 
-    def part(self, kind: str) -> str:
-        """The name of a param: of ``lora_A``, ``lora_B``, or ``lora_magnitude_vector``."""
+    def param_name(self, kind: str) -> str:
+        """Returns the name of ``lora_A``, ``lora_B``, or ``lora_magnitude_vector``."""
         return f"{self.place}.{kind}"
 
     def __call__(self, weight: jax.Array, params: Arrays) -> jax.Array:
-        """The matrix that takes the place of ``weight``, in its dtype."""
-        a, b = params[self.part("lora_A")], params[self.part("lora_B")]
+        """Returns the adapted matrix, in the dtype of ``weight``."""
+        a, b = params[self.param_name("lora_A")], params[self.param_name("lora_B")]
         out = weight.astype(a.dtype) + self.scale * (b @ a)
         if self.dora:
-            # as in the paper (arXiv:2402.09353, 4.3): the length is no way for gradients
+            # as in the paper (arXiv:2402.09353, 4.3): no gradient flows through the length
             length = jax.lax.stop_gradient(self.lengths(out))
-            given = params[self.part("lora_magnitude_vector")]
-            # a row of zeros has no direction: of no length is it more than zeros
-            factor = given / jnp.where(length > 0, length, 1)
+            magnitude = params[self.param_name("lora_magnitude_vector")]
+            # a row of zeros has no direction and stays zeros
+            factor = magnitude / jnp.where(length > 0, length, 1)
             out = jnp.expand_dims(factor, self.axis) * out
         return out.astype(weight.dtype)
 
     def lengths(self, matrix: jax.Array) -> jax.Array:
-        """The length of each row, or column, also where squares are beyond the floats."""
-        most = jnp.abs(matrix).max(self.axis, keepdims=True, initial=0)
-        most = jnp.where(most > 0, most, 1)
-        return jnp.linalg.norm(matrix / most, axis=self.axis) * most.squeeze(self.axis)
+        """Returns the length of each row, or column; squares of large numbers don't overflow."""
+        largest = jnp.abs(matrix).max(self.axis, keepdims=True, initial=0)
+        largest = jnp.where(largest > 0, largest, 1)
+        return jnp.linalg.norm(matrix / largest, axis=self.axis) * largest.squeeze(self.axis)
 
 
 @dataclass(frozen=True, eq=False)
 class Adapted(Wrapped):
-    """Calls ``base``, whose params are named ``names``: those that this source's params hold, the
-    others from its state, which holds some of them packed.
+    """A source that calls ``base`` with adapted weights.
+
+    ``names`` are the params of the base: trained ones are params here too, frozen ones are state,
+    some of them packed.
     """
 
     names: tuple[str, ...]
@@ -62,10 +64,10 @@ class Adapted(Wrapped):
     packed: tuple[Packed, ...] = ()
 
     def opened(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
-        """(params, state) of the base: adapters added to their matrices."""
-        arrays, state = opened(self.packed, state)
-        held = {**state, **arrays, **params}
-        full = {k: held[k] for k in self.names}
+        """Returns (params, state) of the base, with adapters added to their matrices."""
+        unpacked, state = opened(self.packed, state)
+        arrays = {**state, **unpacked, **params}
+        full = {k: arrays[k] for k in self.names}
         for adapter in self.adapters:
             full[adapter.name] = adapter(full[adapter.name], params)
         return full, {k: v for k, v in state.items() if k not in full}

@@ -1,27 +1,27 @@
-"""How the torch layer of an adapted matrix keeps it, which is what PEFT's files go by."""
+"""The layout of an adapted matrix in its torch layer, which PEFT's files follow."""
 
 from __future__ import annotations
 
-from typing import Any
+from tojax.source import Source
 
 # Layers that PEFT adapts and whose weight is a matrix; the last two keep it as (in, out).
 LAYERS = ("Linear", "Embedding", "Conv1D")
 
 
-def layer_of(source: Any, place: str) -> str | None:
-    """Which of ``LAYERS`` the module at a place is; None for any other, or where there is none."""
+def layer_of(source: Source, place: str) -> str | None:
+    """Returns which of ``LAYERS`` the module at a place is, None if it is none of them."""
     module = getattr(source, "module", None) if source.framework == "torch" else None
     try:
         layer = module.get_submodule(place)  # type: ignore[union-attr]
     except AttributeError:
         return None
     names = [cls.__name__ for cls in type(layer).__mro__]  # Conv1D is a class of transformers
-    names = [getattr(layer, "original_name", ""), *names]  # of a scripted one
+    names = [getattr(layer, "original_name", ""), *names]  # of a scripted layer
     return next((kind for kind in LAYERS if kind in names), None)
 
 
-def is_turned(source: Any, place: str) -> bool:
-    """Whether the matrix is kept as (in, out), unlike ``nn.Linear``'s.
+def is_turned(source: Source, place: str) -> bool:
+    """Returns True if the matrix is kept as (in, out), unlike in ``nn.Linear``.
 
     Example:
       >>> import torch
@@ -33,8 +33,8 @@ def is_turned(source: Any, place: str) -> bool:
     return layer_of(source, place) in ("Embedding", "Conv1D")
 
 
-def sharing(source: Any, place: str) -> list[str]:
-    """Places of other layers that have the same weight: what is added to it, they see, too."""
+def places_sharing(source: Source, place: str) -> list[str]:
+    """Returns the places of other layers with the same weight: an adapter changes them, too."""
     modules = dict(source.module.named_modules(remove_duplicate=False))
     weight = getattr(modules.get(place), "weight", None)
     same = lambda module: getattr(module, "weight", None) is weight is not None

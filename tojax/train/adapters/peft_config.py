@@ -1,4 +1,4 @@
-"""What PEFT's ``adapter_config.json`` says of an adapter, as far as it is read here."""
+"""Checks of PEFT's ``adapter_config.json``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from tojax.errors import BadCheckpoint, Unsupported
 
 CONFIG = "adapter_config.json"
-# What changes what is computed, and what it may be.
-PLAIN: dict[str, tuple[Any, ...]] = {
+# Options that change the computation, with the values that are supported.
+SUPPORTED: dict[str, tuple[Any, ...]] = {
     "bias": ("none",), "use_rslora": (False,), "rank_pattern": ({}, None),
     "alpha_pattern": ({}, None), "lora_bias": (False,),
     "layer_replication": (None,), "target_parameters": (None, []),
@@ -21,17 +21,17 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def check_config(folder: Path, config: Any) -> None:
-    """Raises Unsupported for what is no plain LoRA or DoRA, and BadCheckpoint for what is no
-    config at all.
+def check_config(folder: Path, config: object) -> None:
+    """Raises Unsupported for other adapters than LoRA and DoRA of one rank, and BadCheckpoint for
+    a file that is no config.
     """
     kind = config.get("peft_type") if isinstance(config, dict) else None
-    if not isinstance(kind, str):
+    if not isinstance(config, dict) or not isinstance(kind, str):
         raise _damaged(folder, "it names no peft_type")
-    odd = [k for k, plain in PLAIN.items() if k in config and config[k] not in plain]
-    if kind != "LORA" or odd:
+    extra = [k for k, values in SUPPORTED.items() if k in config and config[k] not in values]
+    if kind != "LORA" or extra:
         raise Unsupported(
-            f"an adapter of type {kind}" + (f" with {odd[0]}" if odd else ""),
+            f"an adapter of type {kind}" + (f" with {extra[0]}" if extra else ""),
             where=str(folder / CONFIG),
             why="LoRA and DoRA of one rank are read",
             do="tojax.from_pretrained(model, adapter=folder) runs it by PEFT's own layers",
@@ -48,9 +48,9 @@ def check_config(folder: Path, config: Any) -> None:
             raise _damaged(folder, f"its {name} is {config[name]!r}"[:200])
 
 
-def _are_names(value: Any) -> bool:
-    each = value if isinstance(value, list) else [value or ""]
-    return all(isinstance(x, str) for x in each)
+def _are_names(value: object) -> bool:
+    names = value if isinstance(value, list) else [value or ""]
+    return all(isinstance(x, str) for x in names)
 
 
 def _damaged(folder: Path, why: str) -> BadCheckpoint:
@@ -63,8 +63,8 @@ def _damaged(folder: Path, why: str) -> BadCheckpoint:
 
 
 def check_targets(folder: Path, config: dict[str, Any], adapted: set[str], layers: Iterable[str]):
-    """Raises BadCheckpoint where the config names other layers than those that the file has
-    weights for: PEFT would leave out some of them, or add others that do nothing.
+    """Raises BadCheckpoint where the layers that the config names are not those of the weights:
+    PEFT would ignore some weights, or add adapters that do nothing.
     """
     if (targets := config.get("target_modules")) in (None, "all-linear"):
         return
@@ -82,7 +82,7 @@ def check_targets(folder: Path, config: dict[str, Any], adapted: set[str], layer
             do="restore the config that was saved with these weights",
         )
     if any(config.get(k) for k in ("exclude_modules", "layers_to_transform", "layers_pattern")):
-        return  # fewer of those that are named
+        return  # these options leave out named layers
     if lacking := sorted(x for x in layers if _named(x, targets) and x not in adapted):
         raise BadCheckpoint(
             f"the adapter has no weights for {lacking[0]}, and its config names it",
@@ -94,7 +94,7 @@ def check_targets(folder: Path, config: dict[str, Any], adapted: set[str], layer
 
 
 def _named(place: str, targets: str | list[str]) -> bool:
-    """PEFT's rule: a regular expression for all of the name, or a list of ends."""
+    """Applies PEFT's rule: a regular expression for the full name, or a list of name ends."""
     if isinstance(targets, str):
         return re.fullmatch(targets, place) is not None
     return any(place == x or place.endswith(f".{x}") for x in targets)

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
@@ -15,16 +16,17 @@ from safetensors.numpy import load_file, save_file
 
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.model import Model
-from tojax.train.adapters._lora import held, lora, merge
+from tojax.source import Source
+from tojax.train.adapters._lora import base_weights, lora, merge
 from tojax.train.adapters.adapted import Adapted, Adapter
-from tojax.train.adapters.layout import LAYERS, is_turned, layer_of, sharing
+from tojax.train.adapters.layout import LAYERS, is_turned, layer_of, places_sharing
 from tojax.train.adapters.peft_config import CONFIG, check_config, check_targets
 from tojax.train.run.disk import writing
 from tojax.transforms.packed import Packed
 
 WEIGHTS = "adapter_model.safetensors"
 KINDS = ("lora_A", "lora_B", "lora_magnitude_vector")
-EMBEDDING = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}  # kept with no .weight
+EMBEDDING = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}  # without .weight
 PREFIX = "base_model.model."
 
 
@@ -50,10 +52,10 @@ def save_adapter(model: Model, folder: str | os.PathLike) -> None:
     """
     source = model.source
     adapters = source.adapters if isinstance(source, Adapted) else ()
-    others = [k for k in model.params if adapters and not k.endswith(KINDS)]
-    if not adapters or others:
+    extra = [k for k in model.params if adapters and not k.endswith(KINDS)]
+    if not adapters or extra:
         raise Unsupported(
-            "save_adapter of a model " + (f"that trains {others[0]}" if others else "without any"),
+            "save_adapter of a model " + (f"that trains {extra[0]}" if extra else "without any"),
             why="PEFT's files hold the matrices of adapters",
             do="tojax.train.lora(model, ...) makes some; save others with model.to_torch()",
         )
@@ -61,10 +63,11 @@ def save_adapter(model: Model, folder: str | os.PathLike) -> None:
         _check_layer(source, adapter.place)
     tensors: dict[str, np.ndarray] = {}
     for adapter in adapters:
-        parts = {kind: adapter.part(kind) for kind in KINDS}
-        own: dict[str, Any] = {k: model.params[x] for k, x in parts.items() if x in model.params}
-        tensors |= {k: np.ascontiguousarray(x) for k, x in _written(source, adapter, own).items()}
-    rank = model.params[adapters[0].part("lora_A")].shape[0]
+        names = {kind: adapter.param_name(kind) for kind in KINDS}
+        arrays: dict[str, Any] = {k: model.params[x] for k, x in names.items() if x in model.params}
+        named = _named_as_peft(source, adapter, arrays)
+        tensors |= {k: np.ascontiguousarray(x) for k, x in named.items()}
+    rank = model.params[adapters[0].param_name("lora_A")].shape[0]
     config = {
         "peft_type": "LORA", "task_type": None, "inference_mode": True, "bias": "none",
         "r": rank, "lora_alpha": adapters[0].scale * rank, "lora_dropout": 0.0,
@@ -79,16 +82,16 @@ def save_adapter(model: Model, folder: str | os.PathLike) -> None:
             (WEIGHTS, lambda file: save_file(tensors, file, metadata={"format": "pt"})),
             (CONFIG, lambda file: file.write_text(json.dumps(config, indent=2) + "\n")),
         ):
-            write(scratch := target / f".{name}.part")
+            write(scratch := target / f".{name}.param_name")
             scratch.replace(target / name)
 
 
 def load_adapter(model: Model, folder: str | os.PathLike) -> Model:
-    """The model with the LoRA adapter of PEFT's files, ready to be trained further; modules that
-    the adapter saved whole are trained whole.
+    """Loads the LoRA adapter of PEFT's files into a model, ready for further training; modules that
+    were saved in full (``modules_to_save``) are params.
 
     Args:
-      model: what the adapter was trained on.
+      model: the model that the adapter was trained on.
       folder: where PEFT's ``save_pretrained`` or ``save_adapter`` wrote it.
 
     Raises:
@@ -96,34 +99,34 @@ def load_adapter(model: Model, folder: str | os.PathLike) -> Model:
       Unsupported: another kind than LoRA and DoRA of matrices.
     """
     folder = Path(folder)
-    config, tensors = _read(folder)
+    config, tensors = _read_files(folder)
     model = merge(model)
-    found, whole = _sorted(folder, model, tensors, config.get("modules_to_save") or [])
+    matrices, saved = _sort_tensors(folder, model, tensors, config.get("modules_to_save") or [])
     layers = (n for n, _ in model.source.module.named_modules() if layer_of(model.source, n))
-    check_targets(folder, config, {*found}, layers)
-    names = "|".join(re.escape(f"{place}.weight") for place in found)
-    train = "|".join(map(re.escape, whole))
+    check_targets(folder, config, {*matrices}, layers)
+    names = "|".join(re.escape(f"{place}.weight") for place in matrices)
+    train = "|".join(map(re.escape, saved))
     options = {"alpha": config["lora_alpha"], "dora": bool(config.get("use_dora"))}
     out = lora(model, config["r"], f"^({names})$", **options, train=train and f"^({train})$")
     params = dict(out.params)
     assert isinstance(out.source, Adapted)
     for adapter in out.source.adapters:
-        own = found[adapter.place]
-        own = transposed(own) if is_turned(out.source, adapter.place) else own
+        arrays = matrices[adapter.place]
+        arrays = transposed(arrays) if is_turned(out.source, adapter.place) else arrays
         for kind in KINDS if adapter.dora else KINDS[:2]:
-            part = adapter.part(kind)
-            if kind not in own:
-                raise _unfit(folder, f"the file has no {part}")
-            params[part] = _fitting(own.pop(kind), params[part], part, folder)
-        if own:
-            raise _unfit(folder, f"{adapter.place}.{min(own)} has no meaning in its config")
-    for name, x in whole.items():
-        params[name] = _fitting(x, params[name], name, folder)
+            name = adapter.param_name(kind)
+            if kind not in arrays:
+                raise _unfit(folder, f"the file has no {name}")
+            params[name] = _as_param(arrays.pop(kind), params[name], name, folder)
+        if arrays:
+            raise _unfit(folder, f"{adapter.place}.{min(arrays)} has no meaning in its config")
+    for name, x in saved.items():
+        params[name] = _as_param(x, params[name], name, folder)
     return out.with_params(params)
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The config and the arrays of an adapter's folder."""
+def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Reads the config and the arrays of an adapter's folder."""
     try:
         for name in (CONFIG, WEIGHTS):
             if (folder / name).exists() and not (folder / name).is_file():
@@ -141,53 +144,58 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return config, tensors
 
 
-def _sorted(folder: Path, model: Model, tensors: dict[str, np.ndarray], modules: list[str]):
-    """(the parts of adapters by place, the weights of modules that were saved whole by name)."""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    whole: dict[str, np.ndarray] = {}
-    saved = lambda place: any(place.endswith(m) for m in modules)  # as PEFT matches
+def _sort_tensors(folder: Path, model: Model, tensors: dict[str, np.ndarray], modules: list[str]):
+    """Returns (adapters' matrices by place and kind, weights of modules saved in full, by name)."""
+    matrices: dict[str, dict[str, np.ndarray]] = {}
+    saved: dict[str, np.ndarray] = {}
+    in_modules = lambda place: any(place.endswith(m) for m in modules)  # as PEFT matches
     for key, x in tensors.items():
         name = key.removeprefix(PREFIX)
         place, _, kind = name.removesuffix(".weight").rpartition(".")
         if kind in KINDS or kind in EMBEDDING:
-            found.setdefault(place, {})[EMBEDDING.get(kind, kind)] = x
+            matrices.setdefault(place, {})[EMBEDDING.get(kind, kind)] = x
         elif kind == "base_layer":  # PEFT writes the matrices of embeddings, too
             _check_base(folder, model, place, x)
-        elif any(map(saved, _above(name))):
-            whole[name] = x
-        elif name in held(model):
+        elif any(map(in_modules, _parent_paths(name))):
+            saved[name] = x
+        elif name in base_weights(model):
             _check_base(folder, model, name.removesuffix(".weight"), x)
         else:
             raise _unfit(folder, f"{key} is no part of a LoRA adapter, nor of modules_to_save")
-    for place in found:
+    for place in matrices:
         _check_layer(model.source, place, folder)
-    for name in whole:
+    for name in saved:
         _check_shared(model.source, name.rpartition(".")[0], str(folder))
-    if strange := sorted(whole.keys() - model.params.keys()):
-        raise _unfit(folder, f"the model has no {strange[0]} of its own")
-    if not found:
+    if absent := sorted(saved.keys() - model.params.keys()):
+        raise _unfit(folder, f"the model has no {absent[0]} of its own")
+    if not matrices:
         raise _unfit(folder, "it has no matrices")
-    return found, whole
+    return matrices, saved
 
 
-def _above(name: str) -> list[str]:
-    """The places that a param lies in."""
+def _parent_paths(name: str) -> list[str]:
+    """Returns the paths of the modules that a param is in, outermost first."""
     parts = name.split(".")
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
 def _check_base(folder: Path, model: Model, place: str, x: np.ndarray) -> None:
-    own = held(model).get(f"{place}.weight")
-    if isinstance(own, Packed):
-        return  # rounded: the same numbers are not there to compare
-    if own is None and sharing(model.source, place):
+    """Raises BadCheckpoint where a base weight in the file is not that of the model."""
+    weight = base_weights(model).get(f"{place}.weight")
+    if isinstance(weight, Packed):
+        return  # rounded numbers cannot be compared
+    if weight is None and places_sharing(model.source, place):
         return  # the layer itself is refused
-    if own is None or own.shape != x.shape or not np.array_equal(np.asarray(own, x.dtype), x):
+    if (
+        weight is None
+        or weight.shape != x.shape
+        or not np.array_equal(np.asarray(weight, x.dtype), x)
+    ):
         raise _unfit(folder, f"it was trained on another {place}.weight, which it holds")
 
 
-def _check_layer(source: Any, place: str, folder: Path | None = None) -> None:
-    """Raises where PEFT has no adapter of this layer alone, or the model no such layer."""
+def _check_layer(source: Source, place: str, folder: Path | None = None) -> None:
+    """Raises where PEFT cannot adapt this layer, or the model has none here."""
     if source.framework != "torch":
         raise Unsupported(
             f"PEFT's files for a model from {source.framework}",
@@ -206,9 +214,9 @@ def _check_layer(source: Any, place: str, folder: Path | None = None) -> None:
     )
 
 
-def _check_shared(source: Any, place: str, where: str) -> None:
-    """Raises Unsupported for a layer whose weight another one has: PEFT changes one of them."""
-    if shared := sharing(source, place):
+def _check_shared(source: Source, place: str, where: str) -> None:
+    """Raises Unsupported for a layer that shares its weight: PEFT changes one of the two."""
+    if shared := places_sharing(source, place):
         raise Unsupported(
             f"PEFT's adapter of {place}",
             where=where,
@@ -217,24 +225,27 @@ def _check_shared(source: Any, place: str, where: str) -> None:
         )
 
 
-def _written(source: Any, adapter: Adapter, own: dict[str, Any]) -> dict[str, Any]:
-    """The parts of an adapter under the names that PEFT gives them."""
-    own = transposed(own) if is_turned(source, adapter.place) else own
+def _named_as_peft(
+    source: Source, adapter: Adapter, arrays: dict[str, jax.Array]
+) -> dict[str, jax.Array]:
+    """Returns an adapter's arrays by PEFT's names."""
+    arrays = transposed(arrays) if is_turned(source, adapter.place) else arrays
     names = {KINDS[2]: KINDS[2]} | {k: f"{k}.weight" for k in KINDS[:2]}
     if layer_of(source, adapter.place) == "Embedding":
         names |= {v: k for k, v in EMBEDDING.items()}
-    return {f"{PREFIX}{adapter.place}.{names[k]}": x for k, x in own.items()}
+    return {f"{PREFIX}{adapter.place}.{names[k]}": x for k, x in arrays.items()}
 
 
-def transposed(parts: dict[str, Any]) -> dict[str, Any]:
-    """The parts for the other layout, (in, out): the transpose of B @ A."""
-    return parts | {"lora_A": parts["lora_B"].T, "lora_B": parts["lora_A"].T}
+def transposed(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Returns an adapter's arrays for the layout (in, out): the transpose of B @ A."""
+    return arrays | {"lora_A": arrays["lora_B"].T, "lora_B": arrays["lora_A"].T}
 
 
-def _fitting(x: np.ndarray, own: Any, name: str, folder: Path) -> Any:
-    if own.shape != x.shape:
-        raise _unfit(folder, f"{name} has shape {x.shape}, the model's has {own.shape}")
-    return jnp.asarray(x, own.dtype)
+def _as_param(x: np.ndarray, param: jax.Array, name: str, folder: Path) -> jax.Array:
+    """Returns the array in the dtype of the param that it replaces."""
+    if param.shape != x.shape:
+        raise _unfit(folder, f"{name} has shape {x.shape}, the model's has {param.shape}")
+    return jnp.asarray(x, param.dtype)
 
 
 def _unfit(folder: Path, why: str) -> BadCheckpoint:
@@ -246,7 +257,7 @@ def _unfit(folder: Path, why: str) -> BadCheckpoint:
     )
 
 
-def _path_of(source: Any) -> str | None:
-    """The checkpoint's hub id, or its folder as it is found from everywhere."""
+def _path_of(source: Source) -> str | None:
+    """Returns the checkpoint's hub id, or the absolute path of its folder."""
     named = getattr(getattr(source.module, "config", None), "name_or_path", None) or None
     return str(Path(named).resolve()) if named and Path(named).exists() else named

@@ -20,7 +20,7 @@ def bucket(sizes: Sequence[int], *, mask: str | None = None, **pads: Any) -> Buc
 
     Args:
       sizes: the lengths that batches may have.
-      mask: the name of an entry to add, bool [rows, size], True where a sample is.
+      mask: the name of an entry to add, bool [rows, size], False where a row is padded.
       **pads: names of the entries to pad, with the value to pad with; without any, all that have an
         axis, with zeros.
 
@@ -41,7 +41,7 @@ def bucket(sizes: Sequence[int], *, mask: str | None = None, **pads: Any) -> Buc
 
 
 class Bucket:
-    """What ``bucket`` returns."""
+    """The collate function that ``bucket`` returns."""
 
     def __init__(self, sizes: Sequence[int], mask: str | None, pads: Mapping[str, Any]):
         if not sizes or min(sizes) < 1:
@@ -74,12 +74,12 @@ class Bucket:
         for row, length in zip(rows, lengths):
             if self.mask is not None:
                 row[self.mask] = np.arange(size) < length
-            row |= {k: _padded(row[k], size, value) for k, value in pads.items()}
+            row |= {k: _pad(row[k], size, value) for k, value in pads.items()}
         return numpy_collate(rows)
 
 
-def _padded(array: np.ndarray, size: int, value: Any) -> np.ndarray:
-    if not array.size and array.dtype == np.float64:  # an empty list's, which says no dtype
+def _pad(array: np.ndarray, size: int, value: Any) -> np.ndarray:
+    if not array.size and array.dtype == np.float64:  # of an empty list, which has no dtype
         array = array.astype(np.asarray(value).dtype)
     widths = [(0, size - len(array)), *[(0, 0)] * (array.ndim - 1)]
     return np.pad(array, widths, constant_values=value)

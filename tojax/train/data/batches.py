@@ -1,4 +1,4 @@
-"""Batches as arrays: from samples, in an order that a key repeats, on the device ahead of use."""
+"""Batches of arrays: collated from samples, shuffled by a key, prefetched to the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tojax.multiprocess import is_local
 
 
 def numpy_collate(samples: Sequence[Any]) -> Any:
-    """One batch of samples of equal structure: each leaf stacked as numpy.
+    """Stacks samples of equal structure into one batch of numpy arrays.
 
     A ``collate_fn`` for torch's DataLoader, workers included, and a ``batch_fn`` for grain.
 
@@ -28,10 +28,10 @@ def numpy_collate(samples: Sequence[Any]) -> Any:
       >>> batch["y"]
       array([0, 1])
     """
-    return jax.tree.map(_stacked, *samples)
+    return jax.tree.map(_stack, *samples)
 
 
-def _stacked(*leaves: Any) -> np.ndarray:
+def _stack(*leaves: Any) -> np.ndarray:
     arrays = [np.asarray(x) for x in leaves]
     if len({a.shape for a in arrays}) > 1:
         raise WrongBatch(
@@ -43,11 +43,11 @@ def _stacked(*leaves: Any) -> np.ndarray:
 
 
 class Shuffle:
-    """The order of samples, anew in each epoch and repeated by the key.
+    """A shuffled order of samples, another one in each epoch; the same key gives the same orders.
 
-    A sampler for torch's DataLoader, whose own shuffling nothing can return to: ``fit`` tells it
-    the epoch, and after an interruption where to go on. With several processes, each of which has a
-    DataLoader, it tells each its share of the samples.
+    A sampler for torch's DataLoader, whose own shuffling cannot be resumed: ``fit`` sets the epoch,
+    and after an interruption where to go on. With several processes, each of which has a
+    DataLoader, it gives each its share of the samples.
 
     Args:
       length: how many samples there are.
@@ -65,24 +65,24 @@ class Shuffle:
         self.key = jax.random.key(key) if isinstance(key, int) else key
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
-        """The epoch whose order comes next, and how many samples of it to leave out."""
+        """Sets the epoch to iterate next, and how many of its samples to skip."""
         self.epoch, self.start = epoch, start
 
     def set_share(self, index: int, count: int) -> None:
-        """Every ``count``-th sample from here on, so that the batches of all shares together are
-        those of one process, whatever their size; the rest that not all have is left out.
+        """Takes every ``count``-th sample from ``index`` on: the batches of all shares together are
+        those of one process, whatever their size. Samples that do not divide are left out.
         """
         self.share = (index, count)
 
     def order(self) -> np.ndarray:
-        """All samples in this epoch's order."""
+        """Returns the indices of all samples in this epoch's order."""
         key = jax.random.fold_in(self.key, self.epoch)
         return np.asarray(jax.random.permutation(key, self.length))
 
     def __iter__(self) -> Iterator[int]:
         index, count = self.share
-        own = self.order()[: self.length // count * count][index::count]
-        return iter(own[self.start :].tolist())
+        indices = self.order()[: self.length // count * count][index::count]
+        return iter(indices[self.start :].tolist())
 
     def __len__(self) -> int:
         return self.length // self.share[1] - self.start
@@ -133,11 +133,11 @@ class Batches:
             )
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
-        """The epoch that comes next, and how many batches of it to leave out."""
+        """Sets the epoch to iterate next, and how many of its batches to skip."""
         self.epoch, self.start = epoch, start
 
     def set_share(self, index: int, count: int) -> None:
-        """Which of ``count`` equal parts of each batch comes: the part of one process.
+        """Takes one of ``count`` equal parts of each batch: the part of one process.
 
         Raises:
           WrongBatch: a batch cannot be cut into so many.
@@ -161,17 +161,17 @@ class Batches:
             order = self.shuffle.order()[: self.rows]
         for begin in range(self.start * self.size, self.rows, self.size):
             index, count = self.share
-            chosen = order[begin : begin + self.size]
-            part = len(chosen) // count
-            yield self.rows_at(chosen[index * part : (index + 1) * part])
+            rows = order[begin : begin + self.size]
+            share_size = len(rows) // count
+            yield self.rows_at(rows[index * share_size : (index + 1) * share_size])
 
-    def rows_at(self, chosen: np.ndarray) -> Any:
-        """These rows as a batch."""
-        return self.data[chosen] if self.indexed else jax.tree.map(lambda x: x[chosen], self.data)
+    def rows_at(self, indices: np.ndarray) -> Any:
+        """Returns the rows at these indices as a batch."""
+        return self.data[indices] if self.indexed else jax.tree.map(lambda x: x[indices], self.data)
 
 
 def prefetch(batches: Iterable[Any], size: int = 2, sharding: Any = None) -> Iterator[Any]:
-    """The batches on the device, ``size`` of them on the way while one is worked on.
+    """Yields the batches on the device; ``size`` of them are transferred ahead of use.
 
     Args:
       batches: pytrees; leaves that are no arrays stay what they are.
@@ -183,18 +183,18 @@ def prefetch(batches: Iterable[Any], size: int = 2, sharding: Any = None) -> Ite
       >>> [batch.sum().item() for batch in tojax.train.prefetch([np.ones(2), np.ones(3)])]
       [2.0, 3.0]
     """
-    placed = _held_back(batches, sharding)
-    ahead = collections.deque(itertools.islice(placed, size))
+    transferred = _transferred(batches, sharding)
+    ahead = collections.deque(itertools.islice(transferred, size))
     while ahead:
         batch, error = ahead.popleft()
         if error is not None:
             raise error
         yield batch
-        ahead.extend(itertools.islice(placed, 1))
+        ahead.extend(itertools.islice(transferred, 1))
 
 
-def _held_back(batches: Iterable[Any], sharding: Any) -> Iterator[tuple[Any, Exception | None]]:
-    """Batches on the device; an error comes in its turn, after the batches before it."""
+def _transferred(batches: Iterable[Any], sharding: Any) -> Iterator[tuple[Any, Exception | None]]:
+    """Yields (batch on the device, None), or (None, error) where the source raised."""
     try:
         for batch in batches:
             yield jax.tree.map(lambda x: _put(x, sharding), batch), None
@@ -203,8 +203,8 @@ def _held_back(batches: Iterable[Any], sharding: Any) -> Iterator[tuple[Any, Exc
 
 
 def _put(leaf: Any, sharding: Any) -> Any:
-    """A leaf on the device. numpy's memory is copied first: loaders write the next batch into it,
-    and JAX reads it at some later time, also where it is told not to share it.
+    """Returns a leaf on the device. numpy's memory is copied first: loaders write the next batch
+    into it, and JAX reads it later, even when told not to share it.
     """
     if not is_local(leaf):
         return leaf  # on a mesh of several processes already

@@ -1,4 +1,4 @@
-"""What a step takes as its batch: arrays whose structure, dtypes and dimensions do not change."""
+"""Batch checks: arrays whose structure, dtypes and dimensions do not change between steps."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import numpy as np
 
 from tojax import trees
 from tojax.errors import WrongBatch
+from tojax.source import Source
 
 
-class Kind(NamedTuple):
-    """What all batches of a step have in common."""
+class BatchSpec(NamedTuple):
+    """Structure, dtypes and numbers of dimensions, the same for all batches of a step."""
 
     structure: Any
     dtypes: tuple[np.dtype, ...]
     dimensions: tuple[int, ...]
 
 
-def arrays(source: Any, batch: Any) -> Any:
-    """The batch as JAX takes it; classes of its containers are registered.
+def as_arrays(source: Source, batch: Any) -> Any:
+    """Returns the batch as a pytree of arrays; classes of its containers are registered.
 
     Raises:
       WrongBatch: a leaf is neither an array nor a number.
@@ -38,41 +39,41 @@ def arrays(source: Any, batch: Any) -> Any:
     return batch
 
 
-def checked(batch: Any, known: Kind | None, parts: int) -> Kind:
-    """The kind of the batch.
+def check_batch(batch: Any, expected: BatchSpec | None, parts: int) -> BatchSpec:
+    """Returns the spec of the batch.
 
     Raises:
-      WrongBatch: it is another one than ``known``, or cannot be cut into ``parts``.
+      WrongBatch: it is not the ``expected`` one, or the batch cannot be cut into ``parts``.
     """
     leaves, structure = jax.tree.flatten(batch)
     types = [jax.typeof(x) for x in leaves]
-    kind = Kind(structure, tuple(t.dtype for t in types), tuple(t.ndim for t in types))
+    spec = BatchSpec(structure, tuple(t.dtype for t in types), tuple(t.ndim for t in types))
     if parts > 1:
-        _divisible(batch, parts)
-    if known is not None and kind != known:
+        _check_divisible(batch, parts)
+    if expected is not None and spec != expected:
         raise WrongBatch(
             "the batch is of another kind than the first one",
-            where=_difference(batch, kind, known),
+            where=_difference(batch, spec, expected),
             why="a step is compiled for one structure; sizes may change, all else is a mistake",
             do="make all batches alike, or make one step for each kind of batch",
         )
-    return kind
+    return spec
 
 
-def _difference(batch: Any, kind: Kind, known: Kind) -> str:
-    """Where two kinds differ."""
-    if kind.structure != known.structure:
-        return f"got {kind.structure}, the first was {known.structure}"
+def _difference(batch: Any, spec: BatchSpec, expected: BatchSpec) -> str:
+    """Describes how two specs differ."""
+    if spec.structure != expected.structure:
+        return f"got {spec.structure}, the first was {expected.structure}"
     paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(batch)]
     shown = lambda dtype, dimensions: f"{dtype} of {dimensions} dimensions"
     return "; ".join(
         f"batch{path} is {shown(*new)}, was {shown(*old)}"
-        for path, new, old in zip(paths, zip(*kind[1:]), zip(*known[1:]))
+        for path, new, old in zip(paths, zip(*spec[1:]), zip(*expected[1:]))
         if new != old
     )
 
 
-def _divisible(batch: Any, parts: int) -> None:
+def _check_divisible(batch: Any, parts: int) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
         if np.ndim(leaf) == 0 or len(leaf) % parts:
             raise WrongBatch(

@@ -1,4 +1,4 @@
-"""Batches epoch after epoch, each with the position after it, to which a new run can return."""
+"""Batches epoch after epoch, each with the position after it, from which a new run can go on."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from tojax.parallel.batches import shares
 
 @dataclass(frozen=True)
 class Position:
-    """After a batch: the epoch, how many of its batches there were, and the iterator's own state
-    where it has one and it was asked for.
+    """A place between two batches: the epoch, the number of its batches so far, and the state of
+    the iterator, where it has one and it was saved.
     """
 
     epoch: int = 0
     batch: int = 0
-    own: Any = None
+    iterator_state: Any = None
 
     def as_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        own = self.own
-        if isinstance(own, bytes):
-            own = {"bytes": base64.b64encode(own).decode()}
-        return {"epoch": self.epoch, "batch": self.batch, "own": own}
+        """Returns the entries of a checkpoint."""
+        state = self.iterator_state
+        if isinstance(state, bytes):
+            state = {"bytes": base64.b64encode(state).decode()}
+        return {"epoch": self.epoch, "batch": self.batch, "own": state}
 
     @classmethod
-    def of_json(cls, saved: dict[str, Any]) -> Position:
-        """From a checkpoint."""
-        own = saved["own"]
-        if isinstance(own, dict) and own.keys() == {"bytes"}:
-            own = base64.b64decode(own["bytes"])
-        return cls(saved["epoch"], saved["batch"], own)
+    def from_json(cls, saved: dict[str, Any]) -> Position:
+        """Reads the entries of a checkpoint."""
+        state = saved["own"]
+        if isinstance(state, dict) and state.keys() == {"bytes"}:
+            state = base64.b64decode(state["bytes"])
+        return cls(saved["epoch"], saved["batch"], state)
 
 
 def feed(
     batches: Iterable[Any],
     begin: Position,
     epochs: int | None,
-    asked: Callable[[int], bool] = lambda count: True,
+    saves_state: Callable[[int], bool] = lambda count: True,
 ) -> Iterator[tuple[Position, Any]]:
-    """(position after it, batch), from ``begin`` on.
+    """Yields (position after the batch, batch), from ``begin`` on.
 
-    Sources with ``set_epoch(epoch, start)``, or iterators with ``get_state`` and ``set_state``
-    (grain's) go to a position at once; of others the first batches are left out.
+    Sources with ``set_epoch(epoch, start)``, and iterators with ``get_state`` and ``set_state``
+    (grain's), go to a position at once; other sources are iterated up to it.
 
     Args:
-      batches: what can be iterated again for each epoch, or an iterator for a single one.
+      batches: an iterable, iterated again for each epoch, or an iterator for a single epoch.
       begin: where to begin.
       epochs: where to end, None for never.
-      asked: of which batch, counted from here, the iterator's own state is asked for.
+      saves_state: whether to ask for the iterator's state after so many batches.
 
     Raises:
       NoData: there is no batch, or an iterator ends before the epochs do.
@@ -60,46 +60,48 @@ def feed(
     epoch, count = begin.epoch, 0
     while epochs is None or epoch < epochs:
         skipped = begin.batch if epoch == begin.epoch else 0
-        own = begin.own if epoch == begin.epoch else None
-        number, iterator = skipped, _started(batches, epoch, skipped, own)
+        state = begin.iterator_state if epoch == begin.epoch else None
+        number, iterator = skipped, _start(batches, epoch, skipped, state)
+        get_state = getattr(iterator, "get_state", None)
         for batch in iterator:
             number, count = number + 1, count + 1
-            state = (
-                iterator.get_state() if asked(count) and hasattr(iterator, "get_state") else None
-            )
+            state = get_state() if get_state is not None and saves_state(count) else None
             yield Position(epoch, number, state), batch
         if not number:
             _raise_ended(batches, epoch, count)
         epoch += 1
 
 
-def _started(batches: Any, epoch: int, skipped: int, own: Any) -> Iterator[Any]:
-    """An iterator over an epoch, ``skipped`` batches of it left out."""
+def _start(batches: Any, epoch: int, skipped: int, state: Any) -> Iterator[Any]:
+    """Returns an iterator over an epoch, after ``skipped`` of its batches."""
     seeks = _seek(batches, epoch, skipped)
     iterator = iter(batches)
-    if own is not None:
-        iterator.set_state(own)
+    if state is not None:
+        iterator.set_state(state)
     elif not seeks:
         for _ in range(skipped):
             next(iterator, None)
     return iterator
 
 
-def divide(batches: Any, mesh: Any) -> Any:
-    """The batches; a source, or its sampler, that can give a process's share of them is told which.
+def set_process_share(batches: Any, mesh: Any) -> Any:
+    """Sets the share of this process on the source, or its sampler, if it has ``set_share``.
+
+    Returns:
+      The batches.
 
     Raises:
-      WrongBatch: its batches cannot be divided so.
+      WrongBatch: a batch cannot be divided among the processes.
     """
     if mesh is not None and mesh.is_multi_process:
-        for part in (batches, getattr(batches, "sampler", None)):
-            if part is not None and hasattr(part, "set_share"):
-                part.set_share(*shares(mesh)[:2])
+        for holder in (batches, getattr(batches, "sampler", None)):
+            if holder is not None and hasattr(holder, "set_share"):
+                holder.set_share(*shares(mesh)[:2])
     return batches
 
 
 def _seek(batches: Any, epoch: int, skipped: int) -> bool:
-    """Tells the source, or its sampler, where to begin; whether one understood."""
+    """Sets where the source, or its sampler, begins; returns whether one of them can skip."""
     sampler: Any = getattr(batches, "sampler", None)
     if hasattr(batches, "start") and hasattr(batches, "set_epoch"):
         batches.set_epoch(epoch, skipped)
@@ -107,15 +109,15 @@ def _seek(batches: Any, epoch: int, skipped: int) -> bool:
     if hasattr(sampler, "start") and hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch, skipped * batches.batch_size)
         return True
-    for part in (batches, sampler, getattr(batches, "dataset", None)):
-        if part is not None and hasattr(part, "set_epoch"):
-            part.set_epoch(epoch)
+    for holder in (batches, sampler, getattr(batches, "dataset", None)):
+        if holder is not None and hasattr(holder, "set_epoch"):
+            holder.set_epoch(epoch)
     return False
 
 
-def repeatable(batches: Any) -> None:
-    """Raises WrongArguments for a DataLoader that shuffles by torch's own generator: a run that is
-    continued would see other batches.
+def check_repeatable(batches: Any) -> None:
+    """Raises WrongArguments for a DataLoader that shuffles by torch's generator: a resumed run
+    would see other batches.
     """
     sampler = getattr(batches, "sampler", None)
     if type(sampler).__name__ in ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler"):

@@ -1,4 +1,4 @@
-"""Short texts packed into rows of one length, each seeing itself alone."""
+"""Short texts packed into rows of one length; attention stays within each text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IGNORED = -100  # labels that losses of torch and transformers leave out
 def pack(
     texts: Iterable[Sequence[int]], length: int, *, pad: int = 0
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Rows of several texts: each text goes into the first row with room, in the texts' order.
+    """Packs several texts into each row: a text goes into the first row with room, in order.
 
     Args:
       texts: token ids, each at most ``length``.
@@ -51,29 +51,29 @@ def pack(
             rows.append(row := [])
         row.append(text)
         if len(rows) > OPEN:
-            yield _joined(rows.pop(0), length, pad)
+            yield _row_arrays(rows.pop(0), length, pad)
     for row in rows:
-        yield _joined(row, length, pad)
+        yield _row_arrays(row, length, pad)
 
 
-def _joined(texts: list[Sequence[int]], length: int, pad: int) -> dict[str, np.ndarray]:
-    """The texts of one row."""
+def _row_arrays(texts: list[Sequence[int]], length: int, pad: int) -> dict[str, np.ndarray]:
+    """Returns the arrays of one row."""
     row = {k: np.zeros(length, np.int32) for k in ("input_ids", "segment_ids", "position_ids")}
     row["input_ids"] += pad
     row["labels"] = np.full(length, IGNORED, np.int32)
-    at = 0
+    start = 0
     for number, text in enumerate(texts, 1):
-        here = slice(at, at + len(text))
-        row["input_ids"][here] = text
-        row["labels"][at + 1 : here.stop] = text[1:]
-        row["segment_ids"][here] = number
-        row["position_ids"][here] = np.arange(len(text))
-        at = here.stop
+        span = slice(start, start + len(text))
+        row["input_ids"][span] = text
+        row["labels"][start + 1 : span.stop] = text[1:]
+        row["segment_ids"][span] = number
+        row["position_ids"][span] = np.arange(len(text))
+        start = span.stop
     return row
 
 
 def segment_mask(segment_ids: Any, dtype: Any = jnp.float32) -> jax.Array:
-    """The attention mask of packed rows: each token sees those before it in its own text.
+    """Returns the attention mask of packed rows: a token sees its own text up to itself.
 
     Args:
       segment_ids: [rows, length], from ``pack``.
@@ -89,5 +89,5 @@ def segment_mask(segment_ids: Any, dtype: Any = jnp.float32) -> jax.Array:
       [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
     """
     same = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
-    seen = same & jnp.tri(segment_ids.shape[1], dtype=bool)
-    return jnp.where(seen, jnp.zeros((), dtype), jnp.finfo(dtype).min)
+    visible = same & jnp.tri(segment_ids.shape[1], dtype=bool)
+    return jnp.where(visible, jnp.zeros((), dtype), jnp.finfo(dtype).min)

@@ -1,1 +1,1 @@
-"""A run of training: ``fit``, evaluation, checkpoints, logs, and what went wrong."""
+"""A run of training: ``fit``, evaluation, checkpoints, logs, the origin of a NaN."""

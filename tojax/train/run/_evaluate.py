@@ -1,4 +1,4 @@
-"""Metrics of a model over a data set."""
+"""Evaluation: means of metrics over a data set."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tojax.errors import DataDependent, NoData
 from tojax.model import Model
 from tojax.parallel.batches import mesh_of
 from tojax.train.data import agreement, batching
-from tojax.train.data.feed import divide
+from tojax.train.data.feed import set_process_share
 from tojax.train.step import arguments
-from tojax.train.step.forward import Running
+from tojax.train.step.forward import StatefulModel
 from tojax.train.step.train_state import TrainState
 from tojax.trees import Constant, Static
 
@@ -24,7 +24,7 @@ from tojax.trees import Constant, Static
 def evaluate(
     state: TrainState | Model, batches: Iterable[Any], metric_fn: Callable[[Any, Any], Any]
 ) -> dict[str, float]:
-    """Means over all rows of what ``metric_fn`` computes, in evaluation mode.
+    """Averages ``metric_fn`` over all rows, in evaluation mode.
 
     Args:
       state: a TrainState, whose moving average is taken if it has one, or a Model.
@@ -49,39 +49,39 @@ def evaluate(
     arguments.check_evaluate(state, batches, metric_fn)
     model = (state.averaged if isinstance(state, TrainState) else state).eval()
     mesh = mesh_of(model.params)
-    seen: list[dict[str, jax.Array]] = []
+    results: list[dict[str, jax.Array]] = []
     rows = []
-    for batch in divide(batches, mesh):
-        batch = batching.arrays(model.source, batch)
-        batch = batch if mesh is None else agreement.placed(batch, mesh, first=not seen)
-        seen.append(_metrics(model, metric_fn, batch))
+    for batch in set_process_share(batches, mesh):
+        batch = batching.as_arrays(model.source, batch)
+        batch = batch if mesh is None else agreement.place_batch(batch, mesh, first=not results)
+        results.append(_metrics(model, metric_fn, batch))
         rows.append(np.shape(jax.tree.leaves(batch)[0])[0])
-    if not seen:
+    if not results:
         raise NoData(
             "there is no batch to evaluate",
             why=f"a {type(batches).__name__} gave none",
             do="an iterator can be used once: give a list or a loader",
         )
     mean = lambda *values: float(np.average(np.float64(values), weights=rows))
-    return jax.tree.map(mean, *jax.device_get(seen))
+    return jax.tree.map(mean, *jax.device_get(results))
 
 
 def _metrics(model: Model, metric_fn: Callable, batch: Any) -> dict[str, jax.Array]:
-    """Of one batch; if shapes come from entries of the state, these become constants."""
+    """Returns the metrics of a batch. State entries that shapes depend on become constants."""
     try:
-        return _run(model, metric_fn, batch, Static({}))
+        return _evaluate_batch(model, metric_fn, batch, Static({}))
     except DataDependent as error:
         if trees.STATE not in error.arguments:
             raise
         settings = {k: Constant(v) for k, v in model.state.items() if trees.is_setting(v)}
-        return _run(model, metric_fn, batch, Static(settings))
+        return _evaluate_batch(model, metric_fn, batch, Static(settings))
 
 
-@program(static_argnames=("metric_fn", "known"))
-def _run(model, metric_fn, batch, known):
-    known = {k: v.array for k, v in known.value.items()}
-    out = metric_fn(Running(model.with_state({**model.state, **known})), batch)
+@program(static_argnames=("metric_fn", "constants"))
+def _evaluate_batch(model, metric_fn, batch, constants):
+    settings = {k: v.array for k, v in constants.value.items()}
+    out = metric_fn(StatefulModel(model.with_state({**model.state, **settings})), batch)
     if isinstance(out, dict):
         return out
-    loss, more = out if isinstance(out, tuple) else (out, {})
-    return {"loss": loss, **more}
+    loss, aux = out if isinstance(out, tuple) else (out, {})
+    return {"loss": loss, **aux}

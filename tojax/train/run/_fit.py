@@ -1,4 +1,4 @@
-"""A training run: steps, metrics, evaluation, checkpoints, and going on after an interruption."""
+"""A training run: steps, metrics, evaluation, checkpoints, resuming after an interruption."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tojax.multiprocess import together
 from tojax.parallel.batches import mesh_of
 from tojax.train.data import agreement, batching
 from tojax.train.data.batches import prefetch as prefetched
-from tojax.train.data.feed import Position, divide, feed, repeatable
+from tojax.train.data.feed import Position, check_repeatable, feed, set_process_share
 from tojax.train.run import diagnose
 from tojax.train.run.checkpoint import Best, Checkpoints
 from tojax.train.run.logs import Log, Sink, scalars
@@ -102,31 +102,33 @@ def fit(
     agreement.check_mesh(state.params)
     mesh = mesh_of(state.params)
     if folder is not None:
-        repeatable(batches)
+        check_repeatable(batches)
     with contextlib.ExitStack() as stack:
         if folder is not None:
-            run.kept = stack.enter_context(Checkpoints(folder, keep, best))
-        state = run.resumed(step.prepared(state))
+            run.checkpoints = stack.enter_context(Checkpoints(folder, keep, best))
+        state = run.restore(step.prepared(state))
         done = int(state.step)
         total = steps if epochs is None or steps is not None else _length(batches, epochs)
         run.log = stack.enter_context(Log(folder, log, done, total, progress))
-        # an iterator's own state is that of one process, and a checkpoint has room for one
-        alone = jax.process_count() == 1
-        asked = lambda count: alone and run.at_rest(done + count)
-        left = None if steps is None else max(steps - done, 0)
-        fed: Iterator = itertools.islice(
-            feed(divide(batches, mesh), run.position, epochs, asked), left
+        # an iterator's state is that of one process, and a checkpoint has room for one
+        one_process = jax.process_count() == 1
+        saves_state = lambda count: one_process and run.is_checkpoint_step(done + count)
+        remaining = None if steps is None else max(steps - done, 0)
+        batches = set_process_share(batches, mesh)
+        positioned: Iterator = feed(batches, run.position, epochs, saves_state)
+        positioned = (
+            (position, batching.as_arrays(state.model.source, batch))
+            for position, batch in itertools.islice(positioned, remaining)
         )
-        fed = ((position, batching.arrays(state.model.source, x)) for position, x in fed)
         if mesh is not None and mesh.is_multi_process:
-            fed, sharding = agreement.divided(fed, mesh, sharding), None
+            positioned, sharding = agreement.place_batches(positioned, mesh, sharding), None
         with together("look at what the others say; start again: it goes on where it was saved"):
-            return run(state, prefetched(fed, max(prefetch, 1), sharding))
+            return run(state, prefetched(positioned, max(prefetch, 1), sharding))
 
 
 @dataclass
 class Run:
-    """The loop, and what it has to remember."""
+    """The loop over batches, and its progress."""
 
     step: Step
     evaluate: Callable[[TrainState], dict[str, float]] | None
@@ -134,82 +136,90 @@ class Run:
     steps: int | None
     best: Best | None
     early_stop: int | None
-    kept: Checkpoints | None = None
+    checkpoints: Checkpoints | None = None
     log: Any = None
     position: Position = field(default_factory=Position)
-    record: float | None = None  # the best value so far
-    waited: int = 0  # evaluations since
-    pending: Any = None  # the last step, whose metrics may not be there yet
-    rested: int = -1  # the last step that was evaluated and saved
+    best_value: float | None = None
+    evaluations_without_improvement: int = 0
+    pending: Any = None  # the last step, whose metrics may still be computed
+    last_saved_step: int = -1
 
-    def __call__(self, state: TrainState, fed: Iterator[tuple[Position, Any]]) -> TrainState:
-        done = self.rested = int(state.step)
-        while not self.over(done):
+    def __call__(self, state: TrainState, batches: Iterator[tuple[Position, Any]]) -> TrainState:
+        done = self.last_saved_step = int(state.step)
+        while not self.is_finished(done):
             try:
-                self.position, batch = next(fed)
+                self.position, batch = next(batches)
             except StopIteration:
                 break
             if not self.step.compilations:
                 self.log.say("compiling: the first step takes longer than those after it")
             state, metrics = self.step(state, batch)
             done += 1
-            last, self.pending = self.pending, (done, batch, metrics)
-            self.settle(state, last)
-            if self.at_rest(done):
-                self.rest(state, done)
-        if done != self.rested:
-            self.rest(state, done)
+            previous, self.pending = self.pending, (done, batch, metrics)
+            self.log_step(state, previous)
+            if self.is_checkpoint_step(done):
+                self.evaluate_and_save(state, done)
+        if done != self.last_saved_step:
+            self.evaluate_and_save(state, done)
         return state
 
-    def over(self, done: int) -> bool:
-        """Whether there is nothing left to do."""
-        tired = self.early_stop is not None and self.waited >= self.early_stop
-        return tired or (self.steps is not None and done >= self.steps)
+    def is_finished(self, done: int) -> bool:
+        """Returns True after the last step, or where ``early_stop`` ends the run."""
+        if self.early_stop is not None and self.evaluations_without_improvement >= self.early_stop:
+            return True
+        return self.steps is not None and done >= self.steps
 
-    def at_rest(self, done: int) -> bool:
-        """Whether there is an evaluation and a checkpoint after this step."""
+    def is_checkpoint_step(self, done: int) -> bool:
+        """Returns True if an evaluation and a checkpoint follow this step."""
         return done % self.every == 0 or done == self.steps
 
-    def settle(self, state: TrainState, pending: Any) -> None:
-        """Logs a step, once its metrics are there: the next one runs meanwhile.
+    def log_step(self, state: TrainState, pending: Any) -> None:
+        """Waits for the metrics of a step, checks and logs them; the next step runs meanwhile.
 
         Raises:
-          Diverged: they are not finite.
+          Diverged: the metrics are not finite.
         """
         if pending is None:
             return
         done, batch, metrics = pending
         metrics = jax.device_get({k: v for k, v in metrics.items() if np.ndim(v) == 0})
-        diagnose.check(self.step, state, batch, done, metrics)
+        diagnose.check_finite(self.step, state, batch, done, metrics)
         self.log.write(done, scalars(metrics), compiled=self.step.compilations)
 
-    def rest(self, state: TrainState, done: int) -> None:
-        """Evaluates and saves."""
-        pending, self.pending, self.rested = self.pending, None, done
-        self.settle(state, pending)
+    def evaluate_and_save(self, state: TrainState, done: int) -> None:
+        """Evaluates the state, and writes a checkpoint."""
+        pending, self.pending, self.last_saved_step = self.pending, None, done
+        self.log_step(state, pending)
         metrics: dict[str, float] = scalars(pending[2]) if pending else {}
         if self.evaluate is not None:
-            found = scalars(self.evaluate(state), "eval_")
-            self.log.write(done, found, compiled=self.step.compilations)
-            metrics |= found
+            evaluation = scalars(self.evaluate(state), "eval_")
+            self.log.write(done, evaluation, compiled=self.step.compilations)
+            metrics |= evaluation
         if self.best is not None:
             value = self.best.value(metrics)
-            better = self.best.better(value, self.record)
-            self.record, self.waited = (value, 0) if better else (self.record, self.waited + 1)
-        if self.kept is not None:
-            progress = {"record": self.record, "waited": self.waited}
-            self.kept.save(state, {**progress, "position": self.position.as_json()}, metrics)
+            if self.best.better(value, self.best_value):
+                self.best_value, self.evaluations_without_improvement = value, 0
+            else:
+                self.evaluations_without_improvement += 1
+        if self.checkpoints is not None:
+            progress = {
+                "record": self.best_value,
+                "waited": self.evaluations_without_improvement,
+                "position": self.position.as_json(),
+            }
+            self.checkpoints.save(state, progress, metrics)
 
-    def resumed(self, state: TrainState) -> TrainState:
-        """The state of the last checkpoint, if there is one."""
-        found = None if self.kept is None else self.kept.restore(state)
-        if found is None:
+    def restore(self, state: TrainState) -> TrainState:
+        """Returns the state of the last checkpoint, or ``state`` if there is none."""
+        restored = None if self.checkpoints is None else self.checkpoints.restore(state)
+        if restored is None:
             return state
-        state, progress = found
-        self.record, self.waited = progress["record"], progress["waited"]
-        self.position = Position.of_json(progress["position"])
-        if jax.process_count() > 1:  # it counts the samples of one process alone
-            self.position = replace(self.position, own=None)
+        state, progress = restored
+        self.best_value = progress["record"]
+        self.evaluations_without_improvement = progress["waited"]
+        self.position = Position.from_json(progress["position"])
+        if jax.process_count() > 1:  # the iterator's state is that of another process
+            self.position = replace(self.position, iterator_state=None)
         return state
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, by Orbax: written in the background, whole or not at all."""
+"""Checkpoints of a run, by Orbax: written in the background, atomically."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import numpy as np
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
 from tojax.multiprocess import gathered, is_loss
 from tojax.train.data.agreement import check_mesh
-from tojax.train.run.disk import begin, undisturbed, writing
+from tojax.train.run.disk import deferring_interrupts, prepare_folder, writing
 from tojax.train.step.train_state import TrainState
 
 
 class Best:
-    """Which of two evaluations is better: ``"min eval_loss"``, ``"max eval_accuracy"``.
+    """A criterion for the best checkpoint: ``"min eval_loss"``, ``"max eval_accuracy"``.
 
     Example:
       >>> best = Best("max eval_accuracy")
@@ -29,17 +29,21 @@ class Best:
       (0.5, True)
     """
 
-    def __init__(self, said: str):
-        self.mode, _, self.name = said.partition(" ")
+    def __init__(self, criterion: str):
+        self.mode, _, self.name = criterion.partition(" ")
         if self.mode not in ("min", "max") or not self.name:
             raise WrongValue(
-                f"keep_best={said!r}",
+                f"keep_best={criterion!r}",
                 why="the best is the smallest or the largest of something",
                 do='give "min eval_loss" or the like',
             )
 
     def value(self, metrics: dict[str, float]) -> float:
-        """What decides, from all metrics."""
+        """Returns the metric that is compared.
+
+        Raises:
+          WrongValue: there is no such metric.
+        """
         if self.name not in metrics:
             raise WrongValue(
                 f"there is no metric {self.name!r}",
@@ -48,20 +52,20 @@ class Best:
             )
         return float(metrics[self.name])
 
-    def of(self, metrics: dict[int, dict[str, float] | None]) -> int | None:
-        """The best step, None if no step has metrics."""
-        known = {step: self.value(found) for step, found in metrics.items() if found}
+    def best_step(self, metrics: dict[int, dict[str, float] | None]) -> int | None:
+        """Returns the best step, None if no step has metrics."""
+        values = {step: self.value(of_step) for step, of_step in metrics.items() if of_step}
         pick = min if self.mode == "min" else max
-        return pick(known, key=known.__getitem__) if known else None
+        return pick(values, key=values.__getitem__) if values else None
 
     def better(self, new: float, old: float | None) -> bool:
-        """Whether the new value is."""
+        """Returns True if the new value is better than the old one."""
         return old is None or (new < old if self.mode == "min" else new > old)
 
 
 class Checkpoints:
-    """Those of one folder: the last ``keep``, and the best if it is known what that is; without
-    ``keep`` they are only read, also while a run writes there.
+    """The checkpoints in a folder: the last ``keep``, and the best one if ``best`` is given. With
+    ``keep=None`` the folder is only read, also while a run writes there.
 
     Raises:
       NotWritten: the folder cannot be written to.
@@ -76,18 +80,18 @@ class Checkpoints:
             self.manager = ocp.CheckpointManager(self.folder, options=options(create=False))
             return
         policies = ocp.checkpoint_managers
-        kept: list[Any] = [policies.LatestN(keep)]
-        given: dict[str, Any] = {}
+        preserved: list[Any] = [policies.LatestN(keep)]
+        settings: dict[str, Any] = {}
         if best is not None:
             order: dict[str, Any] = {"reverse": best.mode == "min", "n": 1}
             order |= {"keep_checkpoints_without_metrics": False}
-            kept += [policies.BestN(get_metric_fn=best.value, **order)]
-            given = {"best_fn": best.value, "best_mode": best.mode}  # so that metrics are kept
-        policy = policies.AnyPreservationPolicy(kept)
+            preserved += [policies.BestN(get_metric_fn=best.value, **order)]
+            settings = {"best_fn": best.value, "best_mode": best.mode}  # so that metrics are kept
+        policy = policies.AnyPreservationPolicy(preserved)
         with writing(self.folder):
-            begin(self.folder)
-            given |= {"preservation_policy": policy, "enable_background_delete": False}
-            self.manager = ocp.CheckpointManager(self.folder, options=options(**given))
+            prepare_folder(self.folder)
+            settings |= {"preservation_policy": policy, "enable_background_delete": False}
+            self.manager = ocp.CheckpointManager(self.folder, options=options(**settings))
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -97,7 +101,7 @@ class Checkpoints:
             return  # nothing can be finished without it
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             for end in (self.finish, self.manager.close):
-                with contextlib.suppress(Exception):  # of what was interrupted halfway
+                with contextlib.suppress(Exception):  # a save that was interrupted halfway
                     end()
             return
         with contextlib.nullcontext() if kind is None else contextlib.suppress(NotWritten):
@@ -105,23 +109,24 @@ class Checkpoints:
         self.manager.close()
 
     def finish(self) -> None:
-        """Waits for what is being written."""
-        with undisturbed(), writing(self.folder):
+        """Waits until the last checkpoint is written."""
+        with deferring_interrupts(), writing(self.folder):
             self.manager.wait_until_finished()
 
     def save(
         self, state: TrainState, progress: Any, metrics: dict[str, float] | None = None
     ) -> None:
-        """Begins to write; the state may be donated as soon as this returns."""
-        saved = {"tree": described(state), "progress": progress, "metrics": metrics}
+        """Starts to write a checkpoint; the state may be donated as soon as this returns."""
+        saved = {"tree": describe(state), "progress": progress, "metrics": metrics}
         args = {"state": self.args.StandardSave(state), "data": self.args.JsonSave(saved)}
-        with undisturbed(), writing(self.folder):
+        with deferring_interrupts(), writing(self.folder):
             self.manager.save(
                 int(state.step), args=self.args.Composite(**args), metrics=metrics, force=True
             )
 
     def restore(self, state: TrainState, which: int | None = None) -> tuple[TrainState, Any] | None:
-        """(state, progress) of the last checkpoint or of one by its step, None if there is none.
+        """Returns (state, progress) of the last checkpoint, or of step ``which``; None if there is
+        none.
 
         Raises:
           OtherCheckpoint: it is of another model or optimizer.
@@ -134,12 +139,12 @@ class Checkpoints:
         target = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
         )
-        target = joined(target, data["tree"])
-        compare(data["tree"], described(target), self.folder / str(which))
+        target = with_saved_state(target, data["tree"])
+        check_same_tree(data["tree"], describe(target), self.folder / str(which))
         return self._read(which, state=self.args.StandardRestore(target)), data["progress"]
 
     def data(self, step: int) -> dict[str, Any]:
-        """What is kept beside a state: description, progress, metrics."""
+        """Reads the data beside the state: its description, progress, metrics."""
         return self._read(step, data=self.args.JsonRestore())
 
     def _read(self, step: int, **item: Any) -> Any:
@@ -157,45 +162,45 @@ class Checkpoints:
             ) from error
 
 
-def described(state: TrainState) -> dict[str, str]:
-    """Every leaf by its path, with dtype and shape, and what the model is."""
+def describe(state: TrainState) -> dict[str, str]:
+    """Returns dtype and shape of every leaf by its path, and the name of the model."""
     shown = lambda x: f"{x.dtype}{list(x.shape)}"
     leaves = jax.tree_util.tree_leaves_with_path(state)
     name = {"the model": state.model.source.name}
     return name | {jax.tree_util.keystr(path): shown(leaf) for path, leaf in leaves}
 
 
-def joined(target: TrainState, saved: dict[str, str]) -> TrainState:
-    """The target with the saved entries of the model's state that are not in it yet: what code
-    keeps in attributes joins the state in the first step.
+def with_saved_state(target: TrainState, saved: dict[str, str]) -> TrainState:
+    """Adds the saved entries of the model's state that the target lacks: attributes that forward
+    sets join the state in the first step.
     """
-    more: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for path, shown in saved.items():
-        if found := re.fullmatch(r"\.model\.state\[('.*'|\".*\")\]", path):
+        if match := re.fullmatch(r"\.model\.state\[('.*'|\".*\")\]", path):
             dtype, _, shape = shown.partition("[")
-            sizes, place = ast.literal_eval(f"[{shape}"), target.step.sharding
-            name = ast.literal_eval(found[1])
-            more[name] = jax.ShapeDtypeStruct(sizes, jnp.dtype(dtype), sharding=place)
+            sizes, sharding = ast.literal_eval(f"[{shape}"), target.step.sharding
+            name = ast.literal_eval(match[1])
+            entries[name] = jax.ShapeDtypeStruct(sizes, jnp.dtype(dtype), sharding=sharding)
     model = target.model
-    return target.replace(model=model.with_state(more | model.state))
+    return target.replace(model=model.with_state(entries | model.state))
 
 
-def compare(saved: dict[str, str], ours: dict[str, str], where: Path) -> None:
+def check_same_tree(saved: dict[str, str], ours: dict[str, str], where: Path) -> None:
     """Raises OtherCheckpoint where two descriptions differ."""
     differ = [k for k in {**saved, **ours} if saved.get(k) != ours.get(k)]
     if differ:
         lines = [f"{k}: {saved.get(k, 'absent')}, here {ours.get(k, 'absent')}" for k in differ[:5]]
-        more = f"; and {len(differ) - 5} more" if len(differ) > 5 else ""
+        further = f"; and {len(differ) - 5} more" if len(differ) > 5 else ""
         raise OtherCheckpoint(
             "the checkpoint is of another model or optimizer",
             where=str(where),
-            why="; ".join(lines) + more,
+            why="; ".join(lines) + further,
             do="give the model and optimizer that it was trained with, or another folder",
         )
 
 
 def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "last") -> TrainState:
-    """A state from a folder that ``fit`` trained in, or trains in: nothing in it is changed.
+    """Reads a state from a folder that ``fit`` trained in, or trains in; the folder stays as it is.
 
     Args:
       folder: the folder.
@@ -219,23 +224,24 @@ def restore(folder: str | os.PathLike, state: TrainState, which: int | str = "la
       4
     """
     check_mesh(state.params)
-    there = gathered([(Path(folder) / "checkpoints").is_dir()])[:, 0]
-    if not there.all():  # where some see it they would wait for the others
-        raise _none(f"{folder}, in processes {np.flatnonzero(~there).tolist()}")
+    sees_folder = gathered([(Path(folder) / "checkpoints").is_dir()])[:, 0]
+    if not sees_folder.all():  # processes that see it would wait for the others
+        raise _no_checkpoint(f"{folder}, in processes {np.flatnonzero(~sees_folder).tolist()}")
     best = Best(which) if isinstance(which, str) and which != "last" else None
-    with Checkpoints(folder, keep=None) as kept:
+    with Checkpoints(folder, keep=None) as checkpoints:
+        steps = checkpoints.manager.all_steps()
         number = which if isinstance(which, int) else None
         if best is not None:
-            number = best.of({n: kept.data(n)["metrics"] for n in kept.manager.all_steps()})
+            number = best.best_step({n: checkpoints.data(n)["metrics"] for n in steps})
         if which == "last":
-            number = kept.manager.latest_step()
-        found = kept.restore(state, number) if number in kept.manager.all_steps() else None
-    if found is None:
-        raise _none(folder)
-    return found[0]
+            number = checkpoints.manager.latest_step()
+        restored = checkpoints.restore(state, number) if number in steps else None
+    if restored is None:
+        raise _no_checkpoint(folder)
+    return restored[0]
 
 
-def _none(folder: Any) -> BadCheckpoint:
+def _no_checkpoint(folder: str | os.PathLike) -> BadCheckpoint:
     return BadCheckpoint(
         "there is no such checkpoint",
         where=str(folder),

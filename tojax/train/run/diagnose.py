@@ -13,12 +13,15 @@ import numpy as np
 
 from tojax import trees
 from tojax.errors import Diverged
-from tojax.train.run.nan_source import first_bad
+from tojax.train.run.nan_source import first_nonfinite
 from tojax.train.step.gradients import Gradients
 from tojax.train.step.train_state import TrainState
+from tojax.train.step.training_step import Step
 
 
-def check(step: Any, state: TrainState, batch: Any, number: int, metrics: dict[str, Any]) -> None:
+def check_finite(
+    step: Step, state: TrainState, batch: Any, number: int, metrics: dict[str, Any]
+) -> None:
     """Raises Diverged for metrics that are not finite, unless a loss scale can still shrink."""
     if metrics["finite"] or metrics.get("loss_scale", 1) > 1:
         return
@@ -33,7 +36,7 @@ def check(step: Any, state: TrainState, batch: Any, number: int, metrics: dict[s
 
 
 def origin(gradients: Gradients, state: TrainState, batch: Any) -> str:
-    """The first of: arrays of the batch, params and state, operations of the loss, of its gradient.
+    """Describes the first NaN or infinity: in batch, params, state, the loss or its gradient.
 
     Example:
       >>> import jax.numpy as jnp, optax, torch
@@ -45,17 +48,17 @@ def origin(gradients: Gradients, state: TrainState, batch: Any) -> str:
     """
     for name, tree in (("batch", batch), ("params", state.params), ("state", state.state)):
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            if _bad(leaf):
-                return f"{name}{jax.tree_util.keystr(path)} holds {_bad(leaf)}"
+            if _nonfinite_kind(leaf):
+                return f"{name}{jax.tree_util.keystr(path)} holds {_nonfinite_kind(leaf)}"
     key = jax.random.fold_in(state.rng, state.step)
     loss = lambda state, batch: gradients.loss(state.model, batch, key).loss
     with named_modules(state.model.source):
-        found = first_bad(loss, state, batch) or first_bad(gradients, state, batch)
-    return found or "not found: with the state after this step all is finite"
+        finding = first_nonfinite(loss, state, batch) or first_nonfinite(gradients, state, batch)
+    return finding or "not found: with the state after this step all is finite"
 
 
-def _bad(leaf: Any) -> str:
-    """What of a leaf is not finite."""
+def _nonfinite_kind(leaf: Any) -> str:
+    """Returns "NaN" or "infinity" if the leaf holds one, else an empty string."""
     if not trees.is_array(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
         return ""
     return "NaN" if jnp.isnan(leaf).any() else "infinity" if jnp.isinf(leaf).any() else ""
@@ -63,7 +66,7 @@ def _bad(leaf: Any) -> str:
 
 @contextlib.contextmanager
 def named_modules(source: Any) -> Iterator[None]:
-    """What is traced in here carries the paths of torch's modules in its names."""
+    """Puts the paths of torch's modules into the name stacks of operations that are traced."""
     if source.framework != "torch":
         yield
         return

@@ -1,4 +1,4 @@
-"""Errors of the file system as one of ours, and Ctrl-C while a checkpoint is written."""
+"""Folders of checkpoints: write errors as NotWritten, Ctrl-C during a write, a shared folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from tojax.multiprocess import gathered, is_loss, leads
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Errors in here say which file or folder cannot be written; tensorstore's are ValueErrors.
+    """Raises file system errors of the block as NotWritten; tensorstore's are ValueErrors.
 
     Example:
       >>> from pathlib import Path
@@ -47,31 +47,31 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C in here comes at the end; a second one comes at once."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+def deferring_interrupts() -> Iterator[None]:
+    """Delays Ctrl-C to the end of the block; a second one is raised at once."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
-    came: list[tuple[int, Any]] = []
+    interrupts: list[tuple[int, FrameType | None]] = []
 
-    def later(number: int, frame: Any) -> None:
-        if came:
-            before(number, frame)
-        came.append((number, frame))
+    def delay(number: int, frame: FrameType | None) -> None:
+        if interrupts:
+            handler(number, frame)
+        interrupts.append((number, frame))
 
-    signal.signal(signal.SIGINT, later)
+    signal.signal(signal.SIGINT, delay)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        before(*came[0])
+        signal.signal(signal.SIGINT, handler)
+    if interrupts:
+        handler(*interrupts[0])
 
 
-def begin(folder: Path) -> None:
-    """Makes a folder for checkpoints, without what a run that was killed left half written; of
-    several processes the first one does, and the others look whether they see it.
+def prepare_folder(folder: Path) -> None:
+    """Makes a folder for checkpoints, and removes half-written ones of a killed run. The first
+    process does; the others check that they see the folder.
 
     Raises:
       OSError: it cannot be written to, or is not the same folder in all processes.
@@ -83,8 +83,8 @@ def begin(folder: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             if not os.access(folder, os.W_OK):
                 raise PermissionError("it is read-only")
-            for left in folder.glob("*.orbax-checkpoint-tmp*"):
-                shutil.rmtree(left, ignore_errors=True)
+            for unfinished in folder.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(unfinished, ignore_errors=True)
             mark.touch()
     except OSError as failed:
         error = failed
@@ -92,7 +92,7 @@ def begin(folder: Path) -> None:
     if error is None and not mark.exists():
         who = f"process {jax.process_index()}"
         error = FileNotFoundError(f"{who} does not see what process 0 writes: it must be shared")
-    others = gathered([error is not None])[:, 0].nonzero()[0].tolist()
+    failing = gathered([error is not None])[:, 0].nonzero()[0].tolist()
     mark.unlink(missing_ok=True) if leads() else None
-    if others:
-        raise error or FileNotFoundError(f"processes {others} cannot use it")
+    if failing:
+        raise error or FileNotFoundError(f"processes {failing} cannot use it")

@@ -1,4 +1,4 @@
-"""What a run tells: ``metrics.jsonl``, a progress bar, and whatever else takes numbers by step."""
+"""Logs of a run: ``metrics.jsonl``, a progress bar, and other sinks of metrics."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Sink = Callable[[int, dict[str, float]], None]
 
 
 class Log:
-    """Writes each step's metrics; ``done`` is the step that a run goes on from.
+    """A writer of each step's metrics; ``done`` is the step that a run resumes from.
 
-    Lines of later steps, which an interrupted run left, are removed: they come again. Of several
-    processes the first one writes.
+    Lines of later steps, which an interrupted run wrote, are removed: they are written again. Only
+    the first process writes.
     """
 
     def __init__(self, folder: Any, sinks: Iterable[Sink], done: int, total: int | None, bar: bool):
@@ -32,9 +32,9 @@ class Log:
         if not leads():
             folder, sinks, bar = None, (), False
         self.sinks, self.done, self.last = list(sinks), done, time.perf_counter()
-        self.file = None if folder is None else opened(Path(folder) / "metrics.jsonl", done)
-        # None: no bar where nobody looks
-        self.told = bar
+        self.file = None if folder is None else open_log(Path(folder) / "metrics.jsonl", done)
+        self.shows_progress = bar
+        # disable=None: no bar unless stderr is a terminal
         self.bar = tqdm(total=total, initial=done, unit="step", disable=None if bar else True)
 
     def __enter__(self) -> Log:
@@ -46,17 +46,17 @@ class Log:
         self.bar.close()
 
     def say(self, text: str) -> None:
-        """A line on stderr, where progress is shown or would be on a terminal."""
-        if self.told:
+        """Writes a line to stderr, unless progress is switched off."""
+        if self.shows_progress:
             self.bar.write(text, file=sys.stderr)
 
     def write(self, step: int, metrics: dict[str, float], **shown: Any) -> None:
-        """One line; ``shown`` is for the bar alone.
+        """Writes one line; ``shown`` is for the bar alone.
 
-        Of a step that counts ``tokens`` it has ``tokens_per_second`` too, since the line before it.
+        Where metrics count ``tokens``, ``tokens_per_second`` since the previous line is added.
         """
-        now = time.perf_counter()
-        seconds, self.last = now - self.last, now
+        previous, self.last = self.last, time.perf_counter()
+        seconds = self.last - previous
         if "tokens" in metrics:
             metrics = {**metrics, "tokens_per_second": metrics["tokens"] / max(seconds, 1e-9)}
         if self.file is not None:
@@ -74,24 +74,24 @@ class Log:
             self.bar.set_postfix({**few, **shown}, refresh=False)
 
 
-def opened(path: Path, done: int) -> Any:
-    """The file to append to, without the lines after step ``done``.
+def open_log(path: Path, done: int) -> Any:
+    """Opens the file to append to, without the lines after step ``done``.
 
     Raises:
-      NotWritten: it cannot be opened.
+      NotWritten: it cannot be open_log.
     """
     with writing(path):
-        kept = []
+        lines = []
         if path.exists():
-            kept = [x for x in path.read_text(encoding="utf-8").splitlines() if _upto(x, done)]
+            lines = [x for x in path.read_text(encoding="utf-8").splitlines() if _is_upto(x, done)]
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")
-        fresh.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         os.replace(fresh, path)
         return path.open("a", encoding="utf-8")
 
 
-def _upto(line: str, done: int) -> bool:
+def _is_upto(line: str, done: int) -> bool:
     try:
         return json.loads(line)["step"] <= done
     except ValueError:  # the last line, if the run was killed while it wrote it
@@ -99,13 +99,13 @@ def _upto(line: str, done: int) -> bool:
 
 
 def scalars(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers among metrics."""
+    """Returns the numbers among metrics."""
     numbers = {k: v for k, v in metrics.items() if np.ndim(v) == 0 and k != "finite"}
     return {prefix + k: np.asarray(v).item() for k, v in numbers.items()}
 
 
 def tensorboard(folder: str | os.PathLike) -> Sink:
-    """For ``fit(log=[tensorboard(folder)])``: event files, which TensorBoard shows.
+    """Makes a sink for ``fit(log=[tensorboard(folder)])`` that writes TensorBoard's event files.
 
     Raises:
       MissingDependency: tensorboard is not installed.
@@ -126,7 +126,7 @@ def tensorboard(folder: str | os.PathLike) -> Sink:
             why="its event files are written with it",
             do="pip install tensorboard",
         ) from error
-    # not by its EventFileWriter, which imports TensorFlow where that is installed
+    # EventFileWriter would import TensorFlow if it is installed
     path = Path(folder) / f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
 
     def write(**content: Any) -> None:

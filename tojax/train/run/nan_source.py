@@ -1,15 +1,15 @@
-"""A function run operation by operation, until one makes a NaN or an infinity."""
+"""The first operation of a function that makes a NaN or an infinity."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from tojax.jaxprs import ClosedJaxpr, Literal, jaxpr_as_fun
+from tojax.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
 INLINED = {
     "checkpoint": "jaxpr",
@@ -22,69 +22,79 @@ INLINED = {
 MODULE = re.compile(r"(?:the model|[\w.]+) \(\w+\)")
 
 
-def first_bad(function: Callable, *args: Any) -> str:
-    """``sqrt makes NaN in layers.3 (Norm)``: where a result that is not finite begins; nothing if
-    all are finite.
+def first_nonfinite(function: Callable, *args: Any) -> str:
+    """Runs a function operation by operation, and names the first that makes NaN or infinity.
 
-    Where a result is NaN, infinities on the way are no finding: masks are made of them.
+    If a result is NaN, infinities on the way don't count: masks are made of them.
+
+    Returns:
+      Text such as ``sqrt makes NaN in layers.3 (Norm)``, empty if all results are finite.
 
     Example:
       >>> import jax.numpy as jnp
-      >>> first_bad(lambda x: jnp.sqrt(x - 1).sum(), jnp.zeros(2))
+      >>> first_nonfinite(lambda x: jnp.sqrt(x - 1).sum(), jnp.zeros(2))
       'sqrt makes NaN'
-      >>> first_bad(lambda x: jnp.where(x > 0, -jnp.inf, x).max(), jnp.zeros(2))
+      >>> first_nonfinite(lambda x: jnp.where(x > 0, -jnp.inf, x).max(), jnp.zeros(2))
       ''
     """
-    closed, found = jax.make_jaxpr(function)(*args), dict[str, str]()
-    out = _run(closed.jaxpr, closed.consts, jax.tree.leaves(args), "", found)
-    for what, bad in (("NaN", jnp.isnan), ("infinity", jnp.isinf)):
-        if _any(bad, out):
-            return found.get(what, f"an operand is {what}")
+    closed, findings = jax.make_jaxpr(function)(*args), dict[str, str]()
+    out = _evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(args), "", findings)
+    for kind, predicate in (("NaN", jnp.isnan), ("infinity", jnp.isinf)):
+        if _any(predicate, out):
+            return findings.get(kind, f"an operand is {kind}")
     return ""
 
 
-def _run(jaxpr: Any, consts: Any, args: Any, scope: str, found: dict[str, str]) -> list[Any]:
-    """The results; the first findings go to ``found``. What is not used any more is dropped."""
-    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
-    read = lambda v: v.val if isinstance(v, Literal) else known[v]
+def _evaluate(
+    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], scope: str, findings: dict[str, str]
+) -> list[Any]:
+    """Returns the results, and adds to ``findings``. Values are dropped after their last use."""
+    env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
+    read = lambda v: v.val if isinstance(v, Literal) else env[v]
     used = [{v for v in eqn.invars if not isinstance(v, Literal)} for eqn in jaxpr.eqns]
-    last = {v: i for i, names in enumerate(used) for v in names}
-    last |= dict.fromkeys((v for v in jaxpr.outvars if not isinstance(v, Literal)), -1)
+    last_use = {v: i for i, names in enumerate(used) for v in names}
+    last_use |= dict.fromkeys((v for v in jaxpr.outvars if not isinstance(v, Literal)), -1)
     for i, eqn in enumerate(jaxpr.eqns):
         operands = [read(v) for v in eqn.invars]
-        here = f"{scope}/{eqn.source_info.name_stack}"
+        name_stack = f"{scope}/{eqn.source_info.name_stack}"
         inner = eqn.params.get(INLINED.get(eqn.primitive.name, ""))
         if inner is not None:
             body = getattr(inner, "jaxpr", inner)
-            made = _run(body, getattr(inner, "consts", ()), operands, here, found)
+            results = _evaluate(body, getattr(inner, "consts", ()), operands, name_stack, findings)
         else:
-            made = _one(jaxpr, eqn)(*map(known.__getitem__, used[i]))
-            _look(eqn.primitive.name, operands, made, here, found)
-        known.update(zip(eqn.outvars, made))
+            results = _as_function(jaxpr, eqn)(*map(env.__getitem__, used[i]))
+            _record_nonfinite(eqn.primitive.name, operands, results, name_stack, findings)
+        env.update(zip(eqn.outvars, results))
         for v in used[i]:
-            if last[v] == i:
-                del known[v]
+            if last_use[v] == i:
+                del env[v]
     return [read(v) for v in jaxpr.outvars]
 
 
-def _one(jaxpr: Any, eqn: Any) -> Callable:
-    """One operation as a function of the variables among its operands."""
+def _as_function(jaxpr: Jaxpr, eqn: JaxprEqn) -> Callable:
+    """Returns one operation as a function of the variables among its operands."""
     names = {v for v in eqn.invars if not isinstance(v, Literal)}
-    alone = jaxpr.replace(constvars=[], invars=[*names], outvars=eqn.outvars, eqns=[eqn])
-    return jaxpr_as_fun(ClosedJaxpr(alone, ()))
+    single = jaxpr.replace(constvars=[], invars=[*names], outvars=eqn.outvars, eqns=[eqn])
+    return jaxpr_as_fun(ClosedJaxpr(single, ()))
 
 
-def _look(name: str, operands: Any, made: Any, here: str, found: dict[str, str]) -> None:
-    """Whether an operation made what its operands did not have."""
-    modules = MODULE.findall(here)
+def _record_nonfinite(
+    name: str,
+    operands: Sequence[Any],
+    results: Sequence[Any],
+    name_stack: str,
+    findings: dict[str, str],
+) -> None:
+    """Adds the operation to ``findings`` if it makes a NaN or an infinity of other operands."""
+    modules = MODULE.findall(name_stack)
     where = f" in {modules[-1]}" if modules else ""
-    if "NaN" not in found and _any(jnp.isnan, made) and not _any(jnp.isnan, operands):
-        found["NaN"] = f"{name} makes NaN{where}"
-    infinite = "infinity" not in found and _any(jnp.isinf, made)
+    if "NaN" not in findings and _any(jnp.isnan, results) and not _any(jnp.isnan, operands):
+        findings["NaN"] = f"{name} makes NaN{where}"
+    infinite = "infinity" not in findings and _any(jnp.isinf, results)
     if infinite and not _any(lambda x: ~jnp.isfinite(x), operands):
-        found["infinity"] = f"{name} makes infinity{where}"
+        findings["infinity"] = f"{name} makes infinity{where}"
 
 
-def _any(bad: Callable, arrays: Any) -> bool:
+def _any(predicate: Callable, arrays: Sequence[Any]) -> bool:
     floats = [x for x in arrays if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
-    return any(bool(bad(x).any()) for x in floats)
+    return any(bool(predicate(x).any()) for x in floats)

@@ -1,8 +1,6 @@
-"""Arguments that stand in another's place: told at once, by what each of them is."""
+"""Argument checks of the public functions: swapped arguments are reported at once, by name."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import optax
 
@@ -10,8 +8,8 @@ from tojax.errors import WrongArguments
 from tojax.model import Model
 
 
-def check_fit(state: Any, step: Any, batches: Any) -> None:
-    """Raises WrongArguments where ``fit`` gets something else than it takes.
+def check_fit(state: object, step: object, batches: object) -> None:
+    """Raises WrongArguments for arguments that ``fit`` cannot take.
 
     ``state`` and ``step`` may be of classes that wrap ours.
     """
@@ -30,7 +28,7 @@ def check_fit(state: Any, step: Any, batches: Any) -> None:
 
 
 def check_best(early_stop: int | None, keep_best: str | None) -> None:
-    """Raises WrongArguments where ``fit`` is to stop without a new best and knows no best."""
+    """Raises WrongArguments for ``early_stop`` without ``keep_best``."""
     if early_stop is not None and keep_best is None:
         raise WrongArguments(
             "early_stop without keep_best",
@@ -39,8 +37,8 @@ def check_best(early_stop: int | None, keep_best: str | None) -> None:
         )
 
 
-def check_evaluate(state: Any, batches: Any, metric_fn: Any) -> None:
-    """Raises WrongArguments where ``evaluate`` gets something else than it takes."""
+def check_evaluate(state: object, batches: object, metric_fn: object) -> None:
+    """Raises WrongArguments for arguments that ``evaluate`` cannot take."""
     fits = hasattr(state, "params"), _iterable(batches), callable(metric_fn)
     if not all(fits):
         _raise(
@@ -50,8 +48,8 @@ def check_evaluate(state: Any, batches: Any, metric_fn: Any) -> None:
         )  # fmt: skip
 
 
-def check_step(loss_fn: Any, tx: Any) -> None:
-    """Raises WrongArguments where ``make_step`` gets something else than it takes."""
+def check_step(loss_fn: object, tx: object) -> None:
+    """Raises WrongArguments for arguments that ``make_step`` cannot take."""
     fits = callable(loss_fn), isinstance(tx, optax.GradientTransformation)
     if not all(fits):
         _raise(
@@ -60,8 +58,8 @@ def check_step(loss_fn: Any, tx: Any) -> None:
         )  # fmt: skip
 
 
-def check_create(model: Any, tx: Any) -> None:
-    """Raises WrongArguments where ``TrainState.create`` gets something else than it takes."""
+def check_create(model: object, tx: object) -> None:
+    """Raises WrongArguments for arguments that ``TrainState.create`` cannot take."""
     fits = hasattr(model, "params"), isinstance(tx, optax.GradientTransformation)
     if not all(fits):
         _raise(
@@ -70,11 +68,11 @@ def check_create(model: Any, tx: Any) -> None:
         )  # fmt: skip
 
 
-def _iterable(value: Any) -> bool:
+def _iterable(value: object) -> bool:
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
 
 
-def _raise(call: str, fits: tuple[bool, ...], *, do: str, **arguments: Any) -> None:
+def _raise(call: str, fits: tuple[bool, ...], *, do: str, **arguments: object) -> None:
     wrong = [
         f"{name} is a {type(value).__name__}"
         for (name, value), right in zip(arguments.items(), fits)

@@ -1,5 +1,5 @@
-"""A model inside of a loss function: each call has its own randomness, and what calls write to the
-state is kept for the next one.
+"""The model that a loss function gets: each call has its own randomness, and the next call sees
+the state that the last one wrote.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tojax import trees
 from tojax.model import Model
 
 
-class Running:
-    """What a loss function gets as its model: callable as a Model is, pure around it.
+class StatefulModel:
+    """A Model that threads randomness and state through its calls, for use in a pure function.
 
     Attributes:
-      params: in the dtype that is computed in.
+      params: in the compute dtype.
       state: after the calls so far.
     """
 
@@ -27,7 +27,9 @@ class Running:
         self.params, self.state = self._narrow(model.params), model.state
 
     def __call__(self, *args, rng: jax.Array | None = None, **kwargs) -> Any:
-        """The model's output; in mixed precision floats go in narrow and come out as float32."""
+        """Returns the model's output; in mixed precision inputs are cast to the compute dtype, and
+        outputs to float32.
+        """
         if rng is None and self.rng is not None:
             rng = jax.random.fold_in(self.rng, self.calls)
         self.calls += 1
@@ -38,7 +40,7 @@ class Running:
         return self._wide(out)
 
     def apply(self, params: Mapping[str, jax.Array], *args, **kwargs) -> Any:
-        """``Model.apply``, which leaves the state here as it is."""
+        """Runs ``Model.apply`` with the current state; writes to the state are not kept."""
         return self.model.apply(params, *args, **{"state": self.state, **kwargs})
 
     def _narrow(self, tree: Any) -> Any:
@@ -49,7 +51,7 @@ class Running:
 
 
 def cast(tree: Any, old: Any, new: Any) -> Any:
-    """The arrays of one dtype in another; all else as it is.
+    """Casts the arrays of dtype ``old`` to ``new``; other leaves stay as they are.
 
     Example:
       >>> import jax.numpy as jnp

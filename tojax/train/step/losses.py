@@ -1,4 +1,4 @@
-"""Losses that need no function of one's own."""
+"""Ready-made loss functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tojax.errors import WrongValue
 
 
 def model_loss(model: Any, batch: Any) -> jax.Array:
-    """The loss that the model computes itself from ``labels``, as those of transformers do.
+    """Returns the loss that the model itself computes from ``labels``, as in transformers.
 
     Args:
       model: what ``make_step`` gives to a loss function.
@@ -37,7 +37,7 @@ def model_loss(model: Any, batch: Any) -> jax.Array:
 
 
 def loss_of(loss: Any) -> Callable[[Any, Any], jax.Array]:
-    """A ``loss_fn`` of batches (inputs, targets) from a loss module, or a function.
+    """Makes a ``loss_fn`` of batches (inputs, targets) from a loss module, or a function.
 
     Args:
       loss: a Model (``tojax.from_torch(torch.nn.CrossEntropyLoss())``), or any function of the

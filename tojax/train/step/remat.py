@@ -1,4 +1,4 @@
-"""Layers whose intermediate results are computed again for the gradient, not kept until then."""
+"""Rematerialization: intermediate results of layers are recomputed for the gradient."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tojax.jaxprs import keeping_barriers
 
 
 @contextlib.contextmanager
-def layers(source: Any, which: bool | str) -> Iterator[None]:
-    """Each of these modules runs under ``jax.checkpoint`` in here.
+def rematerialized(source: Any, which: bool | str) -> Iterator[None]:
+    """Runs each chosen module under ``jax.checkpoint`` inside of the block.
 
     Args:
-      source: of a Model from torch.
+      source: the source of a Model from torch.
       which: False for none, True for repeated layers, or a regular expression of module paths.
 
     Raises:
@@ -39,29 +39,31 @@ def layers(source: Any, which: bool | str) -> Iterator[None]:
     from tojax.torch.control_flow.higher_order import checkpoint
     from tojax.torch.engine.session import LOCK
 
-    chosen = repeated(source.code) if which is True else matching(source.code, str(which))
-    if not chosen:
+    modules = (
+        repeated_layers(source.code) if which is True else modules_matching(source.code, str(which))
+    )
+    if not modules:
         raise WrongValue(
             f"remat={which!r} chooses no module of {source.name}",
             why="layers are members of a ModuleList or Sequential with modules inside of their own",
             do='give a regular expression of module paths, such as r"layers\\.\\d+"',
         )
     with LOCK, contextlib.ExitStack() as stack:
-        for module in chosen:
+        for module in modules:
             module.forward = functools.partial(checkpoint, None, module.forward)
             stack.callback(delattr, module, "forward")
         yield
 
 
 def compiler_options(array: jax.Array) -> dict[str, Any]:
-    """Returns what XLA has to be told where the array is."""
+    """Returns XLA's options for the devices of the array: on CPU barriers must be kept."""
     on_cpu = any(device.platform == "cpu" for device in array.devices())
     return keeping_barriers() if on_cpu else {}
 
 
-def repeated(module: Any) -> list[Any]:
-    """Members of lists, of which several are of one class and have modules inside; not those inside
-    of others.
+def repeated_layers(module: Any) -> list[Any]:
+    """Returns the outermost repeated layers: members of a ModuleList or Sequential that share their
+    class with another member and contain modules.
 
     Example:
       >>> import torch
@@ -72,17 +74,15 @@ def repeated(module: Any) -> list[Any]:
     from torch.nn import ModuleList, Sequential
 
     members = [*module.children()]
+    layers = []
     if isinstance(module, (ModuleList, Sequential)):
         counts = Counter(map(type, members))
-        found = [m for m in members if counts[type(m)] > 1 and [*m.children()]]
-    else:
-        found = []
-    rest = [m for m in members if m not in found]
-    return found + [inner for m in rest for inner in repeated(m)]
+        layers = [m for m in members if counts[type(m)] > 1 and [*m.children()]]
+    return layers + [inner for m in members if m not in layers for inner in repeated_layers(m)]
 
 
-def matching(module: Any, pattern: str) -> list[Any]:
-    """Modules whose whole path matches; not those inside of others."""
+def modules_matching(module: Any, pattern: str) -> list[Any]:
+    """Returns the outermost modules whose full path matches."""
     paths = [p for p, _ in module.named_modules() if p and re.fullmatch(pattern, p)]
     outer = [p for p in paths if not any(p.startswith(f"{q}.") for q in paths)]
     return [module.get_submodule(p) for p in outer]

@@ -1,4 +1,4 @@
-"""What training carries from step to step, as one pytree."""
+"""The state of a training run as one pytree: model, optimizer, randomness."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tojax.train.step.loss_scale import LossScale
 
 @dataclass(frozen=True, eq=False)
 class TrainState:
-    """Model, optimizer and randomness after ``step`` updates; a pytree, nothing in it is static but
-    the model's source.
+    """Model, optimizer and randomness after ``step`` updates; a pytree, in which only the model's
+    source is static.
 
     Attributes:
       model: the Model, with params and state (BatchNorm statistics and the like).
@@ -44,10 +44,10 @@ class TrainState:
     def create(
         cls, model: Model, tx: optax.GradientTransformation, *, rng: jax.Array | int = 0
     ) -> TrainState:
-        """The state before the first step.
+        """Creates the state before the first step.
 
-        The arrays are copies: a step donates its state, and the model's own stay what they are. On
-        a mesh all that is not there yet is put on every device.
+        The arrays are copies: a step donates its state, and the model's own arrays stay valid. On
+        a mesh, arrays that are not on it yet are replicated.
 
         Args:
           model: in the mode to train in: ``model.train()`` for dropout and BatchNorm's statistics.
@@ -64,7 +64,7 @@ class TrainState:
         check_create(model, tx)
         rng = jax.random.key(rng) if isinstance(rng, int) else rng
         state = cls(model, tx.init(model.params), rng, jnp.int32(0))
-        return _on_one_mesh(owned(state))
+        return _on_one_mesh(copied(state))
 
     @property
     def params(self) -> dict[str, jax.Array]:
@@ -86,13 +86,12 @@ class TrainState:
         return replace(self, **changes)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """There is none: what a Model has is said."""
-        whole = "" if name.startswith("_") or not hasattr(Model, name) else name
-        if name in ("save_pretrained", "generate", "cache"):  # of the facade
-            whole = name
+        """Raises AttributeError; for attributes of a Model it points to ``state.model``."""
+        of_model = not name.startswith("_") and hasattr(Model, name)
+        of_model |= name in ("save_pretrained", "generate", "cache")  # of the facade
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}"
-            + (f"; its model has: state.model.{whole}" if whole else "")
+            + (f"; its model has: state.model.{name}" if of_model else "")
         )
 
 
@@ -103,14 +102,14 @@ jax.tree_util.register_dataclass(
 )
 
 
-def owned(tree: Any) -> Any:
-    """Copies of all arrays, so that each can be donated."""
+def copied(tree: Any) -> Any:
+    """Copies all arrays, so that each can be donated."""
     return jax.tree.map(jnp.copy, tree)
 
 
 def _on_one_mesh(state: TrainState) -> TrainState:
-    """Single-device arrays on all devices of the params' mesh: a step's second call would find
-    them there, and be compiled again.
+    """Replicates single-device arrays on the params' mesh. The first step would return them there,
+    and the second one be compiled again.
     """
     mesh = mesh_of(state.params)
     if mesh is None:
@@ -119,6 +118,6 @@ def _on_one_mesh(state: TrainState) -> TrainState:
         leaves = jax.tree_util.tree_leaves_with_path(state)
         named = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
         check_same(named, do="give the same rng and optimizer in every process")
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    place = lambda x: x if isinstance(x.sharding, NamedSharding) else put(x, everywhere)
-    return jax.tree.map(place, state)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    replicate = lambda x: x if isinstance(x.sharding, NamedSharding) else put(x, replicated)
+    return jax.tree.map(replicate, state)

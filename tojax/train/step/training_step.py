@@ -1,4 +1,4 @@
-"""One step of training, pure: gradients, the optimizer's update, what the model wrote."""
+"""One pure step of training: gradients, the optimizer's update, the model's new state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tojax.train.step import arguments
 from tojax.train.step.gradients import Gradients
 from tojax.train.step.loss_scale import LossScale
 from tojax.train.step.remat import compiler_options
-from tojax.train.step.train_state import TrainState, owned
+from tojax.train.step.train_state import TrainState, copied
 
 MANY = 16  # compilations that look as if there were more to come
 SCALE = 2.0**15
@@ -38,7 +38,7 @@ def make_step(
     ema: float | None = None,
     donate: bool = True,
 ) -> Step:
-    """A jitted ``step(state, batch) -> (state, metrics)``.
+    """Makes a jitted ``step(state, batch) -> (state, metrics)``.
 
     Args:
       loss_fn: ``loss_fn(model, batch)``, the loss as a scalar, or the pair (loss, aux). ``model``
@@ -88,10 +88,10 @@ def make_step(
 
 @dataclass(eq=False)
 class Step:
-    """What ``make_step`` returns.
+    """The jitted step that ``make_step`` returns.
 
     Attributes:
-      compilations: how many programs there are so far, one for each shape of the batch.
+      compilations: the number of programs so far, one for each shape of the batch.
     """
 
     gradients: Gradients
@@ -104,35 +104,35 @@ class Step:
 
     def __post_init__(self):
         self.programs: dict[Any, Any] = {}
-        self.kind: batching.Kind | None = None
+        self.batch_spec: batching.BatchSpec | None = None
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
-        """The next state, and the metrics of this batch."""
-        batch = batching.arrays(state.model.source, batch)
+        """Returns the next state, and the metrics of this batch."""
+        batch = batching.as_arrays(state.model.source, batch)
         if (mesh := batches.mesh_of(state.params)) is not None:
-            batch = agreement.placed(batch, mesh, first=self.kind is None)
-        self.kind = batching.checked(batch, self.kind, self.gradients.accumulate)
+            batch = agreement.place_batch(batch, mesh, first=self.batch_spec is None)
+        self.batch_spec = batching.check_batch(batch, self.batch_spec, self.gradients.accumulate)
         state = self.prepared(state)
         try:
             return self._call(state, batch)
         except DataDependent as error:
-            if trees.STATE not in error.arguments or self.gradients.known:
+            if trees.STATE not in error.arguments or self.gradients.state_constants:
                 raise
-            self._settle(state, batch)
+            self._fix_settings(state, batch)
             return self._call(state, batch)
 
     def prepared(self, state: TrainState) -> TrainState:
-        """The state with what this step keeps in it besides."""
+        """Returns the state with the moving average and loss scale that this step keeps in it."""
         if self.ema is not None and state.ema is None:
-            state = state.replace(ema=owned(state.params))
+            state = state.replace(ema=copied(state.params))
         if self.loss_scale is not None and state.loss_scale is None:
-            state = state.replace(loss_scale=LossScale.of(self.loss_scale))
+            state = state.replace(loss_scale=LossScale.initial(self.loss_scale))
         return state
 
     def _call(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
-        before = self.compilations
+        earlier_compilations = self.compilations
         out = self.program(state)(state, batch)
-        if before < MANY <= self.compilations:
+        if earlier_compilations < MANY <= self.compilations:
             warn_once.warn(
                 f"the step was compiled {self.compilations} times, once for each shape of the "
                 "batch: pad batches to a few shapes, see tojax.train.bucket",
@@ -141,14 +141,14 @@ class Step:
         return out
 
     def program(self, state: TrainState) -> Any:
-        """The jitted step, for states that lie on the devices as this one does: so does the next,
-        which XLA alone would lay out as it finds best.
+        """Returns the jitted step for states with the shardings of this one. The next state gets
+        the same shardings; XLA would choose its own.
         """
-        places = tuple(x.sharding for x in state.params.values())
-        spread = any(isinstance(x, NamedSharding) for x in places)
-        key = places if spread else None
+        shardings = tuple(x.sharding for x in state.params.values())
+        on_mesh = any(isinstance(x, NamedSharding) for x in shardings)
+        key = shardings if on_mesh else None
         if key not in self.programs:
-            out = (jax.tree.map(lambda x: x.sharding, state), None) if spread else None
+            out = (jax.tree.map(lambda x: x.sharding, state), None) if on_mesh else None
             donated = (0,) if self.donate else ()
             options = compiler_options(state.rng) if self.gradients.remat else None
             self.programs[key] = jax.jit(
@@ -156,16 +156,15 @@ class Step:
             )
         return self.programs[key]
 
-    def _settle(self, state: TrainState, batch: Any) -> None:
-        """Makes the entries of the state constants that shapes may come from: a few integers which
+    def _fix_settings(self, state: TrainState, batch: Any) -> None:
+        """Makes constants of the state's entries that shapes may depend on: small integers that
         the loss does not write.
         """
-        self.gradients.known = {
-            k: np.asarray(v) for k, v in state.state.items() if trees.is_setting(v)
-        }
+        settings = {k: np.asarray(v) for k, v in state.state.items() if trees.is_setting(v)}
+        self.gradients.state_constants = settings
         jax.eval_shape(self._step, state, batch)
         written = self.gradients.written
-        self.gradients.known = {k: v for k, v in self.gradients.known.items() if k not in written}
+        self.gradients.state_constants = {k: v for k, v in settings.items() if k not in written}
 
     def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
         self.compilations += 1

@@ -1,1 +1,1 @@
-"""Repeated layers of a traced program as one loop: found by proof, not by the names of classes."""
+"""Repeated layers of a traced program as loops, found by proof and not by names of classes."""

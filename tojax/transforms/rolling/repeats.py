@@ -1,4 +1,4 @@
-"""Where the equations of a program repeat, with the same flow of values from round to round."""
+"""Repeats in the equations of a program, with the same flow of values from round to round."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from tojax.jaxprs import JaxprEqn, Literal, Var, jaxprs_in_params
 
 HEAVY = {"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"}
-SMALL = 1024  # elements: operands that a few rounds share are copied for each below this
-Place = tuple[int, int]  # (equation, result of it)
+SMALL = 1024  # elements: larger operands are not copied for rounds that share them
+Place = tuple[int, int]  # (number of an equation, number of its result)
 OUTSIDE = (-1, 0)
 
 
 class Numbered(list):
-    """Things with numbers; ``number`` of one object, or of the same objects, is always the same.
+    """A list of objects that gives each a number; the same object, or tuple of objects, has one.
 
     Example:
       >>> things = Numbered()
@@ -31,7 +31,7 @@ class Numbered(list):
         self.numbers: dict[Any, int] = {}
 
     def number(self, thing: Any) -> int:
-        """Its number; literals have no hash, so identity counts."""
+        """Returns the number of an object; by identity, because literals have no hash."""
         key = tuple(map(id, thing)) if isinstance(thing, tuple) else id(thing)
         if key not in self.numbers:
             self.numbers[key] = len(self)
@@ -41,13 +41,13 @@ class Numbered(list):
 
 @dataclass(frozen=True)
 class Repeat:
-    """``rounds`` times ``period`` equations from ``start`` on, of which one is like the other.
+    """Equal rounds of ``period`` equations from ``start`` on.
 
     Attributes:
-      carries: what a round takes from the one before, and what the first one takes instead.
+      carries: (result of the previous round, operand of the first round instead).
       shared: operands that are the same in all rounds.
-      own: operands that differ, one for each round.
-      wanted: results that other equations use, of any round.
+      varying: operands that differ, one for each round.
+      results: results that later equations use, of any round.
       operands: for each operand of a round's equations where it comes from.
     """
 
@@ -56,8 +56,8 @@ class Repeat:
     rounds: int
     carries: tuple[tuple[Place, Any], ...]
     shared: tuple[Any, ...]
-    own: tuple[tuple[Any, ...], ...]
-    wanted: tuple[Place, ...]
+    varying: tuple[tuple[Any, ...], ...]
+    results: tuple[Place, ...]
     operands: tuple[tuple[tuple[str, Any], ...], ...]
 
     @property
@@ -67,7 +67,7 @@ class Repeat:
 
 
 class Program:
-    """Equations with numbers for their kinds, where each variable is made, names of weights."""
+    """Equations with a number for each one's kind, the places of variables, names of weights."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Program:
     ):
         self.eqns, self.outvars, self.names = eqns, outvars, names
         self.numbers = np.asarray(numbers, np.int64)
-        self.made: dict[Any, Place] = {
+        self.places: dict[Any, Place] = {
             v: (i, k) for i, eqn in enumerate(eqns) for k, v in enumerate(eqn.outvars)
         }
         self.last_use: dict[Any, int] = {}
@@ -88,24 +88,24 @@ class Program:
         self.heavy = np.array([heavy(eqn) for eqn in eqns], bool)
 
     def place(self, v: Any) -> Place:
-        """Where a variable is made; equation -1 for inputs and literals."""
-        return OUTSIDE if isinstance(v, Literal) else self.made.get(v, OUTSIDE)
+        """Returns the place that computes a variable; equation -1 for inputs and literals."""
+        return OUTSIDE if isinstance(v, Literal) else self.places.get(v, OUTSIDE)
 
 
 def heavy(eqn: JaxprEqn) -> bool:
-    """Whether it multiplies matrices."""
+    """Returns True if an equation multiplies matrices."""
     if eqn.primitive.name in HEAVY:
         return True
     return any(heavy(e) for jaxpr in jaxprs_in_params(eqn.params) for e in jaxpr.eqns)
 
 
 def repeats(program: Program, start: int = 0, end: int | None = None) -> list[Repeat]:
-    """The longest repeats between two equations, in order."""
+    """Returns the longest repeats between two equations, in order."""
     end = len(program.eqns) if end is None else end
-    found = _longest(program, start, end)
-    if found is None:
+    longest = _longest(program, start, end)
+    if longest is None:
         return []
-    return [*repeats(program, start, found.start), found, *repeats(program, found.end, end)]
+    return [*repeats(program, start, longest.start), longest, *repeats(program, longest.end, end)]
 
 
 def _longest(program: Program, start: int, end: int) -> Repeat | None:
@@ -115,37 +115,37 @@ def _longest(program: Program, start: int, end: int) -> Repeat | None:
     for bound, period, first, last in _candidates(numbers, program.heavy[start:end]):
         if bound <= saved:
             break
-        repeat = _checked(program, period, start + first, start + last)
+        repeat = _consistent(program, period, start + first, start + last)
         if repeat is not None and (repeat.rounds - 1) * period > saved:
             best, saved = repeat, (repeat.rounds - 1) * period
     return best
 
 
 def _candidates(numbers: np.ndarray, is_heavy: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """(Equations saved at most, period, first, last equation), most first. Periods are distances
-    of matrix products of one kind.
+    """Returns (upper bound of saved equations, period, first, last equation), largest first.
+    Periods are distances between matrix products of the same kind.
     """
     distances: Counter[int] = Counter()
     for number in np.unique(numbers[is_heavy]):
         places = np.flatnonzero((numbers == number) & is_heavy)
         gaps = (places[None, :] - places[:, None])[np.triu_indices(len(places), 1)]
         distances.update(gaps[gaps <= len(numbers) // 2].tolist())
-    found = []
+    candidates = []
     for period in distances:
         same = numbers[period:] == numbers[:-period]
         edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]])))
         for first, last in zip(edges[::2].tolist(), edges[1::2].tolist()):
-            long = last - first
-            if long >= period and is_heavy[first:last].any():
-                found.append((long // period * period, period, first, last + period))
-    return sorted(found, key=lambda x: (-x[0], x[1], x[2]))
+            length = last - first
+            if length >= period and is_heavy[first:last].any():
+                candidates.append((length // period * period, period, first, last + period))
+    return sorted(candidates, key=lambda x: (-x[0], x[1], x[2]))
 
 
-def _checked(program: Program, period: int, first: int, last: int) -> Repeat | None:
-    """The longest part of these equations that flows alike in all rounds."""
+def _consistent(program: Program, period: int, first: int, last: int) -> Repeat | None:
+    """Returns the longest repeat inside of these equations with the same flow in all rounds."""
     while last - first >= 2 * period:
-        alike = [_alike(program, i, period, first) for i in range(first, last - period)]
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], alike, [False]])))
+        same = [_same_flow(program, i, period, first) for i in range(first, last - period)]
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]])))
         runs = [(b - a, a, b) for a, b in zip(edges[::2].tolist(), edges[1::2].tolist())]
         _, a, b = max(runs, default=(0, 0, 0), key=lambda run: (run[0], -run[1]))
         if (a, b) == (0, last - first - period):
@@ -154,42 +154,46 @@ def _checked(program: Program, period: int, first: int, last: int) -> Repeat | N
     rounds = (last - first) // period
     if rounds < 2:
         return None
-    turns = [_repeat(program, s, period, rounds) for s in range(first, last - rounds * period + 1)]
-    fit = [turn for turn in turns if turn is not None and turn.carries]  # else no layers: q, k, v
-    order = lambda r: (len(r.carries), len(r.wanted), _layers(program, r), r.start)
-    return min(fit, key=order, default=None)
+    starts = range(first, last - rounds * period + 1)
+    repeats = [_repeat_at(program, start, period, rounds) for start in starts]
+    # without carries the rounds are no layers, but such as q, k, v
+    layers = [repeat for repeat in repeats if repeat is not None and repeat.carries]
+    order = lambda r: (len(r.carries), len(r.results), _layers(program, r), r.start)
+    return min(layers, key=order, default=None)
 
 
 def _layers(program: Program, repeat: Repeat) -> int:
-    """How many layers a round's weights belong to, by what their names differ in."""
-    found = set()
+    """Counts the layers that a round's weights belong to, by the numbers in their names."""
+    layers = set()
     for xs in weights(program, repeat):
         first, second = (program.names[v].split(".") for v in xs[:2])
-        found.add(tuple(a for a, b in zip(first, second) if a != b))
-    return len(found)
+        layers.add(tuple(a for a, b in zip(first, second) if a != b))
+    return len(layers)
 
 
-def _alike(program: Program, i: int, period: int, first: int) -> bool:
-    """Whether an equation and that of the next round take their operands from places alike."""
+def _same_flow(program: Program, i: int, period: int, first: int) -> bool:
+    """Returns True if an equation and its counterpart in the next round take their operands from
+    corresponding places.
+    """
     for a, b in zip(program.eqns[i].invars, program.eqns[i + period].invars):
         if isinstance(a, Literal):
-            continue  # of one type, see Kinds: values may differ
-        (ma, ka), (mb, kb) = program.place(a), program.place(b)
+            continue  # of the same type, see Kinds: values may differ
+        (eqn_a, result_a), (eqn_b, result_b) = program.place(a), program.place(b)
         if a is b:
-            if ma >= first:
+            if eqn_a >= first:
                 return False
-        elif ma >= first:
-            if (mb, kb) != (ma + period, ka):
+        elif eqn_a >= first:
+            if (eqn_b, result_b) != (eqn_a + period, result_a):
                 return False
-        elif mb >= first and not (i < first + period and mb < first + period):
+        elif eqn_b >= first and not (i < first + period and eqn_b < first + period):
             return False
     return True
 
 
-def _repeat(program: Program, start: int, period: int, rounds: int) -> Repeat | None:
-    """The repeat that starts here, None where values skip a round."""
+def _repeat_at(program: Program, start: int, period: int, rounds: int) -> Repeat | None:
+    """Returns the repeat that starts here, None if values skip a round."""
     end = start + rounds * period
-    carries, shared, own = Numbered(), Numbered(), Numbered()
+    carries, shared, varying = Numbered(), Numbered(), Numbered()
     places = {  # one object for each place, so that it has one number
         (i, k): (i, k)
         for i, eqn in enumerate(program.eqns[start : start + period])
@@ -199,32 +203,40 @@ def _repeat(program: Program, start: int, period: int, rounds: int) -> Repeat | 
     for i in range(start, start + period):
         sources: list[tuple[str, Any]] = []
         for k, v in enumerate(program.eqns[i].invars):
-            turns = tuple(program.eqns[i + r * period].invars[k] for r in range(rounds))
-            (maker, out), (before, which) = program.place(v), program.place(turns[1])
-            if maker >= start:
-                sources.append(("inside", (maker - start, out)))
-            elif before >= start + period:
+            by_round = tuple(program.eqns[i + r * period].invars[k] for r in range(rounds))
+            (eqn_0, result_0), (eqn_1, result_1) = program.place(v), program.place(by_round[1])
+            if eqn_0 >= start:
+                sources.append(("inside", (eqn_0 - start, result_0)))
+            elif eqn_1 >= start + period:
                 return None
-            elif before >= start:
-                sources.append(("carry", carries.number((places[before - start, which], v))))
-            elif _all_same(turns):
+            elif eqn_1 >= start:
+                sources.append(("carry", carries.number((places[eqn_1 - start, result_1], v))))
+            elif _all_same(by_round):
                 sources.append(("shared", shared.number(v)))
-            elif any(program.place(x)[0] >= start for x in turns) or _few(turns):
+            elif any(program.place(x)[0] >= start for x in by_round) or _partly_shared(by_round):
                 return None
             else:
-                sources.append(("own", own.number(turns)))
+                sources.append(("varying", varying.number(by_round)))
         operands.append(tuple(sources))
-    made = program.eqns[start : start + period]
-    wanted = [
+    results = [
         (i, k)
-        for i, eqn in enumerate(made)
+        for i, eqn in enumerate(program.eqns[start : start + period])
         for k in range(len(eqn.outvars))
         if any(
             program.last_use.get(program.eqns[start + r * period + i].outvars[k], -1) >= end
             for r in range(rounds)
         )
     ]
-    return Repeat(start, period, rounds, (*carries,), (*shared,), (*own,), (*wanted,), (*operands,))
+    return Repeat(
+        start=start,
+        period=period,
+        rounds=rounds,
+        carries=(*carries,),
+        shared=(*shared,),
+        varying=(*varying,),
+        results=(*results,),
+        operands=(*operands,),
+    )
 
 
 def _all_same(operands: Sequence[Any]) -> bool:
@@ -234,14 +246,14 @@ def _all_same(operands: Sequence[Any]) -> bool:
     return all(v is operands[0] for v in operands)
 
 
-def _few(operands: Sequence[Any]) -> bool:
-    """Whether large operands are the same in some of the rounds: a longer period shares them."""
+def _partly_shared(operands: Sequence[Any]) -> bool:
+    """Returns True if some rounds share a large operand; then a longer period should be tried."""
     if isinstance(operands[0], Literal) or operands[0].aval.size <= SMALL:
         return False
     return len({*map(id, operands)}) < len(operands)
 
 
 def weights(program: Program, repeat: Repeat) -> list[tuple[Any, ...]]:
-    """Params and state of which each round has one of its own."""
-    varied = [xs for xs in repeat.own if all(isinstance(v, Var) and v in program.names for v in xs)]
-    return [xs for xs in varied if len({*xs}) == len(xs)]
+    """Returns params and state that every round has its own of, by round."""
+    is_weight = lambda v: isinstance(v, Var) and v in program.names
+    return [xs for xs in repeat.varying if all(map(is_weight, xs)) and len({*xs}) == len(xs)]

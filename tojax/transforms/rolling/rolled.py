@@ -1,4 +1,4 @@
-"""A source whose repeated params and state are held in stacks, and whose layers run as loops."""
+"""A source with stacked params and state of repeated layers, which run as loops."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from tojax.calls.wrapped import Arrays, Wrapped
 from tojax.dtypes import shape_of
 from tojax.jaxprs import ClosedJaxpr, Jaxpr, Var
 from tojax.source import Source
-from tojax.transforms.rolling.loop import Row, run
+from tojax.transforms.rolling.equation_kinds import Kinds
+from tojax.transforms.rolling.hoisting import hoist_shared, resolve
+from tojax.transforms.rolling.loop import Row, evaluate
 from tojax.transforms.rolling.repeats import Program, Repeat, repeats
-from tojax.transforms.rolling.same import Kinds
-from tojax.transforms.rolling.straight import now, straight
 
 
 class Group(NamedTuple):
-    """Arrays of one shape, held as rows of one array."""
+    """A stack of arrays of one shape: its name, and the names of its rows."""
 
     name: str
     members: tuple[str, ...]
 
 
-class Traced(NamedTuple):
-    """One call of a source as a program of its arrays.
+class TracedCall(NamedTuple):
+    """A call of a source as a program of its arrays.
 
     Attributes:
-      inputs: variables by what they are: ("params", name), ("state", name), ("rest", number).
+      inputs: variables by origin: ("params", name), ("state", name), ("rest", number).
       program: equations, those that all layers share first.
       loops: its repeats.
-      outvars: of the arrays that the call gives.
-      join: makes (output, what was written) of these arrays.
+      outvars: of the arrays in the result of the call.
+      join: makes (output, written state) of these arrays.
     """
 
     jaxpr: Jaxpr
@@ -48,121 +48,126 @@ class Traced(NamedTuple):
     join: Callable[[list[Any]], tuple[Any, trees.Written]]
 
 
-def traced(source: Source, params: Arrays, state: Arrays, rest: tuple) -> Traced:
-    """``source(params, state, *rest)`` as a program; arrays may be shapes and dtypes alone.
+def trace_call(source: Source, params: Arrays, state: Arrays, rest: tuple) -> TracedCall:
+    """Traces ``source(params, state, *rest)``; arrays may be shapes and dtypes alone.
 
-    A kind of call is traced once for each set of shapes: later ones find what was found.
+    A kind of call is traced and analysed once for each set of shapes.
     """
-    settings = {k: trees.Constant(v) for k, v in state.items() if _known(v)}
+    settings = {k: trees.Constant(v) for k, v in state.items() if _is_setting(v)}
     leaves, structure = jax.tree.flatten(rest)
-    known = tuple(None if trees.is_array(x) else trees.Static(x) for x in leaves)
+    static = tuple(None if trees.is_array(x) else trees.Static(x) for x in leaves)
     names: list[tuple[str, Any]] = [("params", k) for k in sorted(params)]
     names += [("state", k) for k in sorted(state) if k not in settings]
-    names += [("rest", i) for i, x in enumerate(known) if x is None]
-    key = traced, (*names,), known, structure, trees.Static(settings)
+    names += [("rest", i) for i, x in enumerate(static) if x is None]
+    key = trace_call, (*names,), static, structure, trees.Static(settings)
     recordings = source.cache.notes
     if key not in recordings:
-        recordings[key] = Recording(source, names, known, structure, settings)
-    held: dict[str, Any] = {"params": params, "state": state, "rest": leaves}
-    return recordings[key]([shape_of(held[kind][name]) for kind, name in names])
+        recordings[key] = Recording(source, names, static, structure, settings)
+    arrays: dict[str, Any] = {"params": params, "state": state, "rest": leaves}
+    return recordings[key]([shape_of(arrays[kind][name]) for kind, name in names])
 
 
 class Recording:
-    """Calls of one kind, and the programs of those that were made."""
+    """Calls of one kind, and their programs so far."""
 
-    def __init__(self, source: Source, names: list, known: tuple, structure: Any, settings: dict):
-        self.names, self.found = names, dict[int, tuple[Any, Traced]]()
-        self.last: Any = None
+    def __init__(self, source: Source, names: list, static: tuple, structure: Any, settings: dict):
+        self.names, self.traced_calls = names, dict[int, tuple[Any, TracedCall]]()
+        self.last_result: Any = None
 
         def call(arrays: list[Any]) -> list[Any]:
-            given = dict(zip(names, arrays))
-            params = {k: x for (kind, k), x in given.items() if kind == "params"}
-            state = {k: x for (kind, k), x in given.items() if kind == "state"}
+            inputs = dict(zip(names, arrays))
+            params = {k: x for (kind, k), x in inputs.items() if kind == "params"}
+            state = {k: x for (kind, k), x in inputs.items() if kind == "state"}
             state |= {k: x.array for k, x in settings.items()}
-            full = [given["rest", i] if x is None else x.value for i, x in enumerate(known)]
+            full = [inputs["rest", i] if x is None else x.value for i, x in enumerate(static)]
             out, written = source(params, state, *jax.tree.unflatten(structure, full))
-            made, form = jax.tree.flatten((out, dict(written), getattr(written, "holds", None)))
-            plain = [None if trees.is_array(x) else trees.Static(x) for x in made]
-            self.last = form, plain, {*getattr(written, "missed", ())}
-            return [x for x in made if trees.is_array(x)]
+            result = out, dict(written), getattr(written, "holds", None)
+            leaves, result_structure = jax.tree.flatten(result)
+            static_leaves = [None if trees.is_array(x) else trees.Static(x) for x in leaves]
+            missed = {*getattr(written, "missed", ())}
+            self.last_result = result_structure, static_leaves, missed
+            return [x for x in leaves if trees.is_array(x)]
 
         self.jitted = jax.jit(call)
 
-    def __call__(self, shapes: list[jax.ShapeDtypeStruct]) -> Traced:
-        closed = self.jitted.trace(shapes).jaxpr  # JAX's own cache knows about its settings
-        if id(closed) not in self.found:
-            self.found[id(closed)] = closed, self._read(closed)
-        return self.found[id(closed)][1]
+    def __call__(self, shapes: list[jax.ShapeDtypeStruct]) -> TracedCall:
+        closed = self.jitted.trace(shapes).jaxpr  # cached by JAX, which knows its own settings
+        if id(closed) not in self.traced_calls:
+            self.traced_calls[id(closed)] = closed, self._analyse(closed)
+        return self.traced_calls[id(closed)][1]
 
-    def _read(self, closed: ClosedJaxpr) -> Traced:
+    def _analyse(self, closed: ClosedJaxpr) -> TracedCall:
         jaxpr, kinds = closed.jaxpr, Kinds()
         inputs = dict(zip(self.names, jaxpr.invars, strict=True))
         named = {v: name for (kind, name), v in inputs.items() if kind != "rest"}
         keys = {v for v in jaxpr.invars if jnp.issubdtype(v.aval.dtype, jax.dtypes.prng_key)}
-        eqns, renamed = straight(jaxpr, {*named}, keys, kinds)
-        outvars = [now(v, renamed) for v in jaxpr.outvars]
-        fixed = {v for (kind, _), v in inputs.items() if kind == "state"}  # frozen weights, too
-        numbers = [kinds.apart(eqn, fixed) for eqn in eqns]
+        eqns, renamed = hoist_shared(jaxpr, {*named}, keys, kinds)
+        outvars = [resolve(v, renamed) for v in jaxpr.outvars]
+        state = {v for (kind, _), v in inputs.items() if kind == "state"}  # frozen weights, too
+        numbers = [kinds.number_with_marks(eqn, state) for eqn in eqns]
         program = Program(eqns, numbers, outvars, named)
-        form, plain, missed = self.last
+        structure, static_leaves, missed = self.last_result
 
         def join(arrays: list[Any]) -> tuple[Any, trees.Written]:
-            rest = iter(arrays)
-            full = [next(rest) if x is None else x.value for x in plain]
-            out, new, holds = jax.tree.unflatten(form, full)
+            remaining = iter(arrays)
+            full = [next(remaining) if x is None else x.value for x in static_leaves]
+            out, new, holds = jax.tree.unflatten(structure, full)
             return out, trees.Written(new, missed, holds)
 
-        return Traced(jaxpr, closed.consts, inputs, program, repeats(program), outvars, join)
+        return TracedCall(jaxpr, closed.consts, inputs, program, repeats(program), outvars, join)
 
 
-def _known(x: Any) -> bool:
+def _is_setting(x: Any) -> bool:
     return not isinstance(x, jax.ShapeDtypeStruct) and trees.is_setting(x)
 
 
 @dataclass(frozen=True, eq=False)
 class Rolled(Wrapped):
-    """Calls ``base``, with arrays of its layers in stacks, and its layers as loops.
+    """A source that calls ``base`` with its layers as loops over stacked arrays.
 
-    Every kind of call is traced, and layers that are not provably the same in it run one by one.
+    Every kind of call is traced; layers that are not provably the same in it run one by one.
     """
 
     groups: tuple[Group, ...]
     remat: bool = False
 
     def opened(self, params: Arrays, state: Arrays) -> tuple[dict, dict]:
-        """(params, state) of the base: the rows by their own names."""
-        return self.open(params), self.open(state)
+        """Returns (params, state) of the base: the rows of stacks by their own names."""
+        return self.unstack(params), self.unstack(state)
 
-    def open(self, arrays: Arrays, cut: Any = None) -> dict[str, Any]:
-        """Arrays by the base's names; ``cut(stack, i)`` gives a row."""
-        cut = cut or (lambda stack, row: stack[row])
+    def unstack(
+        self, arrays: Arrays, row: Callable[[Any, int], Any] = lambda stack, i: stack[i]
+    ) -> dict[str, Any]:
+        """Returns arrays by the base's names; ``row(stack, i)`` makes a row."""
         members = {g.name: g.members for g in self.groups}
-        found: dict[str, Any] = {}
+        unstacked: dict[str, Any] = {}
         for name, x in arrays.items():
             rows = enumerate(members.get(name, ()))
-            found |= {m: cut(x, i) for i, m in rows} if name in members else {name: x}
-        return found
+            unstacked |= {m: row(x, i) for i, m in rows} if name in members else {name: x}
+        return unstacked
 
     def __call__(self, params, state, args, kwargs, rng=None):
-        """What the base gives; what it writes to all rows of a stack comes back as a stack."""
-        shape = lambda x, i: np.asarray(x)[i] if _known(x) else jax.ShapeDtypeStruct(
+        """Calls the base; writes to rows of a stack are returned as a stack."""
+        shape = lambda x, i: np.asarray(x)[i] if _is_setting(x) else jax.ShapeDtypeStruct(
             x.shape[1:], x.dtype)  # fmt: skip
         rest = (args, kwargs, rng)
-        found = traced(self.base, self.open(params, shape), self.open(state, shape), rest)
-        row = lambda x, i: Row(x, i)
+        traced = trace_call(
+            self.base, self.unstack(params, shape), self.unstack(state, shape), rest
+        )
         values: dict[tuple[str, Any], Any] = {
-            **{("params", k): x for k, x in self.open(params, row).items()},
-            **{("state", k): x for k, x in self.open(state, row).items()},
+            **{("params", k): x for k, x in self.unstack(params, Row).items()},
+            **{("state", k): x for k, x in self.unstack(state, Row).items()},
             **{("rest", i): x for i, x in enumerate(jax.tree.leaves(rest))},
         }
-        given = dict(zip(found.jaxpr.constvars, found.consts))
-        given |= {v: values[key] for key, v in found.inputs.items()}
-        program = found.program
-        out = run(program.eqns, found.loops, program.last_use, found.outvars, given, self.remat)
-        out, written = found.join(out)
-        return out, self._closed(written, state)
+        inputs = dict(zip(traced.jaxpr.constvars, traced.consts))
+        inputs |= {v: values[key] for key, v in traced.inputs.items()}
+        eqns, last_use = traced.program.eqns, traced.program.last_use
+        results = evaluate(eqns, traced.loops, last_use, traced.outvars, inputs, self.remat)
+        out, written = traced.join(results)
+        return out, self._stack_writes(written, state)
 
-    def _closed(self, written: trees.Written, state: Arrays) -> trees.Written:
+    def _stack_writes(self, written: trees.Written, state: Arrays) -> trees.Written:
+        """Replaces written rows by their stacks."""
         new, missed = dict(written), {*written.missed}
         for group in self.groups:
             changed = [m for m in group.members if m in new]
@@ -178,5 +183,5 @@ class Rolled(Wrapped):
         return trees.Written(new, missed, written.holds)
 
     def write_back(self, params: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
-        """The source's own module, with the rows of the stacks."""
+        """Returns the source's own module, with the rows of the stacks."""
         return self.base.write_back(*self.opened(params, state))

@@ -1,4 +1,4 @@
-"""Which arrays become one stack, and its name."""
+"""Stacks of the arrays of repeated layers, and their names."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from tojax.transforms.rolling.repeats import Repeat, weights
-from tojax.transforms.rolling.rolled import Group, Traced
+from tojax.transforms.rolling.rolled import Group, TracedCall
 
 
-def groups(found: Traced, loops: Iterable[Repeat]) -> tuple[Group, ...]:
-    """Params and state of which the rounds of a loop have one each; an array is in one group."""
-    program, names = found.program, found.program.names
-    lists = [tuple(names[v] for v in xs) for loop in loops for xs in weights(program, loop)]
-    taken: set[str] = set()
-    chosen: list[tuple[str, ...]] = []
-    for members in lists:
-        if taken.isdisjoint(members):
-            taken.update(members)
-            chosen.append(members)
-    rest = {*names.values()} - taken
-    plain = [name_of(members) for members in chosen]
+def groups(call: TracedCall, loops: Iterable[Repeat]) -> tuple[Group, ...]:
+    """Returns the arrays to stack: params and state of which every round of a loop has its own. No
+    array is in two groups.
+    """
+    program, names = call.program, call.program.names
+    candidates = [tuple(names[v] for v in xs) for loop in loops for xs in weights(program, loop)]
+    in_stacks: set[str] = set()
+    stacks: list[tuple[str, ...]] = []
+    for members in candidates:
+        if in_stacks.isdisjoint(members):
+            in_stacks.update(members)
+            stacks.append(members)
+    unstacked = {*names.values()} - in_stacks
+    short_names = [name_of(members) for members in stacks]
+    is_unique = lambda name: short_names.count(name) == 1 and name not in unstacked
     return tuple(
-        Group(name if plain.count(name) == 1 and name not in rest else "|".join(members), members)
-        for name, members in zip(plain, chosen)
+        Group(name if is_unique(name) else "|".join(members), members)
+        for name, members in zip(short_names, stacks)
     )
 
 
 def name_of(members: Sequence[str]) -> str:
-    """One name for all: ``*`` in the place of numbers that count on by one, ``2n+1`` of those that
-    count on by two, and so on.
+    """Returns a common name, with ``*`` for numbers that increase by one, ``2n+1`` for numbers that
+    increase by two, and so on.
 
     Example:
       >>> name_of(["layers.0.weight", "layers.1.weight", "layers.2.weight"])
@@ -43,13 +46,13 @@ def name_of(members: Sequence[str]) -> str:
       >>> name_of(["first.weight", "second.weight"])
       'first|second.weight'
     """
-    parts = [name.split(".") for name in members]
-    if len({*map(len, parts)}) > 1:
+    paths = [name.split(".") for name in members]
+    if len({*map(len, paths)}) > 1:
         return "|".join(members)
-    return ".".join(map(_part, zip(*parts)))
+    return ".".join(map(_common_word, zip(*paths)))
 
 
-def _part(words: Sequence[str]) -> str:
+def _common_word(words: Sequence[str]) -> str:
     if len({*words}) == 1:
         return words[0]
     if all(word.isdecimal() for word in words):
@@ -60,24 +63,25 @@ def _part(words: Sequence[str]) -> str:
 
 
 def stacked(arrays: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
-    """The arrays with the groups' as stacks, where the first of each was; ``arrays`` is emptied on
-    the way, so that those that nobody else holds make room.
+    """Returns the arrays with a stack in the place of each group's first member. ``arrays`` is
+    emptied meanwhile, so that memory of arrays without other owners is freed.
     """
-    first = {group.members[0]: group for group in groups}
-    inside = {name for group in groups for name in group.members}
-    found = {}
+    by_first = {group.members[0]: group for group in groups}
+    members = {name for group in groups for name in group.members}
+    result = {}
     for name in [*arrays]:
-        if name in first:
-            found[first[name].name] = _stack([arrays.pop(m) for m in first[name].members])
-        elif name not in inside:
-            found[name] = arrays.pop(name)
-    return found
+        if name in by_first:
+            group = by_first[name]
+            result[group.name] = _stack([arrays.pop(member) for member in group.members])
+        elif name not in members:
+            result[name] = arrays.pop(name)
+    return result
 
 
 def _stack(rows: Sequence[Any]) -> jax.Array:
-    """[rows, ...], divided over a mesh as the rows are."""
+    """Stacks rows to [rows, ...], with the sharding of the rows."""
     sharding = getattr(rows[0], "sharding", None)
     if not isinstance(sharding, NamedSharding):
         return jnp.stack(rows)
-    there = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
-    return jax.jit(lambda xs: jnp.stack(xs), out_shardings=there)([*rows])
+    of_stack = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
+    return jax.jit(lambda xs: jnp.stack(xs), out_shardings=of_stack)([*rows])

@@ -28,7 +28,8 @@ class Strings:
         place = at - count + jnp.arange(count)
         # An id that no tokenizer has: nothing matches before the text begins.
         tail = jnp.where(place >= 0, ids[:, jnp.maximum(place, 0)], jnp.iinfo(ids.dtype).max)
-        return from_torch(lambda ids: self.criteria(ids, None)).apply({}, tail)
+        source = from_torch(lambda ids: self.criteria(ids, None)).source
+        return source({}, {}, (tail,), {})[0]  # lengths of texts: no integer of it is large
 
 
 KINDS = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.extend.linear_util import wrap_init
 
-from tojax.transforms.rolling.same import Kinds
+from tojax.transforms.rolling.equation_kinds import Kinds
 
 X = jnp.ones((4, 4))
 

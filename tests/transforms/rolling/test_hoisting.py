@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from tojax.transforms.rolling.same import Kinds
-from tojax.transforms.rolling.straight import now, straight
+from tojax.transforms.rolling.equation_kinds import Kinds
+from tojax.transforms.rolling.hoisting import hoist_shared, resolve
 
 
 def layers(weights, ids, key):
@@ -21,15 +21,16 @@ def test_masks_once_and_draws_where_they_are():
     args = [jnp.ones((8, 8))] * 3, jnp.arange(8), jax.random.key(0)
     closed = jax.make_jaxpr(layers)(*args)
     named = {*closed.jaxpr.invars[:3]}
-    eqns, renamed = straight(closed.jaxpr, named, {closed.jaxpr.invars[-1]}, Kinds())
+    eqns, renamed = hoist_shared(closed.jaxpr, named, {closed.jaxpr.invars[-1]}, Kinds())
     names = [e.primitive.name for e in eqns]
     assert names.count("select_n") + str(closed).count("_where") > 1
     assert sum("_where" in str(e.params.get("name")) for e in eqns) == 1
     draws = [i for i, e in enumerate(eqns) if "bits" in str(e)]
     products = [i for i, name in enumerate(names) if name == "dot_general"]
     assert draws[-1] > products[0]
+    outvars = [resolve(v, renamed) for v in closed.jaxpr.outvars]
     out = jax.core.eval_jaxpr(
-        closed.jaxpr.replace(eqns=eqns, outvars=[now(v, renamed) for v in closed.jaxpr.outvars]),
+        closed.jaxpr.replace(eqns=eqns, outvars=outvars),
         closed.consts,
         *jax.tree.leaves(args),
     )
@@ -45,7 +46,7 @@ def test_what_nobody_needs_is_left_out():
         return x + 1
 
     jaxpr = jax.make_jaxpr(wasteful)(1.0).jaxpr
-    names = [e.primitive.name for e in straight(jaxpr, {*jaxpr.invars}, set(), Kinds())[0]]
+    names = [e.primitive.name for e in hoist_shared(jaxpr, {*jaxpr.invars}, set(), Kinds())[0]]
     assert "sin" not in names and {"cos", "debug_print", "add"} >= {*names} >= {"cos", "add"}
 
 
@@ -58,7 +59,7 @@ def test_what_comes_of_an_effect_comes_after_it():
         return w * (ref[...] + 1)
 
     jaxpr = jax.make_jaxpr(noted)(1.0, 2).jaxpr
-    eqns = straight(jaxpr, {jaxpr.invars[0]}, set(), Kinds())[0]
+    eqns = hoist_shared(jaxpr, {jaxpr.invars[0]}, set(), Kinds())[0]
     made = {*jaxpr.invars}
     for eqn in eqns:
         assert made.issuperset(v for v in eqn.invars if not hasattr(v, "val"))
@@ -75,5 +76,5 @@ def test_thousands_of_equations_on_weights_alone():
         return w * x
 
     jaxpr = jax.make_jaxpr(chain)(1.0, 2.0).jaxpr
-    eqns = straight(jaxpr, {jaxpr.invars[0]}, set(), Kinds())[0]
+    eqns = hoist_shared(jaxpr, {jaxpr.invars[0]}, set(), Kinds())[0]
     assert [e.primitive for e in eqns] == [e.primitive for e in jaxpr.eqns]

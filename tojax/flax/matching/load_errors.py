@@ -1,4 +1,4 @@
-"""What stops a load: everything at once, so that it is mended at once."""
+"""Errors of ``load_into``, each with a list of all layers that it is about."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from tojax.flax.matching.layer import Slot, Tensor
 from tojax.flax.matching.pairing import Pairing
 
 
-def unsettled(
+def incomplete(
     pairing: Pairing, unfilled: list[Slot], unused: list[Tensor], why: str
 ) -> WrongWeights:
-    """Layers that fit more than one way, variables that nothing fills, tensors that fill nothing.
+    """Lists layers that fit more than one way, unfilled variables and unused tensors.
 
     Args:
       pairing: its open layers fit more than one way.
-      unfilled, unused: the rest of either side.
-      why: nothing decided the open layers.
+      unfilled, unused: of the flax and of the torch side.
+      why: why the open layers are not decided.
     """
     lines, whys, dos = [], [], []
-    for f, ways in pairing.open.items():
-        several = len({c.torch for c in ways}) > 1
-        told = [c.torch.shown + ("" if several and c.sure else f" ({c.layout})") for c in ways]
-        lines.append(f"{f.shown}: {' | '.join(dict.fromkeys(told))}")
+    for f, choices in pairing.open.items():
+        several = len({c.torch for c in choices}) > 1
+        shown = [c.torch.shown + ("" if several and c.sure else f" ({c.layout})") for c in choices]
+        lines.append(f"{f.shown}: {' | '.join(dict.fromkeys(shown))}")
     if pairing.open:
-        f, ways = next(iter(pairing.open.items()))
-        same = len({c.torch for c in ways}) == 1
-        value = (ways[0].torch.shown, ways[0].layout) if same else ways[0].torch.shown
+        f, choices = next(iter(pairing.open.items()))
+        same = len({c.torch for c in choices}) == 1
+        value = (choices[0].torch.shown, choices[0].layout) if same else choices[0].torch.shown
         whys.append(why)
         dos.append(f"decide, as in match={{{f.shown!r}: {value!r}}}, or give a module and example=")
     lines += [f"{s.name} {s.shape} is not filled" for s in unfilled]
@@ -49,8 +49,8 @@ def unsettled(
     )
 
 
-def homeless(lines: list[str]) -> WrongWeights:
-    """Biases of recurrent layers that the flax cell cannot hold."""
+def unplaced_biases(lines: list[str]) -> WrongWeights:
+    """Lists biases of recurrent layers that the flax cell cannot hold."""
     return WrongWeights(
         "recurrent biases have no place in the flax cell",
         where=_listed(lines),
@@ -64,7 +64,7 @@ def _listed(lines: list[str]) -> str:
 
 
 def different(error: float, tolerance: float, where: str, notes: list[str]) -> WrongWeights:
-    """The filled module computes something else."""
+    """Reports that the filled module computes something else."""
     return WrongWeights(
         f"the outputs differ by {error:.2g} of the largest value, more than {tolerance:.2g}",
         where=where,
