@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tojax
 from tests.tolerance import assert_close
 from tests.torch.programs import KINDS, Run
-from tojax.errors import Unsupported
+from tojax.errors import UncheckedValues, Unsupported
 from tojax.torch.core.dtypes import to_jax
 
 X = np.round(np.random.default_rng(0).standard_normal((3, 4)) * 4).astype(np.float32) / 4
