@@ -26,7 +26,8 @@ from tojax.parallel.estimation.cost.fusion import fuse
 from tojax.parallel.estimation.cost.lifetimes import find_peak
 from tojax.parallel.estimation.cost.work import count_work, time_of
 from tojax.parallel.estimation.divide.combine import combine
-from tojax.parallel.estimation.divide.partition import Divided, Spec, divide
+from tojax.parallel.estimation.divide.divided import Divided, Spec
+from tojax.parallel.estimation.divide.partition import divide
 from tojax.parallel.estimation.report import Communication, Estimate
 from tojax.parallel.plans.axes import NAMES, batch_axes
 from tojax.parallel.plans.plans import BY_NAME, Rules
@@ -166,10 +167,7 @@ def _evaluate(
     divided = divide_call(traced, mesh, inputs)
     fused = fuse(divided)
     peak, work = find_peak(divided, fused), count_work(divided, fused)
-    sizes_by_kind: dict[str, int] = {}
-    for role, v in zip(traced.roles, divided.program.inputs):
-        sizes_by_kind[role.kind] = sizes_by_kind.get(role.kind, 0) + divided.bytes(v)
-    memory = {k: sizes_by_kind[k] for k in KINDS if sizes_by_kind.get(k)}
+    memory = _memory(traced, divided)
     outputs = sum(
         divided.bytes(v)
         for v, replaced in zip(divided.program.outputs, traced.outputs)
@@ -187,16 +185,6 @@ def _evaluate(
     for x in weights(call.model).values():
         sizes[str(x.dtype)] = sizes.get(str(x.dtype), 0) + math.prod(x.shape)
     products = dict(work.products)
-    notes = [*call.notes]
-    if chip.devices > 1:
-        notes.append(
-            f"JAX has {chip.devices} devices in each {chip.name}, with a part of its memory each: "
-            "what lies whole on every device is there as often"
-        )
-    if divided.unknown:
-        notes.append(
-            f"counted as elementwise on whole arrays: {', '.join(sorted(divided.unknown))}"
-        )
     packed = vars(call.model.source).get("packed", ())
     flops = products or sizes
     return Estimate(
@@ -222,8 +210,27 @@ def _evaluate(
         linking=sum(c.seconds for c in communication),
         tokens=call.tokens,
         useful=traced.useful,
-        notes=tuple(notes),
+        notes=(*call.notes, *_notes(chip, divided)),
     )
+
+
+def _memory(traced: Traced, divided: Divided) -> dict[str, int]:
+    """Returns the bytes of the inputs on one device, by kind."""
+    sizes: dict[str, int] = {}
+    for role, v in zip(traced.roles, divided.program.inputs):
+        sizes[role.kind] = sizes.get(role.kind, 0) + divided.bytes(v)
+    return {k: sizes[k] for k in KINDS if sizes.get(k)}
+
+
+def _notes(chip: Chip, divided: Divided) -> Iterator[str]:
+    """Yields what a reader of the estimate should know."""
+    if chip.devices > 1:
+        yield (
+            f"JAX has {chip.devices} devices in each {chip.name}, with a part of its memory each: "
+            "what lies whole on every device is there as often"
+        )
+    if divided.unknown:
+        yield f"counted as elementwise on whole arrays: {', '.join(sorted(divided.unknown))}"
 
 
 def mesh_for(plan: Plan, number: int) -> dict[str, int]:

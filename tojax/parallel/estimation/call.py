@@ -14,8 +14,9 @@ from tojax.jaxprs import keeping_barriers
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
 from tojax.parallel.estimation.cost.work import count_work
+from tojax.parallel.estimation.divide.divided import Spec
 from tojax.parallel.estimation.divide.nodes import Program, program_of
-from tojax.parallel.estimation.divide.partition import Spec, divide, replicated
+from tojax.parallel.estimation.divide.partition import divide, replicated
 from tojax.parallel.forward import Forward
 
 KINDS = ("params", "optimizer", "state", "cache", "inputs")

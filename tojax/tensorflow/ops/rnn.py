@@ -123,15 +123,15 @@ def lstm_block_grad(
         cs_input, step_residuals, step_grads = inputs
         cs_grad, h_grad = (a + b for a, b in zip(carry, step_grads))
         down, gates = gates_grad(cs_input, step_residuals, weights, cs_grad, h_grad)
-        named = dict(zip("icfo", gates))
-        flat = jnp.concatenate([named[g] for g in order], 1)
-        return (down, flat @ wh.T), (flat, named["i"], named["f"], named["o"])
+        i, _, f, o = gates
+        flat = jnp.concatenate([gates["icfo".index(g)] for g in order], 1)
+        return (down, flat @ wh.T), (flat, i, f, o)
 
     start = jnp.zeros_like(cs_prev), jnp.zeros_like(h_prev)
     end, (flat, di, df, do) = lax.scan(step, start, (cs_inputs, residuals, out_grads), reverse=True)
     w_grad = jnp.einsum("tbi,tbo->io", jnp.concatenate([x, h_inputs], 2), flat)
-    pairs = ((di, cs_inputs), (df, cs_inputs), (do, residuals[1]))
-    peephole_grads = [jnp.sum(g * c, (0, 1)) * bool(peephole) for g, c in pairs]
+    cells = cs_inputs, cs_inputs, residuals[1]
+    peephole_grads = [jnp.sum(g * c, (0, 1)) * bool(peephole) for g, c in zip((di, df, do), cells)]
     return (flat @ wx.T, *end, w_grad, *peephole_grads, jnp.sum(flat, (0, 1)))
 
 

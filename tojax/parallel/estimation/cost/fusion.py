@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tojax.parallel.estimation.divide.divided import Divided
 from tojax.parallel.estimation.divide.nodes import Node, Program
-from tojax.parallel.estimation.divide.partition import COLLECTIVES, Divided
+from tojax.parallel.estimation.divide.partition import COLLECTIVES
 
 # Views of the same memory.
 VIEWS = {"reshape", "squeeze", "expand_dims", "stop_gradient", "optimization_barrier", "copy_p",

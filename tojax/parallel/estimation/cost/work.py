@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tojax.parallel.estimation.cost.fusion import Fused, fuse
+from tojax.parallel.estimation.divide.divided import Divided
 from tojax.parallel.estimation.divide.nodes import Node
-from tojax.parallel.estimation.divide.partition import COLLECTIVES, Divided
+from tojax.parallel.estimation.divide.partition import COLLECTIVES
 
 
 @dataclass

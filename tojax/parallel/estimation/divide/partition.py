@@ -9,50 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from tojax.parallel.estimation.divide.divided import Divided, Spec
 from tojax.parallel.estimation.divide.labels import Label, Labels, labels_of
 from tojax.parallel.estimation.divide.nodes import Node, Program, Value
 
-Spec = tuple[tuple[str, ...], ...]  # the mesh axes that divide each dimension
 WHOLE: tuple[str, ...] = ()
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-
-
-@dataclass
-class Divided:
-    """A program divided over a mesh.
-
-    Attributes:
-      program: its nodes, collectives among them; values have their shapes on all devices together.
-      mesh: sizes of the axes.
-      specs: the axes that divide each value.
-      inner: the divided programs inside of nodes, by the node's number.
-      rounds: how often it runs: the length of a loop.
-      unknown: operations without a rule.
-    """
-
-    program: Program
-    mesh: Mapping[str, int]
-    specs: dict[int, Spec]
-    inner: dict[int, list[Divided]] = field(default_factory=dict)
-    rounds: int = 1
-    unknown: set[str] = field(default_factory=set)
-
-    def spec_of(self, v: int | None) -> Spec:
-        """Returns the spec of a value; literals (None) have no dimensions."""
-        return () if v is None else self.specs[v]
-
-    def shape(self, v: int) -> tuple[int, ...]:
-        """Returns the shape on one device."""
-        value, spec = self.program.values[v], self.specs[v]
-        counts = [math.prod(self.mesh[a] for a in axes) for axes in spec]
-        return tuple(-(-n // p) for n, p in zip(value.shape, counts, strict=True))
-
-    def bytes(self, v: int) -> int:
-        """Returns the bytes on one device."""
-        return math.ceil(math.prod(self.shape(v)) * self.program.values[v].itemsize)
 
 
 def replicated(value: Value) -> Spec:
