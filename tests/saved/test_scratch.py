@@ -71,7 +71,7 @@ def test_two_processes_that_save_at_once(model, tmp_path):
 def test_what_was_put_aside_comes_back(model, tmp_path):
     """Killed between the two renames: the old one is the only model there is."""
     model.save(tmp_path / "m", X)
-    new, old = scratch.names(tmp_path / "m")
+    new, old = scratch.scratch_names(tmp_path / "m")
     (tmp_path / "m").rename(old)
     new.mkdir()
     scratch.sweep(tmp_path / "m")
@@ -81,16 +81,16 @@ def test_what_was_put_aside_comes_back(model, tmp_path):
 
 def test_an_old_one_beside_the_new(model, tmp_path):
     model.save(tmp_path / "m", X)
-    _, old = scratch.names(tmp_path / "m")
+    _, old = scratch.scratch_names(tmp_path / "m")
     old.mkdir()
     scratch.sweep(tmp_path / "m")
     assert listed(tmp_path) == ["m"]
 
 
 def test_an_old_one_whose_save_goes_on(tmp_path):
-    new, old = scratch.names(tmp_path / "m")
+    new, old = scratch.scratch_names(tmp_path / "m")
     old.mkdir()
-    with scratch.made(new):
+    with scratch.new_folder(new):
         scratch.sweep(tmp_path / "m")
         assert listed(tmp_path) == sorted([new.name, old.name])
     scratch.sweep(tmp_path / "m")

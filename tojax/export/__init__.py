@@ -1,8 +1,8 @@
-"""Models in the formats of others, whichever framework made them.
+"""Export of Models from any framework to ONNX and SavedModel.
 
 ``flat`` is a call with named arrays in and out, ``plain`` its jaxpr in operators that exporters
-know, with the help of ``rewrites``; ``onnx`` and ``savedmodel`` write it. Both run what they wrote
-and compare it with the model.
+know, with the help of ``rewrites``; ``onnx`` and ``savedmodel`` write it. Both run the result and
+compare it with the model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A call of a model as a function from named arrays to named arrays, as other formats have it."""
+"""A call of a model as a function from named arrays to named arrays, as in other formats."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.saved.dimensions import is_symbolic, suggested, symbolic
 
-WORSE = {
-    4: 1e-3,
-    2: 5e-2,
-}  # of the largest value, by bytes of the dtype: what is more is no rounding
+# The largest difference by rounding, as a fraction of the largest value, by bytes of the dtype.
+TOLERANCE = {4: 1e-3, 2: 5e-2}
 
 
 @dataclass
 class Call:
-    """One kind of call.
+    """A kind of call.
 
     Attributes:
-      names: of the arrays that go in, which Python takes for names.
-      specs: their shapes, where sizes may have names, and dtypes.
-      examples: values for them.
-      constraints: what holds for the sizes.
-      outputs: names of the arrays that come out, known after the first trace.
+      names: of the input arrays, valid as names of Python.
+      specs: shapes, maybe with symbolic sizes, and dtypes of the inputs.
+      examples: values of the inputs.
+      constraints: of the sizes.
+      outputs: names of the output arrays, set by the first trace.
     """
 
     model: Model
@@ -46,9 +44,9 @@ class Call:
     outputs: list[str] = field(default_factory=list)
 
     def __call__(self, params: Any, state: Any, *arrays: Any) -> list[Any]:
-        """The arrays that come out, in the order of ``outputs``."""
-        rest = iter(arrays)
-        full = [next(rest) if trees.is_array(x) else x for x in self.leaves]
+        """Returns the output arrays, in the order of ``outputs``."""
+        array = iter(arrays)
+        full = [next(array) if trees.is_array(x) else x for x in self.leaves]
         args, kwargs = jax.tree.unflatten(self.structure, full)
         out, written = self.model.source(params, state, args, kwargs)
         if written:
@@ -57,16 +55,16 @@ class Call:
                 why="what is written has no place outside of JAX",
                 do="export the evaluation mode: model.eval()",
             )
-        found = [
+        named = [
             (_name(path), leaf)
             for path, leaf in jax.tree_util.tree_flatten_with_path(trees.register(out))[0]
             if trees.is_array(leaf)
         ]
-        self.outputs[:] = _apart([name for name, _ in found])
-        return [leaf for _, leaf in found]
+        self.outputs[:] = _unique([name for name, _ in named])
+        return [leaf for _, leaf in named]
 
     def want(self, arrays: Sequence[Any]) -> list[np.ndarray]:
-        """What the model gives for these arrays."""
+        """Returns the model's outputs for these arrays."""
         run = jax.jit(lambda params, state, arrays: self(params, state, *arrays))
         return [np.asarray(x) for x in run(self.model.params, self.model.state, list(arrays))]
 
@@ -78,40 +76,52 @@ def call_of(
     shapes: Mapping[str, str] | None,
     constraints: Sequence[str],
 ) -> Call:
-    """The call of an example, as ``model.save`` takes it.
+    """Returns the call of an example, as ``model.save`` takes it.
 
     Raises:
       WrongArguments: there is no array, or ``shapes`` do not fit.
     """
     source, model = model.source, jax.tree.map(_one_device, model)
     trees.register((args, kwargs))
-    given = [source.as_array(x) for x in jax.tree.leaves((args, kwargs))]
-    args, kwargs, held = symbolic(source, args, kwargs, shapes, constraints)
+    values = [source.as_array(x) for x in jax.tree.leaves((args, kwargs))]
+    args, kwargs, applicable = symbolic(source, args, kwargs, shapes, constraints)
     leaves, structure = jax.tree.flatten((args, kwargs))
-    called = trees.names(args, kwargs, source.positional)
-    at = [i for i, x in enumerate(leaves) if trees.is_array(x)]
-    if not at:
+    arguments = trees.names(args, kwargs, source.positional)
+    indices = [i for i, x in enumerate(leaves) if trees.is_array(x)]
+    if not indices:
         raise WrongArguments(
             "there is no call to export",
             why="a program is made for the shapes of its inputs",
             do="give an example: (model, where, *args, **kwargs)",
         )
-    names = _apart([_clean(called[i]).replace(".", "_") for i in at])
-    specs = [shape_of(leaves[i]) for i in at]
-    examples = [_example(called[i], given[i]).astype(x.dtype) for i, x in zip(at, specs)]
-    return Call(model, leaves, structure, names, specs, examples, held)
+    specs = [shape_of(leaves[i]) for i in indices]
+    return Call(
+        model=model,
+        leaves=leaves,
+        structure=structure,
+        names=_unique([_clean(arguments[i]).replace(".", "_") for i in indices]),
+        specs=specs,
+        examples=[
+            _example(arguments[i], values[i]).astype(spec.dtype) for i, spec in zip(indices, specs)
+        ],
+        constraints=applicable,
+    )
 
 
 def _one_device(x: Any) -> Any:
-    """An array of a mesh as one of a single device: other formats know no meshes, and operators
-    would have to say their shardings on explicit axes.
+    """Moves an array of a mesh to a single device: other formats have no meshes, and on explicit
+    axes operators would need shardings.
     """
-    lies_apart = isinstance(x, jax.Array) and not isinstance(x.sharding, SingleDeviceSharding)
-    return jnp.asarray(multiprocess.values(x)) if lies_apart else x
+    on_mesh = isinstance(x, jax.Array) and not isinstance(x.sharding, SingleDeviceSharding)
+    return jnp.asarray(multiprocess.values(x)) if on_mesh else x
 
 
 def _example(name: str, leaf: Any) -> np.ndarray:
-    """The array itself; of a shape alone ones, with two for every size that has a name."""
+    """Returns the array, or ones for a ``ShapeDtypeStruct`` without named sizes.
+
+    Raises:
+      WrongArguments: a size has a name, and so no value.
+    """
     if not isinstance(leaf, jax.ShapeDtypeStruct):
         return np.asarray(leaf)
     if not is_symbolic(leaf):
@@ -128,45 +138,47 @@ def _name(path: tuple[Any, ...]) -> str:
 
 
 def _clean(name: str) -> str:
-    """Letters, digits, dots and underscores."""
+    """Replaces all but letters, digits, dots and underscores."""
     return re.sub(r"[^\w.]+", "_", name).strip("._")
 
 
-def _apart(names: list[str]) -> list[str]:
+def _unique(names: list[str]) -> list[str]:
     return [n if names.count(n) == 1 else f"{n}_{i}" for i, n in enumerate(names)]
 
 
 def difference(want: Sequence[np.ndarray], got: Sequence[Any]) -> float:
-    """The largest one of any output, relative to that output's largest finite value."""
-    worst = 0.0
+    """Returns the largest difference of any output, relative to its largest finite value."""
+    largest = 0.0
     if len(want) != len(got):
         return float("inf")
-    for one, other in zip(want, got):
-        wide = np.complex128 if np.iscomplexobj(one) or np.iscomplexobj(other) else np.float64
-        one, other = (np.asarray(x).astype(wide) for x in (one, other))
-        if one.shape != other.shape:
+    for x, y in zip(want, got):
+        dtype = np.complex128 if np.iscomplexobj(x) or np.iscomplexobj(y) else np.float64
+        x, y = (np.asarray(array).astype(dtype) for array in (x, y))
+        if x.shape != y.shape:
             return float("inf")
-        differ = ~((one == other) | (np.isnan(one) & np.isnan(other)))
-        scale = np.abs(one[np.isfinite(one)]).max(initial=1e-6)
-        error = np.abs(one[differ] - other[differ]).max(initial=0.0) / scale
-        worst = max(worst, float(error) if np.isfinite(error) else float("inf"))
-    return worst
+        differ = ~((x == y) | (np.isnan(x) & np.isnan(y)))
+        scale = np.abs(x[np.isfinite(x)]).max(initial=1e-6)
+        error = np.abs(x[differ] - y[differ]).max(initial=0.0) / scale
+        largest = max(largest, float(error) if np.isfinite(error) else float("inf"))
+    return largest
 
 
 def rounding(model: Model, want: Sequence[np.ndarray] = ()) -> float:
-    """The largest difference that is none of a wrong operator: of the narrowest float."""
+    """Returns the largest difference that rounding explains, by the narrowest float."""
     arrays: list[Any] = [*model.params.values(), *want]
     widths = (x.dtype.itemsize for x in arrays if x.dtype.kind not in "iub")
-    return WORSE.get(min(widths, default=4), WORSE[4])
+    return TOLERANCE.get(min(widths, default=4), TOLERANCE[4])
 
 
-def check(what: str, call: Call, want: Sequence[np.ndarray], got: Sequence[Any]) -> None:
-    """Raises Unsupported where what was written computes something else than the model."""
-    found = difference(want, got)
-    if not found <= rounding(call.model, want):
+def check_outputs(
+    target: str, call: Call, want: Sequence[np.ndarray], got: Sequence[np.ndarray]
+) -> None:
+    """Raises Unsupported if the exported model computes something else than the model."""
+    error = difference(want, got)
+    if not error <= rounding(call.model, want):
         raise Unsupported(
-            f"{what} of {call.model.source.name}: its outputs differ from the model's by "
-            f"{found:.1e} of their largest value",
+            f"{target} of {call.model.source.name}: its outputs differ from the model's by "
+            f"{error:.1e} of their largest value",
             why="an operator is written as another one than it is",
             do="keep to model.save(folder), and report the operator",
         )

@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -22,12 +23,12 @@ from tojax.errors import (
     Unsupported,
     WrongArguments,
 )
-from tojax.export.flat import Call, call_of, check
+from tojax.export.flat import Call, call_of, check_outputs
 from tojax.export.plain import plain, primitives
 from tojax.jaxprs import jaxpr_as_fun
 from tojax.model import Model
 
-LARGE = 2**31 - 2**20  # bytes: protobuf holds no more in one file
+LARGE = 2**31 - 2**20  # bytes: the limit of protobuf for one file
 
 
 def to_onnx(
@@ -74,15 +75,15 @@ def to_onnx(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            made = Path(scratch) / target.name
+            written = Path(scratch) / target.name
             if proto.ByteSize() < LARGE:
-                made.write_bytes(proto.SerializeToString())
+                written.write_bytes(proto.SerializeToString())
             else:
-                beside = {"save_as_external_data": True, "location": f"{target.name}.data"}
-                onnx.save_model(proto, made, **beside)
-            _compare(call, made)
-            for part in sorted(Path(scratch).iterdir(), reverse=True):  # the weights first
-                os.replace(part, target.parent / part.name)
+                external = {"save_as_external_data": True, "location": f"{target.name}.data"}
+                onnx.save_model(proto, written, **external)
+            _compare(call, written)
+            for path in sorted(Path(scratch).iterdir(), reverse=True):  # the weights first
+                os.replace(path, target.parent / path.name)
     except TojaxError:
         raise
     except OSError as error:
@@ -93,7 +94,7 @@ def to_onnx(
 
 
 def run_onnx(file: str | os.PathLike, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The outputs of an ONNX file by name, computed by onnxruntime on the CPU.
+    """Runs an ONNX file by onnxruntime on the CPU, and returns its outputs by name.
 
     Raises:
       MissingDependency: onnxruntime is not installed.
@@ -110,20 +111,24 @@ def run_onnx(file: str | os.PathLike, inputs: Mapping[str, Any]) -> dict[str, np
     session = onnxruntime.InferenceSession(
         os.fspath(file), options, providers=["CPUExecutionProvider"]
     )
-    known = [x.name for x in session.get_inputs()]
-    if {*known} != {*inputs}:
+    input_names = [x.name for x in session.get_inputs()]
+    if {*input_names} != {*inputs}:
         raise WrongArguments(
             f"inputs= holds {', '.join(inputs) or 'nothing'}",
-            why=f"the file takes {', '.join(known) or 'nothing'}",
+            why=f"the file takes {', '.join(input_names) or 'nothing'}",
             do="give an array for each of these names",
         )
-    given = {name: np.asarray(inputs[name]) for name in known}
+    arrays = {name: np.asarray(inputs[name]) for name in input_names}
     names = [x.name for x in session.get_outputs()]
-    return dict(zip(names, session.run(names, given)))
+    return dict(zip(names, session.run(names, arrays)))
 
 
-def _packages() -> tuple[Any, Any]:
-    """(onnx, jax2onnx)"""
+def _packages() -> tuple[ModuleType, ModuleType]:
+    """Imports (onnx, jax2onnx).
+
+    Raises:
+      MissingDependency: a package is not installed.
+    """
     try:
         with _quiet():
             import jax2onnx
@@ -140,35 +145,35 @@ def _packages() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what jax2onnx says of its optional parts."""
+    """Silences warnings of jax2onnx about optional dependencies."""
     logger = logging.getLogger("jax2onnx")
-    before = logger.level
+    level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager
 def _restored() -> Iterator[None]:
-    """jax2onnx replaces functions of JAX while it traces, and leaves ``jnp.cumsum`` replaced, which
-    then takes no axis by position any more.
+    """Restores JAX's functions, which jax2onnx replaces while it traces: it leaves a ``jnp.cumsum``
+    that takes no axis by position.
     """
-    before = [(module, dict(vars(module))) for module in (jax.numpy, jax.lax, jax.nn)]
+    functions = [(module, dict(vars(module))) for module in (jax.numpy, jax.lax, jax.nn)]
     try:
         yield
     finally:
-        for module, held in before:
-            for name, value in held.items():
+        for module, originals in functions:
+            for name, value in originals.items():
                 if vars(module).get(name) is not value:
                     setattr(module, name, value)
 
 
-def _proto(converter: Any, call: Call) -> Any:
-    """The file's content."""
+def _proto(converter: ModuleType, call: Call) -> Any:
+    """Converts the call to ONNX's ``ModelProto``."""
     params, state = call.model.params, call.model.state
     closed = plain(lambda *arrays: call(params, state, *arrays), *call.specs)
     with _quiet(), _restored():
@@ -181,7 +186,7 @@ def _proto(converter: Any, call: Call) -> Any:
                 input_names=call.names,
                 output_names=call.outputs,
             )
-        except Exception as error:  # whatever its parts raise for what they do not write
+        except Exception as error:  # jax2onnx's plugins raise various errors
             raise Unsupported(
                 f"{call.model.source.name} as ONNX",
                 where="jax2onnx",
@@ -209,10 +214,10 @@ def _compare(call: Call, file: Path) -> None:
         got = run_onnx(file, dict(zip(call.names, call.examples)))
     except TojaxError:
         raise
-    except Exception as error:  # onnxruntime's own, which have no common base
+    except Exception as error:  # onnxruntime's errors have no common base
         raise Unsupported(
             f"{call.model.source.name} as ONNX: onnxruntime does not run it",
             why=" ".join(str(error).split())[:300],
             do="keep to model.save(folder), or tojax.export.to_savedmodel",
         ) from error
-    check("ONNX", call, want, [got[name] for name in call.outputs])
+    check_outputs("ONNX", call, want, [got[name] for name in call.outputs])

@@ -1,7 +1,6 @@
-"""A function's jaxpr without what only says how and where it is computed.
+"""A function's jaxpr in operators of ``jax.lax`` alone, which exporters know.
 
-Exporters know the operators of ``jax.lax``. Calls inside of calls, derivatives of one's own,
-choices between platforms and hints for one compiler are nothing that they could write.
+Nested calls, custom derivatives, choices between platforms and hints for a compiler are removed.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from tojax.export.rewrites import REWRITES
 from tojax.jaxprs import (
     ClosedJaxpr,
     Jaxpr,
+    JaxprEqn,
     Literal,
     called,
     constants,
@@ -24,15 +24,15 @@ from tojax.jaxprs import (
     opened,
 )
 
-# What hands its arguments on, as they are.
+# Operators that return their arguments.
 HINTS = {"kept_on_cpu", "rounded_on_cpu", "optimization_barrier", "copy", "copy_p", "name"}
 
-# Operators of tojax that are others of JAX together.
+# Operators of tojax that JAX's operators implement.
 OURS = {"reversible_while"}
 
 
 def plain(function: Any, *specs: Any) -> ClosedJaxpr:
-    """The jaxpr of a function for these specs, in operators of ``jax.lax`` alone.
+    """Returns the jaxpr of a function for these specs, in operators of ``jax.lax`` alone.
 
     Example:
       >>> import jax.numpy as jnp
@@ -44,13 +44,13 @@ def plain(function: Any, *specs: Any) -> ClosedJaxpr:
 
 
 def primitives(closed: ClosedJaxpr) -> set[str]:
-    """Names of all operators, those inside of loops and branches, too."""
-    found: set[str] = set()
+    """Returns the names of all operators, also inside of loops and branches."""
+    names: set[str] = set()
     for eqn in closed.jaxpr.eqns:
-        found.add(eqn.primitive.name)
+        names.add(eqn.primitive.name)
         for inner in _inner(eqn.params):
-            found |= primitives(inner)
-    return found
+            names |= primitives(inner)
+    return names
 
 
 def _inner(params: dict[str, Any]) -> Iterator[ClosedJaxpr]:
@@ -64,25 +64,26 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[
     values: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
     read = lambda v: v.val if isinstance(v, Literal) else values[v]
     for eqn in jaxpr.eqns:
-        out = _one(eqn, [read(v) for v in eqn.invars])
-        values.update(zip(eqn.outvars, out))
+        results = _evaluate_eqn(eqn, [read(v) for v in eqn.invars])
+        values.update(zip(eqn.outvars, results))
     return [read(v) for v in jaxpr.outvars]
 
 
-def _one(eqn: Any, inputs: list[Any]) -> Sequence[Any]:
+def _evaluate_eqn(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
+    """Evaluates an equation, rewritten where exporters do not know it."""
     name = eqn.primitive.name
     if (inner := called(eqn)) is not None:
         return _evaluate(opened(inner), constants(inner), inputs)
     if name in HINTS:
         return inputs
-    if name == "platform_index":  # of the branch that is for no platform in particular
+    if name == "platform_index":  # that of the default branch
         return [list(eqn.params["platforms"]).index(None)]
     if name == "cond" and isinstance(inputs[0], int):
         branch = eqn.params["branches"][inputs[0]]
         return _evaluate(branch.jaxpr, branch.consts, inputs[1:])
     if name in OURS:
-        made = plain(functools.partial(eqn.primitive.impl, **eqn.params), *inputs)
-        return _evaluate(made.jaxpr, made.consts, inputs)
+        closed = plain(functools.partial(eqn.primitive.impl, **eqn.params), *inputs)
+        return _evaluate(closed.jaxpr, closed.consts, inputs)
     if name in REWRITES and (out := REWRITES[name](eqn, inputs)) is not None:
         return out
     params = {k: _rewritten(v) for k, v in eqn.params.items()}
@@ -91,7 +92,7 @@ def _one(eqn: Any, inputs: list[Any]) -> Sequence[Any]:
 
 
 def _rewritten(value: Any) -> Any:
-    """A parameter whose jaxprs are plain."""
+    """Returns a parameter with its jaxprs in plain form."""
     if isinstance(value, (tuple, list)) and any(map(is_program, value)):
         return type(value)(map(_rewritten, value))
     return plain(jaxpr_as_fun(value), *value.in_avals) if isinstance(value, ClosedJaxpr) else value

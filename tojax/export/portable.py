@@ -1,8 +1,8 @@
-"""Programs in a SavedModel in a form of StableHLO that TensorFlow reads.
+"""Programs of a SavedModel in a version of StableHLO that TensorFlow reads.
 
-JAX writes a form that is four weeks old, TensorFlow is released a few times a year: its reader is
-older, and of which version it does not tell. So a program is written in the oldest form that has
-what it needs.
+JAX writes a version that is four weeks old. TensorFlow is released a few times a year, so that its
+reader is older, and does not tell its version. So a program is written in the oldest version that
+can express it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ func: Any = need("jax.extend.mlir.dialects.func:", _FEATURE)
 stablehlo: Any = need("jax.extend.mlir.dialects.stablehlo:", _FEATURE)
 
 FILE = "saved_model.pb"
-OLDEST = "1.0.0"  # the first with a promise to be read for years
+OLDEST = "1.0.0"  # the first version with long-term compatibility
 
 
 def make_portable(folder: Path) -> None:
@@ -53,7 +53,7 @@ def older(program: bytes) -> bytes:
 
 
 def without_composites(module: Any) -> None:
-    """Calls the decomposition of each composite instead; readers of sizes such as TensorFlow's do
+    """Replaces each composite by a call of its decomposition: TensorFlow's shape refinement does
     not look into composites.
     """
     composites: list[Any] = []

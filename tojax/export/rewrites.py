@@ -1,4 +1,4 @@
-"""Operators that ONNX exporters write wrongly or not at all, in others that they know."""
+"""Operators that ONNX exporters write wrongly or not at all, expressed by others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from jax import export, lax
 
-MOST = 64  # places in a window: each one is an operator of the program
+MAX_PLACES = 64  # of a window: each is an operator of the program
 
 
 def reduce(eqn: Any, inputs: list[Any]) -> list[Any] | None:
-    """``lax.reduce`` by one operator: that of all elements, and then of it and the first value."""
+    """Rewrites ``lax.reduce`` with one operator: reduces all elements, then adds the init value."""
     body = eqn.params["jaxpr"].eqns
     if len(inputs) != 2 or len(body) != 1 or body[0].primitive.name not in REDUCTIONS:
         return None
@@ -33,53 +33,54 @@ REDUCTIONS: dict[str, tuple[Callable, Callable]] = {
 
 
 def pooled(pair: Callable, filler: Callable) -> Callable:
-    """Windows as slices of the padded array, one for each place: pooling over any axes."""
+    """Rewrites pooling over any axes as slices of the padded array, one for each window place."""
 
     def rewrite(eqn: Any, inputs: list[Any]) -> list[Any] | None:
         get = eqn.params.get
         window, strides = get("window_dimensions"), get("window_strides")
-        apart, inside = get("window_dilation"), get("base_dilation")
+        dilation, base_dilation = get("window_dilation"), get("base_dilation")
         (x,) = inputs
         if any(map(export.is_symbolic_dim, x.shape)):
             return _flat(eqn, x)
-        if math.prod(window) > MOST or set(inside or (1,)) != {1}:
+        if math.prod(window) > MAX_PLACES or set(base_dilation or (1,)) != {1}:
             return None
         margins = [(low, high, 0) for low, high in get("padding")]
         x = lax.pad(x, np.asarray(filler(x.dtype), x.dtype), margins)
         total = None
         for place in itertools.product(*map(range, window)):
-            start = [p * d for p, d in zip(place, apart)]
-            reach = [(w - 1) * d for w, d in zip(window, apart)]
+            start = [p * d for p, d in zip(place, dilation)]
+            reach = [(w - 1) * d for w, d in zip(window, dilation)]
             stop = [n - r + s for n, r, s in zip(x.shape, reach, start)]
-            here = lax.slice(x, start, stop, strides)
-            total = here if total is None else pair(total, here)
+            values = lax.slice(x, start, stop, strides)
+            total = values if total is None else pair(total, values)
         return [total]
 
     return rewrite
 
 
 def _flat(eqn: Any, x: Any) -> list[Any] | None:
-    """The same window over an array whose other axes are one, where sizes are not known."""
+    """Pools with the axes outside of the window merged into one, for symbolic sizes."""
     sizes, steps, margins = (
         eqn.params[k] for k in ("window_dimensions", "window_strides", "padding")
     )
-    # those that the window changes: it may be one wide, and leave out every other place
-    changed = lambda i: sizes[i] > 1 or steps[i] > 1 or any(margins[i])
-    wide = [i for i in range(x.ndim) if changed(i)]
-    rest = [i for i in range(x.ndim) if i not in wide]
-    order = (*rest, *wide)
-    if len(rest) < 2 or len(wide) > 2:
+    # a window of size one still pools if it has strides or padding
+    is_pooled = lambda i: sizes[i] > 1 or steps[i] > 1 or any(margins[i])
+    pooled_axes = [i for i in range(x.ndim) if is_pooled(i)]
+    batch_axes = [i for i in range(x.ndim) if i not in pooled_axes]
+    order = (*batch_axes, *pooled_axes)
+    if len(batch_axes) < 2 or len(pooled_axes) > 2:
         return None
-    turned = lax.transpose(x, order)
-    others = turned.shape[: len(rest)]
-    flat = lax.reshape(turned, (math.prod(others), *turned.shape[len(rest) :]))
-    pick = lambda v, one: (one, *(v[i] for i in wide))
+    transposed = lax.transpose(x, order)
+    batch_shape = transposed.shape[: len(batch_axes)]
+    pooled_shape = transposed.shape[len(batch_axes) :]
+    flat = lax.reshape(transposed, (math.prod(batch_shape), *pooled_shape))
+    pick = lambda v, of_batch: (of_batch, *(v[i] for i in pooled_axes))
     params = {
         k: pick(v, (0, 0) if k == "padding" else 1) if isinstance(v, tuple) else v
         for k, v in eqn.params.items()
     }
     out = eqn.primitive.bind(flat, **params)
-    out = lax.reshape(out, (*others, *out.shape[1:]))
+    out = lax.reshape(out, (*batch_shape, *out.shape[1:]))
     return [lax.transpose(out, tuple(order.index(i) for i in range(x.ndim)))]
 
 
@@ -87,7 +88,7 @@ def _lowest(dtype: Any) -> Any:
     return -np.inf if jax.numpy.issubdtype(dtype, np.floating) else np.iinfo(dtype).min
 
 
-# primitive -> (eqn, inputs) -> its outputs, None where it is to stay
+# by primitive: (eqn, inputs) -> outputs, or None to keep the operator
 REWRITES: dict[str, Callable] = {
     "reduce": reduce,
     "reduce_window_max": pooled(lax.max, _lowest),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tojax.errors import MissingDependency, Unsupported
-from tojax.export.flat import Call, call_of, check
+from tojax.export.flat import Call, call_of, check_outputs
 from tojax.export.portable import FILE, make_portable
 from tojax.model import Model
 from tojax.private_names import Inconclusive
@@ -24,7 +24,7 @@ from tojax.saved import PLATFORMS, whole
 from tojax.saved.folder import check_others
 from tojax.saved.programs import check_platforms
 
-# What TensorFlow and Keras write into a SavedModel's folder.
+# Files that TensorFlow and Keras write into a SavedModel's folder.
 PARTS = {FILE, "variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"}
 
 
@@ -93,13 +93,13 @@ def to_savedmodel(
         except tf.errors.OpError as error:  # of its files: not one of Python's
             raise OSError(error.message.rpartition("; ")[2]) from error  # behind a long path
         make_portable(scratch)
-        got = _run(tf, scratch, signature, call)
-        check("a SavedModel", call, want, [got[name] for name in call.outputs])
+        got = _run_signature(tf, scratch, signature, call)
+        check_outputs("a SavedModel", call, want, [got[name] for name in call.outputs])
     return Path(folder)
 
 
 def check_target(folder: str | os.PathLike) -> None:
-    """Raises WrongArguments where a SavedModel would take away files that are no part of one."""
+    """Raises WrongArguments if a SavedModel would replace a folder with other files."""
     if (Path(folder) / FILE).is_file():
         check_others(Path(folder), PARTS)
 
@@ -117,7 +117,7 @@ def _tensorflow() -> Any:
 
 
 def _module(tf: Any, call: Call, platforms: Sequence[str]) -> Any:
-    """A tf.Module that holds the weights and calls the program."""
+    """Returns a tf.Module that holds the weights and calls the program."""
     from jax.experimental import jax2tf
 
     sizes = [f"({', '.join(map(str, x.shape))})" for x in call.specs]
@@ -134,7 +134,7 @@ def _module(tf: Any, call: Call, platforms: Sequence[str]) -> Any:
     ]
 
     class Served(tf.Module):
-        """Weights by their names, and the call."""
+        """The weights by name, and the call."""
 
         def __init__(self):
             super().__init__(name="served")
@@ -158,7 +158,7 @@ def _module(tf: Any, call: Call, platforms: Sequence[str]) -> Any:
 
 
 def _variable(name: str) -> str:
-    """A name that TensorFlow takes."""
+    """Returns the name in characters that TensorFlow allows."""
     name = re.sub(r"[^A-Za-z0-9_./>-]", "_", name)
     return name if re.match("[A-Za-z0-9.]", name) else f".{name}"
 
@@ -174,7 +174,7 @@ def _named(call: Call, arrays: list[Any]) -> list[tuple[str, Any]]:
     return list(zip(call.outputs, arrays))
 
 
-def _run(tf: Any, folder: Path, signature: str, call: Call) -> dict[str, Any]:
+def _run_signature(tf: Any, folder: Path, signature: str, call: Call) -> dict[str, Any]:
     function = tf.saved_model.load(os.fspath(folder)).signatures[signature]
-    given = {n: tf.constant(x) for n, x in zip(call.names, call.examples)}
-    return {k: v.numpy() for k, v in function(**given).items()}
+    inputs = {n: tf.constant(x) for n, x in zip(call.names, call.examples)}
+    return {k: v.numpy() for k, v in function(**inputs).items()}

@@ -4,9 +4,9 @@ A folder holds ``model.json`` (names, calls and their structures), ``params.safe
 ``state.safetensors`` and one serialized program per kind of call, and perhaps further programs by
 name. Programs of calls are differentiable once; all run on the platforms that they were saved for.
 
-``calls`` describes calls and compares them, ``dimensions`` holds what may be any size, ``programs``
-exports, ``folder`` keeps files whole, ``writing`` and ``reading`` go there and back, and ``source``
-is what a loaded model calls.
+``calls`` describes and compares calls, ``dimensions`` has the sizes that may vary, ``programs``
+exports, ``folder`` writes folders atomically, ``writing`` and ``reading`` save and load, and
+``source`` is the source of a loaded model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``model.json`` has to hold, entry by entry."""
+"""Checks of ``model.json``, entry by entry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 TEXT = (str,)
-# The entries and their types; those of lists and dicts have elements of the second ones.
+# The entries, with their types and the types of the elements of lists and dicts.
 ENTRIES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "format": ((int,), ()),
     "jax": (TEXT, ()),
@@ -33,11 +33,11 @@ CALL: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
 
 
 def read_about(file: Path) -> dict[str, Any]:
-    """The entries of ``model.json``.
+    """Reads the entries of ``model.json``.
 
     Raises:
       OSError: it is no regular file, or cannot be read.
-      ValueError: it is no JSON, or an entry is missing or of another type.
+      ValueError: it is no JSON object with a format.
     """
     if file.exists() and not file.is_file():
         raise OSError(f"{file.name} is no regular file")
@@ -51,7 +51,7 @@ def read_about(file: Path) -> dict[str, Any]:
 
 
 def check_about(about: dict[str, Any]) -> None:
-    """Raises ValueError where an entry is missing or of another type, or names no plain file."""
+    """Raises ValueError if an entry is missing, of another type, or names a file elsewhere."""
     _check(about, ENTRIES, "")
     for i, call in enumerate(about["calls"]):
         _check(call, CALL, f"calls[{i}].")
@@ -71,36 +71,37 @@ def check_about(about: dict[str, Any]) -> None:
 
 
 def check_call(call: dict[str, Any], program: Any, state: Collection[str]) -> None:
-    """Raises ValueError where a call is told to hold what its program or the state has not."""
+    """Raises ValueError if a call refers to arrays that its program or the state lacks."""
     flat, *_ = jax.tree.unflatten(program.out_tree, program.out_avals)
-    if (most := _arrays(call["output"])) >= len(flat):
-        raise ValueError(f"an output is array {most} of a program that gives {len(flat)}")
+    if (index := _largest_index(call["output"])) >= len(flat):
+        raise ValueError(f"an output is array {index} of a program that gives {len(flat)}")
     if unknown := sorted({*call["known"]} - {*state}):
         raise ValueError(f"known names {unknown[0]}, which the state has not")
 
 
-def _arrays(told: dict[str, Any]) -> int:
-    """The greatest number of an array in the description of an output; -1 for none."""
-    ((kind, value),) = told.items()
+def _largest_index(description: dict[str, Any]) -> int:
+    """Returns the largest index of an array in the description of an output; -1 for none."""
+    ((kind, value),) = description.items()
     if kind in ("array", "value"):
         return value if kind == "array" else -1
-    return max((_arrays(x[1] if kind in ("dict", "object") else x) for x in value), default=-1)
+    children = (x[1] if kind in ("dict", "object") else x for x in value)
+    return max(map(_largest_index, children), default=-1)
 
 
-def _check(told: dict[str, Any], entries: dict, place: str) -> None:
+def _check(about: dict[str, Any], entries: dict, place: str) -> None:
     for name, (kinds, inner) in entries.items():
-        value = told.get(name)
-        if name not in told or not isinstance(value, kinds):
+        value = about.get(name)
+        if name not in about or not isinstance(value, kinds):
             raise ValueError(f"{place}{name} is {value!r}"[:200])
-        each = value.values() if isinstance(value, dict) else value
-        if inner and not all(isinstance(x, inner) for x in each):
+        elements = value.values() if isinstance(value, dict) else value
+        if inner and not all(isinstance(x, inner) for x in elements):
             raise ValueError(f"{place}{name} is {value!r}"[:200])
 
 
-def _check_output(told: Any, place: str) -> None:
-    """Raises ValueError for what ``calls.join`` cannot put together."""
-    single = isinstance(told, dict) and len(told) == 1
-    kind, value = next(iter(told.items())) if single else (None, None)
+def _check_output(description: Any, place: str) -> None:
+    """Raises ValueError for a description that ``calls.build_output`` cannot read."""
+    single = isinstance(description, dict) and len(description) == 1
+    kind, value = next(iter(description.items())) if single else (None, None)
     if kind == "value" or (kind == "array" and type(value) is int and value >= 0):
         return
     if isinstance(value, list):
@@ -111,4 +112,4 @@ def _check_output(told: Any, place: str) -> None:
             for x in value:
                 _check_output(x[1] if pairs else x, place)
             return
-    raise ValueError(f"{place} is {told!r}"[:200])
+    raise ValueError(f"{place} is {description!r}"[:200])

@@ -1,4 +1,4 @@
-"""What is said of a call and its output in ``model.json``, and whether a call fits it."""
+"""Descriptions of calls and outputs in ``model.json``, and whether a call fits one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tojax.errors import Unsupported
 from tojax.saved import dimensions
 from tojax.saved.folder import ABOUT
 
-# What JSON gives back as it was.
+# Types that JSON preserves.
 STORED = (bool, int, float, str, type(None))
 
 
 class Output(dict):
-    """An output whose class is not at hand: its fields as items and as attributes, also where a
-    dict has a method of that name: a cache has ``keys`` and ``values``.
+    """An output whose class is not available: its fields are items and attributes. Fields precede
+    methods of dict: a cache has ``keys`` and ``values``.
 
     Example:
       >>> Output(logits=1).logits, Output(keys=2).keys
@@ -44,13 +44,15 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
-    """Names of the arguments with "dtype[shape]" for arrays and the value for everything else."""
-    said: dict[str, Any] = {}
+    """Returns arguments by name: "dtype[shape]" for arrays, the value for everything else."""
+    described: dict[str, Any] = {}
     for name, leaf in zip(names, leaves):
         if trees.is_array(leaf):
-            said[name] = f"{np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))}{list(leaf.shape)}"
+            described[name] = (
+                f"{np.dtype(jax.dtypes.canonicalize_dtype(leaf.dtype))}{list(leaf.shape)}"
+            )
         elif isinstance(leaf, STORED):
-            said[name] = leaf
+            described[name] = leaf
         elif isinstance(leaf, trees.Constant):
             raise Unsupported(
                 f"the values of {name} decide what is computed",
@@ -59,7 +61,7 @@ def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
             )
         else:
             raise _not_stored(f"the argument {name}", leaf)
-    return said
+    return described
 
 
 def _not_stored(what: str, value: Any) -> Unsupported:
@@ -71,7 +73,7 @@ def _not_stored(what: str, value: Any) -> Unsupported:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are one in a program: 1 is not 1.0 and not True, NaN is NaN.
+    """Returns True if two values are equal to a program: 1 is not 1.0 and not True, NaN is NaN.
 
     Example:
       >>> same(1, 1.0), same(float("nan"), float("nan")), same({"a": 1, "b": 2}, {"b": 2, "a": 1})
@@ -81,53 +83,54 @@ def same(one: Any, other: Any) -> bool:
 
 
 def misfit(call: dict[str, Any], leaves: list[Any], names: list[str]) -> str | None:
-    """Why a call is not the one that was described, None where it is."""
-    saved, asked = call["inputs"], describe_call(leaves, names)
-    if same(saved, asked):
+    """Returns why a call is not the one that was described, None if it is."""
+    saved, described = call["inputs"], describe_call(leaves, names)
+    if same(saved, described):
         return None
-    if {*saved} != {*asked}:
+    if {*saved} != {*described}:
         return f"it takes {', '.join(saved) or 'no arguments'}"
-    given = dict(zip(names, leaves))
+    values = dict(zip(names, leaves))
     sizes: dict[str, int] = {}
     where: dict[str, str] = {}
-    for name, said in saved.items():
-        if same(said, asked[name]):
+    for name, expected in saved.items():
+        if same(expected, described[name]):
             continue
-        if not trees.is_array(given[name]) or not isinstance(said, str) or "[" not in said:
-            return f"{name} is {json.dumps(asked[name])}, not {json.dumps(said)}"
-        dtype, bracket, rest = said.partition("[")
-        written = dimensions.parts(bracket + rest)
-        shape = given[name].shape
-        if not asked[name].startswith(dtype + bracket) or len(shape) != len(written):
-            return f"{name} is {asked[name]}, not {said}"
-        for text, size in zip(written, shape):
+        is_shape = isinstance(expected, str) and "[" in expected
+        if not trees.is_array(values[name]) or not is_shape:
+            return f"{name} is {json.dumps(described[name])}, not {json.dumps(expected)}"
+        dtype, bracket, sizes_text = expected.partition("[")
+        texts = dimensions.parts(bracket + sizes_text)
+        shape = values[name].shape
+        if not described[name].startswith(dtype + bracket) or len(shape) != len(texts):
+            return f"{name} is {described[name]}, not {expected}"
+        for text, size in zip(texts, shape):
             if text.isidentifier() and sizes.setdefault(text, size) != size:
                 return f"{text} is {sizes[text]} in {where[text]} and {size} in {name}"
             where.setdefault(text, name)
-    return _broken(call, sizes, given)
+    return _size_misfit(call, sizes, values)
 
 
-def _broken(call: dict[str, Any], sizes: dict[str, int], given: dict[str, Any]) -> str | None:
-    """Which size is not what an expression or a constraint makes of the others."""
+def _size_misfit(call: dict[str, Any], sizes: dict[str, int], values: dict[str, Any]) -> str | None:
+    """Returns which size contradicts an expression or a constraint, None if all fit."""
     if empty := next((name for name, size in sizes.items() if size < 1), None):
         return f"{empty} is {sizes[empty]}, at least 1 is needed"
     for name, described in call["inputs"].items():
-        if not trees.is_array(given[name]):
+        if not trees.is_array(values[name]):
             continue
         texts = dimensions.parts(described[described.index("[") :])
-        for text, size in zip(texts, given[name].shape):
-            if size != (wanted := dimensions.value(text, sizes)):
-                said = text if text.isdigit() else f"{text}, which is {wanted}"
-                return f"{name} has the size {size}, not {said}"
+        for text, size in zip(texts, values[name].shape):
+            if size != (expected := dimensions.value(text, sizes)):
+                shown = text if text.isdigit() else f"{text}, which is {expected}"
+                return f"{name} has the size {size}, not {shown}"
     for text in call.get("constraints", []):
         if not dimensions.value(text, sizes):
-            known = ", ".join(f"{k} is {sizes[k]}" for k in sorted(dimensions.names(text)))
-            return f"{text} does not hold: {known}"
+            shown = ", ".join(f"{k} is {sizes[k]}" for k in sorted(dimensions.names(text)))
+            return f"{text} does not hold: {shown}"
     return None
 
 
-def split(out: Any, arrays: list[Any]) -> Any:
-    """A JSON description of an output; its arrays go into ``arrays``."""
+def describe_output(out: Any, arrays: list[Any]) -> Any:
+    """Returns a JSON description of an output, and appends its arrays to ``arrays``."""
     if export.is_symbolic_dim(out):  # a size that is known when the program runs
         out = jnp.asarray(out)
     if trees.is_array(out):
@@ -137,25 +140,25 @@ def split(out: Any, arrays: list[Any]) -> Any:
         return {"value": out}
     if isinstance(out, (tuple, list)):
         kind = "list" if type(out) is list else "tuple"
-        return {kind: [split(x, arrays) for x in out]}
+        return {kind: [describe_output(x, arrays) for x in out]}
     if type(out) in (dict, OrderedDict, defaultdict):
         if wrong := [k for k in out if not isinstance(k, STORED)]:
             raise _not_stored("a key of the output", wrong[0])
-        return {"dict": [[k, split(v, arrays)] for k, v in out.items()]}
+        return {"dict": [[k, describe_output(v, arrays)] for k, v in out.items()]}
     level = jax.tree_util.tree_flatten_with_path(out, is_leaf=lambda x: x is not out)[0]
     if any(not path for path, _ in level):  # a leaf
         raise _not_stored("a part of the output", out)
     named = [(jax.tree_util.keystr(path, simple=True), v) for path, v in level]
-    return {"object": [[k, split(v, arrays)] for k, v in named]}
+    return {"object": [[k, describe_output(v, arrays)] for k, v in named]}
 
 
-def join(told: Any, arrays: list[Any]) -> Any:
-    """The output that ``split`` described."""
-    ((kind, value),) = told.items()
+def build_output(description: Any, arrays: list[Any]) -> Any:
+    """Builds an output from its description and arrays."""
+    ((kind, value),) = description.items()
     if kind == "array":
         return arrays[value]
     if kind == "value":
         return value
     if kind in ("tuple", "list"):
-        return {"tuple": tuple, "list": list}[kind](join(x, arrays) for x in value)
-    return {"dict": dict, "object": Output}[kind]((k, join(v, arrays)) for k, v in value)
+        return {"tuple": tuple, "list": list}[kind](build_output(x, arrays) for x in value)
+    return {"dict": dict, "object": Output}[kind]((k, build_output(v, arrays)) for k, v in value)

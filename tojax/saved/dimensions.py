@@ -1,4 +1,4 @@
-"""Sizes with names: which ones a call has, and whether they fit what a program was saved for."""
+"""Named sizes: symbolic shapes for saving, and their expressions evaluated for a call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RELATIONS: dict[type, Callable] = {
 
 
 def parts(text: str) -> list[str]:
-    """The dimensions of a written shape.
+    """Splits a shape, written as text, into dimensions.
 
     Example:
       >>> parts("[batch, 2*length, mod(length, 8), 3]")
@@ -45,18 +45,18 @@ def parts(text: str) -> list[str]:
 
 
 def names(text: str) -> set[str]:
-    """The dimensions with names in an expression.
+    """Returns the names of dimensions in an expression.
 
     Example:
       >>> sorted(names("floordiv(length, 2) + batch"))
       ['batch', 'length']
     """
-    found = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name)}
-    return found - {*_FUNCTIONS}
+    identifiers = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name)}
+    return identifiers - {*_FUNCTIONS}
 
 
 def value(text: str, sizes: Mapping[str, int]) -> Any:
-    """An expression's integer, or whether a constraint holds.
+    """Evaluates an expression to its integer, or a constraint to a bool.
 
     Example:
       >>> value("2*length - 1", {"length": 8}), value("mod(length, 8) == 0", {"length": 9})
@@ -73,18 +73,18 @@ def _value(node: ast.AST, sizes: Mapping[str, int]) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, sizes)
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        one, other = _value(node.left, sizes), _value(node.right, sizes)
-        return _ARITHMETIC[type(node.op)](one, other)
+        left, right = _value(node.left, sizes), _value(node.right, sizes)
+        return _ARITHMETIC[type(node.op)](left, right)
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _RELATIONS:
-        one, other = _value(node.left, sizes), _value(node.comparators[0], sizes)
-        return _RELATIONS[type(node.ops[0])](one, other)
+        left, right = _value(node.left, sizes), _value(node.comparators[0], sizes)
+        return _RELATIONS[type(node.ops[0])](left, right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return _FUNCTIONS[node.func.id](*(_value(x, sizes) for x in node.args))
     raise ValueError(f"{ast.unparse(node)} is no dimension")
 
 
 def suggested(names: Sequence[str], leaves: Sequence[Any]) -> str:
-    """A ``shapes=`` for a call's first array, as one writes it.
+    """Returns a ``shapes=`` for a call's first array, as text for an error message.
 
     Example:
       >>> import numpy as np
@@ -106,57 +106,57 @@ def symbolic(
     shapes: Mapping[str, str] | None,
     constraints: Sequence[str],
 ) -> tuple[tuple, dict[str, Any], list[str]]:
-    """(args, kwargs, constraints) with the shapes that are named as symbolic ones, and arrays as
-    the source takes them.
+    """Returns (args, kwargs, constraints) with symbolic shapes for the arguments that ``shapes``
+    names, and arrays as the source takes them.
 
     Raises:
-      WrongArguments: a name that no argument has, a shape that does not fit the example, a
-        constraint that JAX does not read, a dimension that is nowhere alone.
+      WrongArguments: no argument has the name, a shape does not fit the example, JAX does not read
+        a constraint, or a dimension occurs only inside of expressions.
     """
     trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
     leaves = [source.as_array(x) for x in leaves]
-    called = trees.names(args, kwargs, source.positional)
+    arguments = trees.names(args, kwargs, source.positional)
     scope, constraints = _scope(leaves, constraints)
-    given = not any(is_symbolic(x) for x in leaves)
-    left = set(shapes or {})
-    for i, (name, leaf) in enumerate(zip(called, leaves)):
+    has_scope = any(is_symbolic(x) for x in leaves)
+    unused = set(shapes or {})
+    for i, (name, leaf) in enumerate(zip(arguments, leaves)):
         if (key := _key(name, shapes or {})) is None:
             continue
-        left.discard(key)
+        unused.discard(key)
         leaves[i] = _spec(name, leaf, (shapes or {})[key], scope)
-    if left:
+    if unused:
         raise WrongArguments(
-            f"shapes= names {', '.join(sorted(left))}",
-            why=f"the arguments are {', '.join(called) or 'none'}",
-            do=f"use these names: shapes={suggested(called, leaves)}",
+            f"shapes= names {', '.join(sorted(unused))}",
+            why=f"the arguments are {', '.join(arguments) or 'none'}",
+            do=f"use these names: shapes={suggested(arguments, leaves)}",
         )
-    found = _found([x for x in leaves if trees.is_array(x)])
-    held = [text for text in constraints if names(text) <= found]
-    if len(held) < len(constraints) and given:
-        text = next(x for x in constraints if x not in held)
+    sizes = _size_names([x for x in leaves if trees.is_array(x)])
+    applicable = [text for text in constraints if names(text) <= sizes]
+    if len(applicable) < len(constraints) and not has_scope:
+        text = next(x for x in constraints if x not in applicable)
         raise WrongArguments(
-            f"the constraint {text} is about {', '.join(sorted(names(text) - found))}",
-            why=f"the sizes with names are {', '.join(sorted(found)) or 'none'}",
+            f"the constraint {text} is about {', '.join(sorted(names(text) - sizes))}",
+            why=f"the sizes with names are {', '.join(sorted(sizes)) or 'none'}",
             do="use these names, which shapes= gives",
         )
     args, kwargs = jax.tree.unflatten(structure, leaves)
-    return args, kwargs, held
+    return args, kwargs, applicable
 
 
 def _key(name: str, shapes: Mapping[str, str]) -> str | None:
-    """Its own name, or that of the argument that it is a part of."""
+    """Returns the key for a leaf: its name, or that of the argument that it is inside of."""
     inside = lambda key: name.startswith((f"{key}[", f"{key}."))
     return name if name in shapes else next(filter(inside, shapes), None)
 
 
 def _scope(leaves: list[Any], constraints: Sequence[str]) -> tuple[Any, list[str]]:
-    """(the scope of all names, the constraints in it)."""
+    """Returns (the scope of all names, its constraints)."""
     if isinstance(constraints, str):
         constraints = [constraints]
     dims = (n for x in leaves if trees.is_array(x) for n in x.shape)
-    given = next((n.scope for n in dims if export.is_symbolic_dim(n)), None)
-    if given is None:
+    scope = next((n.scope for n in dims if export.is_symbolic_dim(n)), None)
+    if scope is None:
         try:
             return export.SymbolicScope(tuple(constraints)), list(constraints)
         except ValueError as error:
@@ -171,9 +171,9 @@ def _scope(leaves: list[Any], constraints: Sequence[str]) -> tuple[Any, list[str
             why="constraints belong to the scope",
             do="give them there: jax.export.symbolic_shape(shape, constraints=...)",
         )
-    # JAX shows the constraints of a scope in its text alone.
-    _, _, said = str(given).partition("with constraints:")
-    return given, [line.strip() for line in said.splitlines() if line.strip()]
+    # Only the text of a scope shows its constraints.
+    _, _, text = str(scope).partition("with constraints:")
+    return scope, [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _spec(name: str, leaf: Any, text: str, scope: Any) -> jax.ShapeDtypeStruct:
@@ -197,12 +197,16 @@ def _spec(name: str, leaf: Any, text: str, scope: Any) -> jax.ShapeDtypeStruct:
 
 
 def is_symbolic(leaf: Any) -> bool:
-    """Whether an array has a size with a name."""
+    """Returns True if an array has a named size."""
     return trees.is_array(leaf) and any(map(export.is_symbolic_dim, leaf.shape))
 
 
-def _found(arrays: list[Any]) -> set[str]:
-    """The names, each of which is somewhere a whole size, from which a call tells its value."""
+def _size_names(arrays: list[Any]) -> set[str]:
+    """Returns the names of sizes.
+
+    Raises:
+      WrongArguments: a name is no dimension by itself, from which a call could tell its value.
+    """
     sizes = [str(n) for x in arrays for n in x.shape if export.is_symbolic_dim(n)]
     used = {name for text in sizes for name in names(text)}
     if hidden := sorted(used - {*sizes}):

@@ -1,4 +1,4 @@
-"""Files of a saved model: a folder appears whole or not at all, and is read only if it is whole."""
+"""The folder of a saved model: written atomically, and checked before it is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from tojax.errors import BadCheckpoint, NotWritten, TojaxError, WrongArguments
-from tojax.saved.scratch import locked, made, names, sweep
+from tojax.saved.scratch import locked, new_folder, scratch_names, sweep
 
 FORMAT = 4
 ABOUT = "model.json"
@@ -22,7 +22,7 @@ ABOUT = "model.json"
 
 @contextlib.contextmanager
 def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
-    """A scratch folder that takes the place of ``folder`` when all is written, and not before.
+    """Gives a scratch folder, which replaces ``folder`` at the end of the block.
 
     Raises:
       WrongArguments: ``folder`` holds something else than an earlier save, which has a file
@@ -30,13 +30,13 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
       NotWritten: the system refuses to write, or the disk is full.
     """
     target = Path(folder)
-    if target.is_symlink():  # what it points to is replaced, and not the link
+    if target.is_symlink():  # replaces the folder that the link points to, not the link
         target = target.resolve()
     sweep(target)
     check_free(target, mark)
-    scratch, old = names(target)
+    scratch, old = scratch_names(target)
     try:
-        with made(scratch), locked(target):  # also while that one is put aside
+        with new_folder(scratch), locked(target):  # the lock stays while the target is moved away
             yield scratch
             if target.exists():
                 target.rename(old)
@@ -51,14 +51,14 @@ def whole(folder: str | os.PathLike, mark: str) -> Iterator[Path]:
             do="free some space, or give another folder; what was there before is still there",
         ) from error
     finally:
-        if old.exists() and not target.exists():  # interrupted between the two
+        if old.exists() and not target.exists():  # interrupted between the renames
             old.rename(target)
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
 
 def check_free(target: Path, mark: str) -> None:
-    """Raises WrongArguments for a file, and for a folder with files of which none is ``mark``."""
+    """Raises WrongArguments for a file, and for a folder with files but without ``mark``."""
     if target.is_file() or (
         target.exists() and not (target / mark).exists() and any(target.iterdir())
     ):
@@ -68,7 +68,7 @@ def check_free(target: Path, mark: str) -> None:
 
 
 def check_target(folder: str | os.PathLike) -> None:
-    """Raises WrongArguments where a save would take away files that no save has written."""
+    """Raises WrongArguments if a save would remove files that no save has written."""
     target = Path(folder)
     if not (target / ABOUT).is_file():
         return
@@ -84,11 +84,11 @@ def check_target(folder: str | os.PathLike) -> None:
 
 
 def add(folder: str | os.PathLike, name: str, write: Callable[[Path], object]) -> None:
-    """Adds what ``write`` puts into a folder of this name, and lists it with the other files."""
-    target, inside = Path(folder), Path(folder) / name
-    write(inside)
+    """Adds a subfolder that ``write`` fills, and lists its files with the others."""
+    target, subfolder = Path(folder), Path(folder) / name
+    write(subfolder)
     about = json.loads((target / ABOUT).read_text())
-    files = sorted(x for x in inside.rglob("*") if x.is_file())
+    files = sorted(x for x in subfolder.rglob("*") if x.is_file())
     about["sha256"] |= {x.relative_to(target).as_posix(): digest(x) for x in files}
     scratch = target / f".{ABOUT}.part"
     scratch.write_text(json.dumps(about, indent=1))
@@ -96,23 +96,23 @@ def add(folder: str | os.PathLike, name: str, write: Callable[[Path], object]) -
 
 
 def check_others(target: Path, ours: Set[str]) -> None:
-    """Raises WrongArguments where a folder holds other files than these."""
-    if others := sorted({x.name for x in target.iterdir()} - ours):
+    """Raises WrongArguments if a folder holds other files than these."""
+    if foreign := sorted({x.name for x in target.iterdir()} - ours):
         raise WrongArguments(
-            f"{target} holds a saved model and something else: {', '.join(others[:3])}",
+            f"{target} holds a saved model and something else: {', '.join(foreign[:3])}",
             why="the folder is replaced as a whole, and those would be gone",
             do="give a new folder, or move them away",
         )
 
 
 def digest(file: Path) -> str:
-    """The sha256 of a file."""
+    """Returns the sha256 of a file."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def check_format(folder: Path, about: dict[str, Any]) -> None:
-    """Raises where the folder is of another format."""
+    """Raises BadCheckpoint for a folder of another format."""
     if about["format"] != FORMAT:
         raise BadCheckpoint(
             f"{folder} has format {about['format']}, this tojax reads format {FORMAT}",
@@ -122,15 +122,15 @@ def check_format(folder: Path, about: dict[str, Any]) -> None:
 
 
 def check_files(folder: Path, about: dict[str, Any]) -> None:
-    """Raises where a file is missing, or not the one that was saved."""
-    for name, known in about["sha256"].items():
+    """Raises BadCheckpoint if a file is missing or was changed."""
+    for name, expected in about["sha256"].items():
         if not (folder / name).is_file():
             raise BadCheckpoint(
                 f"{folder / name} is missing",
                 why=f"{ABOUT} lists it",
                 do="copy the folder again, or save the model again",
             )
-        if digest(folder / name) != known:
+        if digest(folder / name) != expected:
             raise BadCheckpoint(
                 f"{folder / name} is damaged",
                 why=f"its sha256 is not the one that {ABOUT} holds",

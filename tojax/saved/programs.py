@@ -13,7 +13,7 @@ from tojax import trees
 from tojax.dtypes import shape_of
 from tojax.errors import DataDependent, Unsupported, WrongValue
 from tojax.private_names import Inconclusive
-from tojax.saved.calls import describe_call, split
+from tojax.saved.calls import describe_call, describe_output
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 KNOWN = (*PLATFORMS, "rocm")
@@ -21,13 +21,13 @@ KNOWN = (*PLATFORMS, "rocm")
 
 @dataclass(frozen=True)
 class Extra:
-    """A further program that a floor above saves with a model, under a name.
+    """A further program that is saved with a model, by name.
 
     Attributes:
       name: of the program and its file.
       function: (params, state, *arrays) -> a list of arrays.
-      arrays: the shapes and dtypes of ``arrays``; None is an argument that is not there.
-      about: what is written about it, as JSON holds it.
+      arrays: the shapes and dtypes of ``arrays``; None for an absent argument.
+      about: its description in ``model.json``.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Extra:
 
 
 def check_platforms(platforms: Sequence[str]) -> None:
-    """Raises WrongValue for what is no platform of jax.export, or none at all."""
+    """Raises WrongValue if a platform is none of jax.export's, or there is none."""
     unknown = sorted({*platforms} - {*KNOWN}) if not isinstance(platforms, str) else [platforms]
     if unknown or not platforms:
         raise WrongValue(
@@ -50,16 +50,16 @@ def check_platforms(platforms: Sequence[str]) -> None:
 def export_call(
     source, params, state, args, kwargs, rng, platforms: Sequence[str], known=None
 ) -> tuple[dict[str, Any], bytes]:
-    """(what is said of a call, its program); ``known`` are entries of the state as constants."""
+    """Returns (description of a call, its program); ``known`` are state entries as constants."""
     known = known or {}
     leaves, structure = jax.tree.flatten((args, kwargs))
     inputs = describe_call(leaves, trees.names(args, kwargs, source.positional))
     kind = None if rng is None else str(jax.random.key_impl(rng))
-    told: dict[str, Any] = {"inputs": inputs, "rng": kind}
+    description: dict[str, Any] = {"inputs": inputs, "rng": kind}
 
     def flat(params, state, arrays, key):
-        rest = iter(arrays)
-        full = [next(rest) if trees.is_array(x) else x for x in leaves]
+        array = iter(arrays)
+        full = [next(array) if trees.is_array(x) else x for x in leaves]
         args, kwargs = jax.tree.unflatten(structure, full)
         out, written = source(
             params,
@@ -68,39 +68,39 @@ def export_call(
             kwargs,
             None if key is None else jax.random.wrap_key_data(key, impl=kind),
         )
-        found: list[Any] = []
-        told["output"] = split(out, found)
-        told["missed"] = sorted(getattr(written, "missed", written))
-        return found, dict(written), getattr(written, "holds", None)
+        outputs: list[Any] = []
+        description["output"] = describe_output(out, outputs)
+        description["missed"] = sorted(getattr(written, "missed", written))
+        return outputs, dict(written), getattr(written, "holds", None)
 
     arrays = [shape_of(x) for x in leaves if trees.is_array(x)]
     key = None if rng is None else jax.eval_shape(jax.random.key_data, rng)
     try:
-        program = _exported(flat, params, state, (arrays, key), platforms)
+        program = _export(flat, params, state, (arrays, key), platforms)
     except DataDependent as error:
         settings = {k: v for k, v in state.items() if trees.is_setting(v)}
         if known or not settings or trees.STATE not in error.arguments:
             raise
         return export_call(source, params, state, args, kwargs, rng, platforms, settings)
     except Inconclusive as error:
-        raise _undecided(error, inputs) from error
-    told["known"] = {k: np.asarray(v).tolist() for k, v in known.items()}
-    return told, bytes(program.serialize(vjp_order=1))
+        raise _unknown_size(error, inputs) from error
+    description["known"] = {k: np.asarray(v).tolist() for k, v in known.items()}
+    return description, bytes(program.serialize(vjp_order=1))
 
 
 def export_extra(extra: Extra, params, state, platforms: Sequence[str]) -> bytes:
-    """A further program; it has no derivative."""
+    """Exports a further program; it has no derivative."""
     arrays = [None if x is None else shape_of(x) for x in extra.arrays]
-    return bytes(_exported(extra.function, params, state, arrays, platforms).serialize())
+    return bytes(_export(extra.function, params, state, arrays, platforms).serialize())
 
 
-def _exported(function: Callable, params, state, arrays: Sequence[Any], platforms) -> Any:
+def _export(function: Callable, params, state, arrays: Sequence[Any], platforms) -> Any:
     shapes = jax.tree.map(shape_of, (dict(params), dict(state)))
     return jax.export.export(jax.jit(function), platforms=tuple(platforms))(*shapes, *arrays)
 
 
-def _undecided(error: Exception, inputs: dict[str, Any]) -> Unsupported:
-    """The error for a model that asks whether one unknown size is another one's."""
+def _unknown_size(error: Exception, inputs: dict[str, Any]) -> Unsupported:
+    """Returns the error for a model that compares unknown sizes."""
     shown = ", ".join(f"{k} {v}" for k, v in inputs.items() if isinstance(v, str) and "[" in v)
     notes = [x for x in getattr(error, "__notes__", []) if x.startswith("in ")]  # by frontends
     return Unsupported(

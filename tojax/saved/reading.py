@@ -1,4 +1,4 @@
-"""A folder that ``save`` wrote as a model again."""
+"""Reading of a folder that ``save`` wrote."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tojax.saved.about import check_about, check_call, read_about
 from tojax.saved.folder import ABOUT, check_files, check_format
 from tojax.saved.source import SavedSource
 
-AGAIN = "save the model again; Hugging Face checkpoints load with tojax.from_pretrained"
+SAVE_AGAIN = "save the model again; Hugging Face checkpoints load with tojax.from_pretrained"
 
 
 def read(
     folder: str | os.PathLike,
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], SavedSource]:
-    """(params, state, source) of a folder that ``save`` wrote.
+    """Reads (params, state, source) from a folder that ``save`` wrote.
 
     Raises:
-      BadCheckpoint: it is none, of another format, for a newer JAX, or a file is missing, damaged
-        or exchanged.
-      Unsupported: its programs are for other platforms than this one.
+      BadCheckpoint: it is no such folder, of another format or for a newer JAX, or a file is
+        missing, damaged or exchanged.
+      Unsupported: its programs are for other platforms.
     """
     folder = Path(folder)
     try:
@@ -37,8 +37,8 @@ def read(
         _check_platform(folder, about["platforms"])
         programs = [_program(folder, f"call-{i}.jax", about) for i in range(len(about["calls"]))]
         extras = {
-            name: (told, _program(folder, f"{name}.jax", about))
-            for name, told in about["programs"].items()
+            name: (description, _program(folder, f"{name}.jax", about))
+            for name, description in about["programs"].items()
         }
         params, state = (
             load_file(folder / "params.safetensors"),
@@ -55,13 +55,17 @@ def read(
         raise BadCheckpoint(
             f"{folder} is no folder that model.save wrote, or it is damaged",
             why=" ".join(str(error).split())[:200],
-            do=AGAIN,
+            do=SAVE_AGAIN,
         ) from None
     return params, state, source
 
 
-def _program(folder: Path, name: str, about: dict[str, Any]) -> Any:
-    """One program, if the installed JAX reads it."""
+def _program(folder: Path, name: str, about: dict[str, Any]) -> jax.export.Exported:
+    """Reads a program.
+
+    Raises:
+      BadCheckpoint: the installed JAX is too old for it.
+    """
     try:
         program = jax.export.deserialize(bytearray((folder / name).read_bytes()))
         if (newer := _is_newer(program, about)) is None:
@@ -75,16 +79,16 @@ def _program(folder: Path, name: str, about: dict[str, Any]) -> Any:
     )
 
 
-def _is_newer(program: Any, about: dict[str, Any]) -> str | None:
-    """Why the installed JAX does not run a program, None where it does."""
+def _is_newer(program: jax.export.Exported, about: dict[str, Any]) -> str | None:
+    """Returns why the installed JAX is too old for a program, None if it is not."""
     version = program.calling_convention_version
-    most = jax.export.maximum_supported_calling_convention_version
-    if version > most:
-        return f"its calling convention is {version}, this JAX knows up to {most}"
+    maximum = jax.export.maximum_supported_calling_convention_version
+    if version > maximum:
+        return f"its calling convention is {version}, this JAX knows up to {maximum}"
     if _numbers(about["jax"]) > _numbers(jax.__version__):
         try:
             program.mlir_module()
-        except Exception as error:  # whatever the reader of StableHLO stumbles over
+        except Exception as error:  # any error of StableHLO's reader
             return f"its StableHLO cannot be read: {error}"
     return None
 
@@ -94,12 +98,12 @@ def _numbers(version: str) -> list[int]:
 
 
 def _check_platform(folder: Path, platforms: list[str]) -> None:
-    """Raises where no program is for the platform that JAX runs on."""
-    here = jax.default_backend()
-    names = {"cuda", "rocm"} if here == "gpu" else {here}
+    """Raises Unsupported if no program is for the platform that JAX runs on."""
+    backend = jax.default_backend()
+    names = {"cuda", "rocm"} if backend == "gpu" else {backend}
     if not names & {*platforms}:
         raise Unsupported(
-            f"{folder} was saved for {', '.join(platforms)}, JAX runs on {here}",
+            f"{folder} was saved for {', '.join(platforms)}, JAX runs on {backend}",
             why="a program is made for certain platforms",
             do=f"save it again with platforms=(..., {sorted(names)[0]!r}), or choose another one: "
             f"JAX_PLATFORMS={platforms[0]}",

@@ -1,8 +1,8 @@
-"""Hidden folders beside a target, in which a save is written: locked while their process lives, so
-that the next save knows what one that was killed has left.
+"""Hidden folders beside a target, in which a save is written. They are locked while their process
+lives, so that the next save recognizes the folders of a killed one.
 
-The lock is the system's own on the folder, which goes with the process and with a rename. Names
-hold the machine: on a shared disk another machine's locks may not be seen, and its folders stay.
+The lock is the system's own on the folder: it ends with the process, and survives a rename. Names
+contain the machine: another machine's locks on a shared disk may be invisible, so its folders stay.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ except ImportError:  # not on Windows: nothing is locked there, and nothing swep
 MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
 
 
-def names(target: Path) -> tuple[Path, Path]:
-    """(where the new folder is written, where the old one is put aside)."""
+def scratch_names(target: Path) -> tuple[Path, Path]:
+    """Returns paths for (the new folder while it is written, the old one while it is replaced)."""
     start = f".{target.name}-{uuid.uuid4().hex[:8]}-{MACHINE}"
     return target.parent / f"{start}-new", target.parent / f"{start}-old"
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[bool]:
-    """Whether this process has the lock of a folder while this lasts."""
+    """Locks a folder inside of the block, and gives whether that succeeded."""
     handle = None
     try:
         if fcntl is not None:
             handle = os.open(folder, os.O_RDONLY)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held = handle is not None
-    except OSError:  # somebody else's, gone, or a disk without locks
-        held = False
+        acquired = handle is not None
+    except OSError:  # locked by another process, gone, or a disk without locks
+        acquired = False
     try:
-        yield held
+        yield acquired
     finally:
         if handle is not None:
             os.close(handle)
 
 
 @contextlib.contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """A new folder, locked before it has its name: one that is seen without a lock is left over."""
+def new_folder(folder: Path) -> Iterator[None]:
+    """Makes a folder that is locked before it gets its name: one without a lock is abandoned."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     first = folder.with_name(f"{folder.name}-made")
     first.mkdir()
@@ -61,22 +61,22 @@ def made(folder: Path) -> Iterator[None]:
 
 
 def sweep(target: Path) -> None:
-    """Removes what saves into this place left that were killed. What one of them had put aside
-    comes back where nothing has taken its place.
+    """Removes folders of killed saves to this target. An old folder that was moved away becomes
+    the target again if there is none.
     """
     pattern = rf"\.{re.escape(target.name)}-[0-9a-f]{{8}}-{MACHINE}-(new|old)"
     try:
-        beside = [x for x in target.parent.iterdir() if re.fullmatch(pattern, x.name)]
+        folders = [x for x in target.parent.iterdir() if re.fullmatch(pattern, x.name)]
     except OSError:
         return
-    for left in sorted(beside, key=lambda x: x.name.endswith("-new")):  # "-old" before its "-new"
-        if left.is_symlink() or not left.is_dir():
+    for folder in sorted(folders, key=lambda x: x.name.endswith("-new")):  # "-old" before "-new"
+        if folder.is_symlink() or not folder.is_dir():
             continue
-        new = left.with_name(left.name[:-3] + "new")
-        if left == new:
-            _remove(left)
+        new = folder.with_name(folder.name[:-3] + "new")
+        if folder == new:
+            _remove(folder)
         elif not new.exists() or _is_free(new):
-            _put_back(left, target)
+            _put_back(folder, target)
 
 
 def _is_free(folder: Path) -> bool:

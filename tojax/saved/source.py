@@ -1,9 +1,10 @@
-"""What a loaded model calls: the program for the kind of call."""
+"""The source of a loaded model: it runs the program for the kind of call."""
 
 from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +14,17 @@ import numpy as np
 from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
-from tojax.saved.calls import describe_call, join, misfit, same
+from tojax.saved.calls import build_output, describe_call, misfit, same
 from tojax.saved.dimensions import suggested
 from tojax.source import SourceBase
 
 
 @dataclass(frozen=True, eq=False)
 class SavedSource(SourceBase):
-    """Programs by kind of call, and further ones by name: (what is written about it, program).
+    """A source of saved programs by kind of call, and of further ones by name: (description,
+    program).
 
-    The training mode is the one they were saved in.
+    Its training mode is that of the save.
     """
 
     framework: str
@@ -47,13 +49,17 @@ class SavedSource(SourceBase):
         return inspect.Signature([inspect.Parameter(n, kind) for n in self.argument_names])
 
     def as_array(self, leaf: Any) -> Any:
-        """An input leaf as JAX takes it; of torch and TensorFlow, too, where they are installed."""
+        """Turns an input leaf into what JAX takes, also tensors of torch and TensorFlow."""
         if isinstance(leaf, jax.Array) or not hasattr(leaf, "__array__"):
             return leaf
         return fitting(np.asarray(leaf.detach() if hasattr(leaf, "detach") else leaf))
 
     def in_mode(self, training: bool) -> SavedSource:
-        """The same, if it was saved in this mode."""
+        """Returns the source if it was saved in this mode.
+
+        Raises:
+          Unsupported: it was saved in the other mode.
+        """
         if any(t != training for t in self.training):
             raise Unsupported(
                 "a saved model has one mode",
@@ -63,7 +69,7 @@ class SavedSource(SourceBase):
         return self
 
     def write_back(self, params, state):
-        """There is no module."""
+        """Raises Unsupported: there is no module."""
         raise Unsupported(
             "a saved model has no torch module",
             why="it runs without torch",
@@ -74,11 +80,11 @@ class SavedSource(SourceBase):
         """Runs the program for this kind of call."""
         leaves = [self.as_array(x) for x in jax.tree.leaves((args, kwargs))]
         names = trees.names(args, kwargs, self.positional)
-        call, program = self._chosen(leaves, names, rng)
+        call, program = self._select(leaves, names, rng)
         _check_known(call["known"], state)
         _check_weights(program, params, state)
-        given = dict(zip(names, leaves))  # by position or by name: the program has its own order
-        arrays = [given[name] for name in call["inputs"] if trees.is_array(given[name])]
+        by_name = dict(zip(names, leaves))  # the program has its own order of arguments
+        arrays = [by_name[name] for name in call["inputs"] if trees.is_array(by_name[name])]
         key = _key_data(call["rng"], rng)
         flat, written, holds = program.call(dict(params), dict(state), arrays, key)
         if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
@@ -87,25 +93,28 @@ class SavedSource(SourceBase):
                 why="the inputs are not what the model takes",
                 do="compare them with those of the source framework, whose own error says more",
             )
-        return join(call["output"], flat), trees.Written(written, {*call["missed"]}, holds)
+        return build_output(call["output"], flat), trees.Written(written, {*call["missed"]}, holds)
 
-    def _chosen(self, leaves: list[Any], names: list[str], rng: Any) -> tuple[dict[str, Any], Any]:
-        """The call that was saved with these shapes, with a key or without one as it is given, or
-        else the first one whose sizes fit.
+    def _select(self, leaves: list[Any], names: list[str], rng: Any) -> tuple[dict[str, Any], Any]:
+        """Returns (call, program): those saved with these shapes and with or without a key, else
+        the first whose sizes fit.
+
+        Raises:
+          WrongArguments: no call fits.
         """
-        found = [misfit(call, leaves, names) for call in self.calls]
-        asked = describe_call(leaves, names)
-        other = lambda call: (
-            not same(call["inputs"], asked),
+        misfits = [misfit(call, leaves, names) for call in self.calls]
+        described = describe_call(leaves, names)
+        priority = lambda call: (
+            not same(call["inputs"], described),
             (call["rng"] is None) != (rng is None),
         )
-        for i in sorted(range(len(found)), key=lambda i: other(self.calls[i])):
-            if found[i] is None:
+        for i in sorted(range(len(misfits)), key=lambda i: priority(self.calls[i])):
+            if misfits[i] is None:
                 return self.calls[i], self.programs[i]
-        told = [f"{_shown(c)}: {why}" for c, why in zip(self.calls, found)]
+        reasons = [f"{_shown(c)}: {why}" for c, why in zip(self.calls, misfits)]
         raise WrongArguments(
-            f"no program was saved for {json.dumps(asked)}",
-            why="saved are " + "; ".join(told),
+            f"no program was saved for {json.dumps(described)}",
+            why="saved are " + "; ".join(reasons),
             do="save it again with an example of this call: model.save(folder, *args, **kwargs), "
             f"for any size shapes={suggested(names, leaves)}",
         )
@@ -129,7 +138,7 @@ def _shown(call: dict[str, Any]) -> str:
 
 
 def _key_data(kind: str | None, rng: Any) -> Any:
-    """The key's numbers, None where the program takes none."""
+    """Returns the key's numbers, None if the program takes no key."""
     if kind is None:
         return None
     if rng is None:
@@ -138,20 +147,20 @@ def _key_data(kind: str | None, rng: Any) -> Any:
             why="its program has the key as an argument",
             do="pass rng=jax.random.key(0)",
         )
-    if (given := str(jax.random.key_impl(rng))) != kind:
+    if (implementation := str(jax.random.key_impl(rng))) != kind:
         raise WrongArguments(
-            f"rng is a key of {given}",
+            f"rng is a key of {implementation}",
             why=f"the call was saved with one of {kind}",
             do=f"give that kind: jax.random.key(seed, impl={kind!r})",
         )
     return jax.random.key_data(rng)
 
 
-def _check_weights(program: Any, *given: Any) -> None:
-    """Raises WrongArguments where params or state are not what the program takes."""
-    (*known, _, _), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
+def _check_weights(program: Any, *weights: Mapping[str, Any]) -> None:
+    """Raises WrongArguments if params or state are not those that the program takes."""
+    (*expected, _, _), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
     wrong = []
-    for pair in zip(known, given):
+    for pair in zip(expected, weights):
         want, have = (describe_call([*x.values()], [*x]) for x in pair)
         wrong += [f"{k} is missing" for k in want if k not in have]
         wrong += [f"{k} is unknown" for k in have if k not in want]
@@ -166,7 +175,9 @@ def _check_weights(program: Any, *given: Any) -> None:
 
 
 def _check_known(known: dict[str, Any], state) -> None:
-    """Raises where the state has other values than the program was made for, or unknown ones."""
+    """Raises WrongArguments if the state has other values than the program was made for, and
+    DataDependent if they are traced.
+    """
     for name, value in known.items():
         if isinstance(state[name], jax.core.Tracer):
             raise DataDependent(

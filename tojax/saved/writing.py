@@ -1,4 +1,4 @@
-"""A model into a folder."""
+"""Writing of a model into a folder."""
 
 from __future__ import annotations
 
@@ -29,39 +29,41 @@ def save(
     platforms: Sequence[str] = PLATFORMS,
     extras: Sequence[Extra] = (),
 ) -> None:
-    """Writes the folder; it appears whole or not at all. Of several processes that hold parts of
-    the arrays all must call this, and the first one writes.
+    """Writes the folder atomically. All processes that hold parts of the arrays must call this, and
+    the first one writes.
 
-    ``calls`` holds (args, kwargs, rng) with arrays or ``jax.ShapeDtypeStruct``; calls that have the
-    same shapes after ``shapes`` are one.
+    ``calls`` holds (args, kwargs, rng) with arrays or ``jax.ShapeDtypeStruct``; calls with equal
+    shapes after ``shapes`` are saved once.
     """
     check_platforms(platforms)
     check_target(folder)
-    given = folder, calls, (shapes, constraints), platforms, extras
-    multiprocess.by_one(lambda params, state: _write(source, params, state, *given), params, state)
+    options = folder, calls, (shapes, constraints), platforms, extras
+    write = lambda params, state: _write(source, params, state, *options)
+    multiprocess.by_one(write, params, state)
 
 
 def _write(source, params, state, folder, calls, sizes, platforms, extras) -> None:
     described: dict[str, dict[str, Any]] = {}
     with whole(folder, ABOUT) as scratch:
         for args, kwargs, rng in calls:
-            args, kwargs, held = symbolic(source, args, kwargs, *sizes)
-            told, program = export_call(source, params, state, args, kwargs, rng, platforms)
-            key = json.dumps([told["inputs"], told["rng"]])
+            args, kwargs, applicable = symbolic(source, args, kwargs, *sizes)
+            description, program = export_call(source, params, state, args, kwargs, rng, platforms)
+            key = json.dumps([description["inputs"], description["rng"]])
             if key in described:
                 continue
             (scratch / f"call-{len(described)}.jax").write_bytes(program)
-            described[key] = told | {"constraints": held}
+            described[key] = description | {"constraints": applicable}
         programs = {extra.name: extra.about for extra in extras}
         for extra in extras:
             (scratch / f"{extra.name}.jax").write_bytes(
                 export_extra(extra, params, state, platforms)
             )
-        for name, (told, program) in getattr(source, "extras", {}).items():  # of a loaded model
-            if programs.setdefault(name, told) is told:
+        of_loaded = getattr(source, "extras", {})
+        for name, (extra_about, program) in of_loaded.items():
+            if programs.setdefault(name, extra_about) is extra_about:
                 (scratch / f"{name}.jax").write_bytes(program.serialize())
         for name, arrays in (("params", params), ("state", state)):
-            # it writes the memory as it lies, which is the array only in C's order
+            # safetensors writes the memory, which must be in C order
             ordered: dict[str, Any] = {k: np.asarray(v, order="C") for k, v in arrays.items()}
             save_file(ordered, scratch / f"{name}.safetensors")
         modes = source.training  # one for each submodule, or one

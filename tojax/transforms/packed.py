@@ -93,7 +93,7 @@ class Packed:
 
     def __call__(self, state: Arrays) -> jax.Array:
         """Returns the dequantized array."""
-        columns = self.opened(*(state[part] for part in self.parts))
+        columns = self.opened(*(state[name] for name in self.parts))
         return columns.T.reshape(self.shape).astype(self.dtype)
 
     def opened(self, values: jax.Array, scale: jax.Array, *zero: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ from tojax.flax.matching import (
     torch_layers,
 )
 from tojax.flax.matching.agreement import Search
-from tojax.flax.matching.checking import check, epsilons
+from tojax.flax.matching.checking import check_outputs, epsilons
 from tojax.flax.matching.layer import Choice, Slot, Tensor, Torch
 from tojax.flax.matching.names import word_and_number
 from tojax.flax.matching.pairing import Pairing, families, pair
@@ -129,7 +129,9 @@ def load_into(
     notes = epsilons(pairing, search.runner)
     checked = "nothing, for lack of an example or of a torch module"
     if calls:
-        checked = f"the outputs differ by {check(search, calls, notes):.1e} of the largest value"
+        checked = (
+            f"the outputs differ by {check_outputs(search, calls, notes):.1e} of the largest value"
+        )
     return _write(flax, pairing, values, left_out, notes, checked)
 
 
@@ -310,7 +312,7 @@ def _write(
     """Writes the user's values and the decided layers; returns the result and the report."""
     matches, filled = [], {}
     slots = {s.path: s for s in flax.slots()}
-    placed = lambda p, v: flax_layers.place(v.astype(slots[p].dtype), slots[p].value)
+    placed = lambda p, v: flax_layers.place_like(v.astype(slots[p].dtype), slots[p].value)
     for path, value in values.items():
         if value is not None:
             filled[path] = placed(path, value)

@@ -127,8 +127,10 @@ class Search:
             error = self.distance(path, call, assignment)
             if np.isinf(error):  # it cannot be called as torch's, with any weights
                 return False
-            known = any(self._same_values(assignment, inside, patterns) for patterns in agreeing)
-            if error <= self.tolerance and not known:
+            is_duplicate = any(
+                self._same_values(assignment, inside, patterns) for patterns in agreeing
+            )
+            if error <= self.tolerance and not is_duplicate:
                 agreeing.append(list(joint))
         if len(agreeing) != 1:
             return False

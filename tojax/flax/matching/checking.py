@@ -11,7 +11,7 @@ from tojax.flax.matching.pairing import Pairing
 from tojax.flax.matching.submodule_runs import Call, Runner, closest_difference, difference
 
 
-def check(search: Search, calls: list[Call], notes: list[str]) -> float:
+def check_outputs(search: Search, calls: list[Call], notes: list[str]) -> float:
     """Returns the difference of the outputs, as a fraction of the largest value.
 
     Raises:

@@ -173,7 +173,7 @@ def counting_group(layer: Flax | Torch) -> str:
     return "matrix" if matrix else "conv"
 
 
-def place(value: Any, old: Any) -> jax.Array:
+def place_like(value: Any, old: Any) -> jax.Array:
     """Puts the array on the devices of the old one."""
     sharding = getattr(old, "sharding", None)
     return jax.device_put(value, sharding if isinstance(old, jax.Array) else None)

@@ -152,9 +152,9 @@ def names(layers: Sequence[L], group: Callable[[L], Hashable]) -> dict[L, Name]:
 
 def _siblings(layer: HasParts, i: int, group: Callable) -> tuple[Hashable, int | None]:
     """Returns (a key for the siblings of the i-th step, the number of the step)."""
-    parts = layer.parts
-    word, number = word_and_number(parts[i])
-    return (parts[:i], word, group(layer) if i == len(parts) - 1 else None), number
+    steps = layer.parts
+    word, number = word_and_number(steps[i])
+    return (steps[:i], word, group(layer) if i == len(steps) - 1 else None), number
 
 
 def _numbered(layer: HasParts, group: Callable) -> Iterable[tuple[Hashable, int]]:

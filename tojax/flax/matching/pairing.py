@@ -61,10 +61,10 @@ def pair(pairing: Pairing) -> None:
 
     A pair whose layout is not unique is open with this torch layer alone.
     """
-    taken = {c.torch for choices in pairing.open.values() for c in choices}
-    taken |= {c.torch for c, _ in pairing.decided.values()}
-    matched = _match_by_rules(pairing, set(taken))
-    pairing.unmatched = set(pairing.torch) - taken - {t for t, _ in matched.values()}
+    assigned = {c.torch for choices in pairing.open.values() for c in choices}
+    assigned |= {c.torch for c, _ in pairing.decided.values()}
+    matched = _match_by_rules(pairing, set(assigned))
+    pairing.unmatched = set(pairing.torch) - assigned - {t for t, _ in matched.values()}
     for f in pairing.flax:
         if f in matched:
             torch, how = matched[f]

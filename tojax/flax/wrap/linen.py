@@ -46,7 +46,7 @@ class Module(nn.Module):
 
     @nn.compact
     def __call__(self, *args, **kwargs) -> Any:
-        """The forward pass.
+        """Runs the forward pass.
 
         Args:
           *args, **kwargs: as the source's forward takes them, and ``train``, a bool: the mode of

@@ -82,7 +82,7 @@ class Module(Part):
         self.deterministic = self.use_running_average = deterministic
 
     def __call__(self, *args, rngs: Any = None, **kwargs) -> Any:
-        """The forward pass.
+        """Runs the forward pass.
 
         Args:
           *args, **kwargs: as the source's forward takes them.

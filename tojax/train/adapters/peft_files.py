@@ -175,8 +175,8 @@ def _sort_tensors(folder: Path, model: Model, tensors: dict[str, np.ndarray], mo
 
 def _parent_paths(name: str) -> list[str]:
     """Returns the paths of the modules that a param is in, outermost first."""
-    parts = name.split(".")
-    return [".".join(parts[:i]) for i in range(1, len(parts))]
+    steps = name.split(".")
+    return [".".join(steps[:i]) for i in range(1, len(steps))]
 
 
 def _check_base(folder: Path, model: Model, place: str, x: np.ndarray) -> None:

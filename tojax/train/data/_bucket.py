@@ -13,7 +13,7 @@ from tojax.train.data.batches import numpy_collate
 
 
 def bucket(sizes: Sequence[int], *, mask: str | None = None, **pads: Any) -> Bucket:
-    """A collate function that pads the first axis of samples to the smallest size that holds them.
+    """Makes a collate function that pads the first axis of samples to the smallest size that fits.
 
     A step is compiled once for each shape, so at most ``len(sizes)`` times where all batches have
     the same number of rows; ``step.compilations`` and ``fit``'s bar show how often it was.

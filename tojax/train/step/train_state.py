@@ -82,7 +82,7 @@ class TrainState:
         return self.model if self.ema is None else self.model.with_params(self.ema)
 
     def replace(self, **changes: Any) -> TrainState:
-        """A new TrainState with other values."""
+        """Returns a new TrainState with other values."""
         return replace(self, **changes)
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -74,8 +74,8 @@ class Report:
 
 
 def _shortened(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
+    suffix = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + suffix
 
 
 def _loop(program: Program, loop: Repeat) -> Loop:
