@@ -32,11 +32,11 @@ class Net(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.part, self.odd = Part(), nn.ModuleList([Part(), Odd()])
+        self.torch_call, self.odd = Part(), nn.ModuleList([Part(), Odd()])
         self.after = Part()
 
     def forward(self, x):
-        x = self.part(x)
+        x = self.torch_call(x)
         for part in self.odd:
             x = part(x)
         return self.after(x)
@@ -47,10 +47,10 @@ class Outside(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.part, self.after = Part(), Part()
+        self.torch_call, self.after = Part(), Part()
 
     def forward(self, x):
-        return self.after(self.part(x).tanh())
+        return self.after(self.torch_call(x).tanh())
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def wrong(monkeypatch):
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 @pytest.mark.parametrize(("cls", "where"), [(Net, r"odd\.1 \(Odd\)"), (Outside, "Outside")])
 def test_a_difference_names_its_submodule(wrong, cls, where, style):
-    said = rf"(?s)values differ.*where: {where},? .*test_verifying\.py:\d+.*why:.*off by"
+    said = rf"(?s)values differ.*where: {where},? .*test_verify\.py:\d+.*why:.*off by"
     with pytest.raises(WrongSource, match=said):
         tojax.flax.source(cls(), drawn(2, 4), style=style)
     assert "1.01" in tojax.flax.source(cls(), drawn(2, 4), style=style, check=False)

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.check.closeness import arrays_of
 from tojax.flax.codegen.check.written_file import LinenFile, NnxFile, flat, opened
-from tojax.flax.codegen.graph.dropout_rates import unchanged
+from tojax.flax.codegen.graph.dropout_rates import unmodified
 
 CLOSE = 1e-3  # of the largest value
 
@@ -79,7 +79,7 @@ def _torch_calls(module: torch.nn.Module, side: Any) -> list[tuple[str, bool, li
         handles.append(part.register_forward_pre_hook(enter, with_kwargs=True))
         handles.append(part.register_forward_hook(leave))
     try:
-        with unchanged(module), torch.no_grad():
+        with unmodified(module), torch.no_grad():
             side.called(copy.deepcopy(side.leaves))
     finally:
         for handle in handles:

@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.check.closeness import arrays_of
-from tojax.flax.codegen.graph.dropout_rates import unchanged
+from tojax.flax.codegen.graph.dropout_rates import unmodified
 from tojax.torch.engine.callback import to_numpy
 
 
@@ -22,7 +22,9 @@ class TorchSide:
         self.module = module
         self.leaves, self.spec = pytree.tree_flatten((args, kwargs))
 
-    def called(self, leaves: list, seed: int = 0, module: Any = None) -> list[torch.Tensor]:
+    def called(
+        self, leaves: list, seed: int = 0, module: torch.nn.Module = None
+    ) -> list[torch.Tensor]:
         """The tensors of a result."""
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         with torch.random.fork_rng():
@@ -32,12 +34,12 @@ class TorchSide:
 
     def values(self, leaves: list | None = None, seed: int = 0) -> list[np.ndarray]:
         """The arrays of a result."""
-        with unchanged(self.module), torch.no_grad():
+        with unmodified(self.module), torch.no_grad():
             return arrays_of(self.called(copy.deepcopy(leaves or self.leaves), seed))
 
     def trained(self, seed: int = 0) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
         """Those of a call in training mode, and the state dict after it."""
-        with unchanged(self.module), torch.no_grad():
+        with unmodified(self.module), torch.no_grad():
             self.module.train()
             found = arrays_of(self.called(copy.deepcopy(self.leaves), seed))
             state = {k: to_numpy(v).copy() for k, v in self.module.state_dict().items()}
@@ -83,7 +85,7 @@ class TorchSide:
     def exact(self, training: bool = False, leaves: list | None = None) -> list[np.ndarray]:
         """The true values."""
 
-        def called(module: Any, leaves: list) -> list[np.ndarray]:
+        def called(module: torch.nn.Module, leaves: list) -> list[np.ndarray]:
             with torch.no_grad():
                 found = self.called(leaves, module=module.train(training))
             return [_wide(x) for x in found]
@@ -93,7 +95,7 @@ class TorchSide:
     def exact_state(self) -> dict[str, np.ndarray]:
         """The true state dict after a call in training mode."""
 
-        def called(module: Any, leaves: list) -> dict[str, np.ndarray]:
+        def called(module: torch.nn.Module, leaves: list) -> dict[str, np.ndarray]:
             with torch.no_grad():
                 self.called(leaves, module=module.train())
             state = module.state_dict().items()
@@ -111,7 +113,9 @@ def _wide(x: torch.Tensor) -> np.ndarray:
     return (x.double() if _floats(x) else x).detach().numpy()
 
 
-def _slopes(side: TorchSide, module: Any, leaves: list, weights: list) -> tuple[dict, list]:
+def _slopes(
+    side: TorchSide, module: torch.nn.Module, leaves: list, weights: list
+) -> tuple[dict, list]:
     held = [x.detach().clone().requires_grad_() if _floats(x) else copy.deepcopy(x) for x in leaves]
     try:
         found = _backwards(side, module, held, weights)
@@ -125,11 +129,13 @@ def _slopes(side: TorchSide, module: Any, leaves: list, weights: list) -> tuple[
     return by_name, [found.get(id(x)) for x in held]
 
 
-def _backwards(side: TorchSide, module: Any, held: list, weights: list) -> dict[int, np.ndarray]:
+def _backwards(
+    side: TorchSide, module: torch.nn.Module, held: list, weights: list
+) -> dict[int, np.ndarray]:
     """The slopes of parameters and leaves, by their ids."""
     params = {id(x): x for x in module.parameters() if x.requires_grad}
     asked = [*params.values(), *(x for x in held if _floats(x) and x.requires_grad)]
-    with unchanged(module), torch.enable_grad():  # which holds until slopes have read the buffers
+    with unmodified(module), torch.enable_grad():  # which holds until slopes have read the buffers
         outs = side.called(held, module=module)
         used = [i for i, w in enumerate(weights) if w is not None and outs[i].requires_grad]
         given = [torch.as_tensor(weights[i]).to(outs[i]) for i in used]

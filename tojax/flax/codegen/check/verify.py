@@ -67,7 +67,7 @@ def _said(error: Exception) -> str:
 class _Check:
     """One comparison; each method is a part of it."""
 
-    def __init__(self, text: str, module: Any, side: TorchSide, graph: Any, made: Any):
+    def __init__(self, text: str, module: torch.nn.Module, side: TorchSide, graph: Any, made: Any):
         self.text, self.module, self.side, self.graph = text, module, side, graph
         self.names = {x.name: name for x, name in zip(made.inputs, made.parameters)}
         numbers = [*module.parameters(), *module.buffers()]

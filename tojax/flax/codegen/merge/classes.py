@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -15,48 +15,20 @@ from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.merge.configs import Configs
 from tojax.flax.codegen.merge.constructor_lines import Lines, grouped, text
 from tojax.flax.codegen.merge.renamed_attributes import fits
+from tojax.flax.codegen.merge.shared_class import Class, Instance
 from tojax.flax.codegen.merge.variants import called_by_name, united
-from tojax.flax.codegen.module.layers import hinted, located
-from tojax.flax.codegen.module.writer import Made, Writer
+from tojax.flax.codegen.module.class_code import ClassCode
+from tojax.flax.codegen.module.layers import with_hints, with_path
+from tojax.flax.codegen.module.style import Style
+from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.python.templates import Swapped
 
 FIELD = "config.{}"
 
 
-@dataclass(eq=False)
-class Instance:
-    """One module: its scope, its constructor's lines, the fields of the configuration it reads."""
-
-    block: Block
-    scope: Scope
-    lines: dict[str, ast.expr]
-    needs: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Class:
-    """What several modules share.
-
-    Attributes:
-      name: the class's.
-      parameters: of its constructor, with the value that each module was given.
-      lines: what the constructor sets, in these terms.
-    """
-
-    name: str
-    made: Made
-    instances: list[Instance]
-    parameters: dict[str, list[Any]] = field(default_factory=dict)
-    lines: dict[str, ast.expr] = field(default_factory=dict)
-
-    @property
-    def configured(self) -> bool:
-        return any(x.needs for x in self.instances)
-
-
 def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
     """The classes, inner ones first, and the configurations that they read."""
-    writer.make(root)
+    writer.code_of(root)
     heights: dict[Block, int] = {}
     _heights(writer, root, heights)
     scopes = _scopes(root, heights)
@@ -67,8 +39,8 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
         for block in (b for b, h in heights.items() if h == height):
             instance = Instance(block, scopes[block], {})
             build = Lines(instance, class_of, writer)
-            instance.lines = build.all(grouped(writer.make(block).fields))
-            groups[_likeness(writer.make(block), instance)].append(instance)
+            instance.lines = build.all(grouped(writer.code_of(block).fields))
+            groups[_likeness(writer.code_of(block), instance)].append(instance)
         _adopt(writer, groups)
         for whole in _united(writer, [_class(writer, x) for x in groups.values()]):
             whole.name = _free(whole.name, found)
@@ -84,7 +56,7 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
 
 def _class(writer: Writer, instances: list[Instance]) -> Class:
     """That of modules which do the same."""
-    made = writer.make(instances[0].block)
+    made = writer.code_of(instances[0].block)
     whole = Class(made.name, made, instances)
     _resolve(whole, writer.style)
     return whole
@@ -106,13 +78,13 @@ def _united(writer: Writer, classes: list[Class]) -> list[Class]:
 
 def _callable(writer: Writer, classes: list[Class]) -> bool:
     """Whether one class can stand in for each of these wherever they are called."""
-    parameters = {x.block.path: y.made.parameters for y in classes for x in y.instances}
+    parameters = {x.block.path: y.code.parameters for y in classes for x in y.instances}
     for loop in writer.loops:
         taken = [parameters.get(x) for x in loop]
         if any(taken) and taken != [taken[0]] * len(taken):
             return False
     blocks = [x.instances[0].block for x in classes]
-    told = [[*map(ast.dump, writer.style.told(writer, x))] for x in blocks]
+    told = [[*map(ast.dump, writer.style.mode_flags(writer, x))] for x in blocks]
     return all(x == told[0] for x in told)
 
 
@@ -120,11 +92,11 @@ def _one(writer: Writer, classes: list[Class]) -> Class:
     """One class for several kinds; their calls say the arguments that only some have by name."""
     one = united(classes)
     assert one is not None
-    bodies = [x.body for x in writer.made.values()]
+    bodies = [x.body for x in writer.codes.values()]
     for whole in classes:
         paths = {x.block.path for x in whole.instances}
-        called_by_name(bodies, paths, whole.made.parameters, one)
-    made = replace(classes[0].made, parameters=one.taken, optional=one.optional, body=one.body)
+        called_by_name(bodies, paths, whole.code.parameters, one)
+    made = replace(classes[0].code, parameters=one.taken, optional=one.optional, body=one.body)
     instances = [x for whole in classes for x in whole.instances]
     lines = _ordered(one.lines, writer.style)
     return Class(made.name, made, instances, one.parameters, lines)
@@ -133,7 +105,7 @@ def _one(writer: Writer, classes: list[Class]) -> Class:
 def _heights(writer: Writer, block: Block, heights: dict[Block, int]) -> int:
     """How many classes lie below each block that is a class."""
     if block not in heights:
-        inner = [x for x in writer.make(block).fields.values() if isinstance(x, Block)]
+        inner = [x for x in writer.code_of(block).fields.values() if isinstance(x, Block)]
         heights[block] = 1 + max((_heights(writer, x, heights) for x in inner), default=0)
     return heights[block]
 
@@ -155,7 +127,7 @@ def _free(name: str, found: list[Class]) -> str:
     return next(x for x in names if x not in taken)
 
 
-def _likeness(made: Made, instance: Instance) -> tuple:
+def _likeness(made: ClassCode, instance: Instance) -> tuple:
     """What modules of one class have in common: all but the numbers."""
     lines = copy.deepcopy(instance.lines)
     blank: dict[int, ast.expr] = {id(x): ast.Name("number", ast.Load()) for x in numbers(lines)}
@@ -168,9 +140,9 @@ def _adopt(writer: Writer, groups: dict[Any, list[Instance]]) -> None:
     for key, other in [(a, b) for a in groups for b in groups if a is not b and a[0] == b[0]]:
         if not groups.get(key) or not groups.get(other):
             continue
-        made = writer.make(groups[key][0].block)
+        made = writer.code_of(groups[key][0].block)
         first = groups[key][0]
-        joined = [_adopted(made, first, x, writer.make(x.block)) for x in groups[other]]
+        joined = [_adopted(made, first, x, writer.code_of(x.block)) for x in groups[other]]
         found = [x for x in joined if x is not None and _likeness(made, x) == key]
         if len(found) == len(joined):
             groups[key] += found
@@ -179,7 +151,7 @@ def _adopt(writer: Writer, groups: dict[Any, list[Instance]]) -> None:
         del groups[key]
 
 
-def _adopted(made: Made, first: Instance, other: Instance, own: Made) -> Instance | None:
+def _adopted(made: ClassCode, first: Instance, other: Instance, own: ClassCode) -> Instance | None:
     """A module with the code of another; None if it does not fit."""
     module = other.block.module
     if made.parameters != own.parameters or not fits(made.body, own.body, module):
@@ -197,7 +169,7 @@ def numbers(lines: dict[str, ast.expr]) -> list[Any]:
 # ---- numbers in the author's terms
 
 
-def _resolve(whole: Class, style: Any) -> None:
+def _resolve(whole: Class, style: Style) -> None:
     """Fills in the parameters and the lines."""
     instances = whole.instances
     for instance in instances:
@@ -232,7 +204,7 @@ def _bind(instance: Instance) -> None:
 
 
 def _attribute(name: str, value: Any) -> ast.expr:
-    return located(hinted(value, name), name, "self")
+    return with_path(with_hints(value, name), name, "self")
 
 
 def _said(number: Any, constructor: Constructor, instance: Instance) -> list[ast.expr]:
@@ -313,9 +285,9 @@ def _value(instance: Instance, name: str) -> Any:
     return instance.scope.parameter(name, instance.scope.constructors[0])
 
 
-def _ordered(lines: dict[str, ast.expr], style: Any) -> dict[str, ast.expr]:
+def _ordered(lines: dict[str, ast.expr], style: Style) -> dict[str, ast.expr]:
     """Each line after those that it reads; plain values first."""
-    plain = [name for name, x in lines.items() if not style.makes.search(text(x))]
+    plain = [name for name, x in lines.items() if not style.constructs.search(text(x))]
     found: dict[str, ast.expr] = {}
 
     def place(name: str) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.merge.configs import added, passed
-from tojax.flax.codegen.module.layers import hinted, located
+from tojax.flax.codegen.merge.shared_class import Class, Instance
+from tojax.flax.codegen.module.layers import with_hints, with_path
+from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.python.align_lines import first_apart
 from tojax.flax.codegen.python.templates import LIST, fill
 
@@ -32,9 +34,9 @@ def grouped(fields: dict[str, Any]) -> dict[str, Any]:
 class Lines:
     """Builds the lines of one module."""
 
-    instance: Any
-    class_of: dict[Block, tuple[Any, Any]]
-    writer: Any
+    instance: Instance
+    class_of: dict[Block, tuple[Class, Instance]]
+    writer: Writer
 
     def dotted(self, path: str) -> str:
         """The name of a module from the outermost."""
@@ -49,38 +51,38 @@ class Lines:
         if isinstance(what, Block):
             return self.call(what, path)
         if not isinstance(what, dict):
-            return located(what, path)
+            return with_path(what, path)
         if not all(k.isdigit() for k in what):
             named = {k: self.built(x, f"{path}.{k}") for k, x in what.items()}
-            return self.writer.style.named(named)
+            return self.writer.style.module_dict(named)
         size = max(map(int, what)) + 1
         parts = [
             self.built(what[str(i)], f"{path}.{i}") if str(i) in what else ast.Constant(None)
             for i in range(size)
         ]
         if self.writer.sequentials.get(self.dotted(path)):
-            return self.writer.style.chain(parts, self.writer, self.dotted(path))
+            return self.writer.style.sequential(parts, self.writer, self.dotted(path))
         found: ast.expr = ast.List(parts, ast.Load())
         if len({text(x) for x in parts}) == 1 and size > 1:
-            number = located(hinted(size, f"num_{path}"), path, "count")
+            number = with_path(with_hints(size, f"num_{path}"), path, "count")
             found = fill("[one for _ in range(size)]", {"one": parts[0], "size": number})
         elif (one := first_apart(parts)) is not None:
-            number = located(hinted(size, f"num_{path}"), path, "count")
+            number = with_path(with_hints(size, f"num_{path}"), path, "count")
             found = fill("[one for i in range(size)]", {"one": one, "size": number})
-        return self.writer.style.listed(found)
+        return self.writer.style.module_list(found)
 
     def call(self, block: Block, path: str) -> ast.expr:
         """The construction of a class of this file."""
         whole, instance = self.class_of[block]
         place = whole.instances.index(instance)
         given = {name: values[place] for name, values in whole.parameters.items()}
-        args = [located(hinted(x, k), path) for k, x in given.items() if not _is_flag(x)]
+        args = [with_path(with_hints(x, k), path) for k, x in given.items() if not _is_flag(x)]
         flags = [ast.keyword(k, _flag(x, k, path)) for k, x in given.items() if _is_flag(x)]
         if whole.configured:
             expr, needs = passed(instance.scope.config, instance.needs, self.instance.scope.config)
             added(self.instance.needs, needs)
             args.insert(0, expr)
-        return self.writer.style.made(ast.Call(ast.Name(whole.name, ast.Load()), args, flags))
+        return self.writer.style.construct(ast.Call(ast.Name(whole.name, ast.Load()), args, flags))
 
 
 def _is_flag(value: Any) -> bool:

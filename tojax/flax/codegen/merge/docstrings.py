@@ -26,7 +26,7 @@ def documented(takes: Any) -> str:
 
 def taken(writer: Writer, root: Block) -> str:
     """``input_ids: int32 (batch, length)`` and so on, equal sizes by one name."""
-    made, names = writer.make(root), dict[Any, str]()
+    made, names = writer.code_of(root), dict[Any, str]()
     parts = []
     for node, name in zip(made.inputs, made.parameters):
         value = node.meta["val"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from tojax.flax.codegen.author.evaluate import Unknown, field_of, names_in
 from tojax.flax.codegen.merge.arguments import Arguments, Served
+from tojax.flax.codegen.merge.shared_class import Class
 from tojax.flax.codegen.python.align_lines import Columns
 from tojax.flax.codegen.python.join_branches import Guard, Inseparable, branched, text_of
 
@@ -35,7 +36,7 @@ class United:
 class _Flags:
     """What tells kinds apart: by name, the values that each kind's modules have."""
 
-    classes: list[Any]
+    classes: list[Class]
     attributes: dict[str, list[set]] = field(default_factory=dict)
     parts: dict[str, list[bool]] = field(default_factory=dict)
 
@@ -76,15 +77,15 @@ class _Flags:
         return [x for x, whole in zip(has, self.classes) for _ in whole.instances]
 
 
-def united(classes: list[Any]) -> United | None:
+def united(classes: list[Class]) -> United | None:
     """The classes of one name as one; None where that is not shorter or cannot be said."""
-    kinds = [Served(x.made.parameters, x.made.body, x.made.measured) for x in classes]
+    kinds = [Served(x.code.parameters, x.code.body, x.code.argument_sizes) for x in classes]
     arguments, flags = Arguments(kinds), _Flags(classes)
     try:
         body = branched(arguments.bodies, flags.tests(True) + arguments.tests())
         lines, parameters = _lines(classes, flags)
         body = arguments.defaults() + body
-        if len(text_of(body)) > sum(len(text_of(x.made.body)) for x in classes):
+        if len(text_of(body)) > sum(len(text_of(x.code.body)) for x in classes):
             return None
         read = {x for s in body for x in names_in(s).attributes}
         for name in (x for x in flags.attributes if x in read and x not in lines):
@@ -98,7 +99,7 @@ def united(classes: list[Any]) -> United | None:
     return United(parameters, lines, arguments.order, arguments.optional, body)
 
 
-def _lines(classes: list[Any], flags: _Flags) -> tuple[dict[str, ast.expr], dict[str, list]]:
+def _lines(classes: list[Class], flags: _Flags) -> tuple[dict[str, ast.expr], dict[str, list]]:
     """The constructor's lines, and its parameters with what each module gives for them."""
     lines: dict[str, ast.expr] = {}
     columns = Columns([(x.parameters, len(x.instances)) for x in classes])
@@ -118,7 +119,7 @@ def _lines(classes: list[Any], flags: _Flags) -> tuple[dict[str, ast.expr], dict
     return lines, {x: flags.values(x) if x in told else _values(x, columns, classes) for x in read}
 
 
-def _values(name: str, columns: Columns, classes: list[Any]) -> list[Any]:
+def _values(name: str, columns: Columns, classes: list[Class]) -> list[Any]:
     """What each module gives for a parameter."""
     told = columns.found.get(name, {})
     unknown = lambda x: x.parameters.get(name, [_UNKNOWN] * len(x.instances))
@@ -152,7 +153,7 @@ def _chosen(body: list[ast.stmt]) -> ast.expr:
     raise Inseparable
 
 
-def _fields(classes: list[Any]) -> None:
+def _fields(classes: list[Class]) -> None:
     """Each module's configuration has the fields that the lines of the others read."""
     instances = [x for whole in classes for x in whole.instances]
     for name in dict.fromkeys(n for x in instances for n in x.needs):

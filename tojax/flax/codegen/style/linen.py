@@ -42,28 +42,28 @@ class Linen:
     Parameters and variables get their names when their class is written: until then "".
     """
 
-    makes = re.compile(r"\bnn\.|self\.(param|variable)\(|\b[A-Z]\w*\(")
+    constructs = re.compile(r"\bnn\.|self\.(param|variable)\(|\b[A-Z]\w*\(")
 
-    def opens(self, writer: Writer, block: Block) -> bool:
+    def exposes_weights(self, writer: Writer, block: Block) -> bool:
         """Embed has its weights before it is called, other layers only then."""
         if type(block.module) is torch.nn.Embedding:
             return True
         inside = {n for b in all_blocks(writer.root) if b.path == block.path for n in b.nodes()}
-        own = [n for n, (kind, _) in writer.graph.roles.items() if kind and writer.own(block, n)]
+        own = [n for n, (kind, _) in writer.graph.roles.items() if kind and writer.owns(block, n)]
         return all(user in inside for n in own for user in n.users if user.op != "output")
 
-    def told(self, writer: Writer, block: Block) -> list[ast.keyword]:
+    def mode_flags(self, writer: Writer, block: Block) -> list[ast.keyword]:
         if layer := writer.layer(block):
-            return self.flags(layer.name)
+            return self.layer_flags(layer.name)
         drops = any(rate_of(n) for n in block.items if not isinstance(n, Block))
-        trains = drops or any(self.told(writer, x) for x in block.children())
-        return self.flags("Dropout") if trains else []
+        trains = drops or any(self.mode_flags(writer, x) for x in block.children())
+        return self.layer_flags("Dropout") if trains else []
 
-    def flags(self, layer: str) -> list[ast.keyword]:
+    def layer_flags(self, layer: str) -> list[ast.keyword]:
         said = ast.Name("deterministic", ast.Load())
         return [ast.keyword(FLAGS[layer], said)] if layer in FLAGS else []
 
-    def made(self, call: ast.Call) -> ast.expr:
+    def construct(self, call: ast.Call) -> ast.expr:
         return call
 
     def layer(self, layer: Layer) -> ast.expr:
@@ -71,15 +71,15 @@ class Linen:
         own = layer.own or layer.name == "BatchNorm"  # which keeps a batch's variance as it is
         return constructor(Layer(layer.name.replace("Linear", "Dense"), given, own), "nn")
 
-    def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
-        told = any(self.told(writer, x) for x in writer.layers if x.path == path)
+    def sequential(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
+        told = any(self.mode_flags(writer, x) for x in writer.layers if x.path == path)
         name = "SequentialLayers" if told else "nn.Sequential"
         return fill(f"{name}(parts)", {"parts": ast.List(parts, ast.Load())})
 
-    def listed(self, modules: ast.expr) -> ast.expr:
+    def module_list(self, modules: ast.expr) -> ast.expr:
         return modules
 
-    def named(self, modules: dict[str, ast.expr]) -> ast.expr:
+    def module_dict(self, modules: dict[str, ast.expr]) -> ast.expr:
         return ast.Dict([ast.Constant(x) for x in modules], [*modules.values()])
 
     def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
@@ -134,10 +134,10 @@ class Linen:
         lines = {k: _Linen(fields).visit(_christened(x, k)) for k, x in whole.lines.items()}
         lines = {k: text(x) for k, x in lines.items() if text(x) != f"self.{k}"}
         setup = [f"        self.{name} = {x}" for name, x in lines.items()]
-        told = bool(self.told(writer, whole.instances[0].block))
-        takes = ["self", *whole.made.takes(), *["deterministic=True"] * told]
+        told = bool(self.mode_flags(writer, whole.instances[0].block))
+        takes = ["self", *whole.code.takes(), *["deterministic=True"] * told]
         dicts = {k for k, x in whole.lines.items() if isinstance(x, ast.Dict)}
-        said = [text(_Linen({}, dicts).visit(s)) for s in whole.made.body]
+        said = [text(_Linen({}, dicts).visit(s)) for s in whole.code.body]
         body = documented(outermost).splitlines()
         body += [f"        {line}" for x in said for line in x.splitlines()]
         parts = [top, ["    def setup(self):", *setup] if setup else []]
@@ -208,7 +208,7 @@ class _Linen(ast.NodeTransformer):
 def _example(writer: Writer, root: Block) -> str:
     """``EXAMPLE``: the shapes of the inputs that the module was seen with."""
     sizes = lambda shape: tuple(x if isinstance(x, int) else x.node.hint for x in shape)
-    values = [n.meta["val"] for n in writer.make(root).inputs]
+    values = [n.meta["val"] for n in writer.code_of(root).inputs]
     parts = [f"jax.ShapeDtypeStruct({sizes(x.shape)}, {DTYPES[x.dtype]})" for x in values]
     said = "# The shapes of the inputs that this was written with."
     return f"\n\n{said}\nEXAMPLE = [{', '.join(parts)}]\n"

@@ -24,21 +24,21 @@ from tojax.flax.codegen.python.templates import DTYPES, expression, fill
 class Nnx:
     """How nnx spells what Flax's two kinds of modules spell differently."""
 
-    makes = re.compile("rngs")  # what a line has that makes more than a plain value
+    constructs = re.compile("rngs")  # what a line has that makes more than a plain value
 
-    def opens(self, writer: Writer, block: Block) -> bool:
+    def exposes_weights(self, writer: Writer, block: Block) -> bool:
         """Whether a layer of Flax lets others read the weights that they read of this block."""
         return True
 
-    def told(self, writer: Writer, block: Block) -> list[ast.keyword]:
+    def mode_flags(self, writer: Writer, block: Block) -> list[ast.keyword]:
         """Arguments that say whether this is training; in nnx the module knows."""
         return []
 
-    def flags(self, layer: str) -> list[ast.keyword]:
+    def layer_flags(self, layer: str) -> list[ast.keyword]:
         """The same for a layer of Flax."""
         return []
 
-    def made(self, call: ast.Call) -> ast.expr:
+    def construct(self, call: ast.Call) -> ast.expr:
         """A module that is constructed."""
         return ast.Call(
             call.func,
@@ -48,16 +48,16 @@ class Nnx:
 
     def layer(self, layer: Layer) -> ast.expr:
         own = layer.own or layer.name == "BatchNorm"  # which keeps a batch's variance as it is
-        return self.made(constructor(replace(layer, own=own), "nnx"))
+        return self.construct(constructor(replace(layer, own=own), "nnx"))
 
-    def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
+    def sequential(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
         """One module after the other, as in the Sequential of this path."""
         return fill("nnx.Sequential(*parts)", {"parts": parts})
 
-    def listed(self, modules: ast.expr) -> ast.expr:
+    def module_list(self, modules: ast.expr) -> ast.expr:
         return fill("nnx.List(modules)", {"modules": modules})
 
-    def named(self, modules: dict[str, ast.expr]) -> ast.expr:
+    def module_dict(self, modules: dict[str, ast.expr]) -> ast.expr:
         words = [ast.keyword(k, x) for k, x in modules.items()]
         return ast.Call(ast.parse("nnx.Dict", mode="eval").body, [], words)
 
@@ -93,8 +93,8 @@ def _class(whole: Class, outermost: str | bool) -> str:
     """The text of a class; of the outermost one with what it takes."""
     lines = [f"self.{name} = {text(x)}" for name, x in whole.lines.items()]
     init = "\n".join("        " + x for x in lines) or "        pass"
-    body = "\n".join(f"        {x}" for s in whole.made.body for x in text(s).splitlines())
-    takes = "".join(f", {x}" for x in whole.made.takes())
+    body = "\n".join(f"        {x}" for s in whole.code.body for x in text(s).splitlines())
+    takes = "".join(f", {x}" for x in whole.code.takes())
     given = [_default(name, values[0], outermost) for name, values in whole.parameters.items()]
     if whole.configured:
         kind = type(whole.instances[0].scope.config).__name__
