@@ -32,7 +32,7 @@ def source(
     check: bool = True,
     **kwargs: Any,
 ) -> str:
-    """Returns a PyTorch module as readable Flax source code.
+    """Writes a PyTorch module as readable Flax source code.
 
     One class for each class of the module, with its name, its submodules' names and its author's
     variables; the file imports only jax and flax. Its weights come from PyTorch: in nnx by
@@ -78,16 +78,17 @@ def source(
     _check(module, style, partial)
     if "use_cache" in inspect.signature(module.forward).parameters:
         kwargs.setdefault("use_cache", False)  # what is kept between calls is no part of a forward
-    training = {part: part.training for part in module.modules()}
+    training = {submodule: submodule.training for submodule in module.modules()}
     try:
         args, kwargs = widen(module.eval(), args, kwargs)
         graph = export_graph(module, args, kwargs)
-        text, made = _written(module, graph, style, partial)
+        text, code = _written(module, graph, style, partial)
         if check:
-            verify(text, module, (args, kwargs), graph, made)
+            names = {x.name: name for x, name in zip(code.inputs, code.parameters)}
+            verify(text, module, (args, kwargs), graph, names)
     finally:
-        for part, mode in training.items():
-            part.training = mode
+        for submodule, mode in training.items():
+            submodule.training = mode
     return text
 
 
@@ -96,16 +97,16 @@ def _written(
 ) -> tuple[str, ClassCode]:
     """Returns the file, and the outermost class in it."""
     root = block_tree(graph, module)
-    left: set[type] = set()
+    torch_types: set[type] = set()
     try:
         while True:
-            writer = Writer(graph, root, STYLES[style], left)
+            writer = Writer(graph, root, STYLES[style], torch_types)
             try:
                 return writer.style.file(writer, root), writer.code_of(root)
             except Unwritable as error:
-                if not partial or not (more := type_to_leave(graph, error, left)):
+                if not partial or not (submodule_type := type_to_leave(graph, error, torch_types)):
                     raise
-                left |= {more}
+                torch_types |= {submodule_type}
     except (NotImplementedError, GuardOnDataDependentSymNode) as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {_first(error)}",

@@ -32,11 +32,11 @@ class Net(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.torch_call, self.odd = Part(), nn.ModuleList([Part(), Odd()])
+        self.part, self.odd = Part(), nn.ModuleList([Part(), Odd()])
         self.after = Part()
 
     def forward(self, x):
-        x = self.torch_call(x)
+        x = self.part(x)
         for part in self.odd:
             x = part(x)
         return self.after(x)
@@ -47,10 +47,10 @@ class Outside(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.torch_call, self.after = Part(), Part()
+        self.part, self.after = Part(), Part()
 
     def forward(self, x):
-        return self.after(self.torch_call(x).tanh())
+        return self.after(self.part(x).tanh())
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def _recorded_calls() -> Iterator[OperandsByFunction]:
 
 
 class _Context:
-    """What forward may call on its first argument."""
+    """The first argument of forward, with everything that it may call."""
 
     needs_input_grad: tuple[bool, ...] = ()
     save_for_backward = save_for_forward = lambda self, *tensors: None

@@ -122,14 +122,14 @@ def _is_identity(node: fx.Node) -> bool:
     """Returns whether an operator only hands its input on; 64 bits are JAX's 32."""
     name = packet(node)
     if name in RESHAPES:
-        before, after = (x.meta["val"].shape for x in (node.args[0], node))
-        return [*map(symbolic, before)] == [*map(symbolic, after)]
+        source, target = (x.meta["val"].shape for x in (node.args[0], node))
+        return [*map(symbolic, source)] == [*map(symbolic, target)]
     if name not in SAME and name != "aten.to":
         return False
-    before, after = (
+    source, target = (
         NARROW.get(x, x) for x in (node.args[0].meta["val"].dtype, node.meta["val"].dtype)
     )
-    return before == after
+    return source == target
 
 
 def _region_and_inputs(node: fx.Node) -> tuple[fx.Node, list]:

@@ -31,9 +31,9 @@ class Graph:
       signatures: how each submodule was called, by path; None where that is not known.
       outputs: the tree of the result, with nodes as leaves.
       constants: values of the constants.
-      known: nodes by their names in the signatures.
+      by_name: nodes by their names in the signatures.
       frozen: nodes whose results get no gradient.
-      ranges: values that count positions, which are as short as a name for them.
+      ranges: values that count positions, which are written again at each use.
       fixed: inputs that have to have the example's sizes, each with the first dimension of these.
       conditions: conditions on sizes by which the module's code decided.
       entries: the name of each leaf of the example, in order; constants are themselves.

@@ -15,10 +15,10 @@ def without_repeated_heads(nodes: list[fx.Node]) -> list[fx.Node]:
     """
     for node in nodes:
         if packet(node) == "aten.scaled_dot_product_attention":
-            query, key, value, *others = node.args
+            query, key, value, *options = node.args
             once = [unrepeated(x) for x in (key, value)]
             if all(once) and query.meta["val"].ndim == 4:
-                node.args = (query, *once, *others)
+                node.args = (query, *once, *options)
     used: list[fx.Node] = []
     for node in reversed(nodes):
         if node.users:

@@ -30,7 +30,7 @@ class Condition:
 
     Attributes:
       relation: the relation, or the value of ``settled``.
-      line: where it was asked.
+      line: the line that asked it.
       settled: the size that has to equal ``relation``, which is then a number or another size.
     """
 

@@ -17,11 +17,11 @@ class Block:
     """One call of a module.
 
     Attributes:
-      path: the module's dotted name; "" is the whole.
+      path: the module's dotted name; "" is the whole model.
       call: the same, with "@1" and so on for its second call and later ones.
       items: operators and calls of submodules, in order.
       inputs: values from outside that it reads, parameters of other modules included.
-      outputs: values of its own that are read outside.
+      outputs: its values that are read outside.
     """
 
     path: str

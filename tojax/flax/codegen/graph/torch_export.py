@@ -186,14 +186,14 @@ def _with_example_numbers(
 def _simple_calls(module: torch.nn.Module, args: tuple, kwargs: Kwargs) -> set[str]:
     """Returns the submodules that take and return arrays and flags only."""
     simple: set[str] = set()
-    others: set[str] = set()
+    not_simple: set[str] = set()
     handles = []
 
     def hook(name):
         def note(_, args, kwargs, out):
             leaves = pytree.tree_leaves((args, kwargs, out))
             is_simple = all(x is None or isinstance(x, (torch.Tensor, bool, float)) for x in leaves)
-            (simple if is_simple else others).add(name)
+            (simple if is_simple else not_simple).add(name)
 
         return note
 
@@ -208,7 +208,7 @@ def _simple_calls(module: torch.nn.Module, args: tuple, kwargs: Kwargs) -> set[s
     finally:
         for handle in handles:
             handle.remove()
-    return simple - others
+    return simple - not_simple
 
 
 def _shapes_by_parameter(module: torch.nn.Module, args: tuple, kwargs: Kwargs):

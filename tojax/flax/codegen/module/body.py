@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import fx
 
-from tojax.flax.codegen.author.source_lines import Statement, forward_of, helped
+from tojax.flax.codegen.author.source_lines import Statement, forward_of, helper_name
 from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.module.forward_constants import ForwardNumbers
 from tojax.flax.codegen.module.steps import Step
@@ -31,7 +31,7 @@ class Body:
     """Writes the statements of a block.
 
     Attributes:
-      parameters: the names of the arguments, for ``block.inputs`` in the order of ``inputs``.
+      inputs: the names of the block's inputs.
       statements: the finished body, return included.
     """
 
@@ -56,7 +56,7 @@ class Body:
                 count = len(shapes[name])
                 author_names = {k: n for k, n in sizes.items() if k[0] == name}
                 sizes = {k: n for k, n in sizes.items() if k[0] != name}
-                default_names = channels_last.moved(
+                default_names = channels_last.channels_moved_last(
                     DEFAULTS.get(count, [f"size_{i}" for i in range(count)])
                 )
                 sizes |= {(name, d): n for d, n in enumerate(default_names)}
@@ -198,7 +198,7 @@ class Body:
         names: list[str] = []
         default_names = PARTS.get((step.name, len(step.makes)), ())
         if step.block is None and not targets and default_names:
-            targets = {n: part for n, part in zip(step.makes, default_names) if n}
+            targets = {n: default for n, default in zip(step.makes, default_names) if n}
         for node in step.makes:
             name = "_" if node is None else targets.get(node) or self._fallback_name(step, node)
             if node in self.writer.passed_names and self._is_taken(name, node):
@@ -250,8 +250,8 @@ class Body:
         for x in step.reads:
             if (name := self.names.get(x)) and self.reads_left[x] <= 0:
                 return name
-        name = variable(helped(node) or step.name)
-        while self._is_live(name) or name in self.sizes.taken:
+        name = variable(helper_name(node) or step.name)
+        while self._is_live(name) or name in self.sizes.reserved:
             name += "_"
         return name
 

@@ -54,7 +54,7 @@ class CallKinds:
     def layer(self, block: Block) -> Layer | None:
         """Returns the layer of Flax that a block is, if it is one."""
         if block in self.torch_calls and block not in self.layers:
-            return Layer("TorchPart", own=True)
+            return Layer("TorchPart", is_snippet=True)
         if block not in self.layers:
             may_be_layer = not any(
                 self.role(x)[0] for x in block.inputs

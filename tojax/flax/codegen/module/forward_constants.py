@@ -17,7 +17,14 @@ from typing import Any
 from torch import fx
 
 from tojax.flax.codegen.author.constructors import Constructor
-from tojax.flax.codegen.author.evaluate import Reader, Scope, Unknown, field_of, is_number, names_in
+from tojax.flax.codegen.author.evaluate import (
+    NotExpressible,
+    Reader,
+    Scope,
+    field_of,
+    is_number,
+    names_in,
+)
 from tojax.flax.codegen.author.source_lines import FRAME, class_trees, forward_of
 from tojax.flax.codegen.graph.flatten import RESHAPES
 from tojax.flax.codegen.graph.functionalize import packet
@@ -35,7 +42,7 @@ class ForwardNumbers:
     """The author's terms for the numbers in one module's ``forward``.
 
     Attributes:
-      fields: what the class has to set for them, by attribute.
+      fields: the fields that the class has to set for them, by attribute.
     """
 
     def __init__(self, module: Any, config: Any, fields: dict[str, Any],
@@ -47,7 +54,7 @@ class ForwardNumbers:
         bases = [x for x in type(module).__mro__ if "forward" in vars(x)]
         self.forwards = [x for x in map(forward_of, bases) if x is not None]
         for forward in self.forwards:
-            self.function.note(forward.tree)
+            self.function.record(forward.tree)
 
     def name_numbers(self, expr: ast.expr, node: fx.Node) -> ast.expr:
         """Returns the expression with the author's terms for its numbers."""
@@ -106,9 +113,9 @@ class ForwardNumbers:
                     continue
                 sizes_there = (shape[-place] for shape in shapes if place <= len(shape))
                 terms = (self._checked_term(size, x.value) for size in sizes_there)
-                found = next((term for term in terms if term is not None), None)
-                if found is not None:
-                    swap[id(x)] = found
+                matching = next((term for term in terms if term is not None), None)
+                if matching is not None:
+                    swap[id(x)] = matching
         return swap
 
     def _argument_sizes(self, expr: ast.expr, fresh: list) -> dict[int, ast.expr]:
@@ -117,7 +124,7 @@ class ForwardNumbers:
         shape = args[-1].elts if args and isinstance(args[-1], ast.Tuple) else args
         names = {}
         for place, x in enumerate(shape):
-            value = getattr(x, "value", None)
+            value: Any = getattr(x, "value", None)
             is_new = any(x is y for y in fresh) and value not in COMMON
             if is_new and (name := self.sizes.same(place, value)):
                 names[id(x)] = name
@@ -127,7 +134,7 @@ class ForwardNumbers:
         """Returns the candidate as code, if it gives this number and the class can have it."""
         try:
             value, expr = _ForwardReader(self).read(candidate)
-        except Unknown:
+        except NotExpressible:
             return None
         if not is_number(value) or value != wanted or isinstance(expr, ast.Constant):
             return None

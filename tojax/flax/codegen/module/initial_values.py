@@ -11,7 +11,7 @@ from tojax.flax.codegen.author.constructors import constructors_of
 from tojax.flax.codegen.author.source_lines import class_trees
 from tojax.flax.codegen.module.layers import with_table_hints
 from tojax.flax.codegen.module.style import Style
-from tojax.flax.codegen.python.constant_patterns import told
+from tojax.flax.codegen.python.constant_patterns import expression_for
 from tojax.flax.codegen.python.templates import expression, fill
 
 INITIAL = {
@@ -43,7 +43,9 @@ def _author_initializer(module: torch.nn.Module, name: str) -> str | None:
     """Returns how the author makes the parameter: a new array, or an ``nn.init`` function."""
     cls = module.__class__
     initial: str | None = None
-    expressions = [x for constructor in constructors_of(cls) for x in constructor.made(name)]
+    expressions = [
+        x for constructor in constructors_of(cls) for x in constructor.expressions_for(name)
+    ]
     for x in (node for expression_ in expressions for node in ast.walk(expression_)):
         match x:
             case ast.Call(func=ast.Attribute(attr="ones" | "zeros" as new)):
@@ -89,7 +91,7 @@ def constant_expression(array: Any) -> ast.expr:
         )
     array = array.detach().cpu()
     narrow = NARROW.get(array.dtype, array.dtype)
-    if array.numel() > 4 and (text := told(array.to(narrow).numpy())):
+    if array.numel() > 4 and (text := expression_for(array.to(narrow).numpy())):
         return ast.parse(text, mode="eval").body
     if array.numel() > MAX_NUMBERS:
         raise NotImplementedError(f"a constant of {array.numel()} numbers that no weights file has")

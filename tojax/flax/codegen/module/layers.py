@@ -20,12 +20,12 @@ class Layer:
     Attributes:
       name: its class.
       arguments: (name, value, whether positional) of the constructor.
-      own: whether the file has to bring it: a snippet, whose name it has.
+      is_snippet: whether it is a snippet in the file, by this name, and no layer of Flax.
     """
 
     name: str
     arguments: list[tuple[str, Any, bool]] = field(default_factory=list)
-    own: bool = False
+    is_snippet: bool = False
 
 
 _makers: dict[type, Callable[[Any, Block], Layer | None]] = {}
@@ -84,7 +84,7 @@ def embedding(m: nn.Embedding, block: Block) -> Layer | None:
     sizes = positional(num_embeddings=m.num_embeddings, features=m.embedding_dim)
     if m.padding_idx is None:
         return Layer("Embed", sizes)
-    return Layer("PaddedEmbed", sizes + named(padding_idx=m.padding_idx), own=True)
+    return Layer("PaddedEmbed", sizes + named(padding_idx=m.padding_idx), is_snippet=True)
 
 
 @converts(nn.LayerNorm)
@@ -119,7 +119,7 @@ def batch_norm(m: nn.BatchNorm2d, block: Block) -> Layer | None:
     sizes = positional(num_features=m.num_features)
     keywords = named(epsilon=m.eps, use_bias=m.affine, use_scale=m.affine)
     if m.momentum is None:
-        return Layer("CumulativeBatchNorm", sizes + keywords, own=True)
+        return Layer("CumulativeBatchNorm", sizes + keywords, is_snippet=True)
     return Layer("BatchNorm", sizes + named(momentum=round(1 - m.momentum, 12)) + keywords)
 
 
@@ -186,7 +186,7 @@ def recurrent(m: nn.LSTM, block: Block) -> Layer | None:
         )
         if v != default
     ]
-    return Layer(f"{type(m).__name__}Layers", sizes + keywords, own=True)
+    return Layer(f"{type(m).__name__}Layers", sizes + keywords, is_snippet=True)
 
 
 @converts(nn.MultiheadAttention)
@@ -197,7 +197,7 @@ def multihead(m: nn.MultiheadAttention, block: Block) -> Layer | None:
     keywords = [("dropout", m.dropout, False)] * bool(m.dropout)
     keywords += named(use_bias=m.in_proj_bias is not None)
     keywords += [("batch_first", False, False)] * (not m.batch_first)
-    return Layer("MultiheadAttention", sizes + keywords, own=True)
+    return Layer("MultiheadAttention", sizes + keywords, is_snippet=True)
 
 
 def constructor(layer: Layer, home: str) -> ast.Call:
@@ -210,7 +210,7 @@ def constructor(layer: Layer, home: str) -> ast.Call:
         for name, value, is_positional in layer.arguments
         if not is_positional
     ]
-    name = layer.name if layer.own else f"{home}.{layer.name}"
+    name = layer.name if layer.is_snippet else f"{home}.{layer.name}"
     return ast.Call(ast.parse(name, mode="eval").body, values, words)
 
 

@@ -16,7 +16,7 @@ from tojax.flax.codegen.graph.graph import Graph
 from tojax.flax.codegen.module.body import Body
 from tojax.flax.codegen.module.steps import operands
 from tojax.flax.codegen.ops import channels_last
-from tojax.flax.codegen.python.templates import Call, Given, fill, swapped, table
+from tojax.flax.codegen.python.templates import Call, ReadArguments, fill, swapped, table
 
 # Where arrays are and how; hints for kernels; how gradients of embeddings are kept; sizes that
 # the result's shape tells, and what a new array is only made like.
@@ -57,7 +57,7 @@ class Operators:
           Unwritable: there is none, or it does not cover this.
         """
         name, row = channels_last.operation(node), table.get(packet(node))
-        if name in channels_last.TURNS:
+        if name in channels_last.TRANSPOSES:
             return self.permuted(node, body.value(node.args[0]))
         if row is None:
             operator = node.target.__name__ if inspect.isfunction(node.target) else node.target
@@ -65,7 +65,10 @@ class Operators:
         if channels_last.without_batch(node):
             raise Unwritable(f"{name} of an input without a batch dimension", node)
         call = Call(
-            node, Given(self.arguments(node, body) | overrides), body.sizes, node in self.last
+            node,
+            ReadArguments(self.arguments(node, body) | overrides),
+            body.sizes,
+            node in self.last,
         )
         try:
             expr = fill(row, call.args) if isinstance(row, str) else row(call)
@@ -94,7 +97,7 @@ class Operators:
             arguments[argument.name] = fit_number(
                 map_nodes(value, expression, body.sizes), argument, node
             )
-        if keeps_last and name in channels_last.ALONG and arguments.get("dim") is not None:
+        if keeps_last and name in channels_last.WITH_DIM and arguments.get("dim") is not None:
             count, dim = max(map(channels_last.rank, values)), arguments["dim"]
             is_list = isinstance(dim, list)
             places = [channels_last.place(d, count) for d in (dim if is_list else [dim])]
@@ -107,7 +110,9 @@ class Operators:
         if count < 3 or (node in self.last) == last:
             return expr
         dims = (
-            channels_last.moved([*range(count)]) if last else [0, count - 1, *range(1, count - 1)]
+            channels_last.channels_moved_last([*range(count)])
+            if last
+            else [0, count - 1, *range(1, count - 1)]
         )
         if count == 3:
             return swapped(expr, 1, 2)
@@ -116,12 +121,12 @@ class Operators:
     def permuted(self, node: fx.Node, expr: ast.expr) -> ast.expr:
         """Returns a permutation between values of either layout; often it is the identity."""
         count = channels_last.rank(node)
-        stored = channels_last.moved([*range(count)])
+        stored = channels_last.channels_moved_last([*range(count)])
         dims = channels_last.turn(node)
         if node.args[0] in self.last:
             dims = [stored.index(d) for d in dims]
         if node in self.last:
-            dims = channels_last.moved(dims)
+            dims = channels_last.channels_moved_last(dims)
         moved = [i for i, d in enumerate(dims) if i != d]
         if not moved:
             return expr

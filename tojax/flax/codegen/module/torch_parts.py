@@ -18,7 +18,7 @@ class TorchCall:
     """The arguments of a submodule's call, (name, value or constant) in order, and its results.
 
     Attributes:
-      positional: how many of the inputs go without their names.
+      positional: the number of inputs that are passed by position.
     """
 
     inputs: list[tuple[str, Any]]

@@ -144,7 +144,7 @@ class Writer(CallKinds):
             statements += size_check(self.graph.conditions, shapes)
         for node, name in inputs.items():
             if not block.path and node in self.last:
-                dims = channels_last.moved([*range(channels_last.rank(node))])
+                dims = channels_last.channels_moved_last([*range(channels_last.rank(node))])
                 transposed = fill("x.transpose(*dims)", {"x": name_of(name), "dims": dims})
                 statements.append(ast.Assign([ast.Name(name, ast.Store())], transposed, lineno=0))
         return statements
@@ -202,11 +202,11 @@ class Writer(CallKinds):
 
     def owner(self, path: str) -> str | None:
         """Returns the layer of Flax that a module is, where it is called."""
-        found = next(
+        owner = next(
             (candidate for b, candidate in self.layers.items() if b.path == path and candidate),
             None,
         )
-        return found.name.removeprefix("Padded") if found else None
+        return owner.name.removeprefix("Padded") if owner else None
 
     def initial_value(self, node: fx.Node, kind: str, name: str, block: Block) -> ast.expr:
         """Returns the holder of a parameter or constant, of the right shape."""
@@ -301,7 +301,7 @@ class Writer(CallKinds):
         if block in self.layers and len(outputs) == 1:
             return fill("x[0]", {"x": call})
         if len(outputs) == 1 and outputs[0] in self.last:
-            dims = channels_last.moved([*range(channels_last.rank(outputs[0]))])
+            dims = channels_last.channels_moved_last([*range(channels_last.rank(outputs[0]))])
             return fill("x.transpose(*dims)", {"x": call, "dims": dims})
         return call
 
@@ -310,11 +310,11 @@ class Writer(CallKinds):
         inner = block.path[len(body.block.path) + 1 :] if body.block.path else block.path
         layer = self.layer(block)
         if layer is not None:
-            if len(block.outputs) > 1 and not layer.own:
+            if len(block.outputs) > 1 and not layer.is_snippet:
                 raise Unwritable(
                     f"calls of {block.path} that torch does not tell apart", block.outputs[1]
                 )
-            self.snippets |= {layer.name} if layer.own else set()
+            self.snippets |= {layer.name} if layer.is_snippet else set()
             self.set_field(body, inner, self.style.layer(layer))
         elif self.sequential(block):
             for element in chain_of(block) or ():
