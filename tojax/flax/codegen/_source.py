@@ -10,16 +10,18 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.codegen.check.verify import verify
-from tojax.flax.codegen.graph.graph import Graph, exported
-from tojax.flax.codegen.graph.submodule_tree import tree
-from tojax.flax.codegen.graph.widen_example import widened
+from tojax.flax.codegen.graph.graph import Graph, export_graph
+from tojax.flax.codegen.graph.submodule_tree import block_tree
+from tojax.flax.codegen.graph.widen_example import widen
+from tojax.flax.codegen.module.class_code import ClassCode
 from tojax.flax.codegen.module.operators import Unwritable
-from tojax.flax.codegen.module.torch_parts import leavable
-from tojax.flax.codegen.module.writer import Made, Writer
+from tojax.flax.codegen.module.style import Style
+from tojax.flax.codegen.module.torch_parts import type_to_leave
+from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.style.linen import Linen
 from tojax.flax.codegen.style.nnx import Nnx
 
-STYLES = {"nnx": Nnx(), "linen": Linen()}
+STYLES: dict[str, Style] = {"nnx": Nnx(), "linen": Linen()}
 
 
 def source(
@@ -30,7 +32,7 @@ def source(
     check: bool = True,
     **kwargs: Any,
 ) -> str:
-    """A PyTorch module as readable Flax source code.
+    """Writes a PyTorch module as readable Flax source code.
 
     One class for each class of the module, with its name, its submodules' names and its author's
     variables; the file imports only jax and flax. Its weights come from PyTorch: in nnx by
@@ -76,32 +78,35 @@ def source(
     _check(module, style, partial)
     if "use_cache" in inspect.signature(module.forward).parameters:
         kwargs.setdefault("use_cache", False)  # what is kept between calls is no part of a forward
-    training = {part: part.training for part in module.modules()}
+    training = {submodule: submodule.training for submodule in module.modules()}
     try:
-        args, kwargs = widened(module.eval(), args, kwargs)
-        graph = exported(module, args, kwargs)
-        text, made = _written(module, graph, style, partial)
+        args, kwargs = widen(module.eval(), args, kwargs)
+        graph = export_graph(module, args, kwargs)
+        text, code = _written(module, graph, style, partial)
         if check:
-            verify(text, module, (args, kwargs), graph, made)
+            names = {x.name: name for x, name in zip(code.inputs, code.parameters)}
+            verify(text, module, (args, kwargs), graph, names)
     finally:
-        for part, mode in training.items():
-            part.training = mode
+        for submodule, mode in training.items():
+            submodule.training = mode
     return text
 
 
-def _written(module: Any, graph: Graph, style: str, partial: bool) -> tuple[str, Made]:
-    """The file, and the outermost class in it."""
-    root = tree(graph, module)
-    left: set[type] = set()
+def _written(
+    module: torch.nn.Module, graph: Graph, style: str, partial: bool
+) -> tuple[str, ClassCode]:
+    """Returns the file, and the outermost class in it."""
+    root = block_tree(graph, module)
+    torch_types: set[type] = set()
     try:
         while True:
-            writer = Writer(graph, root, STYLES[style], left)
+            writer = Writer(graph, root, STYLES[style], torch_types)
             try:
-                return writer.style.file(writer, root), writer.make(root)
+                return writer.style.file(writer, root), writer.code_of(root)
             except Unwritable as error:
-                if not partial or not (more := leavable(graph, error, left)):
+                if not partial or not (submodule_type := type_to_leave(graph, error, torch_types)):
                     raise
-                left |= {more}
+                torch_types |= {submodule_type}
     except (NotImplementedError, GuardOnDataDependentSymNode) as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {_first(error)}",
@@ -112,11 +117,11 @@ def _written(module: Any, graph: Graph, style: str, partial: bool) -> tuple[str,
 
 
 def _first(error: Exception) -> str:
-    """What is wrong, in a line."""
+    """Returns the first line of an error."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _check(module: Any, style: str, partial: bool) -> None:
+def _check(module: torch.nn.Module, style: str, partial: bool) -> None:
     """Refuses what source() cannot take."""
     if not isinstance(module, torch.nn.Module):
         raise WrongArguments(

@@ -5,7 +5,7 @@ import torch
 
 import tojax
 from tojax.errors import Unsupported
-from tojax.flax.codegen.graph.autograd_functions import check
+from tojax.flax.codegen.graph.autograd_functions import check_gradients
 
 X = torch.linspace(-2, 2, 12).view(3, 4)
 
@@ -62,9 +62,9 @@ class Net(torch.nn.Module):
 
 @pytest.mark.parametrize("function", [Square, Later])
 def test_the_derivative_in_other_words(function):
-    check(Net(function), (X,), {})
+    check_gradients(Net(function), (X,), {})
     before = torch.autograd.Function.apply
-    check(Net(function), (X,), {})
+    check_gradients(Net(function), (X,), {})
     assert torch.autograd.Function.apply == before
 
 
@@ -72,7 +72,7 @@ def test_another_gradient_is_refused():
     with pytest.raises(
         Unsupported, match=r"Through has a gradient[^$]*graph/test_autograd_functions.py:\d+"
     ):
-        check(Net(Through), (X,), {})
+        check_gradients(Net(Through), (X,), {})
     with pytest.raises(Unsupported, match="Through"):
         tojax.flax.source(Net(Through).eval(), X)
 
@@ -83,5 +83,5 @@ def test_written_where_it_is_the_same():
 
 def test_the_module_is_left_as_it_was():
     net = torch.nn.Sequential(Net(Square), torch.nn.BatchNorm1d(4))
-    check(net, (X,), {})
+    check_gradients(net, (X,), {})
     assert int(net[1].num_batches_tracked) == 0

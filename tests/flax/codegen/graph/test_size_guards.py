@@ -81,7 +81,7 @@ def test_sizes_that_decide_otherwise_are_refused(name):
     text, model = prepared(module, example)
     assert_same_values(module, model, example)
     assert_same_values(module, model, same)
-    with pytest.raises(ValueError, match=r"decide at test_conditions\.py:\d+"):
+    with pytest.raises(ValueError, match=r"decide at test_size_guards\.py:\d+"):
         model(*arrays(other))
     assert text.count("raise ValueError") == 2  # one is the loader's
 

@@ -10,7 +10,7 @@ import tojax
 from tests.flax.codegen.running import assert_same_values, prepared
 from tests.flax.codegen.tables import drawn
 from tojax.errors import Unsupported
-from tojax.flax.codegen.module.same_calls import canonical
+from tojax.flax.codegen.module.same_calls import canonical_code
 
 
 class Pair(nn.Module):
@@ -58,5 +58,5 @@ def test_calls_that_give_different_results_are_refused():
     ],
 )
 def test_code_is_the_same_whatever_its_values_are_called(one, other, same):
-    texts = [canonical(["a"], ast.parse(x).body) for x in (one, other)]
+    texts = [canonical_code(["a"], ast.parse(x).body) for x in (one, other)]
     assert (texts[0] == texts[1]) is same

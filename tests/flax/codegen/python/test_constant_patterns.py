@@ -9,7 +9,7 @@ import torch
 
 import tojax
 from tojax.errors import Unsupported
-from tojax.flax.codegen.python.constant_patterns import difference, told
+from tojax.flax.codegen.python.constant_patterns import difference, expression_for
 
 RATES = 1 / (10000 ** (torch.arange(0, 32, 2) / 32))
 ANGLES = torch.outer(torch.arange(50).float(), RATES)
@@ -72,19 +72,19 @@ TABLES = {
 def test_tables_have_expressions(name):
     array = TABLES[name].numpy()
     array = array.astype(np.int32) if array.dtype == np.int64 else array
-    text = told(array)
+    text = expression_for(array)
     assert text is not None and len(text) < 250
     assert difference(array, text) <= (0 if array.dtype.kind in "bi" else 3e-5)
 
 
 @pytest.mark.parametrize("array", [np.random.rand(20, 20), np.random.randint(0, 9, (20, 20))])
 def test_other_arrays_have_none(array):
-    assert told(array.astype(array.dtype.kind + "4")) is None
+    assert expression_for(array.astype(array.dtype.kind + "4")) is None
 
 
 def test_a_sum_with_a_dimension_of_size_1():
     array = np.arange(2, 130, dtype=np.int32)[None]
-    text = told(array)
+    text = expression_for(array)
     assert text is not None
     np.testing.assert_array_equal(eval(text, {"jnp": jnp}), array)
 
@@ -92,7 +92,7 @@ def test_a_sum_with_a_dimension_of_size_1():
 def test_a_table_a_little_off_has_none():
     array = TABLES["in turns"].clone().numpy()
     array[30, 3] += 0.01
-    assert told(array) is None
+    assert expression_for(array) is None
 
 
 class Keeps(torch.nn.Module):

@@ -1,1 +1,1 @@
-"""What the author of the torch module wrote: names, lines and constructors of the source."""
+"""The author's torch code: names, statements and constructors."""

@@ -1,4 +1,4 @@
-"""What the author wrote: the statement of a node, its targets, the names of sizes."""
+"""The author's source: the statement of a node, its targets, the names of sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Statement:
     """A simple statement of a forward function; equal if it is the same one.
 
     Attributes:
-      line: where it begins.
+      line: its first line.
       targets: the names it assigns to, () where it assigns to none or to other things.
     """
 
@@ -35,7 +35,7 @@ class Forward:
     """A module class's forward function.
 
     Attributes:
-      file, first, last: where it stands.
+      file, first, last: its file and lines.
       tree: its syntax tree, line numbers as in the file.
     """
 
@@ -45,18 +45,19 @@ class Forward:
     tree: ast.FunctionDef
 
     def parameters(self) -> list[str]:
+        """Returns the names of the parameters, self left out."""
         names = self.tree.args
         return [x.arg for x in (*names.posonlyargs, *names.args, *names.kwonlyargs)][1:]
 
     def statement(self, node: fx.Node) -> Statement | None:
-        """The statement in this function from which a node came; None if from none."""
+        """Returns the statement of this function that a node comes from, None if there is none."""
         for file, line in reversed(FRAME.findall(node.meta.get("stack_trace") or "")):
             if file == self.file and self.first <= int(line) <= self.last:
                 return _statement(self, int(line))
         return None
 
     def attributes(self) -> set[str]:
-        """The names X of ``self.X`` in it."""
+        """Returns the names X of ``self.X`` in it."""
         return {
             x.attr
             for x in ast.walk(self.tree)
@@ -66,16 +67,16 @@ class Forward:
         }
 
     def aliases(self) -> dict[str, str]:
-        """``residual = hidden_states`` and the like: from what is kept to its other name."""
-        found: dict[str, str] = {}
+        """Returns the other name of a value: ``residual = hidden_states``."""
+        aliases: dict[str, str] = {}
         for x in ast.walk(self.tree):
             match x:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=kept)):
-                    found.setdefault(kept, name)
-        return found
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=source)):
+                    aliases.setdefault(source, name)
+        return aliases
 
     def unpacked(self) -> dict[str, list[str]]:
-        """``cos, sin = position_embeddings``: the parts' names."""
+        """Returns the names of elements: ``cos, sin = position_embeddings``."""
         return {
             x.value.id: [t.id if isinstance(t, ast.Name) else "_" for t in x.targets[0].elts]
             for x in ast.walk(self.tree)
@@ -85,27 +86,27 @@ class Forward:
         }
 
     def sizes(self) -> dict[tuple[str, int], str]:
-        """(array, dimension) -> the name of its size: ``batch, seq = x.shape[:2]``."""
-        found: dict[tuple[str, int], str] = {}
+        """Returns the names of sizes by (array, dimension): ``batch, seq = x.shape[:2]``."""
+        sizes: dict[tuple[str, int], str] = {}
         for x in ast.walk(self.tree):
             if not (isinstance(x, ast.Assign) and len(x.targets) == 1):
                 continue
-            target, (array, dim) = x.targets[0], _shape(x.value)
+            target, (array, dim) = x.targets[0], _shape_source(x.value)
             if array is None:
                 continue
             if isinstance(target, ast.Tuple) and dim is None:
                 for i, name in enumerate(target.elts):
                     if isinstance(name, ast.Name) and not name.id.startswith("_"):
-                        found.setdefault((array, i), name.id)
+                        sizes.setdefault((array, i), name.id)
                     elif isinstance(name, ast.Starred):
                         break
             elif isinstance(target, ast.Name) and dim is not None:
-                found.setdefault((array, dim), target.id)
-        return found
+                sizes.setdefault((array, dim), target.id)
+        return sizes
 
 
-def _shape(value: ast.expr) -> tuple[str | None, int | None]:
-    """(array, dimension) of ``x.shape``, ``x.size(1)``, ``x.shape[:2]`` and the like."""
+def _shape_source(value: ast.expr) -> tuple[str | None, int | None]:
+    """Returns (array, dimension) of ``x.shape``, ``x.size(1)``, ``x.shape[:2]`` and the like."""
     dim: Any = None
     if isinstance(value, ast.Subscript):
         if isinstance(value.slice, ast.Constant) and isinstance(value.slice.value, int):
@@ -129,8 +130,8 @@ def _shape(value: ast.expr) -> tuple[str | None, int | None]:
 
 @functools.cache
 def class_trees(cls: Any) -> list[ast.Module]:
-    """The syntax trees of a module class and its bases, as far as there is source."""
-    found = []
+    """Returns the syntax trees of a module class and its bases, as far as there is source."""
+    trees = []
     for base in cls.__mro__:
         if base in (object, torch.nn.Module):
             continue
@@ -141,13 +142,13 @@ def class_trees(cls: Any) -> list[ast.Module]:
         for x in ast.walk(tree):
             for y in x.body if isinstance(x, ast.ClassDef) else ():
                 if isinstance(y, ast.FunctionDef):
-                    named_self(y)
-        found.append(tree)
-    return found
+                    rename_first_to_self(y)
+        trees.append(tree)
+    return trees
 
 
-def named_self(function: ast.FunctionDef) -> None:
-    """Calls the first parameter of a method ``self``, where the author calls it otherwise."""
+def rename_first_to_self(function: ast.FunctionDef) -> None:
+    """Renames the first parameter of a method to ``self``."""
     kinds = {ast.unparse(x) for x in function.decorator_list}
     first = next(iter((*function.args.posonlyargs, *function.args.args)), None)
     first = None if kinds & {"staticmethod", "classmethod"} else first
@@ -161,7 +162,7 @@ def named_self(function: ast.FunctionDef) -> None:
 
 @functools.cache
 def forward_of(cls: Any) -> Forward | None:
-    """None where there is no source."""
+    """Returns the ``forward`` of a class; None where there is no source."""
     function = inspect.unwrap(cls.forward)
     try:
         lines, first = inspect.getsourcelines(function)
@@ -170,34 +171,34 @@ def forward_of(cls: Any) -> Forward | None:
         return None
     if not isinstance(tree, ast.FunctionDef):
         return None
-    named_self(tree)
+    rename_first_to_self(tree)
     ast.increment_lineno(tree, first - 1)
     return Forward(inspect.getsourcefile(function) or "", first, first + len(lines) - 1, tree)
 
 
-def helped(node: fx.Node) -> str:
-    """What a function that forward calls, its own or another's, calls a value; "" if nothing.
+def helper_name(node: fx.Node) -> str:
+    """Returns the name of a value in a function that forward calls, "" if it has none.
 
     A statement's name is that of its result alone, not of what it computes on the way.
     """
     frames = FRAME.findall(node.meta.get("stack_trace") or "")
     for file, line in reversed(frames):
-        if "/torch/" in file or not (found := _assigned(file, int(line))):
+        if "/torch/" in file or not (assignment := _assigned(file, int(line))):
             continue
-        first, last, name = found
-        return "" if any(_within(x, file, first, last) for x in node.users) else name
+        first, last, name = assignment
+        return "" if any(_is_within(x, file, first, last) for x in node.users) else name
     return ""
 
 
-def _within(node: fx.Node, file: str, first: int, last: int) -> bool:
-    """Whether a node comes from these lines, or from what they call."""
+def _is_within(node: fx.Node, file: str, first: int, last: int) -> bool:
+    """Returns whether a node comes from these lines, or from what they call."""
     frames = FRAME.findall(node.meta.get("stack_trace") or "")
     return any(f == file and first <= int(line) <= last for f, line in frames)
 
 
 @functools.cache
 def _assigned(file: str, line: int) -> tuple[int, int, str] | None:
-    """The lines and the name of the assignment to one variable in which a line stands."""
+    """Returns the lines and the name of the assignment to one variable in which a line stands."""
     for x in _assignments(file):
         if x.lineno <= line <= (x.end_lineno or 0) and isinstance(x.targets[0], ast.Name):
             return x.lineno, x.end_lineno or 0, x.targets[0].id
@@ -215,7 +216,7 @@ def _assignments(file: str) -> list[ast.Assign]:
 
 @functools.cache
 def _statement(forward: Forward, line: int) -> Statement | None:
-    """The innermost simple statement, or the head of a compound one, that holds the line."""
+    """Returns the innermost simple statement, or head of a compound one, with this line."""
     best: Any = None
     for x in ast.walk(forward.tree):
         if (

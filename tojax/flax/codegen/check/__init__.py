@@ -1,1 +1,1 @@
-"""Runs the written file beside torch, before anybody gets it."""
+"""The written file beside torch, compared before it is returned."""

@@ -1,4 +1,4 @@
-"""How far two lists of arrays are apart, by what rounding explains."""
+"""Comparison of two lists of arrays, within the tolerance of rounding."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import torch
 from tojax.torch.engine.callback import to_numpy
 
 CLOSE = 1e-4  # of the largest value, in 32 bits
-ROUNDED = "is off by"  # which precision may explain, and no other difference
-ENDLESS = 1e30  # what masks are filled with counts as infinite
+OFF_BY = "is off by"  # which precision may explain, and no other difference
+INFINITE = 1e30  # what masks are filled with counts as infinite
 
 
 def arrays_of(tensors: list[torch.Tensor]) -> list[np.ndarray]:
-    """The same in numpy."""
-    return [_plain(to_numpy(x.detach())) for x in tensors]
+    """Returns the tensors in numpy."""
+    return [_widest(to_numpy(x.detach())) for x in tensors]
 
 
-def _plain(x: Any) -> np.ndarray:
-    """An array of the widest type of its kind."""
+def _widest(x: Any) -> np.ndarray:
+    """Returns an array of the widest type of its kind."""
     x = np.asarray(x)
     if x.dtype.kind in "biu":
         return x.astype(np.int64)
@@ -29,32 +29,36 @@ def _plain(x: Any) -> np.ndarray:
 
 
 def tolerance(tensors: list[torch.Tensor]) -> float:
-    """What rounding explains of a model whose numbers these are, of its largest value."""
+    """Returns the error, relative to the largest value, that rounding of these dtypes explains."""
     kinds = {x.dtype for x in tensors if x.is_floating_point()}
     return max([CLOSE, *(16 * torch.finfo(x).eps for x in kinds)])
 
 
-def apart(got: list, want: list[np.ndarray], close: float, least: float = 1e-6,
+def first_mismatch(got: list, want: list[np.ndarray], close: float, least: float = 1e-6,
           exact: Callable[[], list] | None = None) -> str:  # fmt: skip
-    """What differs first, in words; "" where nothing does.
+    """Returns the first difference in words; "" where there is none.
 
     ``exact()`` gives the same in 64 bits: where torch itself is as far from that, all is well.
     """
     if len(got) != len(want):
         return f"{len(got)} arrays, torch has {len(want)}"
     truth: list | None = None
-    for i, (one, other) in enumerate(zip(got, want)):
-        if said := _one(one, other, close, least):
-            if said.startswith(ROUNDED) and exact is not None and truth is None:
-                truth = _tried(exact)
-            if truth and len(truth) == len(want) and _as_far(_plain(one), other, truth[i]):
+    for i, (got_array, want_array) in enumerate(zip(got, want)):
+        if mismatch := _mismatch(got_array, want_array, close, least):
+            if mismatch.startswith(OFF_BY) and exact is not None and truth is None:
+                truth = _exact_or_nothing(exact)
+            if (
+                truth
+                and len(truth) == len(want)
+                and _is_torch_as_far(_widest(got_array), want_array, truth[i])
+            ):
                 continue
-            return f"array {i} {said}"
+            return f"array {i} {mismatch}"
     return ""
 
 
-def _one(got: Any, want: np.ndarray, close: float, least: float) -> str:
-    got = _plain(got)
+def _mismatch(got: Any, want: np.ndarray, close: float, least: float) -> str:
+    got = _widest(got)
     if got.shape != want.shape:
         return f"has the shape {got.shape}, torch's {want.shape}"
     if not want.size:
@@ -63,24 +67,28 @@ def _one(got: Any, want: np.ndarray, close: float, least: float) -> str:
         return f"differs in {(got != want).sum()} whole numbers" if (got != want).any() else ""
     if got.dtype.kind == "i":
         return "holds whole numbers, torch's does not"
-    endless = ~(np.abs(want) < ENDLESS)
-    signs = lambda x: np.where(np.isnan(x), 2, np.sign(x.real))[endless]
-    if (~(np.abs(got) < ENDLESS) != endless).any() or (signs(got) != signs(want)).any():
+    infinite = ~(np.abs(want) < INFINITE)
+    signs = lambda x: np.where(np.isnan(x), 2, np.sign(x.real))[infinite]
+    if (~(np.abs(got) < INFINITE) != infinite).any() or (signs(got) != signs(want)).any():
         return "is infinite, or no number, in other places"
-    off = np.abs(got[~endless] - want[~endless]).max(initial=0)
-    most = max(np.abs(want[~endless]).max(initial=0), least)
-    return f"{ROUNDED} {off / most:.1e} of its largest value" if off > close * most else ""
+    difference = np.abs(got[~infinite] - want[~infinite]).max(initial=0)
+    largest = max(np.abs(want[~infinite]).max(initial=0), least)
+    return (
+        f"{OFF_BY} {difference / largest:.1e} of its largest value"
+        if difference > close * largest
+        else ""
+    )
 
 
-def _tried(exact: Callable[[], list]) -> list:
+def _exact_or_nothing(exact: Callable[[], list]) -> list:
     try:
         return exact()
     except Exception:  # the module insists on its own precision
         return []
 
 
-def _as_far(got: np.ndarray, want: np.ndarray, truth: np.ndarray) -> bool:
-    """Whether torch is as far from the truth as this is."""
+def _is_torch_as_far(got: np.ndarray, want: np.ndarray, truth: np.ndarray) -> bool:
+    """Returns whether torch is as far from the exact values as this is."""
     if not got.shape == want.shape == truth.shape or not np.isfinite(truth).all():
         return False
     return bool(np.abs(got - truth).max() <= 4 * np.abs(want - truth).max())

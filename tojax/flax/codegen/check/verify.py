@@ -1,4 +1,4 @@
-"""Runs a file that was written beside its module: what differs is an error, not a number."""
+"""Runs a written file beside its module; any difference is an error."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ from torch import fx
 
 from tojax import warn_once
 from tojax.errors import WrongSource
-from tojax.flax.codegen.check.closeness import apart, tolerance
-from tojax.flax.codegen.check.first_difference import first_apart
-from tojax.flax.codegen.check.torch_side import TorchSide, other_sizes
-from tojax.flax.codegen.check.written_file import opened
+from tojax.flax.codegen.check.closeness import first_mismatch, tolerance
+from tojax.flax.codegen.check.first_difference import first_different_submodule
+from tojax.flax.codegen.check.torch_side import TorchSide, resized_examples
+from tojax.flax.codegen.check.written_file import WrittenFile, loaded_file
 from tojax.flax.codegen.graph.dropout_rates import PLACES
 from tojax.flax.codegen.graph.functionalize import packet
+from tojax.flax.codegen.graph.graph import Graph
 from tojax.torch.engine.callback import to_numpy
 
-SLOPES = 10  # times the tolerance of values: each adds up over all that reads it
+SLOPE_FACTOR = 10  # times the tolerance of values: each adds up over all that reads it
 
 
-def verify(text: str, module: torch.nn.Module, example: tuple, graph: Any, made: Any) -> None:
+def verify(
+    text: str, module: torch.nn.Module, example: tuple, graph: Graph, names: dict[str, str]
+) -> None:
     """Compares the file with the module, in evaluation mode unless it says otherwise.
 
     Args:
       text: the file.
-      example: (args, kwargs) that the module was looked at with.
-      made: the outermost class: its inputs and parameters.
+      example: the example's (args, kwargs).
+      names: the names of the file's inputs by the names of the graph's.
 
     Raises:
-      WrongSource: values, slopes, those of another shape or of training mode differ.
+      WrongSource: they differ in values, slopes, at another shape or in training mode.
     """
     tensors = [*module.parameters(), *module.buffers()]
     if any(x.is_meta for x in tensors):
@@ -49,75 +52,96 @@ def verify(text: str, module: torch.nn.Module, example: tuple, graph: Any, made:
         stack.enter_context(jax.default_matmul_precision("highest"))
         with contextlib.suppress(RuntimeError):  # a process may have no CPU
             stack.enter_context(jax.default_device(jax.local_devices(backend="cpu")[0]))
-        check = _Check(text, module, TorchSide(module, *example), graph, made)
+        check = _Check(text, module, TorchSide(module, *example), graph, names)
         try:
-            file = stack.enter_context(opened(text, module))
+            file = stack.enter_context(loaded_file(text, module))
         except Exception as error:
-            raise check.wrong("cannot be loaded with its weights", _said(error)) from error
+            raise check.error("cannot be loaded with its weights", _in_one_line(error)) from error
         check.values(file)
         check.sizes(file)
         check.training(file)
 
 
-def _said(error: Exception) -> str:
-    """An error in one line."""
+def _in_one_line(error: Exception) -> str:
+    """Returns an error in one line."""
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"[:300]
 
 
 class _Check:
-    """One comparison; each method is a part of it."""
+    """One comparison; each method compares one thing."""
 
-    def __init__(self, text: str, module: Any, side: TorchSide, graph: Any, made: Any):
+    def __init__(
+        self,
+        text: str,
+        module: torch.nn.Module,
+        side: TorchSide,
+        graph: Graph,
+        names: dict[str, str],
+    ):
         self.text, self.module, self.side, self.graph = text, module, side, graph
-        self.names = {x.name: name for x, name in zip(made.inputs, made.parameters)}
+        self.names = names
         numbers = [*module.parameters(), *module.buffers()]
         numbers += [x for x in side.leaves if isinstance(x, torch.Tensor)]
         self.close = tolerance(numbers)
 
-    def given(self, leaves: list) -> dict[str, jax.Array]:
-        """What the file takes of an example."""
+    def inputs_of(self, leaves: list) -> dict[str, jax.Array]:
+        """Returns the file's inputs from an example."""
         pairs = [(self.names.get(x), leaf) for x, leaf in zip(self.graph.entries, leaves)
                  if isinstance(leaf, torch.Tensor)]  # fmt: skip
         return {name: jnp.asarray(to_numpy(x.detach())) for name, x in pairs if name}
 
-    def drawn(self, values: Callable[..., list], first: list) -> set[int]:
-        """The outputs that differ from call to call."""
-        again = values(seed=1)
-        if len(again) != len(first):
+    def random_outputs(self, values: Callable[..., list], first: list) -> set[int]:
+        """Returns the outputs that differ from call to call."""
+        second = values(seed=1)
+        if len(second) != len(first):
             return {*range(len(first))}
-        return {i for i, (x, y) in enumerate(zip(first, again)) if apart([x], [y], self.close)}
+        return {
+            i for i, (x, y) in enumerate(zip(first, second)) if first_mismatch([x], [y], self.close)
+        }
 
-    def random(self) -> bool:
-        """Whether an operator draws numbers in evaluation mode."""
+    def draws_numbers(self) -> bool:
+        """Returns whether an operator draws numbers in evaluation mode."""
         draws = lambda n: torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
         return any(draws(n) and packet(n) not in PLACES for n in self.graph.nodes)
 
-    def values(self, file: Any) -> None:
-        """Values and slopes for the example."""
+    def values(self, file: WrittenFile) -> None:
+        """Compares values and slopes for the example."""
         self.want = self.side.values()
-        self.skipped = self.drawn(self.side.values, self.want) if self.random() else set()
-        run, params, rest = file.function()
-        given = self.given(self.side.leaves)
+        self.skipped = (
+            self.random_outputs(self.side.values, self.want) if self.draws_numbers() else set()
+        )
+        run, params, state = file.as_function()
+        inputs = self.inputs_of(self.side.leaves)
         try:
-            got, _ = _quick(run)(params, rest, given)
+            got, _ = _compiled_fast(run)(params, state, inputs)
         except Exception as error:
-            raise self.wrong("fails", _said(error)) from error
+            raise self.error("fails", _in_one_line(error)) from error
         self.compare("values", got, self.want, self.side.exact, first=True)
-        self.slopes(file, run, params, rest, given)
+        self.slopes(file, run, params, state, inputs)
 
-    def compare(self, what: str, got: list, want: list, exact: Any, first: bool = False) -> None:
+    def compare(
+        self, what: str, got: list, want: list, exact: Callable, first: bool = False
+    ) -> None:
         """Raises where these differ; the error names the submodule that does ``first``."""
-        kept = lambda xs: [x for i, x in enumerate(xs) if i not in self.skipped]
+        unskipped = lambda xs: [x for i, x in enumerate(xs) if i not in self.skipped]
         if len(got) == len(want):
-            got, want = kept(got), kept(want)
-        if said := apart(got, want, self.close, exact=lambda: kept(exact())):
-            where = first_apart(self.text, self.module, self.side, self.given) if first else None
-            raise self.wrong(f"{what} differ", said, where)
+            got, want = unskipped(got), unskipped(want)
+        if mismatch := first_mismatch(got, want, self.close, exact=lambda: unskipped(exact())):
+            where = (
+                first_different_submodule(self.text, self.module, self.side, self.inputs_of)
+                if first
+                else None
+            )
+            raise self.error(f"{what} differ", mismatch, where)
 
-    def slopes(self, file: Any, run: Any, params: Any, rest: Any, given: dict) -> None:
-        """Those of the outputs that are no random numbers, weighted by such."""
-        drawn = np.random.default_rng(0)
-        weights = [drawn.standard_normal(x.shape).astype(np.float32) * (np.abs(x) < 1e30)
+    def slopes(
+        self, file: WrittenFile, run: Callable, params: Any, state: Any, inputs: dict
+    ) -> None:
+        """Compares the slopes of a randomly weighted sum of the outputs; random outputs are left
+        out.
+        """
+        generator = np.random.default_rng(0)
+        weights = [generator.standard_normal(x.shape).astype(np.float32) * (np.abs(x) < 1e30)
                    if x.dtype.kind == "f" and i not in self.skipped else None
                    for i, x in enumerate(self.want)]  # fmt: skip
         if all(x is None for x in weights):
@@ -126,136 +150,154 @@ class _Check:
             by_name, by_leaf = self.side.slopes(weights)
         except (RuntimeError, NotImplementedError):  # torch has no derivative of it
             return
-        floats = {k: x for k, x in given.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
+        floats = {k: x for k, x in inputs.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
 
-        def loss(params: Any, floats: dict, rest: Any, given: dict) -> Any:
-            outs, _ = run(params, rest, {**given, **floats})
-            return sum((x * w).sum() for x, w in zip(_masked(outs), weights) if w is not None)
+        def loss(params: Any, floats: dict, state: Any, inputs: dict) -> Any:
+            outs, _ = run(params, state, {**inputs, **floats})
+            return sum(
+                (x * w).sum() for x, w in zip(_without_infinities(outs), weights) if w is not None
+            )
 
-        slope = _quick(jax.grad(loss, argnums=(0, 1), allow_int=True))
+        slope = _compiled_fast(jax.grad(loss, argnums=(0, 1), allow_int=True))
         try:
-            mine, mine_inputs = slope(params, floats, rest, given)
+            file_slopes, input_slopes = slope(params, floats, state, inputs)
         except Exception as error:
-            raise self.wrong("has no gradient", _said(error)) from error
-        exact = lambda: self._together(file, *self.side.exact_slopes(weights))
-        self._same_slopes(file.named(mine) | {f"input {k}": x for k, x in mine_inputs.items()},
-                          self._together(file, by_name, by_leaf), exact)  # fmt: skip
+            raise self.error("has no gradient", _in_one_line(error)) from error
+        exact = lambda: self._slopes_by_name(file, *self.side.exact_slopes(weights))
+        named_slopes = file.by_name(file_slopes)
+        named_slopes |= {f"input {k}": x for k, x in input_slopes.items()}
+        self._compare_slopes(named_slopes, self._slopes_by_name(file, by_name, by_leaf), exact)
 
-    def _together(self, file: Any, by_name: dict, by_leaf: list) -> dict[str, np.ndarray]:
-        """Torch's slopes by the file's names."""
-        found, _ = file.laid_out(by_name)
+    def _slopes_by_name(
+        self, file: WrittenFile, by_name: dict, by_leaf: list
+    ) -> dict[str, np.ndarray]:
+        """Returns torch's slopes by the file's names."""
+        slopes, _ = file.converted(by_name)
         for entry, x in zip(self.graph.entries, by_leaf):
             if x is not None and (name := self.names.get(entry)):
-                found[f"input {name}"] = x
-        wide = {k: np.asarray(x, np.float64) for k, x in found.items()}
+                slopes[f"input {name}"] = x
+        wide = {k: np.asarray(x, np.float64) for k, x in slopes.items()}
         return {k: x for k, x in wide.items() if not np.isnan(x).all()}
 
-    def _same_slopes(self, mine: dict, want: dict, exact: Callable[[], dict]) -> None:
-        most = max((np.abs(x[np.isfinite(x)]).max(initial=0) for x in want.values()), default=0)
+    def _compare_slopes(self, file_slopes: dict, want: dict, exact: Callable[[], dict]) -> None:
+        largest = max((np.abs(x[np.isfinite(x)]).max(initial=0) for x in want.values()), default=0)
         truth: dict[str, np.ndarray] = {}
 
-        def one(name: str) -> list:
+        def exact_slope(name: str) -> list:
             if not truth:
                 truth.update(exact())
             return [truth[name]]
 
         for name, x in want.items():
-            if name not in mine or x.dtype.kind != "f" or mine[name].dtype == jax.dtypes.float0:
+            if (
+                name not in file_slopes
+                or x.dtype.kind != "f"
+                or file_slopes[name].dtype == jax.dtypes.float0
+            ):
                 continue
-            said = apart([mine[name]], [x], SLOPES * self.close, max(1e-2 * most, 1e-6),
-                         functools.partial(one, name))  # fmt: skip
-            if said:
-                raise self.wrong(f"the gradient of {name} differs", said)
+            mismatch = first_mismatch(
+                [file_slopes[name]],
+                [x],
+                SLOPE_FACTOR * self.close,
+                max(1e-2 * largest, 1e-6),
+                functools.partial(exact_slope, name),
+            )
+            if mismatch:
+                raise self.error(f"the gradient of {name} differs", mismatch)
 
-    def sizes(self, file: Any) -> None:
-        """Values for another batch, and another length where the file takes it."""
+    def sizes(self, file: WrittenFile) -> None:
+        """Compares values for another batch, and another length where the file takes it."""
         by_name = {n.name: n for n in self.graph.roles}
-        fixed = lambda x: not isinstance(by_name.get(x), fx.Node) or x not in self.names
-        shapes = [None if not isinstance(leaf, torch.Tensor) or fixed(x)
+        is_fixed = lambda x: not isinstance(by_name.get(x), fx.Node) or x not in self.names
+        shapes = [None if not isinstance(leaf, torch.Tensor) or is_fixed(x)
                   else [*by_name[x].meta["val"].shape]
                   for x, leaf in zip(self.graph.entries, self.side.leaves)]  # fmt: skip
-        for leaves in other_sizes(self.side.leaves, shapes):
+        for leaves in resized_examples(self.side.leaves, shapes):
             try:
                 want = self.side.values(leaves)
             except Exception:  # torch takes no such shape: the next one
                 continue
-            run, params, rest = file.function()
+            run, params, state = file.as_function()
             try:
-                got, _ = _quick(run)(params, rest, self.given(leaves))
+                got, _ = _compiled_fast(run)(params, state, self.inputs_of(leaves))
             except Exception as error:
-                if _refused(error):  # which is said in the file
+                if _refuses_sizes(error):  # which is said in the file
                     continue
                 shown = ", ".join(str(tuple(x.shape)) for x in leaves if hasattr(x, "shape"))
-                raise self.wrong(f"fails for the shapes {shown}", _said(error)) from error
+                raise self.error(f"fails for the shapes {shown}", _in_one_line(error)) from error
             exact = functools.partial(self.side.exact, leaves=leaves)
             self.compare("values of another shape", got, want, exact)
             return
 
-    def training(self, file: Any) -> None:
-        """Values and running statistics of training mode, where nothing is drawn in it."""
+    def training(self, file: WrittenFile) -> None:
+        """Compares values and running statistics of training mode, if nothing in it is random."""
         try:
-            want, state = self.side.trained()
-            if self.drawn(lambda seed: self.side.trained(seed)[0], want):
+            want, state = self.side.training_values()
+            if self.random_outputs(lambda seed: self.side.training_values(seed)[0], want):
                 return
         except Exception:  # it wants more than this example: labels, larger batches
             return
-        shapes = lambda values: [x.shape for x in values]
-        if shapes(want) != shapes(self.want):
+        shapes_of = lambda values: [x.shape for x in values]
+        if shapes_of(want) != shapes_of(self.want):
             warn_once.warn("in training mode the module gives other outputs: the file has those of "
                          "evaluation mode", UserWarning)  # fmt: skip
             return
         if not file.trains():
-            kept = [i for i in range(len(want)) if i not in self.skipped]
-            said = apart([want[i] for i in kept], [self.want[i] for i in kept], self.close)
-            if said:
-                raise self.wrong("has no training mode and the module does", said)
+            indices = [i for i in range(len(want)) if i not in self.skipped]
+            mismatch = first_mismatch(
+                [want[i] for i in indices], [self.want[i] for i in indices], self.close
+            )
+            if mismatch:
+                raise self.error("has no training mode and the module does", mismatch)
             return
-        run, params, rest = file.function(training=True)
-        got, statistics = _quick(run)(params, rest, self.given(self.side.leaves))
-        if said := apart(got, want, self.close, exact=lambda: self.side.exact(training=True)):
-            raise self.wrong("values in training mode differ", said)
-        self._same_statistics(statistics, state, file)
+        run, params, state_ = file.as_function(training=True)
+        got, statistics = _compiled_fast(run)(params, state_, self.inputs_of(self.side.leaves))
+        if mismatch := first_mismatch(
+            got, want, self.close, exact=lambda: self.side.exact(training=True)
+        ):
+            raise self.error("values in training mode differ", mismatch)
+        self._compare_statistics(statistics, state, file)
 
-    def _same_statistics(self, mine: dict, state: dict, file: Any) -> None:
-        truth = lambda name: [np.asarray(file.laid_out(self.side.exact_state())[1][name])]
-        for name, x in file.laid_out(state)[1].items():
-            if name not in mine:
+    def _compare_statistics(self, statistics: dict, state: dict, file: WrittenFile) -> None:
+        truth = lambda name: [np.asarray(file.converted(self.side.exact_state())[1][name])]
+        for name, x in file.converted(state)[1].items():
+            if name not in statistics:
                 continue
-            said = apart([mine[name]], [np.asarray(x, np.float64)], self.close,
+            mismatch = first_mismatch([statistics[name]], [np.asarray(x, np.float64)], self.close,
                          exact=functools.partial(truth, name))  # fmt: skip
-            if said:
-                raise self.wrong(f"{name} differs after a call in training mode", said)
+            if mismatch:
+                raise self.error(f"{name} differs after a call in training mode", mismatch)
 
-    def wrong(self, what: str, why: str, where: str | None = None) -> WrongSource:
-        """The error; ``where`` is the path of the submodule that differs first."""
-        part = self.module.get_submodule(where) if where else self.module
-        kind = type(part)
+    def error(self, what: str, why: str, where: str | None = None) -> WrongSource:
+        """Returns the error; ``where`` is the path of the submodule that differs first."""
+        submodule = self.module.get_submodule(where) if where else self.module
+        kind = type(submodule)
         try:
             place = f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind.forward)[1]}"
         except (OSError, TypeError):
             place = ""
-        named = f"{where} ({kind.__name__})" if where else kind.__name__
+        described = f"{where} ({kind.__name__})" if where else kind.__name__
         return WrongSource(
             f"{type(self.module).__name__} in Flax source: {what} from torch's"
             if "differ" in what else f"{type(self.module).__name__} in Flax source {what}",
-            where=f"{named}, {place}" if place else named,
+            where=f"{described}, {place}" if place else described,
             why=why,
             do="report it; check=False, --no-check, gives the file as it is, to be mended by hand",
         )  # fmt: skip
 
 
-def _quick(function: Callable) -> Callable:
-    """The function compiled in little time: it runs once."""
+def _compiled_fast(function: Callable) -> Callable:
+    """Returns the function compiled in little time: it runs once."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
-def _masked(outs: list) -> list:
+def _without_infinities(outs: list) -> list:
     """Outputs with 0 for what is infinite, or as good as that."""
     finite = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
     return [jnp.where(jnp.abs(x) < 1e30, x, 0) if finite(x) else x for x in outs]
 
 
-def _refused(error: Exception) -> bool:
-    """Whether the file itself refuses these sizes."""
+def _refuses_sizes(error: Exception) -> bool:
+    """Returns whether the file itself refuses these sizes."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, ValueError) and frames[-1].filename.startswith("tojax_written_")

@@ -1,4 +1,4 @@
-"""``torch.autograd.Function``: a file holds what its forward computes, and JAX differentiates that.
+"""``torch.autograd.Function``: the file has what forward computes, and JAX differentiates that.
 
 A class may have a backward of its own that is the same derivative, computed in another way. One
 that is another gradient would be lost without a word.
@@ -10,7 +10,7 @@ import contextlib
 import copy
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,22 +18,23 @@ from torch.autograd import Function
 
 from tojax.errors import Unsupported
 
-Calls = dict[type[Function], tuple]
+OperandsByFunction = dict[type[Function], tuple]
 STEP = 1e-5  # in float64: differences are then right to about nine digits
 CLOSE = 1e-3  # of the slopes: a forward that computes in float32 has fewer
 
 
-def check(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> None:
-    """Raises Unsupported where a Function that the module calls has a gradient of its own.
+def check_gradients(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> None:
+    """Raises Unsupported if a Function that the module calls has a backward that is another
+    gradient.
 
     Its backward is compared with how forward changes, at the operands of its first call.
     """
-    if not any(map(_knows_functions, {type(m).__module__ for m in module.modules()})):
+    if not any(map(_defines_functions, {type(m).__module__ for m in module.modules()})):
         return
-    with _noted() as calls, torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with _recorded_calls() as calls, torch.no_grad(), torch.random.fork_rng(devices=[]):
         copy.deepcopy(module)(*args, **kwargs)
     for kind, operands in calls.items():
-        if not _same(kind, operands):
+        if not _is_derivative(kind, operands):
             line = inspect.getsourcelines(kind)[1]
             raise Unsupported(
                 f"{kind.__name__} has a gradient of its own",
@@ -44,30 +45,32 @@ def check(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> No
             )
 
 
-def _knows_functions(name: str) -> bool:
-    held = vars(sys.modules[name]).values() if name in sys.modules else ()
-    return any(isinstance(x, type) and issubclass(x, Function) and x is not Function for x in held)
+def _defines_functions(name: str) -> bool:
+    members = vars(sys.modules[name]).values() if name in sys.modules else ()
+    return any(
+        isinstance(x, type) and issubclass(x, Function) and x is not Function for x in members
+    )
 
 
 @contextlib.contextmanager
-def _noted() -> Iterator[Calls]:
-    """The classes that are applied in here, with the operands of the first call."""
-    calls: Calls = {}
-    before = vars(Function)["apply"]
+def _recorded_calls() -> Iterator[OperandsByFunction]:
+    """Records the classes that are applied meanwhile, with the operands of their first call."""
+    calls: OperandsByFunction = {}
+    original_apply = vars(Function)["apply"]
 
     def apply(cls: type[Function], *operands: Any, **options: Any) -> Any:
         calls.setdefault(cls, operands)
-        return before.__get__(None, cls)(*operands, **options)
+        return original_apply.__get__(None, cls)(*operands, **options)
 
     Function.apply = classmethod(apply)
     try:
         yield calls
     finally:
-        Function.apply = before
+        Function.apply = original_apply
 
 
 class _Context:
-    """What forward may call on its first argument."""
+    """The first argument of forward, with everything that it may call."""
 
     needs_input_grad: tuple[bool, ...] = ()
     save_for_backward = save_for_forward = lambda self, *tensors: None
@@ -75,45 +78,47 @@ class _Context:
     set_materialize_grads = lambda self, value: None
 
 
-def _same(kind: type[Function], operands: tuple) -> bool:
-    """Whether backward gives the slopes of forward; not so where it cannot be asked."""
+def _is_derivative(kind: type[Function], operands: tuple) -> bool:
+    """Returns whether backward is the derivative of forward; False where it cannot be computed."""
     leaf = lambda x: x.detach().double().requires_grad_() if x.is_floating_point() else x
-    given = [leaf(x) if isinstance(x, torch.Tensor) else x for x in operands]
-    leaves = [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
+    inputs = [leaf(x) if isinstance(x, torch.Tensor) else x for x in operands]
+    leaves = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
     own_context = kind.setup_context is Function.setup_context
     context: Any = _Context()
-    context.needs_input_grad = tuple(isinstance(x, torch.Tensor) for x in given)
-    forward = lambda given: _total(kind.forward(*([context] if own_context else []), *given))
+    context.needs_input_grad = tuple(isinstance(x, torch.Tensor) for x in inputs)
+    forward = lambda inputs: _weighted_sum(
+        kind.forward(*([context] if own_context else []), *inputs)
+    )
     try:
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            theirs = _slopes(_total(kind.apply(*given)), leaves)
-            return _along_a_line(forward, given, theirs)
+            slopes = _slopes(_weighted_sum(kind.apply(*inputs)), leaves)
+            return _match_differences(forward, inputs, slopes)
     except (RuntimeError, AttributeError):
         return False
 
 
-def _along_a_line(forward: Any, given: list[Any], slopes: list[torch.Tensor]) -> bool:
-    """Whether forward changes as these slopes say, by differences: of what it writes to in place
-    autograd has no derivative.
+def _match_differences(forward: Callable, inputs: list[Any], slopes: list[torch.Tensor]) -> bool:
+    """Returns whether finite differences of forward agree with these slopes: autograd has no
+    derivative of what forward writes to in place.
     """
     steps = [torch.randn_like(x) * STEP for x in slopes]
 
-    def moved(sign: int) -> torch.Tensor:
-        ways = iter(steps)
+    def shifted(sign: int) -> torch.Tensor:
+        directions = iter(steps)
         tensor = lambda x: isinstance(x, torch.Tensor) and x.requires_grad
         torch.manual_seed(0)  # for what forward draws
-        return forward([(x + sign * next(ways)).detach() if tensor(x) else x for x in given])
+        return forward([(x + sign * next(directions)).detach() if tensor(x) else x for x in inputs])
 
     with torch.no_grad():
-        found = (moved(1) - moved(-1)) / 2
-        said = sum((x * step).sum() for x, step in zip(slopes, steps))
+        difference = (shifted(1) - shifted(-1)) / 2
+        predicted = sum((x * step).sum() for x, step in zip(slopes, steps))
     scale = sum(float((x * step).abs().sum()) for x, step in zip(slopes, steps))
-    return bool((found - said).abs() <= CLOSE * max(scale, float(found.abs())))
+    return bool((difference - predicted).abs() <= CLOSE * max(scale, float(difference.abs())))
 
 
-def _total(out: Any) -> torch.Tensor:
-    """One number of all results."""
+def _weighted_sum(out: Any) -> torch.Tensor:
+    """Returns one number that depends on all results."""
     outs = [x for x in (out if isinstance(out, tuple) else [out]) if isinstance(x, torch.Tensor)]
     weights = lambda x: torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)
     floats = [x for x in outs if x.is_floating_point()]
@@ -123,5 +128,5 @@ def _total(out: Any) -> torch.Tensor:
 def _slopes(total: torch.Tensor, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
     if not total.requires_grad:
         return [torch.zeros_like(x) for x in leaves]
-    found = torch.autograd.grad(total, leaves, allow_unused=True)
-    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found)]
+    grads = torch.autograd.grad(total, leaves, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads)]

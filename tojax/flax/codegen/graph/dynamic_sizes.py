@@ -1,4 +1,6 @@
-"""Which sizes may vary: all, unless what follows from them is more than anyone would read."""
+"""The dimensions that may vary: all, unless sizes become longer expressions than anyone would
+read.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,28 @@ from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.python.sizes import symbolic
 
-MOST = 60  # symbols, numbers and operators of one size
+MAX_LENGTH = 60  # symbols, numbers and operators of one size
 
 
-class Involved(Exception):
-    """A size is a long expression of the inputs', over which torch.export takes minutes."""
+class ComplicatedSizes(Exception):
+    """Raised for sizes that are long expressions: torch.export takes minutes for them."""
 
 
 @contextlib.contextmanager
-def simple_sizes(module: torch.nn.Module) -> Iterator[None]:
-    """While this is open, a submodule that gets an array of involved sizes raises Involved."""
+def refuse_complicated_sizes(module: torch.nn.Module) -> Iterator[None]:
+    """Raises ComplicatedSizes where a submodule gets an array with such a size."""
 
-    def check(part: Any, args: Any, kwargs: Any) -> None:
+    def check(submodule: torch.nn.Module, args: tuple, kwargs: dict) -> None:
         for x in pytree.tree_leaves((args, kwargs)):
-            if isinstance(x, torch.Tensor) and any(_length(size) > MOST for size in x.shape):
-                raise Involved
+            if isinstance(x, torch.Tensor) and any(
+                _expression_length(size) > MAX_LENGTH for size in x.shape
+            ):
+                raise ComplicatedSizes
 
-    parts = list(module.modules())
-    handles = [part.register_forward_pre_hook(check, with_kwargs=True) for part in parts]
+    submodules = list(module.modules())
+    handles = [
+        submodule.register_forward_pre_hook(check, with_kwargs=True) for submodule in submodules
+    ]
     try:
         yield
     finally:
@@ -36,16 +42,16 @@ def simple_sizes(module: torch.nn.Module) -> Iterator[None]:
             handle.remove()
 
 
-def _length(size: Any) -> int:
-    parts = getattr(symbolic(size), "args", ())
-    return 1 + sum(map(_length, parts))
+def _expression_length(size: Any) -> int:
+    args = getattr(symbolic(size), "args", ())
+    return 1 + sum(map(_expression_length, args))
 
 
 def every_size(x: Any) -> list[int]:
-    """All dimensions of an array."""
+    """Returns all dimensions of an array."""
     return list(range(x.ndim)) if isinstance(x, torch.Tensor) else []
 
 
-def but_for_pictures(x: Any) -> list[int]:
-    """The same, of pictures and volumes only the batch."""
+def all_but_picture_sizes(x: Any) -> list[int]:
+    """Returns all dimensions; of pictures and volumes only the batch."""
     return every_size(x)[:1] if len(every_size(x)) > 3 else every_size(x)

@@ -1,4 +1,4 @@
-"""``if mask.any(): x[mask] = value``: what changes nothing for an empty mask is always done."""
+"""``if mask.any(): x[mask] = value``: always done, as it changes nothing for an empty mask."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import functools
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,49 +17,57 @@ from tojax.flax.codegen.graph.private import FakeTensor
 
 
 @contextlib.contextmanager
-def always(module: torch.nn.Module) -> Iterator[list[str]]:
-    """While this is open, calls of the module go into such branches; gives the lines of these."""
-    mode = _Always()
+def take_mask_branches(module: torch.nn.Module) -> Iterator[list[str]]:
+    """Lets calls of the module go into such branches; yields the lines of these."""
+    mode = _MaskBranches()
     handles = [
         module.register_forward_pre_hook(lambda *_: mode.__enter__() and None),
         module.register_forward_hook(lambda *_: mode.__exit__(None, None, None), always_call=True),
     ]
     try:
-        yield mode.taken
+        yield mode.lines
     finally:
         for handle in handles:
             handle.remove()
 
 
-class _Always(TorchFunctionMode):
+class _MaskBranches(TorchFunctionMode):
+    """A mode in which ``bool(mask.any())`` is True on lines that only write where the mask is."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.taken: list[str] = []
+        self.lines: list[str] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if getattr(func, "__name__", "") == "__bool__" and isinstance(args[0], FakeTensor):
             frame = sys._getframe(1)
             path, line = frame.f_code.co_filename, frame.f_lineno
             mask = frame.f_locals.get(neutral_lines(path).get(line, ""))
             if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:  # no indices
-                self.taken.append(f"{path}:{line}")
+                self.lines.append(f"{path}:{line}")
                 return True
         return func(*args, **(kwargs or {}))
 
 
 @functools.cache
 def neutral_lines(path: str) -> dict[int, str]:
-    """The lines that ask whether a mask is empty and only write to its places, with its name."""
+    """Returns the lines that test a mask and then only write to its places, with the mask's
+    name.
+    """
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
         return {}
     branches = [x for x in ast.walk(tree) if isinstance(x, ast.If) and not x.orelse]
-    return {x.lineno: m for x in branches if (m := _asked(x.test)) and _neutral(x.body, m)}
+    return {
+        x.lineno: m for x in branches if (m := _tested_mask(x.test)) and _only_writes_at(x.body, m)
+    }
 
 
-def _asked(test: ast.expr) -> str:
-    """``mask`` of ``mask.any()`` and ``torch.any(mask)``"""
+def _tested_mask(test: ast.expr) -> str:
+    """Returns ``mask`` of ``mask.any()`` and ``torch.any(mask)``, "" for other tests."""
     match test:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="any"),
                       args=[ast.Name(id=mask)], keywords=[]):  # fmt: skip
@@ -71,8 +79,8 @@ def _asked(test: ast.expr) -> str:
     return ""
 
 
-def _neutral(body: list[ast.stmt], mask: str) -> bool:
-    """Whether each statement leaves everything as it is where the mask is empty."""
+def _only_writes_at(body: list[ast.stmt], mask: str) -> bool:
+    """Returns whether each statement changes nothing where the mask is empty."""
 
     def writes(statement: ast.stmt) -> bool:
         match statement:

@@ -1,4 +1,4 @@
-"""Operators that write to their argument, as operators that give a new value."""
+"""In-place operators replaced by operators that return a new value."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from tojax.flax.codegen.author.source_lines import FRAME
 from tojax.flax.codegen.graph.views import Take, base_of, put, take_of, through
 
 aten = torch.ops.aten
-ANSWERS = {"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
-ANSWERS |= {"less", "less_equal", "greater", "greater_equal", "not_equal", "logical_not"}
+PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
+PREDICATES |= {"less", "less_equal", "greater", "greater_equal", "not_equal", "logical_not"}
 
 
 def packet(node: fx.Node) -> str:
-    """``aten.add_.Tensor`` -> ``aten.add_``."""
+    """Returns ``aten.add_`` of ``aten.add_.Tensor``."""
     return ".".join(str(node.target).split(".")[:2])
 
 
 def writes(node: fx.Node) -> bool:
-    """Whether an operator writes to its first argument, or to ``out``."""
+    """Returns whether an operator writes to its first argument, or to ``out``."""
     return written_by(node) is not None
 
 
 def written_by(node: fx.Node) -> fx.Node | None:
-    """What an operator writes to."""
+    """Returns the argument that an operator writes to."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.arguments:
         return None
-    if _written(schema.arguments[0]):
+    if _is_written(schema.arguments[0]):
         return node.args[0]
-    return node.kwargs.get("out") if any(_written(x) for x in schema.arguments) else None
+    return node.kwargs.get("out") if any(_is_written(x) for x in schema.arguments) else None
 
 
-def _written(argument: Any) -> bool:
+def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
 class View(NamedTuple):
-    """A part of something: how it is taken, of what, and how that was then."""
+    """A view: how it is taken, of which base, and the version of the base that it was taken of."""
 
     take: Take | None
     base: fx.Node
-    then: fx.Node
+    version: fx.Node
 
 
 class Versions:
@@ -56,14 +56,14 @@ class Versions:
         self.latest: dict[fx.Node, fx.Node] = {}
         self.views: dict[fx.Node, View] = {}
         self.lost: dict[fx.Node, tuple[str, fx.Node]] = {}  # by a write that has no other way
-        self.where: dict[str, Any] = {}  # in which call and line new nodes stand
+        self.origin: dict[str, Any] = {}  # in which call and line new nodes stand
 
-    def at(self, node: fx.Node) -> None:
-        """What is made from now on is made by this node."""
-        self.where = {k: x for k in ("nn_module_stack", "stack_trace") if (x := node.meta.get(k))}
+    def set_origin(self, node: fx.Node) -> None:
+        """Sets the node from which new nodes have their call and line."""
+        self.origin = {k: x for k in ("nn_module_stack", "stack_trace") if (x := node.meta.get(k))}
 
-    def now(self, node: fx.Node) -> fx.Node:
-        """A value as it is now; a part of what was written to is taken again.
+    def current(self, node: fx.Node) -> fx.Node:
+        """Returns the present value; a view of something written to is taken again.
 
         Raises:
           Unsupported: it was written to in a way that cannot be said.
@@ -73,41 +73,41 @@ class Versions:
         if node in self.lost:
             raise _refused(*self.lost[node])
         view = self.views.get(node)
-        if view is None or (present := self.now(view.base)) is view.then:
+        if view is None or (base_now := self.current(view.base)) is view.version:
             return node
         if view.take is None:
             raise _refused(packet(node), node)
-        again = self._new(view.take.target, (present, *view.take.args), view.take.node)
-        self.latest[node] = again
-        self.views[again] = View(view.take, view.base, present)
-        return again
+        retaken = self._create(view.take.target, (base_now, *view.take.args), view.take.node)
+        self.latest[node] = retaken
+        self.views[retaken] = View(view.take, view.base, base_now)
+        return retaken
 
-    def noted(self, node: fx.Node) -> None:
-        """Takes in what a node, which was copied, is a part of."""
+    def record_view(self, node: fx.Node) -> None:
+        """Records which base a copied node is a view of."""
         if (base := base_of(node)) is not None:
-            self.views[node] = View(take_of(node), base, self.now(base))
+            self.views[node] = View(take_of(node), base, self.current(base))
 
-    def write(self, old: fx.Node, new: fx.Node) -> None:
-        """``new`` takes the place of ``old``, and its place in what ``old`` is a part of."""
+    def replace(self, old: fx.Node, new: fx.Node) -> None:
+        """Replaces ``old`` by ``new``, in the base of ``old`` as well."""
         self.latest[old] = new
         if (view := self.views.get(old)) is not None:
-            whole = self.now(view.base)
-            all_of_it = put(self._new, whole, view.take, new) if view.take else None
-            if all_of_it is None:
-                self.lost[whole] = (packet(view.take.node if view.take else old), new)
+            base = self.current(view.base)
+            new_base = put(self._create, base, view.take, new) if view.take else None
+            if new_base is None:
+                self.lost[base] = (packet(view.take.node if view.take else old), new)
                 return
-            self.write(whole, all_of_it)
-            if all_of_it is not new:
-                self.views[new] = View(view.take, view.base, all_of_it)
+            self.replace(base, new_base)
+            if new_base is not new:
+                self.views[new] = View(view.take, view.base, new_base)
 
-    def _new(self, target: Any, args: tuple, like: fx.Node, kwargs: Any = None) -> fx.Node:
+    def _create(self, target: Any, args: tuple, like: fx.Node, kwargs: Any = None) -> fx.Node:
         node = self.graph.call_function(target)
         node.args, node.kwargs = args, kwargs or {}  # among them sizes, which fx warns of
-        node.meta = like.meta | self.where
+        node.meta = like.meta | self.origin
         return node
 
-    def functional(self, node: fx.Node, args: tuple, kwargs: dict, frozen: bool) -> fx.Node:
-        """The operator without its underscore, and its result as the argument's present value.
+    def out_of_place(self, node: fx.Node, args: tuple, kwargs: dict, frozen: bool) -> fx.Node:
+        """Returns the out-of-place operator, whose result becomes the argument's present value.
 
         Without gradients autograd does not see the write: the argument's goes on as it was.
 
@@ -119,86 +119,88 @@ class Versions:
         old = args[0] if old is None else old
         name = packet(node).removeprefix("aten.")
         if name == "copy_":
-            new = self._as(args[1], old, node)
+            new = self._cast(args[1], old, node)
             if tuple(new.meta["val"].shape) != tuple(old.meta["val"].shape):
-                new = self._new(aten.expand.default, (new, list(old.meta["val"].shape)), node)
+                new = self._create(aten.expand.default, (new, list(old.meta["val"].shape)), node)
         elif name == "fill_diagonal_" and old.meta["val"].ndim == 2 and not any(args[2:]):
-            new = self._diagonal(old, args[1], node)
+            new = self._filled_diagonal(old, args[1], node)
         else:
-            new = self._new(_without_write(node, name), args, node, kwargs)
-            if (own := _own_dtype(name, args, old)) != _dtype(old):
-                new.meta["val"] = new.meta["val"].to(own)
-                new = self._new(aten._to_copy.default, (new,), old, {"dtype": _dtype(old)})
+            new = self._create(_functional_overload(node, name), args, node, kwargs)
+            if (result_dtype := _result_dtype(name, args, old)) != _dtype(old):
+                new.meta["val"] = new.meta["val"].to(result_dtype)
+                new = self._create(aten._to_copy.default, (new,), old, {"dtype": _dtype(old)})
         if frozen:
-            return self._unseen(old, new)
-        self.write(old, new)
+            return self._replace_without_gradient(old, new)
+        self.replace(old, new)
         return new
 
-    def _unseen(self, old: fx.Node, new: fx.Node) -> fx.Node:
-        """Writes, without gradients, to an array of such a region or to one from outside."""
-        whole = old
-        while whole in self.views:
-            whole = self.views[whole].base
-        before = self.now(whole)
-        self.write(old, new)
-        if before.meta.get("tojax_frozen"):
+    def _replace_without_gradient(self, old: fx.Node, new: fx.Node) -> fx.Node:
+        """Writes without gradients, to an array of such a region or to one from outside."""
+        base = old
+        while base in self.views:
+            base = self.views[base].base
+        old_base = self.current(base)
+        self.replace(old, new)
+        if old_base.meta.get("tojax_frozen"):
             new.meta["tojax_frozen"] = True
-        elif before.meta["val"].is_floating_point() and _differentiable(before):
-            after = self.now(whole)
-            self.write(after, through(self._new, before, after))
-        return self.now(new)
+        elif old_base.meta["val"].is_floating_point() and _differentiable(old_base):
+            new_base = self.current(base)
+            self.replace(new_base, through(self._create, old_base, new_base))
+        return self.current(new)
 
-    def _as(self, value: fx.Node, old: fx.Node, node: fx.Node) -> fx.Node:
-        """A value in the kind of numbers of what it is written to."""
+    def _cast(self, value: fx.Node, old: fx.Node, node: fx.Node) -> fx.Node:
+        """Returns a value in the dtype of what it is written to."""
         if _dtype(value) == _dtype(old):
             return value
-        new = self._new(aten._to_copy.default, (value,), node, {"dtype": _dtype(old)})
+        new = self._create(aten._to_copy.default, (value,), node, {"dtype": _dtype(old)})
         new.meta["val"] = value.meta["val"].to(_dtype(old))
         return new
 
-    def _diagonal(self, old: fx.Node, value: Any, node: fx.Node) -> fx.Node:
-        """A matrix with this number on its diagonal."""
-        taken = self._new(aten.diagonal.default, (old,), node)
-        taken.meta["val"] = old.meta["val"].diagonal()
-        filled = self._new(aten.fill.Scalar, (taken, value), taken)
-        return self._new(aten.diagonal_scatter.default, (old, filled), old)
+    def _filled_diagonal(self, old: fx.Node, value: Any, node: fx.Node) -> fx.Node:
+        """Returns a matrix with this number on its diagonal."""
+        diagonal = self._create(aten.diagonal.default, (old,), node)
+        diagonal.meta["val"] = old.meta["val"].diagonal()
+        filled = self._create(aten.fill.Scalar, (diagonal, value), diagonal)
+        return self._create(aten.diagonal_scatter.default, (old, filled), old)
 
 
 def _dtype(node: fx.Node) -> torch.dtype:
     return node.meta["val"].dtype
 
 
-def _own_dtype(name: str, args: tuple, old: fx.Node) -> torch.dtype:
-    """What the operator itself gives, where what it writes to does not decide."""
-    if name.rstrip("_") in ANSWERS:
+def _result_dtype(name: str, args: tuple, old: fx.Node) -> torch.dtype:
+    """Returns the dtype of the operator's own result, before it is written to an array."""
+    if name.rstrip("_") in PREDICATES:
         return torch.bool
     arrays = [x.meta["val"] for x in args if isinstance(x, fx.Node)
               and isinstance(x.meta.get("val"), torch.Tensor)]  # fmt: skip
-    found = _dtype(old)
+    dtype = _dtype(old)
     for x in arrays:
         if x.is_floating_point() and (x.ndim or not old.meta["val"].ndim):
-            found = torch.promote_types(found, x.dtype)
-    return found
+            dtype = torch.promote_types(dtype, x.dtype)
+    return dtype
 
 
 def _differentiable(node: fx.Node) -> bool:
-    """Whether a value depends on inputs, parameters or buffers of floats."""
-    seen, left = {node}, [node]
-    while left:
-        one = left.pop()
-        value = one.meta.get("val")
+    """Returns whether a value depends on inputs, parameters or buffers of floats."""
+    visited, stack = {node}, [node]
+    while stack:
+        current = stack.pop()
+        value = current.meta.get("val")
         if isinstance(value, torch.Tensor) and not value.is_floating_point():
             continue
-        if one.op == "placeholder":
+        if current.op == "placeholder":
             return True
-        more = [x for x in one.all_input_nodes if x not in seen]
-        seen.update(more)
-        left += more
+        unvisited = [x for x in current.all_input_nodes if x not in visited]
+        visited.update(unvisited)
+        stack += unvisited
     return False
 
 
-def _without_write(node: fx.Node, name: str) -> Any:
-    """``aten.add_.Tensor`` -> ``aten.add.Tensor``; ``aten.__iand__`` -> ``aten.__and__``."""
+def _functional_overload(node: fx.Node, name: str) -> Any:
+    """Returns ``aten.add.Tensor`` for ``aten.add_.Tensor``, ``aten.__and__`` for
+    ``aten.__iand__``.
+    """
     overload = str(node.target).split(".")[2]
     if name.startswith("__i"):
         name = f"__{name[3:]}"
@@ -211,18 +213,18 @@ def _without_write(node: fx.Node, name: str) -> Any:
         raise _refused(packet(node), node)
     if packet(node).endswith("_"):
         return getattr(overloads, overload, None) or overloads.default
-    return getattr(overloads, overload, None) or _same_arguments(overloads, node)
+    return getattr(overloads, overload, None) or _overload_without_out(overloads, node)
 
 
-def _same_arguments(overloads: Any, node: fx.Node) -> Any:
-    """The overload that takes what another one takes beside ``out``."""
-    taken = lambda x: [(a.name, str(a.type)) for a in x._schema.arguments if not _written(a)]
-    each = (getattr(overloads, x) for x in overloads.overloads())
-    same = [x for x in each if taken(x) == taken(node.target) and not any(
-        map(_written, x._schema.arguments))]  # fmt: skip
-    if not same:
+def _overload_without_out(overloads: Any, node: fx.Node) -> Any:
+    """Returns the overload with the same arguments, ``out`` left out."""
+    signature = lambda x: [(a.name, str(a.type)) for a in x._schema.arguments if not _is_written(a)]
+    overloads_ = (getattr(overloads, x) for x in overloads.overloads())
+    matches = [x for x in overloads_ if signature(x) == signature(node.target) and not any(
+        map(_is_written, x._schema.arguments))]  # fmt: skip
+    if not matches:
         raise _refused(packet(node), node)
-    return same[0]
+    return matches[0]
 
 
 def _refused(what: str, node: fx.Node) -> Unsupported:

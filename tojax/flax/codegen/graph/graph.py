@@ -11,31 +11,31 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.graph import autograd_functions
-from tojax.flax.codegen.graph.dropout_rates import trained
+from tojax.flax.codegen.graph.dropout_rates import restore_rates
 from tojax.flax.codegen.graph.flatten import flattened
 from tojax.flax.codegen.graph.functionalize import packet
-from tojax.flax.codegen.graph.grouped_query import shared
+from tojax.flax.codegen.graph.grouped_query import without_repeated_heads
 from tojax.flax.codegen.graph.module_aliases import Aliases
-from tojax.flax.codegen.graph.simplify_masks import Plain
+from tojax.flax.codegen.graph.simplify_masks import MaskSimplifier
 from tojax.flax.codegen.graph.size_guards import Condition, conditions
 from tojax.flax.codegen.graph.torch_export import program_of
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What ``torch.export`` found.
+    """A flat graph of operators with the inputs, constants and calls of ``torch.export``.
 
     Attributes:
-      nodes: operators in order; those of wrapped regions stand among them.
-      roles: what each placeholder is: ("param" | "buffer" | "constant", its name), ("input", name).
+      nodes: operators in order, those of wrapped regions included.
+      roles: of each placeholder: ("param" | "buffer" | "constant", its name), ("input", name).
       signatures: how each submodule was called, by path; None where that is not known.
       outputs: the tree of the result, with nodes as leaves.
       constants: values of the constants.
-      known: nodes by the names that the signatures have for them.
+      by_name: nodes by their names in the signatures.
       frozen: nodes whose results get no gradient.
-      ranges: values that count positions, which are as short as a name for them.
+      ranges: values that count positions, which are written again at each use.
       fixed: inputs that have to have the example's sizes, each with the first dimension of these.
-      conditions: on sizes, by which the module's code decided.
+      conditions: conditions on sizes by which the module's code decided.
       entries: the name of each leaf of the example, in order; constants are themselves.
     """
 
@@ -44,48 +44,49 @@ class Graph:
     signatures: dict[str, Any]
     outputs: Any
     constants: dict[str, Any]
-    known: dict[str, fx.Node]
+    by_name: dict[str, fx.Node]
     frozen: set[fx.Node] = field(default_factory=set)
     ranges: set[fx.Node] = field(default_factory=set)
     fixed: dict[str, int] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
     entries: tuple = ()
 
-    def given(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
-        """What a submodule was called with, by its parameters and in their order: nodes, constants.
+    def call_arguments(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
+        """Returns the arguments of a submodule's call, by its parameters and in their order: nodes,
+        constants.
 
         None where it is not known; a call by another name of the module has that behind its @.
         """
         signature = self.signatures.get(call) or self.signatures.get(call.partition("@")[2])
         if signature is None:
             return None
-        value = lambda x: self.known.get(getattr(x, "name", ""), getattr(x, "value", None))
+        value = lambda x: self.by_name.get(getattr(x, "name", ""), getattr(x, "value", None))
         leaves = [value(x) for x in signature.inputs]
         args, kwargs = pytree.tree_unflatten(leaves, signature.in_spec)
         place = lambda x: parameters.index(x[0]) if x[0] in parameters else len(parameters)
         return [*zip(parameters, args), *sorted(kwargs.items(), key=place)]
 
 
-def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
-    """The graph for these inputs, every size of which may vary that does not decide anything.
+def export_graph(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
+    """Exports the module; every size may vary that decides nothing.
 
     Raises:
       Unsupported: torch.export refuses the module, or a Function has a gradient of its own.
     """
-    autograd_functions.check(module, args, kwargs)
-    program, constants, given, fixed = program_of(module, args, dict(kwargs))
+    autograd_functions.check_gradients(module, args, kwargs)
+    program, constants, constant_inputs, fixed = program_of(module, args, dict(kwargs))
     signature, aliases = program.graph_signature, Aliases(module)
-    home = lambda name: aliases.array(_home(module, name))
+    home = lambda name: aliases.array(_canonical_name(module, name))
     names = {
         **{k: ("param", home(v)) for k, v in signature.inputs_to_parameters.items()},
         **{k: ("buffer", aliases.array(v)) for k, v in signature.inputs_to_buffers.items()},
         **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
-        **{k: ("constant", k) for k in given},
+        **{k: ("constant", k) for k in constant_inputs},
     }
-    flat, known = flattened(program.graph_module)
-    plain = Plain(flat)
-    plain.run()
-    known = {name: plain.replaced.get(node, node) for name, node in known.items()}
+    flat, by_name = flattened(program.graph_module)
+    simplifier = MaskSimplifier(flat)
+    simplifier.run()
+    by_name = {name: simplifier.replaced.get(node, node) for name, node in by_name.items()}
     roles, nodes = {}, []
     called = iter(x.name for x in program.graph_module.graph.nodes if x.op == "placeholder")
     for node in flat.nodes:
@@ -97,36 +98,45 @@ def exported(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) ->
             results = node.args[0]
         else:
             nodes.append(node)
-    count = len(signature.output_specs) - len(signature.user_outputs)
-    outputs = pytree.tree_unflatten(list(results)[count:], program.call_spec.out_spec)
-    entries = tuple(getattr(known.get(x), "name", x) for x in signature.user_inputs)
-    calls = {x.fqn: x.signature for x in program.module_call_graph if _complete(x.signature)}
+    num_side_outputs = len(signature.output_specs) - len(signature.user_outputs)
+    outputs = pytree.tree_unflatten(list(results)[num_side_outputs:], program.call_spec.out_spec)
+    entries = tuple(getattr(by_name.get(x), "name", x) for x in signature.user_inputs)
+    calls = {x.fqn: x.signature for x in program.module_call_graph if _has_all_inputs(x.signature)}
     for node in nodes:
-        _without_empty(node)
-    trained(nodes, module, args, dict(kwargs))
-    nodes = shared(nodes)
+        _drop_empty_operands(node)
+    restore_rates(nodes, module, args, dict(kwargs))
+    nodes = without_repeated_heads(nodes)
     frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
-    constants = {**constants, **given}
+    constants = {**constants, **constant_inputs}
     return Graph(
-        nodes, roles, calls, outputs, constants, known, frozen,
-        set(plain.ranges), fixed, conditions(program), entries,
-    )  # fmt: skip
+        nodes=nodes,
+        roles=roles,
+        signatures=calls,
+        outputs=outputs,
+        constants=constants,
+        by_name=by_name,
+        frozen=frozen,
+        ranges=set(simplifier.ranges),
+        fixed=fixed,
+        conditions=conditions(program),
+        entries=entries,
+    )
 
 
-def _without_empty(node: fx.Node) -> None:
-    """What has no numbers in one dimension joins anything in torch, and nothing in JAX."""
+def _drop_empty_operands(node: fx.Node) -> None:
+    """Drops operands of ``cat`` of shape (0,), which join anything in torch, and nothing in JAX."""
     if packet(node) in ("aten.cat", "aten.concat") and node.meta["val"].ndim > 1:
-        parts = [x for x in node.args[0] if x.meta["val"].ndim > 1]
-        node.args = (parts, *node.args[1:])
+        nonempty = [x for x in node.args[0] if x.meta["val"].ndim > 1]
+        node.args = (nonempty, *node.args[1:])
 
 
-def _complete(signature: Any) -> bool:
-    """Whether the inputs are known; not so of what lies in a region without gradients."""
+def _has_all_inputs(signature: Any) -> bool:
+    """Returns whether the inputs are known; in a region without gradients they are not."""
     return signature is not None and len(signature.inputs) == signature.in_spec.num_leaves
 
 
-def _home(module: torch.nn.Module, name: str) -> str:
-    """A parameter's name; of several the one in an embedding, which others are tied to."""
+def _canonical_name(module: torch.nn.Module, name: str) -> str:
+    """Returns a parameter's name; of tied ones, the one in an embedding."""
     parameter = module.get_parameter(name)
     same = [n for n, p in module.named_parameters(remove_duplicate=False) if p is parameter]
     kind = lambda n: type(module.get_submodule(n.rpartition(".")[0]))

@@ -1,4 +1,6 @@
-"""Keys and values that torch repeats for every head of a group; JAX's attention takes them once."""
+"""Grouped-query attention: torch repeats keys and values for each head, JAX's attention does
+not.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +9,27 @@ from torch import fx
 from tojax.flax.codegen.graph.functionalize import packet
 
 
-def shared(nodes: list[fx.Node]) -> list[fx.Node]:
-    """The nodes, with attention that reads keys and values before they are repeated."""
+def without_repeated_heads(nodes: list[fx.Node]) -> list[fx.Node]:
+    """Lets attention read keys and values before they are repeated; returns the nodes still
+    used.
+    """
     for node in nodes:
         if packet(node) == "aten.scaled_dot_product_attention":
-            query, key, value, *rest = node.args
+            query, key, value, *options = node.args
             once = [unrepeated(x) for x in (key, value)]
             if all(once) and query.meta["val"].ndim == 4:
-                node.args = (query, *once, *rest)
-    kept: list[fx.Node] = []
+                node.args = (query, *once, *options)
+    used: list[fx.Node] = []
     for node in reversed(nodes):
         if node.users:
-            kept.append(node)
+            used.append(node)
         else:
             node.graph.erase_node(node)
-    return kept[::-1]
+    return used[::-1]
 
 
 def unrepeated(node: fx.Node) -> fx.Node | None:
-    """``x`` of ``x[:, :, None].expand(...).reshape(...)``, None where it is something else."""
+    """Returns ``x`` of ``x[:, :, None].expand(...).reshape(...)``, None for other nodes."""
     steps = []
     while packet(node) in (
         "aten.reshape",

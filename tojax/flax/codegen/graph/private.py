@@ -1,4 +1,4 @@
-"""Private names of torch that source code is written with."""
+"""Private names of torch that writing source code needs."""
 
 import contextlib
 import functools
@@ -16,12 +16,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 
 def symbol_of(size: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
-    """A symbolic number before what is known of it was put in its place."""
+    """Returns a symbolic number without the replacements that are known of it."""
     return size.node._expr
 
 
 def by_example() -> Any:
-    """While this is open, torch.export decides by the example's numbers where it has to."""
+    """Lets torch.export decide by the example's numbers where it has to."""
     return config.patch(
         fake_tensor_propagate_real_tensors=True,
         generate_fake_kernels_from_real_mismatches=True,
@@ -30,72 +30,76 @@ def by_example() -> Any:
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """While this is open, torch computes as usual, inside of a trace as well."""
+    """Computes in torch as usual, inside of a trace as well."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         yield
 
 
 @contextlib.contextmanager
 def grouped_experts(module: torch.nn.Module) -> Iterator[bool]:
-    """While this is open, experts of transformers that loop over those that are hit are grouped
-    products over all of them; gives whether there are any.
+    """Makes transformers' experts, which loop over those that are hit, grouped products over all;
+    yields whether there are any.
     """
     name = "_experts_implementation"
-    found = {id(x): x for part in module.modules() if (x := getattr(part, "config", None))}
-    loops = [x for x in found.values() if getattr(x, name, None) == "eager"]
-    for one in loops:
-        setattr(one, name, "grouped_mm")
+    configs = {
+        id(x): x for submodule in module.modules() if (x := getattr(submodule, "config", None))
+    }
+    looping = [x for x in configs.values() if getattr(x, name, None) == "eager"]
+    for expert_config in looping:
+        setattr(expert_config, name, "grouped_mm")
     try:
         with parallel_experts(module) as split:
-            yield bool(loops) or split
+            yield bool(looping) or split
     finally:
-        for one in loops:
-            setattr(one, name, "eager")
+        for expert_config in looping:
+            setattr(expert_config, name, "eager")
 
 
 @contextlib.contextmanager
 def parallel_experts(module: torch.nn.Module) -> Iterator[bool]:
-    """The same for those that split what they are given by a list of counts, one product each."""
-    parts = [x for x in module.modules() if type(x).__name__.endswith("ParallelExperts")]
-    product = lambda part, x, counts: torch.ops.transformers.grouped_mm_fallback(
-        x, part.weight.mT, counts.cumsum(0, dtype=torch.int32)
+    """Does the same for experts that split their input by a list of counts, one product each."""
+    experts = [x for x in module.modules() if type(x).__name__.endswith("ParallelExperts")]
+    product = lambda expert, x, counts: torch.ops.transformers.grouped_mm_fallback(
+        x, expert.weight.mT, counts.cumsum(0, dtype=torch.int32)
     )
-    files = {x.__module__ for x in parts}
+    files = {x.__module__ for x in experts}
 
     def counted(tolist: Any) -> Any:
         """Counts that code of these files turns into a list stay an array."""
         inside = lambda: sys._getframe(2).f_globals.get("__name__") in files
         return lambda x: x if inside() else tolist(x)
 
-    for part in parts:
-        part.forward = functools.partial(product, part)
+    for expert in experts:
+        expert.forward = functools.partial(product, expert)
     try:
         with contextlib.ExitStack() as stack:
-            for cls in (x for x in (torch.Tensor, FakeTensor, FunctionalTensor) if parts):
+            for cls in (x for x in (torch.Tensor, FakeTensor, FunctionalTensor) if experts):
                 stack.enter_context(mock.patch.object(cls, "tolist", counted(cls.tolist)))
-            yield bool(parts)
+            yield bool(experts)
     finally:
-        for part in parts:
-            del part.forward
+        for expert in experts:
+            del expert.forward
 
 
-def masks_in_full() -> Any:
-    """While this is open, torch.nn's Transformers do not look whether a mask is the causal one:
-    it is added as it is, which has the same values.
+def masks_not_inspected() -> Any:
+    """Keeps torch.nn's Transformers from testing whether a mask is the causal one: it is added as
+    it is, which has the same values.
     """
-    told = lambda mask, is_causal=None, size=None: bool(is_causal)
-    return mock.patch.object(torch.nn.modules.transformer, "_detect_is_causal_mask", told)
+    is_causal_argument = lambda mask, is_causal=None, size=None: bool(is_causal)
+    return mock.patch.object(
+        torch.nn.modules.transformer, "_detect_is_causal_mask", is_causal_argument
+    )
 
 
 @contextlib.contextmanager
-def same_modes() -> Iterator[None]:
-    """After this, no more modes of torch are open than before. Where a module fails, torch.export
-    runs none of the hooks that would close what a hook has opened.
+def restored_modes() -> Iterator[None]:
+    """Closes modes of torch that are still open on exit. Where a module fails, torch.export runs
+    none of the hooks that would close what a hook has opened.
     """
     count = lambda: len(overrides._get_current_function_mode_stack())
-    before = count()
+    depth = count()
     try:
         yield
     finally:
-        while count() > before:
+        while count() > depth:
             overrides._pop_mode()

@@ -1,4 +1,4 @@
-"""What torch.export prints of a module that it refuses, and the error says as well: left out."""
+"""The output of torch.export about a module that it refuses, which the error repeats: left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch.export._trace")
 REPEATED = ("Unable to find user code", "For more information about this error")
@@ -15,34 +15,32 @@ GRAPH = "def forward(self"  # of the program so far, which goes to stderr past t
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """While this is open, torch.export prints no program and no line of its log that an error
-    repeats; all else is printed as it comes.
-    """
+    """Hides programs that torch.export prints, and lines of its log that an error repeats."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     for logger in loggers:
-        logger.addFilter(_new)
+        logger.addFilter(_is_no_repetition)
     try:
-        with contextlib.redirect_stderr(_Rest(sys.stderr)):
+        with contextlib.redirect_stderr(_WithoutPrograms(sys.stderr)):
             yield
     finally:
         for logger in loggers:
-            logger.removeFilter(_new)
+            logger.removeFilter(_is_no_repetition)
 
 
-def _new(record: logging.LogRecord) -> bool:
+def _is_no_repetition(record: logging.LogRecord) -> bool:
     return not str(record.msg).lstrip().startswith(REPEATED)
 
 
-class _Rest:
-    """A stream without printed programs."""
+class _WithoutPrograms:
+    """A stream that leaves out printed programs."""
 
-    def __init__(self, stream: Any):
-        self.stream, self.after = stream, False
+    def __init__(self, stream: TextIO):
+        self.stream, self.after_program = stream, False
 
     def write(self, text: str) -> int:
-        """Writes what is no program, nor the line's end after one."""
-        end, self.after = self.after and text == "\n", GRAPH in text
-        return len(text) if end or self.after else self.stream.write(text)
+        """Writes text, unless it is a program or the line's end after one."""
+        end, self.after_program = self.after_program and text == "\n", GRAPH in text
+        return len(text) if end or self.after_program else self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

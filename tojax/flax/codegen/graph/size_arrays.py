@@ -1,47 +1,58 @@
-"""Numbers that follow from arrays of sizes, computed beside a trace.
+"""Numbers that depend on arrays of sizes, computed in torch beside a trace.
 
-Where torch.export asks for such a number, or for how many numbers a mask selects, it gets the
-example's. All else stays symbolic, and arithmetic of these arrays stands in the source.
+Where torch.export asks for such a number, or for how many places a mask selects, it gets the
+example's. All else stays symbolic, and arithmetic of these arrays is written in the source.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from tojax.flax.codegen.graph.data_dependent import Undecided
+from tojax.flax.codegen.graph.data_dependent import DataDependentSizes
 from tojax.flax.codegen.graph.private import FakeTensor, untraced
 
-ASKS = {"item", "tolist", "__int__", "__bool__", "__index__", "__float__", "__contains__", "equal"}
-COUNTS = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"}
+VALUE_READS = {
+    "item",
+    "tolist",
+    "__int__",
+    "__bool__",
+    "__index__",
+    "__float__",
+    "__contains__",
+    "equal",
+}
+COUNTING = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"}
 NEW = {"arange", "zeros", "ones", "full", "empty", "linspace", "tensor", "as_tensor", "eye"}
-SIZED = NEW | {"view", "reshape", "expand", "repeat", "split", "narrow", "new_zeros", "new_ones",
-               "new_full", "new_empty", "pad", "roll", "tile", "unflatten", "meshgrid",
-               "__getitem__", "__setitem__", "interpolate", "split_with_sizes"}  # fmt: skip
-MOST = 4096  # numbers of a new array that are computed beside the trace
+TAKES_SIZES = NEW | {"view", "reshape", "expand", "repeat", "split", "narrow", "new_zeros",
+                     "new_ones", "new_full", "new_empty", "pad", "roll", "tile", "unflatten",
+                     "meshgrid", "__getitem__", "__setitem__", "interpolate",
+                     "split_with_sizes"}  # fmt: skip
+Call = tuple[tuple, dict[str, Any]]  # positional arguments and keywords
+MAX_ELEMENTS = 4096  # numbers of a new array that are computed beside the trace
 
 
 @contextlib.contextmanager
-def computed(module: torch.nn.Module, values: dict[str, Any]) -> Iterator[None]:
-    """While this is open, calls of a module know the numbers in these arguments."""
-    known = Known()
+def tracked_numbers(module: torch.nn.Module, values: dict[str, Any]) -> Iterator[None]:
+    """Lets calls of a module know the numbers in these arguments."""
+    numbers = KnownNumbers()
     signature = inspect.signature(module.forward)
-    values = pytree.tree_map_only(torch.Tensor, torch.clone, values)  # the module may write to it
+    values = pytree.tree_map_only(torch.Tensor, torch.clone, values)  # the module may write to them
 
-    def enter(_: Any, args: Any, kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs).arguments
+    def enter(_: Any, args: tuple, kwargs: dict) -> None:
+        bound = signature.bind(*args, **kwargs).arguments
         for name, value in values.items():
-            for fake, real in zip(pytree.tree_leaves(given[name]), pytree.tree_leaves(value)):
-                known.note(fake, real)
-        known.__enter__()
+            for fake, real in zip(pytree.tree_leaves(bound[name]), pytree.tree_leaves(value)):
+                numbers.record(fake, real)
+        numbers.__enter__()
 
-    leave = lambda *_: known.__exit__(None, None, None)
+    leave = lambda *_: numbers.__exit__(None, None, None)
     handles = [
         module.register_forward_pre_hook(enter, with_kwargs=True),
         module.register_forward_hook(leave, always_call=True),
@@ -53,73 +64,82 @@ def computed(module: torch.nn.Module, values: dict[str, Any]) -> Iterator[None]:
             handle.remove()
 
 
-class Known(TorchFunctionMode):
-    """Keeps for each traced array whose numbers are known an array that has them."""
+class KnownNumbers(TorchFunctionMode):
+    """A mode that keeps, for each traced array with known numbers, an array that has them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def note(self, traced: Any, real: Any) -> None:
+    def record(self, traced: Any, real: Any) -> None:
         if isinstance(traced, FakeTensor) and isinstance(real, torch.Tensor):
             self.twins[id(traced)] = traced, real
 
     def real(self, x: Any) -> Any:
-        """The array with the numbers; None where they are not known."""
+        """Returns the array with the numbers; None where they are not known."""
         if not isinstance(x, torch.Tensor):
             return None if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) else x
         if id(x) in self.twins:
             return self.twins[id(x)][1]
         return None if isinstance(x, (FakeTensor, torch.nn.Parameter)) else x
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = (args, kwargs or {})
-        leaves = [x for x in _leaves(given) if x is not None]
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        call = (args, kwargs or {})
+        leaves = [x for x in _leaves(call) if x is not None]
         arrays = [x for x in leaves if isinstance(x, torch.Tensor)]
         name = getattr(func, "__name__", "")
-        unknown = [x for x in leaves if self.real(x) is None]
-        if unknown or not (arrays or name in NEW):
-            return self._partly(func, name, given, arrays, unknown)
-        if arrays and (name in ASKS or self._counts(name, given) or not _traced(arrays)):
-            return self._beside(func, given)
-        given = self._sized(given) if name in SIZED else given
-        out = func(*given[0], **given[1])
-        if not arrays and any(x.numel() > MOST for x in _arrays(out)):
+        unknown_leaves = [x for x in leaves if self.real(x) is None]
+        if unknown_leaves or not (arrays or name in NEW):
+            return self._partly_known(func, name, call, arrays, unknown_leaves)
+        if arrays and (
+            name in VALUE_READS or self._has_counted_size(name, call) or not _traced(arrays)
+        ):
+            return self._untraced(func, call)
+        call = self._with_numbers(call) if name in TAKES_SIZES else call
+        out = func(*call[0], **call[1])
+        if not arrays and any(x.numel() > MAX_ELEMENTS for x in _arrays(out)):
             return out
-        for traced, real in zip(_arrays(out), _arrays(self._beside(func, given))):
-            self.note(traced, real)
+        for traced, real in zip(_arrays(out), _arrays(self._untraced(func, call))):
+            self.record(traced, real)
         return out
 
-    def _beside(self, func: Any, given: Any) -> Any:
-        """What a function gives outside of the trace."""
-        args, kwargs = _mapped(given, self.real)
+    def _untraced(self, func: Callable, call: Call) -> Any:
+        """Calls a function outside of the trace."""
+        args, kwargs = _map(call, self.real)
         with untraced(), torch.no_grad():
             return func(*args, **kwargs)
 
-    def _partly(self, func: Any, name: str, given: Any, arrays: list, unknown: list) -> Any:
-        """A function of arrays whose numbers are not all known."""
-        if len(unknown) < len(arrays):
-            if name in SIZED:
-                given = self._sized(given)
-            if name == "repeat_interleave" and (again := self._repeated(*given)) is not None:
-                return again
-            given = self._selected(given) if name in ("__getitem__", "__setitem__") else given
+    def _partly_known(
+        self, func: Callable, name: str, call: Call, arrays: list, unknown_leaves: list
+    ) -> Any:
+        """Calls a function of arrays whose numbers are not all known."""
+        if len(unknown_leaves) < len(arrays):
+            if name in TAKES_SIZES:
+                call = self._with_numbers(call)
+            if (
+                name == "repeat_interleave"
+                and (picked := self._repeat_interleave(*call)) is not None
+            ):
+                return picked
+            call = self._with_places(call) if name in ("__getitem__", "__setitem__") else call
         if arrays and _writes(name):
             self._forget(arrays[0])
-        return func(*given[0], **given[1])
+        return func(*call[0], **call[1])
 
     def _forget(self, written: torch.Tensor) -> None:
-        """What unknown numbers are written to is known no more."""
+        """Forgets the numbers of an array that unknown numbers are written to."""
         real = self.real(written)
         if real is None:
             return
         if not isinstance(written, FakeTensor):
-            raise Undecided("an array that decides is written to")
+            raise DataDependentSizes("an array that decides is written to")
         place = lambda x: x.untyped_storage().data_ptr()
         self.twins = {k: v for k, v in self.twins.items() if place(v[1]) != place(real)}
 
-    def _sized(self, given: Any) -> Any:
-        """Arrays of one whole number as that number, of which sizes and places can be made."""
+    def _with_numbers(self, call: Call) -> Any:
+        """Replaces arrays of one integer by the number, so that it can be a size or a place."""
 
         def number(x: Any) -> Any:
             single = isinstance(x, torch.Tensor) and not x.ndim and not x.is_floating_point()
@@ -127,30 +147,30 @@ class Known(TorchFunctionMode):
             return x if real is None else real.item()
 
         with untraced():
-            return _mapped(given, number)
+            return _map(call, number)
 
-    def _counts(self, name: str, given: Any) -> bool:
-        """Whether the numbers tell how large the result is."""
-        args, kwargs = given
-        masks = name == "__getitem__" and any(x.dtype == torch.bool for x in _arrays(args[1:]))
-        alone = name == "where" and len(args) + len(kwargs) == 1
+    def _has_counted_size(self, name: str, call: Call) -> bool:
+        """Returns whether the numbers decide how large the result is."""
+        args, kwargs = call
+        selects = name == "__getitem__" and any(x.dtype == torch.bool for x in _arrays(args[1:]))
+        lists_places = name == "where" and len(args) + len(kwargs) == 1
         repeats = name == "repeat_interleave" and bool(_arrays((args[1:], kwargs)))
-        return name in COUNTS or masks or alone or repeats
+        return name in COUNTING or selects or lists_places or repeats
 
-    def _selected(self, given: Any) -> Any:
-        """Masks that are known as the places that they select."""
-        (x, index, *rest), kwargs = given
-        parts = index if isinstance(index, tuple) else (index,)
-        found: list[Any] = []
-        for part in parts:
-            mask = isinstance(part, torch.Tensor) and part.dtype == torch.bool
-            real = self.real(part) if mask else None
+    def _with_places(self, call: Call) -> Any:
+        """Replaces known masks by the places that they select."""
+        (x, index, *rest), kwargs = call
+        indices = index if isinstance(index, tuple) else (index,)
+        selected: list[Any] = []
+        for index_part in indices:
+            mask = isinstance(index_part, torch.Tensor) and index_part.dtype == torch.bool
+            real = self.real(index_part) if mask else None
             with untraced():
-                found += [part] if real is None else real.nonzero().unbind(1)
-        return (x, tuple(found), *rest), kwargs
+                selected += [index_part] if real is None else real.nonzero().unbind(1)
+        return (x, tuple(selected), *rest), kwargs
 
-    def _repeated(self, args: Any, kwargs: Any) -> Any:
-        """``repeat_interleave`` by numbers that are known, as picking."""
+    def _repeat_interleave(self, args: tuple, kwargs: dict) -> Any:
+        """Computes ``repeat_interleave`` with known repeats as ``index_select``."""
         x, repeats, dim = (*args, None, None)[:3]
         repeats = kwargs.get("repeats", repeats)
         dim = kwargs.get("dim", dim)
@@ -175,23 +195,23 @@ def _arrays(value: Any) -> list:
 
 
 def _leaves(value: Any) -> list:
-    """Its parts, those of slices included."""
+    """Returns all parts of a value, those of slices included."""
     if isinstance(value, slice):
         return [value.start, value.stop, value.step]
     if isinstance(value, dict):
-        return [x for part in value.values() for x in _leaves(part)]
+        return [x for element in value.values() for x in _leaves(element)]
     if isinstance(value, (tuple, list)):
-        return [x for part in value for x in _leaves(part)]
+        return [x for element in value for x in _leaves(element)]
     return [value]
 
 
-def _mapped(value: Any, change: Any) -> Any:
-    """The same with each part changed."""
+def _map(value: Any, change: Callable) -> Any:
+    """Returns the same tree with each leaf changed."""
     if isinstance(value, slice):
-        return slice(*(_mapped(x, change) for x in (value.start, value.stop, value.step)))
+        return slice(*(_map(x, change) for x in (value.start, value.stop, value.step)))
     if isinstance(value, dict):
-        return {k: _mapped(x, change) for k, x in value.items()}
+        return {k: _map(x, change) for k, x in value.items()}
     if isinstance(value, (tuple, list)):
-        parts = [_mapped(x, change) for x in value]
-        return parts if isinstance(value, list) else tuple(parts)
+        elements = [_map(x, change) for x in value]
+        return elements if isinstance(value, list) else tuple(elements)
     return None if value is None else change(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import fx
@@ -18,11 +17,11 @@ class Block:
     """One call of a module.
 
     Attributes:
-      path: the module's dotted name; "" is the whole.
+      path: the module's dotted name; "" is the whole model.
       call: the same, with "@1" and so on for its second call and later ones.
       items: operators and calls of submodules, in order.
       inputs: values from outside that it reads, parameters of other modules included.
-      outputs: values of its own that are read outside.
+      outputs: its values that are read outside.
     """
 
     path: str
@@ -33,7 +32,7 @@ class Block:
     outputs: list[fx.Node] = field(default_factory=list)
 
     def nodes(self) -> Iterator[fx.Node]:
-        """All operators, those of submodules included."""
+        """Yields all operators, those of submodules included."""
         for item in self.items:
             if isinstance(item, Block):
                 yield from item.nodes()
@@ -45,14 +44,14 @@ class Block:
 
 
 def is_size(node: fx.Node) -> bool:
-    """Whether a node is a number of Python: a size, or arithmetic of sizes."""
+    """Returns whether a node is a Python number: a size, or arithmetic of sizes."""
     return isinstance(
         node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
     )
 
 
-def tree(graph: Graph, module: torch.nn.Module) -> Block:
-    """The block of the whole module."""
+def block_tree(graph: Graph, module: torch.nn.Module) -> Block:
+    """Returns the block of the whole module."""
     root = Block("", "", module)
     open_blocks = [root]
     for node in graph.nodes:
@@ -72,12 +71,12 @@ def tree(graph: Graph, module: torch.nn.Module) -> Block:
             open_blocks[-1].items.append(block)
             open_blocks.append(block)
         open_blocks[-1].items.append(node)
-    _interfaces(root, graph)
+    _set_interfaces(root, graph)
     return root
 
 
-def _interfaces(root: Block, graph: Graph) -> None:
-    """Fills in what goes in and out."""
+def _set_interfaces(root: Block, graph: Graph) -> None:
+    """Sets the inputs and outputs of all blocks."""
     results: set[fx.Node] = set()
     torch.utils._pytree.tree_map_only(fx.Node, results.add, graph.outputs)
 
@@ -85,16 +84,16 @@ def _interfaces(root: Block, graph: Graph) -> None:
         inside = set(block.nodes())
         prefix = f"{block.path}." if block.path else ""
         for node in block.nodes():
-            for used in node.all_input_nodes:
-                kind, name = graph.roles.get(used, ("", ""))
-                own = kind in ("param", "buffer", "constant") and name.startswith(prefix)
+            for operand in node.all_input_nodes:
+                kind, name = graph.roles.get(operand, ("", ""))
+                is_own = kind in ("param", "buffer", "constant") and name.startswith(prefix)
                 if (
-                    used not in inside
-                    and not own
-                    and not is_size(used)
-                    and used not in block.inputs
+                    operand not in inside
+                    and not is_own
+                    and not is_size(operand)
+                    and operand not in block.inputs
                 ):
-                    block.inputs.append(used)
+                    block.inputs.append(operand)
             if node in results or any(
                 user not in inside and not is_size(user)
                 for user in node.users
@@ -107,8 +106,3 @@ def _interfaces(root: Block, graph: Graph) -> None:
     visit(root)
     leaves = [n for n in torch.utils._pytree.tree_leaves(graph.outputs) if isinstance(n, fx.Node)]
     root.outputs = list(dict.fromkeys(leaves))
-
-
-def value(node: fx.Node) -> Any:
-    """The fake tensor of a node."""
-    return node.meta["val"]

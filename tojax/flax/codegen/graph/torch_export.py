@@ -1,4 +1,4 @@
-"""A module as the program that ``torch.export`` makes of it, by whichever way takes it."""
+"""``torch.export`` of a module, by the first of several ways that succeeds."""
 
 from __future__ import annotations
 
@@ -6,113 +6,136 @@ import inspect
 import re
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.export import Dim, export
+from torch.export import Dim, ExportedProgram, export
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tojax.errors import Unsupported, WrongArguments
 from tojax.flax.codegen.graph.data_dependent import (
-    Undecided,
-    deciding,
+    DataDependentSizes,
+    deciding_inputs,
+    may_hold_sizes,
+    recorded_decisions,
     sizes_from_arrays,
-    tells_sizes,
-    watched,
 )
-from tojax.flax.codegen.graph.dropout_rates import unchanged
+from tojax.flax.codegen.graph.dropout_rates import unmodified
 from tojax.flax.codegen.graph.dynamic_sizes import (
-    Involved,
-    but_for_pictures,
+    ComplicatedSizes,
+    all_but_picture_sizes,
     every_size,
-    simple_sizes,
+    refuse_complicated_sizes,
 )
-from tojax.flax.codegen.graph.empty_masks import always
-from tojax.flax.codegen.graph.private import grouped_experts, masks_in_full, same_modes
+from tojax.flax.codegen.graph.empty_masks import take_mask_branches
+from tojax.flax.codegen.graph.private import grouped_experts, masks_not_inspected, restored_modes
 from tojax.flax.codegen.graph.quiet import quiet
-from tojax.flax.codegen.graph.size_arrays import computed
+from tojax.flax.codegen.graph.size_arrays import tracked_numbers
+
+Kwargs = dict[str, Any]
+# The program, its constants, inputs that are constants, first fixed dimensions of inputs.
+Exported = tuple[ExportedProgram, dict[str, Any], dict[str, Any], dict[str, int]]
 
 
-def program_of(module, args, kwargs):
-    """(the exported program, its constants, inputs that are constants, those of fixed sizes).
+def program_of(module: torch.nn.Module, args: tuple, kwargs: Kwargs) -> Exported:
+    """Returns the exported program, its constants, inputs that are constants, and inputs of fixed
+    sizes.
 
     Raises:
       Unsupported: torch.export refuses the module.
       WrongArguments: it fails on this example.
     """
-    names = _plainly_called(module, args, kwargs)
+    names = _simple_calls(module, args, kwargs)
     leaves = pytree.tree_leaves((args, kwargs))
     program: Any = None
     failure: Exception | None = None
-    picture: dict[str, int] = {}
+    batch_only: dict[str, int] = {}
     try:
-        with simple_sizes(module):
-            program = _attempted(module, args, kwargs, set(names), every_size)
+        with refuse_complicated_sizes(module):
+            program = _export(module, args, kwargs, set(names), every_size)
     except Exception as error:
         failure = error
-    pictures = any(len(every_size(x)) > len(but_for_pictures(x)) for x in leaves)
+    pictures = any(len(every_size(x)) > len(all_but_picture_sizes(x)) for x in leaves)
     if pictures and failure and not isinstance(failure, GuardOnDataDependentSymNode):
         try:
-            program = _attempted(module, args, kwargs, set(names), but_for_pictures)
+            program = _export(module, args, kwargs, set(names), all_but_picture_sizes)
             failure = None
             inputs = zip(program.graph_signature.user_inputs, leaves)
-            picture = {k: 1 for k, x in inputs if len(every_size(x)) > len(but_for_pictures(x))}
+            batch_only = {
+                k: 1 for k, x in inputs if len(every_size(x)) > len(all_but_picture_sizes(x))
+            }
         except Exception as error:
-            failure = error if isinstance(failure, Involved) else failure
+            failure = error if isinstance(failure, ComplicatedSizes) else failure
     if failure is not None or sizes_from_arrays(program):
-        for attempt in (_always, _grouped, _computed, _decided):
+        for export_with in (
+            _with_mask_branches,
+            _with_grouped_experts,
+            _with_tracked_sizes,
+            _with_example_numbers,
+        ):
             try:
-                return attempt(module, args, kwargs, set(names))
+                return export_with(module, args, kwargs, set(names))
             except Exception as error:
-                other = error
+                later_error = error
         if failure is not None:
-            raise _refused(module, failure) from other
-    return program, program.constants, {}, picture
+            raise _refused(module, failure) from later_error
+    return program, program.constants, {}, batch_only
 
 
-def _always(module, args, kwargs, names: set[str]):
-    """The same where masks that may be empty are written to anyway."""
-    with grouped_experts(module), always(module) as taken:
-        program = _attempted(module, args, kwargs, names, every_size)
-    if not taken or sizes_from_arrays(program):
-        raise Undecided("sizes follow from what arrays hold")
+def _with_mask_branches(
+    module: torch.nn.Module, args: tuple, kwargs: Kwargs, names: set[str]
+) -> Exported:
+    """Exports with writes to masks done even where the mask is empty."""
+    with grouped_experts(module), take_mask_branches(module) as branch_lines:
+        program = _export(module, args, kwargs, names, every_size)
+    if not branch_lines or sizes_from_arrays(program):
+        raise DataDependentSizes("sizes follow from what arrays hold")
     return program, program.constants, {}, {}
 
 
-def _grouped(module, args, kwargs, names: set[str]):
-    """The same with experts as grouped products, where the loop over those hit decides."""
-    with grouped_experts(module) as found:
-        if not found:
-            raise Undecided("there are no experts")
-        program = _attempted(module, args, kwargs, names, every_size)
+def _with_grouped_experts(
+    module: torch.nn.Module, args: tuple, kwargs: Kwargs, names: set[str]
+) -> Exported:
+    """Exports with experts as grouped products, where the loop over those hit decides."""
+    with grouped_experts(module) as has_experts:
+        if not has_experts:
+            raise DataDependentSizes("there are no experts")
+        program = _export(module, args, kwargs, names, every_size)
     return program, program.constants, {}, {}
 
 
-def _computed(module, args, kwargs, names: set[str]):
-    """The same with the numbers that follow from arrays of sizes (size_arrays.py)."""
+def _with_tracked_sizes(
+    module: torch.nn.Module, args: tuple, kwargs: Kwargs, names: set[str]
+) -> Exported:
+    """Exports with the numbers that depend on arrays of sizes (size_arrays.py)."""
     leaves = pytree.tree_leaves((args, kwargs))
-    telling = lambda x: tells_sizes(x, leaves)
+    holds_sizes = lambda x: may_hold_sizes(x, leaves)
     bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    values = {k: x for k, x in bound.items() if any(map(telling, pytree.tree_leaves(x)))}
+    values = {k: x for k, x in bound.items() if any(map(holds_sizes, pytree.tree_leaves(x)))}
     if not values:
-        raise Undecided("no input is an array of sizes")
-    some = lambda x: [] if telling(x) else every_size(x)
-    with grouped_experts(module), computed(module, values):
-        program = _attempted(module, args, kwargs, names, some)
+        raise DataDependentSizes("no input is an array of sizes")
+    dims = lambda x: [] if holds_sizes(x) else every_size(x)
+    with grouped_experts(module), tracked_numbers(module, values):
+        program = _export(module, args, kwargs, names, dims)
     if sizes_from_arrays(program):
-        raise Undecided("sizes follow from what arrays hold")
+        raise DataDependentSizes("sizes follow from what arrays hold")
     inputs = zip(program.graph_signature.user_inputs, leaves)
-    return program, program.constants, {name: x for name, x in inputs if telling(x)}, {}
+    return program, program.constants, {name: x for name, x in inputs if holds_sizes(x)}, {}
 
 
-def _attempted(module, args, kwargs, names: set[str], varying: Any):
-    """The program; submodules that are called in several ways go without signature."""
-    sizes = lambda x: dict.fromkeys(varying(x), Dim.AUTO) if isinstance(x, torch.Tensor) else None
-    shapes = _by_argument(module, *pytree.tree_map(sizes, (args, kwargs)))
+def _export(
+    module: torch.nn.Module, args: tuple, kwargs: Kwargs, names: set[str], dynamic_dims: Callable
+) -> ExportedProgram:
+    """Exports; submodules that are called in several ways go without signature."""
+    sizes = lambda x: (
+        dict.fromkeys(dynamic_dims(x), Dim.AUTO) if isinstance(x, torch.Tensor) else None
+    )
+    shapes = _shapes_by_parameter(module, *pytree.tree_map(sizes, (args, kwargs)))
     while True:
         try:
-            with warnings.catch_warnings(), quiet(), masks_in_full(), same_modes():
+            with warnings.catch_warnings(), quiet(), masks_not_inspected(), restored_modes():
                 warnings.simplefilter("ignore")  # of torch's own modules
                 return export(
                     module,
@@ -123,75 +146,83 @@ def _attempted(module, args, kwargs, names: set[str], varying: Any):
                     preserve_module_call_signature=tuple(names),
                 )
         except AssertionError as error:
-            found = re.search(r"mismatch for _export_root\.(\S+?):", str(error))
-            if found is None or found[1] not in names:
+            mismatch = re.search(r"mismatch for _export_root\.(\S+?):", str(error))
+            if mismatch is None or mismatch[1] not in names:
                 raise
-            names.discard(found[1])
+            names.discard(mismatch[1])
         except Exception as error:
-            if not names or isinstance(error, (GuardOnDataDependentSymNode, Involved)):
+            if not names or isinstance(error, (GuardOnDataDependentSymNode, ComplicatedSizes)):
                 raise
             names.clear()  # how submodules are called then follows from what they read
 
 
-def _decided(module, args, kwargs, names: set[str]):
-    """The same where numbers in arrays decide: see ``tojax.flax.codegen.graph.data_dependent``."""
+def _with_example_numbers(
+    module: torch.nn.Module, args: tuple, kwargs: Kwargs, names: set[str]
+) -> Exported:
+    """Exports with the example's numbers where numbers in arrays decide (data_dependent.py)."""
     leaves = pytree.tree_leaves((args, kwargs))
-    fixed = False
+    fix_sizes = False
     while True:
-        some = lambda x: [] if fixed or tells_sizes(x, leaves) else every_size(x)  # noqa: B023
-        with grouped_experts(module), watched() as decisions:
-            program = _attempted(module, args, kwargs, names, some)
-        inputs, fixes = deciding(program, decisions.symbols)
-        if fixed or not fixes:
+        is_fixed = lambda x: fix_sizes or may_hold_sizes(x, leaves)  # noqa: B023
+        dims = lambda x: [] if is_fixed(x) else every_size(x)  # noqa: B023
+        with grouped_experts(module), recorded_decisions() as decisions:
+            program = _export(module, args, kwargs, names, dims)
+        inputs, fixes = deciding_inputs(program, decisions.symbols)
+        if fix_sizes or not fixes:
             break
-        fixed = True  # sizes reach numbers that decide: no other sizes can be right
+        fix_sizes = True  # sizes reach numbers that decide: no other sizes can be right
     values = dict(zip(program.graph_signature.user_inputs, leaves))
-    given = {name: values[name] for name in inputs if name in values}
-    if not all(tells_sizes(value, leaves) for value in given.values()):
-        raise Undecided(f"the numbers in {', '.join(given)} decide")
-    return program, program.constants, given, dict.fromkeys(values, 0) if fixed else {}
+    constant_inputs = {name: values[name] for name in inputs if name in values}
+    if not all(may_hold_sizes(value, leaves) for value in constant_inputs.values()):
+        raise DataDependentSizes(f"the numbers in {', '.join(constant_inputs)} decide")
+    return (
+        program,
+        program.constants,
+        constant_inputs,
+        dict.fromkeys(values, 0) if fix_sizes else {},
+    )
 
 
-def _plainly_called(module, args, kwargs) -> set[str]:
-    """The submodules that take and give arrays, flags and nothing else."""
-    found: set[str] = set()
-    left_out: set[str] = set()
+def _simple_calls(module: torch.nn.Module, args: tuple, kwargs: Kwargs) -> set[str]:
+    """Returns the submodules that take and return arrays and flags only."""
+    simple: set[str] = set()
+    not_simple: set[str] = set()
     handles = []
 
     def hook(name):
         def note(_, args, kwargs, out):
             leaves = pytree.tree_leaves((args, kwargs, out))
-            plain = all(x is None or isinstance(x, (torch.Tensor, bool, float)) for x in leaves)
-            (found if plain else left_out).add(name)
+            is_simple = all(x is None or isinstance(x, (torch.Tensor, bool, float)) for x in leaves)
+            (simple if is_simple else not_simple).add(name)
 
         return note
 
-    for name, part in module.named_modules():
+    for name, submodule in module.named_modules():
         if name:
-            handles.append(part.register_forward_hook(hook(name), with_kwargs=True))
+            handles.append(submodule.register_forward_hook(hook(name), with_kwargs=True))
     try:
-        with unchanged(module), torch.no_grad():
+        with unmodified(module), torch.no_grad():
             module(*args, **kwargs)
     except Exception as error:
-        raise _fails(module, bool(args or kwargs), error) from error
+        raise _failed(module, bool(args or kwargs), error) from error
     finally:
         for handle in handles:
             handle.remove()
-    return found - left_out
+    return simple - not_simple
 
 
-def _by_argument(module, args, kwargs):
-    """Dynamic shapes are given by the names of arguments, positional ones included."""
+def _shapes_by_parameter(module: torch.nn.Module, args: tuple, kwargs: Kwargs):
+    """Returns dynamic shapes by parameter, positional ones included."""
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    found: dict[str, Any] = {}
+    shapes: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
-        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return found
+        shapes |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return shapes
 
 
-def _fails(module, called: bool, error: Exception) -> WrongArguments:
-    """What is wrong with an example that the module does not take, or that there is none."""
+def _failed(module: torch.nn.Module, called: bool, error: Exception) -> WrongArguments:
+    """Returns the error for an example that the module refuses, or for no example."""
     if not called:
         takes = [*inspect.signature(module.forward).parameters]
         return WrongArguments(
@@ -202,21 +233,21 @@ def _fails(module, called: bool, error: Exception) -> WrongArguments:
             f"tojax.flax.source(module, {', '.join(takes[:1]) or '...'})",
         )
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [x for x in frames if "/torch/" not in x.filename][1:]
+    user_frames = [x for x in frames if "/torch/" not in x.filename][1:]
     return WrongArguments(
         f"{type(module).__name__} fails on this example",
-        where=f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else "",
+        where=f"{user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else "",
         why=next(iter(str(error).strip().splitlines()), "") or type(error).__name__,
         do="give inputs that module(...) takes in PyTorch",
     )
 
 
-def _refused(module, error: Exception) -> Unsupported:
-    said = str(error).strip().splitlines()
+def _refused(module: torch.nn.Module, error: Exception) -> Unsupported:
+    lines = str(error).strip().splitlines()
     where = re.findall(r'File "(.+?)", line (\d+)', str(error))
     return Unsupported(
         f"torch.export refuses {type(module).__name__}",
         where=":".join(where[-1]) if where else "",
-        why=" ".join(said[:3])[:400] or type(error).__name__,
+        why=" ".join(lines[:3])[:400] or type(error).__name__,
         do="change what it names, or pass partial=True to leave that submodule a call into tojax",
     )

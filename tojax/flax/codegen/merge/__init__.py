@@ -1,1 +1,1 @@
-"""Classes that are alike become one, with arguments for what differs."""
+"""Similar classes merged into one, with arguments for their differences."""

@@ -1,4 +1,4 @@
-"""Functions that take different arguments as one: what some are not given is None there."""
+"""Functions with different parameters as one function; missing arguments are None."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tojax.flax.codegen.python.templates import expression, name_of
 
 
 @dataclass(frozen=True)
-class Served:
-    """A function: its parameters, its body, the sizes that it takes of them."""
+class FunctionCode:
+    """A function: its parameters, its body, the names of its arguments' sizes."""
 
     parameters: list[str]
     body: list[ast.stmt]
@@ -22,124 +22,147 @@ class Served:
 
 
 @dataclass(eq=False)
-class Arguments:
-    """What one function takes that does what each of these does.
+class JoinedArguments:
+    """The parameters of one function that stands for several.
 
     Attributes:
       order: its parameters, those that every function has first.
-      optional: those that some lack.
-      instead: what an optional one is where it is not given, if that is another one.
-      bodies: those of the functions, in each other's words where these say the same.
+      optional: parameters that some functions lack.
+      default_arguments: for an optional parameter, the parameter that is its default.
+      bodies: the functions' bodies, equal statements written alike.
     """
 
-    kinds: list[Served]
+    functions: list[FunctionCode]
     order: list[str] = field(default_factory=list)
     optional: set[str] = field(default_factory=set)
-    instead: dict[str, str] = field(default_factory=dict)
+    default_arguments: dict[str, str] = field(default_factory=dict)
     bodies: list[list[ast.stmt]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for kind in sorted(self.kinds, key=lambda x: -len(x.parameters)):
-            before = 0
-            for name in kind.parameters:
+        for function in sorted(self.functions, key=lambda x: -len(x.parameters)):
+            position = 0
+            for name in function.parameters:
                 if name not in self.order:
-                    self.order.insert(before, name)
-                before = self.order.index(name) + 1
-        self.optional = {n for n in self.order if any(n not in x.parameters for x in self.kinds)}
+                    self.order.insert(position, name)
+                position = self.order.index(name) + 1
+        self.optional = {
+            n for n in self.order if any(n not in x.parameters for x in self.functions)
+        }
         self.order.sort(key=lambda n: n in self.optional)
         for name in self.order:
-            if name in self.optional and (other := self._instead(name)):
-                self.instead[name] = other
-        self.bodies = [self._body(x) for x in self.kinds]
+            if name in self.optional and (default := self._default_argument(name)):
+                self.default_arguments[name] = default
+        self.bodies = [self._body_of(x) for x in self.functions]
 
     def tests(self) -> list[Guard]:
-        """Whether an argument is given."""
-        names = [x for x in self.order if x in self.optional and x not in self.instead]
-        lacks = lambda name: [*(name not in x.parameters for x in self.kinds)]
+        """Returns the tests of whether an argument is given."""
+        names = [x for x in self.order if x in self.optional and x not in self.default_arguments]
+        lacks = lambda name: [*(name not in x.parameters for x in self.functions)]
         return [Guard(f"{x} is None", f"{x} is not None", lacks(x), x) for x in names]
 
     def defaults(self) -> list[ast.stmt]:
-        """``if key_value_states is None: key_value_states = hidden_states``"""
+        """Returns ``if key_value_states is None: key_value_states = hidden_states``."""
         text = "if {0} is None:\n    {0} = {1}"
-        return [ast.parse(text.format(x, y)).body[0] for x, y in self.instead.items()]
+        return [ast.parse(text.format(x, y)).body[0] for x, y in self.default_arguments.items()]
 
-    def _instead(self, name: str) -> str | None:
-        """The argument in whose place others have this one; None if it is in none's."""
-        found = set()
-        for kind in (x for x in self.kinds if name not in x.parameters):
-            if name in _stored(kind.body):
+    def _default_argument(self, name: str) -> str | None:
+        """Returns the argument that others have in this one's place; None if there is none."""
+        candidates = set()
+        for function in (x for x in self.functions if name not in x.parameters):
+            if name in _stored(function.body):
                 return None
-            counts = {q: self._same(kind, name, q) for q in (None, *kind.parameters)}
-            found.add(max(counts, key=lambda x: counts[x]))
-        return found.pop() if len(found) == 1 else None
+            counts = {
+                q: self._num_matching(function, name, q) for q in (None, *function.parameters)
+            }
+            candidates.add(max(counts, key=lambda x: counts[x]))
+        return candidates.pop() if len(candidates) == 1 else None
 
-    def _same(self, kind: Served, name: str, other: str | None) -> int:
-        """How many statements that read an argument say this in these words."""
-        texts = {text_of([s]) for s in kind.body}
-        words = {name: other}
+    def _num_matching(self, target: FunctionCode, name: str, replacement: str | None) -> int:
+        """Returns how many statements that read an argument are in a function after translation."""
+        texts = {text_of([s]) for s in target.body}
+        replacements = {name: replacement}
         count = 0
-        for one in (x for x in self.kinds if name in x.parameters):
-            said = [s for s in one.body if name in _loaded(s)]
-            count += sum(text_of([self._in_words(s, one, kind, words)]) in texts for s in said)
+        for source in (x for x in self.functions if name in x.parameters):
+            reading = [s for s in source.body if name in _loaded(s)]
+            count += sum(
+                text_of([self._translated(s, source, target, replacements)]) in texts
+                for s in reading
+            )
         return count
 
-    def _in_words(self, statement: ast.stmt, one: Served, kind: Served,
-                  words: dict[str, str | None]) -> ast.stmt:  # fmt: skip
-        """A statement of one function in the words of another."""
+    def _translated(self, statement: ast.stmt, source: FunctionCode, target: FunctionCode,
+                  replacements: dict[str, str | None]) -> ast.stmt:  # fmt: skip
+        """Returns a statement of one function in the names of another."""
         names: dict[str, ast.expr] = {
-            x: ast.Constant(None) if y is None else name_of(y) for x, y in words.items()
+            x: ast.Constant(None) if y is None else name_of(y) for x, y in replacements.items()
         }
-        for (array, dim), size in one.sizes.used.items():
-            array = words.get(array, array) or ""
-            known = _size(kind.sizes, array, dim) if array in kind.sizes.arrays else None
-            if known is not None and size not in kind.sizes.used.values():
-                names[size] = known
-        return changed(statement, _Words(names))
+        for (array, dim), size in source.sizes.used.items():
+            array = replacements.get(array, array) or ""
+            size_expr = (
+                _size_expression(target.sizes, array, dim) if array in target.sizes.arrays else None
+            )
+            if size_expr is not None and size not in target.sizes.used.values():
+                names[size] = size_expr
+        return changed_copy(statement, _Replacements(names))
 
-    def _body(self, kind: Served) -> list[ast.stmt]:
-        """That of a function, with the statements of others that say the same."""
-        words = {x: self.instead.get(x) for x in self.order if x not in kind.parameters}
-        found, stored = [], set[str]()
-        more: dict[str, ast.stmt] = {}
-        said: dict[frozenset, dict[str, tuple[Served, ast.stmt]]] = {}
-        for mine in self._with_heads(kind):
-            usable = {x: y for x, y in words.items() if x not in stored}
+    def _body_of(self, target: FunctionCode) -> list[ast.stmt]:
+        """Returns a function's body, with equal statements as the others write them."""
+        replacements = {
+            x: self.default_arguments.get(x) for x in self.order if x not in target.parameters
+        }
+        statements, stored = [], set[str]()
+        size_lines: dict[str, ast.stmt] = {}
+        translations: dict[frozenset, dict[str, tuple[FunctionCode, ast.stmt]]] = {}
+        for translated in self._with_heads(target):
+            usable = {x: y for x, y in replacements.items() if x not in stored}
             key = frozenset(usable)
-            if key not in said:
-                said[key] = self._said(kind, usable) if usable else {}
-            if text_of([mine]) in said[key]:
-                one, theirs = said[key][text_of([mine])]
-                more |= _heads(theirs, one, kind)
-                mine = changed(theirs, _Words({}))
-            found.append(mine)
-            stored |= _stored([mine])
-        header = len(kind.sizes.header())
-        return [*found[:header], *more.values(), *found[header:]]
+            if key not in translations:
+                translations[key] = self._translations(target, usable) if usable else {}
+            if text_of([translated]) in translations[key]:
+                source, original = translations[key][text_of([translated])]
+                size_lines |= _missing_size_lines(original, source, target)
+                translated = changed_copy(original, _Replacements({}))
+            statements.append(translated)
+            stored |= _stored([translated])
+        header = len(target.sizes.header())
+        return [*statements[:header], *size_lines.values(), *statements[header:]]
 
-    def _with_heads(self, kind: Served) -> list[ast.stmt]:
-        """Its body; where another function takes more sizes of an array, as that one takes them."""
-        found = []
-        for mine in kind.body:
-            array = _array(mine)
-            same = [s for x in self.kinds for s in x.sizes.header() if array and _array(s) == array]
-            more = [s for s in same if _stored([s]) > _stored([mine])]
-            alone = all(len(_stored([s])) > 1 for s in more)
-            found.append(max(more, key=lambda s: len(_stored([s]))) if more and alone else mine)
-        return found
+    def _with_heads(self, target: FunctionCode) -> list[ast.stmt]:
+        """Returns a function's body, with the header of whichever function names most sizes of an
+        array.
+        """
+        statements = []
+        for statement in target.body:
+            array = _array(statement)
+            heads = [
+                s for x in self.functions for s in x.sizes.header() if array and _array(s) == array
+            ]
+            longer = [s for s in heads if _stored([s]) > _stored([statement])]
+            are_tuples = all(len(_stored([s])) > 1 for s in longer)
+            statements.append(
+                max(longer, key=lambda s: len(_stored([s]))) if longer and are_tuples else statement
+            )
+        return statements
 
-    def _said(self, kind: Served, words: Any) -> dict[str, tuple[Served, ast.stmt]]:
-        """What statements of others that read these arguments are in the words of a function."""
-        found: dict[str, tuple[Served, ast.stmt]] = {}
-        for one in (x for x in self.kinds if x is not kind):
-            for s in one.body:
-                if _loaded(s) & set(words) & set(one.parameters):
-                    text = text_of([self._in_words(s, one, kind, words)])
-                    found.setdefault(text, (one, s))
-        return found
+    def _translations(
+        self, target: FunctionCode, replacements: Any
+    ) -> dict[str, tuple[FunctionCode, ast.stmt]]:
+        """Returns others' statements that read these arguments, by their text in this function's
+        names.
+        """
+        translations: dict[str, tuple[FunctionCode, ast.stmt]] = {}
+        for source in (x for x in self.functions if x is not target):
+            for s in source.body:
+                if _loaded(s) & set(replacements) & set(source.parameters):
+                    text = text_of([self._translated(s, source, target, replacements)])
+                    translations.setdefault(text, (source, s))
+        return translations
 
 
 def _array(statement: ast.stmt) -> str:
-    """The array whose sizes a statement takes: x of ``batch, length = x.shape[:2]``."""
+    """Returns the array of which a statement names the sizes: x of ``batch, length
+    = x.shape[:2]``.
+    """
     match statement:
         case (
             ast.Assign(value=ast.Attribute(value=ast.Name(id=name), attr="shape"))
@@ -151,32 +174,38 @@ def _array(statement: ast.stmt) -> str:
     return ""
 
 
-def changed(statement: ast.stmt, by: ast.NodeTransformer) -> ast.stmt:
-    """A copy, changed."""
-    found = copy.deepcopy(statement)
-    found.__dict__.pop("text", None)
-    return by.visit(found)
+def changed_copy(statement: ast.stmt, transformer: ast.NodeTransformer) -> ast.stmt:
+    """Returns a transformed copy of a statement."""
+    copied = copy.deepcopy(statement)
+    copied.__dict__.pop("text", None)
+    return transformer.visit(copied)
 
 
-def _heads(statement: ast.stmt, one: Served, kind: Served) -> dict[str, ast.stmt]:
-    """The lines that give names to the sizes in a statement that another function lacks."""
-    known = {x for s in kind.body for x in _stored([s])}
-    wanted = {x for x in _loaded(statement) if x in one.sizes.used.values() and x not in known}
-    return {text_of([s]): s for s in one.sizes.header() if wanted & _stored([s])}
+def _missing_size_lines(
+    statement: ast.stmt, source: FunctionCode, target: FunctionCode
+) -> dict[str, ast.stmt]:
+    """Returns the lines that name sizes in a statement which another function does not name."""
+    assigned = {x for s in target.body for x in _stored([s])}
+    needed = {
+        x for x in _loaded(statement) if x in source.sizes.used.values() and x not in assigned
+    }
+    return {text_of([s]): s for s in source.sizes.header() if needed & _stored([s])}
 
 
-def _size(sizes: Sizes, array: str, dim: int) -> ast.expr | None:
-    """What a function calls a size."""
+def _size_expression(sizes: Sizes, array: str, dim: int) -> ast.expr | None:
+    """Returns a function's name for a size."""
     if dim >= len(sizes.arrays[array]):
         return None
-    found = symbolic(sizes.arrays[array][dim])
-    if isinstance(found, int):
-        return expression(found)
-    name = sizes.used.get(sizes.given.get(found, ("", 0)))
+    size = symbolic(sizes.arrays[array][dim])
+    if isinstance(size, int):
+        return expression(size)
+    name = sizes.used.get(sizes.sources.get(size, ("", 0)))
     return name_of(name) if name else None
 
 
-class _Words(ast.NodeTransformer):
+class _Replacements(ast.NodeTransformer):
+    """Replaces variables by expressions."""
+
     def __init__(self, names: dict[str, ast.expr]):
         self.names = names
 

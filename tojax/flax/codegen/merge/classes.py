@@ -1,252 +1,247 @@
-"""Modules of one class as one class: its parameters, and its numbers in the author's terms."""
+"""Modules of one class as one class: its parameters, its numbers in the author's terms."""
 
 from __future__ import annotations
 
 import ast
 import copy
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from tojax.flax.codegen.author.constructors import Constructor, said_in
-from tojax.flax.codegen.author.evaluate import CONFIG, Scope, Unknown, field_of, is_number, names_in
+from tojax.flax.codegen.author.constructors import Constructor, assigned_values
+from tojax.flax.codegen.author.evaluate import (
+    CONFIG,
+    NotExpressible,
+    Scope,
+    field_of,
+    is_number,
+    names_in,
+)
 from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.merge.configs import Configs
-from tojax.flax.codegen.merge.constructor_lines import Lines, grouped, text
-from tojax.flax.codegen.merge.renamed_attributes import fits
-from tojax.flax.codegen.merge.variants import called_by_name, united
-from tojax.flax.codegen.module.layers import hinted, located
-from tojax.flax.codegen.module.writer import Made, Writer
+from tojax.flax.codegen.merge.constructor_lines import Lines, as_tree, text
+from tojax.flax.codegen.merge.renamed_attributes import is_equal_body
+from tojax.flax.codegen.merge.shared_class import Class, Instance
+from tojax.flax.codegen.merge.variants import pass_by_name, united
+from tojax.flax.codegen.module.class_code import ClassCode
+from tojax.flax.codegen.module.layers import with_hints, with_path
+from tojax.flax.codegen.module.style import Style
+from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.python.templates import Swapped
 
 FIELD = "config.{}"
 
 
-@dataclass(eq=False)
-class Instance:
-    """One module: its scope, its constructor's lines, the fields of the configuration it reads."""
-
-    block: Block
-    scope: Scope
-    lines: dict[str, ast.expr]
-    needs: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Class:
-    """What several modules share.
-
-    Attributes:
-      name: the class's.
-      parameters: of its constructor, with the value that each module was given.
-      lines: what the constructor sets, in these terms.
-    """
-
-    name: str
-    made: Made
-    instances: list[Instance]
-    parameters: dict[str, list[Any]] = field(default_factory=dict)
-    lines: dict[str, ast.expr] = field(default_factory=dict)
-
-    @property
-    def configured(self) -> bool:
-        return any(x.needs for x in self.instances)
-
-
 def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
-    """The classes, inner ones first, and the configurations that they read."""
-    writer.make(root)
+    """Returns the classes, inner ones first, and the configurations that they read."""
+    writer.code_of(root)
     heights: dict[Block, int] = {}
-    _heights(writer, root, heights)
+    _set_heights(writer, root, heights)
     scopes = _scopes(root, heights)
-    found: list[Class] = []
+    classes: list[Class] = []
     class_of: dict[Block, tuple[Class, Instance]] = {}
     for height in sorted(set(heights.values())):
         groups: dict[Any, list[Instance]] = defaultdict(list)
         for block in (b for b, h in heights.items() if h == height):
             instance = Instance(block, scopes[block], {})
-            build = Lines(instance, class_of, writer)
-            instance.lines = build.all(grouped(writer.make(block).fields))
-            groups[_likeness(writer.make(block), instance)].append(instance)
-        _adopt(writer, groups)
-        for whole in _united(writer, [_class(writer, x) for x in groups.values()]):
-            whole.name = _free(whole.name, found)
-            found.append(whole)
-            class_of |= {x.block: (whole, x) for x in whole.instances}
+            line_builder = Lines(instance, class_of, writer)
+            instance.lines = line_builder.build_all(as_tree(writer.code_of(block).fields))
+            groups[_class_key(writer.code_of(block), instance)].append(instance)
+        _join_groups(writer, groups)
+        for cls in _united(writer, [_class(writer, x) for x in groups.values()]):
+            cls.name = _free_name(cls.name, classes)
+            classes.append(cls)
+            class_of |= {x.block: (cls, x) for x in cls.instances}
     configs = Configs()
-    configs.note(scopes[root].config, found[-1].instances[0].needs)
-    for whole in found:
-        for instance in whole.instances:
-            configs.literal(instance.lines)
-    return found, configs
+    configs.record(scopes[root].config, classes[-1].instances[0].needs)
+    for cls in classes:
+        for instance in cls.instances:
+            configs.record_literals(instance.lines)
+    return classes, configs
 
 
 def _class(writer: Writer, instances: list[Instance]) -> Class:
-    """That of modules which do the same."""
-    made = writer.make(instances[0].block)
-    whole = Class(made.name, made, instances)
-    _resolve(whole, writer.style)
-    return whole
+    """Returns the class of modules that do the same."""
+    code = writer.code_of(instances[0].block)
+    cls = Class(code.name, code, instances)
+    _resolve(cls, writer.style)
+    return cls
 
 
 def _united(writer: Writer, classes: list[Class]) -> list[Class]:
-    """The same, one for those of a name where a person would write one."""
-    found: list[list[Class]] = []
-    for whole in classes:
-        for home in found:
-            if home[0].name == whole.name and united([*home, whole]) is not None:
-                home.append(whole)
+    """Returns the classes, those of one name united where a person would write one."""
+    groups: list[list[Class]] = []
+    for cls in classes:
+        for group in groups:
+            if group[0].name == cls.name and united([*group, cls]) is not None:
+                group.append(cls)
                 break
         else:
-            found.append([whole])
-    one = lambda x: [_one(writer, x)] if len(x) > 1 and _callable(writer, x) else x
-    return [y for x in found for y in one(x)]
+            groups.append([cls])
+    united_or_all = lambda x: [_unite(writer, x)] if len(x) > 1 and _calls_agree(writer, x) else x
+    return [y for x in groups for y in united_or_all(x)]
 
 
-def _callable(writer: Writer, classes: list[Class]) -> bool:
-    """Whether one class can stand in for each of these wherever they are called."""
-    parameters = {x.block.path: y.made.parameters for y in classes for x in y.instances}
+def _calls_agree(writer: Writer, classes: list[Class]) -> bool:
+    """Returns whether one class can replace each of these wherever they are called."""
+    parameters = {x.block.path: y.code.parameters for y in classes for x in y.instances}
     for loop in writer.loops:
-        taken = [parameters.get(x) for x in loop]
-        if any(taken) and taken != [taken[0]] * len(taken):
+        parameter_lists = [parameters.get(x) for x in loop]
+        if any(parameter_lists) and parameter_lists != [parameter_lists[0]] * len(parameter_lists):
             return False
     blocks = [x.instances[0].block for x in classes]
-    told = [[*map(ast.dump, writer.style.told(writer, x))] for x in blocks]
-    return all(x == told[0] for x in told)
+    mode_flags = [[*map(ast.dump, writer.style.mode_flags(writer, x))] for x in blocks]
+    return all(x == mode_flags[0] for x in mode_flags)
 
 
-def _one(writer: Writer, classes: list[Class]) -> Class:
-    """One class for several kinds; their calls say the arguments that only some have by name."""
-    one = united(classes)
-    assert one is not None
-    bodies = [x.body for x in writer.made.values()]
-    for whole in classes:
-        paths = {x.block.path for x in whole.instances}
-        called_by_name(bodies, paths, whole.made.parameters, one)
-    made = replace(classes[0].made, parameters=one.taken, optional=one.optional, body=one.body)
-    instances = [x for whole in classes for x in whole.instances]
-    lines = _ordered(one.lines, writer.style)
-    return Class(made.name, made, instances, one.parameters, lines)
+def _unite(writer: Writer, classes: list[Class]) -> Class:
+    """Unites several classes; their calls pass by name the arguments that only some have."""
+    joined = united(classes)
+    assert joined is not None
+    bodies = [x.body for x in writer.codes.values()]
+    for cls in classes:
+        paths = {x.block.path for x in cls.instances}
+        pass_by_name(bodies, paths, cls.code.parameters, joined)
+    code = replace(
+        classes[0].code, parameters=joined.order, optional=joined.optional, body=joined.body
+    )
+    instances = [x for cls in classes for x in cls.instances]
+    lines = _ordered(joined.lines, writer.style)
+    return Class(code.name, code, instances, joined.parameters, lines)
 
 
-def _heights(writer: Writer, block: Block, heights: dict[Block, int]) -> int:
-    """How many classes lie below each block that is a class."""
+def _set_heights(writer: Writer, block: Block, heights: dict[Block, int]) -> int:
+    """Counts the levels of classes below each block that is a class."""
     if block not in heights:
-        inner = [x for x in writer.make(block).fields.values() if isinstance(x, Block)]
-        heights[block] = 1 + max((_heights(writer, x, heights) for x in inner), default=0)
+        inner_blocks = [x for x in writer.code_of(block).fields.values() if isinstance(x, Block)]
+        heights[block] = 1 + max(
+            (_set_heights(writer, x, heights) for x in inner_blocks), default=0
+        )
     return heights[block]
 
 
 def _scopes(root: Block, blocks: Any) -> dict[Block, Scope]:
-    """The scope of each block; a configuration that a module did not keep is that around it."""
-    found: dict[Block, Scope] = {}
+    """Returns the scope of each block; a module without configuration has that of its parent."""
+    scopes: dict[Block, Scope] = {}
     for block in sorted(blocks, key=lambda b: len(b.path)):
-        around = [b for b in found if block.path.startswith(f"{b.path}." if b.path else "")]
-        outer = max(around, key=lambda b: len(b.path), default=None)
-        found[block] = Scope(block.module, found[outer].config if outer else None)
-    return found
+        enclosing = [b for b in scopes if block.path.startswith(f"{b.path}." if b.path else "")]
+        outer = max(enclosing, key=lambda b: len(b.path), default=None)
+        scopes[block] = Scope(block.module, scopes[outer].config if outer else None)
+    return scopes
 
 
-def _free(name: str, found: list[Class]) -> str:
-    """The name, with a number where another class has it."""
-    taken = {x.name for x in found}
+def _free_name(name: str, classes: list[Class]) -> str:
+    """Returns the name, with a number where another class has it."""
+    used = {x.name for x in classes}
     names = (f"{name}{i if i > 1 else ''}" for i in count(1))
-    return next(x for x in names if x not in taken)
+    return next(x for x in names if x not in used)
 
 
-def _likeness(made: Made, instance: Instance) -> tuple:
-    """What modules of one class have in common: all but the numbers."""
+def _class_key(code: ClassCode, instance: Instance) -> tuple:
+    """Returns all that modules of one class have in common: the code without numbers."""
     lines = copy.deepcopy(instance.lines)
     blank: dict[int, ast.expr] = {id(x): ast.Name("number", ast.Load()) for x in numbers(lines)}
     texts = tuple((k, text(Swapped(blank).visit(x))) for k, x in lines.items())
-    return made.name, tuple(made.parameters), tuple(map(text, made.body)), texts
+    return code.name, tuple(code.parameters), tuple(map(text, code.body)), texts
 
 
-def _adopt(writer: Writer, groups: dict[Any, list[Instance]]) -> None:
+def _join_groups(writer: Writer, groups: dict[Any, list[Instance]]) -> None:
     """Joins groups of one class where the code of one serves the other."""
-    for key, other in [(a, b) for a in groups for b in groups if a is not b and a[0] == b[0]]:
-        if not groups.get(key) or not groups.get(other):
+    for key, other_key in [(a, b) for a in groups for b in groups if a is not b and a[0] == b[0]]:
+        if not groups.get(key) or not groups.get(other_key):
             continue
-        made = writer.make(groups[key][0].block)
+        code = writer.code_of(groups[key][0].block)
         first = groups[key][0]
-        joined = [_adopted(made, first, x, writer.make(x.block)) for x in groups[other]]
-        found = [x for x in joined if x is not None and _likeness(made, x) == key]
-        if len(found) == len(joined):
-            groups[key] += found
-            groups[other] = []
+        joined = [
+            _adopted_instance(code, first, x, writer.code_of(x.block)) for x in groups[other_key]
+        ]
+        adopted = [x for x in joined if x is not None and _class_key(code, x) == key]
+        if len(adopted) == len(joined):
+            groups[key] += adopted
+            groups[other_key] = []
     for key in [k for k, x in groups.items() if not x]:
         del groups[key]
 
 
-def _adopted(made: Made, first: Instance, other: Instance, own: Made) -> Instance | None:
-    """A module with the code of another; None if it does not fit."""
-    module = other.block.module
-    if made.parameters != own.parameters or not fits(made.body, own.body, module):
+def _adopted_instance(
+    code: ClassCode, first: Instance, instance: Instance, own_code: ClassCode
+) -> Instance | None:
+    """Returns a module with the code of another; None if it does not fit."""
+    module = instance.block.module
+    if code.parameters != own_code.parameters or not is_equal_body(
+        code.body, own_code.body, module
+    ):
         return None
-    lines = {k: other.lines.get(k) or _attribute(k, getattr(module, k, None)) for k in first.lines}
-    extra = {k for k in other.lines if k not in lines and not is_number(getattr(module, k, None))}
-    return None if extra else Instance(other.block, other.scope, lines, other.needs)
+    lines = {
+        k: instance.lines.get(k) or _attribute(k, getattr(module, k, None)) for k in first.lines
+    }
+    extra = {
+        k for k in instance.lines if k not in lines and not is_number(getattr(module, k, None))
+    }
+    return None if extra else Instance(instance.block, instance.scope, lines, instance.needs)
 
 
 def numbers(lines: dict[str, ast.expr]) -> list[Any]:
-    """The numbers that could be parameters, in order."""
+    """Returns the numbers that could be parameters, in order."""
     return [x for line in lines.values() for x in ast.walk(line) if hasattr(x, "hint")]
 
 
 # ---- numbers in the author's terms
 
 
-def _resolve(whole: Class, style: Any) -> None:
-    """Fills in the parameters and the lines."""
-    instances = whole.instances
+def _resolve(cls: Class, style: Style) -> None:
+    """Sets the parameters and lines of a class."""
+    instances = cls.instances
     for instance in instances:
         _bind(instance)
     while True:
         columns = [*zip(*(numbers(x.lines) for x in instances))]
-        terms = {i: found for i, x in enumerate(columns) if (found := _agreed(x, instances))}
+        terms = {i: term for i, x in enumerate(columns) if (term := _common_term(x, instances))}
         read = [name for x in terms.values() for name in names_in(x).attributes]
-        more = [x for x in dict.fromkeys(read) if x not in instances[0].lines]
-        if not more:
+        missing = [x for x in dict.fromkeys(read) if x not in instances[0].lines]
+        if not missing:
             break
         for instance in instances:
-            added = {k: _attribute(k, getattr(instance.block.module, k)) for k in more}
+            added = {k: _attribute(k, getattr(instance.block.module, k)) for k in missing}
             instance.lines = added | instance.lines
-    _parameters(whole, columns, terms)
-    whole.lines = _ordered(whole.lines, style)
+    _set_parameters(cls, columns, terms)
+    cls.lines = _ordered(cls.lines, style)
 
 
 def _bind(instance: Instance) -> None:
-    """The values of parameters that stand alone in the place of a number."""
+    """Infers parameter values from numbers that the author wrote as a parameter alone."""
     scope = instance.scope
     votes: dict[str, Counter] = defaultdict(Counter)
     for number in numbers(instance.lines):
         for constructor in scope.constructors if number.kind != "table" else ():
-            for x in _said(number, constructor, instance):
+            for x in _author_expressions(number, constructor, instance):
                 match x:
                     case ast.Name(id=name) if name not in CONFIG:
-                        if own := scope.own_name(name, constructor):
-                            votes[own][number.value] += 1
+                        if own_name := scope.own_name(name, constructor):
+                            votes[own_name][number.value] += 1
     for name, values in votes.items():
         scope.bind(name, values.most_common(1)[0][0])
 
 
 def _attribute(name: str, value: Any) -> ast.expr:
-    return located(hinted(value, name), name, "self")
+    return with_path(with_hints(value, name), name, "self")
 
 
-def _said(number: Any, constructor: Constructor, instance: Instance) -> list[ast.expr]:
-    """What the author's constructor has in the place of a number."""
+def _author_expressions(
+    number: Any, constructor: Constructor, instance: Instance
+) -> list[ast.expr]:
+    """Returns the author's expressions in the place of a number."""
     path, kind, module = number.path, number.kind, instance.block.module
     if kind == "self":
-        given = constructor.attributes.get(path, [])
-        return [*given, ast.parse(FIELD.format(path), mode="eval").body]
+        assigned = constructor.attributes.get(path, [])
+        return [*assigned, ast.parse(FIELD.format(path), mode="eval").body]
     if kind == "table":
-        return said_in(module.__class__)
+        return assigned_values(module.__class__)
     if kind == "count":
-        return constructor.counts(path)
+        return constructor.list_lengths(path)
     if kind.startswith("shape"):
-        return constructor.shape(path, int(kind[5:]))
+        return constructor.dimension(path, int(kind[5:]))
     try:
         callee = type(module.get_submodule(path))
     except AttributeError:  # a rate of dropout that the author keeps as a number
@@ -254,77 +249,77 @@ def _said(number: Any, constructor: Constructor, instance: Instance) -> list[ast
     return constructor.arguments(path, number.hint, callee)
 
 
-def _agreed(column: tuple, instances: list[Instance]) -> ast.expr | None:
-    """The expression that gives each module its number."""
+def _common_term(column: tuple, instances: list[Instance]) -> ast.expr | None:
+    """Returns the expression that gives each module its number."""
     first = instances[0]
     for i, constructor in enumerate(first.scope.constructors):
-        for said in _said(column[0], constructor, first):
+        for candidate in _author_expressions(column[0], constructor, first):
             texts = set()
             for number, instance in zip(column, instances):
                 try:
-                    value, found = instance.scope.of(said, instance.scope.constructors[i])
-                except Unknown:
+                    value, term = instance.scope.read(candidate, instance.scope.constructors[i])
+                except NotExpressible:
                     break
                 if not is_number(value) or value != number.value:
                     break
-                texts.add(text(found))
+                texts.add(text(term))
             else:
-                own = f"self.{column[0].path}"
-                if len(texts) == 1 and _terms(found) and text(found) != own:
-                    return found
+                own_attribute = f"self.{column[0].path}"
+                if len(texts) == 1 and _has_names(term) and text(term) != own_attribute:
+                    return term
     return None
 
 
-def _terms(expr: ast.expr) -> bool:
-    """Whether an expression says more than a number."""
+def _has_names(expr: ast.expr) -> bool:
+    """Returns whether an expression is more than a number."""
     return any(isinstance(x, (ast.Name, ast.Attribute)) for x in ast.walk(expr))
 
 
-def _parameters(whole: Class, columns: list[tuple], terms: dict[int, ast.expr]) -> None:
-    """Parameters: those that the terms read, and one for each number that differs otherwise."""
-    instances = whole.instances
+def _set_parameters(cls: Class, columns: list[tuple], terms: dict[int, ast.expr]) -> None:
+    """Adds the parameters that the terms read, and one for each other number that differs."""
+    instances = cls.instances
     for term in terms.values():
         read = names_in(term)
         for name in read.parameters:
-            whole.parameters.setdefault(name, [_value(x, name) for x in instances])
+            cls.parameters.setdefault(name, [_value(x, name) for x in instances])
         for name in read.fields:
             for instance in instances:
                 instance.needs[name] = field_of(instance.scope.config, name)
     order = [n for c in instances[0].scope.constructors[:1] for n in c.parameters]
-    whole.parameters = dict(sorted(whole.parameters.items(), key=lambda x: order.index(x[0])))
-    others: dict[tuple, str] = {}
+    cls.parameters = dict(sorted(cls.parameters.items(), key=lambda x: order.index(x[0])))
+    name_of_values: dict[tuple, str] = {}
     for i, column in enumerate(columns):
         values = tuple(x.value for x in column)
         if i in terms or len(set(values)) == 1:
             continue
-        if values not in others:
+        if values not in name_of_values:
             name = column[0].hint
-            while name in whole.parameters:
+            while name in cls.parameters:
                 name += "_"
-            others[values] = name
-            whole.parameters[name] = list(values)
-        terms[i] = ast.Name(others[values], ast.Load())
+            name_of_values[values] = name
+            cls.parameters[name] = list(values)
+        terms[i] = ast.Name(name_of_values[values], ast.Load())
     lines = copy.deepcopy(instances[0].lines)
     swap = {id(x): terms[i] for i, x in enumerate(numbers(lines)) if i in terms}
-    whole.lines = {k: Swapped(swap).visit(x) for k, x in lines.items()}
+    cls.lines = {k: Swapped(swap).visit(x) for k, x in lines.items()}
 
 
 def _value(instance: Instance, name: str) -> Any:
     return instance.scope.parameter(name, instance.scope.constructors[0])
 
 
-def _ordered(lines: dict[str, ast.expr], style: Any) -> dict[str, ast.expr]:
-    """Each line after those that it reads; plain values first."""
-    plain = [name for name, x in lines.items() if not style.makes.search(text(x))]
-    found: dict[str, ast.expr] = {}
+def _ordered(lines: dict[str, ast.expr], style: Style) -> dict[str, ast.expr]:
+    """Sorts lines so that each comes after those that it reads, plain values first."""
+    plain_names = [name for name, x in lines.items() if not style.constructs.search(text(x))]
+    ordered: dict[str, ast.expr] = {}
 
     def place(name: str) -> None:
-        if name in lines and name not in found:
-            for other in names_in(lines[name]).attributes:
-                if other != name:
-                    place(other)
-            found[name] = lines[name]
+        if name in lines and name not in ordered:
+            for dependency in names_in(lines[name]).attributes:
+                if dependency != name:
+                    place(dependency)
+            ordered[name] = lines[name]
 
-    for name in (*plain, *lines):
+    for name in (*plain_names, *lines):
         place(name)
-    return found
+    return ordered

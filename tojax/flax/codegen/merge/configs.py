@@ -1,4 +1,4 @@
-"""Configurations: a dataclass with the fields that the classes read, as the module has them."""
+"""Configurations: dataclasses with the fields that the classes read."""
 
 from __future__ import annotations
 
@@ -18,56 +18,63 @@ class Nested:
     needs: dict[str, Any]
 
 
-def passed(inner: Any, needs: dict[str, Any], around: Any) -> tuple[ast.expr, dict[str, Any]]:
-    """(what a class gets as its configuration, what that needs of the configuration around it)."""
-    if around is not None and _has(around, needs):
+def config_argument(
+    config: Any, needs: dict[str, Any], outer_config: Any
+) -> tuple[ast.expr, dict[str, Any]]:
+    """Returns the configuration that a class is passed, and fields that this needs of the outer
+    one.
+    """
+    if outer_config is not None and _has_values(outer_config, needs):
         return ast.Name("config", ast.Load()), needs
-    for name, part in vars(around).items() if around is not None else ():
-        if hasattr(part, "__dict__") and (part is inner or _has(part, needs)):
-            found = ast.Attribute(ast.Name("config", ast.Load()), name, ast.Load())
-            return found, {name: Nested(part, needs)}
-    return _literal(inner, needs), {}
+    for name, member in vars(outer_config).items() if outer_config is not None else ():
+        if hasattr(member, "__dict__") and (member is config or _has_values(member, needs)):
+            attribute = ast.Attribute(ast.Name("config", ast.Load()), name, ast.Load())
+            return attribute, {name: Nested(member, needs)}
+    return _config_call(config, needs), {}
 
 
-def added(needs: dict[str, Any], more: dict[str, Any]) -> None:
-    """Fields that are read beside others."""
-    for name, value in more.items():
-        before = needs.get(name)
-        if isinstance(before, Nested) and isinstance(value, Nested):
-            inner = dict(before.needs)
-            added(inner, value.needs)
+def add_fields(needs: dict[str, Any], new_fields: dict[str, Any]) -> None:
+    """Adds fields that are read."""
+    for name, value in new_fields.items():
+        previous = needs.get(name)
+        if isinstance(previous, Nested) and isinstance(value, Nested):
+            inner = dict(previous.needs)
+            add_fields(inner, value.needs)
             value = Nested(value.config, inner)
         needs[name] = value
 
 
-def _has(config: Any, needs: dict[str, Any]) -> bool:
-    """Whether a configuration has these values."""
+def _has_values(config: Any, needs: dict[str, Any]) -> bool:
+    """Returns whether a configuration has these values."""
     if not hasattr(config, "to_dict") and not hasattr(config, "__dict__"):
         return False
     for name, value in needs.items():
-        mine = field_of(config, name)
+        actual = field_of(config, name)
         if isinstance(value, Nested):
-            if mine is None or not _has(mine, value.needs):
+            if actual is None or not _has_values(actual, value.needs):
                 return False
-        elif mine != value:
+        elif actual != value:
             return False
     return True
 
 
-def _literal(config: Any, needs: dict[str, Any]) -> ast.expr:
-    """A configuration spelled out."""
+def _config_call(config: Any, needs: dict[str, Any]) -> ast.expr:
+    """Returns the construction of a configuration with these fields."""
     words = [
         ast.keyword(
-            k, _literal(v.config, v.needs) if isinstance(v, Nested) else expression(_plain(v))
+            k,
+            _config_call(v.config, v.needs)
+            if isinstance(v, Nested)
+            else expression(_list_as_tuple(v)),
         )
         for k, v in needs.items()
     ]
-    found = ast.Call(ast.Name(type(config).__name__, ast.Load()), [], words)
-    found.literal = (config, needs)  # type: ignore[attr-defined]
-    return found
+    call = ast.Call(ast.Name(type(config).__name__, ast.Load()), [], words)
+    call.literal = (config, needs)  # type: ignore[attr-defined]
+    return call
 
 
-def _plain(value: Any) -> Any:
+def _list_as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -75,46 +82,46 @@ def _plain(value: Any) -> Any:
 class Configs:
     """The dataclasses of a file: (field -> default) by name."""
 
-    found: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fields_by_class: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def note(self, config: Any, needs: dict[str, Any]) -> None:
-        """These fields are read of this configuration."""
+    def record(self, config: Any, needs: dict[str, Any]) -> None:
+        """Records fields that are read of a configuration."""
         if not needs:
             return
-        mine: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
         for name, value in needs.items():
             if isinstance(value, Nested):
-                self.note(value.config, value.needs)
-                mine[name] = ast.parse(f"{type(value.config).__name__}()", mode="eval").body
+                self.record(value.config, value.needs)
+                defaults[name] = ast.parse(f"{type(value.config).__name__}()", mode="eval").body
             else:
-                mine[name] = expression(_plain(value))
+                defaults[name] = expression(_list_as_tuple(value))
         name = type(config).__name__
-        self.found[name] = mine | self.found.get(name, {})
+        self.fields_by_class[name] = defaults | self.fields_by_class.get(name, {})
 
-    def literal(self, lines: dict[str, ast.expr]) -> None:
-        """Takes in those that were spelled out."""
+    def record_literals(self, lines: dict[str, ast.expr]) -> None:
+        """Records configurations that are constructed in lines."""
         for line in lines.values():
             for x in ast.walk(line):
                 if hasattr(x, "literal"):
-                    self.note(*x.literal)
+                    self.record(*x.literal)
 
     def texts(self) -> list[str]:
-        """The classes, inner ones first."""
-        found: dict[str, str] = {}
+        """Returns the classes, inner ones first."""
+        texts: dict[str, str] = {}
 
         def write(name: str) -> None:
-            if name in found or name not in self.found:
+            if name in texts or name not in self.fields_by_class:
                 return
-            fields = self.found[name]
+            fields = self.fields_by_class[name]
             for kind in map(self._kind, fields.values()):
                 write(kind)
             lines = [f"    {k}: {self._kind(v)} = {ast.unparse(v)}" for k, v in fields.items()]
             head = ["@dataclasses.dataclass(frozen=True)", f"class {name}:"]
-            found[name] = "\n".join([*head, *lines]) + "\n"
+            texts[name] = "\n".join([*head, *lines]) + "\n"
 
-        for name in self.found:
+        for name in self.fields_by_class:
             write(name)
-        return [*found.values()]
+        return [*texts.values()]
 
     def _kind(self, value: ast.expr) -> str:
         match value:

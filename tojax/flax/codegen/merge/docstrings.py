@@ -1,4 +1,4 @@
-"""What a file says of itself: its first line, and what the outermost class takes."""
+"""The docstrings of a file: its headline, and the inputs of the outermost class."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from tojax.flax.codegen.python.templates import DTYPES
 
 
 def headline(name: str, style: str) -> str:
-    """The file's docstring."""
+    """Returns the file's docstring."""
     return f'"""{name} in {style}, written by tojax from its PyTorch module."""\n\n'
 
 
-def documented(takes: Any) -> str:
-    """A docstring of these lines; nothing of none."""
+def docstring(takes: Any) -> str:
+    """Returns a docstring of these lines, "" of none."""
     if not takes:
         return ""
-    first, *others = takes.splitlines()
-    lines = [f'"""{first}', *others] if others else [f'"""{first}"""']
-    return "".join(f"        {x}\n" for x in (*lines, *['"""'] * bool(others)))
+    first, *further_lines = takes.splitlines()
+    lines = [f'"""{first}', *further_lines] if further_lines else [f'"""{first}"""']
+    return "".join(f"        {x}\n" for x in (*lines, *['"""'] * bool(further_lines)))
 
 
-def taken(writer: Writer, root: Block) -> str:
-    """``input_ids: int32 (batch, length)`` and so on, equal sizes by one name."""
-    made, names = writer.make(root), dict[Any, str]()
-    parts = []
-    for node, name in zip(made.inputs, made.parameters):
+def described_parameters(writer: Writer, root: Block) -> str:
+    """Returns ``input_ids: int32 (batch, length)`` and so on, equal sizes by one name."""
+    code, names = writer.code_of(root), dict[Any, str]()
+    lines = []
+    for node, name in zip(code.inputs, code.parameters):
         value = node.meta["val"]
-        usual = DEFAULTS.get(value.ndim, [f"size_{i}" for i in range(value.ndim)])
-        sizes = [_size(x, said, names) for x, said in zip(value.shape, usual)]
+        usual_names = DEFAULTS.get(value.ndim, [f"size_{i}" for i in range(value.ndim)])
+        sizes = [_size(x, usual_name, names) for x, usual_name in zip(value.shape, usual_names)]
         shape = f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
-        parts.append(f"{name}: {DTYPES[value.dtype].removeprefix('jnp.').strip('_')} {shape}")
-    return "\n".join(parts)
+        lines.append(f"{name}: {DTYPES[value.dtype].removeprefix('jnp.').strip('_')} {shape}")
+    return "\n".join(lines)
 
 
 def _size(size: Any, usual: str, names: dict[Any, str]) -> str:
-    """A number, or a size's name: the usual one, with a number where the example has another."""
+    """Returns a number, or a size's usual name, with a number if the example has different ones."""
     if not isinstance(symbolic(size), int):
         key = usual, size.node.hint
         count = sum(x == usual for x, _ in names)

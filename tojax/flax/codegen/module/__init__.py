@@ -1,1 +1,1 @@
-"""One module as a class: its layers, its body, its loops."""
+"""A block as a class: its layers, its body, its loops."""

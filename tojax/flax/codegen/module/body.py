@@ -1,14 +1,15 @@
-"""The statements of one ``__call__``: operators of a block as the author's lines."""
+"""The statements of one ``__call__``, by the lines of the author's ``forward``."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from torch import fx
 
-from tojax.flax.codegen.author.source_lines import Statement, forward_of, helped
+from tojax.flax.codegen.author.source_lines import Statement, forward_of, helper_name
 from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.module.forward_constants import ForwardNumbers
 from tojax.flax.codegen.module.steps import Step
@@ -27,224 +28,240 @@ PARTS = {
 
 
 class Body:
-    """Writes a block.
+    """Writes the statements of a block.
 
     Attributes:
-      parameters: the names of the arguments, for ``block.inputs`` in the order of ``inputs``.
+      inputs: the names of the block's inputs.
       statements: the finished body, return included.
     """
 
-    def __init__(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step],
-                 write: Any):  # fmt: skip
-        self.block, self.inputs, self.write = block, inputs, write
+    def __init__(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step], writer: Any):
+        self.block, self.inputs, self.writer = block, inputs, writer
         self.forward = forward_of(block.module.__class__)
         self.names: dict[fx.Node, str] = dict(inputs)  # variables that hold values
         self.bound = {name: node for node, name in inputs.items()}
+        self.alias_of: dict[fx.Node, fx.Node] = {}
         self.pending: dict[fx.Node, Step] = {}
         self.cheap: dict[fx.Node, Step] = {}  # written again at each use
         self.statements: list[ast.stmt] = []
-        self.items = steps
-        self.left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
-        self.left.update(x for item in steps if item.roll for x in item.roll.inner())
-        self.left.update(block.outputs if block.path else write.leaves())
-        self.uses = Counter(self.left)
-        known = {name: channels_last.shape(node, write.last) for node, name in inputs.items()}
+        self.steps = steps
+        self.reads_left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
+        self.reads_left.update(x for item in steps if item.loop for x in item.loop.inner())
+        self.reads_left.update(block.outputs if block.path else writer.leaves())
+        self.uses = Counter(self.reads_left)
+        shapes = {name: channels_last.shape(node, writer.last) for node, name in inputs.items()}
         sizes = self.forward.sizes() if self.forward else {}
         for node, name in inputs.items():
-            if node in write.last:
-                count = len(known[name])
-                turned = {k: n for k, n in sizes.items() if k[0] == name}
+            if node in writer.last:
+                count = len(shapes[name])
+                author_names = {k: n for k, n in sizes.items() if k[0] == name}
                 sizes = {k: n for k, n in sizes.items() if k[0] != name}
-                usual = channels_last.moved(
+                default_names = channels_last.channels_moved_last(
                     DEFAULTS.get(count, [f"size_{i}" for i in range(count)])
                 )
-                sizes |= {(name, d): n for d, n in enumerate(usual)}
-                sizes |= {(name, channels_last.place(d, count)): n for (_, d), n in turned.items()}
-        self.sizes = Sizes(known, sizes, set(inputs.values()) | self._assigned())
+                sizes |= {(name, d): n for d, n in enumerate(default_names)}
+                sizes |= {
+                    (name, channels_last.place(d, count)): n for (_, d), n in author_names.items()
+                }
+        self.sizes = Sizes(shapes, sizes, set(inputs.values()) | self._assigned())
         self.fields: dict[str, Any] = {}
         self.numbers: ForwardNumbers | None = None
 
     def _assigned(self) -> set[str]:
         forward = self.forward
-        found = {forward.statement(n) for n in self.block.nodes()} if forward else set()
-        return {variable(t) for s in found if s for t in s.targets if t}
+        statements = {forward.statement(n) for n in self.block.nodes()} if forward else set()
+        return {variable(t) for s in statements if s for t in s.targets if t}
 
-    def run(self) -> None:
-        """Goes through the items."""
-        self.go(self.items)
-        results = [self.write.output(node, self) for node in self.block.outputs]
-        self.returned = [x.id if isinstance(x, ast.Name) else "" for x in results]
-        alone = len(results) == 1 and (self.block.path or len(self.write.leaves()) == 1)
-        if alone and isinstance(results[0], ast.Name) and self.statements:
+    def write(self) -> None:
+        """Writes the sizes' header, all steps and the return."""
+        self.write_steps(self.steps)
+        results = [self.writer.output(node, self) for node in self.block.outputs]
+        self.result_names = [x.id if isinstance(x, ast.Name) else "" for x in results]
+        is_single = len(results) == 1 and (self.block.path or len(self.writer.leaves()) == 1)
+        if is_single and isinstance(results[0], ast.Name) and self.statements:
             last: Any = self.statements[-1]  # `x = ...; return x` in one line
             if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == results[0].id:
                 self.statements.pop()
                 results = [last.value]
-        self.statements.append(ast.Return(self.write.result(self.block, results)))
-        self.statements[:0] = [*self.write.entry(self.block, self.inputs), *self.sizes.header()]
+        self.statements.append(ast.Return(self.writer.returned_value(self.block, results)))
+        self.statements[:0] = [
+            *self.writer.entry_statements(self.block, self.inputs),
+            *self.sizes.header(),
+        ]
 
-    def go(self, steps: list[Step]) -> None:
+    def write_steps(self, steps: list[Step]) -> None:
         """Writes steps, those of one of the author's statements together."""
         groups: list[tuple[Statement | None, list[Step]]] = []
-        for item in steps:
-            said = self.said(item)
-            if groups and groups[-1][0] == said and not _again(item, groups[-1][1]):
-                groups[-1][1].append(item)
+        for step in steps:
+            statement = self.statement_of(step)
+            if groups and groups[-1][0] == statement and not _is_next_in_list(step, groups[-1][1]):
+                groups[-1][1].append(step)
             else:
-                groups.append((said, [item]))
-        for said, items in groups:
-            targets = self.targets(said, items)
-            for item in items:
-                self._place(item, targets)
+                groups.append((statement, [step]))
+        for statement, items in groups:
+            targets = self.targets_of(statement, items)
+            for step in items:
+                self._write_step(step, targets)
 
-    def said(self, item: Step) -> Statement | None:
+    def statement_of(self, step: Step) -> Statement | None:
+        """Returns the author's statement that a step belongs to."""
         if self.forward is None:
             return None
-        return next((s for n in item.nodes if (s := self.forward.statement(n))), None)
+        return next((s for n in step.nodes if (s := self.forward.statement(n))), None)
 
-    def targets(self, said: Statement | None, items: list[Step]) -> dict[fx.Node, str]:
-        """The author's names for what leaves the statement."""
-        inside = Counter(x for item in items for x in item.reads)
-        made = [n for item in items for n in item.makes if n]
-        escaping = [n for n in made if self.uses[n] > inside[n]]
-        if said is None or not said.targets or not escaping:
+    def targets_of(self, statement: Statement | None, items: list[Step]) -> dict[fx.Node, str]:
+        """Returns the author's names for values that a statement assigns."""
+        inside = Counter(x for step in items for x in step.reads)
+        makes = [n for step in items for n in step.makes if n]
+        escaping = [n for n in makes if self.uses[n] > inside[n]]
+        if statement is None or not statement.targets or not escaping:
             return {}
-        if len(said.targets) == len(escaping):
-            pairs = zip(escaping, said.targets)
+        if len(statement.targets) == len(escaping):
+            pairs = zip(escaping, statement.targets)
         else:
-            pairs = zip(escaping[-1:], said.targets[:1])
+            pairs = zip(escaping[-1:], statement.targets[:1])
         return {node: variable(name) for node, name in pairs if name}
 
-    def _place(self, item: Step, targets: dict[fx.Node, str]) -> None:
-        """Emits an assignment, or keeps the item until it is used."""
-        if item.roll:
-            write_loop(item.roll, self)
+    def _write_step(self, step: Step, targets: dict[fx.Node, str]) -> None:
+        """Writes an assignment, or keeps the step until its value is used."""
+        if step.loop:
+            write_loop(step.loop, self)
             return
-        if len(item.makes) != 1 or item.parts:
-            if any(item.makes):
-                self._assign_many(item, targets)
+        if len(step.makes) != 1 or step.gives_list:
+            if any(step.makes):
+                self._assign_many(step, targets)
             return
-        (node,) = item.makes
+        (node,) = step.makes
         if node is None or not self.uses[node]:
             return
-        if node in self.write.graph.ranges and node not in targets:
-            self.cheap[node] = item
+        if node in self.writer.graph.ranges and node not in targets:
+            self.cheap[node] = step
         elif node in targets or self.uses[node] > 1:
-            expr = self._written(item)
-            if isinstance(expr, ast.Name) and self._same(node, expr.id, targets.get(node)):
+            expr = self._expression(step)
+            if isinstance(expr, ast.Name) and self._make_alias(node, expr.id, targets.get(node)):
                 return
-            self.assign(node, targets.get(node) or self._fallback(item, node), expr)
+            self.assign(node, targets.get(node) or self._fallback_name(step, node), expr)
         else:
-            self.pending[node] = item
+            self.pending[node] = step
 
-    def _same(self, node: fx.Node, name: str, target: str | None) -> bool:
-        """Where a value is only another's name: it goes by the name that it has."""
-        other = self.bound.get(name)
-        if other is None or target == name:
+    def _make_alias(self, node: fx.Node, name: str, target: str | None) -> bool:
+        """Lets a value that is only another variable go by its name; returns whether it does."""
+        source = self.bound.get(name)
+        if source is None or target == name:
             return False
         self.names[node] = name
-        self.left[other] += self.left[node]
-        self.alias_of[node] = other
+        self.reads_left[source] += self.reads_left[node]
+        self.alias_of[node] = source
         return True
 
-    @property
-    def alias_of(self) -> dict[fx.Node, fx.Node]:
-        return self.__dict__.setdefault("_alias_of", {})
-
     def value(self, node: fx.Node) -> ast.expr:
-        """A value at its use."""
-        self.used(node)
+        """Returns the expression of a value at its use."""
+        self.count_read(node)
         if node in self.pending:
-            return self._written(self.pending.pop(node))
+            return self._expression(self.pending.pop(node))
         if node in self.cheap:
-            return self._written(self.cheap[node])
+            return self._expression(self.cheap[node])
         if node in self.names:
             return name_of(self.names[node])
-        return self.write.stored(node, self)  # a parameter or a constant
+        return self.writer.stored_value(node, self)  # a parameter or a constant
 
-    def used(self, node: fx.Node) -> None:
-        self.left[node] -= 1
+    def count_read(self, node: fx.Node) -> None:
+        """Counts a read of a value, and of the value that it is an alias of."""
+        self.reads_left[node] -= 1
         if node in self.alias_of:
-            self.used(self.alias_of[node])
+            self.count_read(self.alias_of[node])
 
-    def _written(self, item: Step) -> ast.expr:
-        found = self.write.step(item, self)
-        if self.numbers is None or item.block is not None:
-            return found
-        return self.numbers.named(found, item.node)
+    def _expression(self, step: Step) -> ast.expr:
+        expr = self.writer.step_call(step, self)
+        if self.numbers is None or step.block is not None:
+            return expr
+        return self.numbers.name_numbers(expr, step.node)
 
     def assign(self, node: fx.Node, name: str, expr: ast.expr) -> None:
-        self.vacate(name, expr)
+        """Writes an assignment of a value to a variable."""
+        self.rename_live_value(name, expr)
         self.names[node], self.bound[name] = name, node
-        self.write.labels.setdefault(node, name)
+        self.writer.labels.setdefault(node, name)
         if not (isinstance(expr, ast.Name) and expr.id == name):
             self.statements.append(ast.Assign([ast.Name(name, ast.Store())], expr, lineno=0))
 
-    def _assign_many(self, item: Step, targets: dict[fx.Node, str]) -> None:
-        """``values, indices = ...``"""
-        expr = self._written(item)
+    def _assign_many(self, step: Step, targets: dict[fx.Node, str]) -> None:
+        """Writes ``values, indices = ...``."""
+        expr = self._expression(step)
         if isinstance(expr, ast.Tuple) and len(expr.elts) == 1:  # nobody reads the others
-            (node,) = (x for x in item.makes if x)
-            self.assign(node, targets.get(node) or self._fallback(item, node), expr.elts[0])
+            (node,) = (x for x in step.makes if x)
+            self.assign(node, targets.get(node) or self._fallback_name(step, node), expr.elts[0])
             return
-        if len(targets) < sum(x is not None for x in item.makes) and item.block is not None:
-            theirs = self.write.returned(item.block)
-            targets = {n: variable(name) for n, name in zip(item.makes, theirs) if n and name}
+        if len(targets) < sum(x is not None for x in step.makes) and step.block is not None:
+            result_names = self.writer.result_names(step.block)
+            targets = {n: variable(name) for n, name in zip(step.makes, result_names) if n and name}
         names: list[str] = []
-        parts = PARTS.get((item.name, len(item.makes)), ())
-        if item.block is None and not targets and parts:
-            targets = {n: part for n, part in zip(item.makes, parts) if n}
-        for node in item.makes:
-            name = "_" if node is None else targets.get(node) or self._fallback(item, node)
-            if node in self.write.taken_as and self._kept(name, node):
-                name = next((x for x in self.write.taken_as[node] if not self._kept(x, node)), name)
+        default_names = PARTS.get((step.name, len(step.makes)), ())
+        if step.block is None and not targets and default_names:
+            targets = {n: default for n, default in zip(step.makes, default_names) if n}
+        for node in step.makes:
+            name = "_" if node is None else targets.get(node) or self._fallback_name(step, node)
+            if node in self.writer.passed_names and self._is_taken(name, node):
+                passed_names = self.writer.passed_names[node]
+                name = next((x for x in passed_names if not self._is_taken(x, node)), name)
             while name != "_" and name in names:
                 name += "_"
             names.append(name)
-        for node, name in zip(item.makes, names):
+        for node, name in zip(step.makes, names):
             if node is not None:
-                self.vacate(name, expr, [node])
+                self.rename_live_value(name, expr, [node])
                 self.names[node], self.bound[name] = name, node
-                self.write.labels.setdefault(node, name)
+                self.writer.labels.setdefault(node, name)
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
         self.statements.append(ast.Assign([target], expr, lineno=0))
 
-    def vacate(self, name: str, expr: ast.expr, keeping: Any = ()) -> None:
-        """What goes by this name and is read later gets the name that the author kept it under;
-        which is none that ``expr``, written after it, reads. What is ``keeping`` it may.
+    def rename_live_value(
+        self, name: str, next_expr: ast.expr, except_for: Collection[fx.Node] = ()
+    ) -> None:
+        """Moves a value that is read later out of ``name``, before ``name`` is assigned again.
+
+        It gets the author's other name for it, or one that ``next_expr`` does not read.
         """
         node = self.bound.get(name)
-        if node is None or self.left[node] <= 0 or node in keeping:
+        if node is None or self.reads_left[node] <= 0 or node in except_for:
             return
         aliases = self.forward.aliases() if self.forward else {}
-        other = variable(aliases.get(name, f"{name}_before"))
-        read = {x.id for x in ast.walk(expr) if isinstance(x, ast.Name)}
-        while other in read or (other in self.bound and self.left[self.bound[other]] > 0):
-            other += "_"
-        self.statements.append(ast.Assign([ast.Name(other, ast.Store())], name_of(name), lineno=0))
-        for held, known in list(self.names.items()):
-            if known == name:
-                self.names[held] = other
-        self.bound[other] = node
+        new_name = variable(aliases.get(name, f"{name}_before"))
+        read = {x.id for x in ast.walk(next_expr) if isinstance(x, ast.Name)}
+        while new_name in read or self._is_live(new_name):
+            new_name += "_"
+        self.statements.append(
+            ast.Assign([ast.Name(new_name, ast.Store())], name_of(name), lineno=0)
+        )
+        for value, value_name in list(self.names.items()):
+            if value_name == name:
+                self.names[value] = new_name
+        self.bound[new_name] = node
 
-    def _kept(self, name: str, node: fx.Node) -> bool:
-        """Whether another value goes by this name that is read later."""
-        other = self.bound.get(name)
-        return other not in (None, node) and self.left[other] > 0
+    def _is_taken(self, name: str, node: fx.Node) -> bool:
+        """Returns whether another value, which is read later, has this name."""
+        holder = self.bound.get(name)
+        return holder not in (None, node) and self.reads_left[holder] > 0
 
-    def _fallback(self, item: Step, node: fx.Node) -> str:
-        """A name where the author gave none: that of the first operand if it ends here."""
-        for x in item.reads:
-            if (name := self.names.get(x)) and self.left[x] <= 0:
+    def _fallback_name(self, step: Step, node: fx.Node) -> str:
+        """Returns a name where the author gave none: the first operand's, if that
+        is read no more.
+        """
+        for x in step.reads:
+            if (name := self.names.get(x)) and self.reads_left[x] <= 0:
                 return name
-        name = variable(helped(node) or item.name)
-        while (name in self.bound and self.left[self.bound[name]] > 0) or name in self.sizes.taken:
+        name = variable(helper_name(node) or step.name)
+        while self._is_live(name) or name in self.sizes.reserved:
             name += "_"
         return name
 
+    def _is_live(self, name: str) -> bool:
+        """Returns whether a name has a value that is read later."""
+        return name in self.bound and self.reads_left[self.bound[name]] > 0
 
-def _again(step: Step, before: list[Step]) -> bool:
-    """Whether a line runs for the next module of a list."""
+
+def _is_next_in_list(step: Step, previous: list[Step]) -> bool:
+    """Returns whether a step calls another module of a list that the statement called before."""
     home = lambda s: s.block.path.rpartition(".")[0] if s.block else None
-    listed = step.block is not None and step.block.path.rpartition(".")[2].isdigit()
-    return listed and any(home(x) == home(step) for x in before)
+    is_in_list = step.block is not None and step.block.path.rpartition(".")[2].isdigit()
+    return is_in_list and any(home(x) == home(step) for x in previous)

@@ -1,4 +1,4 @@
-"""Dropout that a function does: the class gets a layer of Flax, so that training mode has it."""
+"""Dropout by a function: the class gets a layer of Flax, so that training mode has it."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ import torch
 from torch import fx
 
 from tojax.flax.codegen.graph.dropout_rates import rate_of
+from tojax.flax.codegen.module.body import Body
 from tojax.flax.codegen.module.layers import Layer, positional
+from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.python.templates import attribute
 
 
-def dropped(node: fx.Node, body: Any, style: Any) -> ast.expr:
-    """``F.dropout``"""
+def dropout_call(node: fx.Node, body: Body, style: Style) -> ast.expr:
+    """Returns ``F.dropout`` as the call of a layer."""
     x, rate = body.value(node.args[0]), rate_of(node)
     if not rate:
         return x
-    call = dropping(rate, node, body, style)
+    call = dropout_layer_call(rate, node, body, style)
     return ast.Call(call.func, [x], call.keywords)
 
 
-def dropping(rate: float, node: fx.Node, body: Any, style: Any) -> ast.Call:
-    """The call of such a layer, without what it takes."""
+def dropout_layer_call(rate: float, node: fx.Node, body: Body, style: Style) -> ast.Call:
+    """Returns the call of a dropout layer without its input; adds the layer to the class."""
     layer = style.layer(Layer("Dropout", positional(rate=rate)))
-    name = _called(rate, body)
-    while name in body.fields and not _same(body.fields[name], layer):
+    name = _attribute_name(rate, body)
+    while name in body.fields and not _same_code(body.fields[name], layer):
         name += "_"
     body.fields[name] = layer
-    return ast.Call(attribute(name), [], style.flags("Dropout"))
+    return ast.Call(attribute(name), [], style.layer_flags("Dropout"))
 
 
-def _same(one: Any, other: ast.expr) -> bool:
-    return isinstance(one, ast.AST) and ast.unparse(one) == ast.unparse(other)
+def _same_code(a: Any, b: ast.expr) -> bool:
+    return isinstance(a, ast.AST) and ast.unparse(a) == ast.unparse(b)
 
 
-def _called(rate: float, body: Any) -> str:
-    """The author's attribute for the rate, where only one has it that is no layer of its own."""
+def _attribute_name(rate: float, body: Body) -> str:
+    """Returns the author's attribute for the rate, if exactly one has it, or ``dropout``."""
     block, module = body.block, body.block.module
-    own = {x.path.rpartition(".")[2] for x in block.children()}
+    children = {x.path.rpartition(".")[2] for x in block.children()}
     layers = {k: x.p for k, x in module.named_children() if isinstance(x, torch.nn.Dropout)}
     numbers = {k: x for k, x in vars(module).items() if "drop" in k and isinstance(x, float)}
-    found = [k for k, x in (layers | numbers).items() if x == rate and k not in own]
-    return found[0] if len(found) == 1 else "dropout"
+    candidates = [k for k, x in (layers | numbers).items() if x == rate and k not in children]
+    return candidates[0] if len(candidates) == 1 else "dropout"

@@ -1,4 +1,4 @@
-"""What a parameter or a constant holds before weights are loaded."""
+"""The initial values of parameters and constants, before weights are loaded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 
 from tojax.flax.codegen.author.constructors import constructors_of
 from tojax.flax.codegen.author.source_lines import class_trees
-from tojax.flax.codegen.module.layers import marked
-from tojax.flax.codegen.python.constant_patterns import told
+from tojax.flax.codegen.module.layers import with_table_hints
+from tojax.flax.codegen.module.style import Style
+from tojax.flax.codegen.python.constant_patterns import expression_for
 from tojax.flax.codegen.python.templates import expression, fill
 
 INITIAL = {
@@ -23,14 +24,14 @@ INITIAL = {
     "kaiming_uniform_": "nnx.initializers.he_uniform()(rngs.params(), shape)",
     "kaiming_normal_": "nnx.initializers.he_normal()(rngs.params(), shape)",
 }
-MOST = 256  # numbers that a file spells out
+MAX_NUMBERS = 256  # numbers that a file spells out
 NARROW = {torch.int64: torch.int32, torch.float64: torch.float32, torch.bfloat16: torch.float32}
 
 
-def initializer(value: Any, module: Any, name: str) -> str:
-    """How a bare parameter is initialised: as its author does, or else by what it holds."""
-    if (said := _said(module, name)) is not None:
-        return said
+def initializer(value: Any, module: torch.nn.Module, name: str) -> str:
+    """Returns how a bare parameter is initialised: as its author does, or by the value it has."""
+    if (author_initializer := _author_initializer(module, name)) is not None:
+        return author_initializer
     if bool((value == 1).all()):
         return "jnp.ones(shape)"
     if bool((value == 0).all()):
@@ -38,47 +39,51 @@ def initializer(value: Any, module: Any, name: str) -> str:
     return "rngs.params.normal(shape) * 0.02"
 
 
-def _said(module: Any, name: str) -> str | None:
-    """What the author makes the parameter with: a new array, or what ``nn.init`` puts into it."""
+def _author_initializer(module: torch.nn.Module, name: str) -> str | None:
+    """Returns how the author makes the parameter: a new array, or an ``nn.init`` function."""
     cls = module.__class__
-    found: str | None = None
-    given = [x for constructor in constructors_of(cls) for x in constructor.made(name)]
-    for x in (part for whole in given for part in ast.walk(whole)):
+    initial: str | None = None
+    expressions = [
+        x for constructor in constructors_of(cls) for x in constructor.expressions_for(name)
+    ]
+    for x in (node for expression_ in expressions for node in ast.walk(expression_)):
         match x:
             case ast.Call(func=ast.Attribute(attr="ones" | "zeros" as new)):
-                found = f"jnp.{new}(shape)"
-    for x in (part for tree in class_trees(cls) for part in ast.walk(tree)):
+                initial = f"jnp.{new}(shape)"
+    for x in (node for tree in class_trees(cls) for node in ast.walk(tree)):
         match x:
             case ast.Call(func=ast.Attribute(attr=how), args=[ast.Attribute(attr=attr), *_]):
                 if attr == name and how in INITIAL:
-                    found = INITIAL[how].format(std=_spread(x))
-    return found
+                    initial = INITIAL[how].format(std=_std(x))
+    return initial
 
 
-def _spread(call: ast.Call) -> Any:
-    """The standard deviation that an initialiser was given: its third argument, 1 by default."""
-    given = [k.value for k in call.keywords if k.arg == "std"] + call.args[2:3]
-    if not given:
+def _std(call: ast.Call) -> Any:
+    """Returns the standard deviation that an initialiser was given: its third
+    argument, default 1.
+    """
+    deviations = [k.value for k in call.keywords if k.arg == "std"] + call.args[2:3]
+    if not deviations:
         return 1.0
-    return given[0].value if isinstance(given[0], ast.Constant) else 0.02
+    return deviations[0].value if isinstance(deviations[0], ast.Constant) else 0.02
 
 
-def buffer(array: Any, saved: bool, style: Any) -> ast.expr:
-    """What holds a constant; a table that no expression gives is one of the weights.
+def constant_holder(array: Any, saved: bool, style: Style) -> ast.expr:
+    """Returns the holder of a constant; a table without an expression comes with the weights.
 
     Raises:
       NotImplementedError: there is no expression, and no file of weights has it either.
     """
     try:
-        return style.table(marked(constant(array)))
+        return style.table(with_table_hints(constant_expression(array)))
     except NotImplementedError:
         if not saved:
             raise
     return style.buffer(tuple(array.shape), array.dtype)
 
 
-def constant(array: Any) -> ast.expr:
-    """The values of a constant."""
+def constant_expression(array: Any) -> ast.expr:
+    """Returns an expression for the values of a constant."""
     if array.numel() and bool((array == array.flatten()[0]).all()):
         return fill(
             "jnp.full(shape, value)",
@@ -86,15 +91,15 @@ def constant(array: Any) -> ast.expr:
         )
     array = array.detach().cpu()
     narrow = NARROW.get(array.dtype, array.dtype)
-    if array.numel() > 4 and (text := told(array.to(narrow).numpy())):
+    if array.numel() > 4 and (text := expression_for(array.to(narrow).numpy())):
         return ast.parse(text, mode="eval").body
-    if array.numel() > MOST:
+    if array.numel() > MAX_NUMBERS:
         raise NotImplementedError(f"a constant of {array.numel()} numbers that no weights file has")
-    return fill("jnp.array(x)", {"x": listed(array.tolist())})
+    return fill("jnp.array(x)", {"x": number_list(array.tolist())})
 
 
-def listed(value: Any) -> ast.expr:
-    """Nested lists of numbers."""
+def number_list(value: Any) -> ast.expr:
+    """Returns nested lists of numbers."""
     if isinstance(value, list):
-        return ast.List([listed(x) for x in value], ast.Load())
+        return ast.List([number_list(x) for x in value], ast.Load())
     return expression(value)

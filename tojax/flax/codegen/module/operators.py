@@ -1,4 +1,4 @@
-"""One operator as an expression, its values with their channels where they are written."""
+"""Operators as expressions, in the layout in which their values are written."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tojax.flax.codegen import ops  # noqa: F401  (ops fills the table)
 from tojax.flax.codegen.author.source_lines import FRAME
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.graph.graph import Graph
+from tojax.flax.codegen.module.body import Body
 from tojax.flax.codegen.module.steps import operands
 from tojax.flax.codegen.ops import channels_last
-from tojax.flax.codegen.python.templates import Call, Given, fill, swapped, table
+from tojax.flax.codegen.python.templates import Call, ReadArguments, fill, swapped, table
 
 # Where arrays are and how; hints for kernels; how gradients of embeddings are kept; sizes that
 # the result's shape tells, and what a new array is only made like.
@@ -28,7 +29,7 @@ HARMLESS = {
 
 
 class Unwritable(NotImplementedError):
-    """An operator that no row writes, with the node."""
+    """Raised for an operator that no row writes, with the node."""
 
     def __init__(self, what: str, node: fx.Node):
         super().__init__(what)
@@ -36,7 +37,7 @@ class Unwritable(NotImplementedError):
         self.blocks: list[Any] = []  # in which it stands, the innermost first
 
     def line(self) -> str | None:
-        """The user's line."""
+        """Returns the user's line."""
         frames = FRAME.findall(self.node.meta.get("stack_trace") or "")
         return ":".join(frames[-1]) if frames else None
 
@@ -47,87 +48,98 @@ class Operators:
     def __init__(self, graph: Graph):
         inputs = [n for n, (kind, _) in graph.roles.items() if kind == "input"]
         self.last = channels_last.channels_last(graph.nodes, inputs)
-        self.muted = muted(graph)
+        self.gradient_ends = gradient_ends(graph)
 
-    def written(self, node: fx.Node, body: Any, **more: ast.expr) -> ast.expr:
-        """An operator by its row, with these in place of arguments.
+    def expression(self, node: fx.Node, body: Body, **overrides: ast.expr) -> ast.expr:
+        """Returns an operator by its row, with some arguments overridden.
 
         Raises:
           Unwritable: there is none, or it does not cover this.
         """
         name, row = channels_last.operation(node), table.get(packet(node))
-        if name in channels_last.TURNS:
+        if name in channels_last.TRANSPOSES:
             return self.permuted(node, body.value(node.args[0]))
         if row is None:
-            what = node.target.__name__ if inspect.isfunction(node.target) else node.target
-            raise Unwritable(f"{what} has no row", node)
+            operator = node.target.__name__ if inspect.isfunction(node.target) else node.target
+            raise Unwritable(f"{operator} has no row", node)
         if channels_last.without_batch(node):
             raise Unwritable(f"{name} of an input without a batch dimension", node)
-        call = Call(node, Given(self.given(node, body) | more), body.sizes, node in self.last)
+        call = Call(
+            node,
+            ReadArguments(self.arguments(node, body) | overrides),
+            body.sizes,
+            node in self.last,
+        )
         try:
-            found = fill(row, call.args) if isinstance(row, str) else row(call)
-            refuse_unseen(call)
-            return found
+            expr = fill(row, call.args) if isinstance(row, str) else row(call)
+            refuse_unread(call)
+            return expr
         except NotImplementedError as error:
             raise Unwritable(str(error), node) from error
 
-    def given(self, node: fx.Node, body: Any) -> dict[str, Any]:
-        """The arguments by their names, values with channels last where the result has them so."""
+    def arguments(self, node: fx.Node, body: Body) -> dict[str, Any]:
+        """Returns the arguments by name; values have channels last if the result has."""
         name, values = channels_last.operation(node), set(operands(node))
         along = name in channels_last.REDUCTIONS and any(x in self.last for x in values)
         along = along and channels_last.in_order(node)
-        aware, window = node in self.last or along, name in channels_last.WINDOWS
+        keeps_last, window = node in self.last or along, name in channels_last.WINDOWS
 
-        def look(n: fx.Node) -> ast.expr:
+        def expression(n: fx.Node) -> ast.expr:
             if n not in values:
                 return body.sizes(n.meta["val"])
-            raw = window and n is not node.args[0]  # weights
-            return body.value(n) if raw else self.turned(body.value(n), n, aware)
+            is_weight = window and n is not node.args[0]  # weights
+            return body.value(n) if is_weight else self.in_layout(body.value(n), n, keeps_last)
 
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for i, argument in enumerate(node.target._schema.arguments):
             default = argument.default_value
             value = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, default)
-            found[argument.name] = fitting(mapped(value, look, body.sizes), argument, node)
-        if aware and name in channels_last.ALONG and found.get("dim") is not None:
-            count, dim = max(map(channels_last.rank, values)), found["dim"]
-            many = isinstance(dim, list)
-            places = [channels_last.place(d, count) for d in (dim if many else [dim])]
-            found["dim"] = places if many else places[0]
-        return found
+            arguments[argument.name] = fit_number(
+                map_nodes(value, expression, body.sizes), argument, node
+            )
+        if keeps_last and name in channels_last.WITH_DIM and arguments.get("dim") is not None:
+            count, dim = max(map(channels_last.rank, values)), arguments["dim"]
+            is_list = isinstance(dim, list)
+            places = [channels_last.place(d, count) for d in (dim if is_list else [dim])]
+            arguments["dim"] = places if is_list else places[0]
+        return arguments
 
-    def turned(self, expr: ast.expr, node: fx.Node, last: bool) -> ast.expr:
-        """A value with its channels last or not, whichever it had."""
+    def in_layout(self, expr: ast.expr, node: fx.Node, last: bool) -> ast.expr:
+        """Returns a value transposed to channels last or first, if it is not so already."""
         count = channels_last.rank(node)
         if count < 3 or (node in self.last) == last:
             return expr
         dims = (
-            channels_last.moved([*range(count)]) if last else [0, count - 1, *range(1, count - 1)]
+            channels_last.channels_moved_last([*range(count)])
+            if last
+            else [0, count - 1, *range(1, count - 1)]
         )
         if count == 3:
             return swapped(expr, 1, 2)
         return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
 
     def permuted(self, node: fx.Node, expr: ast.expr) -> ast.expr:
-        """A permutation between values of either layout; often it is none."""
+        """Returns a permutation between values of either layout; often it is the identity."""
         count = channels_last.rank(node)
-        stored = channels_last.moved([*range(count)])
+        stored = channels_last.channels_moved_last([*range(count)])
         dims = channels_last.turn(node)
         if node.args[0] in self.last:
             dims = [stored.index(d) for d in dims]
         if node in self.last:
-            dims = channels_last.moved(dims)
-        off = [i for i, d in enumerate(dims) if i != d]
-        if not off:
+            dims = channels_last.channels_moved_last(dims)
+        moved = [i for i, d in enumerate(dims) if i != d]
+        if not moved:
             return expr
-        if len(off) == 2:
-            swap = off == [count - 2, count - 1] and count > 2
-            return fill("x.mT", {"x": expr}) if swap else swapped(expr, *off)
+        if len(moved) == 2:
+            swap = moved == [count - 2, count - 1] and count > 2
+            return fill("x.mT", {"x": expr}) if swap else swapped(expr, *moved)
         return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
 
 
-def muted(graph: Graph) -> set[fx.Node]:
-    """Where gradients end: what leaves a region without them and depends on what could have one."""
+def gradient_ends(graph: Graph) -> set[fx.Node]:
+    """Returns the nodes where gradients end: the results of regions without gradients that depend
+    on parameters or inputs.
+    """
     live = {n for n, (kind, _) in graph.roles.items() if kind in ("param", "input")}
     for node in graph.nodes:
         value = node.meta.get("val")
@@ -139,17 +151,17 @@ def muted(graph: Graph) -> set[fx.Node]:
     return {n for n in graph.frozen if n in live - inputs and leave(n)}
 
 
-def refuse_unseen(call: Call) -> None:
-    """An argument that the row did not look at has to be the schema's default.
+def refuse_unread(call: Call) -> None:
+    """Refuses arguments that the row did not read and that are not the schema's default.
 
     Raises:
       NotImplementedError: it is another value, so what was written means something else.
     """
     tensors = [x.meta["val"] for x in operands(call.node)]
-    kept = not tensors or tensors[0].dtype == getattr(call.out, "dtype", tensors[0].dtype)
+    keeps_dtype = not tensors or tensors[0].dtype == getattr(call.out, "dtype", tensors[0].dtype)
     for argument in call.node.target._schema.arguments:
         name, default = argument.name, argument.default_value
-        if name in call.args.seen | HARMLESS or (name == "dtype" and kept):
+        if name in call.args.seen | HARMLESS or (name == "dtype" and keeps_dtype):
             continue
         value = dict.__getitem__(call.args, name)
         if isinstance(value, ast.AST) or value != default:
@@ -157,8 +169,8 @@ def refuse_unseen(call: Call) -> None:
             raise NotImplementedError(f"{call.node.target} with {name}={shown}")
 
 
-def fitting(value: Any, argument: Any, node: fx.Node) -> Any:
-    """A number that JAX's 32 bits hold, which among floats is one of these.
+def fit_number(value: Any, argument: Any, node: fx.Node) -> Any:
+    """Returns a number that 32 bits hold, an integer among floats as a float.
 
     Raises:
       Unwritable: they do not hold it.
@@ -171,10 +183,10 @@ def fitting(value: Any, argument: Any, node: fx.Node) -> Any:
     raise Unwritable(f"the whole number {value}, which does not fit JAX's 32 bits", node)
 
 
-def mapped(value: Any, look: Any, size: Any = None) -> Any:
-    """The nodes in an argument as expressions, and sizes that stand in it themselves."""
+def map_nodes(value: Any, expression: Any, size: Any = None) -> Any:
+    """Returns an argument with its nodes as expressions, and sizes as well."""
     if isinstance(value, fx.Node):
-        return look(value)
+        return expression(value)
     if isinstance(value, (list, tuple)):
-        return [mapped(x, look, size) for x in value]
+        return [map_nodes(x, expression, size) for x in value]
     return size(value) if size and isinstance(value, torch.SymInt) else value

@@ -1,6 +1,6 @@
-"""What a first layer makes and later ones are given: they hand it on, so that all return alike.
+"""Values that the first layer computes and later layers take: each layer returns them.
 
-T5's first layer computes the bias by positions, which the others take as an argument.
+T5's first layer computes the position bias, which the others take as an argument.
 """
 
 from __future__ import annotations
@@ -15,37 +15,39 @@ from tojax.flax.codegen.graph.graph import Graph
 from tojax.flax.codegen.graph.submodule_tree import Block
 
 
-def hand_on(graph: Graph, blocks: Iterable[Block]) -> dict[fx.Node, list[str]]:
-    """Adds to the outputs of blocks what they take in the place of what others of a class make.
+def pass_on_outputs(graph: Graph, blocks: Iterable[Block]) -> dict[fx.Node, list[str]]:
+    """Adds values that a block takes, and another block of its class computes, to its outputs.
 
-    Returns what these values are called where they are taken.
+    Returns the names of these values where they are taken.
     """
     names: dict[fx.Node, list[str]] = defaultdict(list)
-    like: dict[type, list[Block]] = defaultdict(list)
+    by_class: dict[type, list[Block]] = defaultdict(list)
     for block in blocks:
-        like[type(block.module)].append(block)
-    for cls, same in like.items():
+        by_class[type(block.module)].append(block)
+    for cls, similar in by_class.items():
         forward = forward_of(cls)
-        parameters = forward.parameters() if forward and len(same) > 1 else []
-        makers = [x for x in same if len(x.outputs) > 1]
-        takers = [x for x in same if parameters and makers]
+        parameters = forward.parameters() if forward and len(similar) > 1 else []
+        makers = [x for x in similar if len(x.outputs) > 1]
+        takers = [x for x in similar if parameters and makers]
         for taker in takers:
-            given = dict(graph.given(taker.call, parameters) or ())
+            taker_arguments = dict(graph.call_arguments(taker.call, parameters) or ())
             for maker in makers:
-                theirs = dict(graph.given(maker.call, parameters) or ())
-                for name, node in _handed(taker, given, maker, theirs):
+                maker_arguments = dict(graph.call_arguments(maker.call, parameters) or ())
+                for name, node in _added_outputs(taker, taker_arguments, maker, maker_arguments):
                     names[node] += [name] * (name not in names[node])
     return names
 
 
-def _handed(taker: Block, given: dict, maker: Block, theirs: dict) -> list[tuple[str, fx.Node]]:
-    found: list[tuple[str, fx.Node]] = []
+def _added_outputs(
+    taker: Block, taker_arguments: dict, maker: Block, maker_arguments: dict
+) -> list[tuple[str, fx.Node]]:
+    passed: list[tuple[str, fx.Node]] = []
     for place, node in enumerate(maker.outputs):
-        names = [k for k, x in given.items() if x is node]
-        own = any(isinstance(theirs.get(k), fx.Node) for k in names)
-        if not names or own or len(taker.outputs) >= len(maker.outputs):
+        names = [k for k, x in taker_arguments.items() if x is node]
+        maker_takes = any(isinstance(maker_arguments.get(k), fx.Node) for k in names)
+        if not names or maker_takes or len(taker.outputs) >= len(maker.outputs):
             continue
         if node not in taker.outputs:
             taker.outputs.insert(min(place, len(taker.outputs)), node)
-            found.append((names[0], node))
-    return found
+            passed.append((names[0], node))
+    return passed

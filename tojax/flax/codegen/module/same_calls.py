@@ -1,4 +1,4 @@
-"""Calls of one module: they share a class, so that its code has to serve each of them."""
+"""Calls of one module share a class, whose code has to serve each of them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import copy
 from itertools import count
 
 
-def canonical(parameters: list[str], body: list[ast.stmt]) -> str:
-    """A function's code with its values numbered as they come, whatever they are called."""
-    numbered = _Numbered()
+def canonical_code(parameters: list[str], body: list[ast.stmt]) -> str:
+    """Returns a function's code with its variables numbered in order, whatever their names."""
+    numbered = _NumberedNames()
     for name in parameters:
         numbered.store(name)
     tree = ast.Module([numbered.visit(copy.deepcopy(s)) for s in body], [])
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-class _Numbered(ast.NodeTransformer):
+class _NumberedNames(ast.NodeTransformer):
+    """Replaces names of variables by numbered ones."""
+
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.count, self.loops = count(), 0
 
     def store(self, name: str) -> None:
-        """A name holds another value; in a loop it is one that goes from round to round."""
+        """Numbers a name that is assigned; a name that a loop carries keeps its number."""
         if not self.loops or name not in self.numbers:
             self.numbers[name] = next(self.count)
 

@@ -1,4 +1,4 @@
-"""What a function does one after the other: operators, calls of submodules, loops over them."""
+"""The steps of a function: operators, calls of submodules, loops over them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tojax.flax.codegen.graph.submodule_tree import Block, is_size
 
 @dataclass(eq=False)
 class Step:
-    """One of them.
+    """An operator, the call of a submodule, or a loop.
 
     Attributes:
-      reads: the values it takes, each as often as it takes it.
-      makes: the values it gives; None for those that nobody reads.
-      nodes: the operators behind it, first the one whose line in the source is that of the step.
-      name: what to call its result where the author does not say.
-      block: the call of a submodule that it is.
-      roll: the loop that it is.
-      parts: whether it gives a list, be it of one value.
+      reads: the values that it takes, each as often as it takes it.
+      makes: its results; None for those that nobody reads.
+      nodes: the operators behind it; the first one has the step's line in the source.
+      name: a name for its result where the author has none.
+      block: the submodule, if it is a call of one.
+      loop: the loop, if it is one.
+      gives_list: whether its result is a list, even of one value.
     """
 
     reads: list[fx.Node]
@@ -32,38 +32,40 @@ class Step:
     nodes: list[fx.Node]
     name: str
     block: Block | None = None
-    roll: Any = None
-    parts: bool = False
+    loop: Any = None
+    gives_list: bool = False
 
     @property
     def node(self) -> fx.Node:
         return self.nodes[0]
 
 
-def steps_of(block: Block, whole: Any, parts: Any = ()) -> list[Step]:
-    """The steps of a block; submodules that are not ``whole(block)`` are taken apart.
+def steps_of(block: Block, is_called: Any, torch_calls: Any = ()) -> list[Step]:
+    """Returns the steps of a block; submodules that are not ``is_called(block)`` are inlined.
 
     ``parts`` are called as PyTorch calls them.
     """
-    found = []
-    for item in _apart(block, whole):
-        step = _call(item, block) if isinstance(item, Block) else _operator(item)
-        if isinstance(item, Block) and step is not None and item in parts:
-            step.reads = [x for _, x in parts[item].inputs if isinstance(x, fx.Node)]
-            step.makes = [x if x in item.outputs else None for x in parts[item].outputs]
-        found += [] if step is None else [step]
-    return found
+    steps = []
+    for item in _inlined(block, is_called):
+        step = _call_step(item, block) if isinstance(item, Block) else _operator_step(item)
+        if isinstance(item, Block) and step is not None and item in torch_calls:
+            step.reads = [x for _, x in torch_calls[item].inputs if isinstance(x, fx.Node)]
+            step.makes = [x if x in item.outputs else None for x in torch_calls[item].outputs]
+        steps += [] if step is None else [step]
+    return steps
 
 
-def _apart(block: Block, whole: Any) -> list[fx.Node | Block]:
-    found: list[fx.Node | Block] = []
+def _inlined(block: Block, is_called: Any) -> list[fx.Node | Block]:
+    items: list[fx.Node | Block] = []
     for item in block.items:
-        found += _apart(item, whole) if isinstance(item, Block) and not whole(item) else [item]
-    return found
+        items += (
+            _inlined(item, is_called) if isinstance(item, Block) and not is_called(item) else [item]
+        )
+    return items
 
 
-def chained(block: Block) -> list[Block] | None:
-    """The modules of a Sequential that hands one value from each to the next."""
+def chain_of(block: Block) -> list[Block] | None:
+    """Returns the modules of a Sequential that hands one value from each to the next, else None."""
     if type(block.module) is not torch.nn.Sequential or not block.items:
         return None
     chain: list[Block] = []
@@ -78,34 +80,34 @@ def chained(block: Block) -> list[Block] | None:
     return chain
 
 
-def _operator(node: fx.Node) -> Step | None:
-    """An operator; reading a part of a result belongs to what made it."""
+def _operator_step(node: fx.Node) -> Step | None:
+    """Returns an operator's step; reading one of its results belongs to it."""
     if node.target is operator.getitem and isinstance(node.args[0].meta.get("val"), (tuple, list)):
         return None
     makes: list[fx.Node | None] = [node]
-    several = isinstance(made := node.meta.get("val"), (tuple, list))
-    if several:
-        parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-        makes = [parts.get(i) for i in range(len(made))]
+    is_list = isinstance(result := node.meta.get("val"), (tuple, list))
+    if is_list:
+        readers = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+        makes = [readers.get(i) for i in range(len(result))]
     name = packet(node).rpartition(".")[2].strip("_")
-    return Step(operands(node), makes, [node], name, parts=several)
+    return Step(operands(node), makes, [node], name, gives_list=is_list)
 
 
 def operands(node: fx.Node) -> list[fx.Node]:
-    """The values among a node's arguments."""
-    found: list[fx.Node] = []
-    fx.node.map_arg((node.args, node.kwargs), lambda n: None if is_size(n) else found.append(n))
-    return found
+    """Returns the values among a node's arguments."""
+    values: list[fx.Node] = []
+    fx.node.map_arg((node.args, node.kwargs), lambda n: None if is_size(n) else values.append(n))
+    return values
 
 
-def _call(block: Block, caller: Block) -> Step:
+def _call_step(block: Block, caller: Block) -> Step:
     name = block.path.rpartition(".")[2]
     name = block.path.split(".")[-2] if name.isdigit() and "." in block.path else name
-    known = lambda x: x in block.inputs and x not in caller.outputs  # it is only handed on
-    makes: list[fx.Node | None] = [None if known(x) else x for x in block.outputs]
-    whole = {x.args[0] for x in block.outputs if x.target is operator.getitem}
+    passes_through = lambda x: x in block.inputs and x not in caller.outputs  # it is only handed on
+    makes: list[fx.Node | None] = [None if passes_through(x) else x for x in block.outputs]
+    sources = {x.args[0] for x in block.outputs if x.target is operator.getitem}
     layer = isinstance(block.module, torch.nn.RNNBase)  # which gives all that torch's does
-    if layer and len(whole) == 1 and all(x.target is operator.getitem for x in block.outputs):
-        parts = {x.args[1]: x for x in block.outputs}
-        makes = [parts.get(i) for i in range(len(whole.pop().meta["val"]))]
+    if layer and len(sources) == 1 and all(x.target is operator.getitem for x in block.outputs):
+        by_index = {x.args[1]: x for x in block.outputs}
+        makes = [by_index.get(i) for i in range(len(sources.pop().meta["val"]))]
     return Step(list(block.inputs), makes, list(block.nodes()), name, block)

@@ -14,11 +14,11 @@ from tojax.flax.codegen.graph.submodule_tree import Block
 
 
 @dataclass(frozen=True)
-class Call:
-    """How a submodule is called: (name, value or constant) in order, and what it gives.
+class TorchCall:
+    """The arguments of a submodule's call, (name, value or constant) in order, and its results.
 
     Attributes:
-      positional: how many of the inputs go without their names.
+      positional: the number of inputs that are passed by position.
     """
 
     inputs: list[tuple[str, Any]]
@@ -26,45 +26,51 @@ class Call:
     positional: int = 1
 
 
-def call_of(graph: Graph, block: Block) -> Call | None:
-    """How PyTorch calls a submodule; None where that is not said, or not of plain arrays."""
+def torch_call(graph: Graph, block: Block) -> TorchCall | None:
+    """Returns how PyTorch calls a submodule; None where that is not known, or not
+    of plain arrays.
+    """
     signature, forward = graph.signatures.get(block.path), forward_of(block.module.__class__)
     if forward is None or block.call != block.path:
         return None
-    inputs = graph.given(block.path, forward.parameters())
+    inputs = graph.call_arguments(block.path, forward.parameters())
     if inputs is None or signature is None:
         return None
-    plain = lambda x: x is None or isinstance(x, (fx.Node, bool, int, float, str))
-    given = {x for _, x in inputs if isinstance(x, fx.Node)}
-    outputs = [graph.known.get(getattr(x, "name", "")) for x in signature.outputs]
-    known = [x for x in outputs if isinstance(x, fx.Node)]
-    if not all(plain(x) for _, x in inputs) or not set(block.inputs) <= given:
+    is_plain = lambda x: x is None or isinstance(x, (fx.Node, bool, int, float, str))
+    arguments = {x for _, x in inputs if isinstance(x, fx.Node)}
+    outputs = [graph.by_name.get(getattr(x, "name", "")) for x in signature.outputs]
+    nodes = [x for x in outputs if isinstance(x, fx.Node)]
+    if not all(is_plain(x) for _, x in inputs) or not set(block.inputs) <= arguments:
         return None
-    return Call(inputs, outputs) if set(block.outputs) <= set(known) else None
+    return TorchCall(inputs, outputs) if set(block.outputs) <= set(nodes) else None
 
 
-def spelled(call: Call, value: Any) -> tuple[list[ast.expr], list[ast.keyword]]:
-    """The arguments; ``value(node)`` writes an array."""
-    look = lambda x: value(x) if isinstance(x, fx.Node) else ast.Constant(x)
-    first, rest = call.inputs[: call.positional], call.inputs[call.positional :]
-    words = [ast.keyword(name, look(x)) for name, x in rest if x is not None]
-    return [look(x) for _, x in first], words
+def call_arguments(call: TorchCall, value: Any) -> tuple[list[ast.expr], list[ast.keyword]]:
+    """Returns the arguments; ``value(node)`` writes an array."""
+    expression = lambda x: value(x) if isinstance(x, fx.Node) else ast.Constant(x)
+    positional, keywords = call.inputs[: call.positional], call.inputs[call.positional :]
+    words = [ast.keyword(name, expression(x)) for name, x in keywords if x is not None]
+    return [expression(x) for _, x in positional], words
 
 
-def attending(graph: Graph, block: Block) -> Call | None:
-    """How nn.MultiheadAttention is called, without what its values do not depend on."""
-    call = call_of(graph, block)
+def attention_call(graph: Graph, block: Block) -> TorchCall | None:
+    """Returns how nn.MultiheadAttention is called, without arguments that its values do not depend
+    on.
+    """
+    call = torch_call(graph, block)
     if call is None or len(call.outputs) != 2 or call.inputs[0][1].meta["val"].ndim != 3:
         return None
     hints = {"need_weights", "is_causal"}  # masks say the latter as well
-    given = [x for x in call.inputs if x[0] not in hints and x != ("average_attn_weights", True)]
+    inputs = [x for x in call.inputs if x[0] not in hints and x != ("average_attn_weights", True)]
     weights = call.outputs[1] in block.outputs
-    return Call(given, call.outputs if weights else call.outputs[:1], positional=3)
+    return TorchCall(inputs, call.outputs if weights else call.outputs[:1], positional=3)
 
 
-def leavable(graph: Graph, error: Any, left: set[type]) -> type | None:
-    """The innermost module class around what cannot be written that can stay in PyTorch."""
+def type_to_leave(graph: Graph, error: Any, torch_types: set[type]) -> type | None:
+    """Returns the innermost module class around the error that can stay in PyTorch, if there is
+    one.
+    """
     for block in error.blocks:
-        if block.path and type(block.module) not in left and call_of(graph, block):
+        if block.path and type(block.module) not in torch_types and torch_call(graph, block):
             return type(block.module)
     return None

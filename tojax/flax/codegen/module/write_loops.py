@@ -5,90 +5,90 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tojax.flax.codegen.module.find_loops import Roll
+from tojax.flax.codegen.module.find_loops import Loop
 from tojax.flax.codegen.python.templates import attribute, name_of, variable
 
 
-class Unrollable(Exception):
-    """A loop whose modules take their inputs in different ways, or are not of this module."""
+class LoopNotWritable(Exception):
+    """Raised for a loop whose modules differ in their inputs, or are not of this module."""
 
 
-def write_loop(roll: Roll, body: Any) -> None:
-    """Has a body run through the rounds; the second one is what is written."""
-    names = _carried(roll, body)
+def write_loop(loop: Loop, body: Any) -> None:
+    """Writes a loop into a body; the second round is the one that is written."""
+    names = _named_carries(loop, body)
     outer, body.statements = body.statements, []
-    body.go(roll.second)
-    ends = [(made, body.value(made)) for _, _, made, _ in roll.carries]
-    off = [(name, x) for name, (_, x) in zip(names, ends) if not _is(x, name)]
-    if off:
-        stored: list[ast.expr] = [ast.Name(name, ast.Store()) for name, _ in off]
-        target = stored[0] if len(off) == 1 else ast.Tuple(stored, ast.Store())
-        given = [x for _, x in off]
-        value = given[0] if len(off) == 1 else ast.Tuple(given, ast.Load())
+    body.write_steps(loop.written_round)
+    ends = [(updated, body.value(updated)) for _, _, updated, _ in loop.carries]
+    differing = [(name, x) for name, (_, x) in zip(names, ends) if not _is_name(x, name)]
+    if differing:
+        stored: list[ast.expr] = [ast.Name(name, ast.Store()) for name, _ in differing]
+        target = stored[0] if len(differing) == 1 else ast.Tuple(stored, ast.Store())
+        values = [x for _, x in differing]
+        value = values[0] if len(differing) == 1 else ast.Tuple(values, ast.Load())
         body.statements.append(ast.Assign([target], value, lineno=0))
     inner, body.statements = body.statements, outer
-    for steps in (roll.rounds[0], *roll.rounds[2:]):
+    for steps in (loop.rounds[0], *loop.rounds[2:]):
         for step in steps:
-            body.write.noted(step, body)
-    for same in zip(*roll.rounds):
-        blocks = [step.block for step in same if step.block is not None]
-        if any(body.write.interface(x) != body.write.interface(blocks[0]) for x in blocks[1:]):
-            raise Unrollable
-        body.write.loops.append([x.path for x in blocks])
-    for x in roll.outside:
-        body.used(x)
-    for name, (_, _, made, end) in zip(names, roll.carries):
-        body.names[end] = body.names[made] = name
+            body.writer.set_reads(step, body)
+    for steps_ in zip(*loop.rounds):
+        blocks = [step.block for step in steps_ if step.block is not None]
+        if any(body.writer.interface(x) != body.writer.interface(blocks[0]) for x in blocks[1:]):
+            raise LoopNotWritable
+        body.writer.loops.append([x.path for x in blocks])
+    for x in loop.outside:
+        body.count_read(x)
+    for name, (_, _, updated, end) in zip(names, loop.carries):
+        body.names[end] = body.names[updated] = name
         body.bound[name] = end
-        body.write.labels.setdefault(end, name)
-    body.statements.append(_for(roll, body, inner))
+        body.writer.labels.setdefault(end, name)
+    body.statements.append(_for_statement(loop, body, inner))
 
 
-def _carried(roll: Roll, body: Any) -> list[str]:
-    """Names the values that go from round to round, and sets them to what comes in."""
+def _named_carries(loop: Loop, body: Any) -> list[str]:
+    """Names the carried values, and assigns their initial values."""
     names: list[str] = []
-    for entering, held, made, _ in roll.carries:
-        maker = next(step for step in roll.second if made in step.makes)
-        said = body.said(maker)
-        theirs = [variable(x) for x in said.targets if x] if said else []
-        first = body.value(entering)
-        known = first.id if isinstance(first, ast.Name) else "x"
-        name = theirs[0] if len(theirs) == 1 and theirs[0] not in names else known
+    for initial, carried, updated, _ in loop.carries:
+        maker = next(step for step in loop.written_round if updated in step.makes)
+        statement = body.statement_of(maker)
+        targets = [variable(x) for x in statement.targets if x] if statement else []
+        first = body.value(initial)
+        default_name = first.id if isinstance(first, ast.Name) else "x"
+        name = targets[0] if len(targets) == 1 and targets[0] not in names else default_name
         while name in names:
             name += "_"
-        if not _is(first, name):
-            body.vacate(name, first)
+        if not _is_name(first, name):
+            body.rename_live_value(name, first)
             body.statements.append(ast.Assign([ast.Name(name, ast.Store())], first, lineno=0))
-        elif body.left[entering] > 0:
-            body.vacate(name, first)
+        elif body.reads_left[initial] > 0:
+            body.rename_live_value(name, first)
         names.append(name)
-        body.names[held], body.bound[name] = name, held
+        body.names[carried], body.bound[name] = name, carried
     return names
 
 
-def _is(expr: ast.expr, name: str) -> bool:
+def _is_name(expr: ast.expr, name: str) -> bool:
     return isinstance(expr, ast.Name) and expr.id == name
 
 
-def _for(roll: Roll, body: Any, inner: list[ast.stmt]) -> ast.stmt:
-    """The statement; the modules of the second round go by their names in the loop."""
+def _for_statement(loop: Loop, body: Any, inner: list[ast.stmt]) -> ast.stmt:
+    """Returns the statement; modules of the second round go by their names in the loop."""
     path = body.block.path
-    if path and not all(x == path or x.startswith(f"{path}.") for x in roll.lists):
-        raise Unrollable
-    homes = [x[len(path) + 1 :] if path else x for x in roll.lists]
-    taken = {x.id for s in inner for x in ast.walk(s) if isinstance(x, ast.Name)}
-    taken |= {name for name, node in body.bound.items() if body.left[node] > 0}
+    if path and not all(x == path or x.startswith(f"{path}.") for x in loop.lists):
+        raise LoopNotWritable
+    homes = [x[len(path) + 1 :] if path else x for x in loop.lists]
+    used_names = {x.id for s in inner for x in ast.walk(s) if isinstance(x, ast.Name)}
+    used_names |= {name for name, node in body.bound.items() if body.reads_left[node] > 0}
     names: list[str] = []
-    said = _said(roll, body)
+    author_names = _author_names(loop, body)
     for i, home in enumerate(homes):
-        name = said[i] if len(said) == len(homes) else _single(home)
-        while name in taken | set(names):
+        name = author_names[i] if len(author_names) == len(homes) else _item_name(home)
+        while name in used_names | set(names):
             name += "_"
         names.append(name)
-    begins, count = list(roll.lists.values()), len(roll.rounds)
-    lists = [_listed(home, begin, count, body) for home, begin in zip(homes, begins)]
-    swap = {ast.dump(_first(h, i + 1)): name for h, i, name in zip(homes, begins, names)}
-    inner = [_Items(swap).visit(x) for x in inner]
+    begins, count = list(loop.lists.values()), len(loop.rounds)
+    lists = [_list_expression(home, begin, count, body) for home, begin in zip(homes, begins)]
+    swap = {ast.dump(_item(h, i + 1)): name for h, i, name in zip(homes, begins, names)}
+    inner = [_ItemsByName(swap).visit(x) for x in inner]
     stored: list[ast.expr] = [ast.Name(x, ast.Store()) for x in names]
     if len(names) == 1:
         return ast.For(stored[0], lists[0], inner, [], lineno=0)
@@ -96,46 +96,50 @@ def _for(roll: Roll, body: Any, inner: list[ast.stmt]) -> ast.stmt:
     return ast.For(ast.Tuple(stored, ast.Store()), zipped, inner, [], lineno=0)
 
 
-def _first(home: str, place: int) -> ast.expr:
+def _item(home: str, place: int) -> ast.expr:
     return attribute(f"{home}.{place}" if home else str(place))
 
 
-def _listed(home: str, begin: int, count: int, body: Any) -> ast.expr:
-    """The list, or those of its modules that the loop takes."""
-    found = _first(home, 0).value  # type: ignore[attr-defined]
-    whole = body.block.module.get_submodule(home) if home else body.block.module
-    held = (*whole._modules, *whole._parameters, *whole._buffers)  # each under all its numbers
-    places = [int(x) for x in held if x.isdigit()]
+def _list_expression(home: str, begin: int, count: int, body: Any) -> ast.expr:
+    """Returns the list, or the slice of it that the loop takes."""
+    list_expr = _item(home, 0).value  # type: ignore[attr-defined]
+    container = body.block.module.get_submodule(home) if home else body.block.module
+    members = (
+        *container._modules,
+        *container._parameters,
+        *container._buffers,
+    )  # each under all its numbers
+    places = [int(x) for x in members if x.isdigit()]
     size = max(places) + 1  # what is written for a number that is missing is None
-    if not begin and size == count == len(held):
-        return found
+    if not begin and size == count == len(members):
+        return list_expr
     start = ast.Constant(begin) if begin else None
     stop = ast.Constant(begin + count) if begin + count < size else None
-    return ast.Subscript(found, ast.Slice(start, stop), ast.Load())
+    return ast.Subscript(list_expr, ast.Slice(start, stop), ast.Load())
 
 
-def _said(roll: Roll, body: Any) -> list[str]:
-    """The author's names for the modules of a loop."""
+def _author_names(loop: Loop, body: Any) -> list[str]:
+    """Returns the author's names for the modules of a loop."""
     if body.forward is None:
         return []
-    lines = {s.line for step in roll.second if (s := body.said(step))}
+    lines = {s.line for step in loop.written_round if (s := body.statement_of(step))}
     for x in ast.walk(body.forward.tree):
         if isinstance(x, ast.For) and any(x.lineno < n <= (x.end_lineno or 0) for n in lines):
             target = x.target
             if isinstance(target, ast.Tuple) and ast.unparse(x.iter).startswith("enumerate"):
                 target = target.elts[-1]
-            parts = target.elts if isinstance(target, ast.Tuple) else [target]
-            return [variable(p.id) for p in parts if isinstance(p, ast.Name)]
+            targets = target.elts if isinstance(target, ast.Tuple) else [target]
+            return [variable(p.id) for p in targets if isinstance(p, ast.Name)]
     return []
 
 
-def _single(home: str) -> str:
+def _item_name(home: str) -> str:
     name = home.rpartition(".")[2]
     return variable(name[:-1] if name.endswith("s") and len(name) > 2 else "layer")
 
 
-class _Items(ast.NodeTransformer):
-    """``self.layers[1]`` by its name in the loop."""
+class _ItemsByName(ast.NodeTransformer):
+    """Replaces ``self.layers[1]`` by its name in the loop."""
 
     def __init__(self, swap: dict[str, str]):
         self.swap = swap

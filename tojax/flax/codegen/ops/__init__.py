@@ -1,4 +1,4 @@
-"""How torch's operators are written in JAX, by family."""
+"""Torch's operators in terms of JAX, by family."""
 
 from tojax.flax.codegen.ops import (
     create,

@@ -4,7 +4,7 @@ from tojax.flax.codegen.python.templates import DTYPES, Call, writes
 
 
 def typed(call: Call, default: str) -> str:
-    """``, dtype=...`` where it is not the default."""
+    """Returns ``, dtype=...`` where it is not the default."""
     call.args.get("dtype")  # the result has it
     name = DTYPES[call.out.dtype]
     return "" if name == default else f", {name}"
@@ -27,7 +27,7 @@ def shape_of(call: Call):
     "empty_like",
 )
 def filled(call: Call):
-    """What torch leaves uninitialised is written to before it is read: zeros."""
+    """Writes zeros for uninitialised arrays: they are written to before they are read."""
     name = "ones" if "ones" in str(call.node.target) else "zeros"
     return call.write(f"jnp.{name}(shape{typed(call, 'jnp.float32')})", shape=shape_of(call))
 
@@ -50,16 +50,16 @@ def scalar(call: Call):
 
 @writes("arange")
 def arange(call: Call):
-    parts = ["end"]
+    arguments = ["end"]
     if call.args.get("start", 0) != 0 or call.args.get("step", 1) != 1:
-        parts = ["start", "end"] + ["step"] * (call.args.get("step", 1) != 1)
+        arguments = ["start", "end"] + ["step"] * (call.args.get("step", 1) != 1)
     default = (
         "jnp.float32"
         if any(isinstance(call.args.get(x), float) for x in ("start", "end", "step"))
         else "jnp.int32"
     )
     dtype = typed(call, default)
-    return call.write(f"jnp.arange({', '.join(parts)}{dtype and ', dtype=' + dtype[2:]})")
+    return call.write(f"jnp.arange({', '.join(arguments)}{dtype and ', dtype=' + dtype[2:]})")
 
 
 @writes("linspace")
@@ -73,5 +73,5 @@ def eye(call: Call):
     for name in ("n", "m"):
         call.args.get(name)  # the result has them
     sizes = [call.size(x) for x in ((rows,) if rows == columns else (rows, columns))]
-    more = typed(call, "jnp.float32")
-    return call.write(f"jnp.eye(*sizes{more and ', dtype=' + more[2:]})", sizes=sizes)
+    dtype = typed(call, "jnp.float32")
+    return call.write(f"jnp.eye(*sizes{dtype and ', dtype=' + dtype[2:]})", sizes=sizes)

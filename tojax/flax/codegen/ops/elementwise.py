@@ -1,4 +1,4 @@
-"""One number in, one number out."""
+"""Elementwise operators."""
 
 import torch
 
@@ -85,23 +85,28 @@ SAME = [
     "round",
     "sign",
 ]
-rows(BINARY | UNARY | {name: f"jnp.{name}(self)" for name in SAME})
+rows(BINARY | UNARY | {name: f"jnp.{name}(self)" for name in SAME}, same_layout=True)
 rows(
     {
         "clone": "self",
+        "hardtanh": "jnp.clip(self, min_val, max_val)",
+        "leaky_relu": "nnx.leaky_relu(self, negative_slope)",
+        "elu": "nnx.elu(self, alpha)",
+        "where": "jnp.where(condition, self, other)",
+        "masked_fill": "jnp.where(mask, value, self)",
+        "lerp": "self + weight * (end - self)",
+    },
+    same_layout=True,
+)
+rows(
+    {
         "contiguous": "self",
         "alias": "self",
         "lift_fresh_copy": "self",
         "lift_fresh": "self",
         "detach_": "self",
         "positive": "self",
-        "hardtanh": "jnp.clip(self, min_val, max_val)",
-        "leaky_relu": "nnx.leaky_relu(self, negative_slope)",
-        "elu": "nnx.elu(self, alpha)",
         "celu": "nnx.celu(self, alpha)",
-        "where": "jnp.where(condition, self, other)",
-        "masked_fill": "jnp.where(mask, value, self)",
-        "lerp": "self + weight * (end - self)",
         "glu": "nnx.glu(self, dim)",
         "addcmul": "self + value * tensor1 * tensor2",
         "addcdiv": "self + value * tensor1 / tensor2",
@@ -112,75 +117,48 @@ rows(
 )
 
 
-NAMES = [
-    "bitwise_left_shift",
-    "__lshift__",
-    *BINARY,
-    *UNARY,
-    *SAME,
-    "clone",
-    "hardtanh",
-    "leaky_relu",
-    "elu",
-    "where",
-    "masked_fill",
-    "lerp",
-    "add",
-    "mul",
-    "rsub",
-    "div",
-    "pow",
-    "clamp",
-    "gelu",
-    "softplus",
-    "logit",
-    "special_logit",
-    "to",
-]
-
-
-@writes("bitwise_left_shift", "__lshift__")
+@writes("bitwise_left_shift", "__lshift__", same_layout=["bitwise_left_shift", "__lshift__"])
 def left_shift(call: Call):
-    """64 bits are JAX's 32, out of which a shift by as many places goes."""
+    """Refuses shifts of 64-bit integers beyond JAX's 32 bits."""
     if call.out.dtype == torch.int64 and isinstance(call.other, int) and call.other > 30:
         raise NotImplementedError(f"a shift of 64-bit integers by {call.other}: JAX's have 32")
     return call.write("self << other")
 
 
-@writes("add")
+@writes("add", same_layout=["add"])
 def add(call: Call):
     if call.args.get("alpha", 1) != 1:
         return call.write("self + alpha * other")
     return call.self if call.other == 0 and same_dtype(call) else call.write("self + other")
 
 
-@writes("mul")
+@writes("mul", same_layout=["mul"])
 def mul(call: Call):
     return call.self if call.other == 1 and same_dtype(call) else call.write("self * other")
 
 
-@writes("rsub")
+@writes("rsub", same_layout=["rsub"])
 def rsub(call: Call):
     return call.write("other - self" if call.alpha == 1 else "other - alpha * self")
 
 
-@writes("div", "true_divide")
+@writes("div", "true_divide", same_layout=["div"])
 def div(call: Call):
     mode = call.args.get("rounding_mode")
-    plain = {None: "self / other", "floor": "self // other", "trunc": "jnp.trunc(self / other)"}[
+    template = {None: "self / other", "floor": "self // other", "trunc": "jnp.trunc(self / other)"}[
         mode
     ]
     if mode == "trunc" and not call.out.dtype.is_floating_point:
         return call.write("jax.lax.div(self, other)")
-    return call.write(plain)
+    return call.write(template)
 
 
-@writes("pow")
+@writes("pow", same_layout=["pow"])
 def power(call: Call):
     return call.write("jnp.sqrt(self)" if call.exponent == 0.5 else "self**exponent")
 
 
-@writes("clamp", "clip", "clamp_min", "clamp_max")
+@writes("clamp", "clip", "clamp_min", "clamp_max", same_layout=["clamp"])
 def clamp(call: Call):
     low, high = call.args.get("min"), call.args.get("max")
     if high is None:
@@ -188,20 +166,20 @@ def clamp(call: Call):
     return call.write("jnp.minimum(self, max)" if low is None else "jnp.clip(self, min, max)")
 
 
-@writes("logit", "special_logit")
+@writes("logit", "special_logit", same_layout=["logit", "special_logit"])
 def logit(call: Call):
-    """Kept away from 0 and 1 by ``eps``."""
+    """Writes logit, with its input kept away from 0 and 1 by ``eps``."""
     if call.args.get("eps") is None:
         return call.write("jax.scipy.special.logit(self)")
     return call.write("jax.scipy.special.logit(jnp.clip(self, eps, 1 - eps))")
 
 
-@writes("gelu")
+@writes("gelu", same_layout=["gelu"])
 def gelu(call: Call):
     return call.write("nnx.gelu(self, approximate=tanh)", tanh=call.approximate == "tanh")
 
 
-@writes("softplus")
+@writes("softplus", same_layout=["softplus"])
 def softplus(call: Call):
     if call.beta == 1:
         return call.write("nnx.softplus(self)")
@@ -219,10 +197,17 @@ def same_dtype(call: Call, name="self") -> bool:
     "float",
     "_autocast_to_full_precision",
     "_autocast_to_reduced_precision",
+    same_layout=["to"],
 )
 def cast(call: Call):
-    """64 bits are JAX's 32: what only widens is nothing."""
+    """Writes a cast; 64 bits are JAX's 32, so that widening to them is nothing."""
     narrow = {torch.int64: torch.int32, torch.float64: torch.float32}
     call.args.get("other")  # the result has its kind
-    before, after = (narrow.get(x, x) for x in (call.fake("self").dtype, call.out.dtype))
-    return call.self if before == after else call.write("self.astype(dtype)", dtype=after)
+    source_dtype, target_dtype = (
+        narrow.get(x, x) for x in (call.fake("self").dtype, call.out.dtype)
+    )
+    return (
+        call.self
+        if source_dtype == target_dtype
+        else call.write("self.astype(dtype)", dtype=target_dtype)
+    )

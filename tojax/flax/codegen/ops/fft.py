@@ -10,11 +10,11 @@ MANY = ["fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"]
 def transform(call: Call):
     name = str(call.node.target).split(".")[1].removeprefix("fft_")
     size, dim = ("n", "dim") if name in ONE else ("s", "dim")
-    parts = ["self"] + [f"{size}={size}"] * (call.args.get(size) is not None)
+    arguments = ["self"] + [f"{size}={size}"] * (call.args.get(size) is not None)
     if call.args.get(dim) not in (None, -1, [-2, -1] if name.endswith("2") else None):
-        parts.append("axis=dim" if name in ONE else "axes=dim")
-    parts += ["norm=norm"] * (call.args.get("norm") not in (None, "backward"))
-    return call.write(f"jnp.fft.{name}({', '.join(parts)})")
+        arguments.append("axis=dim" if name in ONE else "axes=dim")
+    arguments += ["norm=norm"] * (call.args.get("norm") not in (None, "backward"))
+    return call.write(f"jnp.fft.{name}({', '.join(arguments)})")
 
 
 @writes("fft_fftshift", "fft_ifftshift")

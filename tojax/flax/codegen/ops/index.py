@@ -1,4 +1,4 @@
-"""Reads and writes at places that arrays tell."""
+"""Reads and writes at places that arrays give."""
 
 import ast
 from typing import Any
@@ -20,16 +20,16 @@ rows(
 
 
 def subscript(base, indices) -> ast.expr:
-    """``base[indices]``; None among them takes the whole dimension."""
-    parts = [ast.Slice() if x is None else expression(x) for x in indices]
+    """Returns ``base[indices]``; None among them takes the whole dimension."""
+    entries = [ast.Slice() if x is None else expression(x) for x in indices]
     return ast.Subscript(
-        base, parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load()), ast.Load()
+        base, entries[0] if len(entries) == 1 else ast.Tuple(entries, ast.Load()), ast.Load()
     )
 
 
 @writes("embedding")
 def embedding(call: Call):
-    """Looking the token of padding up gives its row no gradient."""
+    """Writes a lookup; the padding token's row gets no gradient."""
     if call.args.get("padding_idx", -1) < 0:
         return call.write("weight[indices]")
     stopped = "jax.lax.stop_gradient(weight[indices])"
@@ -43,7 +43,7 @@ def index(call: Call):
 
 @writes("index_put", "index_put_", "_unsafe_index_put")
 def index_put(call: Call):
-    """The same at all places of a mask is a choice, the shape of which no mask decides."""
+    """Returns the same at all places of a mask is a choice, the shape of which no mask decides."""
     mask, values = call.node.args[1][0], call.fake("values")
     masked = isinstance(mask, fx.Node) and mask.meta["val"].dtype == torch.bool
     inner = call.out.ndim - mask.meta["val"].ndim if masked else 0
@@ -67,7 +67,7 @@ def scatter(call: Call):
         raise NotImplementedError("scatter with a reduction")
     source = call.args.get("src", call.args.get("value"))
     if fewer(call):
-        return some(call, source)
+        return scatter_fewer(call, source)
     text = "jnp.put_along_axis(self, index, source, axis=dim, inplace=False)"
     return call.write(text, source=source, dim=call.dim % call.out.ndim)
 
@@ -80,14 +80,14 @@ def gather(call: Call):
 
 
 def fewer(call: Call) -> bool:
-    """Whether an index has other sizes than the array beside its own dimension."""
+    """Returns whether an index has other sizes than the array beside its own dimension."""
     array, index = call.fake("self"), call.fake("index")
-    others = [d for d in range(array.ndim) if d != call.dim % max(array.ndim, 1)]
-    return any(symbolic(array.shape[d]) != symbolic(index.shape[d]) for d in others)
+    other_dims = [d for d in range(array.ndim) if d != call.dim % max(array.ndim, 1)]
+    return any(symbolic(array.shape[d]) != symbolic(index.shape[d]) for d in other_dims)
 
 
-def some(call: Call, source: Any):
-    """``scatter`` to fewer rows than there are."""
+def scatter_fewer(call: Call, source: Any):
+    """Writes ``scatter`` to fewer rows than there are."""
     shapes = [[*map(symbolic, call.fake(x).shape)] for x in ("index", "src") if x in call.args]
     if shapes[1:] not in ([], shapes[:1]):
         raise NotImplementedError("scatter of a source with more rows than the index")
@@ -101,22 +101,22 @@ def scatter_add(call: Call):
 
 @writes("scatter_reduce", "scatter_reduce_")
 def scatter_reduce(call: Call):
-    """Where nothing comes to, numbers stay; ``include_self`` says whether others count as well."""
+    """Writes a reduction to places; numbers without contributions stay as they are."""
     name, neutral = REDUCED[call.reduce]
-    place, more = places(call), sides(call)
+    place, side_values = places(call), sides(call)
     if neutral not in (0, 1) and not call.out.is_floating_point():
         raise NotImplementedError(f"scatter_reduce of whole numbers by {call.reduce}")
     start = "self" if call.args.get("include_self") else f"self.{place}.set(neutral)"
-    found = call.write(f"{start}.{place}.{name}(src)", neutral=neutral, **more)
+    reduced = call.write(f"{start}.{place}.{name}(src)", neutral=neutral, **side_values)
     if call.reduce != "mean":
-        return found
-    counts = call.write(f"jnp.zeros(self.shape).{place}.add(1)", **more)
-    parts = "1 + counts" if call.include_self else "jnp.maximum(counts, 1)"
-    return call.write(f"found / ({parts})", found=found, counts=counts)
+        return reduced
+    counts = call.write(f"jnp.zeros(self.shape).{place}.add(1)", **side_values)
+    divisor = "1 + counts" if call.include_self else "jnp.maximum(counts, 1)"
+    return call.write(f"found / ({divisor})", found=reduced, counts=counts)
 
 
 def places(call: Call) -> str:
-    """``at[...]``: for each index its own place in the other dimensions."""
+    """Returns ``at[...]``: for each index its own place in the other dimensions."""
     rank, dim = call.fake("self").ndim, call.dim % max(call.fake("self").ndim, 1)
     grid = "jnp.indices(index.shape, sparse=True)"
     if rank == 1:
@@ -127,7 +127,7 @@ def places(call: Call) -> str:
 
 
 def sides(call: Call) -> dict[str, int]:
-    """The dimension that is indexed, and the one after it."""
+    """Returns the dimension that is indexed, and the one after it."""
     dim = call.dim % max(call.fake("self").ndim, 1)
     return {"dim": dim, "after": dim + 1}
 
@@ -156,7 +156,7 @@ def select_scatter(call: Call):
 
 @writes("diagonal_scatter")
 def diagonal_scatter(call: Call):
-    """Of the last two dimensions, in their order."""
+    """Writes a diagonal of the last two dimensions, in their order."""
     rank, offset = call.out.ndim, call.offset
     if [call.dim1 % rank, call.dim2 % rank] != [rank - 2, rank - 1]:
         raise NotImplementedError("a write to a diagonal of other dimensions than the last two")
@@ -169,7 +169,7 @@ def diagonal_scatter(call: Call):
 
 @writes("masked_scatter")
 def masked_scatter(call: Call):
-    """The source's elements in order, where the mask is set."""
+    """Returns the source's elements in order, where the mask is set."""
     text = "jnp.where(mask, source.flatten()[jnp.cumsum(mask).reshape(mask.shape) - 1], self)"
     if tuple(call.fake("mask").shape) != tuple(call.out.shape):
         shape = [call.size(x) for x in call.out.shape]

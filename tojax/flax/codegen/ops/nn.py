@@ -31,30 +31,30 @@ def linear(call: Call):
 
 @writes("scaled_dot_product_attention")
 def attention(call: Call):
-    """torch has heads before positions, Flax and JAX the other way round; ``dropout_p`` is the
+    """Writes attention, heads after positions as in JAX and Flax; ``dropout_p`` is the
     call of the layer that drops probabilities out.
     """
     if call.fake("query").ndim != 4 or call.fake("query").shape[-1] != call.fake("value").shape[-1]:
         return by_hand(call)
-    parts = ["query", "key", "value"]
+    arguments = ["query", "key", "value"]
     if call.args.get("attn_mask") is not None:
         boolean = str(call.fake("attn_mask").dtype) == "torch.bool"
-        parts.append("mask=attn_mask" if boolean else "bias=attn_mask")
+        arguments.append("mask=attn_mask" if boolean else "bias=attn_mask")
     if call.args.get("is_causal"):
-        parts.append("is_causal=True")
+        arguments.append("is_causal=True")
     if call.args.get("scale") is not None and not usual(call):
-        parts.append("scale=scale")
+        arguments.append("scale=scale")
     moved = {name: swapped(call.args[name], 1, 2) for name in ("query", "key", "value")}
-    found: Any = call.write(f"jax.nn.dot_product_attention({', '.join(parts)})", **moved)
+    call_expr: Any = call.write(f"jax.nn.dot_product_attention({', '.join(arguments)})", **moved)
     if drop := call.args.get("dropout_p"):
-        found.func = ast.Name("attention_with_dropout", ast.Load())
-        found.args.append(drop.func)
-        found.keywords += drop.keywords
-    return swapped(found, 1, 2)
+        call_expr.func = ast.Name("attention_with_dropout", ast.Load())
+        call_expr.args.append(drop.func)
+        call_expr.keywords += drop.keywords
+    return swapped(call_expr, 1, 2)
 
 
 def by_hand(call: Call):
-    """Where the values are wider or narrower than the keys."""
+    """Writes attention whose values are wider or narrower than its keys."""
     scale = call.args.get("scale")
     if scale is None:
         width = call.fake("query").shape[-1]
@@ -69,15 +69,17 @@ def by_hand(call: Call):
         text = "jnp.where(jnp.tri(rows, columns, dtype=bool), scores, -jnp.inf)"
         rows, columns = (call.size(call.fake(x).shape[-2]) for x in ("query", "key"))
         scores = call.write(text, scores=scores, rows=rows, columns=columns)
-    found = call.write("nnx.softmax(scores)", scores=scores)
+    weights = call.write("nnx.softmax(scores)", scores=scores)
     if drop := call.args.get("dropout_p"):
-        found = ast.Call(drop.func, [found], drop.keywords)
-    return call.write("found @ value", found=found)
+        weights = ast.Call(drop.func, [weights], drop.keywords)
+    return call.write("found @ value", found=weights)
 
 
 @writes("batch_norm")
 def batch_norm(call: Call):
-    """With the running statistics, or with the batch's own where a function asks for these."""
+    """Writes it with the running statistics, or with the batch's own where the call
+    asks for them.
+    """
     weights = "".join(
         f" {sign} {name}"
         for sign, name in (("*", "weight"), ("+", "bias"))
@@ -94,7 +96,7 @@ def batch_norm(call: Call):
 
 
 def usual(call: Call) -> bool:
-    """Whether the scale is the one that JAX takes by itself."""
+    """Returns whether the scale is the one that JAX takes by itself."""
     width = call.fake("query").shape[-1]
     return isinstance(width, int) and abs(call.scale - width**-0.5) < 1e-12
 
@@ -104,39 +106,39 @@ def conv(call: Call):
     rank = call.out.ndim - 2
     spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
     pads = call.padding.upper() if isinstance(call.padding, str) else pairs(spread(call.padding))
-    parts = ["input", "weight", "strides", "pads"]
-    parts += ["rhs_dilation=dilation"] * (set(call.dilation) != {1})
-    parts += ["feature_group_count=groups"] * (call.groups != 1)
+    arguments = ["input", "weight", "strides", "pads"]
+    arguments += ["rhs_dilation=dilation"] * (set(call.dilation) != {1})
+    arguments += ["feature_group_count=groups"] * (call.groups != 1)
     space = "DHW"[-rank:]
-    parts.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
+    arguments.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
     bias = " + bias" if call.args.get("bias") is not None else ""
-    text = f"jax.lax.conv_general_dilated({', '.join(parts)}){bias}"
+    text = f"jax.lax.conv_general_dilated({', '.join(arguments)}){bias}"
     sizes = {"strides": spread(call.stride), "dilation": spread(call.dilation)}
     return call.write(text, pads=pads, **sizes)
 
 
 @writes("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(call: Call):
-    """A convolution of the input spread out, with each group's kernel turned around."""
+    """Returns a convolution of the input spread out, with each group's kernel turned around."""
     rank = call.out.ndim - 2
     spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
     window, dilation = call.fake("weight").shape[2:], spread(call.dilation)
-    parts = ["input", "kernel", "ones", "pads", "lhs_dilation=strides"]
-    parts += ["rhs_dilation=dilation"] * (set(dilation) != {1})
-    parts += ["feature_group_count=groups"] * (call.groups != 1)
+    arguments = ["input", "kernel", "ones", "pads", "lhs_dilation=strides"]
+    arguments += ["rhs_dilation=dilation"] * (set(dilation) != {1})
+    arguments += ["feature_group_count=groups"] * (call.groups != 1)
     space = "DHW"[-rank:]
-    parts.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
+    arguments.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
     reach = [d * (k - 1) - p for d, k, p in zip(dilation, window, spread(call.padding))]
-    pads = [(r, r + more) for r, more in zip(reach, spread(call.output_padding))]
+    pads = [(r, r + values) for r, values in zip(reach, spread(call.output_padding))]
     bias = " + bias" if call.args.get("bias") is not None else ""
-    text = f"jax.lax.conv_general_dilated({', '.join(parts)}){bias}"
-    more = {"strides": spread(call.stride), "dilation": dilation, "ones": (1,) * rank}
+    text = f"jax.lax.conv_general_dilated({', '.join(arguments)}){bias}"
+    values = {"strides": spread(call.stride), "dilation": dilation, "ones": (1,) * rank}
     listed = ast.List([expression(x) for x in pads], ast.Load())
-    return call.write(text, kernel=turned(call), pads=listed, **more)
+    return call.write(text, kernel=turned(call), pads=listed, **values)
 
 
 def turned(call: Call) -> ast.expr:
-    """The kernel of a transposed convolution as that of a convolution."""
+    """Returns the kernel of a transposed convolution as that of a convolution."""
     inputs, outputs, *window = (int(x) for x in call.fake("weight").shape)
     groups = call.groups
     split = [groups, inputs // groups, outputs, *window]
@@ -175,10 +177,10 @@ def normalize(call: Call):
 
 @writes("addmm", "baddbmm")
 def product_added(call: Call):
-    one, other = ("mat1", "mat2") if "mat1" in call.args else ("batch1", "batch2")
+    first, second = ("mat1", "mat2") if "mat1" in call.args else ("batch1", "batch2")
     weight = {name: "" if call.args[name] == 1 else f"{name} * " for name in ("beta", "alpha")}
     added = "" if call.beta == 0 else f"{weight['beta']}self + "
-    product = f"{weight['alpha']}({one} @ {other})" if weight["alpha"] else f"{one} @ {other}"
+    product = f"{weight['alpha']}({first} @ {second})" if weight["alpha"] else f"{first} @ {second}"
     return call.write(added + product)
 
 

@@ -28,31 +28,33 @@ rows(
 
 
 def along(call: Call) -> str:
-    """The arguments of a reduction: ``-1, keepdims=True``."""
+    """Returns the arguments of a reduction: ``-1, keepdims=True``."""
     dim = call.args.get("dim")
     dim = [] if dim is None else list(dim) if isinstance(dim, (list, tuple)) else [dim]
-    parts = [str(dim[0]) if len(dim) == 1 else str(tuple(dim))] if dim else []
-    return ", ".join(parts + ["keepdims=True"] * bool(call.args.get("keepdim")))
+    arguments = [str(dim[0]) if len(dim) == 1 else str(tuple(dim))] if dim else []
+    return ", ".join(arguments + ["keepdims=True"] * bool(call.args.get("keepdim")))
 
 
 @writes(*NAMES)
 def reduce(call: Call):
     name = str(call.node.target).split(".")[1]
-    before, dtype = call.fake("self").dtype, call.args.get("dtype")
-    cast = dtype is not None and DTYPES[dtype] != DTYPES[before]
-    parts = [x for x in (along(call), "dtype=dtype" * cast) if x]
-    return call.write(f"self.{NAMES[name]}({', '.join(parts)})")
+    source_dtype, dtype = call.fake("self").dtype, call.args.get("dtype")
+    cast = dtype is not None and DTYPES[dtype] != DTYPES[source_dtype]
+    arguments = [x for x in (along(call), "dtype=dtype" * cast) if x]
+    return call.write(f"self.{NAMES[name]}({', '.join(arguments)})")
 
 
 @writes("cumsum", "cumprod")
 def running(call: Call):
     name = str(call.node.target).split(".")[1]
-    before, after = call.fake("self").dtype, call.out.dtype
+    source_dtype, target_dtype = call.fake("self").dtype, call.out.dtype
     call.args.get("dtype")  # the result has it
-    same = DTYPES[before] == DTYPES[after]
-    counts = DTYPES[after] == "jnp.int32" and not before.is_floating_point  # JAX counts in these
-    more = "" if same or counts else ", dtype=dtype"
-    return call.write(f"self.{name}(dim{more})", dtype=call.out.dtype)
+    same = DTYPES[source_dtype] == DTYPES[target_dtype]
+    counts = (
+        DTYPES[target_dtype] == "jnp.int32" and not source_dtype.is_floating_point
+    )  # JAX counts in these
+    dtype_argument = "" if same or counts else ", dtype=dtype"
+    return call.write(f"self.{name}(dim{dtype_argument})", dtype=call.out.dtype)
 
 
 @writes("logsumexp")
@@ -65,15 +67,15 @@ def searchsorted(call: Call):
     if call.fake("sorted_sequence").ndim > 1:
         raise NotImplementedError("searchsorted in several sequences")
     right = call.args.get("right") or call.args.get("side") == "right"
-    more = ", side='right'" if right else ""
-    return call.write(f"jnp.searchsorted(sorted_sequence, self{more})")
+    side = ", side='right'" if right else ""
+    return call.write(f"jnp.searchsorted(sorted_sequence, self{side})")
 
 
 @writes("bucketize")
 def bucketize(call: Call):
     call.args.get("out_int32")  # JAX's are
-    more = ", side='right'" if call.args.get("right") else ""
-    return call.write(f"jnp.searchsorted(boundaries, self{more})")
+    side = ", side='right'" if call.args.get("right") else ""
+    return call.write(f"jnp.searchsorted(boundaries, self{side})")
 
 
 @writes("histc")
@@ -86,7 +88,7 @@ def histc(call: Call):
 
 
 def _whole(call: Call) -> Any:
-    """The values as integers, without a way there and back."""
+    """Returns the values as integers, without a way there and back."""
     match call.args["self"]:
         case ast.Call(func=ast.Attribute(attr="astype", value=inner)) if not (
             call.node.args[0].args[0].meta["val"].is_floating_point()
@@ -96,7 +98,7 @@ def _whole(call: Call) -> Any:
 
 
 def _places(node: Any) -> bool:
-    """Whether values are places that a selection gave: integers from 0."""
+    """Returns whether values are places that a selection gave: integers from 0."""
     while packet(node) in ("aten.to", "aten.view", "aten.reshape", "aten.flatten", "aten.sort"):
         node = node.args[0]
         if node.target is operator.getitem and packet(node.args[0]) == "aten.sort":
@@ -111,8 +113,8 @@ def deviation(call: Call):
     name = str(call.node.target).split(".")[1]
     ddof = call.args.get("correction", call.args.get("unbiased", 1))
     ddof = 1 if ddof is None else int(ddof)
-    parts = [x for x in (along(call), f"ddof={ddof}" if ddof else "") if x]
-    return call.write(f"self.{name}({', '.join(parts)})")
+    arguments = [x for x in (along(call), f"ddof={ddof}" if ddof else "") if x]
+    return call.write(f"self.{name}({', '.join(arguments)})")
 
 
 @writes("minimum", "maximum")
@@ -121,17 +123,17 @@ def extreme_of_two(call: Call):
 
 
 def larger(call: Call, name: str):
-    """The larger or smaller, where the other array holds a single number, of that."""
-    other, alone = call.node.args[1], not isinstance(call.other, ast.Name)
+    """Returns the larger or smaller, where the other array holds a single number, of that."""
+    operand, is_expression = call.node.args[1], not isinstance(call.other, ast.Name)
     same = all(call.fake("self").shape == x.shape and call.fake("self").dtype == x.dtype
                for x in (call.out, call.fake("other")))  # fmt: skip
-    value = filled(other) if alone and same else None
-    found = call.other if value is None else value
-    return call.write(f"jnp.{name}(self, found)", found=found)
+    value = filled(operand) if is_expression and same else None
+    result = call.other if value is None else value
+    return call.write(f"jnp.{name}(self, found)", found=result)
 
 
 def filled(node: Any) -> Any:
-    """The number that an array is filled with; None if it is not one number."""
+    """Returns the number that an array is filled with; None if it is not one number."""
     place = {"aten.full": 1, "aten.full_like": 1, "aten.new_full": 2}.get(packet(node))
     if place is not None and isinstance(node.args[place], (int, float)):
         return node.args[place]
@@ -145,8 +147,8 @@ def extreme(call: Call):
         return larger(call, f"{name}imum")
     if "dim" not in call.args:
         return call.write(f"self.{name}()")
-    more = along(call)
-    return call.write(f"(self.{name}({more}), self.arg{name}({more}))")
+    axes = along(call)
+    return call.write(f"(self.{name}({axes}), self.arg{name}({axes}))")
 
 
 @writes("softmax", "log_softmax", "_softmax", "_log_softmax")
@@ -172,10 +174,12 @@ def topk(call: Call):
 
 @writes("sort")
 def sort(call: Call):
-    more = ", descending=True" if call.args.get("descending") else ""
+    descending = ", descending=True" if call.args.get("descending") else ""
     if all(u.args[1] != 1 for u in call.node.users):
-        return call.write(f"(jnp.sort(self, axis=dim{more}),)")
-    return call.write(f"(jnp.sort(self, axis=dim{more}), jnp.argsort(self, axis=dim{more}))")
+        return call.write(f"(jnp.sort(self, axis=dim{descending}),)")
+    return call.write(
+        f"(jnp.sort(self, axis=dim{descending}), jnp.argsort(self, axis=dim{descending}))"
+    )
 
 
 @writes("cummax", "cummin")
@@ -188,14 +192,18 @@ def running_extreme(call: Call):
 
 @writes("norm", "linalg_vector_norm", "linalg_norm")
 def norm(call: Call):
-    """JAX takes two dimensions for those of a matrix, torch only in ``linalg_norm``."""
+    """Writes a norm; JAX takes two dimensions for those of a matrix, torch only in
+    ``linalg_norm``.
+    """
     order = call.args.get("ord", call.args.get("p", 2))
     dim = call.args.get("dim")
     if order not in (2, None):
-        one = call.fake("self").ndim == 1 if dim is None else isinstance(dim, int) or len(dim) == 1
-        if not one:
+        is_vector = (
+            call.fake("self").ndim == 1 if dim is None else isinstance(dim, int) or len(dim) == 1
+        )
+        if not is_vector:
             raise NotImplementedError(f"the norm of order {order} over several dimensions")
-    more = along(call)
-    dim = ", axis=" + more if more and not more.startswith("keep") else ", " * bool(more) + more
+    axes = along(call)
+    dim = ", axis=" + axes if axes and not axes.startswith("keep") else ", " * bool(axes) + axes
     shown = f", ord={order!r}" if order not in (2, None) else ""
     return call.write(f"jnp.linalg.norm(self{shown}{dim})")

@@ -65,7 +65,7 @@ def flatten(call: Call):
 
 
 def ast_size(call: Call, dim: int):
-    """The size of the input's dimension, as the block names it."""
+    """Returns the size of the input's dimension, as the block names it."""
     return call.size(call.fake("self").shape[dim])
 
 
@@ -79,7 +79,7 @@ def unflatten(call: Call):
 
 @writes("expand")
 def expand(call: Call):
-    """Nothing, where broadcasting does it anyway; which the caller decides by keeping sizes."""
+    """Writes nothing where broadcasting does it anyway."""
     return call.write("jnp.broadcast_to(self, shape)", shape=[call.size(x) for x in call.out.shape])
 
 
@@ -121,10 +121,10 @@ def select(call: Call):
 
 @writes("split", "split_with_sizes", "chunk", "unsafe_chunk", "tensor_split")
 def split(call: Call):
-    """Equal parts by their number, others by where they end."""
+    """Writes equal pieces by their number, others by their ends."""
     count = call.fake("self").ndim
     order = [0, *range(2, count), 1] if call.last else [*range(count)]  # where torch has them
-    sizes = [part.shape[order[call.dim]] for part in call.out]
+    sizes = [piece.shape[order[call.dim]] for piece in call.out]
     if all(s == sizes[0] for s in sizes) and isinstance(sizes[0], int):
         return call.write("jnp.split(self, count, axis=dim)", count=len(sizes))
     ends = [call.size(sum(sizes[: i + 1])) for i in range(len(sizes) - 1)]
@@ -138,7 +138,7 @@ def unbind(call: Call):
 
 @writes("repeat_interleave")
 def repeat_interleave(call: Call):
-    """As often as numbers say, or as an array does; then the sum of that has to be known."""
+    """Repeats by a number or by an array, whose sum has to be known."""
     if "self" not in call.args:
         raise NotImplementedError("repeat_interleave of counts alone")
     dim = call.args.get("dim")
@@ -161,11 +161,11 @@ def pad(call: Call):
         return call.write("jax.lax.pad(self, value, config)", value=float(value), config=config)
     if names[mode]:
         return call.write("jnp.pad(self, widths, mode=mode)", widths=widths, mode=names[mode])
-    more = ", constant_values=value" if value else ""
-    return call.write(f"jnp.pad(self, widths{more})", widths=widths, value=value)
+    value_argument = ", constant_values=value" if value else ""
+    return call.write(f"jnp.pad(self, widths{value_argument})", widths=widths, value=value)
 
 
 @writes("diff")
 def diff(call: Call):
-    more = "".join(f", {x}={x}" for x in ("prepend", "append") if call.args.get(x) is not None)
-    return call.write(f"jnp.diff(self, n, dim{more})")
+    options = "".join(f", {x}={x}" for x in ("prepend", "append") if call.args.get(x) is not None)
+    return call.write(f"jnp.diff(self, n, dim{options})")

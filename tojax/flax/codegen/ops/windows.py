@@ -5,32 +5,32 @@ from tojax.flax.codegen.python.templates import Call, writes
 
 
 def spread(call: Call, name: str, default: list[int]) -> tuple[int, ...]:
-    """An argument for each dimension of the picture."""
+    """Returns an argument for each dimension of the picture."""
     values, rank = call.args.get(name) or default, call.out.ndim - 2
     values = values if isinstance(values, list) else [values]
     return tuple(values) * rank if len(values) == 1 else tuple(values)
 
 
 def edges(call: Call, window: tuple, stride: tuple) -> list:
-    """What lies around the picture, more at the end where the last window needs it."""
+    """Returns the padding, more at the end where the last window needs it."""
     pads = spread(call, "padding", [0])
     if not call.args.get("ceil_mode"):
         return [(p, p) for p in pads]
-    found = []
+    padding = []
     for i, pad in enumerate(pads):
-        before, after = call.fake("self").shape[i + 2], call.out.shape[i + 2]
-        need = (after - 1) * stride[i] + window[i] - before - pad
+        source, target = call.fake("self").shape[i + 2], call.out.shape[i + 2]
+        need = (target - 1) * stride[i] + window[i] - source - pad
         if isinstance(need, int):
-            found.append((pad, max(need, 0)))
+            padding.append((pad, max(need, 0)))
         elif stride[i] + pad > window[i]:  # whether there is a last window depends on the size
             raise NotImplementedError("ceil_mode with wide steps and a size that may vary")
         else:
-            found.append((pad, call.write("max(need, 0)", need=call.size(need))))
-    return found
+            padding.append((pad, call.write("max(need, 0)", need=call.size(need))))
+    return padding
 
 
 def moving(call: Call):
-    """(window, stride, dilation)."""
+    """Returns (window, stride, dilation)."""
     window = spread(call, "kernel_size", [])
     return window, spread(call, "stride", list(window)), spread(call, "dilation", [1])
 
@@ -46,15 +46,15 @@ def max_pool(call: Call):
 
 @writes("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def avg_pool(call: Call):
-    """A window that begins in the picture and ends past its padding counts only what is there."""
+    """Writes an average; windows that end past the padding count only places inside of it."""
     window, stride, _ = moving(call)
     counted = call.args.get("count_include_pad", True)
     padded = any(spread(call, "padding", [0]))
     if call.args.get("ceil_mode") and counted and padded:
         raise NotImplementedError("means with ceil_mode that count the padding")
-    alone = not counted or (call.args.get("ceil_mode") and not padded)
+    counts_all = not counted or (call.args.get("ceil_mode") and not padded)
     pads = edges(call, window, stride)
-    return pooled(call, "avg", window, stride, pads, ", count_include_pad=False" * bool(alone))
+    return pooled(call, "avg", window, stride, pads, ", count_include_pad=False" * bool(counts_all))
 
 
 def pooled(call: Call, name: str, window, stride, pads, more: str = ""):
@@ -66,16 +66,16 @@ def pooled(call: Call, name: str, window, stride, pads, more: str = ""):
 
 @writes("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
 def adaptive(call: Call):
-    """The mean of everything, or windows of one size."""
+    """Returns the mean of everything, or windows of one size."""
     if set(call.output_size) == {1}:
         axes = tuple(range(1, len(call.output_size) + 1))
         return call.write("self.mean(axes, keepdims=True)", axes=axes if len(axes) > 1 else axes[0])
-    before, after = call.fake("self").shape[2:], call.out.shape[2:]
-    if not all(isinstance(n, int) for n in (*before, *after)):
+    source, target = call.fake("self").shape[2:], call.out.shape[2:]
+    if not all(isinstance(n, int) for n in (*source, *target)):
         raise NotImplementedError("adaptive pooling of a size that may vary")
-    if any(n % m for n, m in zip(before, after)):
+    if any(n % m for n, m in zip(source, target)):
         raise NotImplementedError("adaptive pooling with windows of several sizes")
-    window = tuple(n // m for n, m in zip(before, after))
+    window = tuple(n // m for n, m in zip(source, target))
     if set(window) == {1}:
         return call.self
     return call.write("nnx.avg_pool(self, window, strides=window)", window=window)
@@ -91,8 +91,10 @@ def unfold(call: Call):
     at = call.write("first[:, None] + jnp.arange(size)", first=first)
     entries = [FULL] * rank
     entries[dim] = at
-    found = Index(call.self, entries).expression()
-    return found if dim == rank - 1 else call.write("jnp.moveaxis(x, at, -1)", x=found, at=dim + 1)
+    windows = Index(call.self, entries).expression()
+    return (
+        windows if dim == rank - 1 else call.write("jnp.moveaxis(x, at, -1)", x=windows, at=dim + 1)
+    )
 
 
 @writes("im2col")
@@ -106,7 +108,7 @@ def im2col(call: Call):
         ", rhs_dilation=dilation" * (set(dilation) != {1})
         + ", precision=jax.lax.Precision.HIGHEST)"
     )
-    found = call.write(text, window=window, stride=stride, dilation=dilation,
+    patches = call.write(text, window=window, stride=stride, dilation=dilation,
                        pads=[(p, p) for p in call.padding])  # fmt: skip
     shape = [call.size(call.out.shape[0]), call.size(call.out.shape[1]), -1]
-    return call.write("x.reshape(*shape)", x=found, shape=shape)
+    return call.write("x.reshape(*shape)", x=patches, shape=shape)

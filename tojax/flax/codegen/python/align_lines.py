@@ -14,18 +14,18 @@ DEFAULTS = {"strides": 1, "kernel_dilation": 1, "feature_group_count": 1}  # of 
 
 @dataclass(eq=False)
 class Columns:
-    """What modules of several kinds give for the places where their lines differ.
+    """The values of several kinds of modules where their lines differ.
 
     Attributes:
-      kinds: the parameters of each with their values, and how many modules it has.
-      found: parameters for these places: by kind, a value for each of its modules.
+      kinds: of each kind, the parameters with their values and the number of modules.
+      values: for each new parameter, by kind, a value for each of its modules.
     """
 
     kinds: list[tuple[dict[str, list[Any]], int]]
-    found: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
+    values: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
 
     def joined(self, lines: list[ast.expr | None]) -> list[ast.expr | None]:
-        """The lines, the same one for all whose lines are alike; None stays what it is."""
+        """Returns the lines, the same one for all whose lines are alike; None stays what it is."""
         lines = _spelled(lines)
         groups: dict[str, list[int]] = defaultdict(list)
         for i, line in enumerate(lines):
@@ -35,13 +35,13 @@ class Columns:
                 ].append(i)
         result: list[ast.expr | None] = [None] * len(lines)
         for group in groups.values():
-            one = self._one({i: lines[i] for i in group})
+            aligned = self._aligned({i: lines[i] for i in group})
             for i in group:
-                result[i] = one
+                result[i] = aligned
         return result
 
-    def _one(self, lines: dict[int, Any]) -> ast.expr:
-        """A line for several kinds, with a parameter for each place where they differ."""
+    def _aligned(self, lines: dict[int, Any]) -> ast.expr:
+        """Returns a line for several kinds, with a parameter for each place where they differ."""
         places = [[x for x in ast.walk(line) if _among(self.kinds[i][0])(x)]
                   for i, line in lines.items()]  # fmt: skip
         swap: dict[int, ast.expr] = {}
@@ -52,7 +52,7 @@ class Columns:
         return _Put(swap).visit(_same(next(iter(lines.values())), swap))
 
     def _parameter(self, column: dict[int, Any]) -> str:
-        """The name of the parameter that has these values."""
+        """Returns the name of the parameter that has these values."""
         values: dict[int, list[Any]] = {}
         for i, x in column.items():
             parameters, count = self.kinds[i]
@@ -61,18 +61,18 @@ class Columns:
         names += [x.hint for x in column.values() if hasattr(x, "hint")]
         names += [f"{names[-1]}_{n}" for n in range(2, 99)]
         name = next(x for x in names if self._fits(x, values))
-        self.found.setdefault(name, {}).update(values)
+        self.values.setdefault(name, {}).update(values)
         return name
 
     def _fits(self, name: str, values: dict[int, list[Any]]) -> bool:
-        """Whether a parameter of this name has no other values."""
-        held = self.found.get(name, {})
-        known = lambda i, x: held.get(i, self.kinds[i][0].get(name, x))
-        return all(known(i, x) == x for i, x in values.items())
+        """Returns whether a parameter of this name has no other values."""
+        values_by_kind = self.values.get(name, {})
+        value_of = lambda i, x: values_by_kind.get(i, self.kinds[i][0].get(name, x))
+        return all(value_of(i, x) == x for i, x in values.items())
 
 
 def _spelled(lines: list[ast.expr | None]) -> list[ast.expr | None]:
-    """Calls that leave arguments out which others give, with their defaults."""
+    """Adds arguments with their defaults to calls that leave them out."""
     calls = [x for x in lines if isinstance(x, ast.Call)]
     heads = {(ast.unparse(x.func), len(x.args)) for x in calls}
     if len(calls) != len([x for x in lines if x is not None]) or len(heads) != 1:
@@ -82,22 +82,22 @@ def _spelled(lines: list[ast.expr | None]) -> list[ast.expr | None]:
 
 
 def _with(call: ast.Call, most: ast.Call) -> ast.Call:
-    given = {x.arg: x for x in call.keywords}
-    left = [x.arg for x in most.keywords if x.arg not in given]
+    passed = {x.arg: x for x in call.keywords}
+    missing = [x.arg for x in most.keywords if x.arg not in passed]
     order = [x.arg for x in most.keywords]
-    if not set(left) <= set(DEFAULTS) or not set(given) <= set(order):
+    if not set(missing) <= set(DEFAULTS) or not set(passed) <= set(order):
         return call
-    found = copy.deepcopy(call)
-    for name in left:
+    completed = copy.deepcopy(call)
+    for name in missing:
         value = ast.Constant(DEFAULTS[name or ""])
         value.hint, value.kind, value.path = name, "argument", ""  # type: ignore[attr-defined]
-        found.keywords.append(ast.keyword(name, value))
-    found.keywords.sort(key=lambda x: order.index(x.arg))
-    return found
+        completed.keywords.append(ast.keyword(name, value))
+    completed.keywords.sort(key=lambda x: order.index(x.arg))
+    return completed
 
 
 def _among(parameters: dict[str, Any]) -> Callable[[ast.AST], bool]:
-    """Whether something else could stand in a place: a number or flag, or one of these."""
+    """Returns whether something else could stand in a place: a number or flag, or one of these."""
 
     def blank(node: ast.AST) -> bool:
         if isinstance(node, ast.Name):
@@ -108,7 +108,7 @@ def _among(parameters: dict[str, Any]) -> Callable[[ast.AST], bool]:
 
 
 def _same(line: ast.expr, swap: dict[int, ast.expr]) -> ast.expr:
-    """A copy in which what is swapped is still the same."""
+    """Returns a copy in which what is swapped is still the same."""
     memo = {}
     for x in ast.walk(line):
         if id(x) in swap:
@@ -134,11 +134,11 @@ class _Put(ast.NodeTransformer):
         return self.swap.get(id(node)) or super().generic_visit(node)
 
 
-def first_apart(parts: list[ast.expr]) -> ast.expr | None:
-    """Modules of a list of which the first has other flags: ``Block(first=i == 0)``; None else."""
-    flags = [[x for x in ast.walk(part) if _is_flag(x)] for part in parts]
-    alike = {ast.dump(_Blank(_is_flag).visit(copy.deepcopy(x))) for x in parts}
-    if len(parts) < 3 or len(alike) > 1:
+def first_apart(elements: list[ast.expr]) -> ast.expr | None:
+    """Returns ``Block(first=i == 0)`` for a list whose first module has other flags; None else."""
+    flags = [[x for x in ast.walk(part_) if _is_flag(x)] for part_ in elements]
+    alike = {ast.dump(_Blank(_is_flag).visit(copy.deepcopy(x))) for x in elements}
+    if len(elements) < 3 or len(alike) > 1:
         return None
     swap: dict[int, ast.expr] = {}
     for column in zip(*flags):
@@ -148,7 +148,7 @@ def first_apart(parts: list[ast.expr]) -> ast.expr | None:
         if first != rest[0]:
             text = "i == 0" if first else "i > 0"
             swap[id(column[0])] = ast.parse(text, mode="eval").body
-    return _Put(swap).visit(_same(parts[0], swap)) if swap else None
+    return _Put(swap).visit(_same(elements[0], swap)) if swap else None
 
 
 def _is_flag(node: Any) -> bool:

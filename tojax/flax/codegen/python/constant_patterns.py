@@ -14,24 +14,25 @@ import numpy as np
 WAVES = ("sin", "cos")
 
 
-def told(array: np.ndarray) -> str | None:
-    """An expression that gives the array, to the rounding of its numbers; None if none is found.
+def expression_for(array: np.ndarray) -> str | None:
+    """Returns an expression that gives the array, to the rounding of its numbers; None if there is
+    none.
 
     Example:
-      >>> told(np.tril(np.ones((20, 20), bool))[None])
+      >>> expression_for(np.tril(np.ones((20, 20), bool))[None])
       'jnp.tri(20, dtype=bool)[None]'
     """
     ones = next((i for i, n in enumerate(array.shape) if n != 1), array.ndim)
     inner = array.reshape(array.shape[ones:])
-    found = _best(inner)
-    if found is None or not ones:
-        return found
-    operated = isinstance(ast.parse(found, mode="eval").body, (ast.BinOp, ast.UnaryOp))
-    return f"{f'({found})' if operated else found}[{', '.join(['None'] * ones)}]"
+    expr = _best(inner)
+    if expr is None or not ones:
+        return expr
+    operated = isinstance(ast.parse(expr, mode="eval").body, (ast.BinOp, ast.UnaryOp))
+    return f"{f'({expr})' if operated else expr}[{', '.join(['None'] * ones)}]"
 
 
 def _best(array: np.ndarray) -> str | None:
-    """The expression that is nearest, if it is near enough."""
+    """Returns the expression that is nearest, if it is near enough."""
     near: list[tuple[float, str]] = []
     for text, angle in candidates(array):
         off = difference(array, text)
@@ -43,20 +44,22 @@ def _best(array: np.ndarray) -> str | None:
 
 
 def difference(array: np.ndarray, text: str) -> float:
-    """How far an expression is from an array."""
-    made = np.asarray(eval(text, {"jnp": jnp, "math": math}))
-    if made.shape != array.shape or made.dtype.kind != array.dtype.kind:
+    """Returns how far an expression is from an array."""
+    values = np.asarray(eval(text, {"jnp": jnp, "math": math}))
+    if values.shape != array.shape or values.dtype.kind != array.dtype.kind:
         return math.inf
-    if made.dtype.kind not in "fc":
-        return 0.0 if np.array_equal(made, array) else math.inf
+    if values.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(values, array) else math.inf
     finite = np.isfinite(array)
-    if not np.array_equal(made[~finite], array[~finite], equal_nan=True):
+    if not np.array_equal(values[~finite], array[~finite], equal_nan=True):
         return math.inf
-    return float(np.abs(made[finite] - array[finite]).max(initial=0))
+    return float(np.abs(values[finite] - array[finite]).max(initial=0))
 
 
 def candidates(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """(an expression that may give the array, the largest number whose rounding it may show)."""
+    """Yields expressions that may give the array, each with the largest number whose rounding it
+    may show.
+    """
     if array.size < 2:
         return
     for find in (_steps, _triangle, _rates, _outer, _waves, _places, _grid, _columns):
@@ -78,25 +81,25 @@ def _steps(array: np.ndarray) -> Iterator[tuple[str, float]]:
         flat = flat[::count]
     if len(runs) > 4:
         return
-    parts: list[str] = []
+    terms: list[str] = []
     for i, (count, step) in enumerate(runs):
         if step:
             text = f"jnp.arange({count})" + "[:" + ", None" * i + "]" * bool(i)
             text = text if i else f"jnp.arange({count})"
-            parts.insert(0, text if step == 1 else f"{step!r} * {text}")
-    if flat[0] or not parts:
-        parts.append(repr(flat[0].item()))
-    text = " + ".join(parts)
-    whole = tuple(count for count, step in reversed(runs))
+            terms.insert(0, text if step == 1 else f"{step!r} * {text}")
+    if flat[0] or not terms:
+        terms.append(repr(flat[0].item()))
+    text = " + ".join(terms)
+    counts = tuple(count for count, step in reversed(runs))
     if any(step == 0 for _, step in runs):
-        text = f"jnp.broadcast_to({text}, {whole})"
+        text = f"jnp.broadcast_to({text}, {counts})"
     if array.dtype.kind == "f" and all(step in (0, 1) for _, step in runs) and not flat[0]:
         text = f"({text}).astype(jnp.float32)"
-    yield (text if whole == array.shape else f"({text}).reshape{array.shape}"), 0.0
+    yield (text if counts == array.shape else f"({text}).reshape{array.shape}"), 0.0
 
 
 def _triangle(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Masks of what comes before or after, and the identity."""
+    """Yields masks of places before or after, and the identity."""
     if array.ndim != 2:
         return
     rows, columns = array.shape
@@ -114,14 +117,14 @@ def _triangle(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 
 def _rates(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """The falling frequencies of rotary and sinusoidal positions."""
+    """Returns the falling frequencies of rotary and sinusoidal positions."""
     if array.ndim == 1 and array.size > 3 and array.dtype.kind == "f" and abs(array[0] - 1) < 1e-6:
         for text in _geometric(array.size, float(array[1])):
             yield text, 1.0
 
 
 def _geometric(count: int, second: float) -> Iterator[str]:
-    """1, r, r**2 and so on, as people write it, where r is a root of a round number."""
+    """Yields powers 1, r, r**2, as people write them, where r is a root of a round number."""
     if not 0 < second < 1:
         return
     for steps in (count, count - 1):
@@ -165,9 +168,9 @@ def _waves(array: np.ndarray) -> Iterator[tuple[str, float]]:
     half = width // 2
     if width % 2 or half < 2:
         return
-    for (one, other), beside in product(product(WAVES, repeat=2), (True, False)):
-        both = f"jnp.{one}, jnp.{other}"
-        for text in _heard(half, one, array[first, 1 if beside else 2], first):
+    for (inner, second), beside in product(product(WAVES, repeat=2), (True, False)):
+        both = f"jnp.{inner}, jnp.{second}"
+        for text in _heard(half, inner, array[first, 1 if beside else 2], first):
             wave = f"[f(jnp.outer(jnp.arange({length}), {text})) for f in ({both})]"
             if beside:
                 yield f"jnp.concatenate({wave}, axis=1){end}", float(length)
@@ -176,7 +179,7 @@ def _waves(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 
 def _heard(count: int, name: str, value: Any, position: int) -> Iterator[str]:
-    """Frequencies of which the second has this sine or cosine at a position."""
+    """Yields frequencies whose second entry has this sine or cosine at a position."""
     angle = (
         math.asin(max(-1, min(1, value))) if name == "sin" else math.acos(max(-1, min(1, value)))
     )
@@ -185,30 +188,30 @@ def _heard(count: int, name: str, value: Any, position: int) -> Iterator[str]:
 
 
 def _places(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Distances, and tables between the places of two squares that add up from rows and columns."""
+    """Yields distances, and tables of places in two squares that add up from rows and columns."""
     if array.ndim != 2 or array.dtype.kind not in "iu":
         return
     rows, columns = array.shape
     step, stride = array[0, min(1, columns - 1)], int(array[min(1, rows - 1)].argmin())
     if step:
-        more = "" if stride == 1 else f"{stride} * "
-        apart = f"jnp.abs({more}jnp.arange({rows})[:, None] - jnp.arange({columns}))"
-        yield apart if step == 1 else f"{step} * {apart}", 0.0
-    here, there = math.isqrt(rows), math.isqrt(columns)
-    if here**2 != rows or there**2 != columns or min(here, there) < 2:
+        scale = "" if stride == 1 else f"{stride} * "
+        distances = f"jnp.abs({scale}jnp.arange({rows})[:, None] - jnp.arange({columns}))"
+        yield distances if step == 1 else f"{step} * {distances}", 0.0
+    height, width = math.isqrt(rows), math.isqrt(columns)
+    if height**2 != rows or width**2 != columns or min(height, width) < 2:
         return
-    square: Any = array.reshape(here, here, there, there)
+    square: Any = array.reshape(height, height, width, width)
     down, along = square[:, 0, :, 0], square[0, :, 0, :] - square[0, 0, 0, 0]
     if not np.array_equal(square, down[:, None, :, None] + along[:, None, :]):
         return
-    parts = [_best(down), _best(along)]
-    if all(parts):
-        text = f"({parts[0]})[:, None, :, None] + ({parts[1]})[:, None, :]"
+    axes = [_best(down), _best(along)]
+    if all(axes):
+        text = f"({axes[0]})[:, None, :, None] + ({axes[1]})[:, None, :]"
         yield f"({text}).reshape({rows}, {columns})", 0.0
 
 
 def _grid(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Coordinates: down and along, one number of each."""
+    """Yields coordinates: row and column, one number each."""
     if array.ndim != 3 or array.shape[-1] != 2 or max(array.shape) > 128:
         return
     down, along = array[:, 0, 0], array[0, :, 1]
@@ -219,10 +222,10 @@ def _grid(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 
 def _columns(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Few numbers side by side, as the two coordinates of each place."""
+    """Yields a few numbers side by side, as the two coordinates of each place."""
     if array.ndim < 2 or array.shape[-1] > 4 or array.shape[-1] == array.size:
         return
-    parts = [_best(np.ascontiguousarray(x)) for x in np.moveaxis(array, -1, 0)]
-    if all(parts):
+    columns = [_best(np.ascontiguousarray(x)) for x in np.moveaxis(array, -1, 0)]
+    if all(columns):
         largest = float(np.abs(array).max()) if array.dtype.kind == "f" else 0.0
-        yield f"jnp.stack([{', '.join(map(str, parts))}], axis=-1)", largest
+        yield f"jnp.stack([{', '.join(map(str, columns))}], axis=-1)", largest

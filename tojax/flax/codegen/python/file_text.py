@@ -69,15 +69,17 @@ STANDARD = ("dataclasses", "inspect", "json", "math", "pathlib", "re", "sys")
 
 
 def assembled(classes: list[str], loader: str, check: str, flax: str) -> str:
-    """The file, formatted."""
-    kept, each = [], "x in path"
+    """Returns the file, formatted."""
+    conditions, loop_variables = [], "x in path"
     if any("nnx.Sequential" in text for text in classes):
         loader = loader.replace("    for path, variable in state:\n", CHAINS)
-        kept, each = ["path[:i] not in chains"], "i, x in enumerate(path)"
+        conditions, loop_variables = ["path[:i] not in chains"], "i, x in enumerate(path)"
     if any("self.layers_" in text for text in classes):
-        kept.append('x != "layers_"')
-    if kept:
-        loader = loader.replace(PLAIN, f"(str(x) for {each} if {' and '.join(kept)})\n")
+        conditions.append('x != "layers_"')
+    if conditions:
+        loader = loader.replace(
+            PLAIN, f"(str(x) for {loop_variables} if {' and '.join(conditions)})\n"
+        )
     if any("Buffer(" in text for text in classes):
         classes = [BUFFER, *classes]
         loader = loader.replace("nnx.BatchStat)", "nnx.BatchStat, Buffer)")
@@ -91,7 +93,7 @@ def assembled(classes: list[str], loader: str, check: str, flax: str) -> str:
 
 
 def formatted(text: str) -> str:
-    """By ruff, which comes with ``tojax[flax]``.
+    """Formats the text by ruff, which comes with ``tojax[flax]``.
 
     Raises:
       MissingDependency: it is not installed.

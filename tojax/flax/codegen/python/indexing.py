@@ -22,25 +22,27 @@ class Index:
         self.base, self.entries = base, entries
 
     def _place(self, dim: int) -> int | None:
-        """Where the output's dimension stands among the entries; None where it is past them."""
-        found = [i for i, x in enumerate(self.entries) if x == "new" or isinstance(x, tuple)]
-        return found[dim] if dim < len(found) else None
+        """Returns the place of the output's dimension among the entries; None where it is past
+        them.
+        """
+        positions = [i for i, x in enumerate(self.entries) if x == "new" or isinstance(x, tuple)]
+        return positions[dim] if dim < len(positions) else None
 
     def new(self, dim: int) -> ast.expr:
-        """With a dimension of size 1 there."""
+        """Adds a dimension of size 1."""
         place = self._place(dim)
         entries = list(self.entries)
         entries.insert(len(entries) if place is None else place, "new")
         return Index(self.base, entries).expression()
 
     def cut(self, dim: int, start, stop, step) -> ast.expr:
-        """With that dimension sliced."""
+        """Slices a dimension."""
         if (start, stop, step) == FULL:
             return self.expression()
         return self._replaced(dim, (start, stop, step))
 
     def at(self, dim: int, index) -> ast.expr:
-        """With one place of that dimension."""
+        """Takes one place of a dimension."""
         return self._replaced(dim, index if isinstance(index, int) else expression(index))
 
     def _replaced(self, dim: int, entry) -> ast.expr:
@@ -53,25 +55,27 @@ class Index:
         return Index(self.base, entries).expression()
 
     def expression(self) -> ast.expr:
-        """The subscript, which can be indexed further; the base where nothing is left to do."""
+        """Returns the subscript, which can be indexed further; the base if nothing is indexed."""
         entries = list(self.entries)
         while entries and entries[-1] == FULL:
             entries.pop()
         if not entries:
             return self.base
-        parts = [_entry(x) for x in entries]
+        elements = [_entry(x) for x in entries]
         full = next(i for i, x in enumerate(entries) if x != FULL)
         if full > 1 and len(entries) == len(self.entries):
-            parts[:full] = [ast.Constant(...)]
-        found = ast.Subscript(
-            self.base, parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load()), ast.Load()
+            elements[:full] = [ast.Constant(...)]
+        subscript = ast.Subscript(
+            self.base,
+            elements[0] if len(elements) == 1 else ast.Tuple(elements, ast.Load()),
+            ast.Load(),
         )
-        found.index = self  # type: ignore[attr-defined]
-        return found
+        subscript.index = self  # type: ignore[attr-defined]
+        return subscript
 
 
 def indexed(base: ast.expr, rank: int) -> Index:
-    """What is indexed so far, or nothing of an expression of this rank."""
+    """Returns the index that an expression is so far, or an empty one of this rank."""
     return getattr(base, "index", None) or Index(base, [FULL] * rank)
 
 

@@ -8,7 +8,7 @@ TURNED = ".transpose(0, 3, 1, 2)"  # channels from the last place to where torch
 
 
 def plainer(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements, which are changed, without sizes that nothing reads."""
+    """Returns the statements, which are changed, without sizes that nothing reads."""
     for i, statement in enumerate(body):
         body[i] = _Channels().visit(statement)
         match statement:
@@ -32,7 +32,7 @@ def _loads(name: ast.Name) -> bool:
 
 
 def _sizes(statement: ast.stmt) -> list[ast.Name]:
-    """The names in ``batch, length = x.shape[:2]``; none in other statements."""
+    """Returns the names in ``batch, length = x.shape[:2]``; none in other statements."""
     match statement:
         case (
             ast.Assign(targets=[target], value=ast.Attribute(attr="shape"))
@@ -43,7 +43,7 @@ def _sizes(statement: ast.stmt) -> list[ast.Name]:
 
 
 def _pair(value: ast.expr) -> tuple[ast.expr, str] | None:
-    """What an expression changes, and how that is undone."""
+    """Returns what an expression changes, and how that is undone."""
     match value:
         case ast.Call(func=ast.Attribute(attr="swapaxes", value=inner), args=[a, b]):
             return inner, f"{{}}.swapaxes({ast.unparse(a)}, {ast.unparse(b)})"
@@ -58,7 +58,7 @@ def _first(call: ast.Call) -> str:
 
 
 def _uses(body: list[ast.stmt], name: str, undoing: str) -> tuple[int, list[ast.expr]]:
-    """How often a variable is read until it gets another value, and where that is undone."""
+    """Returns how often a variable is read until it gets another value, and where it is undone."""
     loads = 0
     undone: list[ast.expr] = []
     for statement in body:
@@ -119,7 +119,7 @@ class _Channels(ast.NodeTransformer):
         return node
 
     def _rows(self, value: ast.expr) -> ast.expr | None:
-        """``x.transpose(0, 3, 1, 2).reshape(batch, 48, -1).mT`` as ``x.reshape(batch, -1, 48)``."""
+        """Writes ``x.transpose(0, 3, 1, 2).reshape(b, 48, -1).mT`` as ``x.reshape(b, -1, 48)``."""
         match value:
             case ast.Call(
                 func=ast.Attribute(attr="reshape", value=ast.Call() as inner),
@@ -132,7 +132,7 @@ class _Channels(ast.NodeTransformer):
 
 
 def _mean(value: ast.expr) -> ast.expr | None:
-    """``x.mean((1, 2), keepdims=True)`` over all places, as ``x.mean((1, 2))``."""
+    """Writes ``x.mean((1, 2), keepdims=True)`` over all places as ``x.mean((1, 2))``."""
     match value:
         case ast.Call(func=ast.Attribute(attr="mean" | "max"), args=[axes], keywords=[keep]):
             if ast.unparse(axes) == "(1, 2)" and ast.unparse(keep) == "keepdims=True":

@@ -1,4 +1,4 @@
-"""What a written file checks itself with: ``python model.py WEIGHTS EXAMPLE.npz``."""
+"""The self-check of a written file: ``python model.py WEIGHTS EXAMPLE.npz``."""
 
 CHECK = '''
 
@@ -40,5 +40,5 @@ LINEN = "found = {name}().apply(load_params(weights), **given)"
 
 
 def check_of(name: str, call: str) -> str:
-    """The text for a file whose outermost class has this name."""
+    """Returns the text for a file whose outermost class has this name."""
     return CHECK.replace("REPLACED", call.format(name=name))

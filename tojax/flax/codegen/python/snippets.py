@@ -217,7 +217,7 @@ ALONE = {"attention_with_dropout": ATTENTION}
 
 
 def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) -> list[str]:
-    """The texts of functions that are called and of these classes, what they are made of first."""
+    """Returns the texts of snippets that these names and classes use, dependencies first."""
     calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
     functions += [x for name, x in ALONE.items() if any(f"{name}(" in y for y in classes)]

@@ -8,7 +8,7 @@ import copy
 import functools
 import keyword
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,8 @@ LOWEST = {
 }
 
 
-class Given(dict):
-    """An operator's arguments; ``seen`` are those that a row has looked at."""
+class ReadArguments(dict):
+    """An operator's arguments; ``seen`` are those that a row has read."""
 
     def __init__(self, args: Mapping[str, Any], seen: set[str] | None = None):
         super().__init__(args)
@@ -44,8 +44,8 @@ class Given(dict):
         self.seen.add(name)
         return super().get(name, default)
 
-    def __or__(self, more: Any) -> Given:
-        return Given({**self, **more}, self.seen)
+    def __or__(self, more: Any) -> ReadArguments:
+        return ReadArguments({**self, **more}, self.seen)
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Call:
 
     Attributes:
       node: its node in the graph.
-      args: by the schema's names: expressions for tensors and symbolic sizes, else Python values.
-      size: a size, symbolic or not, as an expression.
+      args: arguments by name: expressions for tensors and symbolic sizes, else Python values.
+      size: returns a size, symbolic or not, as an expression.
       last: whether operands and result have their channels last.
     """
 
     node: fx.Node
-    args: Given
+    args: ReadArguments
     size: Callable[[Any], ast.expr]
     last: bool = False
 
@@ -76,24 +76,29 @@ class Call:
         return self.node.meta["val"]
 
     def fake(self, name: str) -> Any:
-        """The fake tensor of an argument."""
+        """Returns the fake tensor of an argument."""
         position = [x.name for x in self.node.target._schema.arguments].index(name)
-        given = self.node.args
-        value = given[position] if position < len(given) else self.node.kwargs[name]
+        args = self.node.args
+        value = args[position] if position < len(args) else self.node.kwargs[name]
         return value.meta["val"] if isinstance(value, fx.Node) else value
 
     def write(self, template: str, **more: Any) -> ast.expr:
-        """The template with the arguments in it."""
+        """Returns the template with the arguments in it."""
         return fill(template, self.args | more)
 
 
 LIST = "layers_"  # where a Sequential that is a class of its own has its modules
 Row = str | Callable[[Call], ast.expr]
 table: dict[str, Row] = {}
+elementwise: set[str] = set()  # operators whose result has the layout of their operands
 
 
-def writes(*names: str) -> Callable:
-    """Registers how operators are written: ``function(call) -> expression``."""
+def writes(*names: str, same_layout: Collection[str] = ()) -> Callable:
+    """Registers how operators are written: ``function(call) -> expression``.
+
+    Those in ``same_layout`` are elementwise.
+    """
+    elementwise.update(same_layout)
 
     def register(function: Callable[[Call], ast.expr]) -> Callable:
         for name in names:
@@ -103,8 +108,9 @@ def writes(*names: str) -> Callable:
     return register
 
 
-def rows(templates: Mapping[str, str]) -> None:
-    """Registers templates."""
+def rows(templates: Mapping[str, str], same_layout: bool = False) -> None:
+    """Registers templates; with ``same_layout`` those of elementwise operators."""
+    elementwise.update(templates if same_layout else ())
     table.update({f"aten.{name}": template for name, template in templates.items()})
 
 
@@ -114,7 +120,7 @@ def _parsed(template: str) -> ast.expr:
 
 
 def fill(template: str, args: Mapping[str, Any]) -> ast.expr:
-    """The expression, with these in place of its names; ``*name`` splices a list.
+    """Returns the expression, with these in place of its names; ``*name`` splices a list.
 
     Example:
       >>> ast.unparse(fill("self.reshape(*size)", {"self": ast.Name("x"), "size": [2, -1]}))
@@ -146,7 +152,7 @@ class _Filler(ast.NodeTransformer):
 
 
 def swapped(expr: ast.expr, one: int, other: int) -> ast.expr:
-    """Two dimensions exchanged; what was exchanged before goes back."""
+    """Returns two dimensions exchanged; exchanging them again restores the value."""
     match expr:
         case ast.Call(func=ast.Attribute(attr="swapaxes", value=inner), args=args):
             if [x.value for x in args if isinstance(x, ast.Constant)] == [one, other]:
@@ -155,7 +161,7 @@ def swapped(expr: ast.expr, one: int, other: int) -> ast.expr:
 
 
 def expression(value: Any) -> ast.expr:
-    """A Python value as the expression that gives it."""
+    """Returns a Python value as the expression that gives it."""
     if isinstance(value, ast.AST):
         return value  # type: ignore[return-value]
     if isinstance(value, torch.dtype):
@@ -172,7 +178,7 @@ def expression(value: Any) -> ast.expr:
 
 
 def name_of(text: str) -> ast.Name:
-    """A variable, read."""
+    """Returns a variable, read."""
     return ast.Name(text, ast.Load())
 
 
@@ -182,13 +188,13 @@ TAKEN |= {"rngs", "deterministic", "use_running_average", "scope", "method", "mu
 
 
 def variable(name: str) -> str:
-    """A name that hides nothing of Python's or of the file's imports."""
+    """Returns a name that hides nothing of Python's or of the file's imports."""
     hides = keyword.iskeyword(name) or hasattr(builtins, name) or name in TAKEN
     return f"{name}_" if hides else name
 
 
 def attribute(path: str) -> ast.expr:
-    """``layers.0.mlp`` -> ``self.layers[0].mlp``."""
+    """Returns ``self.layers[0].mlp`` for ``layers.0.mlp``."""
     path = f"{LIST}.{path}".rstrip(".") if not path or path[0].isdigit() else path
     text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
     return ast.parse(f"self{text}", mode="eval").body

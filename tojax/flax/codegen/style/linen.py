@@ -12,9 +12,10 @@ from flax import linen
 
 from tojax.flax.codegen.graph.dropout_rates import rate_of
 from tojax.flax.codegen.graph.submodule_tree import Block
-from tojax.flax.codegen.merge.classes import Class, merged
+from tojax.flax.codegen.merge.classes import merged
 from tojax.flax.codegen.merge.constructor_lines import text
-from tojax.flax.codegen.merge.docstrings import documented, headline, taken
+from tojax.flax.codegen.merge.docstrings import described_parameters, docstring, headline
+from tojax.flax.codegen.merge.shared_class import Class
 from tojax.flax.codegen.module.call_kinds import all_blocks
 from tojax.flax.codegen.module.layers import Layer, constructor
 from tojax.flax.codegen.module.writer import Writer
@@ -37,49 +38,55 @@ DRAWN = {  # nnx's ways to draw a parameter as Linen's initializers
 
 
 class Linen:
-    """How Linen spells what Flax's two kinds of modules spell differently; see ``Nnx``.
+    """The style of Linen; see ``Style``.
 
     Parameters and variables get their names when their class is written: until then "".
     """
 
-    makes = re.compile(r"\bnn\.|self\.(param|variable)\(|\b[A-Z]\w*\(")
+    constructs = re.compile(r"\bnn\.|self\.(param|variable)\(|\b[A-Z]\w*\(")
 
-    def opens(self, writer: Writer, block: Block) -> bool:
-        """Embed has its weights before it is called, other layers only then."""
+    def exposes_weights(self, writer: Writer, block: Block) -> bool:
+        """Returns whether others may read its weights: Embed has them before it is called, other
+        layers do not.
+        """
         if type(block.module) is torch.nn.Embedding:
             return True
         inside = {n for b in all_blocks(writer.root) if b.path == block.path for n in b.nodes()}
-        own = [n for n, (kind, _) in writer.graph.roles.items() if kind and writer.own(block, n)]
-        return all(user in inside for n in own for user in n.users if user.op != "output")
+        owned = [n for n, (kind, _) in writer.graph.roles.items() if kind and writer.owns(block, n)]
+        return all(user in inside for n in owned for user in n.users if user.op != "output")
 
-    def told(self, writer: Writer, block: Block) -> list[ast.keyword]:
+    def mode_flags(self, writer: Writer, block: Block) -> list[ast.keyword]:
         if layer := writer.layer(block):
-            return self.flags(layer.name)
+            return self.layer_flags(layer.name)
         drops = any(rate_of(n) for n in block.items if not isinstance(n, Block))
-        trains = drops or any(self.told(writer, x) for x in block.children())
-        return self.flags("Dropout") if trains else []
+        trains = drops or any(self.mode_flags(writer, x) for x in block.children())
+        return self.layer_flags("Dropout") if trains else []
 
-    def flags(self, layer: str) -> list[ast.keyword]:
-        said = ast.Name("deterministic", ast.Load())
-        return [ast.keyword(FLAGS[layer], said)] if layer in FLAGS else []
+    def layer_flags(self, layer: str) -> list[ast.keyword]:
+        flag = ast.Name("deterministic", ast.Load())
+        return [ast.keyword(FLAGS[layer], flag)] if layer in FLAGS else []
 
-    def made(self, call: ast.Call) -> ast.expr:
+    def construct(self, call: ast.Call) -> ast.expr:
         return call
 
     def layer(self, layer: Layer) -> ast.expr:
-        given = [x for x in layer.arguments if x[0] not in INFERRED]
-        own = layer.own or layer.name == "BatchNorm"  # which keeps a batch's variance as it is
-        return constructor(Layer(layer.name.replace("Linear", "Dense"), given, own), "nn")
+        arguments = [x for x in layer.arguments if x[0] not in INFERRED]
+        is_snippet = (
+            layer.is_snippet or layer.name == "BatchNorm"
+        )  # which keeps a batch's variance as it is
+        return constructor(
+            Layer(layer.name.replace("Linear", "Dense"), arguments, is_snippet), "nn"
+        )
 
-    def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
-        told = any(self.told(writer, x) for x in writer.layers if x.path == path)
-        name = "SequentialLayers" if told else "nn.Sequential"
+    def sequential(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
+        has_flags = any(self.mode_flags(writer, x) for x in writer.layers if x.path == path)
+        name = "SequentialLayers" if has_flags else "nn.Sequential"
         return fill(f"{name}(parts)", {"parts": ast.List(parts, ast.Load())})
 
-    def listed(self, modules: ast.expr) -> ast.expr:
+    def module_list(self, modules: ast.expr) -> ast.expr:
         return modules
 
-    def named(self, modules: dict[str, ast.expr]) -> ast.expr:
+    def module_dict(self, modules: dict[str, ast.expr]) -> ast.expr:
         return ast.Dict([ast.Constant(x) for x in modules], [*modules.values()])
 
     def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
@@ -93,89 +100,89 @@ class Linen:
         return values
 
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
-        made = f"self.variable('buffers', '', jnp.zeros, shape, {DTYPES[dtype]})"
-        return fill(made, {"shape": shape})
+        template = f"self.variable('buffers', '', jnp.zeros, shape, {DTYPES[dtype]})"
+        return fill(template, {"shape": shape})
 
     def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
         variable = holder is not None and "self.variable(" in text(holder)
         return fill("x.value", {"x": attribute}) if variable else attribute
 
     def file(self, writer: Writer, root: Block) -> str:
-        found, configs = merged(writer, root)
-        takes = taken(writer, root)
-        written = lambda x: self.written(writer, x, x is found[-1] and takes)
-        classes = [*configs.texts(), *map(written, found)]
-        helpers = snippets(writer.snippets, classes, RECURRENT)
-        helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in classes)
+        merged_classes, configs = merged(writer, root)
+        takes = described_parameters(writer, root)
+        written = lambda x: self.written(writer, x, x is merged_classes[-1] and takes)
+        texts = [*configs.texts(), *map(written, merged_classes)]
+        helpers = snippets(writer.snippets, texts, RECURRENT)
+        helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in texts)
         helpers = [OWN.get(x[6 : x.find("(")], x) for x in helpers]
-        parts = [x.replace("nnx.", "nn.") for x in helpers] + classes
-        loader = _example(writer, root) + LOADER.replace("Whole", found[-1].name)
-        check = check_of(found[-1].name, LINEN)
-        text = assembled(parts, loader, check, "from flax import linen as nn")
-        return headline(found[-1].name, "Flax's Linen") + text
+        file_parts = [x.replace("nnx.", "nn.") for x in helpers] + texts
+        loader = _example(writer, root) + LOADER.replace("Whole", merged_classes[-1].name)
+        check = check_of(merged_classes[-1].name, LINEN)
+        text = assembled(file_parts, loader, check, "from flax import linen as nn")
+        return headline(merged_classes[-1].name, "Flax's Linen") + text
 
-    def written(self, writer: Writer, whole: Class, outermost: str | bool) -> str:
-        """The text of a class; of the outermost one with what it takes."""
-        fields = {x: _field(x, whole) for x in whole.parameters}
-        kinds = {fields[x]: _annotation(values) for x, values in whole.parameters.items()}
-        defaults = [ast.unparse(expression(values[0])) for values in whole.parameters.values()]
-        if whole.configured:
-            kind = type(whole.instances[0].scope.config).__name__
+    def written(self, writer: Writer, cls: Class, outermost: str | bool) -> str:
+        """Returns the text of a class; of the outermost one with what it takes."""
+        fields = {x: _field(x, cls) for x in cls.parameters}
+        kinds = {fields[x]: _annotation(values) for x, values in cls.parameters.items()}
+        defaults = [ast.unparse(expression(values[0])) for values in cls.parameters.values()]
+        if cls.configured:
+            kind = type(cls.instances[0].scope.config).__name__
             fields = {"config": "config"} | fields
             kinds, defaults = {"config": kind} | kinds, [f"{kind}()", *defaults]
         top = [
             f"    {name}: {kind}" + f" = {default}" * bool(outermost)
             for (name, kind), default in zip(kinds.items(), defaults)
         ]
-        if reserved := RESERVED & set(whole.lines):
+        if reserved := RESERVED & set(cls.lines):
             raise NotImplementedError(
                 f"{reserved.pop()}, an attribute that all of Linen's modules have"
             )
-        lines = {k: _Linen(fields).visit(_christened(x, k)) for k, x in whole.lines.items()}
+        lines = {k: _NnxToLinen(fields).visit(_with_names(x, k)) for k, x in cls.lines.items()}
         lines = {k: text(x) for k, x in lines.items() if text(x) != f"self.{k}"}
         setup = [f"        self.{name} = {x}" for name, x in lines.items()]
-        told = bool(self.told(writer, whole.instances[0].block))
-        takes = ["self", *whole.made.takes(), *["deterministic=True"] * told]
-        dicts = {k for k, x in whole.lines.items() if isinstance(x, ast.Dict)}
-        said = [text(_Linen({}, dicts).visit(s)) for s in whole.made.body]
-        body = documented(outermost).splitlines()
-        body += [f"        {line}" for x in said for line in x.splitlines()]
-        parts = [top, ["    def setup(self):", *setup] if setup else []]
-        parts.append([f"    def __call__({', '.join(takes)}):", *body])
-        inner = "\n\n".join("\n".join(x) for x in parts if x)
-        return f"class {whole.name}(nn.Module):\n{inner}\n"
+        has_flags = bool(self.mode_flags(writer, cls.instances[0].block))
+        takes = ["self", *cls.code.takes(), *["deterministic=True"] * has_flags]
+        dicts = {k for k, x in cls.lines.items() if isinstance(x, ast.Dict)}
+        statements = [text(_NnxToLinen({}, dicts).visit(s)) for s in cls.code.body]
+        body = docstring(outermost).splitlines()
+        body += [f"        {line}" for x in statements for line in x.splitlines()]
+        sections = [top, ["    def setup(self):", *setup] if setup else []]
+        sections.append([f"    def __call__({', '.join(takes)}):", *body])
+        inner = "\n\n".join("\n".join(x) for x in sections if x)
+        return f"class {cls.name}(nn.Module):\n{inner}\n"
 
 
-def _field(name: str, whole: Class) -> str:
-    """The attribute that a parameter of the constructor is; setup may not set it again."""
-    said = whole.lines.get(name)
-    taken = said is not None and text(said) != name
-    return f"{name}_" if taken or name in RESERVED else name
+def _field(name: str, cls: Class) -> str:
+    """Returns the attribute that a parameter of the constructor is; setup may not set it again."""
+    line = cls.lines.get(name)
+    is_taken = line is not None and text(line) != name
+    return f"{name}_" if is_taken or name in RESERVED else name
 
 
 def _annotation(values: Iterable[Any]) -> str:
-    """``int``, ``float | None``"""
+    """Returns ``int`` or ``float | None``, the type of these values."""
     kinds = dict.fromkeys("None" if x is None else type(x).__name__ for x in values)
     return " | ".join(sorted(kinds, key=lambda x: x == "None"))
 
 
-def _christened(line: ast.expr, name: str) -> ast.expr:
-    """A line whose parameters and variables have their names: those of their attributes."""
+def _with_names(line: ast.expr, name: str) -> ast.expr:
+    """Returns a line whose parameters and variables have their names: those of their attributes."""
     match line:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr="param" | "variable")):
             place = next(x for x in line.args if isinstance(x, ast.Constant) and x.value == "")
             place.value = name
         case ast.IfExp(body=yes, orelse=no):
-            _christened(yes, name)
-            _christened(no, name)
+            _with_names(yes, name)
+            _with_names(no, name)
         case ast.List(elts=parts):
             for i, x in enumerate(parts):
-                _christened(x, f"{name}_{i}")
+                _with_names(x, f"{name}_{i}")
         case ast.Dict(keys=keys, values=parts):
             for key, x in zip(keys, parts):
-                _christened(x, f"{name}_{key.value}")  # type: ignore[union-attr]
+                _with_names(x, f"{name}_{key.value}")  # type: ignore[union-attr]
         case ast.ListComp(elt=ast.Call(args=args) as one, generators=[loop]):
-            _christened(one, name)
+            _with_names(one, name)
             for i, x in enumerate(args):
                 if isinstance(x, ast.Constant) and x.value == name:
                     loop.target = ast.Name("i", ast.Store())
@@ -183,8 +190,8 @@ def _christened(line: ast.expr, name: str) -> ast.expr:
     return line
 
 
-class _Linen(ast.NodeTransformer):
-    """What was written for nnx in Linen's words: functions of ``nn``, fields, members of dicts."""
+class _NnxToLinen(ast.NodeTransformer):
+    """Rewrites code for nnx in Linen's names: functions of ``nn``, fields, members of dicts."""
 
     def __init__(self, fields: dict[str, str], dicts: Iterable[str] = ()):
         self.fields, self.dicts = fields, {f"self.{x}" for x in dicts}
@@ -195,8 +202,8 @@ class _Linen(ast.NodeTransformer):
         return ast.Name("nn", ast.Load()) if node.id == "nnx" else node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
-        own = {x.arg for x in node.args.args}
-        inner = _Linen({k: x for k, x in self.fields.items() if k not in own})
+        parameters = {x.arg for x in node.args.args}
+        inner = _NnxToLinen({k: x for k, x in self.fields.items() if k not in parameters})
         return ast.Lambda(node.args, inner.visit(node.body))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
@@ -206,9 +213,9 @@ class _Linen(ast.NodeTransformer):
 
 
 def _example(writer: Writer, root: Block) -> str:
-    """``EXAMPLE``: the shapes of the inputs that the module was seen with."""
+    """Returns ``EXAMPLE``: the shapes of the example's inputs."""
     sizes = lambda shape: tuple(x if isinstance(x, int) else x.node.hint for x in shape)
-    values = [n.meta["val"] for n in writer.make(root).inputs]
-    parts = [f"jax.ShapeDtypeStruct({sizes(x.shape)}, {DTYPES[x.dtype]})" for x in values]
-    said = "# The shapes of the inputs that this was written with."
-    return f"\n\n{said}\nEXAMPLE = [{', '.join(parts)}]\n"
+    values = [n.meta["val"] for n in writer.code_of(root).inputs]
+    shapes = [f"jax.ShapeDtypeStruct({sizes(x.shape)}, {DTYPES[x.dtype]})" for x in values]
+    comment = "# The shapes of the inputs that this was written with."
+    return f"\n\n{comment}\nEXAMPLE = [{', '.join(shapes)}]\n"

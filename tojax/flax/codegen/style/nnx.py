@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from tojax.flax.codegen.graph.submodule_tree import Block
-from tojax.flax.codegen.merge.classes import Class, merged
+from tojax.flax.codegen.merge.classes import merged
 from tojax.flax.codegen.merge.constructor_lines import text
-from tojax.flax.codegen.merge.docstrings import documented, headline, taken
+from tojax.flax.codegen.merge.docstrings import described_parameters, docstring, headline
+from tojax.flax.codegen.merge.shared_class import Class
 from tojax.flax.codegen.module.layers import Layer, constructor
 from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.python.file_text import NNX_LOADER, assembled
@@ -22,24 +23,24 @@ from tojax.flax.codegen.python.templates import DTYPES, expression, fill
 
 
 class Nnx:
-    """How nnx spells what Flax's two kinds of modules spell differently."""
+    """The style of nnx; see ``Style``."""
 
-    makes = re.compile("rngs")  # what a line has that makes more than a plain value
+    constructs = re.compile("rngs")  # what a line has that makes more than a plain value
 
-    def opens(self, writer: Writer, block: Block) -> bool:
-        """Whether a layer of Flax lets others read the weights that they read of this block."""
+    def exposes_weights(self, writer: Writer, block: Block) -> bool:
+        """Returns True: other modules may read the weights of a layer."""
         return True
 
-    def told(self, writer: Writer, block: Block) -> list[ast.keyword]:
-        """Arguments that say whether this is training; in nnx the module knows."""
+    def mode_flags(self, writer: Writer, block: Block) -> list[ast.keyword]:
+        """Returns no arguments: in nnx the module knows whether this is training."""
         return []
 
-    def flags(self, layer: str) -> list[ast.keyword]:
-        """The same for a layer of Flax."""
+    def layer_flags(self, layer: str) -> list[ast.keyword]:
+        """Returns the same for a layer of Flax."""
         return []
 
-    def made(self, call: ast.Call) -> ast.expr:
-        """A module that is constructed."""
+    def construct(self, call: ast.Call) -> ast.expr:
+        """Returns a module that is constructed."""
         return ast.Call(
             call.func,
             call.args,
@@ -47,63 +48,70 @@ class Nnx:
         )
 
     def layer(self, layer: Layer) -> ast.expr:
-        own = layer.own or layer.name == "BatchNorm"  # which keeps a batch's variance as it is
-        return self.made(constructor(replace(layer, own=own), "nnx"))
+        is_snippet = (
+            layer.is_snippet or layer.name == "BatchNorm"
+        )  # which keeps a batch's variance as it is
+        return self.construct(constructor(replace(layer, is_snippet=is_snippet), "nnx"))
 
-    def chain(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
-        """One module after the other, as in the Sequential of this path."""
+    def sequential(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
+        """Returns one module after the other, as in the Sequential of this path."""
         return fill("nnx.Sequential(*parts)", {"parts": parts})
 
-    def listed(self, modules: ast.expr) -> ast.expr:
+    def module_list(self, modules: ast.expr) -> ast.expr:
         return fill("nnx.List(modules)", {"modules": modules})
 
-    def named(self, modules: dict[str, ast.expr]) -> ast.expr:
+    def module_dict(self, modules: dict[str, ast.expr]) -> ast.expr:
         words = [ast.keyword(k, x) for k, x in modules.items()]
         return ast.Call(ast.parse("nnx.Dict", mode="eval").body, [], words)
 
     def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
-        """What holds a parameter; ``drawn`` draws it: "rngs.params.normal(shape) * 0.02"."""
+        """Returns the holder of a parameter; ``drawn`` draws it: "rngs.params.normal(shape) *
+        0.02".
+        """
         return fill(f"nnx.Param({drawn})", {"shape": shape})
 
     def table(self, values: ast.expr) -> ast.expr:
-        """What holds a constant."""
+        """Returns the holder of a constant."""
         return fill("nnx.Variable(values)", {"values": values})
 
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
-        """What holds a constant that comes with the weights."""
+        """Returns the holder of a constant that comes with the weights."""
         return fill(f"Buffer(jnp.zeros(shape, {DTYPES[dtype]}))", {"shape": shape})
 
     def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
-        """The array of one of these."""
+        """Returns the array of one of these."""
         return fill("x[...]", {"x": attribute})
 
     def file(self, writer: Writer, root: Block) -> str:
-        """The whole; its parameters have defaults."""
-        found, configs = merged(writer, root)
-        takes = taken(writer, root)
-        classes = [*configs.texts(), *(_class(x, x is found[-1] and takes) for x in found)]
-        parts = [*snippets(writer.snippets, classes), *classes]
-        parts = [x.replace(", **mode", "") for x in parts]
-        check = check_of(found[-1].name, NNX)
-        text = assembled(parts, NNX_LOADER, check, "from flax import nnx")
-        return headline(found[-1].name, "Flax's nnx") + text
+        """Returns the whole; its parameters have defaults."""
+        merged_classes, configs = merged(writer, root)
+        takes = described_parameters(writer, root)
+        classes = [
+            *configs.texts(),
+            *(_class(x, x is merged_classes[-1] and takes) for x in merged_classes),
+        ]
+        texts = [*snippets(writer.snippets, classes), *classes]
+        texts = [x.replace(", **mode", "") for x in texts]
+        check = check_of(merged_classes[-1].name, NNX)
+        text = assembled(texts, NNX_LOADER, check, "from flax import nnx")
+        return headline(merged_classes[-1].name, "Flax's nnx") + text
 
 
-def _class(whole: Class, outermost: str | bool) -> str:
-    """The text of a class; of the outermost one with what it takes."""
-    lines = [f"self.{name} = {text(x)}" for name, x in whole.lines.items()]
+def _class(cls: Class, outermost: str | bool) -> str:
+    """Returns the text of a class; of the outermost one with what it takes."""
+    lines = [f"self.{name} = {text(x)}" for name, x in cls.lines.items()]
     init = "\n".join("        " + x for x in lines) or "        pass"
-    body = "\n".join(f"        {x}" for s in whole.made.body for x in text(s).splitlines())
-    takes = "".join(f", {x}" for x in whole.made.takes())
-    given = [_default(name, values[0], outermost) for name, values in whole.parameters.items()]
-    if whole.configured:
-        kind = type(whole.instances[0].scope.config).__name__
-        given.insert(0, f"config: {kind}" + (f" = {kind}()" if outermost else ""))
-    arguments = ", ".join(["self", *given, "*", "rngs: nnx.Rngs"])
+    body = "\n".join(f"        {x}" for s in cls.code.body for x in text(s).splitlines())
+    takes = "".join(f", {x}" for x in cls.code.takes())
+    parameters = [_default(name, values[0], outermost) for name, values in cls.parameters.items()]
+    if cls.configured:
+        kind = type(cls.instances[0].scope.config).__name__
+        parameters.insert(0, f"config: {kind}" + (f" = {kind}()" if outermost else ""))
+    arguments = ", ".join(["self", *parameters, "*", "rngs: nnx.Rngs"])
     return (
-        f"class {whole.name}(nnx.Module):\n"
+        f"class {cls.name}(nnx.Module):\n"
         f"    def __init__({arguments}):\n{init}\n\n"
-        f"    def __call__(self{takes}):\n{documented(outermost)}{body}\n"
+        f"    def __call__(self{takes}):\n{docstring(outermost)}{body}\n"
     )
 
 
