@@ -17,7 +17,7 @@ from tojax.stablehlo.core.schema import overloads, table
 from tojax.stablehlo.core.static_values import as_jax, known, sizes
 from tojax.stablehlo.core.types import Type
 from tojax.stablehlo.ops.lapack import ROUTINES
-from tojax.stablehlo.ops.random import generated
+from tojax.stablehlo.ops.random import generate_bits
 from tojax.stablehlo.ops.window import reduce_window
 
 CALLS: dict[str, Callable] = {}
@@ -170,7 +170,7 @@ def dynamic_top_k(operands, attributes, types):
 def dynamic_rng_bit_generator(operands, attributes, types):
     shape = sizes(known(operands[1], "a shape"))
     bits = Type(shape, types[1].wide)
-    return generated(bits, attributes["rng_algorithm"], as_jax(operands[0]))
+    return generate_bits(bits, attributes["rng_algorithm"], as_jax(operands[0]))
 
 
 @serves("stablehlo.dynamic_reduce_window")

@@ -19,6 +19,7 @@ from tojax.dtypes import canonical, fitting
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tojax.model import Model
 from tojax.source import SourceBase
+from tojax.stablehlo.core.region import Region
 from tojax.stablehlo.core.types import Type
 from tojax.stablehlo.engine.evaluate import Run
 from tojax.stablehlo.engine.parse import parse
@@ -199,7 +200,7 @@ def _of_exported(exported: Any) -> Model:
     return Model({}, {}, source)
 
 
-def _main(run: Run) -> Any:
+def _main(run: Run) -> Region:
     functions = run.module.functions
     if "main" not in functions:
         if len(functions) != 1:
@@ -226,7 +227,7 @@ def _read_bytes(path: Path) -> bytes:
         ) from error
 
 
-def _exported(data: bytes) -> Any:
+def _exported(data: bytes) -> export.Exported | None:
     """Deserializes an ``Exported``; returns None if the bytes are something else."""
     if data[:4] == b"ML\xefR":
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,10 @@ def load(path: str | os.PathLike) -> Any:
     if place.suffix in (".keras", ".h5"):
         import keras
 
-        return _reading(lambda: keras.models.load_model(place, compile=False), place)
+        return _restored(lambda: keras.models.load_model(place, compile=False), place)
     if not any((place / x).exists() for x in FILES):
         raise _no_saved_model(place)
-    return _reading(lambda: tf.saved_model.load(os.fspath(place)), place)
+    return _restored(lambda: tf.saved_model.load(os.fspath(place)), place)
 
 
 def read_graph(place: Path) -> Any:
@@ -115,9 +116,10 @@ def _check_variables(place: Path, proto: Any) -> None:
         )
 
 
-def _reading(read, place: Path) -> Any:
+def _restored(restore: Callable[[], Any], place: Path) -> Any:
+    """Returns ``restore()``, or raises BadCheckpoint."""
     try:
-        return read()
+        return restore()
     except Exception as error:
         raise BadCheckpoint(
             f"{place} cannot be read",

@@ -1,12 +1,23 @@
 """Fused cells and their gradients: peepholes, clipping, biases, sequences that end early."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.tensorflow.agree import agree
-from tests.tensorflow.ops.cells import GIVEN, NAMES, H, X, random
 
 raw = tf.raw_ops
+RNG = np.random.default_rng(1)
+
+
+def random(*shape):
+    return RNG.standard_normal(shape).astype(np.float32) / 2
+
+
+X, CS, H = random(4, 2, 3), random(2, 5), random(2, 5)
+W, B, PEEPS = random(8, 20), random(20), [random(5) for _ in range(3)]
+NAMES = "x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b"
+GIVEN = CS, H, W, *PEEPS, B
 
 
 @pytest.mark.parametrize("peephole, clip", [(False, -1.0), (True, 0.3)])

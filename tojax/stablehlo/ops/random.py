@@ -18,10 +18,10 @@ ALGORITHMS = {
 def rng_bit_generator(results, output, algorithm, state, /):
     if results[0].dtype != results[0].wide and state.ndim == 1:
         raise narrowed("a state")
-    return generated(results[1], algorithm, state)
+    return generate_bits(results[1], algorithm, state)
 
 
-def generated(bits, algorithm, state):
+def generate_bits(bits, algorithm, state):
     """Returns the next state and the bits; without x64 the state is pairs of 32-bit integers."""
     if bits.dtype != bits.wide:
         raise narrowed("bits")

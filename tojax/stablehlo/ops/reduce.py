@@ -14,16 +14,16 @@ from tojax.stablehlo.core.static_values import is_known
 
 @lowers("stablehlo.reduce")
 def reduce(result, inputs, init_values, dimensions, body):
-    inputs, init_values = promoted(body, inputs, init_values)
+    inputs, init_values = promote(body, inputs, init_values)
     single = monoid(body.region) if len(inputs) == 1 else None
     if single is None:
-        return general(body, inputs, init_values, dimensions)
+        return reduce_any(body, inputs, init_values, dimensions)
     start = identity(single, inputs[0].dtype)
     out = lax.reduce(inputs[0], start, single, dimensions)
-    return joined(single, out, init_values[0], start)
+    return with_initial(single, out, init_values[0], start)
 
 
-def promoted(body, inputs, init_values):
+def promote(body, inputs, init_values):
     """Converts to the dtypes of the body, which may be wider."""
     dtypes = [kind.dtype for kind in body.region.types[: len(inputs)]]
     wide = lambda xs: [
@@ -33,21 +33,23 @@ def promoted(body, inputs, init_values):
     return wide(inputs), wide(init_values)
 
 
-def joined(operation, out, init, start):
+def with_initial(operation, out, init, start):
     """Includes the initial value, unless it is the operation's identity."""
     if is_known(init) and np.array_equal(init, start):
         return out
     return operation(out, lax.broadcast(init, out.shape))
 
 
-def general(body, inputs, init_values, dimensions):
+def reduce_any(body, inputs, init_values, dimensions):
     """Reduces by any function. JAX's reduction has no derivative, so that of a reduction by halves
     takes its place.
     """
     direct = lambda xs: lax.reduce(tuple(xs), tuple(init_values), pairwise(body), dimensions)
     if not all(isinstance(n, int) for x in inputs for n in x.shape):
         return direct(inputs)
-    return differentiable(direct, lambda xs: halved(body, xs, init_values, dimensions), inputs)
+    return differentiable(
+        direct, lambda xs: reduce_by_halves(body, xs, init_values, dimensions), inputs
+    )
 
 
 def differentiable(fast, slow, inputs):
@@ -76,7 +78,7 @@ def elementwise(body):
     return combine
 
 
-def halved(body, inputs, init_values, dimensions):
+def reduce_by_halves(body, inputs, init_values, dimensions):
     """Reduces the axes by combining their halves until one element remains."""
     combine = elementwise(body)
     batch_axes = [i for i in range(inputs[0].ndim) if i not in dimensions]

@@ -25,7 +25,7 @@ def scatter(result, inputs, indices, updates, numbers, unique, computation, /):
     if kind is None:
         at = places(inputs[0].shape, vectors, numbers, updates[0].shape)
         rows = [window_last(x, numbers) for x in updates]
-        return applied(computation, inputs, window_last(at, numbers), rows, unique)
+        return apply_windows(computation, inputs, window_last(at, numbers), rows, unique)
     dimensions = lax.ScatterDimensionNumbers(
         tuple(numbers.update_window_dims),
         tuple(numbers.inserted_window_dims),
@@ -78,7 +78,7 @@ def window_last(x, numbers):
     return lax.transpose(x, [*outside, *inside]).reshape(count, -1)
 
 
-def applied(computation, inputs, at, updates, unique):
+def apply_windows(computation, inputs, at, updates, unique):
     """Applies a computation window after window; all at once if no two of them overlap."""
     combine = elementwise(computation)
     shape, size = inputs[0].shape, inputs[0].size

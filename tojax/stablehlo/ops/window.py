@@ -12,8 +12,8 @@ from jax import lax
 from tojax.stablehlo.core.monoid import identity, monoid
 from tojax.stablehlo.core.schema import lowers
 from tojax.stablehlo.core.static_values import sizes
-from tojax.stablehlo.ops.reduce import differentiable, elementwise, joined, pairwise, promoted
-from tojax.stablehlo.ops.scatter import applied
+from tojax.stablehlo.ops.reduce import differentiable, elementwise, pairwise, promote, with_initial
+from tojax.stablehlo.ops.scatter import apply_windows
 
 CUMULATIVE = {
     lax.add: lax.cumsum, lax.mul: lax.cumprod, lax.max: lax.cummax, lax.min: lax.cummin
@@ -24,12 +24,12 @@ CUMULATIVE = {
 def reduce_window(
     result, inputs, init_values, size, strides, base_dilations, window_dilations, padding, body, /
 ):
-    inputs, init_values = promoted(body, inputs, init_values)
+    inputs, init_values = promote(body, inputs, init_values)
     rank = inputs[0].ndim
     lists = [tuple(x or [1] * rank) for x in (size, strides, base_dilations, window_dilations)]
     moves = (*lists[:2], pairs(padding, rank), *lists[2:])
     single = monoid(body.region) if len(inputs) == 1 else None
-    if (axis := running(inputs[0].shape, *moves)) is not None:
+    if (axis := cumulative_axis(inputs[0].shape, *moves)) is not None:
         return cumulative(single, body, inputs, init_values, *axis)
     return windows(single, body, inputs, init_values, moves)
 
@@ -45,8 +45,8 @@ def windows(single, body, inputs, init_values, moves):
     if single in (lax.add, lax.max, lax.min):
         out = reduce(inputs)
     else:
-        out = differentiable(reduce, lambda xs: shifted(body, xs, starts, *moves), inputs)
-    return out if single is None else joined(single, out[0], init_values[0], starts[0])
+        out = differentiable(reduce, lambda xs: reduce_slices(body, xs, starts, *moves), inputs)
+    return out if single is None else with_initial(single, out[0], init_values[0], starts[0])
 
 
 def pairs(padding, rank):
@@ -54,7 +54,7 @@ def pairs(padding, rank):
     return [(0, 0)] * rank if padding is None else [sizes(p) for p in padding]
 
 
-def running(shape, size, strides, padding, base, dilations):
+def cumulative_axis(shape, size, strides, padding, base, dilations):
     """Returns (axis, reverse) if the windows are those of a cumulative reduction, else None."""
     moving = [i for i, n in enumerate(size) if n != 1 or padding[i] != (0, 0)]
     if len(moving) != 1 or {*strides, *base, *dilations} != {1}:
@@ -69,14 +69,14 @@ def running(shape, size, strides, padding, base, dilations):
 def cumulative(single, body, inputs, init_values, axis, reverse):
     if single in CUMULATIVE:
         out = CUMULATIVE[single](inputs[0], axis, reverse)
-        return joined(single, out, init_values[0], identity(single, out.dtype))
+        return with_initial(single, out, init_values[0], identity(single, out.dtype))
     combine = elementwise(body)
     function = lambda xs, ys: tuple(combine(*xs, *ys))
     out = lax.associative_scan(function, tuple(inputs), reverse=reverse, axis=axis)
     return combine(*(jnp.full(x.shape, init) for x, init in zip(out, init_values)), *out)
 
 
-def shifted(body, inputs, init_values, size, strides, padding, base, dilations):
+def reduce_slices(body, inputs, init_values, size, strides, padding, base, dilations):
     """Reduces strided slices of the padded arrays, one for each element of the window."""
     combine = elementwise(body)
     config = [(*low_high, inside - 1) for low_high, inside in zip(padding, base)]
@@ -101,11 +101,11 @@ def select_and_scatter(
     edges = pairs(padding, operand.ndim)
     floats = jnp.issubdtype(operand.dtype, jnp.floating)
     if function is None or monoid(scatter.region) is not lax.add or not floats:
-        return picked(operand, source, init_value, sizes, steps, edges, select, scatter)
+        return select_by_place(operand, source, init_value, sizes, steps, edges, select, scatter)
     start = identity(function, operand.dtype)
     pool = lambda x: lax.reduce_window(x, start, function, sizes, steps, edges)
     (grad,) = jax.vjp(pool, operand)[1](source)
-    return joined(lax.add, grad, init_value, identity(lax.add, grad.dtype))
+    return with_initial(lax.add, grad, init_value, identity(lax.add, grad.dtype))
 
 
 PICKS = {"GE": lax.max, "LE": lax.min}  # of equal values the first, as JAX has it
@@ -119,7 +119,7 @@ def direction(region):
     return op.arguments[2][1] if [x for _, x in op.arguments[:2]] == region.inputs else None
 
 
-def picked(operand, source, init_value, sizes, strides, padding, select, scatter):
+def select_by_place(operand, source, init_value, sizes, strides, padding, select, scatter):
     """Finds each window's choice by its place in the operand, then scatters to these places."""
     prefer = elementwise(select)
     config = [(*edge, 0) for edge in padding]
@@ -133,4 +133,6 @@ def picked(operand, source, init_value, sizes, strides, padding, select, scatter
         keep = (at >= 0) & (prefer(best, value)[0] | (place < 0))
         best, at = jnp.where(keep, best, value), jnp.where(keep, at, place)
     start = jnp.full(operand.shape, init_value)
-    return applied(scatter, [start], at.reshape(-1, 1), [source.reshape(-1, 1)], unique=False)[0]
+    return apply_windows(
+        scatter, [start], at.reshape(-1, 1), [source.reshape(-1, 1)], unique=False
+    )[0]

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from tojax.stablehlo.core.static_values import as_jax, is_known
+from tojax.tensorflow.core.running import Running
 from tojax.tensorflow.state.variables import Handle
 
 
@@ -46,7 +47,7 @@ class Gradient:
 
 
 def with_gradient(
-    run: Any, gradient: Gradient, inputs: Sequence[Any], compute: Callable[..., tuple]
+    run: Running, gradient: Gradient, inputs: Sequence[Any], compute: Callable[..., tuple]
 ) -> tuple:
     """Computes a node by ``compute``, differentiated by its own gradient."""
     operands, further = inputs[: gradient.input_count], inputs[gradient.input_count :]

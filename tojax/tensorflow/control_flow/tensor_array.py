@@ -36,13 +36,13 @@ def create(run, node, inputs):
 @handles("TensorArrayWriteV3")
 def write(run, node, inputs):
     array, index, value, flow = inputs
-    return (tensor_list.written(flow, index, value, array.grows),)
+    return (tensor_list.with_item(flow, index, value, array.grows),)
 
 
 @handles("TensorArrayReadV3")
 def read(run, node, inputs):
     array, index, flow = inputs
-    return (tensor_list.read(flow, index, array.element),)
+    return (tensor_list.item(flow, index, array.element),)
 
 
 @handles("TensorArrayGatherV3")
@@ -57,7 +57,7 @@ def gather(run, node, inputs):
 @handles("TensorArrayScatterV3")
 def scatter(run, node, inputs):
     _, at, values, flow = inputs
-    return (tensor_list.scattered(flow, values, at),)
+    return (tensor_list.with_items(flow, values, at),)
 
 
 @handles("TensorArraySizeV3")
@@ -76,7 +76,7 @@ def split(run, node, inputs):
 def concat(run, node, inputs):
     array, flow = inputs
     rest = node.attr("element_shape_except0")
-    return tensor_list.joined(flow, array.element or (rest and (None, *rest)))
+    return tensor_list.concatenated(flow, array.element or (rest and (None, *rest)))
 
 
 @handles("TensorArrayCloseV3")

@@ -133,10 +133,10 @@ def stacked(items: TensorList, element: tuple | None):
 
 @handles("TensorListGetItem")
 def get_item(run, node, inputs):
-    return (read(inputs[0], inputs[1], _element_shape(inputs[2])),)
+    return (item(inputs[0], inputs[1], _element_shape(inputs[2])),)
 
 
-def read(items: TensorList, index: Any, element: Any) -> Any:
+def item(items: TensorList, index: Any, element: Any) -> Any:
     """Returns one element."""
     if items.buffer is None:
         shape = items.element if _fixed(items.element) else element
@@ -149,10 +149,10 @@ def read(items: TensorList, index: Any, element: Any) -> Any:
 @handles("TensorListSetItem")
 def set_item(run, node, inputs):
     items, index, value = inputs[:3]
-    return (written(items, index, value, node.attr("resize_if_index_out_of_bounds")),)
+    return (with_item(items, index, value, node.attr("resize_if_index_out_of_bounds")),)
 
 
-def written(items: TensorList, index: Any, value: Any, grows: bool) -> TensorList:
+def with_item(items: TensorList, index: Any, value: Any, grows: bool) -> TensorList:
     """Returns the list with one element set; beyond the end it grows if ``grows``."""
     value = jnp.asarray(as_jax(value))
     items = items.like(value.shape)
@@ -243,10 +243,10 @@ def scatter(run, node, inputs):
 
 @handles("TensorListScatterIntoExistingList")
 def scatter_into(run, node, inputs):
-    return (scattered(*inputs),)
+    return (with_items(*inputs),)
 
 
-def scattered(items: TensorList, values: Any, at: Any) -> TensorList:
+def with_items(items: TensorList, values: Any, at: Any) -> TensorList:
     """Returns the list with the elements at these places set."""
     values = jnp.asarray(as_jax(values))
     items = items.like(values.shape[1:])
@@ -259,10 +259,10 @@ def scattered(items: TensorList, values: Any, at: Any) -> TensorList:
 @handles("TensorListConcatV2", "TensorListConcat")
 def concat(run, node, inputs):
     element = _element_shape(inputs[1]) if len(inputs) > 1 else node.attr("element_shape")
-    return joined(inputs[0], element)
+    return concatenated(inputs[0], element)
 
 
-def joined(items: TensorList, element: tuple | None) -> tuple:
+def concatenated(items: TensorList, element: tuple | None) -> tuple:
     """Concatenates the elements; returns their lengths, too."""
     values = stacked(items, element)
     lengths = np.full(values.shape[0], values.shape[1], np.int64)

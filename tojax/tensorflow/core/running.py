@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -12,13 +12,14 @@ class Running(Protocol):
     """One evaluation of a graph and of the functions that it calls."""
 
     variables: dict[Any, Any]  # a variable -> its value now
-    initial: Mapping[Any, Any]  # the same, before any was assigned
+    initial: dict[Any, Any]  # the same, before any was assigned
     written: set[Any]
-    library: Mapping[str, Any]
+    library: Any  # the functions by name
 
     def call(
         self, name: str, inputs: Sequence[Any], outputs: Iterable[int] | None = None
     ) -> tuple: ...
+    def graph(self, graph: Any, inputs: Sequence[Any]) -> tuple: ...
     def entries(self, vector: Any) -> Any: ...
     def key(self, node: Any) -> jax.Array: ...
     def nested(self, rng: jax.Array | None, library: Any = None) -> Any: ...

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tojax.errors import Unsupported
+from tojax.tensorflow.core.nodes import Node
 from tojax.tensorflow.core.private import op_def_of
 
 PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
@@ -65,7 +66,7 @@ def uses_text(proto: Any, library: Mapping[str, Any]) -> bool:
     )
 
 
-def refuse_text(node: Any) -> None:
+def refuse_text(node: Node) -> None:
     """Raises Unsupported for a node of these kinds."""
     kind = kind_of(node.proto)
     if kind == "Python":

@@ -12,10 +12,11 @@ from tojax.stablehlo.core.static_values import is_known
 from tojax.stablehlo.engine.evaluate import Run
 from tojax.stablehlo.engine.parse import parse
 from tojax.tensorflow.core import text
+from tojax.tensorflow.core.nodes import Node
 from tojax.tensorflow.core.schema import read, sizes, stateful
 
 
-def through(node: Any, inputs: Sequence[Any]) -> tuple:
+def through(node: Node, inputs: Sequence[Any]) -> tuple:
     """Computes one node by the StableHLO that TensorFlow's bridge makes of it.
 
     Raises:
@@ -33,7 +34,7 @@ def through(node: Any, inputs: Sequence[Any]) -> tuple:
     return tuple(node.cache[key].function("main", traced))
 
 
-def stablehlo(node: Any, inputs: Sequence[Any]) -> str:
+def stablehlo(node: Node, inputs: Sequence[Any]) -> str:
     """Returns the node as a module whose arguments are its traced inputs."""
     graph = tf.compat.v1.GraphDef()
     copy = graph.node.add()
@@ -66,7 +67,7 @@ def stablehlo(node: Any, inputs: Sequence[Any]) -> str:
         raise missing(node, " ".join(str(error).split())[:300]) from error
 
 
-def missing(node: Any, why: str) -> MissingOps:
+def missing(node: Node, why: str) -> MissingOps:
     """Returns the error for an operator that nothing serves, with a stub for a lowering."""
     row = read(node.op)
     return MissingOps(
@@ -77,6 +78,6 @@ def missing(node: Any, why: str) -> MissingOps:
     )
 
 
-def _count(node: Any) -> int:
+def _count(node: Node) -> int:
     """Counts the outputs of a node."""
     return sum(1 if n is None else n for n in sizes(node.op, node.proto.attr))

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tojax.errors import TojaxError
+from tojax.tensorflow.core.nodes import Node
 
 SPECS = filter(None, map(find_spec, ("tensorflow", "keras", "tf_keras", "jax", "tojax")))
 PACKAGES = tuple(os.path.dirname(x.origin or "") + os.sep for x in SPECS)
@@ -15,7 +16,7 @@ PACKAGES = tuple(os.path.dirname(x.origin or "") + os.sep for x in SPECS)
 LOADERS = ("importer.py", "function_def_to_graph.py", "function_deserialization.py")
 
 
-def locate(error: Exception, node: Any, stack: Sequence[str], library: Any = None) -> None:
+def locate(error: Exception, node: Node, stack: Sequence[str], library: Any = None) -> None:
     """Adds the innermost node to an error that was raised in it."""
     if getattr(error, "tensorflow_node", None) is not None:
         return
@@ -27,7 +28,7 @@ def locate(error: Exception, node: Any, stack: Sequence[str], library: Any = Non
         error.add_note(f"in {where} of the TensorFlow graph")
 
 
-def place(node: Any, stack: Sequence[str], library: Any = None) -> str:
+def place(node: Node, stack: Sequence[str], library: Any = None) -> str:
     """Describes a node, the functions around it, and the line of Python that made it."""
     inside = "".join(f" in {name}" for name in reversed(stack))
     line = line_of(getattr(library, "live", None), stack, node.name)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tojax.errors import Unsupported
 from tojax.stablehlo.core.static_values import is_known
 from tojax.tensorflow.core import dtypes, text
+from tojax.tensorflow.core.nodes import Node
 from tojax.tensorflow.core.private import NotOk, eager_context, execute
 from tojax.tensorflow.core.schema import read, stateful, table
 
@@ -53,7 +54,7 @@ NUMPY: dict[str, Callable] = {
 }
 
 
-def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
+def fold(node: Node, inputs: Sequence[Any]) -> tuple | None:
     """Computes a node whose inputs are known; returns None if the program has to compute it."""
     if not all(map(is_known, inputs)) or not _pure(node):
         return None
@@ -80,18 +81,18 @@ def fold(node: Any, inputs: Sequence[Any]) -> tuple | None:
     return None if sum(x.size for x in outputs if is_known(x)) > LARGE else outputs
 
 
-def _of_sizes(node: Any) -> bool:
+def _of_sizes(node: Node) -> bool:
     """Returns whether a node turns symbolic sizes into sizes again."""
     return node.op != "Empty" and (node.op != "Cast" or _wide(node, "DstT").kind in "iu")
 
 
-def _pure(node: Any) -> bool:
+def _pure(node: Node) -> bool:
     if node.op == "Empty":  # zeros here, uninitialised in TensorFlow
         return True
     return not stateful(node.op) and not node.op.startswith("Stateless") and bool(node.inputs)
 
 
-def kernel(node: Any, inputs: Sequence[Any]) -> tuple:
+def kernel(node: Node, inputs: Sequence[Any]) -> tuple:
     """Computes a node by TensorFlow's kernel."""
     arguments: list[Any] = []
     kinds = map(tf.as_dtype, text.types(node.proto, "input_arg"))
@@ -117,7 +118,7 @@ def _tensor(value: Any, kind: tf.DType) -> tf.Tensor:
     return tf.constant(value, kind) if number else tf.constant(value)
 
 
-def _attr(node: Any, param: Any) -> Any:
+def _attr(node: Node, param: Any) -> Any:
     """Returns an attribute as TensorFlow takes it: dtypes as wide as the node's."""
     attr = node.proto.attr[param.name]
     if param.kind == "dtype":
@@ -131,7 +132,7 @@ def _strings(value: np.ndarray) -> bool:
     return all(isinstance(x, (bytes, str)) for x in value.flat)
 
 
-def _wide(node: Any, name: str) -> np.dtype:
+def _wide(node: Node, name: str) -> np.dtype:
     return dtypes.to_numpy(node.proto.attr[name].type)
 
 
@@ -139,12 +140,12 @@ def _axes(axes: np.ndarray) -> tuple[int, ...]:
     return tuple(int(a) for a in np.ravel(axes))
 
 
-def strided_slice(node: Any, x: Any, begin, end, strides) -> Any:
+def strided_slice(node: Node, x: Any, begin, end, strides) -> Any:
     """Slices as numpy does."""
     return x[slices(node, begin, end, strides)]
 
 
-def slices(node: Any, begin, end, strides) -> tuple:
+def slices(node: Node, begin, end, strides) -> tuple:
     """Returns the index that a StridedSlice stands for."""
     masks = {
         name: node.attr(f"{name}_mask") or 0

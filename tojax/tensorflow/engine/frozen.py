@@ -34,7 +34,7 @@ class Weight:
     written: Callable[[np.ndarray], Any] = lambda value: None
 
     def numpy(self) -> np.ndarray:
-        """The value."""
+        """Returns the value."""
         return self.value
 
     def assign(self, value: Any) -> None:

@@ -9,6 +9,7 @@ import jax
 
 from tojax.errors import DataDependent
 from tojax.stablehlo.core.static_values import is_known
+from tojax.tensorflow.core.nodes import Node
 
 Origin = frozenset[str]
 NONE: Origin = frozenset()
@@ -34,7 +35,7 @@ class Origins:
         """Starts another node."""
         self.values, self.origins, self.returned = values, origins, []
 
-    def of_outputs(self, node: Any, outputs: Sequence[Any]) -> list[Origin]:
+    def of_outputs(self, node: Node, outputs: Sequence[Any]) -> list[Origin]:
         """Returns the origins of the outputs of the current node."""
         if node.op in PASSING and len(self.returned) == len(outputs):
             return self.returned

@@ -113,25 +113,23 @@ def lstm_block_grad(
 ):
     """Returns the gradients of all inputs; steps from ``seq_len_max`` on have none."""
     wx, wh = w[: x.shape[2]], w[x.shape[2] :]
-    weights = [p if peephole else jnp.zeros_like(p) for p in peepholes]
     inside = (np.arange(x.shape[0]) < seq_len_max)[:, None, None]
     out_grads = [jnp.where(inside, g, np.zeros((), x.dtype)) for g in out_grads]
-    states = (cs_prev, residuals[1]), (h_prev, h)
-    cs_inputs, h_inputs = (jnp.concatenate([first[None], later[:-1]]) for first, later in states)
+    previous = lambda first, states: jnp.concatenate([first[None], states[:-1]])
+    cs_inputs, h_inputs = previous(cs_prev, residuals[1]), previous(h_prev, h)
 
     def step(carry, inputs):
         cs_input, step_residuals, step_grads = inputs
-        cs_grad, h_grad = (a + b for a, b in zip(carry, step_grads))
-        down, gates = gates_grad(cs_input, step_residuals, weights, cs_grad, h_grad)
-        i, _, f, o = gates
+        cs_h_grads = (a + b for a, b in zip(carry, step_grads))
+        down, gates = gates_grad(cs_input, step_residuals, peepholes, *cs_h_grads)
         flat = jnp.concatenate([gates["icfo".index(g)] for g in order], 1)
-        return (down, flat @ wh.T), (flat, i, f, o)
+        return (down, flat @ wh.T), (flat, gates[0], gates[2], gates[3])
 
     start = jnp.zeros_like(cs_prev), jnp.zeros_like(h_prev)
     end, (flat, di, df, do) = lax.scan(step, start, (cs_inputs, residuals, out_grads), reverse=True)
     w_grad = jnp.einsum("tbi,tbo->io", jnp.concatenate([x, h_inputs], 2), flat)
-    cells = cs_inputs, cs_inputs, residuals[1]
-    peephole_grads = [jnp.sum(g * c, (0, 1)) * bool(peephole) for g, c in zip((di, df, do), cells)]
+    pairs = ((di, cs_inputs), (df, cs_inputs), (do, residuals[1]))
+    peephole_grads = [jnp.sum(g * c, (0, 1)) * bool(peephole) for g, c in pairs]
     return (flat @ wx.T, *end, w_grad, *peephole_grads, jnp.sum(flat, (0, 1)))
 
 
@@ -142,7 +140,8 @@ def block_lstm_grad(order):
         seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b,
         i, cs, f, o, ci, co, h, cs_grad, h_grad, use_peephole,
     ):  # fmt: skip
-        inputs, peepholes = (seq_len_max, x, cs_prev, h_prev, w), (wci, wcf, wco)
+        inputs = seq_len_max, x, cs_prev, h_prev, w
+        peepholes = [p if use_peephole else jnp.zeros_like(p) for p in (wci, wcf, wco)]
         residuals, out_grads = (i, cs, f, o, ci, co), (cs_grad, h_grad)
         return lstm_block_grad(order, *inputs, peepholes, residuals, h, out_grads, use_peephole)
 

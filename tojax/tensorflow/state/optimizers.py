@@ -16,8 +16,9 @@ import numpy as np
 from jax import lax
 
 from tojax.stablehlo.core.static_values import as_jax, is_known
+from tojax.tensorflow.core.nodes import Node
 from tojax.tensorflow.core.private import op_def_of
-from tojax.tensorflow.core.running import handles
+from tojax.tensorflow.core.running import Running, handles
 from tojax.tensorflow.state.variables import Handle, store, value_of
 
 ATTRIBUTES = "use_nesterov", "update_slots", "multiply_linear_by_lr"
@@ -158,7 +159,7 @@ RULES: dict[str, Callable] = {
 }
 
 
-def arguments(node: Any, inputs) -> tuple[list[Handle], dict[str, Any]]:
+def arguments(node: Node, inputs) -> tuple[list[Handle], dict[str, Any]]:
     """Returns the variables, and all other inputs and attributes by name."""
     names = [arg.name for arg in op_def_of(node.op).input_arg]
     written = [x for x in inputs if isinstance(x, Handle)]
@@ -169,14 +170,14 @@ def arguments(node: Any, inputs) -> tuple[list[Handle], dict[str, Any]]:
     return written, parameters
 
 
-def dense(rule: Callable, run: Any, node: Any, inputs) -> tuple:
+def dense(rule: Callable, run: Running, node: Node, inputs) -> tuple:
     written, parameters = arguments(node, inputs)
     for handle, value in zip(written, rule(*[value_of(run, x) for x in written], **parameters)):
         store(run, handle, value)
     return ()
 
 
-def sparse(rule: Callable, run: Any, node: Any, inputs) -> tuple:
+def sparse(rule: Callable, run: Running, node: Node, inputs) -> tuple:
     """Updates rows one after another if one occurs twice, else all at once."""
     written, parameters = arguments(node, inputs)
     indices, grad = parameters.pop("indices"), parameters.pop("grad")

@@ -12,7 +12,7 @@ from jax import lax
 
 from tojax.errors import Unsupported, WrongValue
 from tojax.tensorflow.core import dtypes
-from tojax.tensorflow.core.running import handles
+from tojax.tensorflow.core.running import Running, handles
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _differentiated_as(variable, value):
 _differentiated_as.defjvps(lambda tangent, *_: tangent, None)
 
 
-def reading(run: Any, handle: Handle) -> Any:
+def reading(run: Running, handle: Handle) -> Any:
     """Returns the current value of a variable, differentiated as TensorFlow's tapes do: by the
     variable itself with derivative 1, and not by the values that were assigned to it.
     """
@@ -59,7 +59,7 @@ def reading(run: Any, handle: Handle) -> Any:
     return _differentiated_as(initial, value)
 
 
-def value_of(run: Any, handle: Handle) -> Any:
+def value_of(run: Running, handle: Handle) -> Any:
     """Returns the current value of a variable."""
     if run.variables.get(handle) is None:
         raise Unsupported(
@@ -70,7 +70,7 @@ def value_of(run: Any, handle: Handle) -> Any:
     return run.variables[handle]
 
 
-def store(run: Any, handle: Handle, value: Any) -> tuple:
+def store(run: Running, handle: Handle, value: Any) -> tuple:
     """Assigns a new value to a variable."""
     run.variables[handle] = value
     run.written.add(handle)
