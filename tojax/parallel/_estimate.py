@@ -14,10 +14,11 @@ from tojax.model import Model
 from tojax.parallel._shard import specs, weights
 from tojax.parallel.estimation.call import (
     KINDS,
+    Call,
     Traced,
     forward_call,
     specs_of_inputs,
-    trace,
+    trace_call,
     train_call,
 )
 from tojax.parallel.estimation.chips import Chip, slice_of
@@ -94,7 +95,7 @@ def estimate(
         call = train_call(step, state, args[0])
     else:
         call = forward_call(model, args, kwargs, rng)
-    return estimate_traced(trace(call), chips, plan, mesh, compile=compile)
+    return estimate_traced(trace_call(call), chips, plan, mesh, compile=compile)
 
 
 def estimate_traced(
@@ -166,15 +167,9 @@ def _evaluate(
     divided = divide_call(traced, mesh, inputs)
     fused = fuse(divided)
     peak, work = find_peak(divided, fused), count_work(divided, fused)
-    sizes_by_kind: dict[str, int] = {}
-    for role, v in zip(traced.roles, divided.program.inputs):
-        sizes_by_kind[role.kind] = sizes_by_kind.get(role.kind, 0) + divided.bytes(v)
-    memory = {k: sizes_by_kind[k] for k in KINDS if sizes_by_kind.get(k)}
-    outputs = sum(
-        divided.bytes(v)
-        for v, replaced in zip(divided.program.outputs, traced.outputs)
-        if v is not None and replaced is None
-    )
+    memory = _argument_memory(traced, divided)
+    pairs = zip(divided.program.outputs, traced.outputs)
+    outputs = sum(divided.bytes(v) for v, i in pairs if v is not None and i is None)
     seconds_of = lambda kind, axes, size: time_of(
         kind, size, math.prod(mesh[a] for a in axes), chip.reach(axes, mesh)
     )
@@ -186,18 +181,8 @@ def _evaluate(
     sizes: dict[str, int] = {}
     for x in weights(call.model).values():
         sizes[str(x.dtype)] = sizes.get(str(x.dtype), 0) + math.prod(x.shape)
-    products = dict(work.products)
-    notes = [*call.notes]
-    if chip.devices > 1:
-        notes.append(
-            f"JAX has {chip.devices} devices in each {chip.name}, with a part of its memory each: "
-            "what lies whole on every device is there as often"
-        )
-    if divided.unknown:
-        notes.append(
-            f"counted as elementwise on whole arrays: {', '.join(sorted(divided.unknown))}"
-        )
     packed = vars(call.model.source).get("packed", ())
+    products = dict(work.products)
     flops = products or sizes
     return Estimate(
         what=call.what,
@@ -222,8 +207,28 @@ def _evaluate(
         linking=sum(c.seconds for c in communication),
         tokens=call.tokens,
         useful=traced.useful,
-        notes=tuple(notes),
+        notes=tuple(_notes(call, chip, divided)),
     )
+
+
+def _argument_memory(traced: Traced, divided: Divided) -> dict[str, int]:
+    """Returns the bytes of arguments on one device, by kind."""
+    sizes: dict[str, int] = {}
+    for role, v in zip(traced.roles, divided.program.inputs):
+        sizes[role.kind] = sizes.get(role.kind, 0) + divided.bytes(v)
+    return {k: sizes[k] for k in KINDS if sizes.get(k)}
+
+
+def _notes(call: Call, chip: Chip, divided: Divided) -> Iterator[str]:
+    """Yields notes on what the figures leave out."""
+    yield from call.notes
+    if chip.devices > 1:
+        yield (
+            f"JAX has {chip.devices} devices in each {chip.name}, with a part of its memory each: "
+            "what lies whole on every device is there as often"
+        )
+    if divided.unknown:
+        yield f"counted as elementwise on whole arrays: {', '.join(sorted(divided.unknown))}"
 
 
 def mesh_for(plan: Plan, number: int) -> dict[str, int]:

@@ -84,7 +84,7 @@ class Traced:
     shape: Any
 
 
-def trace(call: Call) -> Traced:
+def trace_call(call: Call) -> Traced:
     """Traces a call; nothing is allocated."""
     closed, shape = jax.make_jaxpr(call.function, return_shape=True)(*call.arguments)
     paths = jax.tree_util.tree_flatten_with_path(call.arguments)[0]
