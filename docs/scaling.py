@@ -15,7 +15,7 @@ from pathlib import Path
 import transformers
 
 from tojax.hf.estimate_call import traced_call
-from tojax.parallel._estimate import of_call
+from tojax.parallel._estimate import estimate_traced
 from tojax.parallel.estimation.report import Estimate, size, time
 
 PAGE = Path(__file__).with_name("scaling.md")
@@ -86,7 +86,7 @@ def line(name: str, row: tuple) -> str:
     """One line of a table."""
     what, chips, plan, batch, length, more = row
     call = traced(name, what, batch, length, tuple(more.items()))
-    return shown(of_call(call, chips, plan, search=False), row)
+    return shown(estimate_traced(call, chips, plan, search=False), row)
 
 
 def shown(told: Estimate, row: tuple) -> str:

@@ -16,7 +16,7 @@ from tojax import train
 from tojax.cli import _curve, _texts
 from tojax.cli._generate import load_tokenizer
 from tojax.errors import Unsupported
-from tojax.hf.loading.checkpoint import find
+from tojax.hf.loading.checkpoint import find_checkpoint
 
 console = Console(stderr=True)
 WARMUP = 0.05  # of all steps
@@ -48,7 +48,7 @@ def finetune(source: str, asked: Options) -> None:
     with console.status("loading"):
         import tojax
 
-        found = find(source)
+        found = find_checkpoint(source)
         model = tojax.from_pretrained(found.folder).train()
         tokenizer = load_tokenizer(found.folder)
     rows = _texts.rows(texts, tokenizer, min(asked.length, positions(model, asked.length)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from tojax.errors import BadCheckpoint, HubUnreachable, Unsupported
 from tojax.hf.loading.adapter import CONFIG, WEIGHTS, base_of, is_adapter
-from tojax.hf.loading.checkpoint import Checkpoint, download, find, stored_in
+from tojax.hf.loading.checkpoint import Checkpoint, download, find_checkpoint, stored_in
 
 SAVED = "model.json"
 
@@ -38,13 +38,13 @@ def named(source: str, adapter: str | None = None, **how: Any) -> Named:
     Args:
       source: folder or hub id of a checkpoint, or the folder of an adapter.
       adapter: folder or hub id of an adapter.
-      **how: as ``tojax.hf.loading.checkpoint.find`` takes it.
+      **how: as ``tojax.hf.loading.checkpoint.find_checkpoint`` takes it.
     """
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source
         found = _base(source, adapter, how)
     else:
-        found = find(source, **how)
+        found = find_checkpoint(source, **how)
     if adapter is None:
         return Named(found, None)
     folder = Path(adapter).expanduser()
@@ -63,7 +63,7 @@ def named(source: str, adapter: str | None = None, **how: Any) -> Named:
 def _base(source: str, adapter: str, how: dict[str, Any]) -> Checkpoint:
     """The checkpoint that an adapter names; where it is not there, how another one is named."""
     try:
-        return find(source, **how)
+        return find_checkpoint(source, **how)
     except (BadCheckpoint, HubUnreachable) as error:
         error.where = f"{Path(adapter) / CONFIG} names it as the base model"
         error.advise(f"name the folder of the base model: MODEL --adapter {adapter}")

@@ -14,7 +14,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from tojax.errors import MissingRng, NewWeights, Unsupported
 from tojax.hf.generation._generate import generate
 from tojax.hf.generation.job.own_generate import Standin, standin, to_torch
-from tojax.hf.loading.checkpoint import find
+from tojax.hf.loading.checkpoint import find_checkpoint
 from tojax.hf.loading.load import from_pretrained
 from tojax.model import Model
 
@@ -66,7 +66,7 @@ def pipeline(
 
 
 def _load_for_task(task: str, source) -> Model:
-    checkpoint = find(source)
+    checkpoint = find_checkpoint(source)
     architectures = checkpoint.config.get("architectures") or ()
     task_classes = _classes(task)
     if task_classes is None:

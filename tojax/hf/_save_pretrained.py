@@ -13,7 +13,7 @@ from tojax import multiprocess
 from tojax.errors import Unsupported
 from tojax.hf.loading.checkpoint import PICKLES
 from tojax.hf.loading.module import quiet
-from tojax.hf.loading.source import PretrainedSource, view
+from tojax.hf.loading.source import PretrainedSource, view_as_torch
 from tojax.model import Model
 from tojax.saved import whole
 
@@ -80,7 +80,7 @@ def _write_checkpoint(
     origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)
     with whole(target, "config.json") as scratch:
         if isinstance(source, PretrainedSource):
-            module = source.filled_module(model.params, model.state, view)
+            module = source.filled_module(model.params, model.state, view_as_torch)
         else:
             module = model.to_torch()
         with quiet():

@@ -14,13 +14,13 @@ from tojax import transforms
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments, WrongValue
 from tojax.hf.generation.job.public_cache import Cache
 from tojax.hf.loading import other_formats
-from tojax.hf.loading.checkpoint import find
+from tojax.hf.loading.checkpoint import find_checkpoint
 from tojax.hf.loading.classes import config_of, model_class, refusing
 from tojax.hf.loading.module import _torch_dtype, quiet
 from tojax.hf.loading.quantized.schemes import quantization_of
 from tojax.hf.loading.source import source_of
 from tojax.model import Model
-from tojax.parallel.estimation.call import Call, Role, Traced, forward_call, trace, train_call
+from tojax.parallel.estimation.call import Call, Role, Traced, forward_call, trace_call, train_call
 
 
 def _optimizer(name: str, **options: float) -> Any:
@@ -91,13 +91,13 @@ def traced_call(
     else:
         call = _prefill(model, ids, length)
         if what == "decode":
-            call = _decode(model, trace(call), batch)
-    return trace(replace(call, notes=notes))
+            call = _decode(model, trace_call(call), batch)
+    return trace_call(replace(call, notes=notes))
 
 
 def _quantization_method(source: str) -> str:
     """Returns how the checkpoint's weights are quantized; "" where they are not."""
-    checkpoint = find(source, need_weights=False)
+    checkpoint = find_checkpoint(source, need_weights=False)
     return "GGUF" if checkpoint.gguf else quantization_of(checkpoint.config).get("quant_method", "")
 
 
@@ -115,7 +115,7 @@ def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> M
             why="the shapes of a model's weights follow from its config",
             do="save one there: transformers.LlamaConfig(...).save_pretrained(FOLDER)",
         )
-    checkpoint = find(source, need_weights=False)
+    checkpoint = find_checkpoint(source, need_weights=False)
     cls, config = model_class(checkpoint, task), config_of(checkpoint)
     if task is None and not checkpoint.config.get("architectures"):
         cls = model_class(checkpoint, "CausalLM")

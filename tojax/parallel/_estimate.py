@@ -14,10 +14,11 @@ from tojax.model import Model
 from tojax.parallel._shard import specs, weights
 from tojax.parallel.estimation.call import (
     KINDS,
+    Call,
     Traced,
     forward_call,
     specs_of_inputs,
-    trace,
+    trace_call,
     train_call,
 )
 from tojax.parallel.estimation.chips import Chip, slice_of
@@ -26,8 +27,7 @@ from tojax.parallel.estimation.cost.fusion import fuse
 from tojax.parallel.estimation.cost.lifetimes import find_peak
 from tojax.parallel.estimation.cost.work import count_work, time_of
 from tojax.parallel.estimation.divide.combine import combine
-from tojax.parallel.estimation.divide.divided import Divided, Spec
-from tojax.parallel.estimation.divide.partition import divide
+from tojax.parallel.estimation.divide.partition import Divided, Spec, divide
 from tojax.parallel.estimation.report import Communication, Estimate
 from tojax.parallel.plans.axes import NAMES, batch_axes
 from tojax.parallel.plans.plans import BY_NAME, Rules
@@ -95,7 +95,7 @@ def estimate(
         call = train_call(step, state, args[0])
     else:
         call = forward_call(model, args, kwargs, rng)
-    return estimate_traced(trace(call), chips, plan, mesh, compile=compile)
+    return estimate_traced(trace_call(call), chips, plan, mesh, compile=compile)
 
 
 def estimate_traced(
@@ -167,12 +167,9 @@ def _evaluate(
     divided = divide_call(traced, mesh, inputs)
     fused = fuse(divided)
     peak, work = find_peak(divided, fused), count_work(divided, fused)
-    memory = _memory(traced, divided)
-    outputs = sum(
-        divided.bytes(v)
-        for v, replaced in zip(divided.program.outputs, traced.outputs)
-        if v is not None and replaced is None
-    )
+    memory = _argument_memory(traced, divided)
+    pairs = zip(divided.program.outputs, traced.outputs)
+    outputs = sum(divided.bytes(v) for v, i in pairs if v is not None and i is None)
     seconds_of = lambda kind, axes, size: time_of(
         kind, size, math.prod(mesh[a] for a in axes), chip.reach(axes, mesh)
     )
@@ -184,8 +181,8 @@ def _evaluate(
     sizes: dict[str, int] = {}
     for x in weights(call.model).values():
         sizes[str(x.dtype)] = sizes.get(str(x.dtype), 0) + math.prod(x.shape)
-    products = dict(work.products)
     packed = vars(call.model.source).get("packed", ())
+    products = dict(work.products)
     flops = products or sizes
     return Estimate(
         what=call.what,
@@ -210,20 +207,21 @@ def _evaluate(
         linking=sum(c.seconds for c in communication),
         tokens=call.tokens,
         useful=traced.useful,
-        notes=(*call.notes, *_notes(chip, divided)),
+        notes=tuple(_notes(call, chip, divided)),
     )
 
 
-def _memory(traced: Traced, divided: Divided) -> dict[str, int]:
-    """Returns the bytes of the inputs on one device, by kind."""
+def _argument_memory(traced: Traced, divided: Divided) -> dict[str, int]:
+    """Returns the bytes of arguments on one device, by kind."""
     sizes: dict[str, int] = {}
     for role, v in zip(traced.roles, divided.program.inputs):
         sizes[role.kind] = sizes.get(role.kind, 0) + divided.bytes(v)
     return {k: sizes[k] for k in KINDS if sizes.get(k)}
 
 
-def _notes(chip: Chip, divided: Divided) -> Iterator[str]:
-    """Yields what a reader of the estimate should know."""
+def _notes(call: Call, chip: Chip, divided: Divided) -> Iterator[str]:
+    """Yields notes on what the figures leave out."""
+    yield from call.notes
     if chip.devices > 1:
         yield (
             f"JAX has {chip.devices} devices in each {chip.name}, with a part of its memory each: "

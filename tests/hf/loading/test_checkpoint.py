@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import tojax
 from tests.hf import tiny
 from tojax.errors import BadCheckpoint, HubUnreachable, NewWeights, Unsupported
-from tojax.hf.loading.checkpoint import find
+from tojax.hf.loading.checkpoint import find_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -71,25 +71,25 @@ def test_the_own_head_is_not_drawn(folder):
 
 
 def test_empty_folder(tmp_path):
-    said = lines(lambda: find(tmp_path))
+    said = lines(lambda: find_checkpoint(tmp_path))
     assert said[0] == f"{tmp_path.name} is no checkpoint: it has no config.json"
 
 
 def test_no_folder():
-    assert lines(lambda: find("./nowhere"))[0] == "./nowhere is no folder"
+    assert lines(lambda: find_checkpoint("./nowhere"))[0] == "./nowhere is no folder"
 
 
 def test_offline_hub():
-    said = lines(lambda: find("someone/some-model"), HubUnreachable)
+    said = lines(lambda: find_checkpoint("someone/some-model"), HubUnreachable)
     assert said[0] == "cannot reach the Hugging Face hub to fetch 'someone/some-model'"
     assert said[2] == "  why:   HF_HUB_OFFLINE=1 forbids it"
 
 
 def test_config_of_something_else(folder):
     (folder / "config.json").write_text("{not json")
-    assert lines(lambda: find(folder))[0] == "config.json is no JSON"
+    assert lines(lambda: find_checkpoint(folder))[0] == "config.json is no JSON"
     (folder / "config.json").write_text("{}")
-    assert lines(lambda: find(folder))[0] == "config.json names no model_type"
+    assert lines(lambda: find_checkpoint(folder))[0] == "config.json names no model_type"
 
 
 def test_truncated_weights(folder):
@@ -117,15 +117,18 @@ def test_pickled_weights_are_refused(folder):
 
 def test_no_weights(folder):
     (folder / "model.safetensors").unlink()
-    assert "has a config.json and no weights" in lines(lambda: find(folder))[0]
-    assert find(folder, need_weights=False).weights == []
+    assert "has a config.json and no weights" in lines(lambda: find_checkpoint(folder))[0]
+    assert find_checkpoint(folder, need_weights=False).weights == []
 
 
 def test_missing_shard(folder):
     (folder / "model.safetensors").rename(folder / "model-2.safetensors")
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert lines(lambda: find(folder))[0] == "1 of 2 weight files are missing: model-1.safetensors"
+    assert (
+        lines(lambda: find_checkpoint(folder))[0]
+        == "1 of 2 weight files are missing: model-1.safetensors"
+    )
 
 
 def test_missing_extra_and_misshaped_weights(folder):

@@ -6,9 +6,9 @@ import torch
 
 import tojax
 from tojax.errors import BadCheckpoint, Unsupported
-from tojax.hf.loading.checkpoint import find
+from tojax.hf.loading.checkpoint import find_checkpoint
 
-CALLS = [tojax.from_pretrained, tojax.convert, lambda x: find(x, need_weights=False)]
+CALLS = [tojax.from_pretrained, tojax.convert, lambda x: find_checkpoint(x, need_weights=False)]
 
 
 def said(call, source, error):
@@ -33,13 +33,13 @@ def test_onnx(call, tmp_path):
 def test_others_that_are_not_read(name, tmp_path):
     (tmp_path / name).touch()
     for source in (tmp_path / name, tmp_path):
-        assert "files are not read yet" in said(find, source, Unsupported)[0]
+        assert "files are not read yet" in said(find_checkpoint, source, Unsupported)[0]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "weights.pt"])
 def test_weights_alone(name, tmp_path):
     (tmp_path / name).touch()
-    what, do = said(find, tmp_path / name, BadCheckpoint)
+    what, do = said(find_checkpoint, tmp_path / name, BadCheckpoint)
     assert what == f"{name} is a file of weights alone" and "config.json" in do
 
 

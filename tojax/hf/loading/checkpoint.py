@@ -87,7 +87,7 @@ def stored_in(file: str | os.PathLike) -> dict[str, Stored]:
     return tensors
 
 
-def find(
+def find_checkpoint(
     source: str | os.PathLike,
     *,
     need_weights: bool = True,
@@ -337,7 +337,7 @@ def _shards(folder: Path, index: Path) -> list[Path]:
 
 
 def download(name: str, allow_pickle: bool = False, gguf_file: str | None = None) -> Path:
-    """Downloads the hub's files for this id and returns their folder; errors as in ``find``."""
+    """Downloads the hub's files for this id; returns their folder. See ``find_checkpoint``."""
     import huggingface_hub
     from huggingface_hub.errors import (
         HfHubHTTPError,

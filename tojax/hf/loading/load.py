@@ -13,7 +13,7 @@ import jax
 from tojax.errors import WrongArguments
 from tojax.hf.loading import place
 from tojax.hf.loading.adapter import Files, base_of, files_of, is_adapter, put_on
-from tojax.hf.loading.checkpoint import Checkpoint, find
+from tojax.hf.loading.checkpoint import Checkpoint, find_checkpoint
 from tojax.hf.loading.deferred import Reader
 from tojax.hf.loading.module import load_module
 from tojax.hf.loading.source import source_of
@@ -95,7 +95,7 @@ def from_pretrained(
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source
     files = None if adapter is None else files_of(adapter)
-    checkpoint = find(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
+    checkpoint = find_checkpoint(source, allow_pickle=allow_pickle, gguf_file=gguf_file)
     reader = Reader()
     options: dict[str, Any] = {"allow_pickle": allow_pickle, "trust_remote_code": trust_remote_code}
     try:

@@ -14,9 +14,8 @@ from tojax.jaxprs import keeping_barriers
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
 from tojax.parallel.estimation.cost.work import count_work
-from tojax.parallel.estimation.divide.divided import Spec
 from tojax.parallel.estimation.divide.nodes import Program, program_of
-from tojax.parallel.estimation.divide.partition import divide, replicated
+from tojax.parallel.estimation.divide.partition import Spec, divide, replicated
 from tojax.parallel.forward import Forward
 
 KINDS = ("params", "optimizer", "state", "cache", "inputs")
@@ -85,7 +84,7 @@ class Traced:
     shape: Any
 
 
-def trace(call: Call) -> Traced:
+def trace_call(call: Call) -> Traced:
     """Traces a call; nothing is allocated."""
     closed, shape = jax.make_jaxpr(call.function, return_shape=True)(*call.arguments)
     paths = jax.tree_util.tree_flatten_with_path(call.arguments)[0]

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tojax.errors import WrongArguments
 from tojax.parallel.collectives import Traffic, collectives
 from tojax.parallel.estimation.call import Traced
-from tojax.parallel.estimation.divide.divided import Spec
+from tojax.parallel.estimation.divide.partition import Spec
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def renewed_at(module: PreTrainedModel, length: int, last: int) -> int | None:
     )
 
 
-def refuse(module: PreTrainedModel, feature: str, do: str) -> NoReturn:
+def refuse_renewal(module: PreTrainedModel, feature: str, do: str) -> NoReturn:
     """Raises Unsupported for a feature with a cache of its own."""
     raise Unsupported(
         f"{feature} with {type(module).__name__}",

@@ -133,9 +133,11 @@ class Runner(torch.nn.Module):
                 model_inputs[private.CACHE] = cache_class()
         if length is not None:
             cache_names = [k for k in private.CACHES if k in model_inputs]
-            model_inputs |= {k: static_cache.fit(model_inputs[k], length) for k in cache_names}
+            model_inputs |= {
+                k: static_cache.fit_cache(model_inputs[k], length) for k in cache_names
+            }
             if sees_ahead(self.module) or takes_alibi_mask(self.module):  # masks of forward's own
-                for layer in static_cache.layers([model_inputs[k] for k in cache_names]):
+                for layer in static_cache.cache_leaves([model_inputs[k] for k in cache_names]):
                     layer.is_compileable = False
         return self.step(ids, model_inputs, None, logits_to_keep, use_cache, first=True)
 
@@ -203,7 +205,7 @@ def mask_over_cache(ids: torch.Tensor, model_inputs: dict[str, Any]) -> torch.Te
     """Returns the mask extended to all positions of the cache; the same mask without a cache."""
     mask, layers = (
         model_inputs.get("attention_mask"),
-        static_cache.layers([model_inputs.get(private.CACHE)]),
+        static_cache.cache_leaves([model_inputs.get(private.CACHE)]),
     )
     layer = next((x for x in layers if isinstance(x, static_cache.Layer)), None)
     if layer is None:

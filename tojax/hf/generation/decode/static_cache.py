@@ -1,9 +1,9 @@
 """Key-value caches of fixed shape with transformers' cache protocol; all leaves are arrays.
 
-``fit`` takes the cache that transformers would use for a model, and gives every growing layer a
-fixed length. States that never grow (convolutions, recurrences) stay in transformers' own layers,
-and layers of a model's own are not changed: tracing the decoding loop shows whether they keep
-their shape.
+``fit_cache`` takes the cache that transformers would use for a model, and gives every growing
+layer a fixed length. States that never grow (convolutions, recurrences) stay in transformers' own
+layers, and layers of a model's own are not changed: tracing the decoding loop shows whether they
+keep their shape.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Layer(StaticLayer):
             self.lazy_initialization(key_states, value_states)
         at, count = self.cumulative_length, key_states.shape[-2]
         self.cumulative_length = at + count
-        self.merged_keys = write(self.merged_keys, _merged(key_states), -2, at)
-        self.merged_values = write(self.merged_values, _merged(value_states), -2, at)
+        self.merged_keys = write_positions(self.merged_keys, _merged(key_states), -2, at)
+        self.merged_values = write_positions(self.merged_values, _merged(value_states), -2, at)
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
@@ -107,7 +107,7 @@ class IndexedLayer(Layer):
             self.is_indexer_initialized = True
         at = self.indexer_cumulative_length
         self.indexer_cumulative_length = at + indexer_key_states.shape[1]
-        self.indexer_keys = write(self.indexer_keys, indexer_key_states, 1, at)
+        self.indexer_keys = write_positions(self.indexer_keys, indexer_key_states, 1, at)
         return self.indexer_keys
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
@@ -161,18 +161,20 @@ def _write_lowering(buffer, new, axis, at):
     return jax.lax.dynamic_update_slice_in_dim(buffer, new, at, axis)
 
 
-def write(buffer: torch.Tensor, new: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
+def write_positions(
+    buffer: torch.Tensor, new: torch.Tensor, axis: int, at: torch.Tensor
+) -> torch.Tensor:
     """Returns ``buffer`` with ``new`` from position ``at`` on."""
     return torch.ops.tojax.write(buffer, new.to(buffer.dtype), axis, at)
 
 
-def fit(cache: Any, length: int) -> Any:
+def fit_cache(cache: Any, length: int) -> Any:
     """Replaces the growing layers of transformers' cache by layers of ``length`` positions.
 
     Other objects than a ``Cache``, and layers of other classes, are returned unchanged.
     """
     if isinstance(cache, EncoderDecoderCache):
-        fit(cache.self_attention_cache, length)
+        fit_cache(cache.self_attention_cache, length)
         cross_cache = cache.cross_attention_cache
         cross_cache.layers = [CrossLayer() for _ in cross_cache.layers]
         cross_cache.layer_class_to_replicate = CrossLayer if not cross_cache.layers else None
@@ -200,7 +202,7 @@ def _fit_layer(layer: Any, length: int) -> Any:
     return layer
 
 
-def layers(tree: Any) -> list[Any]:
+def cache_leaves(tree: Any) -> list[Any]:
     """Returns all layers of the caches in a tree of model arguments, and all other leaves."""
     is_cache = lambda x: isinstance(x, Cache)
     result: list[Any] = []
@@ -219,13 +221,13 @@ def rewindable(tree: Any) -> bool:
 
     Then later positions are dropped by moving the position back.
     """
-    filled_layers = [x for x in layers(tree) if not isinstance(x, (CrossLayer, *EMPTY))]
+    filled_layers = [x for x in cache_leaves(tree) if not isinstance(x, (CrossLayer, *EMPTY))]
     return bool(filled_layers) and all(type(x) in (Layer, IndexedLayer) for x in filled_layers)
 
 
 def rewind(tree: Any, filled: Any) -> Any:
     """Moves the caches back to ``filled`` positions; later ones are overwritten next."""
-    for layer in layers(tree):
+    for layer in cache_leaves(tree):
         if type(layer) in (Layer, IndexedLayer) and layer.is_initialized:
             layer.cumulative_length = filled
         if type(layer) is IndexedLayer and layer.is_indexer_initialized:

@@ -37,7 +37,7 @@ class Drafts:
     threshold: float = 0.0
     job: strategy.Job | None = None
 
-    def start(self, job: strategy.Job, plan: Plan, carry: dict[str, Any]) -> tuple[Any, dict]:
+    def prefill(self, job: strategy.Job, plan: Plan, carry: dict[str, Any]) -> tuple[Any, dict]:
         """Returns (the smaller model with its arguments, or None; the carry with its state).
 
         Raises:

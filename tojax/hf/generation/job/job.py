@@ -98,7 +98,9 @@ class Job:
         features = {"a draft": self.drafts, "guidance_scale": self.guide}
         features |= dict.fromkeys(sorted(PROMPT_ONLY & {*self.request.model_inputs}), True)
         if at and (conflicts := [name for name, present in features.items() if present]):
-            long_rope.refuse(module, conflicts[0], "leave it out, or end before (max_new_tokens)")
+            long_rope.refuse_renewal(
+                module, conflicts[0], "leave it out, or end before (max_new_tokens)"
+            )
         return at
 
     def generate(self) -> Any:
@@ -171,7 +173,7 @@ class Job:
             out = programs.prefill(*args)
         else:
             out = model_steps.call_program(programs.prefill, *args)
-        self.check(out[0])
+        self.check_images(out[0])
         return out
 
     @property
@@ -186,7 +188,7 @@ class Job:
         config = self.model.source.module.config.get_text_config(decoder=True)
         return getattr(config, "max_position_embeddings", None) or sys.maxsize
 
-    def check(self, logits: Any) -> None:
+    def check_images(self, logits: Any) -> None:
         """Raises WrongArguments where the model's own checks of images and their tokens failed."""
         names = PROMPT_ONLY & {*self.request.model_inputs}
         if names and logits is not None and np.isnan(values(logits)).all():
@@ -212,7 +214,7 @@ class Job:
             self.model, carry, stays, along, np.int32(until), last, self.picker, plan
         )
         if drafts:
-            draft, carry = drafts.start(self, plan, carry)
+            draft, carry = drafts.prefill(self, plan, carry)
             decode_drafted = partial(drafts.decode, self, draft, stays, along, plan)
             end = self.max_positions - drafts.count + 1
             decode_until = assisted.with_drafts(decode_drafted, decode_until, end)
@@ -255,7 +257,7 @@ class Job:
         text = Literal(
             self.model, self.request.ids, self.model_inputs, self.request.encoder, self.plan
         )
-        self.check(text.logits)
+        self.check_images(text.logits)
         carry = self.initial_carry()
         while True:
             at = int(carry["at"])

@@ -190,7 +190,7 @@ def _refuse_renewal(cache: Cache, ids: jax.Array) -> None:
         return
     if at := long_rope.renewed_at(module, ids.shape[1], cache.length + 1):
         what = f"model.cache({cache.length}) and a prompt of {ids.shape[1]} tokens"
-        long_rope.refuse(
+        long_rope.refuse_renewal(
             module, what, f"end before (model.cache({at - 1})), or call tojax.generate"
         )
 

@@ -48,7 +48,7 @@ class Job(Protocol):
     def decode(self, plan: Plan) -> Any:
         """Runs both programs."""
 
-    def check(self, logits: Any) -> None:
+    def check_images(self, logits: Any) -> None:
         """Raises WrongArguments for images that do not fit their tokens."""
 
 
@@ -141,7 +141,7 @@ def first_logits(job: Job, plan: Plan, filler: int = 0) -> Any:
         return logits
     ids = job.initial_carry(filler)["ids"]
     logits = _step_logits(job, plan, ids, job.length, stays, carry["state"])
-    job.check(logits)
+    job.check_images(logits)
     return logits
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tojax.parallel.estimation.cost.fusion import IN_PLACE, UNFUSED, Fused, fuse
-from tojax.parallel.estimation.divide.divided import Divided
+from tojax.parallel.estimation.divide.partition import Divided
 
 SHOWN = 6
 

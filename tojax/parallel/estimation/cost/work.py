@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tojax.parallel.estimation.cost.fusion import Fused, fuse
-from tojax.parallel.estimation.divide.divided import Divided
 from tojax.parallel.estimation.divide.nodes import Node
-from tojax.parallel.estimation.divide.partition import COLLECTIVES
+from tojax.parallel.estimation.divide.partition import COLLECTIVES, PRODUCTS, Divided
 
 
 @dataclass
@@ -70,7 +69,7 @@ def count_work(divided: Divided, fusions: Fused | None = None) -> Work:
 
 def product_flops(divided: Divided, node: Node) -> float | None:
     """Returns a matrix product's FLOPs on one device, two for each pair of numbers; else None."""
-    if node.name not in ("dot_general", "ragged_dot_general", "conv_general_dilated"):
+    if node.name not in PRODUCTS:
         return None
     x, y = (divided.shape(v) if v is not None else () for v in node.ins[:2])
     out = math.prod(divided.shape(node.outs[0]))

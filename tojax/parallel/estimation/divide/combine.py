@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tojax.parallel.estimation.divide.divided import Divided
 from tojax.parallel.estimation.divide.nodes import Node
+from tojax.parallel.estimation.divide.partition import Divided
 
 REDUCES = "all-reduce"
 

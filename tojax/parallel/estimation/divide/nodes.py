@@ -57,7 +57,7 @@ class Program:
     outputs: list[int | None]
     nodes: list[Node]
 
-    def new(self, value: Value) -> int:
+    def add_value(self, value: Value) -> int:
         """Adds a value; returns its number."""
         self.values.append(value)
         return len(self.values) - 1
@@ -73,7 +73,7 @@ def program_of(closed: ClosedJaxpr | Jaxpr) -> Program:
     """
     jaxpr = opened(closed)
     program = Program([], [], [], [])
-    numbers = {v: program.new(value_of(v.aval)) for v in (*jaxpr.invars, *jaxpr.constvars)}
+    numbers = {v: program.add_value(value_of(v.aval)) for v in (*jaxpr.invars, *jaxpr.constvars)}
     program.inputs = [numbers[v] for v in (*jaxpr.invars, *jaxpr.constvars)]
     program.outputs = _inline(program, jaxpr, numbers, 0, "")
     return _without_unused(program)
@@ -100,7 +100,7 @@ def _inline(program: Program, jaxpr: Jaxpr, numbers: dict, barrier: int, where: 
             continue
         body = opened(program_inside)
         inner_numbers = dict(zip(body.invars, ins))
-        inner_numbers |= {v: program.new(value_of(v.aval)) for v in body.constvars}
+        inner_numbers |= {v: program.add_value(value_of(v.aval)) for v in body.constvars}
         is_recomputed = eqn.params.get("differentiated", False)
         count = len(program.nodes) + 1 if is_recomputed else barrier
         numbers |= dict(zip(eqn.outvars, _inline(program, body, inner_numbers, count, path)))
@@ -115,7 +115,7 @@ def _add_equation(
     for key in LOOPS.get(name, ()):
         programs = eqn.params[key]
         inner += map(program_of, programs if isinstance(programs, Sequence) else [programs])
-    outs = [program.new(value_of(v.aval)) for v in eqn.outvars]
+    outs = [program.add_value(value_of(v.aval)) for v in eqn.outvars]
     if name == "dynamic_slice" and program.values[ins[0]].shape == program.values[outs[0]].shape:
         name, ins = "copy_p", ins[:1]  # a slice of everything, whatever its start
     params = eqn.params if not inner else {k: v for k, v in eqn.params.items() if k not in LOOPS}

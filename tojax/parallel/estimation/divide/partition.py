@@ -9,14 +9,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from tojax.parallel.estimation.divide.divided import Divided, Spec
 from tojax.parallel.estimation.divide.labels import Label, Labels, labels_of
 from tojax.parallel.estimation.divide.nodes import Node, Program, Value
 
+Spec = tuple[tuple[str, ...], ...]  # the mesh axes that divide each dimension
 WHOLE: tuple[str, ...] = ()
+PRODUCTS = ("dot_general", "ragged_dot_general", "conv_general_dilated")
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+@dataclass
+class Divided:
+    """A program divided over a mesh.
+
+    Attributes:
+      program: its nodes, collectives among them; values have their shapes on all devices together.
+      specs: the axes that divide each value.
+      inner: the divided programs inside of nodes, by the node's number.
+      rounds: how often it runs: the length of a loop.
+      unknown: operations without a rule.
+    """
+
+    program: Program
+    mesh: Mapping[str, int]
+    specs: dict[int, Spec]
+    inner: dict[int, list[Divided]] = field(default_factory=dict)
+    rounds: int = 1
+    unknown: set[str] = field(default_factory=set)
+
+    def spec_of(self, v: int | None) -> Spec:
+        """Returns the spec of a value; literals (None) have no dimensions."""
+        return () if v is None else self.specs[v]
+
+    def shape(self, v: int) -> tuple[int, ...]:
+        """Returns the shape on one device."""
+        value, spec = self.program.values[v], self.specs[v]
+        counts = [math.prod(self.mesh[a] for a in axes) for axes in spec]
+        return tuple(-(-n // p) for n, p in zip(value.shape, counts, strict=True))
+
+    def bytes(self, v: int) -> int:
+        """Returns the bytes on one device."""
+        return math.ceil(math.prod(self.shape(v)) * self.program.values[v].itemsize)
 
 
 def replicated(value: Value) -> Spec:
@@ -34,8 +70,6 @@ def divide(
     """Divides a program over a mesh.
 
     Args:
-      program: the program of all devices together.
-      mesh: sizes of the axes.
       inputs: the spec of each input.
       outputs: the spec that each output shall have; None for any.
       weights: which inputs are weights: operations are divided as their other operands.
@@ -49,47 +83,37 @@ def divide(
     return second.result
 
 
-def _propagate_backward(
-    program: Program, partition: Partition, outputs: Sequence
-) -> dict[int, Spec]:
+def _propagate_backward(program: Program, first: Partition, outputs: Sequence) -> dict[int, Spec]:
     """Returns the specs that later operations prefer: of a gradient, that of its weight."""
     preferred: dict[int, Spec] = {}
     for v, out_spec in zip(program.outputs, outputs):
         if v is not None and out_spec is not None:
             preferred[v] = out_spec
-    inputs = {*program.inputs}
+    inputs, specs = {*program.inputs}, first.result.specs
     for node in reversed(program.nodes):
         labels = labels_of(node, program.values)
         if not labels.has_rule or node.inner or node.name in NO_BACKWARD_PROPAGATION:
             continue
         for out, dims in zip(node.outs, labels.outs):
-            out_spec = preferred.get(out, partition.spec_of(out))
+            out_spec = preferred.get(out, specs[out])
             axes_of: dict[Any, Any] = {d: a for d, a in zip(dims, out_spec) if d is not None and a}
             if not axes_of:
                 continue
             for v, operand_dims in zip(node.ins, labels.ins):
                 if v is None or v in inputs or v in preferred:
                     continue
-                spec = partition.spec_of(v)
+                spec = specs[v]
                 used_axes = {a for axes in spec for a in axes}
                 candidate = tuple(
                     b or tuple(a for a in axes_of.get(d, ()) if a not in used_axes)
                     for b, d in zip(spec, operand_dims)
                 )
-                if candidate != spec and spec_fits(
-                    candidate, program.values[v].shape, partition.mesh
-                ):
+                if candidate != spec and spec_fits(candidate, program.values[v].shape, first.mesh):
                     preferred[v] = candidate
     return preferred
 
 
-NO_BACKWARD_PROPAGATION = {
-    "dot_general",
-    "ragged_dot_general",
-    "conv_general_dilated",
-    "gather",
-    "scatter-add",
-}
+NO_BACKWARD_PROPAGATION = {"gather", "scatter-add", *PRODUCTS}
 
 
 def spec_fits(spec: Spec, shape: Sequence[int], mesh: Mapping[str, int]) -> bool:
@@ -114,10 +138,6 @@ class Partition:
         self.broadcasts: dict[int, tuple[Node, Labels]] = {}  # the nodes of broadcast values
         self.weights = {v for v, weight in zip(program.inputs, weights) if weight}
 
-    def spec_of(self, v: int) -> Spec:
-        """Returns the spec that a value of the source is computed in."""
-        return self.result.specs[v]
-
     def divide_nodes(self) -> None:
         """Divides every node."""
         for node in self.source.nodes:
@@ -132,15 +152,11 @@ class Partition:
         if not labels.has_rule:
             self.result.unknown.add(node.name)
         chosen, summed = self.choose_axes(node, labels)
-        spec = lambda dims: tuple(chosen.get(d, WHOLE) if d is not None else WHOLE for d in dims)
-        ins = [
-            v if v is None else self.reshard(v, spec(dims), node.barrier)
-            for v, dims in zip(node.ins, labels.ins)
-        ]
+        ins = self.reshard_operands(node, labels, chosen, node.barrier)
         if all(v is None or v in self.weights for v in node.ins) and len(node.ins) > 0:
             self.weights.update(node.outs)
         for v, dims in zip(node.outs, labels.outs):
-            self.result.specs[v] = spec(dims)
+            self.result.specs[v] = _spec(chosen, dims)
         outs = node.outs
         shifted = chosen.get(labels.shifted, WHOLE) if labels.shifted is not None else WHOLE
         if summed or shifted:
@@ -227,10 +243,7 @@ class Partition:
         )
 
     def reduce_result(self, node: Node, partial: int, out: int, axes: Sequence[str]) -> None:
-        """Adds the collective that sums a result over devices.
-
-        It is an all-reduce, or a reduce-scatter where later operations prefer a divided result.
-        """
+        """Adds an all-reduce of a result; a reduce-scatter, if later operations prefer that."""
         spec = self.result.specs[out]
         preferred = self.preferred.get(out, spec)
         extra = {a for dim in preferred for a in dim} - {a for dim in spec for a in dim}
@@ -281,18 +294,18 @@ class Partition:
                 self.weights.add(new)
         return self.resharded[key]
 
+    def reshard_operands(
+        self, node: Node, labels: Labels, axes: Mapping[Label, tuple[str, ...]], barrier: int
+    ) -> list[int | None]:
+        """Returns the operands in the specs that these axes of labels give them."""
+        operands = zip(node.ins, labels.ins)
+        return [v if v is None else self.reshard(v, _spec(axes, d), barrier) for v, d in operands]
+
     def repeat_broadcast(self, v: int, new: int, target: Spec, barrier: int) -> None:
         """Repeats a broadcast in another spec, from its operand there."""
         node, labels = self.broadcasts[v]
         axes = dict(zip(labels.outs[0], target))
-        ins = [
-            x
-            if x is None
-            else self.reshard(
-                x, tuple(axes.get(d, WHOLE) if d is not None else WHOLE for d in dims)
-            )
-            for x, dims in zip(node.ins, labels.ins)
-        ]
+        ins = self.reshard_operands(node, labels, axes, 0)
         self.add_node(Node(node.name, node.params, ins, [new], [], barrier, node.where))
         self.broadcasts[new] = node, labels
 
@@ -302,7 +315,7 @@ class Partition:
 
     def new_like(self, v: int) -> int:
         """Adds a value of the same shape, dtype and spec; returns its number."""
-        new = self.result.program.new(self.result.program.values[v])
+        new = self.result.program.add_value(self.result.program.values[v])
         self.result.specs[new] = self.result.specs[v]
         return new
 
@@ -372,6 +385,11 @@ class Partition:
             v = program.outputs[i]
             if v is not None and spec is not None and self.result.specs[v] != spec:
                 program.outputs[i] = self.reshard(v, spec)
+
+
+def _spec(axes: Mapping[Label, tuple[str, ...]], dims: Sequence[Label]) -> Spec:
+    """Returns the spec of dimensions whose labels these axes divide."""
+    return tuple(WHOLE if d is None else axes.get(d, WHOLE) for d in dims)
 
 
 def _carried_spec(carry_spec: Spec, body_spec: Spec) -> Spec:
