@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -182,7 +183,7 @@ def _sides_of_choice(expr: ast.expr) -> tuple[ast.expr, ...]:
 
 
 @functools.cache
-def assigned_values(cls: Any) -> list[ast.expr]:
+def assigned_values(cls: type) -> list[ast.expr]:
     """Returns the values of all assignments in a class and its bases."""
     nodes = [x for tree in class_trees(cls) for x in ast.walk(tree)]
     values = [x.value for x in nodes if isinstance(x, ast.Assign)]
@@ -200,7 +201,7 @@ def _function_name(call: ast.Call) -> str:
 
 
 @functools.cache
-def constructors_of(cls: Any) -> tuple[Constructor, ...]:
+def constructors_of(cls: type) -> tuple[Constructor, ...]:
     """Returns the constructors of the class and its bases, as far as there is source."""
     constructors = []
     for base in cls.__mro__:
@@ -214,7 +215,7 @@ def constructors_of(cls: Any) -> tuple[Constructor, ...]:
     return tuple(constructors)
 
 
-def _constructor(cls: Any, function: Any) -> Constructor | None:
+def _constructor(cls: type, function: Callable) -> Constructor | None:
     """Returns one ``__init__``; None where there is no source."""
     try:
         tree: Any = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
@@ -239,7 +240,7 @@ def _constructor(cls: Any, function: Any) -> Constructor | None:
     return constructor
 
 
-def _default(function: Any, name: str, default: ast.expr | None) -> Any:
+def _default(function: Callable, name: str, default: ast.expr | None) -> Any:
     """Returns a parameter's default, from the function or from the source."""
     parameter = inspect.signature(function).parameters.get(name)
     if parameter is not None:

@@ -129,7 +129,7 @@ def _shape_source(value: ast.expr) -> tuple[str | None, int | None]:
 
 
 @functools.cache
-def class_trees(cls: Any) -> list[ast.Module]:
+def class_trees(cls: type) -> list[ast.Module]:
     """Returns the syntax trees of a module class and its bases, as far as there is source."""
     trees = []
     for base in cls.__mro__:
@@ -161,7 +161,7 @@ def rename_first_to_self(function: ast.FunctionDef) -> None:
 
 
 @functools.cache
-def forward_of(cls: Any) -> Forward | None:
+def forward_of(cls: type[torch.nn.Module]) -> Forward | None:
     """Returns the ``forward`` of a class; None where there is no source."""
     function = inspect.unwrap(cls.forward)
     try:

@@ -17,7 +17,7 @@ IGNORED = {"aten._assert_tensor_metadata", "aten._assert_scalar", "aten.sym_cons
 SAME = {"aten.contiguous", "aten.alias", "aten.lift_fresh_copy", "aten.type_as"}
 RESHAPES = {"aten.view", "aten.reshape", "aten.expand", "aten._unsafe_view", "aten.flatten"}
 NARROW = {torch.int64: torch.int32, torch.float64: torch.float32}
-TRACEPOINT = "_export_tracepoint"  # torch leaves those of submodules that it wraps
+TRACEPOINT = "_export_tracepoint"  # torch leaves tracepoints of submodules that it wraps
 WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 

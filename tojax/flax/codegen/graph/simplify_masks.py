@@ -1,7 +1,7 @@
 """Masks that transformers make in a roundabout way, written plainly.
 
 ``mask[arange(n)[:, None], arange(m)]`` is ``mask`` with dimensions of size 1 put in, ``ones & x``
-is ``x``, and positions that the module counts itself are never those of two texts in one row.
+is ``x``, and positions that the module counts itself never belong to two texts in one row.
 """
 
 from __future__ import annotations

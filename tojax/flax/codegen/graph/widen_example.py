@@ -86,7 +86,7 @@ def _outputs(module: torch.nn.Module, leaves: list, spec: pytree.TreeSpec) -> li
 
 
 def _same_rows(narrow: list[torch.Tensor], wide: list[torch.Tensor]) -> bool:
-    """Returns whether results for one row are the first row of those for two."""
+    """Returns whether the results for one row are the first row of the results for two."""
     if len(narrow) != len(wide):
         return False
     return all(map(_is_first_row, narrow, wide))

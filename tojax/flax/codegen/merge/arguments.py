@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 from dataclasses import dataclass, field
-from typing import Any
 
 from tojax.flax.codegen.python.join_branches import Guard, text_of
 from tojax.flax.codegen.python.sizes import Sizes, symbolic
@@ -145,7 +144,7 @@ class JoinedArguments:
         return statements
 
     def _translations(
-        self, target: FunctionCode, replacements: Any
+        self, target: FunctionCode, replacements: dict[str, str | None]
     ) -> dict[str, tuple[FunctionCode, ast.stmt]]:
         """Returns others' statements that read these arguments, by their text in this function's
         names.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -121,7 +122,7 @@ def _set_heights(writer: Writer, block: Block, heights: dict[Block, int]) -> int
     return heights[block]
 
 
-def _scopes(root: Block, blocks: Any) -> dict[Block, Scope]:
+def _scopes(root: Block, blocks: Iterable[Block]) -> dict[Block, Scope]:
     """Returns the scope of each block; a module without configuration has that of its parent."""
     scopes: dict[Block, Scope] = {}
     for block in sorted(blocks, key=lambda b: len(b.path)):

@@ -11,14 +11,14 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
-from tojax.flax.codegen.author.evaluate import NotExpressible, field_of, names_in
+from tojax.flax.codegen.author.evaluate import NotExpressible, Scope, field_of, names_in
 from tojax.flax.codegen.merge.arguments import FunctionCode, JoinedArguments
 from tojax.flax.codegen.merge.shared_class import Class
 from tojax.flax.codegen.python.align_lines import Columns
 from tojax.flax.codegen.python.join_branches import Guard, Inseparable, branched, text_of
 
 _UNKNOWN = object()
-RESERVED = {"training", "name", "parent", "scope"}  # those of all modules of torch or Flax
+RESERVED = {"training", "name", "parent", "scope"}  # attributes of all modules of torch or Flax
 
 
 @dataclass(eq=False)
@@ -141,7 +141,7 @@ def _values(name: str, columns: Columns, classes: list[Class]) -> list[Any]:
     return values
 
 
-def _default(scope: Any, name: str) -> Any:
+def _default(scope: Scope, name: str) -> Any:
     """Returns the default of a parameter that a module does not use."""
     try:
         return scope.parameter(name, scope.constructors[0])

@@ -13,6 +13,7 @@ from tojax.flax.codegen.graph.submodule_tree import is_size
 from tojax.flax.codegen.module.steps import Step
 from tojax.flax.codegen.python.sizes import symbolic
 
+Roles = dict[fx.Node, tuple[str, str]]  # as in ``Graph``
 MAX_STEPS = 400  # steps that a round may have
 
 
@@ -46,7 +47,7 @@ class Loop:
         return read + [updated for _, _, updated, _ in self.carries]
 
 
-def with_loops(steps: list[Step], roles: Any, last: set[fx.Node]) -> list[Step]:
+def with_loops(steps: list[Step], roles: Roles, last: set[fx.Node]) -> list[Step]:
     """Returns the steps, with those that repeat as loops."""
     looped: list[Step] = []
     i = 0
@@ -73,13 +74,13 @@ def _loop_step(loop: Loop) -> Step:
     return Step(reads, [end for *_, end in loop.carries], nodes, "layer", None, loop)
 
 
-def _dotted_names(step: Step, roles: Any) -> list[str]:
+def _dotted_names(step: Step, roles: Roles) -> list[str]:
     """Returns the dotted names that a step reads: of its module and its parameters."""
     names = [step.block.path] if step.block else []
     return names + [roles[x][1] for x in step.reads if roles.get(x, ("input",))[0] != "input"]
 
 
-def _periods(steps: list[Step], start: int, roles: Any) -> list[int]:
+def _periods(steps: list[Step], start: int, roles: Roles) -> list[int]:
     """Returns after how many steps the next module of a list may be called, from a step on."""
     gaps: list[int] = []
     firsts: dict[tuple[str, int, str], int] = {}
@@ -106,7 +107,14 @@ def _splits(name: str) -> list[tuple[str, int, str]]:
 class _RoundMatcher:
     """Compares rounds of one length with the first round."""
 
-    def __init__(self, steps: list[Step], start: int, period: int, roles: Any, last: set[fx.Node]):
+    def __init__(
+        self,
+        steps: list[Step],
+        start: int,
+        period: int,
+        roles: Roles,
+        last: set[fx.Node],
+    ):
         self.steps, self.start, self.period = steps, start, period
         self.roles, self.last = roles, last
         self._reset()

@@ -246,7 +246,7 @@ def _innermost(node: fx.Node) -> str:
 
 
 @functools.cache
-def _attributes_read(cls: Any) -> list[str]:
+def _attributes_read(cls: type) -> list[str]:
     """Returns the names X of ``self.X`` in a class and its bases, forward functions first."""
     names: dict[str, None] = {}
     for tree in class_trees(cls):

@@ -28,7 +28,7 @@ MAX_NUMBERS = 256  # numbers that a file spells out
 NARROW = {torch.int64: torch.int32, torch.float64: torch.float32, torch.bfloat16: torch.float32}
 
 
-def initializer(value: Any, module: torch.nn.Module, name: str) -> str:
+def initializer(value: torch.Tensor, module: torch.nn.Module, name: str) -> str:
     """Returns how a bare parameter is initialised: as its author does, or by the value it has."""
     if (author_initializer := _author_initializer(module, name)) is not None:
         return author_initializer
@@ -68,7 +68,7 @@ def _std(call: ast.Call) -> Any:
     return deviations[0].value if isinstance(deviations[0], ast.Constant) else 0.02
 
 
-def constant_holder(array: Any, saved: bool, style: Style) -> ast.expr:
+def constant_holder(array: torch.Tensor, saved: bool, style: Style) -> ast.expr:
     """Returns the holder of a constant; a table without an expression comes with the weights.
 
     Raises:
@@ -82,7 +82,7 @@ def constant_holder(array: Any, saved: bool, style: Style) -> ast.expr:
     return style.buffer(tuple(array.shape), array.dtype)
 
 
-def constant_expression(array: Any) -> ast.expr:
+def constant_expression(array: torch.Tensor) -> ast.expr:
     """Returns an expression for the values of a constant."""
     if array.numel() and bool((array == array.flatten()[0]).all()):
         return fill(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -183,7 +184,7 @@ def fit_number(value: Any, argument: Any, node: fx.Node) -> Any:
     raise Unwritable(f"the whole number {value}, which does not fit JAX's 32 bits", node)
 
 
-def map_nodes(value: Any, expression: Any, size: Any = None) -> Any:
+def map_nodes(value: Any, expression: Callable, size: Any = None) -> Any:
     """Returns an argument with its nodes as expressions, and sizes as well."""
     if isinstance(value, fx.Node):
         return expression(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,7 @@ class Step:
         return self.nodes[0]
 
 
-def steps_of(block: Block, is_called: Any, torch_calls: Any = ()) -> list[Step]:
+def steps_of(block: Block, is_called: Callable[[Block], bool], torch_calls: Any = ()) -> list[Step]:
     """Returns the steps of a block; submodules that are not ``is_called(block)`` are inlined.
 
     ``parts`` are called as PyTorch calls them.
@@ -55,7 +56,7 @@ def steps_of(block: Block, is_called: Any, torch_calls: Any = ()) -> list[Step]:
     return steps
 
 
-def _inlined(block: Block, is_called: Any) -> list[fx.Node | Block]:
+def _inlined(block: Block, is_called: Callable[[Block], bool]) -> list[fx.Node | Block]:
     items: list[fx.Node | Block] = []
     for item in block.items:
         items += (

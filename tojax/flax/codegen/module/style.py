@@ -28,7 +28,7 @@ class Style(Protocol):
         """Returns the arguments by which a block is told whether this is training."""
 
     def layer_flags(self, layer: str) -> list[ast.keyword]:
-        """Returns the same for a layer of Flax."""
+        """Returns these arguments for a layer of Flax."""
 
     def construct(self, call: ast.Call) -> ast.expr:
         """Returns the construction of a module."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +46,9 @@ def torch_call(graph: Graph, block: Block) -> TorchCall | None:
     return TorchCall(inputs, outputs) if set(block.outputs) <= set(nodes) else None
 
 
-def call_arguments(call: TorchCall, value: Any) -> tuple[list[ast.expr], list[ast.keyword]]:
+def call_arguments(
+    call: TorchCall, value: Callable[[fx.Node], ast.expr]
+) -> tuple[list[ast.expr], list[ast.keyword]]:
     """Returns the arguments; ``value(node)`` writes an array."""
     expression = lambda x: value(x) if isinstance(x, fx.Node) else ast.Constant(x)
     positional, keywords = call.inputs[: call.positional], call.inputs[call.positional :]

@@ -67,9 +67,7 @@ def rank(node: fx.Node) -> int:
 
 
 def channels_last(nodes: list[fx.Node], inputs: list[fx.Node]) -> set[fx.Node]:
-    """Returns the nodes whose values are written with channels last; inputs are
-    transposed at once.
-    """
+    """Returns the nodes whose values have channels last; inputs are transposed at once."""
     is_windowed_by = lambda node, user: operation(user) in WINDOWS and user.args[0] is node
     last = {x for x in inputs if rank(x) > 2 and any(is_windowed_by(x, user) for user in x.users)}
     for node in nodes:
@@ -78,21 +76,22 @@ def channels_last(nodes: list[fx.Node], inputs: list[fx.Node]) -> set[fx.Node]:
         if name in WINDOWS and rank(node) > 2:
             last.add(node)
         elif name in elementwise | DROPOUT | WITH_DIM and any(x in last for x in operands):
-            keeps_rank = rank(node) == max(map(rank, operands)) or isinstance(
-                node.meta["val"], (list, tuple)
-            )
-            if keeps_rank and all(rank(x) in (0, rank(operands[0])) for x in node.all_input_nodes):
-                last.add(node)
+            last |= {node} if _keeps_rank(node, operands) else set()
         elif node.target is operator.getitem and node.args[0] in last:
             last.add(node)
         elif name in TRANSPOSES and rank(node) > 2 and node.args[0] not in last:
             feeds_window = any(operation(user) in WINDOWS for user in node.users)
-            last |= (
-                {node}
-                if feeds_window and channels_moved_last(turn(node)) == [*range(rank(node))]
-                else set()
-            )
+            if feeds_window and channels_moved_last(turn(node)) == [*range(rank(node))]:
+                last.add(node)
     return last
+
+
+def _keeps_rank(node: fx.Node, operands: list[fx.Node]) -> bool:
+    """Returns whether the operands are numbers or of one rank, which the results have as well."""
+    several = isinstance(node.meta["val"], (list, tuple))
+    if not several and rank(node) != max(map(rank, operands)):
+        return False
+    return all(rank(x) in (0, rank(operands[0])) for x in node.all_input_nodes)
 
 
 def turn(node: fx.Node) -> list[int]:

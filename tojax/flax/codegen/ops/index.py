@@ -43,7 +43,9 @@ def index(call: Call):
 
 @writes("index_put", "index_put_", "_unsafe_index_put")
 def index_put(call: Call):
-    """Returns the same at all places of a mask is a choice, the shape of which no mask decides."""
+    """Writes one value at all places of a mask as a choice, whose shape does not depend on
+    the mask.
+    """
     mask, values = call.node.args[1][0], call.fake("values")
     masked = isinstance(mask, fx.Node) and mask.meta["val"].dtype == torch.bool
     inner = call.out.ndim - mask.meta["val"].ndim if masked else 0

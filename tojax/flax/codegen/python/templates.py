@@ -201,7 +201,7 @@ def attribute(path: str) -> ast.expr:
 
 
 class Swapped(ast.NodeTransformer):
-    """Puts expressions in the place of numbers, which are told by their ``id``."""
+    """Replaces numbers by expressions, by the ``id`` of their nodes."""
 
     def __init__(self, swap: dict[int, ast.expr]):
         self.swap = swap

@@ -167,7 +167,7 @@ def _annotation(values: Iterable[Any]) -> str:
 
 
 def _with_names(line: ast.expr, name: str) -> ast.expr:
-    """Returns a line whose parameters and variables have their names: those of their attributes."""
+    """Names the parameters and variables in a line after its attribute; returns the line."""
     match line:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr="param" | "variable")):
             place = next(x for x in line.args if isinstance(x, ast.Constant) and x.value == "")

@@ -36,7 +36,7 @@ class Nnx:
         return []
 
     def layer_flags(self, layer: str) -> list[ast.keyword]:
-        """Returns the same for a layer of Flax."""
+        """Returns no arguments, for a layer of Flax as well."""
         return []
 
     def construct(self, call: ast.Call) -> ast.expr:
@@ -83,7 +83,7 @@ class Nnx:
         return fill("x[...]", {"x": attribute})
 
     def file(self, writer: Writer, root: Block) -> str:
-        """Returns the whole; its parameters have defaults."""
+        """Returns the file; the parameters of the outermost class have defaults."""
         merged_classes, configs = merged(writer, root)
         takes = described_parameters(writer, root)
         classes = [
@@ -115,5 +115,5 @@ def _class(cls: Class, outermost: str | bool) -> str:
     )
 
 
-def _default(name: str, value: Any, outermost: Any) -> str:
+def _default(name: str, value: Any, outermost: str | bool) -> str:
     return f"{name}={ast.unparse(expression(value))}" if outermost else name
