@@ -17,8 +17,8 @@ from tojax.torch.core import private
 from tojax.torch.core.schema import aten, table
 
 transformers = pytest.importorskip("transformers")
-import tojax.hf.generation.private as generation  # noqa: E402
-import tojax.hf.private as loading  # noqa: E402
+import tojax.hf.generation.request.private as generation  # noqa: E402
+import tojax.hf.loading.private as loading  # noqa: E402
 
 TARGETS = [x for x in private_names.TARGETS if not x.made_later and x.exists]
 
