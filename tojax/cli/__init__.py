@@ -396,7 +396,5 @@ def ops(
 
 
 def main() -> None:
-    """Runs the command line. tojax's and the system's errors are printed in four lines with exit
-    code 1; Ctrl-C ends quietly with 130. Characters that a terminal cannot show are escaped.
-    """
+    """Runs the command line: errors in four lines and exit code 1, Ctrl-C quietly and 130."""
     _reports.end_with(app)
