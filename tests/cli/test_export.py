@@ -10,12 +10,12 @@ from tests.cli.test_cli import DEMO, ROOT
 from tests.cli.test_cli import tojax as shell
 from tests.tolerance import assert_close
 from tojax.cli import _export, app
-from tojax.cli._reports import reported
+from tojax.cli._reports import exit_code_of
 
 
 def run(capsys, *arguments):
     """(exit code, what it says) in this process."""
-    code = reported(lambda: app(["export", *map(str, arguments)]))
+    code = exit_code_of(lambda: app(["export", *map(str, arguments)]))
     said = capsys.readouterr()
     return code, said.out + said.err
 

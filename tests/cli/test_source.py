@@ -55,7 +55,7 @@ def test_a_relative_base_lies_above_the_adapter(adapter, tmp_path, monkeypatch):
     config = json.loads(file.read_text()) | {"base_model_name_or_path": "models/base"}
     file.write_text(json.dumps(config))
     monkeypatch.chdir("/")
-    assert _source.named(str(moved)).path == tmp_path / "models" / "base"
+    assert _source.resolve(str(moved)).path == tmp_path / "models" / "base"
 
 
 @pytest.mark.parametrize("base", ["/no/such/folder", "no_such/model"])

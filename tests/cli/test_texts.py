@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tojax.cli._texts import read, rows
+from tojax.cli._texts import read_texts, rows
 from tojax.errors import WrongValue
 
 
@@ -21,7 +21,7 @@ class Letters:
 def test_lines(tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "one"}\n\n{"prompt": "two ", "completion": "three"}\n')
-    assert read(str(file)) == ["one", "two three"]
+    assert read_texts(str(file)) == ["one", "two three"]
 
 
 @pytest.mark.parametrize("line", ['{"text": 1}', "{", "[]", '{"other": "x"}', "3"])
@@ -29,7 +29,7 @@ def test_bad_lines(line, tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "one"}\n' + line + "\n")
     with pytest.raises(WrongValue) as caught:
-        read(str(file))
+        read_texts(str(file))
     assert "a.jsonl:2" in caught.value.where
 
 

@@ -49,8 +49,8 @@ Signature = Annotated[
 Batch = Annotated[int, typer.Option(min=1, help="size of unknown dimensions (TensorFlow models)")]
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(show: bool) -> None:
+    if show:
         from tojax import __version__
 
         print(f"tojax {__version__}")
@@ -102,8 +102,17 @@ def run(
     from tojax.cli._run import Options
     from tojax.cli._run import run as verb
 
-    asked = Options(prompt, max_new_tokens, adapter, dtype, task, allow_pickle, json, START)
-    return verb(source, asked)
+    options = Options(
+        prompt=prompt,
+        max_new_tokens=max_new_tokens,
+        adapter=adapter,
+        dtype=dtype,
+        task=task,
+        allow_pickle=allow_pickle,
+        as_json=json,
+        start=START,
+    )
+    return verb(source, options)
 
 
 @app.command()
@@ -136,10 +145,17 @@ def generate(
         from tojax.cli._saved import generate as verb
     else:
         from tojax.cli._generate import generate as verb
-    verb(
-        source,
-        Options(prompt, max_new_tokens, temperature, seed, adapter, tokenizer, dtype, allow_pickle),
+    options = Options(
+        prompt=prompt,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        seed=seed,
+        adapter=adapter,
+        tokenizer=tokenizer,
+        dtype=dtype,
+        allow_pickle=allow_pickle,
     )
+    verb(source, options)
 
 
 @app.command()
@@ -223,13 +239,22 @@ def finetune(
         from tojax.cli._finetune import Options
         from tojax.cli._finetune import finetune as verb
 
-        verb(
-            source,
-            Options(
-                data, lora, dora, targets, quantize, steps, batch, length, rate, every, seed, out,
-                dry_run,
-            ),
-        )  # fmt: skip
+        options = Options(
+            data=data,
+            rank=lora,
+            dora=dora,
+            targets=targets,
+            quantize=quantize,
+            steps=steps,
+            batch=batch,
+            length=length,
+            rate=rate,
+            every=every,
+            seed=seed,
+            out=out,
+            dry_run=dry_run,
+        )
+        verb(source, options)
 
 
 @app.command()
@@ -280,14 +305,24 @@ def plan(
     from tojax.cli._plan import Options, one_of
     from tojax.cli._plan import plan as verb
 
-    what = one_of(train=train, decode=decode, prefill=prefill)
-    verb(
-        source,
-        Options(
-            chips, what, batch, length, plan, mesh, dtype, optimizer, remat, quantize, task,
-            compile, markdown, json, html,
-        ),
-    )  # fmt: skip
+    options = Options(
+        chips=chips,
+        what=one_of(train=train, decode=decode, prefill=prefill),
+        batch=batch,
+        length=length,
+        plan=plan,
+        mesh=mesh,
+        dtype=dtype,
+        optimizer=optimizer,
+        remat=remat,
+        quantize=quantize,
+        task=task,
+        compile=compile,
+        markdown=markdown,
+        as_json=json,
+        html=html,
+    )
+    verb(source, options)
 
 
 @app.command()
@@ -327,13 +362,21 @@ def export(
     from tojax.cli._export import Options
     from tojax.cli._export import export as verb
 
-    verb(
-        source,
-        Options(
-            out, format, batch, length, generate, sample, platforms, roll, quantize, dtype, task,
-            allow_pickle,
-        ),
-    )  # fmt: skip
+    options = Options(
+        out=out,
+        format=format,
+        batch=batch,
+        length=length,
+        generate=generate,
+        sample=sample,
+        platforms=platforms,
+        roll=roll,
+        quantize=quantize,
+        dtype=dtype,
+        task=task,
+        allow_pickle=allow_pickle,
+    )
+    verb(source, options)
 
 
 @app.command()
@@ -353,7 +396,5 @@ def ops(
 
 
 def main() -> None:
-    """Entry point: our errors and the system's in four lines and exit code 1, Ctrl-C quietly and
-    130. What a terminal cannot show comes as its code.
-    """
+    """Runs the command line: errors in four lines and exit code 1, Ctrl-C quietly and 130."""
     _reports.end_with(app)

@@ -12,21 +12,21 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def losses(folder: Path, name: str = "loss") -> tuple[list[int], list[float]]:
-    """(steps, values) of a metric in ``metrics.jsonl``."""
+    """Reads (steps, values) of a metric from ``metrics.jsonl``."""
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [(x["step"], x[name]) for x in map(json.loads, lines) if name in x]
-    return [step for step, _ in found], [value for _, value in found]
+    points = [(x["step"], x[name]) for x in map(json.loads, lines) if name in x]
+    return [step for step, _ in points], [value for _, value in points]
 
 
 def drawn(values: list[float], width: int = 60, height: int = 6) -> str:
-    """Lines of block characters, the largest value on top.
+    """Draws a curve in lines of block characters, the largest value on top.
 
     Example:
       >>> print(drawn([4.0, 2.0, 1.0, 0.0], width=4, height=1))
       4.000 █▄▂
       0.000
     """
-    columns = [float(np.mean(part)) for part in np.array_split(values, min(width, len(values)))]
+    columns = [float(np.mean(chunk)) for chunk in np.array_split(values, min(width, len(values)))]
     low, high = min(columns), max(columns)
     fills = [(x - low) / (high - low or 1) * height for x in columns]
     level = lambda fill, row: BLOCKS[int(np.clip(fill - row, 0, 1) * (len(BLOCKS) - 1))]
@@ -36,7 +36,7 @@ def drawn(values: list[float], width: int = 60, height: int = 6) -> str:
 
 
 def picture(folder: Path) -> Path | None:
-    """``loss.png``, None where matplotlib is not installed."""
+    """Writes ``loss.png`` and returns its path, None if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         return None
     from matplotlib.figure import Figure

@@ -16,12 +16,12 @@ from tojax.errors import BadCheckpoint, WrongValue
 
 FORMATS = ("jax", "savedmodel", "onnx")
 SYMBOLIC = "symbolic"
-ROWS, LENGTH = 2, 16  # of the example where a size is symbolic, or nothing is said
+ROWS, LENGTH = 2, 16  # of the example, if a size is symbolic or not given
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says, beside the source."""
+    """The options of ``tojax export``."""
 
     out: str
     format: str
@@ -38,7 +38,7 @@ class Options:
 
 
 def export(source: str, options: Options) -> None:
-    """See ``tojax export --help``."""
+    """Runs ``tojax export``."""
     console, status = Console(highlight=False, markup=False, soft_wrap=True), Console(stderr=True)
     _check(options)
     replaced = Path(options.out).exists() and (
@@ -54,16 +54,16 @@ def export(source: str, options: Options) -> None:
         _write(source, model, options, args, kwargs, shapes)
         written = time.perf_counter()
         bar.update("comparing with the model")
-        found = _compared(model, options, args, kwargs) if options.format == "jax" else None
+        comparison = _compared(model, options, args, kwargs) if options.format == "jax" else None
     inputs = ", ".join(f"{k} {v}" for k, v in _shapes(model, args, kwargs, shapes).items())
     console.print(f"{model.source.name} from {source}, called with {inputs}")
     console.print(f"loaded in {loaded - began:.1f} s, written in {written - loaded:.1f} s")
     for file, size in _sizes(Path(options.out)):
         console.print(f"  {file:<40} {size / 1e6:>10.3f} MB")
-    if found is not None:
+    if comparison is not None:
         from tojax.export.flat import rounding
 
-        difference, tokens = found
+        difference, tokens = comparison
         console.print(f"largest difference to the model: {difference:.1e} of the largest value")
         if tokens is not None:
             console.print(f"generated tokens: {'the same' if tokens else 'others'}")
@@ -76,7 +76,7 @@ def export(source: str, options: Options) -> None:
 
 
 def _check(options: Options) -> None:
-    """Raises before anything is loaded."""
+    """Raises WrongValue or WrongArguments for wrong options, before anything is loaded."""
     from tojax.export import savedmodel
     from tojax.saved.folder import check_free, check_target
     from tojax.saved.programs import check_platforms
@@ -122,7 +122,7 @@ def _check(options: Options) -> None:
 
 
 def _loaded(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
-    """(model, args and kwargs of an example, shapes by name)"""
+    """Returns (model, args and kwargs of an example, shapes by name)."""
     from tojax.frontends import frontend_of
 
     load = _tensorflow if frontend_of(source) == "tensorflow" else _checkpoint
@@ -141,20 +141,20 @@ def _checkpoint(source: str, options: Options) -> tuple[Any, tuple, dict[str, An
     from tojax.hf.loading import inputs
 
     model = _source.model_of(
-        _source.named(source, allow_pickle=options.allow_pickle),
+        _source.resolve(source, allow_pickle=options.allow_pickle),
         dtype=options.dtype,
         task=options.task,
         allow_pickle=options.allow_pickle,
     )
     module: Any = model.source.module
     length = LENGTH if options.length == SYMBOLIC else int(options.length)
-    given = inputs.example(module, length=length)
-    given = {k: np.repeat(v, _rows(options), 0) for k, v in given.items()}
-    kwargs: dict[str, Any] = {k: model.source.as_array(v) for k, v in given.items()}
+    example = inputs.example(module, length=length)
+    example = {k: np.repeat(v, _rows(options), 0) for k, v in example.items()}
+    kwargs: dict[str, Any] = {k: model.source.as_array(v) for k, v in example.items()}
     if "use_cache" in inspect.signature(module.forward).parameters:
-        kwargs["use_cache"] = False  # what is kept between calls is no part of the forward pass
+        kwargs["use_cache"] = False  # a cache is no part of the exported forward pass
     text = {"input_ids", "attention_mask"}
-    return model, (), kwargs, _symbolic(options, given, text)
+    return model, (), kwargs, _symbolic(options, example, text)
 
 
 def _tensorflow(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
@@ -163,16 +163,20 @@ def _tensorflow(source: str, options: Options) -> tuple[Any, tuple, dict[str, An
     from tojax.cli._run_tensorflow import examples
     from tojax.tensorflow import savedmodel
 
-    given = {"length": options.length != str(LENGTH), "dtype": options.dtype, "task": options.task}
-    given["allow-pickle"] = options.allow_pickle
-    if wrong := [name for name, there in given.items() if there]:
+    checkpoint_only = {
+        "length": options.length != str(LENGTH),
+        "dtype": options.dtype,
+        "task": options.task,
+        "allow-pickle": options.allow_pickle,
+    }
+    if wrong := [name for name, is_set in checkpoint_only.items() if is_set]:
         raise WrongValue(
             f"--{wrong[0]} for a TensorFlow model",
             why="its file says what it is called with, and it is of checkpoints alone",
             do="leave it out",
         )
-    whole = savedmodel.load(source)
-    function = savedmodel.choose(whole, None) if hasattr(whole, "signatures") else whole
+    loaded = savedmodel.load(source)
+    function = savedmodel.choose(loaded, None) if hasattr(loaded, "signatures") else loaded
     args, kwargs = examples(savedmodel.call_of(function), _rows(options))
     model = tojax.from_tensorflow(function, *args, **kwargs)
     arrays = zip(trees.names(args, kwargs, model.source.positional), _leaves((args, kwargs)))
@@ -194,7 +198,7 @@ def _rows(options: Options) -> int:
 
 
 def _symbolic(options: Options, arrays: dict[str, Any], text: set[str]) -> dict[str, str]:
-    """The shapes with names, for ``model.save``."""
+    """Returns symbolic shapes by argument, for ``model.save``."""
     batch = "batch" if options.batch == SYMBOLIC else "_"
     length = "length" if options.length == SYMBOLIC else "_"
     if (batch, length) == ("_", "_"):
@@ -221,16 +225,14 @@ def _write(
 
 
 def _add_tokenizer(source: str, out: Path) -> None:
-    """Puts the checkpoint's tokenizer, if there is one, beside the loop: ``tojax generate`` asks
-    for it.
-    """
+    """Adds the checkpoint's tokenizer, if there is one, for ``tojax generate``."""
     from tojax.cli import _source
     from tojax.cli._generate import tokenizer_of
     from tojax.cli._saved import TOKENIZER
     from tojax.saved.folder import add
 
     try:
-        tokenizer = tokenizer_of(_source.named(source, need_weights=False))
+        tokenizer = tokenizer_of(_source.resolve(source, need_weights=False))
     except BadCheckpoint:
         return
     add(out, TOKENIZER, tokenizer.save_pretrained)
@@ -241,7 +243,7 @@ def _loop(options: Options) -> dict[str, Any]:
 
 
 def _compared(model: Any, options: Options, args: tuple, kwargs: dict) -> tuple[float, bool | None]:
-    """(the largest difference of an output, whether the generated tokens are the same)"""
+    """Returns (the largest difference of an output, whether the generated tokens are the same)."""
     import jax
 
     import tojax
@@ -275,13 +277,13 @@ def _shapes(model: Any, args: tuple, kwargs: dict, shapes: dict[str, str]) -> di
 
 def _sizes(out: Path) -> list[tuple[str, int]]:
     files = [out] if out.is_file() else sorted(x for x in out.rglob("*") if x.is_file())
-    beside = out.with_name(f"{out.name}.data")
-    files += [beside] if beside.is_file() and out.is_file() else []
+    weights = out.with_name(f"{out.name}.data")
+    files += [weights] if weights.is_file() and out.is_file() else []
     return [(str(x.relative_to(out.parent)), x.stat().st_size) for x in files]
 
 
 def _how(options: Options) -> str:
-    """One line of Python."""
+    """Returns a line of Python that loads the artifact."""
     where = options.out
     if options.format == "onnx":
         return f"session = onnxruntime.InferenceSession({where!r})"

@@ -20,12 +20,12 @@ from tojax.hf.loading.checkpoint import find_checkpoint
 
 console = Console(stderr=True)
 WARMUP = 0.05  # of all steps
-HELD_OUT = 20  # one row of so many is evaluated on, not trained on
+HELD_OUT = 20  # every 20th row is for evaluation
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command was asked for."""
+    """The options of ``tojax finetune``."""
 
     data: str
     rank: int
@@ -42,73 +42,77 @@ class Options:
     dry_run: bool
 
 
-def finetune(source: str, asked: Options) -> None:
-    """``tojax finetune``."""
-    texts = _texts.read(asked.data)
+def finetune(source: str, options: Options) -> None:
+    """Runs ``tojax finetune``."""
+    texts = _texts.read_texts(options.data)
     with console.status("loading"):
         import tojax
 
-        found = find_checkpoint(source)
-        model = tojax.from_pretrained(found.folder).train()
-        tokenizer = load_tokenizer(found.folder)
-    rows = _texts.rows(texts, tokenizer, min(asked.length, positions(model, asked.length)))
-    held, kept = split(rows)
-    whole = sum(x.size for x in model.params.values())
+        checkpoint = find_checkpoint(source)
+        model = tojax.from_pretrained(checkpoint.folder).train()
+        tokenizer = load_tokenizer(checkpoint.folder)
+    rows = _texts.rows(texts, tokenizer, min(options.length, positions(model, options.length)))
+    held_out, training = split_rows(rows)
+    base_size = sum(x.size for x in model.params.values())
     model = train.lora(
-        model, asked.rank, asked.targets or linears(model), dora=asked.dora,
-        quantize=asked.quantize, rng=asked.seed,
+        model, options.rank, options.targets or linears(model), dora=options.dora,
+        quantize=options.quantize, rng=options.seed,
     )  # fmt: skip
-    warmup = max(1, int(asked.steps * WARMUP))
-    rate = optax.warmup_cosine_decay_schedule(0, asked.rate, warmup, max(asked.steps, warmup + 1))
+    warmup = max(1, int(options.steps * WARMUP))
+    rate = optax.warmup_cosine_decay_schedule(
+        0, options.rate, warmup, max(options.steps, warmup + 1)
+    )
     tx = optax.adamw(rate)
-    step = train.make_step(counted, tx, clip=1.0)
-    state = train.TrainState.create(model, tx, rng=asked.seed)
-    batches = train.Batches(kept, min(asked.batch, len(kept["input_ids"])), key=asked.seed)
-    plan(model, whole, kept, held, batches, asked)
-    if asked.dry_run:
+    step = train.make_step(loss_and_tokens, tx, clip=1.0)
+    state = train.TrainState.create(model, tx, rng=options.seed)
+    batches = train.Batches(
+        training, min(options.batch, len(training["input_ids"])), key=options.seed
+    )
+    plan(model, base_size, training, held_out, batches, options)
+    if options.dry_run:
         memory(step, state, next(iter(batches)))
         return
-    out = Path(asked.out)
-    test = [*train.Batches(held, batches.size, rest=True)]
+    out = Path(options.out)
+    test = [*train.Batches(held_out, batches.size, rest=True)]
     state = train.fit(
-        state, step, batches, folder=out, steps=asked.steps, every=asked.every, keep=2,
+        state, step, batches, folder=out, steps=options.steps, every=options.every, keep=2,
         evaluate=partial(train.evaluate, batches=test, metric_fn=loss),
     )  # fmt: skip
     train.save_adapter(state.model, out)
     tokenizer.save_pretrained(out)
-    told(out)
+    report(out)
 
 
 def loss(model: Any, batch: dict[str, Any]) -> jax.Array:
-    """The model's own, each packed text seeing itself alone."""
-    given = {k: x for k, x in batch.items() if k != "segment_ids"}
+    """Returns the model's own loss; attention stays within each packed text."""
+    inputs = {k: x for k, x in batch.items() if k != "segment_ids"}
     mask = train.segment_mask(batch["segment_ids"])
-    return train.model_loss(model, {**given, "attention_mask": mask})
+    return train.model_loss(model, {**inputs, "attention_mask": mask})
 
 
-def counted(model: Any, batch: dict[str, Any]) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The loss, and how many tokens there are."""
+def loss_and_tokens(model: Any, batch: dict[str, Any]) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the loss, and the number of tokens."""
     return loss(model, batch), {"tokens": (batch["segment_ids"] > 0).sum()}
 
 
-def positions(model: Any, asked: int) -> int:
-    """How many the model has."""
+def positions(model: Any, length: int) -> int:
+    """Returns the number of positions that the model has, ``length`` if it has no limit."""
     config = model.source.module.config.get_text_config(decoder=True)
-    most = getattr(config, "max_position_embeddings", None)
-    return most if isinstance(most, int) and most > 0 else asked
+    maximum = getattr(config, "max_position_embeddings", None)
+    return maximum if isinstance(maximum, int) and maximum > 0 else length
 
 
-def split(rows: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """(held out, trained on): every so many rows one; of a single row both."""
+def split_rows(rows: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Splits rows into (held out, training); a single row is in both."""
     count = len(rows["input_ids"])
-    held = np.arange(count) % HELD_OUT == 0
+    mask = np.arange(count) % HELD_OUT == 0
     if count == 1:
         return rows, rows
-    return {k: x[held] for k, x in rows.items()}, {k: x[~held] for k, x in rows.items()}
+    return {k: x[mask] for k, x in rows.items()}, {k: x[~mask] for k, x in rows.items()}
 
 
 def linears(model: Any) -> str:
-    """A pattern for the weights of all linear layers but the output's, as PEFT's all-linear."""
+    """Returns a pattern for the weights of all linear layers but the output's, as in PEFT."""
     module = model.source.module
     head = module.get_output_embeddings()
     kinds = [
@@ -126,41 +130,43 @@ def linears(model: Any) -> str:
     return "^(" + "|".join(name.replace(".", r"\.") for name in names) + ")$"
 
 
-def plan(model: Any, whole: int, kept: Any, held: Any, batches: Any, asked: Options) -> None:
-    """Says what will be done."""
-    own = sum(x.size for x in model.params.values())
-    held_as = f" held as {asked.quantize}" if asked.quantize else ""
-    ids = kept["input_ids"]
-    tokens = int((kept["segment_ids"] > 0).sum())
+def plan(
+    model: Any, base_size: int, training: Any, held_out: Any, batches: Any, options: Options
+) -> None:
+    """Prints what will be done."""
+    trained = sum(x.size for x in model.params.values())
+    held_as = f" held as {options.quantize}" if options.quantize else ""
+    ids = training["input_ids"]
+    tokens = int((training["segment_ids"] > 0).sum())
     console.print(
-        f"{model.source.name}: {own:,} of {own + whole:,} params are trained "
-        f"(rank {asked.rank}{', DoRA' if asked.dora else ''}, "
+        f"{model.source.name}: {trained:,} of {trained + base_size:,} params are trained "
+        f"(rank {options.rank}{', DoRA' if options.dora else ''}, "
         f"{len(model.source.adapters)} matrices{held_as})\n"
-        f"{asked.data}: {tokens:,} tokens in {len(ids)} rows of {ids.shape[1]}, "
-        f"{len(held['input_ids'])} rows held out\n"
-        f"{asked.steps} steps of {batches.size} rows: {asked.steps / len(batches):.1f} epochs"
+        f"{options.data}: {tokens:,} tokens in {len(ids)} rows of {ids.shape[1]}, "
+        f"{len(held_out['input_ids'])} rows held out\n"
+        f"{options.steps} steps of {batches.size} rows: {options.steps / len(batches):.1f} epochs"
     )
 
 
 def memory(step: Any, state: Any, batch: Any) -> None:
-    """Compiles the step and says what it needs."""
+    """Compiles the step and prints the memory that it needs."""
     with console.status("compiling"):
-        found = step.program(state).lower(state, batch).compile().memory_analysis()
+        analysis = step.program(state).lower(state, batch).compile().memory_analysis()
     state_size = sum(x.nbytes for x in jax.tree.leaves(state) if hasattr(x, "nbytes"))
     console.print(
         f"memory: {state_size / 2**20:.1f} MB of weights and optimizer, "
-        f"{found.temp_size_in_bytes / 2**20:.1f} MB while a step runs; one program for all steps"
+        f"{analysis.temp_size_in_bytes / 2**20:.1f} MB while a step runs; one program for all steps"
     )
 
 
-def told(out: Path) -> None:
-    """Says what came of it."""
+def report(out: Path) -> None:
+    """Prints the results of the run."""
     steps, values = _curve.losses(out)
     print(_curve.drawn(values))
-    found = _curve.losses(out, "eval_loss")[1]
+    evaluations = _curve.losses(out, "eval_loss")[1]
     print(
         f"step {steps[-1]}: loss {values[-1]:.3f}"
-        + (f", held out {found[-1]:.3f}" if found else "")
+        + (f", held out {evaluations[-1]:.3f}" if evaluations else "")
     )
     rates = _curve.losses(out, "tokens_per_second")[1]
     print(

@@ -15,12 +15,12 @@ from rich.console import Console
 
 from tojax.errors import WrongArguments
 
-WORSE = 1e-3  # of the largest value: what is more is no rounding
+TOLERANCE = 1e-3  # of the largest value: the largest difference by rounding
 
 
 def flax(source: str, output: str, inputs: list[str], task: str | None, style: str,
          check: bool = True) -> None:  # fmt: skip
-    """See ``tojax flax --help``."""
+    """Runs ``tojax flax``."""
     console = Console(highlight=False, stderr=True)
     with console.status("loading"):
         module, args, kwargs = (
@@ -31,56 +31,56 @@ def flax(source: str, output: str, inputs: list[str], task: str | None, style: s
     began = time.perf_counter()
     with console.status("writing and checking" if check else "writing"):
         text = tojax.flax.source(module, *args, style=style, check=check, **kwargs)
-    took = time.perf_counter() - began
+    seconds = time.perf_counter() - began
     if output == "-":
         print(text, end="")
         return
     Path(output).write_text(text)
     lines = sum(bool(line.strip()) for line in text.splitlines())
-    console.print(f"{output}: {lines} lines of {type(module).__name__} in {took:.1f} s")
+    console.print(f"{output}: {lines} lines of {type(module).__name__} in {seconds:.1f} s")
     if not check:
         console.print("not compared with torch: --check does that")
         return
     with console.status("comparing with torch"):
         example = _example(module, Path(output), args, kwargs)
-        off = _difference(module, Path(output), example)
-    console.print(f"outputs differ from torch's by {off:.1e} of their largest value")
+        error = _difference(module, Path(output), example)
+    console.print(f"outputs differ from torch's by {error:.1e} of their largest value")
     console.print(f"[dim]again: python {output} WEIGHTS {example}[/dim]")
-    if not off <= WORSE:
+    if not error <= TOLERANCE:
         sys.exit(3)
 
 
 def _is_path(source: str) -> bool:
-    """Whether this is ``package.module:Class``."""
+    """Returns True for ``package.module:Class``."""
     return ":" in source and not Path(source).exists()
 
 
 def _imported(source: str, inputs: list[str]) -> tuple[Any, tuple, dict]:
-    """The module that a class or a function makes without arguments, with inputs drawn."""
+    """Returns the module of ``package.module:Class``, and random inputs."""
     import torch
 
     home, _, name = source.partition(":")
     sys.path.insert(0, "")
     try:
-        made = getattr(importlib.import_module(home), name)
+        member = getattr(importlib.import_module(home), name)
     except (ImportError, AttributeError) as error:
         raise WrongArguments(
             f"there is no {source}",
             why=str(error),
             do="give package.module:Class, importable from this folder",
         ) from error
-    module = made if isinstance(made, torch.nn.Module) else _made(made, source)
+    module = member if isinstance(member, torch.nn.Module) else _make_module(member, source)
     if not inputs:
         raise WrongArguments(
             "an imported module needs example inputs",
             why="its operators are seen by calling it",
             do="give their shapes: --input 2x3x32x32, or --input 2x16:int for token ids",
         )
-    return module, tuple(_drawn(x) for x in inputs), {}
+    return module, tuple(_draw(x) for x in inputs), {}
 
 
-def _made(make: Any, source: str) -> Any:
-    """What a class or a function gives without arguments.
+def _make_module(make: Any, source: str) -> Any:
+    """Calls a class or a function without arguments, and returns its module.
 
     Raises:
       WrongArguments: it needs some, or gives no module.
@@ -88,7 +88,7 @@ def _made(make: Any, source: str) -> Any:
     import torch
 
     try:
-        with contextlib.suppress(ValueError):  # it does not tell its arguments
+        with contextlib.suppress(ValueError):  # it has no signature
             inspect.signature(make).bind()
     except TypeError as error:
         raise WrongArguments(
@@ -107,8 +107,8 @@ def _made(make: Any, source: str) -> Any:
     )
 
 
-def _drawn(spec: str) -> Any:
-    """``2x16:int`` -> integers below 10 of that shape."""
+def _draw(spec: str) -> Any:
+    """Draws an input: ``2x16:int`` gives integers below 10 of that shape."""
     import torch
 
     sizes, _, kind = spec.partition(":")
@@ -122,23 +122,23 @@ def _drawn(spec: str) -> Any:
 
 
 def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:
-    """A checkpoint's module and two examples of its inputs, the second one padded."""
+    """Returns a checkpoint's module and inputs of two rows, the second one padded."""
     from tojax.cli import _source
 
-    given = _source.named(source)  # first: a folder without a model is told at once
+    checkpoint = _source.resolve(source)  # before heavy imports: a wrong folder fails at once
     import numpy as np
     import torch
 
     from tojax.hf.loading import inputs
 
-    model = _source.model_of(given, task=task)
+    model = _source.model_of(checkpoint, task=task)
     module = model.to_torch()
     arrays = {k: np.repeat(v, 2, 0) for k, v in inputs.example(module).items()}
     if "attention_mask" in arrays:
         arrays["attention_mask"][1, -3:] = 0
     kwargs: dict[str, Any] = {k: torch.from_numpy(v) for k, v in arrays.items()}
     if "use_cache" in inspect.signature(module.forward).parameters:
-        kwargs["use_cache"] = False  # what is kept between calls is no part of the forward pass
+        kwargs["use_cache"] = False  # a cache is no part of the forward pass
     return module, (), kwargs
 
 
@@ -151,9 +151,9 @@ def _example(module: Any, output: Path, args: tuple, kwargs: dict) -> Path:
 
     with torch.no_grad():
         want = _leaves(module.eval()(*args, **kwargs))
-    given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    given = given | given.pop("kwargs", {})
-    tensors = {k: v for k, v in given.items() if isinstance(v, torch.Tensor)}
+    arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    arguments = arguments | arguments.pop("kwargs", {})
+    tensors = {k: v for k, v in arguments.items() if isinstance(v, torch.Tensor)}
     arrays = {variable(k): v.numpy() for k, v in tensors.items()}
     arrays |= {f"output_{i}": x for i, x in enumerate(want)}
     np.savez(output.with_suffix(".npz"), **arrays)
@@ -161,7 +161,7 @@ def _example(module: Any, output: Path, args: tuple, kwargs: dict) -> Path:
 
 
 def _difference(module: Any, file: Path, example: Path) -> float:
-    """The largest one of any output, relative to that output's largest value."""
+    """Returns the largest difference of any output, relative to its largest value."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
     written = importlib.util.module_from_spec(spec)
@@ -170,12 +170,12 @@ def _difference(module: Any, file: Path, example: Path) -> float:
 
 
 def _leaves(value: Any) -> list[Any]:
-    """The arrays of floats in a result, in its order."""
+    """Returns the arrays of floats in a result, in order."""
     import numpy as np
 
     if hasattr(value, "items"):
         value = [x for _, x in value.items()]
     if isinstance(value, (list, tuple)):
-        return [x for part in value for x in _leaves(part)]
-    found = np.asarray(value) if value is not None else None
-    return [found] if found is not None and found.dtype.kind == "f" else []
+        return [x for element in value for x in _leaves(element)]
+    array = np.asarray(value) if value is not None else None
+    return [array] if array is not None and array.dtype.kind == "f" else []

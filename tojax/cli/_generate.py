@@ -1,4 +1,4 @@
-"""Prompts in, text out."""
+"""``tojax generate``: text that continues a prompt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says, beside the source."""
+    """The options of ``tojax generate``."""
 
     prompt: str | None
     max_new_tokens: int
@@ -32,8 +32,8 @@ class Options:
     dtype: str | None
     allow_pickle: bool
 
-    def drawn(self) -> dict[str, Any]:
-        """Arguments of ``tojax.generate`` that pick tokens; the likeliest ones by default."""
+    def sampling(self) -> dict[str, Any]:
+        """Returns the sampling arguments of ``tojax.generate``, none for the likeliest tokens."""
         if not self.temperature:
             return {}
         import jax
@@ -42,36 +42,38 @@ class Options:
         return {"do_sample": True, "temperature": self.temperature, "rng": key}
 
 
-def generate(source: str, asked: Options) -> None:
-    """``tojax generate``."""
-    given = _source.named(source, asked.adapter, allow_pickle=asked.allow_pickle)
-    prompt = prompt_of(asked.prompt)
+def generate(source: str, options: Options) -> None:
+    """Runs ``tojax generate``."""
+    checkpoint = _source.resolve(source, options.adapter, allow_pickle=options.allow_pickle)
+    prompt = prompt_of(options.prompt)
     with console.status("loading"):
-        model = _source.model_of(given, dtype=asked.dtype, allow_pickle=asked.allow_pickle)
-        tokenizer = tokenizer_of(given, asked.tokenizer)
+        model = _source.model_of(checkpoint, dtype=options.dtype, allow_pickle=options.allow_pickle)
+        tokenizer = tokenizer_of(checkpoint, options.tokenizer)
     ids = encode(tokenizer, prompt)
-    new_tokens = room(model.source.module, ids, asked.max_new_tokens)
-    stream(model, tokenizer, ids, new_tokens, **asked.drawn())
+    new_tokens = room(model.source.module, ids, options.max_new_tokens)
+    stream(model, tokenizer, ids, new_tokens, **options.sampling())
 
 
-def prompt_of(said: str | None) -> str:
-    """The prompt: what was said, - for all of standard input; asked for on a terminal."""
-    if said is None and sys.stdin is not None and sys.stdin.isatty():
+def prompt_of(prompt: str | None) -> str:
+    """Returns the prompt: the option's text, or standard input for -. Without one it is read from
+    a terminal.
+    """
+    if prompt is None and sys.stdin is not None and sys.stdin.isatty():
         print("prompt: ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().removesuffix("\n")
-    return sys.stdin.read().removesuffix("\n") if said == "-" else said or ""
+    return sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt or ""
 
 
-def tokenizer_of(given: _source.Named, other: str | None = None) -> Any:
-    """The tokenizer of a folder that was asked for, else of the adapter or the checkpoint."""
-    if other is not None:
-        return load_tokenizer(Path(other).expanduser())
-    gguf = given.found.gguf
-    return load_tokenizer(given.tokenizer_folder(), gguf.name if gguf else None)
+def tokenizer_of(checkpoint: _source.ResolvedSource, folder: str | None = None) -> Any:
+    """Loads the tokenizer of a folder, by default that of the adapter or the checkpoint."""
+    if folder is not None:
+        return load_tokenizer(Path(folder).expanduser())
+    gguf = checkpoint.checkpoint.gguf
+    return load_tokenizer(checkpoint.tokenizer_folder(), gguf.name if gguf else None)
 
 
 def load_tokenizer(folder: Path, gguf: str | None = None) -> Any:
-    """The folder's tokenizer, or the one inside of a GGUF file."""
+    """Loads the folder's tokenizer, or that inside of a GGUF file."""
     with _without_torch():
         from transformers import AutoTokenizer
 
@@ -89,23 +91,21 @@ def load_tokenizer(folder: Path, gguf: str | None = None) -> Any:
 
 @contextlib.contextmanager
 def _without_torch() -> Iterator[None]:
-    """While this is open, transformers does not tell that torch is not installed: tokenizers and
-    saved models need none.
-    """
-    told = lambda record: not str(record.msg).startswith(("PyTorch was not", "None of PyTorch"))
+    """Silences transformers' warning that torch is not installed: tokenizers don't need it."""
+    is_other = lambda record: not str(record.msg).startswith(("PyTorch was not", "None of PyTorch"))
     logger = logging.getLogger("transformers")
-    logger.addFilter(told)
+    logger.addFilter(is_other)
     try:
         yield
     finally:
-        logger.removeFilter(told)
+        logger.removeFilter(is_other)
 
 
 def encode(tokenizer: Any, prompt: str) -> np.ndarray:
-    """Token ids [1, length]; an empty prompt is the start token."""
+    """Returns token ids [1, length]; an empty prompt becomes the start token."""
     try:
         prompt.encode()
-    except UnicodeEncodeError as error:  # the shell's bytes stand in it as they came
+    except UnicodeEncodeError as error:  # Python keeps bytes of the shell as surrogates
         raise WrongValue(
             "the prompt is not UTF-8",
             where=f"byte {prompt[error.start]!a}, after {prompt[: error.start][-20:]!r}",
@@ -118,26 +118,32 @@ def encode(tokenizer: Any, prompt: str) -> np.ndarray:
 
 
 def room(module: Any, ids: np.ndarray, max_new_tokens: int) -> int:
-    """How many new tokens the model has positions for, said where that is less than asked for."""
+    """Returns how many new tokens the model has positions for; prints a note if it is fewer."""
     config = module.config.get_text_config(decoder=True)
-    most = getattr(config, "max_position_embeddings", None)
-    if not isinstance(most, int) or most < 1 or ids.shape[1] + max_new_tokens <= most:
+    positions = getattr(config, "max_position_embeddings", None)
+    if (
+        not isinstance(positions, int)
+        or positions < 1
+        or ids.shape[1] + max_new_tokens <= positions
+    ):
         return max_new_tokens
-    left = most - ids.shape[1]
-    if left < 1:
+    remaining = positions - ids.shape[1]
+    if remaining < 1:
         raise WrongValue(
-            f"the prompt has {ids.shape[1]} tokens, the model {most} positions",
+            f"the prompt has {ids.shape[1]} tokens, the model {positions} positions",
             why="max_position_embeddings in config.json says so",
             do="shorten the prompt",
         )
-    console.print(f"the model has {most} positions: {left} new tokens, not {max_new_tokens}")
-    return left
+    console.print(
+        f"the model has {positions} positions: {remaining} new tokens, not {max_new_tokens}"
+    )
+    return remaining
 
 
 def stream(
-    model: Any, tokenizer: Any, ids: Any, max_new_tokens: int, on_token: Any = None, **drawn: Any
+    model: Any, tokenizer: Any, ids: Any, max_new_tokens: int, on_token: Any = None, **sampling: Any
 ) -> np.ndarray:
-    """Prints prompt and continuation as it comes."""
+    """Prints prompt and continuation token by token; returns all ids."""
     from transformers import TextStreamer
 
     import tojax
@@ -149,6 +155,6 @@ def stream(
                 on_token(value)
 
     streamer = Streamer(tokenizer, skip_special_tokens=True)
-    asked = {"max_new_tokens": max_new_tokens, "streamer": streamer, **drawn}
-    out: Any = tojax.generate(model, ids, **asked)
+    options = {"max_new_tokens": max_new_tokens, "streamer": streamer, **sampling}
+    out: Any = tojax.generate(model, ids, **options)
     return np.asarray(out)

@@ -1,6 +1,4 @@
-"""``tojax inspect``: what is in a checkpoint, and which of its operators can be lowered, without
-its weights.
-"""
+"""``tojax inspect``: a checkpoint's tensors and its operators' lowerings, without the weights."""
 
 from __future__ import annotations
 
@@ -15,37 +13,37 @@ from tojax.cli import _shown, _source
 
 
 def inspect(source: str, adapter: str | None, task: str | None, as_json: bool) -> None:
-    """See ``tojax inspect --help``."""
+    """Runs ``tojax inspect``."""
     if _source.is_saved(source):
         from tojax.cli import _saved
 
         _saved.inspect(source, as_json)
         return
-    given = _source.named(source, adapter, need_weights=False)
-    found = given.found
+    resolved = _source.resolve(source, adapter, need_weights=False)
+    checkpoint = resolved.checkpoint
     with Console(stderr=True).status("reading the config"):
         from tojax.hf.loading.meta import operators, skeleton
 
-        module = skeleton(found, task)
+        module = skeleton(checkpoint, task)
         used, served, missing = operators(module)
-    stored = Counter(dtype for dtype, _ in found.shapes().values())
-    on_top = _source.adapter_told(given.adapter) if given.adapter else None
+    stored = Counter(dtype for dtype, _ in checkpoint.shapes().values())
+    summary = _source.adapter_summary(resolved.adapter) if resolved.adapter else None
     if as_json:
         about: dict[str, Any]
-        about = {"model": type(module).__name__, "folder": str(found.folder), "stored": stored}
-        about |= {"adapter": on_top, "modules": _groups(module), "missing": missing}
+        about = {"model": type(module).__name__, "folder": str(checkpoint.folder), "stored": stored}
+        about |= {"adapter": summary, "modules": _groups(module), "missing": missing}
         rows = {k: {"calls": n, "served by": served.get(k)} for k, n in used.items()}
         _shown.as_json(about | {"operators": rows})
         sys.exit(4 if missing else 0)
     console = _shown.console()
-    said = ", ".join(f"{count} {dtype}" for dtype, count in stored.items()) or "no weights here"
+    counts = ", ".join(f"{count} {dtype}" for dtype, count in stored.items()) or "no weights here"
     console.print(
-        f"[bold]{type(module).__name__}[/bold] from {found.folder}; stored tensors: {said}"
+        f"[bold]{type(module).__name__}[/bold] from {checkpoint.folder}; stored tensors: {counts}"
     )
-    if on_top:
+    if summary:
         console.print(
-            f"adapter {on_top['folder']}: {on_top['kind']} of rank {on_top['rank']}, "
-            f"{on_top['tensors']} tensors, {on_top['parameters']:,} parameters"
+            f"adapter {summary['folder']}: {summary['kind']} of rank {summary['rank']}, "
+            f"{summary['tensors']} tensors, {summary['parameters']:,} parameters"
         )
     console.print(_parameters(module))
     console.print(_operators(used, served, missing))
@@ -56,19 +54,19 @@ def inspect(source: str, adapter: str | None, task: str | None, as_json: bool) -
 
 
 def _groups(module) -> list[dict[str, Any]]:
-    """Modules with their parameters, those of one kind together."""
+    """Returns modules with their parameters, equal modules together."""
     rows = []
     for names, tensors in _repeated(_by_module(module)).values():
-        one = {n: {"shape": list(t.shape), "dtype": _dtype(t)} for n, t in tensors}
-        rows.append({"modules": names, "parameters": one})
+        parameters = {n: {"shape": list(t.shape), "dtype": _dtype(t)} for n, t in tensors}
+        rows.append({"modules": names, "parameters": parameters})
     return rows
 
 
 def _by_module(module) -> dict[str, list]:
     groups: dict[str, list] = {}
     for name, tensor in module.named_parameters():
-        home, _, own = name.rpartition(".")
-        groups.setdefault(home or "(root)", []).append((own, tensor))
+        path, _, leaf = name.rpartition(".")
+        groups.setdefault(path or "(root)", []).append((leaf, tensor))
     return groups
 
 
@@ -93,13 +91,13 @@ def _parameters(module) -> Table:
 
 
 def _repeated(groups: dict[str, list]) -> dict[tuple, tuple[list[str], list]]:
-    """Modules that differ only by a number in their name and hold the same shapes, together."""
-    found: dict[tuple, tuple[list[str], list]] = {}
+    """Groups modules of the same shapes whose names differ only by numbers."""
+    groups_by_key: dict[tuple, tuple[list[str], list]] = {}
     for name, tensors in groups.items():
-        pattern = ".".join("*" if part.isdigit() else part for part in name.split("."))
+        pattern = ".".join("*" if word.isdigit() else word for word in name.split("."))
         key = (pattern, tuple((n, tuple(t.shape), t.dtype) for n, t in tensors))
-        found.setdefault(key, ([], tensors))[0].append(name)
-    return found
+        groups_by_key.setdefault(key, ([], tensors))[0].append(name)
+    return groups_by_key
 
 
 def _operators(used: Counter, served: dict[str, str], missing: list[str]) -> Table:

@@ -33,12 +33,12 @@ class Line:
     results: dict[str, str]
 
     def cells(self) -> list[str]:
-        """What is printed."""
+        """Returns the cells of the row."""
         return [self.op, self.served, *(SIGNS[self.results.get(m)] for m in MODES)]
 
 
 def ops(name: str, markdown: bool, as_json: bool) -> None:
-    """See ``tojax ops --help``."""
+    """Runs ``tojax ops``."""
     every = coverage()
     lines = [line for line in every if name in line.op]
     if not lines and not [*without_row(name)]:
@@ -85,13 +85,13 @@ def unknown(name: str, known: list[str]) -> NoReturn:
     """Ends with exit code 2, after the nearest names."""
     shorts = {x.removeprefix("aten.").partition(".")[0].lower(): x for x in reversed(known)}
     near = [shorts[x] for x in difflib.get_close_matches(name.lower(), shorts, 5, 0.6)]
-    said = f"; near are {', '.join(near)}" if near else ""
-    print(f"error: no operator has {name!r} in its name{said}", file=sys.stderr)
+    suggestion = f"; near are {', '.join(near)}" if near else ""
+    print(f"error: no operator has {name!r} in its name{suggestion}", file=sys.stderr)
     sys.exit(2)
 
 
 def coverage() -> list[Line]:
-    """Every overload with a row, and every operator of torch's database that has none."""
+    """Lists all overloads with a row, and the operators of torch's database without one."""
     import tojax.torch  # noqa: F401  (fills the table)
     from tojax.torch.core.schema import table
 
@@ -104,15 +104,15 @@ def coverage() -> list[Line]:
     ]
     covered = {short(line.op) for line in lines}
     lines += [
-        Line(f"aten.{op}", "decomposition", None, found)
-        for op, found in results.items()
+        Line(f"aten.{op}", "decomposition", None, modes)
+        for op, modes in results.items()
         if op not in covered
     ]
     return sorted(lines, key=lambda line: line.op)
 
 
 def home(function) -> str:
-    """Where a lowering is written: its function, or the one that makes it."""
+    """Returns the place of a lowering in the code: its function, or the one that makes it."""
     module = str(getattr(function, "__module__", "") or "").removeprefix("tojax.torch.")
     module = module.replace("jax._src.", "jax.")
     name = getattr(function, "__qualname__", getattr(function, "__name__", str(function)))
@@ -123,7 +123,7 @@ def home(function) -> str:
 
 
 def without_row(name: str) -> Iterator[tuple]:
-    """(signature, what serves it) of the overloads of one operator that have no row."""
+    """Yields (signature, what serves it) of an operator's overloads without a row."""
     import torch
 
     from tojax.torch.core import private
@@ -134,5 +134,5 @@ def without_row(name: str) -> Iterator[tuple]:
     for op in overloads(packet) if isinstance(packet, private.OpOverloadPacket) else ():
         if op not in table:
             composite = op.has_kernel_for_dispatch_key("CompositeImplicitAutograd")
-            known = composite or op in private.decompositions
-            yield read(op), "torch's own decomposition" if known else "nothing"
+            decomposed = composite or op in private.decompositions
+            yield read(op), "torch's own decomposition" if decomposed else "nothing"

@@ -29,7 +29,7 @@ class Line:
 
 
 def ops(name: str, markdown: bool, as_json: bool) -> None:
-    """See ``tojax ops --help``."""
+    """Runs ``tojax ops --tensorflow``."""
     every = coverage()
     lines = [line for line in every if name in line.op]
     if not lines:
@@ -59,10 +59,10 @@ def ops(name: str, markdown: bool, as_json: bool) -> None:
 
 
 def summary(lines: list[Line]) -> str:
-    """How many operators there are, and how many of the numeric ones are served by what."""
+    """Counts the operators, and the numeric ones by what serves them."""
     numeric = [line for line in lines if line.kind == "numeric"]
-    others = (BRIDGE, ENGINE, NOTHING)
-    ways = Counter(x.served if x.served in others else "row" for x in numeric)
+    services = (BRIDGE, ENGINE, NOTHING)
+    ways = Counter(x.served if x.served in services else "row" for x in numeric)
     return (
         f"{len(lines)} operators, {sum(bool(x.served) for x in lines)} served. Of "
         f"{len(numeric)} numeric ones {ways['row']} have a lowering, {ways[ENGINE]} are the "
@@ -71,7 +71,7 @@ def summary(lines: list[Line]) -> str:
 
 
 def coverage() -> list[Line]:
-    """Every operator of ``tf.raw_ops``, and those that only XLA has."""
+    """Lists the operators of ``tf.raw_ops``, and those that only XLA has."""
     import tojax.tensorflow  # noqa: F401  (fills the table)
     from tojax.tensorflow.core.running import HANDLERS
     from tojax.tensorflow.core.schema import read, table

@@ -1,4 +1,4 @@
-"""``tojax plan``: what a model needs on chips that are not here."""
+"""``tojax plan``: an estimate of memory and time on chips that are not present."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tojax.errors import WrongArguments
 
 @dataclass(frozen=True)
 class Options:
-    """The verb's options, as typed."""
+    """The options of ``tojax plan``."""
 
     chips: str
     what: str
@@ -37,13 +37,13 @@ class Options:
 
 
 def plan(source: str, options: Options) -> None:
-    """See ``tojax plan --help``."""
+    """Runs ``tojax plan``."""
     from tojax.parallel.estimation.chips import slice_of
 
     chip, number = slice_of(options.chips)
     mesh = mesh_of(options.mesh)
-    with _progress() as said:
-        said("importing")
+    with _progress() as report:
+        report("importing")
         import jax
 
         jax.config.update("jax_platforms", "cpu")  # nothing here needs a chip
@@ -53,48 +53,48 @@ def plan(source: str, options: Options) -> None:
         from tojax.parallel._estimate import checked_mesh, estimate_traced
 
         mesh = checked_mesh(mesh, options.chips, number)
-        said(f"tracing {options.what} of {options.batch} x {options.length} tokens")
+        report(f"tracing {options.what} of {options.batch} x {options.length} tokens")
         traced = traced_call(
             source, options.what, options.batch, options.length, dtype=options.dtype,
             optimizer=options.optimizer, remat=options.remat, quantize=options.quantize,
             task=options.task,
         )  # fmt: skip
         name = options.plan or ("fsdp" if options.what == "train" else "tp")
-        found = estimate_traced(
-            traced, options.chips, name, mesh, compile=options.compile, progress=said
+        estimate = estimate_traced(
+            traced, options.chips, name, mesh, compile=options.compile, progress=report
         )
     if options.html:
-        found.save(options.html)
+        estimate.save(options.html)
     if options.as_json:
-        _shown.as_json(told(found))
+        _shown.as_json(as_dict(estimate))
     elif options.markdown:
-        print(found.markdown())
+        print(estimate.markdown())
     else:
-        _shown.console().print(_table(found))
+        _shown.console().print(_table(estimate))
 
 
-def one_of(**asked: bool) -> str:
-    """The call that is asked for; a forward pass without any.
+def one_of(**flags: bool) -> str:
+    """Returns the name of the flag that is set, "forward" without any.
 
     Raises:
-      WrongArguments: more than one is.
+      WrongArguments: several are set.
     """
-    found = [name for name, given in asked.items() if given]
-    if len(found) > 1:
+    names = [name for name, is_set in flags.items() if is_set]
+    if len(names) > 1:
         raise WrongArguments(
-            f"--{' and --'.join(found)} are asked for",
+            f"--{' and --'.join(names)} are asked for",
             where="tojax plan",
             why="each is a program of its own",
             do="take one of them; run the command once for each",
         )
-    return found[0] if found else "forward"
+    return names[0] if names else "forward"
 
 
 def mesh_of(text: str | None) -> dict[str, int] | None:
-    """Axes of a mesh as typed.
+    """Parses the axes of a mesh.
 
     Raises:
-      WrongArguments: it is something else.
+      WrongArguments: the text is no mesh.
 
     Example:
       >>> mesh_of("model=4,data=2")
@@ -102,19 +102,19 @@ def mesh_of(text: str | None) -> dict[str, int] | None:
     """
     if text is None:
         return None
-    pairs = [re.fullmatch(r"\s*([a-z_]+)=([1-9]\d*)\s*", part) for part in text.split(",")]
-    found = {m[1]: int(m[2]) for m in pairs if m is not None}
-    if len(found) != len(pairs):
+    pairs = [re.fullmatch(r"\s*([a-z_]+)=([1-9]\d*)\s*", axis) for axis in text.split(",")]
+    mesh = {m[1]: int(m[2]) for m in pairs if m is not None}
+    if len(mesh) != len(pairs):
         raise WrongArguments(
             f"{text!r} is no mesh",
             where="--mesh",
             why="a mesh is names of axes with their sizes, each name once",
             do="write --mesh data=2,model=4",
         )
-    return found
+    return mesh
 
 
-PLAIN = (
+FIELDS = (
     "what", "model", "count", "mesh", "plan", "dtype", "weights", "memory", "gradients", "outputs",
     "temporaries", "products", "others", "traffic", "compute", "moving", "linking", "tokens",
     "useful", "peak", "fits", "seconds", "bound", "tokens_per_second", "utilization", "otherwise",
@@ -122,19 +122,19 @@ PLAIN = (
 )  # fmt: skip
 
 
-def told(found) -> dict[str, Any]:
-    """An estimate's numbers by name: bytes, FLOPs and seconds on each device."""
-    links = [vars(c) for c in found.communication]
-    numbers = {name: getattr(found, name) for name in PLAIN}
-    return {"chip": found.chip.name, **numbers, "communication": links}
+def as_dict(estimate) -> dict[str, Any]:
+    """Returns an estimate's numbers by name: bytes, FLOPs and seconds on each device."""
+    links = [vars(c) for c in estimate.communication]
+    numbers = {name: getattr(estimate, name) for name in FIELDS}
+    return {"chip": estimate.chip.name, **numbers, "communication": links}
 
 
-def _table(found) -> Table:
-    (_, model, weights), (_, what, where), *rows = found.rows()
+def _table(estimate) -> Table:
+    (_, model, weights), (_, what, where), *rows = estimate.rows()
     rows = [row for row in rows if row[0] != "note"]
     title = f"{model}, {weights}: {what}, {where}"
     table = _shown.table(["", "per device", ""], title=title, right=(1,))
-    table.caption = "\n".join(found.notes) or None
+    table.caption = "\n".join(estimate.notes) or None
     for row in rows:
         table.add_row(*row)
     return table
@@ -142,7 +142,7 @@ def _table(found) -> Table:
 
 @contextmanager
 def _progress() -> Iterator:
-    """Says on a terminal what is done just now."""
+    """Shows the current step on a terminal."""
     console = Console(stderr=True)
     with console.status("starting") as status:
-        yield lambda said: status.update(said)
+        yield lambda text: status.update(text)

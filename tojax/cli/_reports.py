@@ -1,4 +1,4 @@
-"""How a call of the command line ends: exit codes, and mistakes in four lines."""
+"""The end of a call of the command line: exit codes, and errors in four lines."""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ def end_with(app: Callable[[], object]) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.unraisablehook = _unraisable
-    code = reported(app)
+    code = exit_code_of(app)
     if code == INTERRUPTED:
         stop()
     try:
         sys.stdout.flush()
-    except OSError as error:  # a full disk; what is left goes nowhere
-        code = code or told(error)
+    except OSError as error:  # a full disk; the unwritten output is dropped
+        code = code or print_error(error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 
 def stop() -> NoReturn:
-    """Ends the process at once: JAX's part of the interpreter's own end crashes where threads still
-    compile.
-    """
+    """Ends the process at once: JAX crashes in the interpreter's shutdown while threads compile."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -48,7 +46,7 @@ def stop() -> NoReturn:
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
-    """Says at Ctrl-C that the same call goes on where this one was."""
+    """Prints at Ctrl-C that the same call resumes the run."""
     try:
         yield
     except KeyboardInterrupt:
@@ -56,49 +54,49 @@ def resumable() -> Iterator[None]:
         raise
 
 
-def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Repeats Ctrl-C where it came inside of what Python calls on its own (JAX's part of the
-    garbage collection): there it would be told and forgotten.
+def _unraisable(hook_args: sys.UnraisableHookArgs) -> None:
+    """Raises Ctrl-C again if it came inside of a callback of Python (JAX's part of the
+    garbage collection): there it would be printed and forgotten.
     """
-    if not isinstance(found.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(found)
+    if not isinstance(hook_args.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(hook_args)
         return
-    again = threading.Timer(0.05, _thread.interrupt_main)
-    again.daemon = True
-    again.start()
+    timer = threading.Timer(0.05, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
 
 
-def reported(run: Callable[[], object]) -> int | str | None:
-    """Runs it; the exit code, after what there is to say."""
+def exit_code_of(run: Callable[[], object]) -> int | str | None:
+    """Runs a function, prints its error, and returns the exit code."""
     try:
         run()
     except SystemExit as ended:
         return ended.code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read has enough
+    except BrokenPipeError:  # the reader has closed the pipe
         return 1
     except Exception as error:
-        return told(error)
+        return print_error(error)
     return 0
 
 
-def told(error: Exception) -> int:
-    """Says in four lines what went wrong; what is no mistake of a user's is raised."""
+def print_error(error: Exception) -> int:
+    """Prints an error in four lines; one that is no user's mistake is raised."""
     from tojax.errors import TojaxError
 
     if isinstance(error, ImportError) and not isinstance(error, TojaxError):
         error = missing(error, next(iter(sys.argv[1:]), ""))
     if not isinstance(error, (TojaxError, OSError)):
         raise error
-    said = error if isinstance(error, TojaxError) else _of_system(error)
+    shown = error if isinstance(error, TojaxError) else _of_system(error)
     red = typer.colors.RED if sys.stderr.isatty() else None
-    typer.secho(f"error: {said}", err=True, fg=red)
+    typer.secho(f"error: {shown}", err=True, fg=red)
     return 1
 
 
 def _of_system(error: OSError) -> Exception:
-    """What the system refuses, in four lines."""
+    """Returns an error of the system as one of four lines."""
     from tojax.errors import TojaxError
 
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

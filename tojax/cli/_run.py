@@ -27,7 +27,7 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says, beside the source."""
+    """The options of ``tojax run``."""
 
     prompt: str
     max_new_tokens: int
@@ -39,22 +39,22 @@ class Options:
     start: float
 
 
-def run(source: str, asked: Options) -> None:
-    """See ``tojax run --help``."""
+def run(source: str, options: Options) -> None:
+    """Runs ``tojax run``."""
     console, status = _shown.console(), Console(stderr=True)
     with status.status("reading the checkpoint") as bar:
-        given = _source.named(source, asked.adapter, allow_pickle=asked.allow_pickle)
-        prompt = text.prompt_of(asked.prompt)
+        resolved = _source.resolve(source, options.adapter, allow_pickle=options.allow_pickle)
+        prompt = text.prompt_of(options.prompt)
         bar.update("importing torch, transformers and JAX")
         import torch
 
         import tojax
         from tojax.hf.loading import inputs
 
-        imports = time.time() - asked.start
+        imports = time.time() - options.start
         bar.update("loading weights")
-        load, module = timed(lambda: _module(given, asked))
-        tokenizer = text.tokenizer_of(given) if prompt or _writes(module) else None
+        load, module = timed(lambda: _module(resolved, options))
+        tokenizer = text.tokenizer_of(resolved) if prompt or _writes(module) else None
         ids = text.encode(tokenizer, prompt) if tokenizer else None
         example = inputs.example(module, ids)
         bar.update("converting")
@@ -62,36 +62,37 @@ def run(source: str, asked: Options) -> None:
         bar.update("running PyTorch")
         torch_times, want = _torch_times(torch, module, example)
         jax_times, got = _jax_times(bar, model, example)
-    place = given.adapter or given.found.folder
+    place = resolved.adapter or resolved.checkpoint.folder
     kind = str(next(iter(model.params.values())).dtype)
-    found = Found("PyTorch", model, place, kind, (imports, load, convert, *jax_times), torch_times)
-    found.show(console, want, got, asked.as_json)
-    if ids is not None and _writes(module) and not asked.as_json:
-        new_tokens = text.room(module, ids, asked.max_new_tokens)
-        _write(console, model, tokenizer, ids, new_tokens, asked.start)
+    times = imports, load, convert, *jax_times
+    comparison = Comparison("PyTorch", model, place, kind, times, torch_times)
+    comparison.show(console, want, got, options.as_json)
+    if ids is not None and _writes(module) and not options.as_json:
+        new_tokens = text.room(module, ids, options.max_new_tokens)
+        _write(console, model, tokenizer, ids, new_tokens, options.start)
 
 
-def _module(given: _source.Named, asked: Options) -> Any:
-    """transformers' module with its weights, and the adapter's."""
+def _module(resolved: _source.ResolvedSource, options: Options) -> Any:
+    """Loads transformers' module with its weights, and the adapter's."""
     from tojax.hf.loading.module import load_module
 
-    options: dict[str, Any] = {
-        "dtype": asked.dtype,
-        "task": asked.task,
-        "allow_pickle": asked.allow_pickle,
+    load_options: dict[str, Any] = {
+        "dtype": options.dtype,
+        "task": options.task,
+        "allow_pickle": options.allow_pickle,
     }
-    if given.adapter is None:
-        return load_module(given.found, **options)
-    return _source.model_of(given, **options).to_torch().eval()
+    if resolved.adapter is None:
+        return load_module(resolved.checkpoint, **load_options)
+    return _source.model_of(resolved, **load_options).to_torch().eval()
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a run with JAX beside another framework has measured.
+class Comparison:
+    """The measurements of a model in JAX and in another framework, ``peer``.
 
     Attributes:
       times: of imports, load, convert, trace, compile, first and following runs.
-      others: the last two of the other framework, ``peer``.
+      peer_times: of the first and the following runs of ``peer``.
     """
 
     peer: str
@@ -99,14 +100,14 @@ class Found:
     place: Any
     dtype: str
     times: tuple[float, ...]
-    others: tuple[float, float]
+    peer_times: tuple[float, float]
 
     def show(self, console: Console, want: Any, got: Any, as_json: bool, note: str = "") -> None:
-        """Prints it; ends with exit code 3 where the two disagree."""
+        """Prints the comparison; ends with exit code 3 if the outputs disagree."""
         difference, name = _difference(want, got)
         agree = difference <= TOLERANCE.get(self.dtype, 5e-2)
         if as_json:
-            _shown.as_json(self.told() | {"difference": difference, "of": name, "agree": agree})
+            _shown.as_json(self.as_dict() | {"difference": difference, "of": name, "agree": agree})
         else:
             console.print(f"[bold]{self.model.source.name}[/bold] from {self.place}")
             console.print(_size(self.model))
@@ -116,14 +117,14 @@ class Found:
                 f"largest difference to {self.peer}: {difference:.2e} of the largest value "
                 f"({name}, {self.dtype})"
             )
-            console.print(_table(self.times, self.others, self.peer))
+            console.print(_table(self.times, self.peer_times, self.peer))
         refuse_nan(want, got, self.model, self.place)
         if not agree:
             Console(stderr=True).print(f"error: JAX and {self.peer} disagree")
             sys.exit(3)
 
-    def told(self) -> dict[str, Any]:
-        """The numbers by name, times in seconds."""
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the numbers by name, times in seconds."""
         arrays = self.model.params.values()
         return {
             "model": self.model.source.name,
@@ -132,7 +133,7 @@ class Found:
             "bytes": sum(a.nbytes for a in arrays),
             "dtype": self.dtype,
             "seconds": dict(zip(STEPS, self.times)),
-            f"seconds of {self.peer}": dict(zip(STEPS[-2:], self.others)),
+            f"seconds of {self.peer}": dict(zip(STEPS[-2:], self.peer_times)),
         }
 
 
@@ -156,7 +157,7 @@ def _torch_times(torch, module, given) -> tuple[tuple[float, float], dict[str, n
 
 
 def _jax_times(bar, model, given) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """((trace, compile, first, following), outputs)"""
+    """Returns ((trace, compile, first, following), outputs)."""
     import jax
     import torch
 
@@ -173,7 +174,7 @@ def _jax_times(bar, model, given) -> tuple[tuple[float, ...], dict[str, Any]]:
 
 
 def _floats(out, kind) -> dict[str, Any]:
-    """The floating-point outputs by name; caches are left out."""
+    """Returns the floating-point outputs by name, without caches."""
     items = (
         out.items()
         if hasattr(out, "items")
@@ -189,30 +190,31 @@ def _arrays(out):
 
 
 def _difference(want, got) -> tuple[float, str]:
-    """The largest difference, relative to the output's largest finite value, and its output; NaN
-    and infinities that both give are none.
+    """Returns the largest difference, relative to the output's largest finite value, and the name
+    of that output. Equal NaN and infinities do not count.
     """
-    worst = (0.0, next(iter(want)))
+    largest = (0.0, next(iter(want)))
     for name, reference in want.items():
         values = np.asarray(got[name]).astype(np.float64)
-        other = ~((values == reference) | (np.isnan(values) & np.isnan(reference)))
+        differ = ~((values == reference) | (np.isnan(values) & np.isnan(reference)))
         scale = np.abs(reference[np.isfinite(reference)]).max(initial=1e-6)
-        error = np.abs(values[other] - reference[other]).max(initial=0.0) / scale
-        worst = max(worst, (float(error) if np.isfinite(error) else float("inf"), name))
-    return worst
+        error = np.abs(values[differ] - reference[differ]).max(initial=0.0) / scale
+        largest = max(largest, (float(error) if np.isfinite(error) else float("inf"), name))
+    return largest
 
 
 def refuse_nan(want, got, model, place) -> None:
-    """Raises NotNumbers where both sides give NaN: they agree, and nothing is known."""
+    """Raises NotNumbers if both sides give NaN: then their agreement means nothing."""
     both = {
         k: np.isnan(v) & np.isnan(np.asarray(got[k]).astype(np.float64)) for k, v in want.items()
     }
-    if not (found := [f"{k}: {v.mean():.0%} of its values" for k, v in both.items() if v.any()]):
+    shares = [f"{k}: {v.mean():.0%} of its values" for k, v in both.items() if v.any()]
+    if not shares:
         return
     finite = lambda array: bool(np.isfinite(np.asarray(array).astype(np.float32)).all())
     weights = [name for name, array in model.params.items() if not finite(array)]
     raise NotNumbers(
-        f"both give NaN ({', '.join(found)})",
+        f"both give NaN ({', '.join(shares)})",
         where=str(place),
         why=f"{len(weights)} weights hold NaN or infinite values: {', '.join(weights[:3])}"
         if weights
@@ -228,12 +230,12 @@ def _size(model) -> str:
 
 
 def _table(ours: tuple[float, ...], theirs: tuple[float, float], peer: str = "PyTorch") -> Table:
-    """``ours`` is of all steps, ``theirs`` of the last two."""
+    """Returns a table of times: ``ours`` of all steps, ``theirs`` of the last two."""
     table = _shown.table(["step", "JAX", peer, f"JAX beside {peer}"], title="time", right=(1, 2, 3))
     for name, seconds in zip(STEPS[:-2], ours):
         table.add_row(name, duration(seconds))
-    for name, mine, other in zip(STEPS[-2:], ours[-2:], theirs):
-        table.add_row(name, duration(mine), duration(other), _shown.speed(mine, other))
+    for name, x, y in zip(STEPS[-2:], ours[-2:], theirs):
+        table.add_row(name, duration(x), duration(y), _shown.speed(x, y))
     return table
 
 

@@ -15,7 +15,7 @@ from tojax.cli._shown import timed
 
 
 def run(source: str, signature: str | None, batch: int, as_json: bool, start: float) -> None:
-    """See ``tojax run --help``."""
+    """Runs ``tojax run`` for TensorFlow."""
     with Console(stderr=True).status("importing TensorFlow and JAX") as bar:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         import tensorflow as tf
@@ -25,24 +25,24 @@ def run(source: str, signature: str | None, batch: int, as_json: bool, start: fl
 
         imports = time.time() - start
         bar.update("loading")
-        load, whole = timed(lambda: savedmodel.load(source))  # it keeps the variables alive
-        loaded = savedmodel.choose(whole, signature) if hasattr(whole, "signatures") else whole
-        args, kwargs = examples(savedmodel.call_of(loaded), batch)
+        load, loaded = timed(lambda: savedmodel.load(source))  # it keeps the variables alive
+        function = savedmodel.choose(loaded, signature) if hasattr(loaded, "signatures") else loaded
+        args, kwargs = examples(savedmodel.call_of(function), batch)
         bar.update("converting")
-        convert, model = timed(lambda: tojax.from_tensorflow(loaded, *args, **kwargs))
+        convert, model = timed(lambda: tojax.from_tensorflow(function, *args, **kwargs))
         bar.update("running TensorFlow")
-        theirs, want = _tensorflow_times(tf, loaded, args, kwargs)
+        theirs, want = _tensorflow_times(tf, function, args, kwargs)
         ours, got = _jax_times(bar, model, args, kwargs)
-    given = [x for x in tf.nest.flatten((args, kwargs)) if isinstance(x, np.ndarray)]
-    shown = ", ".join(f"{x.dtype}{list(x.shape)}" for x in given)
+    arrays = [x for x in tf.nest.flatten((args, kwargs)) if isinstance(x, np.ndarray)]
+    shown = ", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays)
     times = imports, load, convert, *ours
-    found = shared.Found("TensorFlow", model, source, "float32", times, theirs)
+    comparison = shared.Comparison("TensorFlow", model, source, "float32", times, theirs)
     note = f"inputs: {shown}, drawn at random"
-    found.show(_shown.console(), want, got, as_json, note)
+    comparison.show(_shown.console(), want, got, as_json, note)
 
 
 def examples(specs: tuple[tuple, dict[str, Any]], batch: int) -> tuple[tuple, dict[str, Any]]:
-    """Random arrays for the specs of a call; unknown sizes are ``batch``, integers 0 or 1."""
+    """Draws arrays for the specs of a call; unknown sizes are ``batch``, integers 0 or 1."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def _tensorflow_times(
 
 
 def _jax_times(bar, model, args, kwargs) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """((trace, compile, first, following), outputs)"""
+    """Returns ((trace, compile, first, following), outputs)."""
     import jax
 
     bar.update("tracing")

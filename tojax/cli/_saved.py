@@ -13,48 +13,48 @@ from tojax.cli import _generate, _shown
 from tojax.cli._source import SAVED
 from tojax.errors import BadCheckpoint, Unsupported, WrongValue
 
-TOKENIZER = "tokenizer"  # the folder inside
+TOKENIZER = "tokenizer"  # the name of its subfolder
 
 
-def generate(source: str, asked: _generate.Options) -> None:
-    """``tojax generate`` of a saved loop: the text at once, one program has written it."""
+def generate(source: str, options: _generate.Options) -> None:
+    """Runs ``tojax generate`` for a saved loop; the text is printed at the end."""
     about = about_of(source)
-    told = about["programs"].get("generate", {})
-    if asked.adapter is not None or asked.dtype is not None:
+    loop = about["programs"].get("generate", {})
+    if options.adapter is not None or options.dtype is not None:
         raise WrongValue(
             "--adapter or --dtype for a saved model",
             where=source,
             why="its weights are in its programs' own form",
             do="save it again: tojax export FOLDER_OR_ID -o OUT --generate 32",
         )
-    folder = _tokenizer(Path(source).expanduser(), asked.tokenizer)
-    prompt = _generate.prompt_of(asked.prompt)
+    folder = _tokenizer(Path(source).expanduser(), options.tokenizer)
+    prompt = _generate.prompt_of(options.prompt)
     with _generate.console.status("loading"):
         import tojax
 
         tokenizer = _generate.load_tokenizer(folder)
         model = tojax.load(source)
     ids: Any = _generate.encode(tokenizer, prompt)
-    most = told.get("new_tokens")
-    options: dict[str, Any] = asked.drawn()
-    if most is not None:
-        if most < asked.max_new_tokens:
-            said = f"the loop was saved for {most} new tokens, not {asked.max_new_tokens}"
-            _generate.console.print(said)
-        options["max_new_tokens"] = min(asked.max_new_tokens, most)
-    if told.get("samples"):
+    maximum = loop.get("new_tokens")
+    settings: dict[str, Any] = options.sampling()
+    if maximum is not None:
+        if maximum < options.max_new_tokens:
+            note = f"the loop was saved for {maximum} new tokens, not {options.max_new_tokens}"
+            _generate.console.print(note)
+        settings["max_new_tokens"] = min(options.max_new_tokens, maximum)
+    if loop.get("samples"):
         import jax
 
-        options["rng"] = jax.random.key(asked.seed)
-    out: Any = tojax.generate(model, ids, **options)
+        settings["rng"] = jax.random.key(options.seed)
+    out: Any = tojax.generate(model, ids, **settings)
     print(tokenizer.decode(np.asarray(out)[0].tolist(), skip_special_tokens=True))
 
 
 def about_of(source: str) -> dict[str, Any]:
-    """What ``model.json`` says.
+    """Reads ``model.json``.
 
     Raises:
-      BadCheckpoint: it is none that ``model.save`` wrote.
+      BadCheckpoint: ``model.save`` did not write it.
     """
     file = Path(source).expanduser() / SAVED
     try:
@@ -69,21 +69,25 @@ def about_of(source: str) -> dict[str, Any]:
         ) from None
 
 
-def _tokenizer(folder: Path, other: str | None) -> Path:
-    """Where the tokenizer is."""
-    found = Path(other).expanduser() if other else folder / TOKENIZER
-    if not found.is_dir():
+def _tokenizer(folder: Path, option: str | None) -> Path:
+    """Returns the folder of the tokenizer.
+
+    Raises:
+      BadCheckpoint: there is none.
+    """
+    path = Path(option).expanduser() if option else folder / TOKENIZER
+    if not path.is_dir():
         raise BadCheckpoint(
             f"{folder.name} has no tokenizer",
-            where=str(found.absolute()),
+            where=str(path.absolute()),
             why="model.save keeps programs and weights; tojax export --generate the tokenizer, too",
             do="name the folder of one: --tokenizer FOLDER",
         )
-    return found
+    return path
 
 
 def inspect(source: str, as_json: bool) -> None:
-    """``tojax inspect``: calls, loops and weights; no program is read."""
+    """Runs ``tojax inspect`` for a saved model: calls, loops and weights, without its programs."""
     from tojax.hf.loading.checkpoint import stored_in
 
     about, folder = about_of(source), Path(source).expanduser()
@@ -94,11 +98,11 @@ def inspect(source: str, as_json: bool) -> None:
     weights = {k: {"dtype": v.dtype, "shape": list(v.shape), "bytes": v.size} for k, v in tensors}
     calls = [call["inputs"] for call in about["calls"]]
     loops = {k: v.get("options", {}) for k, v in about["programs"].items()}
-    told = {"model": about["name"], "framework": about["framework"], "folder": str(folder)}
-    told |= {"jax": about["jax"], "platforms": about["platforms"], "calls": calls}
-    told |= {"programs": loops, "weights": weights}
+    summary = {"model": about["name"], "framework": about["framework"], "folder": str(folder)}
+    summary |= {"jax": about["jax"], "platforms": about["platforms"], "calls": calls}
+    summary |= {"programs": loops, "weights": weights}
     if as_json:
-        _shown.as_json(told)
+        _shown.as_json(summary)
         return
     console = _shown.console()
     console.print(f"[bold]{about['name']}[/bold] from {about['framework']}, saved in {folder}")
@@ -118,7 +122,7 @@ def _inputs(call: dict[str, Any]) -> str:
 
 
 def run(source: str, batch: int, as_json: bool) -> None:
-    """``tojax run``: the first saved call, timed; there is no other framework to compare with."""
+    """Runs ``tojax run`` for a saved model: times the first call, without a comparison."""
     about = about_of(source)
     with _generate.console.status("loading"):
         import jax
@@ -135,8 +139,8 @@ def run(source: str, batch: int, as_json: bool) -> None:
     outputs = [f"{x.dtype}{list(x.shape)}" for x in jax.tree.leaves(out)]
     times = {"load": load, "first run": first, "following runs": following}
     if as_json:
-        told = {"model": about["name"], "folder": source, "inputs": inputs, "outputs": outputs}
-        _shown.as_json(told | {"seconds": times})
+        summary = {"model": about["name"], "folder": source, "inputs": inputs, "outputs": outputs}
+        _shown.as_json(summary | {"seconds": times})
         return
     console = _shown.console()
     console.print(f"[bold]{about['name']}[/bold] from {source}, saved: nothing to compare it with")
@@ -146,12 +150,12 @@ def run(source: str, batch: int, as_json: bool) -> None:
 
 
 def _example(call: dict[str, Any], batch: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(inputs of a saved call, drawn at random; its key)"""
+    """Returns (random inputs of a saved call, its key)."""
     import jax
 
-    rng, made = np.random.default_rng(0), {}
-    for name, told in call["inputs"].items():
-        spec = re.fullmatch(r"(\w+)\[(.*)\]", told) if isinstance(told, str) else None
+    rng, inputs = np.random.default_rng(0), {}
+    for name, described in call["inputs"].items():
+        spec = re.fullmatch(r"(\w+)\[(.*)\]", described) if isinstance(described, str) else None
         if not name.isidentifier():
             raise Unsupported(
                 f"example inputs for {name}",
@@ -159,13 +163,13 @@ def _example(call: dict[str, Any], batch: int) -> tuple[dict[str, Any], dict[str
                 do="call it from Python: tojax.load(folder)(...)",
             )
         if spec is None:
-            made[name] = told
+            inputs[name] = described
             continue
-        parts = [x.strip() for x in spec[2].split(",") if x.strip()]
-        shape = [int(x) if x.isdigit() else max(batch, 2) for x in parts]
+        sizes = [x.strip() for x in spec[2].split(",") if x.strip()]
+        shape = [int(x) if x.isdigit() else max(batch, 2) for x in sizes]
         dtype = jax.numpy.dtype(spec[1])
         integers = dtype.kind in "iub"
         values = rng.integers(0, 2, shape) if integers else rng.standard_normal(shape)
-        made[name] = jax.numpy.asarray(values, dtype)
+        inputs[name] = jax.numpy.asarray(values, dtype)
     kind = call["rng"]
-    return made, {"rng": jax.random.key(0, impl=kind)} if kind else {}
+    return inputs, {"rng": jax.random.key(0, impl=kind)} if kind else {}

@@ -1,4 +1,4 @@
-"""How the verbs print: tables, times and JSON."""
+"""Output of the verbs: tables, times and JSON."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-WIDE = 1000  # of what is no terminal: whoever reads it wants all of a line
+WIDE = 1000  # columns of output that is no terminal: no line is cut
 
 
 def console() -> Console:
-    """Standard output; nothing is cut where it is no terminal."""
+    """Returns a console on standard output; lines are cut on a terminal only."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), **how: Any) -> Table:
-    """A table whose first column, the names, is the last one to be cut.
+def table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), **options: Any) -> Table:
+    """Makes a table; its first column, the names, is cut last.
 
     Args:
       header: a name for each column.
       rows: cells.
-      **how: ``right`` has the columns of numbers, the rest goes to the table.
+      **options: ``right`` has the columns of numbers; others are those of ``rich.table.Table``.
     """
-    right = how.pop("right", ())
-    made = Table(title_justify="left", **how)
+    right = options.pop("right", ())
+    result = Table(title_justify="left", **options)
     for i, name in enumerate(header):
-        made.add_column(name, justify="right" if i in right else "left", no_wrap=i == 0)
+        result.add_column(name, justify="right" if i in right else "left", no_wrap=i == 0)
     for row in rows:
-        made.add_row(*row)
-    return made
+        result.add_row(*row)
+    return result
 
 
-def as_json(told: Any) -> None:
-    """Prints it, and nothing else."""
-    print(json.dumps(told, indent=1, default=str))
+def as_json(value: Any) -> None:
+    """Prints a value as JSON."""
+    print(json.dumps(value, indent=1, default=str))
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """(seconds, result)"""
+    """Calls a function, and returns (seconds, result)."""
     began = time.perf_counter()
     out = call()
     return time.perf_counter() - began, out
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it.
+    """Formats a time in a suitable unit.
 
     Example:
       >>> duration(0.00234), duration(2.5)
@@ -61,7 +61,7 @@ def duration(seconds: float) -> str:
 
 
 def speed(mine: float, other: float) -> str:
-    """How the first time compares with the second one.
+    """Describes how the first time compares with the second.
 
     Example:
       >>> speed(1.0, 240.0), speed(3.0, 2.0)

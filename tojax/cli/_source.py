@@ -1,4 +1,4 @@
-"""What FOLDER_OR_ID names: a checkpoint, an adapter on one, or a saved model."""
+"""FOLDER_OR_ID of the command line: a checkpoint, an adapter on one, or a saved model."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ SAVED = "model.json"
 
 
 @dataclass(frozen=True)
-class Named:
+class ResolvedSource:
     """A checkpoint, and the folder of the adapter on it."""
 
-    found: Checkpoint
+    checkpoint: Checkpoint
     adapter: Path | None
 
     @property
     def path(self) -> Path:
-        """What ``from_pretrained`` takes."""
-        return self.found.gguf or self.found.folder
+        """The path for ``from_pretrained``."""
+        return self.checkpoint.gguf or self.checkpoint.folder
 
     def tokenizer_folder(self) -> Path:
-        """The adapter's own tokenizer goes before the one of its base model."""
-        own = self.adapter is not None and (self.adapter / "tokenizer_config.json").exists()
-        return self.adapter if own and self.adapter is not None else self.found.folder
+        """Returns the adapter's folder if it has a tokenizer, else that of the base model."""
+        if self.adapter is not None and (self.adapter / "tokenizer_config.json").exists():
+            return self.adapter
+        return self.checkpoint.folder
 
 
-def named(source: str, adapter: str | None = None, **how: Any) -> Named:
-    """The checkpoint that the words name; nothing heavy is imported.
+def resolve(source: str, adapter: str | None = None, **options: Any) -> ResolvedSource:
+    """Finds a checkpoint and the adapter on it; nothing heavy is imported.
 
     Args:
       source: folder or hub id of a checkpoint, or the folder of an adapter.
       adapter: folder or hub id of an adapter.
-      **how: as ``tojax.hf.loading.checkpoint.find_checkpoint`` takes it.
+      **options: as ``tojax.hf.loading.checkpoint.find_checkpoint`` takes it.
     """
     if adapter is None and is_adapter(source):
         source, adapter = base_of(source), source
-        found = _base(source, adapter, how)
+        checkpoint = _base(source, adapter, options)
     else:
-        found = find_checkpoint(source, **how)
+        checkpoint = find_checkpoint(source, **options)
     if adapter is None:
-        return Named(found, None)
+        return ResolvedSource(checkpoint, None)
     folder = Path(adapter).expanduser()
     folder = folder if folder.exists() or adapter.count("/") != 1 else download(adapter)
     for name in (CONFIG, WEIGHTS):
@@ -57,13 +58,13 @@ def named(source: str, adapter: str | None = None, **how: Any) -> Named:
                 why="an adapter is a folder that PEFT or tojax finetune wrote",
                 do=f"give the folder that holds {CONFIG} and {WEIGHTS}",
             )
-    return Named(found, folder)
+    return ResolvedSource(checkpoint, folder)
 
 
-def _base(source: str, adapter: str, how: dict[str, Any]) -> Checkpoint:
-    """The checkpoint that an adapter names; where it is not there, how another one is named."""
+def _base(source: str, adapter: str, options: dict[str, Any]) -> Checkpoint:
+    """Finds the base model of an adapter; if it is missing, the error tells how to name another."""
     try:
-        return find_checkpoint(source, **how)
+        return find_checkpoint(source, **options)
     except (BadCheckpoint, HubUnreachable) as error:
         error.where = f"{Path(adapter) / CONFIG} names it as the base model"
         error.advise(f"name the folder of the base model: MODEL --adapter {adapter}")
@@ -71,27 +72,27 @@ def _base(source: str, adapter: str, how: dict[str, Any]) -> Checkpoint:
 
 
 def is_saved(source: str) -> bool:
-    """Whether ``model.save`` or ``tojax export`` wrote this folder."""
+    """Returns True if ``model.save`` or ``tojax export`` wrote this folder."""
     folder = Path(source).expanduser()
     return (folder / SAVED).is_file() and not (folder / "config.json").exists()
 
 
-def model_of(given: Named, **options: Any) -> Any:
-    """The Model, an adapter put into its weights; other kinds than LoRA as PEFT has them."""
+def model_of(source: ResolvedSource, **options: Any) -> Any:
+    """Loads the Model, with a LoRA adapter merged; other adapters run by PEFT's layers."""
     import tojax
 
-    if given.adapter is None:
-        return tojax.from_pretrained(given.path, **options)
+    if source.adapter is None:
+        return tojax.from_pretrained(source.path, **options)
     try:
         from tojax.train import load_adapter, merge
 
-        return merge(load_adapter(tojax.from_pretrained(given.path, **options), given.adapter))
+        return merge(load_adapter(tojax.from_pretrained(source.path, **options), source.adapter))
     except (Unsupported, ImportError):
-        return tojax.from_pretrained(given.path, adapter=given.adapter, **options)
+        return tojax.from_pretrained(source.path, adapter=source.adapter, **options)
 
 
-def adapter_told(folder: Path) -> dict[str, Any]:
-    """What there is to say of an adapter, from its files' headers."""
+def adapter_summary(folder: Path) -> dict[str, Any]:
+    """Returns kind, rank and sizes of an adapter, from its files' headers."""
     config = json.loads((folder / CONFIG).read_text())
     tensors = stored_in(folder / WEIGHTS)
     count = 0
@@ -101,5 +102,5 @@ def adapter_told(folder: Path) -> dict[str, Any]:
             size *= n
         count += size
     kind = "DoRA" if config.get("use_dora") else str(config.get("peft_type"))
-    told = {"folder": str(folder), "kind": kind, "rank": config.get("r")}
-    return told | {"tensors": len(tensors), "parameters": count}
+    summary = {"folder": str(folder), "kind": kind, "rank": config.get("r")}
+    return summary | {"tensors": len(tensors), "parameters": count}

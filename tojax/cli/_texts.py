@@ -15,9 +15,9 @@ from tojax.train import pack
 KEYS = "text", "prompt", "completion"
 
 
-def read(path: str) -> list[str]:
-    """The texts: of .jsonl the entries ``text``, or ``prompt`` and ``completion`` joined, of other
-    files what stands between empty lines.
+def read_texts(path: str) -> list[str]:
+    """Reads texts: of .jsonl the entries ``text``, or ``prompt`` and ``completion`` joined; other
+    files are split at empty lines.
 
     Raises:
       WrongValue: a line is no JSON, or has no such entry; the file is no UTF-8.
@@ -25,35 +25,35 @@ def read(path: str) -> list[str]:
     """
     file = Path(path)
     try:
-        whole = file.read_text(encoding="utf-8")
+        content = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise WrongValue(
             f"{file.name} is not UTF-8",
             where=f"{path}, byte {error.start}",
-            why="tokenizers read text",
+            why="tokenizers read_texts text",
             do="convert it: iconv -f LATIN1 -t UTF-8",
         ) from None
     lines = file.suffix in (".jsonl", ".ndjson", ".json")
-    texts = [*_entries(path, whole)] if lines else whole.split("\n\n")
+    texts = [*_entries(path, content)] if lines else content.split("\n\n")
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise NoData(
             f"{file.name} holds no text",
             where=path,
-            why="it is empty" if not whole else "all of it is empty lines",
+            why="it is empty" if not content else "all of it is empty lines",
             do='give a text file, or lines such as {"text": "..."}',
         )
     return texts
 
 
-def _entries(path: str, whole: str) -> Iterator[str]:
-    for number, line in enumerate(whole.splitlines(), 1):
+def _entries(path: str, content: str) -> Iterator[str]:
+    for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
         try:
             entry = json.loads(line)
-            parts = [entry[key] for key in KEYS if key in entry]
-            assert parts and all(isinstance(part, str) for part in parts)
+            texts = [entry[key] for key in KEYS if key in entry]
+            assert texts and all(isinstance(text, str) for text in texts)
         except (ValueError, TypeError, AssertionError) as error:
             raise WrongValue(
                 f"a line of {Path(path).name} has no text",
@@ -61,15 +61,15 @@ def _entries(path: str, whole: str) -> Iterator[str]:
                 why=str(error) or f"it needs a string under {' or '.join(KEYS)}",
                 do='write lines such as {"text": "..."} or {"prompt": "...", "completion": "..."}',
             ) from None
-        yield "".join(parts)
+        yield "".join(texts)
 
 
 def rows(texts: list[str], tokenizer: Any, length: int) -> dict[str, np.ndarray]:
-    """Packed rows, each array [rows, length]; a longer text is cut into several, each text ends
-    with the end-of-text token, if there is one.
+    """Packs texts into arrays [rows, length]; longer texts are cut. Each text ends with the
+    end-of-text token, if there is one.
     """
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     ids = (tokenizer(text, verbose=False).input_ids + end for text in texts)
-    pieces = (one[i : i + length] for one in ids for i in range(0, len(one), length))
+    pieces = (tokens[i : i + length] for tokens in ids for i in range(0, len(tokens), length))
     packed = [*pack((piece for piece in pieces if len(piece) > 1), length)]
     return {key: np.stack([row[key] for row in packed]) for key in packed[0]}

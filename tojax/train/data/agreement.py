@@ -40,7 +40,7 @@ def place_batch(batch: Any, mesh: Mesh, first: bool) -> Any:
 
     Example:
       >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))
-      >>> placed(np.ones(8), mesh, first=True).sharding.spec
+      >>> place_batch(np.ones(8), mesh, first=True).sharding.spec
       P('data',)
     """
     if first and mesh.is_multi_process:

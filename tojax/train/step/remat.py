@@ -68,7 +68,7 @@ def repeated_layers(module: Any) -> list[Any]:
     Example:
       >>> import torch
       >>> layer = lambda: torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
-      >>> len(repeated(torch.nn.Sequential(torch.nn.Linear(8, 8), layer(), layer())))
+      >>> len(repeated_layers(torch.nn.Sequential(torch.nn.Linear(8, 8), layer(), layer())))
       2
     """
     from torch.nn import ModuleList, Sequential
