@@ -37,7 +37,8 @@ def collective_calls(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yields the kind and the results, as (dtype, shape), of each collective.
 
     Example:
-      >>> list(each("  %sum = f32[4,2]{1,0} all-reduce(%x), replica_groups={{0,1}}"))
+      >>> text = "  %sum = f32[4,2]{1,0} all-reduce(%x), replica_groups={{0,1}}"
+      >>> list(collective_calls(text))
       [('all-reduce', [('f32', '4,2')])]
     """
     for shape, kind, start in CALL.findall(text):

@@ -123,7 +123,7 @@ def spec_from_partition(spec: Any, ndim: int, mesh: Any = None) -> Spec:
     """Returns a PartitionSpec as axes by dimension; axes of one device are left out.
 
     Example:
-      >>> placed(jax.sharding.PartitionSpec(None, ("a", "b")), 3)
+      >>> spec_from_partition(jax.sharding.PartitionSpec(None, ("a", "b")), 3)
       ((), ('a', 'b'), ())
     """
     entries = (*spec, *[None] * ndim)[:ndim]

@@ -17,7 +17,7 @@ def quantization_of(config: dict[str, Any]) -> dict[str, Any]:
     """Returns the quantization in a config or in that of its text model; {} for none.
 
     Example:
-      >>> told_in({"quantization_config": {"load_in_4bit": True}})["quant_method"]
+      >>> quantization_of({"quantization_config": {"load_in_4bit": True}})["quant_method"]
       'bitsandbytes'
     """
     inner = config.get("text_config") or {}
