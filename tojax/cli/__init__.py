@@ -305,23 +305,12 @@ def plan(
     from tojax.cli._plan import Options, one_of
     from tojax.cli._plan import plan as verb
 
+    what = one_of(train=train, decode=decode, prefill=prefill)
     options = Options(
-        chips=chips,
-        what=one_of(train=train, decode=decode, prefill=prefill),
-        batch=batch,
-        length=length,
-        plan=plan,
-        mesh=mesh,
-        dtype=dtype,
-        optimizer=optimizer,
-        remat=remat,
-        quantize=quantize,
-        task=task,
-        compile=compile,
-        markdown=markdown,
-        as_json=json,
-        html=html,
-    )
+        chips=chips, what=what, batch=batch, length=length, plan=plan, mesh=mesh, dtype=dtype,
+        optimizer=optimizer, remat=remat, quantize=quantize, task=task, compile=compile,
+        markdown=markdown, as_json=json, html=html,
+    )  # fmt: skip
     verb(source, options)
 
 
