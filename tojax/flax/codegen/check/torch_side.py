@@ -80,7 +80,7 @@ class TorchSide:
         leaves = self.leaves if leaves is None else leaves
         try:
             return call(*self.in_double(leaves))
-        except Exception:
+        except (RuntimeError, TypeError):  # torch's, of mixed dtypes and kernels without doubles
             return call(*self.perturbed(leaves))
 
     def exact(self, training: bool = False, leaves: list | None = None) -> list[np.ndarray]:
