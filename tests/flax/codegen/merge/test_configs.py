@@ -13,11 +13,11 @@ class Outer(SimpleNamespace):
     pass
 
 
-def test_inner_ones_come_first_whenever_they_were_noted():
+def test_inner_ones_come_first_whenever_they_were_recorded():
     inner = Inner(sizes=[2, 3])
     outer, configs = Outer(inner=inner, width=4), Configs()
-    configs.note(outer, {"width": 4})
-    configs.note(outer, {"inner": Nested(inner, {"sizes": [2, 3]})})
+    configs.record(outer, {"width": 4})
+    configs.record(outer, {"inner": Nested(inner, {"sizes": [2, 3]})})
     made: dict = {}
     for text in ["import dataclasses", *configs.texts()]:
         exec(text, made)
