@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
+from tojax.cli.options import Export
 from tojax.errors import BadCheckpoint, WrongValue
 
 FORMATS = ("jax", "savedmodel", "onnx")
@@ -19,25 +19,7 @@ SYMBOLIC = "symbolic"
 ROWS, LENGTH = 2, 16  # of the example, if a size is symbolic or not given
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of ``tojax export``."""
-
-    out: str
-    format: str
-    batch: str
-    length: str
-    generate: int
-    sample: bool
-    platforms: str
-    roll: bool
-    quantize: str | None
-    dtype: str | None
-    task: str | None
-    allow_pickle: bool
-
-
-def export(source: str, options: Options) -> None:
+def export(options: Export) -> None:
     """Runs ``tojax export``."""
     console, status = Console(highlight=False, markup=False, soft_wrap=True), Console(stderr=True)
     _check(options)
@@ -48,15 +30,15 @@ def export(source: str, options: Options) -> None:
         status.print(f"{options.out} is there and is replaced", highlight=False, soft_wrap=True)
     with status.status("loading") as bar:
         began = time.perf_counter()
-        model, args, kwargs, shapes = _loaded(source, options)
+        model, args, kwargs, shapes = _loaded(options)
         bar.update(f"writing {options.format}")
         loaded = time.perf_counter()
-        _write(source, model, options, args, kwargs, shapes)
+        _write(model, options, args, kwargs, shapes)
         written = time.perf_counter()
         bar.update("comparing with the model")
         comparison = _compared(model, options, args, kwargs) if options.format == "jax" else None
     inputs = ", ".join(f"{k} {v}" for k, v in _shapes(model, args, kwargs, shapes).items())
-    console.print(f"{model.source.name} from {source}, called with {inputs}")
+    console.print(f"{model.source.name} from {options.source}, called with {inputs}")
     console.print(f"loaded in {loaded - began:.1f} s, written in {written - loaded:.1f} s")
     for file, size in _sizes(Path(options.out)):
         console.print(f"  {file:<40} {size / 1e6:>10.3f} MB")
@@ -75,7 +57,7 @@ def export(source: str, options: Options) -> None:
     console.print(f"load it: {_how(options)}")
 
 
-def _check(options: Options) -> None:
+def _check(options: Export) -> None:
     """Raises WrongValue or WrongArguments for wrong options, before anything is loaded."""
     from tojax.export import savedmodel
     from tojax.saved.folder import check_free, check_target
@@ -121,12 +103,12 @@ def _check(options: Options) -> None:
         savedmodel.check_target(options.out)
 
 
-def _loaded(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
+def _loaded(options: Export) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
     """Returns (model, args and kwargs of an example, shapes by name)."""
     from tojax.frontends import frontend_of
 
-    load = _tensorflow if frontend_of(source) == "tensorflow" else _checkpoint
-    model, args, kwargs, shapes = load(source, options)
+    load = _tensorflow if frontend_of(options.source) == "tensorflow" else _checkpoint
+    model, args, kwargs, shapes = load(options)
     from tojax import transforms
 
     if options.quantize:  # first: rolled weights share no scales
@@ -136,12 +118,12 @@ def _loaded(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], 
     return model, args, kwargs, shapes
 
 
-def _checkpoint(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
+def _checkpoint(options: Export) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
     from tojax.cli import _source
     from tojax.hf.loading import inputs
 
     model = _source.model_of(
-        _source.resolve(source, allow_pickle=options.allow_pickle),
+        _source.resolve(options.source, allow_pickle=options.allow_pickle),
         dtype=options.dtype,
         task=options.task,
         allow_pickle=options.allow_pickle,
@@ -157,7 +139,7 @@ def _checkpoint(source: str, options: Options) -> tuple[Any, tuple, dict[str, An
     return model, (), kwargs, _symbolic(options, example, text)
 
 
-def _tensorflow(source: str, options: Options) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
+def _tensorflow(options: Export) -> tuple[Any, tuple, dict[str, Any], dict[str, str]]:
     import tojax
     from tojax import trees
     from tojax.cli._run_tensorflow import examples
@@ -175,7 +157,7 @@ def _tensorflow(source: str, options: Options) -> tuple[Any, tuple, dict[str, An
             why="its file says what it is called with, and it is of checkpoints alone",
             do="leave it out",
         )
-    loaded = savedmodel.load(source)
+    loaded = savedmodel.load(options.source)
     function = savedmodel.choose(loaded, None) if hasattr(loaded, "signatures") else loaded
     args, kwargs = examples(savedmodel.call_of(function), _rows(options))
     model = tojax.from_tensorflow(function, *args, **kwargs)
@@ -189,15 +171,15 @@ def _leaves(tree: Any) -> list[Any]:
     return jax.tree.leaves(tree)
 
 
-def _platforms(options: Options) -> tuple[str, ...]:
+def _platforms(options: Export) -> tuple[str, ...]:
     return tuple(x.strip() for x in options.platforms.split(","))
 
 
-def _rows(options: Options) -> int:
+def _rows(options: Export) -> int:
     return ROWS if options.batch == SYMBOLIC else int(options.batch)
 
 
-def _symbolic(options: Options, arrays: dict[str, Any], text: set[str]) -> dict[str, str]:
+def _symbolic(options: Export, arrays: dict[str, Any], text: set[str]) -> dict[str, str]:
     """Returns symbolic shapes by argument, for ``model.save``."""
     batch = "batch" if options.batch == SYMBOLIC else "_"
     length = "length" if options.length == SYMBOLIC else "_"
@@ -207,9 +189,7 @@ def _symbolic(options: Options, arrays: dict[str, Any], text: set[str]) -> dict[
     return {k: v for k, v in shapes.items() if v != "_, ..."}
 
 
-def _write(
-    source: str, model: Any, options: Options, args: tuple, kwargs: dict, shapes: dict
-) -> None:
+def _write(model: Any, options: Export, args: tuple, kwargs: dict, shapes: dict) -> None:
     from tojax.export import to_onnx, to_savedmodel
 
     platforms = _platforms(options)
@@ -221,7 +201,7 @@ def _write(
         loop = _loop(options) if options.generate else None
         model.save(options.out, *args, shapes=shapes, platforms=platforms, generate=loop, **kwargs)
         if loop:
-            _add_tokenizer(source, Path(options.out))
+            _add_tokenizer(options.source, Path(options.out))
 
 
 def _add_tokenizer(source: str, out: Path) -> None:
@@ -238,11 +218,11 @@ def _add_tokenizer(source: str, out: Path) -> None:
     add(out, TOKENIZER, tokenizer.save_pretrained)
 
 
-def _loop(options: Options) -> dict[str, Any]:
+def _loop(options: Export) -> dict[str, Any]:
     return {"max_new_tokens": options.generate, "do_sample": options.sample}
 
 
-def _compared(model: Any, options: Options, args: tuple, kwargs: dict) -> tuple[float, bool | None]:
+def _compared(model: Any, options: Export, args: tuple, kwargs: dict) -> tuple[float, bool | None]:
     """Returns (the largest difference of an output, whether the generated tokens are the same)."""
     import jax
 
@@ -282,7 +262,7 @@ def _sizes(out: Path) -> list[tuple[str, int]]:
     return [(str(x.relative_to(out.parent)), x.stat().st_size) for x in files]
 
 
-def _how(options: Options) -> str:
+def _how(options: Export) -> str:
     """Returns a line of Python that loads the artifact."""
     where = options.out
     if options.format == "onnx":

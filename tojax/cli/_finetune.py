@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from rich.console import Console
 from tojax import train
 from tojax.cli import _curve, _texts
 from tojax.cli._generate import load_tokenizer
+from tojax.cli.options import Finetune
 from tojax.errors import Unsupported
 from tojax.hf.loading.checkpoint import find_checkpoint
 
@@ -23,32 +23,13 @@ WARMUP = 0.05  # of all steps
 HELD_OUT = 20  # every 20th row is for evaluation
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of ``tojax finetune``."""
-
-    data: str
-    rank: int
-    dora: bool
-    targets: str | None
-    quantize: str | None
-    steps: int
-    batch: int
-    length: int
-    rate: float
-    every: int
-    seed: int
-    out: str
-    dry_run: bool
-
-
-def finetune(source: str, options: Options) -> None:
+def finetune(options: Finetune) -> None:
     """Runs ``tojax finetune``."""
     texts = _texts.read_texts(options.data)
     with console.status("loading"):
         import tojax
 
-        checkpoint = find_checkpoint(source)
+        checkpoint = find_checkpoint(options.source)
         model = tojax.from_pretrained(checkpoint.folder).train()
         tokenizer = load_tokenizer(checkpoint.folder)
     rows = _texts.rows(texts, tokenizer, min(options.length, positions(model, options.length)))
@@ -131,7 +112,7 @@ def linears(model: Any) -> str:
 
 
 def plan(
-    model: Any, base_size: int, training: Any, held_out: Any, batches: Any, options: Options
+    model: Any, base_size: int, training: Any, held_out: Any, batches: Any, options: Finetune
 ) -> None:
     """Prints what will be done."""
     trained = sum(x.size for x in model.params.values())

@@ -13,32 +13,35 @@ from typing import Any
 
 from rich.console import Console
 
+from tojax.cli.options import Flax
 from tojax.errors import WrongArguments
 
 TOLERANCE = 1e-3  # of the largest value: the largest difference by rounding
 
 
-def flax(source: str, output: str, inputs: list[str], task: str | None, style: str,
-         check: bool = True) -> None:  # fmt: skip
+def flax(options: Flax) -> None:
     """Runs ``tojax flax``."""
     console = Console(highlight=False, stderr=True)
     with console.status("loading"):
         module, args, kwargs = (
-            _imported(source, inputs) if _is_path(source) else _checkpoint(source, task)
+            _imported(options.source, options.input or [])
+            if _is_path(options.source)
+            else _checkpoint(options.source, options.task)
         )
     import tojax
 
     began = time.perf_counter()
-    with console.status("writing and checking" if check else "writing"):
-        text = tojax.flax.source(module, *args, style=style, check=check, **kwargs)
+    with console.status("writing and checking" if options.check else "writing"):
+        text = tojax.flax.source(module, *args, style=options.style, check=options.check, **kwargs)
     seconds = time.perf_counter() - began
+    output = options.output
     if output == "-":
         print(text, end="")
         return
     Path(output).write_text(text)
     lines = sum(bool(line.strip()) for line in text.splitlines())
     console.print(f"{output}: {lines} lines of {type(module).__name__} in {seconds:.1f} s")
-    if not check:
+    if not options.check:
         console.print("not compared with torch: --check does that")
         return
     with console.status("comparing with torch"):

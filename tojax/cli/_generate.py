@@ -6,7 +6,6 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +13,15 @@ import numpy as np
 from rich.console import Console
 
 from tojax.cli import _source
+from tojax.cli.options import Generate
 from tojax.errors import BadCheckpoint, WrongValue
 
 console = Console(stderr=True)
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of ``tojax generate``."""
-
-    prompt: str | None
-    max_new_tokens: int
-    temperature: float | None
-    seed: int
-    adapter: str | None
-    tokenizer: str | None
-    dtype: str | None
-    allow_pickle: bool
-
-    def sampling(self) -> dict[str, Any]:
-        """Returns the sampling arguments of ``tojax.generate``, none for the likeliest tokens."""
-        if not self.temperature:
-            return {}
-        import jax
-
-        key = jax.random.key(self.seed)
-        return {"do_sample": True, "temperature": self.temperature, "rng": key}
-
-
-def generate(source: str, options: Options) -> None:
+def generate(options: Generate) -> None:
     """Runs ``tojax generate``."""
-    checkpoint = _source.resolve(source, options.adapter, allow_pickle=options.allow_pickle)
+    checkpoint = _source.resolve(options.source, options.adapter, allow_pickle=options.allow_pickle)
     prompt = prompt_of(options.prompt)
     with console.status("loading"):
         model = _source.model_of(checkpoint, dtype=options.dtype, allow_pickle=options.allow_pickle)

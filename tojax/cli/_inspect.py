@@ -10,25 +10,21 @@ from rich.console import Console
 from rich.table import Table
 
 from tojax.cli import _shown, _source
+from tojax.cli.options import Inspect
 
 
-def inspect(source: str, adapter: str | None, task: str | None, as_json: bool) -> None:
+def inspect(options: Inspect) -> None:
     """Runs ``tojax inspect``."""
-    if _source.is_saved(source):
-        from tojax.cli import _saved
-
-        _saved.inspect(source, as_json)
-        return
-    resolved = _source.resolve(source, adapter, need_weights=False)
+    resolved = _source.resolve(options.source, options.adapter, need_weights=False)
     checkpoint = resolved.checkpoint
     with Console(stderr=True).status("reading the config"):
         from tojax.hf.loading.meta import operators, skeleton
 
-        module = skeleton(checkpoint, task)
+        module = skeleton(checkpoint, options.task)
         used, served, missing = operators(module)
     stored = Counter(dtype for dtype, _ in checkpoint.shapes().values())
     summary = _source.adapter_summary(resolved.adapter) if resolved.adapter else None
-    if as_json:
+    if options.json:
         about: dict[str, Any]
         about = {"model": type(module).__name__, "folder": str(checkpoint.folder), "stored": stored}
         about |= {"adapter": summary, "modules": _groups(module), "missing": missing}

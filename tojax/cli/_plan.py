@@ -5,41 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from tojax.cli import _shown
+from tojax.cli.options import Plan
 from tojax.errors import WrongArguments
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of ``tojax plan``."""
-
-    chips: str
-    what: str
-    batch: int
-    length: int
-    plan: str | None
-    mesh: str | None
-    dtype: str | None
-    optimizer: str
-    remat: bool
-    quantize: str | None
-    task: str | None
-    compile: bool | None
-    markdown: bool
-    as_json: bool
-    html: str | None
-
-
-def plan(source: str, options: Options) -> None:
+def plan(options: Plan) -> None:
     """Runs ``tojax plan``."""
     from tojax.parallel.estimation.chips import slice_of
 
+    what = one_of(train=options.train, decode=options.decode, prefill=options.prefill)
     chip, number = slice_of(options.chips)
     mesh = mesh_of(options.mesh)
     with _progress() as report:
@@ -53,19 +33,19 @@ def plan(source: str, options: Options) -> None:
         from tojax.parallel._estimate import checked_mesh, estimate_traced
 
         mesh = checked_mesh(mesh, options.chips, number)
-        report(f"tracing {options.what} of {options.batch} x {options.length} tokens")
+        report(f"tracing {what} of {options.batch} x {options.length} tokens")
         traced = traced_call(
-            source, options.what, options.batch, options.length, dtype=options.dtype,
+            options.source, what, options.batch, options.length, dtype=options.dtype,
             optimizer=options.optimizer, remat=options.remat, quantize=options.quantize,
             task=options.task,
         )  # fmt: skip
-        name = options.plan or ("fsdp" if options.what == "train" else "tp")
+        name = options.plan or ("fsdp" if what == "train" else "tp")
         estimate = estimate_traced(
             traced, options.chips, name, mesh, compile=options.compile, progress=report
         )
     if options.html:
         estimate.save(options.html)
-    if options.as_json:
+    if options.json:
         _shown.as_json(as_dict(estimate))
     elif options.markdown:
         print(estimate.markdown())

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from tojax.cli import _generate as text
 from tojax.cli import _shown, _source
 from tojax.cli._shown import duration, timed
+from tojax.cli.options import Run
 from tojax.errors import NotNumbers
+from tojax.model import Model
 
 STEPS = ("imports", "load", "convert", "trace", "compile", "first run", "following runs")
 TOLERANCE = {
@@ -25,33 +29,22 @@ TOLERANCE = {
 REPEATS = 5
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of ``tojax run``."""
-
-    prompt: str
-    max_new_tokens: int
-    adapter: str | None
-    dtype: str | None
-    task: str | None
-    allow_pickle: bool
-    as_json: bool
-    start: float
-
-
-def run(source: str, options: Options) -> None:
+def run(options: Run, start: float) -> None:
     """Runs ``tojax run``."""
     console, status = _shown.console(), Console(stderr=True)
     with status.status("reading the checkpoint") as bar:
-        resolved = _source.resolve(source, options.adapter, allow_pickle=options.allow_pickle)
+        resolved = _source.resolve(
+            options.source, options.adapter, allow_pickle=options.allow_pickle
+        )
         prompt = text.prompt_of(options.prompt)
         bar.update("importing torch, transformers and JAX")
+        import jax
         import torch
 
         import tojax
         from tojax.hf.loading import inputs
 
-        imports = time.time() - options.start
+        imports = time.time() - start
         bar.update("loading weights")
         load, module = timed(lambda: _module(resolved, options))
         tokenizer = text.tokenizer_of(resolved) if prompt or _writes(module) else None
@@ -61,18 +54,18 @@ def run(source: str, options: Options) -> None:
         convert, model = timed(lambda: tojax.from_torch(module))
         bar.update("running PyTorch")
         torch_times, want = _torch_times(torch, module, example)
-        jax_times, got = _jax_times(bar, model, example)
+        jax_times, got = jax_times_of(bar, model, (), example, lambda out: _floats(out, jax.Array))
     place = resolved.adapter or resolved.checkpoint.folder
     kind = str(next(iter(model.params.values())).dtype)
     times = imports, load, convert, *jax_times
     comparison = Comparison("PyTorch", model, place, kind, times, torch_times)
-    comparison.show(console, want, got, options.as_json)
-    if ids is not None and _writes(module) and not options.as_json:
+    comparison.show(console, want, got, options.json)
+    if ids is not None and _writes(module) and not options.json:
         new_tokens = text.room(module, ids, options.max_new_tokens)
-        _write(console, model, tokenizer, ids, new_tokens, options.start)
+        _write(console, model, tokenizer, ids, new_tokens, start)
 
 
-def _module(resolved: _source.ResolvedSource, options: Options) -> Any:
+def _module(resolved: _source.ResolvedSource, options: Run) -> Any:
     """Loads transformers' module with its weights, and the adapter's."""
     from tojax.hf.loading.module import load_module
 
@@ -96,7 +89,7 @@ class Comparison:
     """
 
     peer: str
-    model: Any
+    model: Model
     place: Any
     dtype: str
     times: tuple[float, ...]
@@ -156,21 +149,31 @@ def _torch_times(torch, module, given) -> tuple[tuple[float, float], dict[str, n
     return (first, following), {k: v.float().numpy() for k, v in _floats(out, torch.Tensor).items()}
 
 
-def _jax_times(bar, model, given) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """Returns ((trace, compile, first, following), outputs)."""
+def jax_times_of(
+    bar: Status, model: Model, args: tuple, kwargs: dict, named: Callable[[Any], dict[str, Any]]
+) -> tuple[tuple[float, ...], dict[str, Any]]:
+    """Returns ((trace, compile, first, following), outputs as ``named`` picks them)."""
     import jax
-    import torch
 
     bar.update("tracing")
-    step = jax.jit(lambda p, s, kwargs: _arrays(model.apply(p, state=s, **kwargs)))
-    arrays = {k: model.source.as_array(torch.from_numpy(v)) for k, v in given.items()}
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    places = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray)]
+
+    @jax.jit
+    def step(params, state, arrays):
+        for i, x in zip(places, arrays):
+            leaves[i] = x
+        args, kwargs = jax.tree.unflatten(structure, leaves)
+        return named(model.apply(params, *args, state=state, **kwargs))
+
+    arrays = [jax.numpy.asarray(model.source.as_array(leaves[i])) for i in places]
     trace, traced = timed(lambda: step.trace(model.params, model.state, arrays))
     bar.update("compiling")
-    compile_, compiled = timed(lambda: traced.lower().compile())
+    compiling, compiled = timed(lambda: traced.lower().compile())
     bar.update("running JAX")
     call = lambda: jax.block_until_ready(compiled(model.params, model.state, arrays))
-    first, got = timed(call)
-    return (trace, compile_, first, min(timed(call)[0] for _ in range(REPEATS))), got
+    first, outputs = timed(call)
+    return (trace, compiling, first, min(timed(call)[0] for _ in range(REPEATS))), outputs
 
 
 def _floats(out, kind) -> dict[str, Any]:
@@ -181,12 +184,6 @@ def _floats(out, kind) -> dict[str, Any]:
         else enumerate(out if isinstance(out, tuple) else (out,))
     )
     return {str(k): v for k, v in items if isinstance(v, kind) and "float" in str(v.dtype)}
-
-
-def _arrays(out):
-    import jax
-
-    return _floats(out, jax.Array)
 
 
 def _difference(want, got) -> tuple[float, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ from rich.console import Console
 from tojax.cli import _run as shared
 from tojax.cli import _shown
 from tojax.cli._shown import timed
+from tojax.cli.options import Run
 
 
-def run(source: str, signature: str | None, batch: int, as_json: bool, start: float) -> None:
+def run(options: Run, start: float) -> None:
     """Runs ``tojax run`` for TensorFlow."""
     with Console(stderr=True).status("importing TensorFlow and JAX") as bar:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        import jax
         import tensorflow as tf
 
         import tojax
@@ -25,20 +28,28 @@ def run(source: str, signature: str | None, batch: int, as_json: bool, start: fl
 
         imports = time.time() - start
         bar.update("loading")
-        load, loaded = timed(lambda: savedmodel.load(source))  # it keeps the variables alive
-        function = savedmodel.choose(loaded, signature) if hasattr(loaded, "signatures") else loaded
-        args, kwargs = examples(savedmodel.call_of(function), batch)
+        load, loaded = timed(
+            lambda: savedmodel.load(options.source)
+        )  # it keeps the variables alive
+        function = (
+            savedmodel.choose(loaded, options.signature)
+            if hasattr(loaded, "signatures")
+            else loaded
+        )
+        args, kwargs = examples(savedmodel.call_of(function), options.batch)
         bar.update("converting")
         convert, model = timed(lambda: tojax.from_tensorflow(function, *args, **kwargs))
         bar.update("running TensorFlow")
         theirs, want = _tensorflow_times(tf, function, args, kwargs)
-        ours, got = _jax_times(bar, model, args, kwargs)
+        ours, got = shared.jax_times_of(
+            bar, model, args, kwargs, lambda out: dict(zip(map(str, count()), jax.tree.leaves(out)))
+        )
     arrays = [x for x in tf.nest.flatten((args, kwargs)) if isinstance(x, np.ndarray)]
     shown = ", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays)
     times = imports, load, convert, *ours
-    comparison = shared.Comparison("TensorFlow", model, source, "float32", times, theirs)
+    comparison = shared.Comparison("TensorFlow", model, options.source, "float32", times, theirs)
     note = f"inputs: {shown}, drawn at random"
-    comparison.show(_shown.console(), want, got, as_json, note)
+    comparison.show(_shown.console(), want, got, options.json, note)
 
 
 def examples(specs: tuple[tuple, dict[str, Any]], batch: int) -> tuple[tuple, dict[str, Any]]:
@@ -70,30 +81,3 @@ def _tensorflow_times(
     first, out = timed(call)
     following = min(timed(call)[0] for _ in range(shared.REPEATS))
     return (first, following), {str(i): x.numpy() for i, x in enumerate(tf.nest.flatten(out))}
-
-
-def _jax_times(bar, model, args, kwargs) -> tuple[tuple[float, ...], dict[str, Any]]:
-    """Returns ((trace, compile, first, following), outputs)."""
-    import jax
-
-    bar.update("tracing")
-    flat = lambda out: {str(i): x for i, x in enumerate(jax.tree.leaves(out))}
-    leaves, structure = jax.tree.flatten((args, kwargs))
-    places = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray)]
-
-    @jax.jit
-    def step(params, state, arrays):
-        for i, x in zip(places, arrays):
-            leaves[i] = x
-        args, kwargs = jax.tree.unflatten(structure, leaves)
-        return flat(model.apply(params, *args, state=state, **kwargs))
-
-    arrays = [jax.numpy.asarray(model.source.as_array(leaves[i])) for i in places]
-    trace, traced = timed(lambda: step.trace(model.params, model.state, arrays))
-    bar.update("compiling")
-    compiling, compiled = timed(lambda: traced.lower().compile())
-    bar.update("running JAX")
-    call = lambda: jax.block_until_ready(compiled(model.params, model.state, arrays))
-    first, got = timed(call)
-    following = min(timed(call)[0] for _ in range(shared.REPEATS))
-    return (trace, compiling, first, following), got

@@ -11,13 +11,15 @@ import numpy as np
 
 from tojax.cli import _generate, _shown
 from tojax.cli._source import SAVED
+from tojax.cli.options import Generate
 from tojax.errors import BadCheckpoint, Unsupported, WrongValue
 
 TOKENIZER = "tokenizer"  # the name of its subfolder
 
 
-def generate(source: str, options: _generate.Options) -> None:
+def generate(options: Generate) -> None:
     """Runs ``tojax generate`` for a saved loop; the text is printed at the end."""
+    source = options.source
     about = about_of(source)
     loop = about["programs"].get("generate", {})
     if options.adapter is not None or options.dtype is not None:
