@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from tojax import multiprocess
 from tojax.errors import Unsupported
 from tojax.hf.loading.checkpoint import PICKLES
-from tojax.hf.loading.module import quiet
+from tojax.hf.loading.classes import quiet
 from tojax.hf.loading.source import PretrainedSource, view_as_torch
 from tojax.model import Model
 from tojax.saved import whole

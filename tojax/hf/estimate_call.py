@@ -15,8 +15,8 @@ from tojax.errors import BadCheckpoint, Unsupported, WrongArguments, WrongValue
 from tojax.hf.generation.job.public_cache import Cache
 from tojax.hf.loading import other_formats
 from tojax.hf.loading.checkpoint import find_checkpoint
-from tojax.hf.loading.classes import config_of, model_class, refusing
-from tojax.hf.loading.module import _torch_dtype, quiet
+from tojax.hf.loading.classes import architecture_of
+from tojax.hf.loading.module import _torch_dtype
 from tojax.hf.loading.quantized.schemes import quantization_of
 from tojax.hf.loading.source import source_of
 from tojax.model import Model
@@ -116,14 +116,11 @@ def abstract_model(source: str, dtype: Any = None, task: str | None = None) -> M
             do="save one there: transformers.LlamaConfig(...).save_pretrained(FOLDER)",
         )
     checkpoint = find_checkpoint(source, need_weights=False)
-    cls, config = model_class(checkpoint, task), config_of(checkpoint)
     if task is None and not checkpoint.config.get("architectures"):
-        cls = model_class(checkpoint, "CausalLM")
-    build = getattr(cls, "_from_config", None) or cls.from_config
-    kind = _torch_dtype(dtype) if dtype is not None else getattr(config, "dtype", None)
-    options = {"dtype": kind} if isinstance(kind, torch.dtype) else {}
-    with quiet(), refusing(checkpoint, "build"), torch.device("meta"):
-        module = build(config, **options).eval()
+        task = "CausalLM"
+    architecture = architecture_of(checkpoint, task)
+    kind = _torch_dtype(dtype) if dtype is not None else getattr(architecture.config, "dtype", None)
+    module = architecture.build(**{"dtype": kind} if isinstance(kind, torch.dtype) else {})
     torch_source = source_of(module, checkpoint.folder)
     params, state = (dict[str, Any](x) for x in torch_source.slots.abstract())
     return Model(params, state, torch_source)

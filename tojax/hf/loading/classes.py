@@ -6,8 +6,11 @@ import contextlib
 import difflib
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
@@ -18,23 +21,6 @@ from tojax.hf.loading.checkpoint import Checkpoint
 REMOVED = """bort deta efficientformer ernie_m gptsan-japanese graphormer jukebox mctct mega mmbt
 nat nezha open-llama qdqbert realm retribert speech_to_text_2 tapex trajectory_transformer
 transfo-xl tvlt van vit_hybrid xlm-prophetnet"""
-
-
-def config_of(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
-    """Returns the checkpoint's config as transformers reads it, without quantization."""
-    refuse_code(checkpoint, trust_remote_code)
-    _refuse_unknown(checkpoint, trust_remote_code)
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust_remote_code}
-    if checkpoint.gguf is not None:
-        _need_gguf()
-        options["gguf_file"] = checkpoint.gguf.name
-    with refusing(checkpoint, "read the config of", AGAIN if checkpoint.gguf else CONFIG):
-        config = transformers.AutoConfig.from_pretrained(checkpoint.folder, **options)
-    for subconfig in (config, getattr(config, "text_config", None)):
-        for name in ("quantization_config", "compression_config"):  # matrices are loaded as floats
-            if hasattr(subconfig, name):
-                delattr(subconfig, name)
-    return config
 
 
 CONFIG = "correct the config, or try a newer transformers"
@@ -94,16 +80,58 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def model_class(
+@dataclass(frozen=True)
+class Architecture:
+    """The transformers class of a checkpoint, and its config.
+
+    Attributes:
+      checkpoint: its files.
+      cls: the class to load: that of a task, or the one that the checkpoint names.
+      trusted: whether the checkpoint's own code may run.
+    """
+
+    checkpoint: Checkpoint
+    cls: Any
+    trusted: bool
+
+    @cached_property
+    def config(self) -> transformers.PretrainedConfig:
+        """The config as transformers reads it, without quantization."""
+        checkpoint, do = self.checkpoint, CONFIG
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": self.trusted}
+        if checkpoint.gguf is not None:
+            _need_gguf()
+            options["gguf_file"], do = checkpoint.gguf.name, AGAIN
+        with refusing(checkpoint, "read the config of", do):
+            config = transformers.AutoConfig.from_pretrained(checkpoint.folder, **options)
+        for subconfig in (config, getattr(config, "text_config", None)):
+            for name in ("quantization_config", "compression_config"):  # matrices become floats
+                if hasattr(subconfig, name):
+                    delattr(subconfig, name)
+        return config
+
+    def build(self, **options: Any) -> torch.nn.Module:
+        """Builds the module in evaluation mode on the meta device: shapes without weights."""
+        build, config = getattr(self.cls, "_from_config", None) or self.cls.from_config, self.config
+        with quiet(), refusing(self.checkpoint, "build"), torch.device("meta"):
+            return build(config, **options).eval()
+
+
+def architecture_of(
     checkpoint: Checkpoint, task: str | None = None, trust_remote_code: bool = False
-) -> Any:
-    """Returns the class to load: that of the task, or the one that the checkpoint names.
+) -> Architecture:
+    """Returns the architecture of a checkpoint, with the head for a task if one is named.
 
     Raises:
+      BadCheckpoint: the installed transformers has no such model type.
       Unsupported: there is no such task, or the checkpoint contains code that is not trusted.
     """
-    refuse_code(checkpoint, trust_remote_code)
+    _refuse_code(checkpoint, trust_remote_code)
     _refuse_unknown(checkpoint, trust_remote_code)
+    return Architecture(checkpoint, _class_of(checkpoint, task), trust_remote_code)
+
+
+def _class_of(checkpoint: Checkpoint, task: str | None) -> Any:
     if task is None and checkpoint.gguf is not None:
         task = "CausalLM"
     if task is not None:
@@ -119,7 +147,7 @@ def model_class(
     return transformers.AutoModel
 
 
-def refuse_code(checkpoint: Checkpoint, trusted: bool) -> None:
+def _refuse_code(checkpoint: Checkpoint, trusted: bool) -> None:
     """Raises Unsupported for a checkpoint that contains model code, unless it is trusted."""
     kinds = ("AutoModel", "AutoConfig")
     files = [v for k, v in _auto_map(checkpoint.config).items() if k.startswith(kinds)]
@@ -164,3 +192,23 @@ def _need_gguf() -> None:
             why="it knows how their blocks are packed",
             do="pip install tojax[gguf]",
         )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Turns off transformers' warnings and progress bars; what matters is raised as an error."""
+    logging = transformers.utils.logging
+    # The handlers' levels: setting a logger's level would clear Python's cache of all levels.
+    handlers, bars = logging.get_logger("transformers").handlers, logging.is_progress_bar_enabled()
+    levels = [(handler, handler.level) for handler in handlers]
+    for handler in handlers:
+        handler.setLevel(logging.ERROR)
+    if bars:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for handler, level in levels:
+            handler.setLevel(level)
+        if bars:
+            logging.enable_progress_bar()

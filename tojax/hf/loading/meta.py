@@ -11,8 +11,7 @@ import torch
 from tojax.errors import MissingOps
 from tojax.hf.loading import inputs
 from tojax.hf.loading.checkpoint import Checkpoint
-from tojax.hf.loading.classes import config_of, model_class, refusing
-from tojax.hf.loading.module import quiet
+from tojax.hf.loading.classes import architecture_of
 from tojax.torch.core.schema import table
 from tojax.torch.engine.trace import watching
 from tojax.torch.source import source_of
@@ -20,10 +19,7 @@ from tojax.torch.source import source_of
 
 def skeleton(checkpoint: Checkpoint, task: str | None = None) -> torch.nn.Module:
     """Builds the module that a checkpoint describes, on the meta device: without any weights."""
-    cls, config = model_class(checkpoint, task), config_of(checkpoint)
-    build = getattr(cls, "_from_config", None) or cls.from_config
-    with quiet(), refusing(checkpoint, "build"), torch.device("meta"):
-        return build(config).eval()
+    return architecture_of(checkpoint, task).build()
 
 
 def operators(module: torch.nn.Module) -> tuple[Counter, dict[str, str], list[str]]:

@@ -8,13 +8,12 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
-import transformers
 
 from tojax import warn_once
 from tojax.errors import BadCheckpoint, NewWeights, WrongValue
 from tojax.hf.loading import deferred
 from tojax.hf.loading.checkpoint import Checkpoint, stored_in
-from tojax.hf.loading.classes import config_of, model_class, refusing
+from tojax.hf.loading.classes import Architecture, architecture_of, quiet, refusing
 from tojax.hf.loading.private import LOADER
 from tojax.hf.loading.quantized.gguf_blocks import packed_matrices
 from tojax.hf.loading.quantized.schemes import quantization_of
@@ -52,7 +51,7 @@ def load_module(
     Raises:
       BadCheckpoint: weights are missing, surplus or of another shape.
     """
-    cls = model_class(checkpoint, task, trust_remote_code)
+    architecture = architecture_of(checkpoint, task, trust_remote_code)
     options: dict[str, Any] = {
         "dtype": _torch_dtype(dtype),
         "output_loading_info": True,
@@ -66,14 +65,15 @@ def load_module(
         options["num_labels"] = classes
     quantization = quantization_of(checkpoint.config)
     if quantization:
-        options["config"] = config = config_of(checkpoint, trust_remote_code)
+        options["config"] = config = architecture.config
         config.num_labels = options.pop("num_labels", config.num_labels)
     with quiet(), _deferring(reader, quantization), refusing(checkpoint, "load", do):
         if checkpoint.gguf is not None:
-            module, loading_info = _from_gguf(checkpoint, cls, options)
+            module, loading_info = _from_gguf(architecture, options)
         else:
             options["use_safetensors"] = None if allow_pickle else True
-            module, loading_info = cls.from_pretrained(checkpoint.folder, **options)
+            loaded = architecture.cls.from_pretrained(checkpoint.folder, **options)
+            module, loading_info = loaded
     chosen = task is not None and checkpoint.gguf is None
     _check_weights(checkpoint, loading_info, module, chosen, adapter_weights)
     return module.eval()
@@ -98,7 +98,7 @@ def _torch_dtype(dtype: Any) -> torch.dtype | str:
 
 
 def _from_gguf(
-    checkpoint: Checkpoint, cls: Any, options: dict[str, Any]
+    architecture: Architecture, options: dict[str, Any]
 ) -> tuple[torch.nn.Module, dict[str, Any]]:
     """Loads a GGUF file by transformers' table of names and layouts.
 
@@ -106,12 +106,12 @@ def _from_gguf(
     """
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    config = config_of(checkpoint)
+    config, file = architecture.config, architecture.checkpoint.gguf
+    assert file is not None, "checked by the caller"
     with torch.device("meta"):
-        skeleton = cls.from_config(config)
-    tensors = load_gguf_checkpoint(checkpoint.gguf, return_tensors=True, model_to_load=skeleton)
-    assert checkpoint.gguf is not None, "asked for by its caller"
-    weights = packed_matrices(checkpoint.gguf, tensors["tensors"])
+        skeleton = architecture.cls.from_config(config)
+    tensors = load_gguf_checkpoint(file, return_tensors=True, model_to_load=skeleton)
+    weights = packed_matrices(file, tensors["tensors"])
     return type(skeleton).from_pretrained(None, config=config, state_dict=weights, **options)
 
 
@@ -183,23 +183,3 @@ def _check_weights(
 def _misshaped(mismatch: str | tuple) -> str:
     name, stored, expected = mismatch if isinstance(mismatch, tuple) else (mismatch, (), ())
     return f"{name} is {list(stored)}, not {list(expected)}"
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Turns off transformers' warnings and progress bars; what matters is raised as an error."""
-    logging = transformers.utils.logging
-    # The handlers' levels: setting a logger's level would clear Python's cache of all levels.
-    handlers, bars = logging.get_logger("transformers").handlers, logging.is_progress_bar_enabled()
-    levels = [(handler, handler.level) for handler in handlers]
-    for handler in handlers:
-        handler.setLevel(logging.ERROR)
-    if bars:
-        logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        for handler, level in levels:
-            handler.setLevel(level)
-        if bars:
-            logging.enable_progress_bar()

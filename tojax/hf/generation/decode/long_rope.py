@@ -10,7 +10,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from tojax.errors import Unsupported
 from tojax.hf.generation.request import private
-from tojax.hf.loading.module import quiet
+from tojax.hf.loading.classes import quiet
 
 DecodeUntil = Callable[[dict[str, Any], int], dict[str, Any]]
 

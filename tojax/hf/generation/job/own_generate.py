@@ -12,7 +12,7 @@ from transformers import GenerationMixin
 from tojax import trees
 from tojax.errors import TojaxError, Unsupported, WrongArguments
 from tojax.hf.generation.request.request import as_torch
-from tojax.hf.loading.module import quiet
+from tojax.hf.loading.classes import quiet
 from tojax.model import Model
 from tojax.torch.core import interop
 

@@ -22,7 +22,7 @@ from tojax import trees
 from tojax.errors import RightPadded, Unsupported, WrongArguments
 from tojax.hf.generation.request import private
 from tojax.hf.generation.request.checks import NUMPY
-from tojax.hf.loading.module import quiet
+from tojax.hf.loading.classes import quiet
 from tojax.warn_once import warn
 
 # Arguments with an entry per position of the text.
