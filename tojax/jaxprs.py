@@ -93,7 +93,7 @@ def called(eqn: JaxprEqn) -> Jaxpr | ClosedJaxpr | None:
     return eqn.params.get(CALLS.get(eqn.primitive.name, ""))
 
 
-def is_program(value: Any) -> bool:
+def is_program(value: object) -> bool:
     """Returns whether a value is a jaxpr, closed or open."""
     return isinstance(value, (Jaxpr, ClosedJaxpr))
 
@@ -103,7 +103,7 @@ def opened(program: Any) -> Jaxpr:
     return program.jaxpr if hasattr(program, "jaxpr") else program
 
 
-def constants(program: Any) -> Sequence[Any]:
+def constants(program: object) -> Sequence[Any]:
     """Returns the values of ``opened(program).constvars`` that are known to the program."""
     return getattr(program, "consts", ())
 

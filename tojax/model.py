@@ -8,7 +8,7 @@ import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -16,6 +16,9 @@ from tojax import saved
 from tojax.calls import call, concretization_help, methods
 from tojax.errors import WrongArguments
 from tojax.source import Source
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,7 +202,7 @@ class Model:
             extras=extras,
         )
 
-    def _explain(self, error: Exception, args: tuple, kwargs: dict[str, Any]) -> None:
+    def _explain(self, error: Exception, args: tuple, kwargs: dict[str, PyTree]) -> None:
         """Raises an error of ours where JAX's or torch's does not say what to do."""
         if isinstance(error, NotImplementedError):
             saved.refuse_vmap(error, self.source)
@@ -282,7 +285,7 @@ def _arguments(signature: inspect.Signature) -> str:
     return _shortened(names)
 
 
-def _shapes(group: str, arrays: Mapping[str, Any]) -> str:
+def _shapes(group: str, arrays: Mapping[str, PyTree]) -> str:
     """The shapes of a module's arrays, by the part of a name that is theirs."""
     suffixes = [name.removeprefix(f"{group}.") for name in arrays]
     return _shortened([f"{k} {[*x.shape]}" for k, x in zip(suffixes, arrays.values())], WIDTH // 2)
@@ -300,7 +303,7 @@ def _shortened(parts: list[str], width: int = WIDTH) -> str:
     return ", ".join(shown)
 
 
-def _total(arrays: Mapping[str, Any]) -> tuple[int, int]:
+def _total(arrays: Mapping[str, PyTree]) -> tuple[int, int]:
     return sum(a.size for a in arrays.values()), sum(
         a.size * a.dtype.itemsize for a in arrays.values()
     )

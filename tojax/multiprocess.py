@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from tojax.errors import NotWritten, ProcessLost, TojaxError, WrongArguments
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 def leads() -> bool:
@@ -30,7 +33,7 @@ def leads() -> bool:
     return jax.process_index() == 0
 
 
-def put(x: Any, sharding: Sharding | None) -> jax.Array:
+def put(x: object, sharding: Sharding | None) -> jax.Array:
     """An array that every process has, in its place: no process sends anything to another.
 
     ``jax.device_put`` compares the values of all processes first, which makes them wait for each
@@ -50,7 +53,7 @@ def put(x: Any, sharding: Sharding | None) -> jax.Array:
     return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
 
 
-def is_local(x: Any) -> bool:
+def is_local(x: object) -> bool:
     """Whether this process holds all of it.
 
     Example:
@@ -77,7 +80,7 @@ def values(x: jax.Array) -> np.ndarray:
 
 
 def by_one(
-    write: Callable[[dict, dict], None], params: Mapping[str, Any], state: Mapping[str, Any]
+    write: Callable[[dict, dict], None], params: Mapping[str, PyTree], state: Mapping[str, PyTree]
 ) -> None:
     """``write(params, state)``; arrays of several processes come to the leading one as numpy, which
     alone writes. The others return when it is done.
@@ -108,7 +111,7 @@ def by_one(
         )
 
 
-def gathered(numbers: Any) -> np.ndarray:
+def gathered(numbers: object) -> np.ndarray:
     """Numbers of every process, [processes, ...]; none goes on before all have come here.
 
     Args:
@@ -182,7 +185,7 @@ def checksum(x: Any) -> int:
     )
 
 
-def check_same(arrays: Mapping[str, Any], do: str) -> None:
+def check_same(arrays: Mapping[str, PyTree], do: str) -> None:
     """Raises where processes have different values of what is to be one array on all of them.
 
     Args:

@@ -43,7 +43,7 @@ class SourceCache:
     def __reduce__(self):
         return SourceCache, ()
 
-    def variant(self, mode: Any, other: Any) -> SourceCache:
+    def variant(self, mode: object, other: object) -> SourceCache:
         """Returns the cache for the ``other`` mode; this one is that of ``mode``."""
         self.variants[mode] = self
         new = self.variants.setdefault(other, SourceCache())
@@ -72,7 +72,7 @@ class Source(Protocol):
         self, params, state, args, kwargs, rng=None
     ) -> tuple[Any, dict[str, jax.Array]]: ...
     def in_mode(self, training: bool) -> Source: ...
-    def as_array(self, leaf: Any) -> Any: ...
+    def as_array(self, leaf: object) -> Any: ...
     def write_back(self, params, state) -> Any: ...
 
 
@@ -88,6 +88,6 @@ class SourceBase:
         parameters = self.signature.parameters.items()  # type: ignore[attr-defined]
         return [n for n, p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
 
-    def as_array(self, leaf: Any) -> Any:
+    def as_array(self, leaf: object) -> Any:
         """Turns an input leaf into what JAX takes."""
         return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf

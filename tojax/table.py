@@ -15,9 +15,12 @@ import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tojax.errors import TableError, Unsupported
+
+if TYPE_CHECKING:
+    import jax
 
 REQUIRED = inspect.Parameter.empty
 
@@ -147,7 +150,7 @@ class Table(Mapping):
         for key, function in self._deferred.pop(family, ()):
             self._add(key, function, any_version=True)
 
-    def _add(self, key: Any, function: Callable, any_version: bool = False) -> None:
+    def _add(self, key: jax.Array, function: Callable, any_version: bool = False) -> None:
         self.version += 1
         ops = list(self.overloads(key))
         if not ops:

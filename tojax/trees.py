@@ -11,17 +11,20 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, default_registry
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 WRITTEN = 1 << 9  # the flag of classes that are written in Python
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def is_array(x: Any) -> bool:
+def is_array(x: object) -> bool:
     """Whether ``x`` is an array of any framework: it has a shape and a dtype.
 
     Example:
@@ -62,9 +65,9 @@ class Written(dict[str, jax.Array]):
 
     def __init__(
         self,
-        written: Mapping[str, Any],
+        written: Mapping[str, PyTree],
         missed: Set[str],
-        holds: Any = None,
+        holds: object = None,
         unchecked: str | None = None,
     ):
         super().__init__(written)
@@ -146,7 +149,7 @@ def names(args: tuple, kwargs: dict, positional: Sequence[str] = ()) -> list[str
     return leaf_names
 
 
-def register(tree: Any) -> Any:
+def register(tree: PyTree) -> Any:
     """Registers every container class found in ``tree`` with JAX; returns ``tree``.
 
     Example:
@@ -159,7 +162,7 @@ def register(tree: Any) -> Any:
     return tree
 
 
-def _register(node: Any, seen: set[int]) -> None:
+def _register(node: object, seen: set[int]) -> None:
     if isinstance(node, PLAIN) or is_array(node) or id(node) in seen:
         return
     seen.add(id(node))
@@ -179,7 +182,7 @@ def _register(node: Any, seen: set[int]) -> None:
         _register(child, seen)
 
 
-def _is_container(node: Any) -> bool:
+def _is_container(node: object) -> bool:
     if isinstance(node, type) or not hasattr(node, "__dict__"):
         return False
     if dataclasses.is_dataclass(node) or isinstance(node, dict):
@@ -187,7 +190,7 @@ def _is_container(node: Any) -> bool:
     return any(_is_dynamic(v, {id(node)}) for v in vars(node).values())
 
 
-def _is_dynamic(value: Any, seen: set[int]) -> bool:
+def _is_dynamic(value: object, seen: set[int]) -> bool:
     """Whether arrays (or what a tree transformation puts in their place) are inside ``value``."""
     if isinstance(value, (*PLAIN, type)) or callable(value) or id(value) in seen:
         return False
@@ -271,14 +274,14 @@ def _with_keys(tree: Ordered) -> tuple[Any, Any]:
     return [(DictKey(k), v) for k, v in tree.items()], (*tree,)
 
 
-def _joined(keys: tuple, values: Iterable[Any]) -> Ordered:
+def _joined(keys: tuple, values: Iterable[object]) -> Ordered:
     return Ordered(zip(keys, values))
 
 
 jax.tree_util.register_pytree_with_keys(Ordered, _with_keys, _joined)
 
 
-def keep_order(tree: Any) -> Any:
+def keep_order(tree: PyTree) -> Any:
     """The tree with Ordered for dicts whose keys JAX would put into another order.
 
     Example:
@@ -295,7 +298,7 @@ def keep_order(tree: Any) -> Any:
     return _each(dict, one, tree)
 
 
-def plain_dicts(tree: Any) -> Any:
+def plain_dicts(tree: PyTree) -> Any:
     """The tree with dicts again.
 
     Example:
@@ -307,7 +310,7 @@ def plain_dicts(tree: Any) -> Any:
     return _each(dict, convert, _each(Ordered, convert, tree))
 
 
-def _each(kind: type, convert: Callable[[Any], Any], tree: Any) -> Any:
+def _each(kind: type, convert: Callable[[Any], Any], tree: PyTree) -> Any:
     """The tree with the outermost of this class converted."""
     is_kind = lambda x: type(x) is kind
     if not any(map(is_kind, jax.tree.leaves(tree, is_leaf=is_kind))):

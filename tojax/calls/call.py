@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -23,6 +23,9 @@ from tojax.errors import (
 )
 from tojax.source import Source
 from tojax.trees import Static
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 MANY = 4  # different floats for one argument, which look as if there were more to come
 
@@ -102,7 +105,12 @@ def _checked(model, args, kwargs, rng, kind: call_key.CallKind, out, holds) -> A
 
 
 def apply(
-    source: Source, params: Any, state: Any, args: tuple, kwargs: dict[str, Any], rng: Any
+    source: Source,
+    params: PyTree,
+    state: PyTree,
+    args: tuple,
+    kwargs: dict[str, PyTree],
+    rng: jax.Array | int | None,
 ) -> tuple[Any, dict[str, jax.Array]]:
     """The output and what the forward pass wrote."""
     _check_weights(params=params, state=state)
@@ -127,7 +135,7 @@ def apply(
             args, kwargs = jax.tree.unflatten(structure, leaves)
 
 
-def _warn_unchecked(unchecked: str | None, holds: Any) -> None:
+def _warn_unchecked(unchecked: str | None, holds: object) -> None:
     """Says that integers may be wrong where nobody sees it: none of them can be NaN."""
     if unchecked and isinstance(holds, jax.core.Tracer):
         warn_once.warn(
@@ -179,7 +187,7 @@ def _run(model, kind, arrays, rng):
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), ordered), holds
 
 
-def _pin(leaf: Any, by_value: bool) -> Static | None:
+def _pin(leaf: object, by_value: bool) -> Static | None:
     """How a leaf is static, None where it is traced."""
     if not trees.is_array(leaf):
         return Static(leaf)
@@ -193,11 +201,11 @@ def _settings(state, by_value: bool) -> tuple[Static, dict[str, Any]]:
     return Static(constants), {k: v for k, v in state.items() if k not in constants}
 
 
-def _is_static(leaf: Any) -> bool:
+def _is_static(leaf: object) -> bool:
     return isinstance(leaf, Static)
 
 
-def _unwrap(leaf: Any) -> Any:
+def _unwrap(leaf: object) -> Any:
     return leaf.value if isinstance(leaf, Static) else leaf
 
 
@@ -223,7 +231,7 @@ def _decidable(asked: set[str], names, leaves) -> bool:
     return all(n in by_name and by_name[n].dtype.kind in "iub" for n in asked)
 
 
-def warn_dropped(written: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+def warn_dropped(written: Mapping[str, PyTree], state: Mapping[str, PyTree]) -> None:
     """Says which entries of the state the next call would miss."""
     missed = getattr(written, "missed", state)
     if lost := [name for name in written if name in missed]:

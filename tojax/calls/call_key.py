@@ -7,12 +7,17 @@ is the same for the next call of its kind, which goes from its leaves to the com
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from tojax import trees
 from tojax.trees import Static
+
+if TYPE_CHECKING:
+    from jax.tree_util import PyTreeDef
+
+    from tojax.source import Source
 
 ARRAY, FOREIGN, FLOAT, PLAIN, OTHER = range(5)
 _HOW: dict[type, int] = {}
@@ -32,7 +37,7 @@ class CallKind:
 
     __slots__ = ("_hash", "fresh", "known", "static", "structure", "unchecked", "wraps")
 
-    def __init__(self, structure: Any, static: tuple[Static | None, ...], known: Static):
+    def __init__(self, structure: PyTreeDef, static: tuple[Static | None, ...], known: Static):
         self.structure, self.static, self.known = structure, static, known
         self.fresh = self.wraps = False
         self.unchecked: str | None = None
@@ -47,13 +52,13 @@ class CallKind:
     def _parts(self):
         return self.structure, self.static, self.known
 
-    def known_to(self, source: Any) -> CallKind:
+    def known_to(self, source: Source) -> CallKind:
         """The one object for all equal ones of a source: programs leave their marks on it."""
         return source.cache.call_kinds.setdefault(self, self)
 
 
 def key_and_arrays(
-    source: Any, leaves: list[Any], structure: Any
+    source: Source, leaves: list[object], structure: PyTreeDef
 ) -> tuple[Hashable, list[Any]] | None:
     """(a key for calls of this kind, the arrays), None for leaves that have to be looked at.
 
@@ -87,7 +92,7 @@ def key_and_arrays(
     return tuple(key), arrays
 
 
-def _how(kind: type, leaf: Any) -> int:
+def _how(kind: type, leaf: object) -> int:
     """How leaves of a type are treated."""
     if issubclass(kind, jax.core.Tracer):
         return OTHER

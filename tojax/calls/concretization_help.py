@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 
@@ -18,7 +17,7 @@ EAGER = (
 
 
 def advise(
-    error: DataDependent, leaves: Mapping[str, Any], call: str, argument: str = ", {}=..."
+    error: DataDependent, leaves: Mapping[str, object], call: str, argument: str = ", {}=..."
 ) -> None:
     """Has the error say what works.
 
@@ -57,7 +56,7 @@ def advise(
         error.advise(EAGER.format("func" if is_function else "model.apply(model.params, ...)"))
 
 
-def refuse_lists(error: TypeError, arguments: Mapping[str, Any]) -> None:
+def refuse_lists(error: TypeError, arguments: Mapping[str, object]) -> None:
     """Raises WrongArguments if torch met an argument that should be an array: a text, lists of
     tokens, all that a tokenizer gives as one.
     """
@@ -72,13 +71,13 @@ def refuse_lists(error: TypeError, arguments: Mapping[str, Any]) -> None:
             ) from error
 
 
-def _was_python(leaf: Any) -> bool:
+def _was_python(leaf: object) -> bool:
     """Whether a traced array is what JAX makes of a Python number."""
     if not isinstance(leaf, jax.core.Tracer) or leaf.shape:
         return False
     return leaf.dtype == bool or getattr(leaf.aval, "weak_type", False)
 
 
-def _may_be_static(leaf: Any) -> bool:
+def _may_be_static(leaf: object) -> bool:
     """Whether a traced array may become a known one: floats are not made static."""
     return isinstance(leaf, jax.core.Tracer) and leaf.dtype.kind in "iub"

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard, use_abstract_mesh
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
-def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: Any) -> Any:
+
+def run(
+    source: Callable,
+    params: PyTree,
+    state: PyTree,
+    args: PyTree,
+    kwargs: object,
+    rng: jax.Array | int | None,
+) -> Any:
     """``source(params, state, args, kwargs, rng)``, on whatever mesh.
 
     Outputs keep the sharding of the inputs' first axis, where theirs is as long, and of their first
@@ -43,7 +53,7 @@ def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: 
     divided = [x for x in jax.tree.leaves((args, kwargs)) if _batched(x)]
     batches = {x.shape[:n]: _spec(x)[:n] for n in (1, 2) for x in divided if x.ndim >= n}
 
-    def place(x: Any, spec: PartitionSpec | None = None) -> Any:
+    def place(x: object, spec: PartitionSpec | None = None) -> Any:
         if not isinstance(x, jax.Array):
             return x
         if spec is None:
@@ -59,7 +69,7 @@ def run(source: Callable, params: Any, state: Any, args: Any, kwargs: Any, rng: 
 
 
 @contextlib.contextmanager
-def without_explicit_axes(tree: Any) -> Iterator[Any]:
+def without_explicit_axes(tree: PyTree) -> Iterator[Any]:
     """The arrays of a tree on the same mesh with automatic axes, for programs that run outside of
     the user's own; nothing is copied.
     """
@@ -81,7 +91,7 @@ def automatic(mesh: Mesh) -> Mesh:
     return Mesh(mesh.devices, mesh.axis_names, axis_types=axes)
 
 
-def _mesh(x: Any) -> Any:
+def _mesh(x: object) -> Any:
     """The mesh of an array, if one of its axes is explicit."""
     if not isinstance(x, jax.Array):
         return None
@@ -89,9 +99,9 @@ def _mesh(x: Any) -> Any:
     return mesh if mesh.explicit_axes else None
 
 
-def _spec(x: Any) -> PartitionSpec:
+def _spec(x: object) -> PartitionSpec:
     return jax.typeof(x).sharding.spec if isinstance(x, jax.Array) else PartitionSpec()
 
 
-def _batched(x: Any) -> bool:
+def _batched(x: object) -> bool:
     return _mesh(x) is not None and any(_spec(x)[:2])

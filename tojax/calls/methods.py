@@ -8,7 +8,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tojax.model import Model
 
 # By name, where the function is: "package.module:name", or "package.module:Class.name".
 FURTHER: dict[str, str] = {}
@@ -27,7 +30,7 @@ INSTEAD = {
 }
 
 
-def further(model: Any, name: str) -> Callable[..., Any]:
+def further(model: Model, name: str) -> Callable[..., Any]:
     """Returns ``model.name``, a method of the table.
 
     Raises:

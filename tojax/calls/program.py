@@ -9,9 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from tojax.model import Model
 
 
 class Bound:
@@ -21,7 +26,7 @@ class Bound:
     300 of them takes as long as all else.
     """
 
-    def __init__(self, function: Callable, options: dict[str, Any], model: Any):
+    def __init__(self, function: Callable, options: dict[str, Any], model: Model):
         names = self.names = (*model.params,), (*model.state,)
         bare = replace(model, params={}, state={})
 
@@ -32,7 +37,7 @@ class Bound:
 
         self.jitted: Any = jax.jit(run, **options)
 
-    def arrays(self, model: Any) -> tuple[list, list]:
+    def arrays(self, model: Model) -> tuple[list, list]:
         """Params and state, in the order of the names.
 
         Raises:
@@ -42,7 +47,7 @@ class Bound:
         return _values(params, model.params), _values(state, model.state)
 
 
-def _values(names: tuple[str, ...], arrays: Mapping[str, Any]) -> list[Any]:
+def _values(names: tuple[str, ...], arrays: Mapping[str, PyTree]) -> list[Any]:
     if len(names) != len(arrays):
         raise KeyError(len(arrays))
     return [*map(arrays.__getitem__, names)]
@@ -60,7 +65,7 @@ class Program:
         functools.update_wrapper(self, function)
         self.options = options
 
-    def bound(self, model: Any) -> Bound:
+    def bound(self, model: Model) -> Bound:
         """The program for models of this source with these names."""
         names = frozenset(model.params), frozenset(model.state)
         programs, key = model.source.cache.programs, (self, names)
@@ -68,15 +73,15 @@ class Program:
             programs[key] = Bound(self.__wrapped__, self.options, model)
         return programs[key]
 
-    def of(self, model: Any) -> Any:
+    def of(self, model: Model) -> Any:
         """The jitted function of lists of params and state, and the other arguments."""
         return self.bound(model).jitted
 
-    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, model: Model, *args: Any, **kwargs: Any) -> Any:
         bound = self.bound(model)
         return bound.jitted(bound.arrays(model), *args, **kwargs)
 
-    def eval_shape(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, model: Model, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the result; nothing is compiled."""
         bound = self.bound(model)
         return bound.jitted.eval_shape(bound.arrays(model), *args, **kwargs)

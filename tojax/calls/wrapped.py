@@ -22,7 +22,7 @@ class Wrapped:
     base: Source
     cache: SourceCache = field(default_factory=SourceCache, repr=False, compare=False, kw_only=True)
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         form = lambda x: [getattr(x, f.name) for f in fields(x) if f.compare]
         return type(self) is type(other) and form(self) == form(other)
 

@@ -6,13 +6,18 @@ import inspect
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
 
 from tojax.cli.options import Export
 from tojax.errors import BadCheckpoint, WrongValue
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from tojax.model import Model
 
 FORMATS = ("jax", "savedmodel", "onnx")
 SYMBOLIC = "symbolic"
@@ -165,7 +170,7 @@ def _tensorflow(options: Export) -> tuple[Any, tuple, dict[str, Any], dict[str, 
     return model, args, kwargs, _symbolic(options, dict(arrays), set())
 
 
-def _leaves(tree: Any) -> list[Any]:
+def _leaves(tree: PyTree) -> list[Any]:
     import jax
 
     return jax.tree.leaves(tree)
@@ -179,7 +184,7 @@ def _rows(options: Export) -> int:
     return ROWS if options.batch == SYMBOLIC else int(options.batch)
 
 
-def _symbolic(options: Export, arrays: dict[str, Any], text: set[str]) -> dict[str, str]:
+def _symbolic(options: Export, arrays: dict[str, PyTree], text: set[str]) -> dict[str, str]:
     """Returns symbolic shapes by argument, for ``model.save``."""
     batch = "batch" if options.batch == SYMBOLIC else "_"
     length = "length" if options.length == SYMBOLIC else "_"
@@ -189,7 +194,7 @@ def _symbolic(options: Export, arrays: dict[str, Any], text: set[str]) -> dict[s
     return {k: v for k, v in shapes.items() if v != "_, ..."}
 
 
-def _write(model: Any, options: Export, args: tuple, kwargs: dict, shapes: dict) -> None:
+def _write(model: Model, options: Export, args: tuple, kwargs: dict, shapes: dict) -> None:
     from tojax.export import to_onnx, to_savedmodel
 
     platforms = _platforms(options)
@@ -222,7 +227,9 @@ def _loop(options: Export) -> dict[str, Any]:
     return {"max_new_tokens": options.generate, "do_sample": options.sample}
 
 
-def _compared(model: Any, options: Export, args: tuple, kwargs: dict) -> tuple[float, bool | None]:
+def _compared(
+    model: Model, options: Export, args: tuple, kwargs: dict
+) -> tuple[float, bool | None]:
     """Returns (the largest difference of an output, whether the generated tokens are the same)."""
     import jax
 
@@ -242,11 +249,11 @@ def _compared(model: Any, options: Export, args: tuple, kwargs: dict) -> tuple[f
     return difference(want, got), np.array_equal(text(model), text(back))
 
 
-def _array(x: Any) -> bool:
+def _array(x: object) -> bool:
     return hasattr(x, "shape")
 
 
-def _shapes(model: Any, args: tuple, kwargs: dict, shapes: dict[str, str]) -> dict[str, str]:
+def _shapes(model: Model, args: tuple, kwargs: dict, shapes: dict[str, str]) -> dict[str, str]:
     from tojax.saved.calls import describe_call
     from tojax.saved.dimensions import symbolic
     from tojax.trees import names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -17,6 +17,11 @@ from tojax.cli._generate import load_tokenizer
 from tojax.cli.options import Finetune
 from tojax.errors import Unsupported
 from tojax.hf.loading.checkpoint import find_checkpoint
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from tojax.model import Model
 
 console = Console(stderr=True)
 WARMUP = 0.05  # of all steps
@@ -64,19 +69,21 @@ def finetune(options: Finetune) -> None:
     report(out)
 
 
-def loss(model: Any, batch: dict[str, Any]) -> jax.Array:
+def loss(model: Model, batch: dict[str, PyTree]) -> jax.Array:
     """Returns the model's own loss; attention stays within each packed text."""
     inputs = {k: x for k, x in batch.items() if k != "segment_ids"}
     mask = train.segment_mask(batch["segment_ids"])
     return train.model_loss(model, {**inputs, "attention_mask": mask})
 
 
-def loss_and_tokens(model: Any, batch: dict[str, Any]) -> tuple[jax.Array, dict[str, jax.Array]]:
+def loss_and_tokens(
+    model: Model, batch: dict[str, PyTree]
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the loss, and the number of tokens."""
     return loss(model, batch), {"tokens": (batch["segment_ids"] > 0).sum()}
 
 
-def positions(model: Any, length: int) -> int:
+def positions(model: Model, length: int) -> int:
     """Returns the number of positions that the model has, ``length`` if it has no limit."""
     config = model.source.module.config.get_text_config(decoder=True)
     maximum = getattr(config, "max_position_embeddings", None)
@@ -92,7 +99,7 @@ def split_rows(rows: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict
     return {k: x[mask] for k, x in rows.items()}, {k: x[~mask] for k, x in rows.items()}
 
 
-def linears(model: Any) -> str:
+def linears(model: Model) -> str:
     """Returns a pattern for the weights of all linear layers but the output's, as in PEFT."""
     module = model.source.module
     head = module.get_output_embeddings()

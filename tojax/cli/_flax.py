@@ -9,12 +9,15 @@ import inspect
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from tojax.cli.options import Flax
 from tojax.errors import WrongArguments
+
+if TYPE_CHECKING:
+    import torch
 
 TOLERANCE = 1e-3  # of the largest value: the largest difference by rounding
 
@@ -145,7 +148,7 @@ def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:
     return module, (), kwargs
 
 
-def _example(module: Any, output: Path, args: tuple, kwargs: dict) -> Path:
+def _example(module: torch.nn.Module, output: Path, args: tuple, kwargs: dict) -> Path:
     """Writes the inputs and torch's outputs beside the file, which checks itself with them."""
     import numpy as np
     import torch
@@ -163,7 +166,7 @@ def _example(module: Any, output: Path, args: tuple, kwargs: dict) -> Path:
     return output.with_suffix(".npz")
 
 
-def _difference(module: Any, file: Path, example: Path) -> float:
+def _difference(module: torch.nn.Module, file: Path, example: Path) -> float:
     """Returns the largest difference of any output, relative to its largest value."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
@@ -172,7 +175,7 @@ def _difference(module: Any, file: Path, example: Path) -> float:
     return written.check({k: v.numpy() for k, v in module.state_dict().items()}, example)
 
 
-def _leaves(value: Any) -> list[Any]:
+def _leaves(value: object) -> list[Any]:
     """Returns the arrays of floats in a result, in order."""
     import numpy as np
 

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -15,6 +15,10 @@ from rich.console import Console
 from tojax.cli import _source
 from tojax.cli.options import Generate
 from tojax.errors import BadCheckpoint, WrongValue
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
 
 console = Console(stderr=True)
 
@@ -78,7 +82,7 @@ def _without_torch() -> Iterator[None]:
         logger.removeFilter(is_other)
 
 
-def encode(tokenizer: Any, prompt: str) -> np.ndarray:
+def encode(tokenizer: PreTrainedTokenizerBase, prompt: str) -> np.ndarray:
     """Returns token ids [1, length]; an empty prompt becomes the start token."""
     try:
         prompt.encode()
@@ -94,7 +98,7 @@ def encode(tokenizer: Any, prompt: str) -> np.ndarray:
     return np.asarray([ids or [start or 0]])
 
 
-def room(module: Any, ids: np.ndarray, max_new_tokens: int) -> int:
+def room(module: torch.nn.Module, ids: np.ndarray, max_new_tokens: int) -> int:
     """Returns how many new tokens the model has positions for; prints a note if it is fewer."""
     config = module.config.get_text_config(decoder=True)
     positions = getattr(config, "max_position_embeddings", None)

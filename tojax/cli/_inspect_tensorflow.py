@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from tojax.cli import _shown
+
+if TYPE_CHECKING:
+    from tojax.model import Model
 
 
 def is_tensorflow(source: str) -> bool:
@@ -40,13 +43,13 @@ def inspect(source: str, as_json: bool) -> None:
     console.print(f"{len(rows)} variables; tojax run {source} compares it with JAX", markup=False)
 
 
-def _functions(model: Any) -> dict[str, Any]:
+def _functions(model: Model) -> dict[str, Any]:
     """Returns the functions that can be called, by name."""
     signatures = dict(getattr(model, "signatures", None) or {})
     return signatures or {"call": model}
 
 
-def _inputs(function: Any) -> dict[str, str]:
+def _inputs(function: object) -> dict[str, str]:
     """Returns the specs of a call, by name or position."""
     import tensorflow as tf
 

@@ -95,7 +95,9 @@ class Comparison:
     times: tuple[float, ...]
     peer_times: tuple[float, float]
 
-    def show(self, console: Console, want: Any, got: Any, as_json: bool, note: str = "") -> None:
+    def show(
+        self, console: Console, want: object, got: object, as_json: bool, note: str = ""
+    ) -> None:
         """Prints the comparison; ends with exit code 3 if the outputs disagree."""
         difference, name = _difference(want, got)
         agree = difference <= TOLERANCE.get(self.dtype, 5e-2)

@@ -36,12 +36,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]] = (), **options: 
     return result
 
 
-def as_json(value: Any) -> None:
+def as_json(value: object) -> None:
     """Prints a value as JSON."""
     print(json.dumps(value, indent=1, default=str))
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+def timed(call: Callable[[], object]) -> tuple[float, Any]:
     """Calls a function, and returns (seconds, result)."""
     began = time.perf_counter()
     out = call()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tojax.errors import NoData, WrongValue
 from tojax.train import pack
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 KEYS = "text", "prompt", "completion"
 
@@ -64,7 +67,9 @@ def _entries(path: str, content: str) -> Iterator[str]:
         yield "".join(texts)
 
 
-def rows(texts: list[str], tokenizer: Any, length: int) -> dict[str, np.ndarray]:
+def rows(
+    texts: list[str], tokenizer: PreTrainedTokenizerBase, length: int
+) -> dict[str, np.ndarray]:
     """Packs texts into arrays [rows, length]; longer texts are cut. Each text ends with the
     end-of-text token, if there is one.
     """

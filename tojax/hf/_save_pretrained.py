@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -31,7 +30,7 @@ PROCESSING = (
 
 
 def save_pretrained(
-    model: Model, folder: str | os.PathLike, *, max_shard_size: Any = "5GB"
+    model: Model, folder: str | os.PathLike, *, max_shard_size: object = "5GB"
 ) -> None:
     """Writes a Hugging Face checkpoint that transformers loads, with the model's params and state.
 
@@ -74,7 +73,7 @@ def save_pretrained(
 
 
 def _write_checkpoint(
-    model: Model, module: PreTrainedModel, target: Path, max_shard_size: Any
+    model: Model, module: PreTrainedModel, target: Path, max_shard_size: object
 ) -> None:
     source = model.source
     origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)

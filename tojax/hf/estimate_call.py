@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -21,6 +21,9 @@ from tojax.hf.loading.quantized.schemes import quantization_of
 from tojax.hf.loading.source import source_of
 from tojax.model import Model
 from tojax.parallel.estimation.call import Call, Role, Traced, forward_call, trace_call, train_call
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 def _optimizer(name: str, **options: float) -> Any:
@@ -44,7 +47,7 @@ def traced_call(
     batch: int = 1,
     length: int = 2048,
     *,
-    dtype: Any = None,
+    dtype: object = None,
     optimizer: str = "adamw",
     remat: bool = False,
     quantize: str | None = None,
@@ -153,7 +156,7 @@ def _forward(model: Model, ids: jax.ShapeDtypeStruct) -> Call:
     return forward_call(model, (), {"input_ids": ids} | no_cache)
 
 
-def next_token_loss(model: Any, batch: Any) -> jax.Array:
+def next_token_loss(model: Model, batch: PyTree) -> jax.Array:
     """Returns the mean cross entropy of the next tokens."""
     import optax
 

@@ -101,7 +101,7 @@ def _check_options(metadata: dict[str, Any], options: dict[str, Any]) -> int:
     return most if new_tokens is None else new_tokens
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> Any:
     """Returns an option as JSON would read it back."""
     return np.asarray(value).tolist() if hasattr(value, "shape") or type(value) is tuple else value
 
@@ -127,7 +127,7 @@ def _row_filler(metadata: dict[str, Any], ids: np.ndarray) -> Callable[[np.ndarr
     return lambda x: np.repeat(x[row_indices], metadata["answers"], 0)
 
 
-def _mask(metadata: dict[str, Any], ids: np.ndarray, mask: Any) -> np.ndarray:
+def _mask(metadata: dict[str, Any], ids: np.ndarray, mask: object) -> np.ndarray:
     """Returns 1 for tokens and 0 for padding; by default padding tokens that are no end tokens."""
     if mask is None:
         pad = metadata["pad"]

@@ -187,7 +187,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _is_typed(name: str, value: Any) -> bool:
+def _is_typed(name: str, value: object) -> bool:
     """Returns whether an entry of a config has the type that transformers expects."""
     if name == "architectures":
         return value is None or (isinstance(value, list) and all(type(x) is str for x in value))
@@ -296,7 +296,7 @@ def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[P
     )
 
 
-def check_inside(named_in: Path, files: Iterable[Any]) -> None:
+def check_inside(named_in: Path, files: Iterable[object]) -> None:
     """Raises BadCheckpoint for names that are no paths inside the folder.
 
     A file that is a link is fine: the hub's cache is made of links.

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.loading.checkpoint import Stored
 from tojax.torch.core import private
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 aten = torch.ops.aten
 # Elementwise operators: a slice of the result needs only that slice of the operand.
@@ -181,7 +184,7 @@ def _trim() -> None:
         libc.malloc_trim(0)
 
 
-def read_all(tree: Any) -> Any:
+def read_all(tree: PyTree) -> Any:
     """Returns the tree with every deferred tensor read."""
     return tree_map_only(Deferred, lambda t: t.read(), tree)
 
@@ -195,7 +198,7 @@ def from_file(stored: Stored, reader: Reader) -> Deferred:
 class Reader:
     """Open files; ``count`` is called with the number of bytes of each read."""
 
-    def __init__(self, count: Callable[[int], Any] = lambda size: None):
+    def __init__(self, count: Callable[[int], object] = lambda size: None):
         self.count = count
         self.files: dict[Path, Any] = {}
         self.lock = threading.Lock()

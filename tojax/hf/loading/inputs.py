@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tojax.errors import Unsupported
 
+if TYPE_CHECKING:
+    import torch
 
-def example(module: Any, ids: np.ndarray | None = None, length: int = 16) -> dict[str, np.ndarray]:
+
+def example(
+    module: torch.nn.Module, ids: np.ndarray | None = None, length: int = 16
+) -> dict[str, np.ndarray]:
     """Returns arguments to call ``module`` with: prompts, or seeded noise for images and sound.
 
     Args:
@@ -62,7 +67,7 @@ def example(module: Any, ids: np.ndarray | None = None, length: int = 16) -> dic
     return inputs
 
 
-def _config_value(config: Any, name: str, default: Any) -> Any:
+def _config_value(config: object, name: str, default: object) -> Any:
     """Returns the first value of a field in the config and its nested configs."""
     nested = (getattr(config, k, None) for k in ("text_config", "vision_config", "audio_config"))
     for subconfig in (config, *nested):

@@ -25,7 +25,7 @@ from tojax.transforms.packed import Packed, Quantized
 
 def from_pretrained(
     source: str | os.PathLike,
-    dtype: Any = None,
+    dtype: object = None,
     mesh: Any = None,
     plan: Any = None,
     roll: bool = False,

@@ -24,7 +24,7 @@ class PretrainedSource(TorchSource):
 
     folder: Path = Path()
 
-    def as_array(self, leaf: Any) -> Any:
+    def as_array(self, leaf: object) -> Any:
         """Returns an input leaf as JAX takes it; numpy arrays follow the params' devices."""
         array = super().as_array(leaf)
         return np.asarray(array) if isinstance(leaf, torch.Tensor) else array
@@ -57,7 +57,7 @@ def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") 
     return PretrainedSource(module, modes(module), on_missing, folder=folder)
 
 
-def view_as_torch(array: Any) -> torch.Tensor:
+def view_as_torch(array: jax.Array) -> torch.Tensor:
     """Returns a read-only view of an array on a single CPU device; else a copy."""
     devices = [*array.devices()] if isinstance(array, jax.Array) else []
     single = len(devices) == 1 and devices[0].platform == "cpu"

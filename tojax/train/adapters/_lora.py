@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from tojax.train.adapters.adapted import Adapted, Adapter
 from tojax.train.adapters.layout import is_turned
 from tojax.transforms import quantize as quantized
 from tojax.transforms.packed import Packed, Quantized
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 def lora(
@@ -181,7 +184,7 @@ def _dequantized(model: Model, name: str) -> jax.Array:
     return by_name[name](model.state) if name in by_name else model.params[name]
 
 
-def _matching(params: Mapping[str, Any], pattern: str, argument: str) -> list[str]:
+def _matching(params: Mapping[str, PyTree], pattern: str, argument: str) -> list[str]:
     names = [k for k in params if re.search(pattern, k)]
     if not names:
         examples = ", ".join([*params][:4])

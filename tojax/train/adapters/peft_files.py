@@ -6,7 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ from tojax.train.adapters.layout import LAYERS, is_turned, layer_of, places_shar
 from tojax.train.adapters.peft_config import CONFIG, check_config, check_targets
 from tojax.train.run.disk import writing
 from tojax.transforms.packed import Packed
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 WEIGHTS = "adapter_model.safetensors"
 KINDS = ("lora_A", "lora_B", "lora_magnitude_vector")
@@ -236,7 +239,7 @@ def _named_as_peft(
     return {f"{PREFIX}{adapter.place}.{names[k]}": x for k, x in arrays.items()}
 
 
-def transposed(arrays: dict[str, Any]) -> dict[str, Any]:
+def transposed(arrays: dict[str, PyTree]) -> dict[str, Any]:
     """Returns an adapter's arrays for the layout (in, out): the transpose of B @ A."""
     return arrays | {"lora_A": arrays["lora_B"].T, "lora_B": arrays["lora_A"].T}
 

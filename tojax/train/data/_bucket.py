@@ -43,7 +43,7 @@ def bucket(sizes: Sequence[int], *, mask: str | None = None, **pads: Any) -> Buc
 class Bucket:
     """The collate function that ``bucket`` returns."""
 
-    def __init__(self, sizes: Sequence[int], mask: str | None, pads: Mapping[str, Any]):
+    def __init__(self, sizes: Sequence[int], mask: str | None, pads: Mapping[str, object]):
         if not sizes or min(sizes) < 1:
             raise WrongValue(
                 f"sizes={list(sizes)}",

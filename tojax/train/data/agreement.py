@@ -6,7 +6,7 @@ Without these checks a job of several processes would go on, with wrong numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,8 +16,11 @@ from tojax import multiprocess, trees, warn_once
 from tojax.errors import SameRows, WrongArguments, WrongBatch
 from tojax.parallel import batches
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
-def check_mesh(params: Any) -> None:
+
+def check_mesh(params: PyTree) -> None:
     """Raises WrongArguments where several processes would each train their own model.
 
     Example:
@@ -34,7 +37,7 @@ def check_mesh(params: Any) -> None:
         )
 
 
-def place_batch(batch: Any, mesh: Mesh, first: bool) -> Any:
+def place_batch(batch: PyTree, mesh: Mesh, first: bool) -> Any:
     """Returns the batch on the mesh, see ``tojax.parallel.batches.place``; the first batch is
     compared between processes.
 
@@ -60,14 +63,14 @@ def place_batches(feed: Iterator, mesh: Mesh, sharding: Sharding | None = None) 
         yield position, global_batch
 
 
-def _from_local_rows(x: Any, sharding: Sharding) -> Any:
+def _from_local_rows(x: object, sharding: Sharding) -> Any:
     """Returns a global array in the user's sharding, from the rows of this process."""
     if not trees.is_array(x) or not multiprocess.is_local(x):
         return x
     return jax.make_array_from_process_local_data(sharding, np.array(x))
 
 
-def check_shares(batch: Any, mesh: Mesh) -> None:
+def check_shares(batch: PyTree, mesh: Mesh) -> None:
     """Compares what the processes give as one batch.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,8 +14,11 @@ from tojax import trees
 from tojax.errors import NoData, WrongBatch
 from tojax.multiprocess import is_local
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
-def numpy_collate(samples: Sequence[Any]) -> Any:
+
+def numpy_collate(samples: Sequence[object]) -> Any:
     """Stacks samples of equal structure into one batch of numpy arrays.
 
     A ``collate_fn`` for torch's DataLoader, workers included, and a ``batch_fn`` for grain.
@@ -193,7 +196,9 @@ def prefetch(batches: Iterable[Any], size: int = 2, sharding: Any = None) -> Ite
         ahead.extend(itertools.islice(transferred, 1))
 
 
-def _transferred(batches: Iterable[Any], sharding: Any) -> Iterator[tuple[Any, Exception | None]]:
+def _transferred(
+    batches: Iterable[PyTree], sharding: jax.sharding.Sharding
+) -> Iterator[tuple[Any, Exception | None]]:
     """Yields (batch on the device, None), or (None, error) where the source raised."""
     try:
         for batch in batches:
@@ -202,7 +207,7 @@ def _transferred(batches: Iterable[Any], sharding: Any) -> Iterator[tuple[Any, E
         yield None, error
 
 
-def _put(leaf: Any, sharding: Any) -> Any:
+def _put(leaf: object, sharding: jax.sharding.Sharding) -> Any:
     """Returns a leaf on the device. numpy's memory is copied first: loaders write the next batch
     into it, and JAX reads it later, even when told not to share it.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -10,6 +10,9 @@ import numpy as np
 from tojax import trees
 from tojax.errors import WrongBatch
 from tojax.source import Source
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 class BatchSpec(NamedTuple):
@@ -20,7 +23,7 @@ class BatchSpec(NamedTuple):
     dimensions: tuple[int, ...]
 
 
-def as_arrays(source: Source, batch: Any) -> Any:
+def as_arrays(source: Source, batch: PyTree) -> Any:
     """Returns the batch as a pytree of arrays; classes of its containers are registered.
 
     Raises:
@@ -39,7 +42,7 @@ def as_arrays(source: Source, batch: Any) -> Any:
     return batch
 
 
-def check_batch(batch: Any, expected: BatchSpec | None, parts: int) -> BatchSpec:
+def check_batch(batch: PyTree, expected: BatchSpec | None, parts: int) -> BatchSpec:
     """Returns the spec of the batch.
 
     Raises:
@@ -60,7 +63,7 @@ def check_batch(batch: Any, expected: BatchSpec | None, parts: int) -> BatchSpec
     return spec
 
 
-def _difference(batch: Any, spec: BatchSpec, expected: BatchSpec) -> str:
+def _difference(batch: PyTree, spec: BatchSpec, expected: BatchSpec) -> str:
     """Describes how two specs differ."""
     if spec.structure != expected.structure:
         return f"got {spec.structure}, the first was {expected.structure}"
@@ -73,7 +76,7 @@ def _difference(batch: Any, spec: BatchSpec, expected: BatchSpec) -> str:
     )
 
 
-def _check_divisible(batch: Any, parts: int) -> None:
+def _check_divisible(batch: PyTree, parts: int) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
         if np.ndim(leaf) == 0 or len(leaf) % parts:
             raise WrongBatch(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tojax.errors import NoData, WrongArguments
 from tojax.parallel.batches import shares
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Position:
 
 
 def feed(
-    batches: Iterable[Any],
+    batches: Iterable[PyTree],
     begin: Position,
     epochs: int | None,
     saves_state: Callable[[int], bool] = lambda count: True,
@@ -115,7 +118,7 @@ def _seek(batches: Any, epoch: int, skipped: int) -> bool:
     return False
 
 
-def check_repeatable(batches: Any) -> None:
+def check_repeatable(batches: object) -> None:
     """Raises WrongArguments for a DataLoader that shuffles by torch's generator: a resumed run
     would see other batches.
     """

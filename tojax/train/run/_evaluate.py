@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -19,6 +19,9 @@ from tojax.train.step import arguments
 from tojax.train.step.forward import StatefulModel
 from tojax.train.step.train_state import TrainState
 from tojax.trees import Constant, Static
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 def evaluate(
@@ -66,7 +69,7 @@ def evaluate(
     return jax.tree.map(mean, *jax.device_get(results))
 
 
-def _metrics(model: Model, metric_fn: Callable, batch: Any) -> dict[str, jax.Array]:
+def _metrics(model: Model, metric_fn: Callable, batch: PyTree) -> dict[str, jax.Array]:
     """Returns the metrics of a batch. State entries that shapes depend on become constants."""
     try:
         return _evaluate_batch(model, metric_fn, batch, Static({}))

@@ -223,5 +223,5 @@ class Run:
         return state
 
 
-def _length(batches: Any, epochs: int | None) -> int | None:
+def _length(batches: object, epochs: int | None) -> int | None:
     return len(batches) * epochs if epochs is not None and hasattr(batches, "__len__") else None

@@ -114,7 +114,7 @@ class Checkpoints:
             self.manager.wait_until_finished()
 
     def save(
-        self, state: TrainState, progress: Any, metrics: dict[str, float] | None = None
+        self, state: TrainState, progress: object, metrics: dict[str, float] | None = None
     ) -> None:
         """Starts to write a checkpoint; the state may be donated as soon as this returns."""
         saved = {"tree": describe(state), "progress": progress, "metrics": metrics}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,12 @@ from tojax.train.step.gradients import Gradients
 from tojax.train.step.train_state import TrainState
 from tojax.train.step.training_step import Step
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 
 def check_finite(
-    step: Step, state: TrainState, batch: Any, number: int, metrics: dict[str, Any]
+    step: Step, state: TrainState, batch: PyTree, number: int, metrics: dict[str, Any]
 ) -> None:
     """Raises Diverged for metrics that are not finite, unless a loss scale can still shrink."""
     if metrics["finite"] or metrics.get("loss_scale", 1) > 1:
@@ -35,7 +38,7 @@ def check_finite(
     )
 
 
-def origin(gradients: Gradients, state: TrainState, batch: Any) -> str:
+def origin(gradients: Gradients, state: TrainState, batch: PyTree) -> str:
     """Describes the first NaN or infinity: in batch, params, state, the loss or its gradient.
 
     Example:

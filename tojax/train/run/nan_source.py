@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from tojax.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 INLINED = {
     "checkpoint": "jaxpr",
@@ -46,7 +49,11 @@ def first_nonfinite(function: Callable, *args: Any) -> str:
 
 
 def _evaluate(
-    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], scope: str, findings: dict[str, str]
+    jaxpr: Jaxpr,
+    consts: Sequence[object],
+    args: Sequence[object],
+    scope: str,
+    findings: dict[str, str],
 ) -> list[Any]:
     """Returns the results, and adds to ``findings``. Values are dropped after their last use."""
     env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
@@ -80,8 +87,8 @@ def _as_function(jaxpr: Jaxpr, eqn: JaxprEqn) -> Callable:
 
 def _record_nonfinite(
     name: str,
-    operands: Sequence[Any],
-    results: Sequence[Any],
+    operands: Sequence[object],
+    results: Sequence[object],
     name_stack: str,
     findings: dict[str, str],
 ) -> None:
@@ -95,6 +102,6 @@ def _record_nonfinite(
         findings["infinity"] = f"{name} makes infinity{where}"
 
 
-def _any(predicate: Callable, arrays: Sequence[Any]) -> bool:
+def _any(predicate: Callable, arrays: Sequence[PyTree]) -> bool:
     floats = [x for x in arrays if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
     return any(bool(predicate(x).any()) for x in floats)

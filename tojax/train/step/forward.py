@@ -5,13 +5,16 @@ the state that the last one wrote.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from tojax import trees
 from tojax.model import Model
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 class StatefulModel:
@@ -22,7 +25,7 @@ class StatefulModel:
       state: after the calls so far.
     """
 
-    def __init__(self, model: Model, rng: jax.Array | None = None, dtype: Any = None):
+    def __init__(self, model: Model, rng: jax.Array | None = None, dtype: object = None):
         self.model, self.rng, self.dtype, self.calls = model, rng, dtype, 0
         self.params, self.state = self._narrow(model.params), model.state
 
@@ -43,10 +46,10 @@ class StatefulModel:
         """Runs ``Model.apply`` with the current state; writes to the state are not kept."""
         return self.model.apply(params, *args, **{"state": self.state, **kwargs})
 
-    def _narrow(self, tree: Any) -> Any:
+    def _narrow(self, tree: PyTree) -> Any:
         return tree if self.dtype is None else cast(tree, jnp.float32, self.dtype)
 
-    def _wide(self, tree: Any) -> Any:
+    def _wide(self, tree: PyTree) -> Any:
         return tree if self.dtype is None else cast(tree, self.dtype, jnp.float32)
 
 

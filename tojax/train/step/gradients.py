@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,11 @@ from tojax.errors import WrongValue
 from tojax.train.step import remat
 from tojax.train.step.forward import StatefulModel
 from tojax.train.step.train_state import TrainState
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from tojax.model import Model
 
 
 class LossResult(NamedTuple):
@@ -39,7 +44,7 @@ class Gradients:
     state_constants: dict[str, Any] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
 
-    def __call__(self, state: TrainState, batch: Any) -> tuple[LossResult, dict[str, jax.Array]]:
+    def __call__(self, state: TrainState, batch: PyTree) -> tuple[LossResult, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.rng, state.step)
         scale = 1.0 if state.loss_scale is None else state.loss_scale.scale
         if self.accumulate == 1:
@@ -50,7 +55,7 @@ class Gradients:
         # JAX's gradient by a complex number is the conjugate of the direction of steepest ascent
         return out, jax.tree.map(lambda g: (jnp.conj(g) * factor).astype(g.dtype), grads)
 
-    def loss(self, model: Any, batch: Any, key: jax.Array) -> LossResult:
+    def loss(self, model: Model, batch: PyTree, key: jax.Array) -> LossResult:
         """Evaluates the loss without gradients."""
         model = replace(model, state={**model.state, **self.state_constants})
         stateful = StatefulModel(model, key, self.dtype)
@@ -92,7 +97,7 @@ def _strided_split(array: jax.Array, count: int) -> jax.Array:
     return jnp.moveaxis(jnp.reshape(array, (rows // count, count, *dims)), 1, 0)
 
 
-def _pair(out: Any) -> tuple[Any, Any]:
+def _pair(out: PyTree) -> tuple[Any, Any]:
     """Returns (loss, aux) from the value of a loss function."""
     return out if type(out) is tuple and len(out) == 2 else (out, {})
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from tojax.errors import WrongValue
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
-def model_loss(model: Any, batch: Any) -> jax.Array:
+    from tojax.model import Model
+
+
+def model_loss(model: Model, batch: PyTree) -> jax.Array:
     """Returns the loss that the model itself computes from ``labels``, as in transformers.
 
     Args:

@@ -7,12 +7,15 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from tojax.errors import Unsupported, WrongValue
 from tojax.jaxprs import keeping_barriers
+
+if TYPE_CHECKING:
+    import torch
 
 
 @contextlib.contextmanager
@@ -61,7 +64,7 @@ def compiler_options(array: jax.Array) -> dict[str, Any]:
     return keeping_barriers() if on_cpu else {}
 
 
-def repeated_layers(module: Any) -> list[Any]:
+def repeated_layers(module: torch.nn.Module) -> list[Any]:
     """Returns the outermost repeated layers: members of a ModuleList or Sequential that share their
     class with another member and contain modules.
 
@@ -81,7 +84,7 @@ def repeated_layers(module: Any) -> list[Any]:
     return layers + [inner for m in members if m not in layers for inner in repeated_layers(m)]
 
 
-def modules_matching(module: Any, pattern: str) -> list[Any]:
+def modules_matching(module: torch.nn.Module, pattern: str) -> list[Any]:
     """Returns the outermost modules whose full path matches."""
     paths = [p for p, _ in module.named_modules() if p and re.fullmatch(pattern, p)]
     outer = [p for p in paths if not any(p.startswith(f"{q}.") for q in paths)]

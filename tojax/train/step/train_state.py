@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from tojax.multiprocess import check_same, put
 from tojax.parallel.batches import mesh_of
 from tojax.train.step.arguments import check_create
 from tojax.train.step.loss_scale import LossScale
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +105,7 @@ jax.tree_util.register_dataclass(
 )
 
 
-def copied(tree: Any) -> Any:
+def copied(tree: PyTree) -> Any:
     """Copies all arrays, so that each can be donated."""
     return jax.tree.map(jnp.copy, tree)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,9 @@ from tojax.train.step.gradients import Gradients
 from tojax.train.step.loss_scale import LossScale
 from tojax.train.step.remat import compiler_options
 from tojax.train.step.train_state import TrainState, copied
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 MANY = 16  # compilations that look as if there were more to come
 SCALE = 2.0**15
@@ -106,7 +109,7 @@ class Step:
         self.programs: dict[Any, Any] = {}
         self.batch_spec: batching.BatchSpec | None = None
 
-    def __call__(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
+    def __call__(self, state: TrainState, batch: PyTree) -> tuple[TrainState, dict[str, Any]]:
         """Returns the next state, and the metrics of this batch."""
         batch = batching.as_arrays(state.model.source, batch)
         if (mesh := batches.mesh_of(state.params)) is not None:
@@ -129,7 +132,7 @@ class Step:
             state = state.replace(loss_scale=LossScale.initial(self.loss_scale))
         return state
 
-    def _call(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
+    def _call(self, state: TrainState, batch: PyTree) -> tuple[TrainState, dict[str, Any]]:
         earlier_compilations = self.compilations
         out = self.program(state)(state, batch)
         if earlier_compilations < MANY <= self.compilations:
@@ -156,7 +159,7 @@ class Step:
             )
         return self.programs[key]
 
-    def _fix_settings(self, state: TrainState, batch: Any) -> None:
+    def _fix_settings(self, state: TrainState, batch: PyTree) -> None:
         """Makes constants of the state's entries that shapes may depend on: small integers that
         the loss does not write.
         """
@@ -166,7 +169,7 @@ class Step:
         written = self.gradients.written
         self.gradients.state_constants = {k: v for k, v in settings.items() if k not in written}
 
-    def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
+    def _step(self, state: TrainState, batch: PyTree) -> tuple[TrainState, dict[str, Any]]:
         self.compilations += 1
         out, grads = self.gradients(state, batch)
         norm = optax.tree.norm(jax.tree.map(lambda g: jnp.float32(abs(g)), grads))

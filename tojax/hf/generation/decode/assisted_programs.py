@@ -8,7 +8,7 @@ draft draws with this key as well, so that similar distributions mostly draw the
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,9 @@ from tojax.hf.generation.decode.programs import (
     last_logits,
 )
 from tojax.model import Model
+
+if TYPE_CHECKING:
+    from tojax.source import Source
 
 # Entries of the carry that the drafting loop leaves out.
 NOT_FOR_DRAFTS = ("state", "draft", "blocks", "scores", "logits")
@@ -51,7 +54,7 @@ def decode(
     plan: Plan,
     count: int,
     ngram: int,
-    source: Any,
+    source: Source,
 ):
     """Decodes blocks of up to ``count`` drafted tokens and one more, up to ``until`` or later.
 

@@ -6,7 +6,7 @@ masks depend on the length of the text in a way that fixed shapes cannot follow.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +14,9 @@ import numpy as np
 from tojax.calls.program import program
 from tojax.hf.generation.decode import model_steps, programs
 from tojax.model import Model
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 @program(static_argnames=("plan", "encoder"))
@@ -59,7 +62,7 @@ class Literal:
     """The state of a text that grows; ``logits`` are those after ``ids``."""
 
     def __init__(
-        self, model: Model, ids, model_inputs: dict[str, Any], encoder, plan: programs.Plan
+        self, model: Model, ids, model_inputs: dict[str, PyTree], encoder, plan: programs.Plan
     ):
         self.model, self.plan = model, plan
         self.along = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -11,6 +11,9 @@ from transformers import DynamicCache, PreTrainedModel
 from tojax.errors import Unsupported
 from tojax.hf.generation.request import private
 from tojax.hf.loading.classes import quiet
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 DecodeUntil = Callable[[dict[str, Any], int], dict[str, Any]]
 
@@ -73,7 +76,7 @@ def with_renewal(
 ) -> DecodeUntil:
     """Returns ``decode_until`` with a new cache from the length ``renewal`` on."""
 
-    def decode_with_renewal(carry: dict[str, Any], until: int) -> dict[str, Any]:
+    def decode_with_renewal(carry: dict[str, PyTree], until: int) -> dict[str, Any]:
         if int(carry["at"]) < renewal:
             carry = decode_until(carry, min(until, renewal))
         if int(carry["at"]) == renewal < until and not bool(carry["done"].all()):

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,9 @@ from tojax.source import SourceCache
 from tojax.torch.compat.patches import replaces
 from tojax.torch.source import TorchSource
 from tojax.trees import Static
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 BY_POSITION = (*ALIGNED, *TYPES)
 
@@ -102,14 +105,14 @@ class Runner(torch.nn.Module):
             return getattr(self, method)(**kwargs)
 
     def encode(
-        self, name: str, inputs: torch.Tensor, model_inputs: dict[str, Any]
+        self, name: str, inputs: torch.Tensor, model_inputs: dict[str, PyTree]
     ) -> dict[str, Any]:
         """Returns the arguments with the encoder's output among them."""
         return getattr(self.module, private.ENCODE)(
             inputs, dict(model_inputs), name, PREPARATION_SETTINGS
         )
 
-    def positions(self, ids: torch.Tensor, model_inputs: dict[str, Any]) -> torch.Tensor:
+    def positions(self, ids: torch.Tensor, model_inputs: dict[str, PyTree]) -> torch.Tensor:
         """Returns the prompt's positions."""
         with restoring_attributes(self.module):
             return self.module._prepare_position_ids_for_generation(ids, dict(model_inputs))
@@ -117,7 +120,7 @@ class Runner(torch.nn.Module):
     def prefill(
         self,
         ids: torch.Tensor,
-        model_inputs: dict[str, Any],
+        model_inputs: dict[str, PyTree],
         length: int | None,
         logits_to_keep: torch.Tensor | int | None,
         use_cache: bool,
@@ -144,7 +147,7 @@ class Runner(torch.nn.Module):
     def step(
         self,
         ids: torch.Tensor,
-        model_inputs: dict[str, Any],
+        model_inputs: dict[str, PyTree],
         count: int | None,
         logits_to_keep: torch.Tensor | int | None,
         use_cache: bool,
@@ -173,7 +176,7 @@ class Runner(torch.nn.Module):
             k: v for k, v in updated.items() if k in private.CACHES or v is not unaligned.get(k)
         }
 
-    def reorder(self, state: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
+    def reorder(self, state: dict[str, PyTree], rows: torch.Tensor) -> dict[str, Any]:
         """Returns the state with the rows that beam search goes on with."""
         state = dict(state)
         for name in private.CACHES:
@@ -201,7 +204,7 @@ def takes_alibi_mask(module: PreTrainedModel) -> bool:
     return not makes_masks and getattr(module.config, "alibi", False) is True
 
 
-def mask_over_cache(ids: torch.Tensor, model_inputs: dict[str, Any]) -> torch.Tensor | None:
+def mask_over_cache(ids: torch.Tensor, model_inputs: dict[str, PyTree]) -> torch.Tensor | None:
     """Returns the mask extended to all positions of the cache; the same mask without a cache."""
     mask, layers = (
         model_inputs.get("attention_mask"),
@@ -274,12 +277,12 @@ def call_program(program: Program, *args: Any) -> Any:
         return program.__wrapped__(*jax.tree.map(array, args))
 
 
-def _unwrap_static(leaf: Any) -> Any:
+def _unwrap_static(leaf: object) -> Any:
     return leaf.value if isinstance(leaf, Static) else leaf
 
 
 def split_static(
-    model_inputs: dict[str, Any],
+    model_inputs: dict[str, PyTree],
 ) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
     """Returns (arrays to trace, static values).
 

@@ -9,7 +9,7 @@ keep their shape.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
@@ -19,6 +19,9 @@ from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from tojax.hf.generation.request.private import LinearAttentionLayer, cache_layers
 from tojax.torch import lowers
 from tojax.trees import Static
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 INDEXED = cache_layers("DynamicIndexedLayer")
 HYBRID = cache_layers(
@@ -168,7 +171,7 @@ def write_positions(
     return torch.ops.tojax.write(buffer, new.to(buffer.dtype), axis, at)
 
 
-def fit_cache(cache: Any, length: int) -> Any:
+def fit_cache(cache: object, length: int) -> Any:
     """Replaces the growing layers of transformers' cache by layers of ``length`` positions.
 
     Other objects than a ``Cache``, and layers of other classes, are returned unchanged.
@@ -202,7 +205,7 @@ def _fit_layer(layer: Any, length: int) -> Any:
     return layer
 
 
-def cache_leaves(tree: Any) -> list[Any]:
+def cache_leaves(tree: PyTree) -> list[Any]:
     """Returns all layers of the caches in a tree of model arguments, and all other leaves."""
     is_cache = lambda x: isinstance(x, Cache)
     result: list[Any] = []
@@ -216,7 +219,7 @@ def cache_leaves(tree: Any) -> list[Any]:
     return [x.value if isinstance(x, Static) else x for x in result]
 
 
-def rewindable(tree: Any) -> bool:
+def rewindable(tree: PyTree) -> bool:
     """Returns whether all that is cached are keys and values by position.
 
     Then later positions are dropped by moving the position back.
@@ -225,7 +228,7 @@ def rewindable(tree: Any) -> bool:
     return bool(filled_layers) and all(type(x) in (Layer, IndexedLayer) for x in filled_layers)
 
 
-def rewind(tree: Any, filled: Any) -> Any:
+def rewind(tree: PyTree, filled: object) -> Any:
     """Moves the caches back to ``filled`` positions; later ones are overwritten next."""
     for layer in cache_leaves(tree):
         if type(layer) in (Layer, IndexedLayer) and layer.is_initialized:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tojax.hf.generation.decode.programs import Plan
 from tojax.hf.generation.job import strategy
 from tojax.hf.generation.request.request import Request
 from tojax.model import Model
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 # All positions of a block are computed, right or wrong, so fewer than transformers' 20, which stops
 # where the draft is unsure.
@@ -37,7 +40,7 @@ class Drafts:
     threshold: float = 0.0
     job: strategy.Job | None = None
 
-    def prefill(self, job: strategy.Job, plan: Plan, carry: dict[str, Any]) -> tuple[Any, dict]:
+    def prefill(self, job: strategy.Job, plan: Plan, carry: dict[str, PyTree]) -> tuple[Any, dict]:
         """Returns (the smaller model with its arguments, or None; the carry with its state).
 
         Raises:
@@ -83,7 +86,7 @@ def with_drafts(decode_drafted: Callable, decode_plain: Callable, end: int) -> C
     cache.
     """
 
-    def decode_until(carry: dict[str, Any], until: int) -> dict[str, Any]:
+    def decode_until(carry: dict[str, PyTree], until: int) -> dict[str, Any]:
         if int(carry["at"]) < end:
             carry = decode_drafted(carry, min(until, end))
         return carry if until <= end else decode_plain(carry, until)

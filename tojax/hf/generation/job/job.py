@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -26,6 +26,10 @@ from tojax.model import Model
 from tojax.multiprocess import check_same, values
 from tojax.parallel import batches
 from tojax.parallel.plans.axes import sequence_axis
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+    from transformers import PreTrainedTokenizerBase
 
 # Prompts and buffers are rounded up to a multiple of these, so that few programs serve many sizes.
 PROMPT_STEP, TOTAL_STEP, RECORD_STEP = 16, 64, 16
@@ -54,7 +58,7 @@ class Job:
         request: Request,
         rng: jax.Array | None = None,
         streamer: Any = None,
-        tokenizer: Any = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         drafts: assisted.Drafts | None = None,
     ):
         self.model, self.request, self.rng, self.streamer = model, request, rng, streamer
@@ -188,7 +192,7 @@ class Job:
         config = self.model.source.module.config.get_text_config(decoder=True)
         return getattr(config, "max_position_embeddings", None) or sys.maxsize
 
-    def check_images(self, logits: Any) -> None:
+    def check_images(self, logits: jax.Array) -> None:
         """Raises WrongArguments where the model's own checks of images and their tokens failed."""
         names = PROMPT_ONLY & {*self.request.model_inputs}
         if names and logits is not None and np.isnan(values(logits)).all():
@@ -269,7 +273,7 @@ class Job:
                 return carry
             text.append(carry["ids"][:, : at + 1])
 
-    def output(self, carry: dict[str, Any]) -> Any:
+    def output(self, carry: dict[str, PyTree]) -> Any:
         """Returns the ids, or transformers' output class."""
         refuse_nan(carry["lost"], "after new tokens")
         extra: dict[str, Any] = {}
@@ -294,7 +298,7 @@ class Job:
         return cls(sequences=ids, **extra)
 
 
-def _nan_rows(logits: Any) -> Any:
+def _nan_rows(logits: jax.Array) -> Any:
     return False if logits is None else np.isnan(values(logits)).all(-1)
 
 
@@ -308,7 +312,7 @@ def _round_up(count: int, step: int) -> int:
     return -(-count // step) * step
 
 
-def _tokens(ids: Any) -> Any:
+def _tokens(ids: object) -> Any:
     import torch
 
     return torch.from_numpy(np.array(ids))

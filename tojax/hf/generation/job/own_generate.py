@@ -59,7 +59,9 @@ def standin(model: Model, front: type, *behind: type, **attributes: Any) -> Any:
     return out
 
 
-def run_own_generate(model: Model, inputs: Any, options: dict[str, Any], common: Callable) -> Any:
+def run_own_generate(
+    model: Model, inputs: object, options: dict[str, Any], common: Callable
+) -> Any:
     """Runs the class's own generate around ``common(inputs, options)``; returns JAX arrays.
 
     Raises:

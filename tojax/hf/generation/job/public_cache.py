@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,11 @@ from tojax.hf.generation.request.request import (
 from tojax.hf.loading import inputs
 from tojax.model import Model
 from tojax.trees import Static
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from tojax.source import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +200,7 @@ def _refuse_renewal(cache: Cache, ids: jax.Array) -> None:
         )
 
 
-def _split_inputs(cache: Cache, params, ids, model_inputs: dict[str, Any]):
+def _split_inputs(cache: Cache, params, ids, model_inputs: dict[str, PyTree]):
     """Returns forward's arguments besides ids, positions among them: (arrays, static values)."""
     model, module = cache.model(params), cache.source.module
     traced, static = model_steps.split_static(model_inputs)
@@ -268,7 +273,7 @@ def _step(model: Model, cache: Cache, token):
     return logits, replace(cache, at=at + 1, state=state)
 
 
-def _as_int32(value: Any) -> Any:
+def _as_int32(value: object) -> Any:
     """Returns integers as int32, as programs here take them; JAX arrays unchanged."""
     if not trees.is_array(value) or isinstance(value, jax.Array):
         return value
@@ -291,7 +296,7 @@ def _too_short(length: int, position: int) -> NoReturn:
     )
 
 
-def _refuse_growing(source: Any) -> NoReturn:
+def _refuse_growing(source: Source) -> NoReturn:
     raise Unsupported(
         f"model.cache with {source.name}",
         why="its states change their shapes from token to token",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,15 +24,19 @@ from tojax.model import Model
 from tojax.saved import Extra
 from tojax.saved.dimensions import symbolic
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+    from transformers import PreTrainedTokenizerBase
+
 TEXT = {"attention_mask", "position_ids"}
 
 
 def loop_of(
     model: Model,
     args: tuple,
-    kwargs: Mapping[str, Any],
+    kwargs: Mapping[str, PyTree],
     shapes: Mapping[str, str] | None,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
 ) -> Extra:
     """Returns the loop for prompts of the example's batch and of its length or a shorter one.
 
@@ -74,7 +78,7 @@ def loop_of(
     return Extra(NAME, run_loop, [text, text, number, number, number, key], metadata)
 
 
-def _example(args: tuple, kwargs: Mapping[str, Any]) -> np.ndarray:
+def _example(args: tuple, kwargs: Mapping[str, PyTree]) -> np.ndarray:
     """Returns the ids of an example; ones, where it holds shapes alone."""
     input_ids = kwargs.get("input_ids", args[0] if args else None)
     if not trees.is_array(input_ids) or len(input_ids.shape) != 2:
@@ -111,7 +115,11 @@ def _other_prompts(ids: np.ndarray) -> list[np.ndarray]:
 
 
 def _job(
-    model: Model, module: PreTrainedModel, ids: np.ndarray, options: dict[str, Any], tokenizer: Any
+    model: Model,
+    module: PreTrainedModel,
+    ids: np.ndarray,
+    options: dict[str, Any],
+    tokenizer: PreTrainedTokenizerBase,
 ) -> Job:
     """Returns the call to be saved; its mask hides nothing of the prompt."""
     all_options = options | {"attention_mask": np.ones_like(ids)}
@@ -293,7 +301,7 @@ def _metadata(
     }
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> Any:
     """Returns a setting as a value of JSON; as text where JSON has no such value."""
     if isinstance(value, trees.PLAIN) and not isinstance(value, (bytes, complex)):
         return value

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import numpy as np
@@ -23,6 +23,9 @@ from tojax.hf.generation.decode.programs import Picker, Plan, Unfit
 from tojax.hf.generation.request.request import PROMPT_ONLY, TYPES, Request, sees_ahead
 from tojax.model import Model
 from tojax.multiprocess import values
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 TOLERANCE = {4: 1e-3, 2: 5e-2}  # of the largest logit, by bytes of the params' dtype
 
@@ -48,7 +51,7 @@ class Job(Protocol):
     def decode(self, plan: Plan) -> Any:
         """Runs both programs."""
 
-    def check_images(self, logits: Any) -> None:
+    def check_images(self, logits: jax.Array) -> None:
         """Raises WrongArguments for images that do not fit their tokens."""
 
 
@@ -127,7 +130,7 @@ def _ignores_padding(job: Job, plan: Plan) -> bool:
     return bool((values(zeros) == values(ones)).all())
 
 
-def _trace_decode(job: Job, plan: Plan, stays: Any, carry: dict[str, Any]) -> None:
+def _trace_decode(job: Job, plan: Plan, stays: object, carry: dict[str, PyTree]) -> None:
     """Raises Unfit or DataDependent where the second program cannot be traced."""
     along = programs.extended(job.along, plan.total)
     ends = np.int32(0), np.int32(0)
@@ -145,7 +148,9 @@ def first_logits(job: Job, plan: Plan, filler: int = 0) -> Any:
     return logits
 
 
-def _step_logits(job: Job, plan: Plan, ids: np.ndarray, at: int, stays: Any, state: Any) -> Any:
+def _step_logits(
+    job: Job, plan: Plan, ids: np.ndarray, at: int, stays: object, state: PyTree
+) -> Any:
     along = programs.extended(job.along, plan.total)
     return programs.logits_of(job.model, ids, np.int32(at), stays, state, along, plan)
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from tojax.errors import MissingRng, NotNumbers, WrongArguments
 
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+    from jaxtyping import PyTree
+
 NUMPY = 'padding=True, return_tensors="np"'  # tokenizers have no "jax" any more
 
 
-def refuse_traced(params: Any, arguments: dict[str, Any]) -> None:
+def refuse_traced(params: PyTree, arguments: dict[str, Any]) -> None:
     """Raises WrongArguments inside the caller's jit, grad or vmap."""
     for name, value in {"params": params, **arguments}.items():
         if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(value)):
@@ -26,11 +30,11 @@ def refuse_traced(params: Any, arguments: dict[str, Any]) -> None:
         )
 
 
-def _holds_texts(value: Any) -> bool:
+def _holds_texts(value: object) -> bool:
     return isinstance(value, (list, tuple)) and any(isinstance(x, str) for x in value)
 
 
-def prompts(input_ids: Any) -> np.ndarray:
+def prompts(input_ids: ArrayLike) -> np.ndarray:
     """Returns prompts, integers [batch, length], as a numpy array.
 
     Raises:

@@ -271,7 +271,7 @@ def _static_form(
     return OnHost(processor).numbered()
 
 
-def attributes_key(values: dict[str, Any]) -> tuple:
+def attributes_key(values: dict[str, object]) -> tuple:
     """Returns attributes as a tuple that can be compared."""
     comparable = lambda v: (
         (v.dtype, tuple(v.shape), v.numpy().tobytes()) if hasattr(v, "numpy") else v

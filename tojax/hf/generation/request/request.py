@@ -61,7 +61,7 @@ class Request:
     criteria: list[Any]
 
 
-def build_request(module: PreTrainedModel, inputs: Any, options: dict[str, Any]) -> Request:
+def build_request(module: PreTrainedModel, inputs: object, options: dict[str, Any]) -> Request:
     """Runs transformers' own preamble: options, special tokens, masks, positions, lengths.
 
     Args:
@@ -252,7 +252,7 @@ def restoring_attributes(module: torch.nn.Module) -> Iterator[None]:
             child.__dict__.update(attributes)
 
 
-def as_torch(value: Any) -> Any:
+def as_torch(value: object) -> Any:
     """Returns an array of any framework as a tensor; integers are 64-bit."""
     if not trees.is_array(value) or isinstance(value, torch.Tensor):
         return value
@@ -261,7 +261,7 @@ def as_torch(value: Any) -> Any:
     return tensor.long() if array.dtype.kind in "iu" else tensor
 
 
-def as_numpy(value: Any) -> Any:
+def as_numpy(value: object) -> Any:
     """Returns a tensor as a numpy array; 64-bit integers become 32-bit."""
     if not isinstance(value, torch.Tensor):
         return value

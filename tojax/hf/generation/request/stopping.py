@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +14,9 @@ from transformers.generation import stopping_criteria
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf.generation.request.logits_processors import attributes_key
 from tojax.torch import from_torch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ class Stopping:
 
 
 def stopping(
-    settings: GenerationConfig, criteria: list[stopping_criteria.StoppingCriteria], tokenizer: Any
+    settings: GenerationConfig,
+    criteria: list[stopping_criteria.StoppingCriteria],
+    tokenizer: PreTrainedTokenizerBase,
 ) -> Stopping:
     """Returns the conditions by transformers' rules: criteria replace options of their kind.
 
