@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from google.protobuf import text_format
@@ -13,6 +13,9 @@ from google.protobuf.message import DecodeError
 
 from tojax.errors import BadCheckpoint, WrongArguments
 from tojax.tensorflow.engine import metagraph
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 FILES = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -116,7 +119,7 @@ def _check_variables(place: Path, proto: Any) -> None:
         )
 
 
-def _restored(restore: Callable[[], Any], place: Path) -> Any:
+def _restored(restore: Callable[[], object], place: Path) -> Any:
     """Returns ``restore()``, or raises BadCheckpoint."""
     try:
         return restore()
@@ -128,7 +131,7 @@ def _restored(restore: Callable[[], Any], place: Path) -> Any:
         ) from error
 
 
-def choose(restored: Any, name: str | None) -> Any:
+def choose(restored: PyTree, name: str | None) -> Any:
     """Chooses a function of a restored SavedModel: a signature by name, or the one it serves."""
     signatures = dict(restored.signatures)
     if name is not None:
@@ -157,13 +160,13 @@ def choose(restored: Any, name: str | None) -> Any:
     )
 
 
-def functions_of(restored: Any) -> list[str]:
+def functions_of(restored: PyTree) -> list[str]:
     """Returns the names of a restored object's own functions."""
     attributes = {name: getattr(restored, name, None) for name in dir(restored) if name[0] != "_"}
     return sorted(name for name, x in attributes.items() if hasattr(x, "concrete_functions"))
 
 
-def call_of(function: Any) -> tuple[tuple, dict[str, Any]]:
+def call_of(function: object) -> tuple[tuple, dict[str, Any]]:
     """Returns specs for the arguments of a Keras model or of a restored function.
 
     Raises:

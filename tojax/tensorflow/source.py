@@ -74,7 +74,7 @@ class TensorFlowSource(SourceBase):
         cache = self.cache.variant(self.training, training)
         return replace(self, training=training, cache=cache)
 
-    def as_array(self, leaf: Any) -> Any:
+    def as_array(self, leaf: object) -> Any:
         """Returns an input leaf as JAX takes it."""
         if isinstance(leaf, (tf.Tensor, tf.Variable)):
             leaf = leaf.numpy()

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
@@ -42,6 +42,9 @@ from tojax.torch.state.slots import Slots
 from tojax.torch.state.snapshot import Snapshot, in_mode
 from tojax.torch.state.torchscript import modes
 from tojax.torch.state.uncarried import Uncarried
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +106,7 @@ class TorchSource(SourceBase):
         cache = self.cache.variant((self.training, self.snapshot), (modes, snapshot))
         return replace(self, training=modes, snapshot=snapshot, cache=cache)
 
-    def as_array(self, leaf: Any) -> Any:
+    def as_array(self, leaf: object) -> Any:
         """An input leaf as JAX takes it."""
         if isinstance(leaf, (np.ndarray, np.generic)):
             return fitting(np.asarray(leaf))
@@ -182,7 +185,7 @@ class TorchSource(SourceBase):
         trace.weights = {id(t): tensors[k] for k, t in module_tensors.items() if k in tensors}
         return tensors, state_ids
 
-    def _arrays(self, trace, out: Any) -> tuple[Any, str | None]:
+    def _arrays(self, trace, out: PyTree) -> tuple[Any, str | None]:
         """(The output with arrays in the place of tensors, which integers in it nothing checks.)"""
         out = trees.keep_order(trees.register(out))
         trace.path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
@@ -230,7 +233,7 @@ class TorchSource(SourceBase):
         return self.module
 
 
-def _known(leaf: Any) -> Any:
+def _known(leaf: object) -> Any:
     """An output leaf: the array of a tensor, anything else as it is."""
     if isinstance(leaf, (Sizes, Padded)):
         leaf.refuse("a result")

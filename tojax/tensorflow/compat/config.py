@@ -31,7 +31,7 @@ def get_config(name: str) -> Any:
     return _config[_checked(name)]
 
 
-def update_config(name: str, value: Any) -> None:
+def update_config(name: str, value: object) -> None:
     """Sets a switch.
 
     Raises:
@@ -44,7 +44,7 @@ def update_config(name: str, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def override_config(name: str, value: Any) -> Iterator[None]:
+def override_config(name: str, value: object) -> Iterator[None]:
     """Sets a switch inside of a ``with`` block.
 
     Example:

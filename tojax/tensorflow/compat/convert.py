@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,11 @@ from tojax.tensorflow.engine.concrete import Concrete, concrete_of
 from tojax.tensorflow.engine.evaluate import Run, served
 from tojax.tensorflow.state.variables import Handle
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from jax.tree_util import PyTreeDef
+    from jaxtyping import PyTree
+
 
 class Variable(np.ndarray):
     """The value of a variable with its ``name`` and whether it is ``trainable``."""
@@ -30,16 +35,16 @@ class Variable(np.ndarray):
     name: str | None
     trainable: bool | None
 
-    def __new__(cls, values: Any, trainable: bool, name: str) -> Variable:
+    def __new__(cls, values: object, trainable: bool, name: str) -> Variable:
         variable = np.asarray(values).view(cls)
         variable.trainable, variable.name = trainable, name
         return variable
 
-    def __array_finalize__(self, other: Any) -> None:
+    def __array_finalize__(self, other: object) -> None:
         self.trainable = getattr(other, "trainable", None)
         self.name = getattr(other, "name", None)
 
-    def assign(self, values: Any) -> Variable:
+    def assign(self, values: object) -> Variable:
         """Returns the same variable with another value."""
         return Variable(values, bool(self.trainable), str(self.name))
 
@@ -82,7 +87,7 @@ class _Converted:
     specs: list[tuple[tuple, Any]]  # path in (args, kwargs) -> spec or Python value
     switches: Mapping[str, Any] = field(default_factory=config.snapshot)
 
-    def __call__(self, params: Mapping[str, Any], *args: Any, rng=None, **kwargs: Any) -> Any:
+    def __call__(self, params: Mapping[str, PyTree], *args: Any, rng=None, **kwargs: Any) -> Any:
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         leaves = _leaves((bound.args, bound.kwargs))
@@ -106,7 +111,7 @@ class _Converted:
             )
         return self.concrete.pack(list(flat)), {n: run.variables[Handle(n)] for n in params}
 
-    def _input(self, path: tuple, spec: Any, leaves: Mapping[tuple, Any]) -> Any:
+    def _input(self, path: tuple, spec: object, leaves: Mapping[tuple, Any]) -> Any:
         """Returns an argument as the graph takes it, None for a Python value."""
         if path not in leaves:
             parameters = ", ".join(f"{jax.tree_util.keystr(p)}: {_text(s)}" for p, s in self.specs)
@@ -152,28 +157,28 @@ class _Converted:
         return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return np.asarray(value) if isinstance(value, Variable) else value
 
 
-def _text(spec: Any) -> str:
+def _text(spec: object) -> str:
     return f"{spec.dtype.name}{list(spec.shape)}" if isinstance(spec, tf.TensorSpec) else repr(spec)
 
 
-def _same(value: Any, spec: Any) -> bool:
+def _same(value: object, spec: object) -> bool:
     try:
         return bool(value == spec)
     except (TypeError, ValueError):
         return False
 
 
-def _leaves(tree: Any) -> dict[tuple, Any]:
+def _leaves(tree: PyTree) -> dict[tuple, Any]:
     """Returns every leaf by its path; None is a leaf."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
     return dict(leaves)
 
 
-def convert(tf_func: Any, *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict]:
+def convert(tf_func: object, *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction, dict]:
     """Converts a ``tf.function`` to a JAX function of a flat dict of variables and its arguments.
 
     Args:
@@ -215,7 +220,7 @@ def convert(tf_func: Any, *args: Any, **kwargs: Any) -> tuple[AnnotatedFunction,
     return AnnotatedFunction(fn, structured, outputs, signature), variables
 
 
-def convert_functional(tf_func: Any, *args: Any, **kwargs: Any) -> AnnotatedFunction:
+def convert_functional(tf_func: object, *args: Any, **kwargs: Any) -> AnnotatedFunction:
     """Converts a function without variables: ``fn(*args)`` returns the outputs alone.
 
     Raises:
@@ -259,7 +264,7 @@ def convert_from_restored(tf_func: Any) -> tuple[AnnotatedFunction, dict]:
     return convert(tf_func, *args, **kwargs)
 
 
-def convert_functional_from_restored(tf_func: Any) -> AnnotatedFunction:
+def convert_functional_from_restored(tf_func: object) -> AnnotatedFunction:
     """Converts a function of a SavedModel that was traced once and has no variables.
 
     Raises:
@@ -288,7 +293,7 @@ def get_unsupported_operations(names: Iterable[str]) -> set[str]:
     return {name for name in names if not served(name)}
 
 
-def _functional(fn: AnnotatedFunction, params: Mapping[str, Any]) -> AnnotatedFunction:
+def _functional(fn: AnnotatedFunction, params: Mapping[str, PyTree]) -> AnnotatedFunction:
     def call(*args, **kwargs):
         return fn.fn({}, *args, **kwargs)[0]
 
@@ -316,17 +321,17 @@ def _variables(traced: Any) -> tuple[dict[str, Variable], dict[int, str]]:
     return values, names
 
 
-def _spec_of_tracer(value: Any) -> Any:
+def _spec_of_tracer(value: object) -> Any:
     if isinstance(value, jax.core.Tracer):
         return tf.TensorSpec(value.shape, value.dtype)
     return value
 
 
-def _spec(tensor: Any) -> tf.TensorSpec:
+def _spec(tensor: tf.Tensor) -> tf.TensorSpec:
     return tf.TensorSpec(tensor.shape, tensor.dtype, tensor.op.name)
 
 
-def _named(structure: Any, specs: list[tf.TensorSpec]) -> Any:
+def _named(structure: PyTreeDef, specs: list[tf.TensorSpec]) -> Any:
     """Returns a structure with named specs for its tensors and specs."""
     named = iter(specs)
     leaves, shape = jax.tree.flatten(structure, is_leaf=lambda x: x is None)

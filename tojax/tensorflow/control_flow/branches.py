@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,10 @@ from tojax.tensorflow.control_flow import optional
 from tojax.tensorflow.control_flow.tensor_list import TensorList
 from tojax.tensorflow.core.running import handles
 from tojax.tensorflow.state.variables import Handle
+
+if TYPE_CHECKING:
+    from jax.tree_util import PyTreeDef
+    from jaxtyping import PyTree
 
 
 @handles("If", "StatelessIf")
@@ -52,7 +56,7 @@ def case(run, node, inputs):
     return _choose(run, node, index, names, operands)
 
 
-def _choose(run, node, index, names: Sequence[str], operands: Sequence[Any]) -> tuple:
+def _choose(run, node, index, names: Sequence[str], operands: Sequence[object]) -> tuple:
     """Runs one of the functions, chosen by a traced index."""
     probes = [_effects(run, name, operands, node.used) for name in names]
     written = {h for handles_, _ in probes for h in handles_}
@@ -79,11 +83,11 @@ def _choose(run, node, index, names: Sequence[str], operands: Sequence[Any]) -> 
     return tuple(h if h is not None else x for h, x in zip(output_handles, out))
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> Any:
     return jnp.asarray(as_jax(value))
 
 
-def _effects(run, name: str, operands: Sequence[Any], used) -> tuple[set[Handle], Sequence[Any]]:
+def _effects(run, name: str, operands: Sequence[object], used) -> tuple[set[Handle], Sequence[Any]]:
     """Returns the variables that a function assigns, and its outputs as shapes."""
     effects: list[Any] = []
 
@@ -151,7 +155,7 @@ class _Loop:
         )
         return self._finish(unflatten(out))
 
-    def _inside(self, carry: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def _inside(self, carry: Sequence[PyTree]) -> tuple[Any, list[Any]]:
         """Returns a run inside of the loop, and the operands of its functions."""
         count = len(self.moving)
         key = None
@@ -165,20 +169,20 @@ class _Loop:
             operands[i] = value
         return inner, operands
 
-    def _test(self, carry: Sequence[Any]) -> Any:
+    def _test(self, carry: Sequence[PyTree]) -> Any:
         inner, operands = self._inside(carry)
         (out,) = inner.call(self.cond, operands)
         out = _array(out)
         return out.reshape(()) if out.ndim else out
 
-    def _step(self, carry: Sequence[Any]) -> list[Any]:
+    def _step(self, carry: Sequence[PyTree]) -> list[Any]:
         inner, operands = self._inside(carry)
         out = inner.call(self.body, operands, self.moving)
         new = [out[i] for i in self.moving]
         new += [inner.variables[h] for h in self.variables]
         return new + ([jax.random.fold_in(carry[-1], 2)] if self.draws else [])
 
-    def _flat(self, carry: list[Any], structure: Any, start: list[Any]) -> list[Any]:
+    def _flat(self, carry: list[PyTree], structure: PyTreeDef, start: list[PyTree]) -> list[Any]:
         flat, new_structure = jax.tree.flatten(carry)
         if new_structure != structure:
             raise Unsupported(
@@ -270,7 +274,7 @@ class _Loop:
             )
         return count, exact is not None
 
-    def _finish(self, carry: Sequence[Any]) -> tuple:
+    def _finish(self, carry: Sequence[PyTree]) -> tuple:
         out = list(self.inputs)
         for i, value in zip(self.moving, carry):
             out[i] = _full(value, self.grown[i]) if i in self.grown else value

@@ -24,7 +24,7 @@ class Optional:
     has: Any
 
 
-def shape_of(outputs: Sequence[Any]) -> Optional | None:
+def shape_of(outputs: Sequence[object]) -> Optional | None:
     """Returns the first optional value of the branches that has values."""
     with_values = (x for x in outputs if isinstance(x, Optional) and x.values is not None)
     return next(with_values, None)

@@ -4,7 +4,7 @@ list itself here, so that loops carry it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -85,7 +85,7 @@ def close(run, node, inputs):
 
 
 @handles("TensorArrayGradV3", "TensorArrayGradWithShape")
-def gradient(run: Any, node: Any, inputs: Any) -> tuple:
+def gradient(run: object, node: object, inputs: object) -> tuple:
     raise Unsupported(
         "a graph that holds the gradient of a TensorArray",
         why="tf.gradients wrote the derivative of a loop into the graph",

@@ -87,7 +87,7 @@ def _element_dtype(node):
     return dtypes.to_jax(node.proto.attr["element_dtype"].type)
 
 
-def _count(value: Any, what: str) -> int:
+def _count(value: object, what: str) -> int:
     return int(known(value, what))
 
 

@@ -30,7 +30,7 @@ def option(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def using(options: Mapping[str, Any]) -> Iterator[None]:
+def using(options: Mapping[str, object]) -> Iterator[None]:
     """Sets the options inside of a ``with`` block."""
     token = _current.set(options)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,11 @@ from tojax.tensorflow.engine.gradients import reader
 from tojax.tensorflow.engine.graph import Library, of_graph
 from tojax.tensorflow.state.variables import Handle
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from jax.tree_util import PyTreeDef
+    from jaxtyping import PyTree
+
 
 @dataclass(eq=False)
 class Concrete:
@@ -36,7 +41,7 @@ class Concrete:
     live: Any = None  # TensorFlow's own graph, for the lines of Python
     variables: tuple = ()  # what TensorFlow's own functions list; these are known already
 
-    def arrange(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+    def arrange(self, args: tuple, kwargs: Mapping[str, PyTree]) -> list[Any]:
         """Returns the call's tensors in the order of the graph's inputs, as JAX arrays.
 
         Raises:
@@ -48,7 +53,7 @@ class Concrete:
                 raise text.refused(spec.name, diagnostics.consumer(self.graph, self.library, i))
         return [self._checked(x, spec) for x, spec in zip(tensors, self.specs)]
 
-    def tensors(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+    def tensors(self, args: tuple, kwargs: Mapping[str, PyTree]) -> list[Any]:
         """Returns the call's tensors in the order of the graph's inputs.
 
         Raises:
@@ -91,7 +96,7 @@ class Concrete:
             what, why=f"the function takes ({parameters})", do="give arguments of these shapes"
         )
 
-    def pack(self, flat: Sequence[Any]) -> Any:
+    def pack(self, flat: Sequence[object]) -> Any:
         """Packs the outputs in their structure."""
         leaves = tf.nest.flatten(self.outputs, expand_composites=True)
         values = iter(flat)
@@ -126,12 +131,12 @@ def concrete_of(function: Any, names: Mapping[int, str], gradients: bool = True)
     )
 
 
-def _tensors(structure: Any) -> list[Any]:
+def _tensors(structure: PyTreeDef) -> list[Any]:
     leaves = tf.nest.flatten(structure, expand_composites=True)
     return [x for x in leaves if isinstance(x, tf.TensorSpec | tf.Tensor)]
 
 
-def _captured(tensor: Any, variables: Mapping[int, Any], names: Mapping[int, str]) -> Any:
+def _captured(tensor: tf.Tensor, variables: Mapping[int, Any], names: Mapping[int, str]) -> Any:
     if id(tensor) in names:
         return Handle(names[id(tensor)])
     if (variable := variables.get(id(tensor))) is not None:
@@ -156,7 +161,7 @@ def _sizes(shape: tf.TensorShape) -> str:
     return str(list(shape)) if shape.rank is not None else "[...]"
 
 
-def pack_like(structure: Any, flat: list[Any]) -> Any:
+def pack_like(structure: PyTreeDef, flat: list[Any]) -> Any:
     """Packs ``flat`` like ``structure``; TensorFlow's ragged and sparse tensors can hold only its
     own tensors, so ``Ragged`` and ``Sparse`` replace them.
     """

@@ -16,7 +16,7 @@ PACKAGES = tuple(os.path.dirname(x.origin or "") + os.sep for x in SPECS)
 LOADERS = ("importer.py", "function_def_to_graph.py", "function_deserialization.py")
 
 
-def locate(error: Exception, node: Node, stack: Sequence[str], library: Any = None) -> None:
+def locate(error: Exception, node: Node, stack: Sequence[str], library: object = None) -> None:
     """Adds the innermost node to an error that was raised in it."""
     if getattr(error, "tensorflow_node", None) is not None:
         return
@@ -28,7 +28,7 @@ def locate(error: Exception, node: Node, stack: Sequence[str], library: Any = No
         error.add_note(f"in {where} of the TensorFlow graph")
 
 
-def place(node: Node, stack: Sequence[str], library: Any = None) -> str:
+def place(node: Node, stack: Sequence[str], library: object = None) -> str:
     """Describes a node, the functions around it, and the line of Python that made it."""
     inside = "".join(f" in {name}" for name in reversed(stack))
     line = line_of(getattr(library, "live", None), stack, node.name)

@@ -92,7 +92,7 @@ def _pure(node: Node) -> bool:
     return not stateful(node.op) and not node.op.startswith("Stateless") and bool(node.inputs)
 
 
-def kernel(node: Node, inputs: Sequence[Any]) -> tuple:
+def kernel(node: Node, inputs: Sequence[object]) -> tuple:
     """Computes a node by TensorFlow's kernel."""
     arguments: list[Any] = []
     kinds = map(tf.as_dtype, text.types(node.proto, "input_arg"))

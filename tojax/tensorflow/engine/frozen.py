@@ -37,7 +37,7 @@ class Weight:
         """Returns the value."""
         return self.value
 
-    def assign(self, value: Any) -> None:
+    def assign(self, value: object) -> None:
         """Sets the value."""
         self.value = np.asarray(value, self.value.dtype)
         self.written(self.value)
@@ -70,7 +70,11 @@ def of_graph_def(
 
 
 def of_tensors(
-    owner: Any, feeds: Mapping[str, str], fetches: Any, weights: Mapping[str, Weight], name: str
+    owner: object,
+    feeds: Mapping[str, str],
+    fetches: object,
+    weights: Mapping[str, Weight],
+    name: str,
 ) -> Function:
     """Makes a function of a graph, from tensors by argument names to a structure of tensors;
     ``weights`` are its variables, and constants that become variables, by the names of their nodes.
@@ -143,7 +147,7 @@ def _read_weights(proto: Any, weights: Mapping[str, Weight]) -> Any:
     return graph
 
 
-def _imported(proto: Any) -> Any:
+def _imported(proto: object) -> Any:
     """Imports into TensorFlow's own graph, which knows shapes and dtypes.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import tensorflow as tf
@@ -15,6 +15,11 @@ from tojax.dtypes import canonical
 from tojax.errors import ForwardFailed, TojaxError, WrongArguments
 from tojax.tensorflow.core import dtypes
 from tojax.tensorflow.engine.concrete import Concrete, concrete_of
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+    from tojax.model import Model
 
 BINDING = "Binding inputs to tf.function failed due to "
 UNBOUND = (BINDING, "Could not find matching concrete function")
@@ -40,7 +45,7 @@ class Function:
     wide: dict[int, tf.DType] = field(default_factory=dict)  # 64-bit dtypes of the example
     traced: dict[Any, Concrete] = field(default_factory=dict)
 
-    def concrete(self, args: tuple, kwargs: Mapping[str, Any]) -> Concrete:
+    def concrete(self, args: tuple, kwargs: Mapping[str, PyTree]) -> Concrete:
         """Returns the function traced for arguments of these shapes, dtypes and Python values."""
         (arg_specs, kwarg_specs), key = self.specs(args, kwargs)
         if key not in self.traced:
@@ -49,7 +54,7 @@ class Function:
             self.traced[key] = traced if is_read else concrete_of(traced, self.names)
         return self.traced[key]
 
-    def traced_for(self, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+    def traced_for(self, args: tuple, kwargs: Mapping[str, PyTree]) -> Any:
         """Calls ``find``, and raises its errors as ours.
 
         Raises:
@@ -74,7 +79,7 @@ class Function:
                 do="give arguments of the shapes and dtypes that it takes",
             ) from error
 
-    def specs(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    def specs(self, args: tuple, kwargs: Mapping[str, PyTree]) -> tuple[Any, Any]:
         """Returns the arguments with specs instead of arrays, and a key of them."""
         leaves, structure = jax.tree.flatten((args, kwargs), is_leaf=lambda x: x is None)
         specs = [self._spec(i, x) for i, x in enumerate(leaves)]
@@ -93,7 +98,7 @@ class Function:
             self.names[id(variable.handle)] = name
             self.variables[name] = variable
 
-    def record_wide_dtypes(self, args: tuple, kwargs: Mapping[str, Any]) -> None:
+    def record_wide_dtypes(self, args: tuple, kwargs: Mapping[str, PyTree]) -> None:
         """Records which arguments of an example have 64 bits."""
         leaves = jax.tree.leaves((args, kwargs), is_leaf=lambda x: x is None)
         for i, leaf in enumerate(leaves):
@@ -141,7 +146,7 @@ def of_keras(model: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = No
     return function
 
 
-def _build(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> None:
+def _build(model: Model, args: tuple, kwargs: Mapping[str, PyTree]) -> None:
     """Makes the variables as Keras does in a symbolic call, outside of any graph."""
     import keras
 

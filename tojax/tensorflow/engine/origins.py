@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import jax
 
@@ -27,15 +26,15 @@ CONCRETIZATION = (
 class Origins:
     """The inputs of the current node, and the origins of each."""
 
-    def __init__(self, values: Sequence[Any] = (), origins: Sequence[Origin] = ()):
+    def __init__(self, values: Sequence[object] = (), origins: Sequence[Origin] = ()):
         self.values, self.origins = values, origins
         self.returned: list[Origin] = []  # of the function that returned last
 
-    def enter(self, values: Sequence[Any], origins: Sequence[Origin]) -> None:
+    def enter(self, values: Sequence[object], origins: Sequence[Origin]) -> None:
         """Starts another node."""
         self.values, self.origins, self.returned = values, origins, []
 
-    def of_outputs(self, node: Node, outputs: Sequence[Any]) -> list[Origin]:
+    def of_outputs(self, node: Node, outputs: Sequence[object]) -> list[Origin]:
         """Returns the origins of the outputs of the current node."""
         if node.op in PASSING and len(self.returned) == len(outputs):
             return self.returned
@@ -47,7 +46,7 @@ class Origins:
         traced = [o for x, o in zip(self.values, self.origins) if o and not is_known(x)]
         return traced[0] if len(traced) == 1 else NONE.union(*traced)
 
-    def of_operands(self, operands: Sequence[Any]) -> list[Origin]:
+    def of_operands(self, operands: Sequence[object]) -> list[Origin]:
         """Returns the origins of a function's operands: inputs of the node, or values that a loop
         has made of them.
         """

@@ -37,7 +37,7 @@ def rows(write: Any) -> Any:
     return handler
 
 
-def positions(write: Any) -> Any:
+def positions(write: object) -> Any:
     """Makes a handler that writes where the last axis of the indices says."""
 
     def handler(run, node, inputs):

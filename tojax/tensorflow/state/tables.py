@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
@@ -34,7 +32,9 @@ def size(run, node, inputs):
         return (tf.raw_ops.LookupTableSizeV2(table_handle=inputs[0]).numpy(),)
 
 
-def _content(node, table: Any, keys: tf.DType, values: tf.DType) -> tuple[np.ndarray, np.ndarray]:
+def _content(
+    node, table: object, keys: tf.DType, values: tf.DType
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the keys of a table in order, and their values."""
     if tf.string in (keys, values):
         raise Unsupported(

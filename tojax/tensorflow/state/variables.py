@@ -70,7 +70,7 @@ def value_of(run: Running, handle: Handle) -> Any:
     return run.variables[handle]
 
 
-def store(run: Running, handle: Handle, value: Any) -> tuple:
+def store(run: Running, handle: Handle, value: object) -> tuple:
     """Assigns a new value to a variable."""
     run.variables[handle] = value
     run.written.add(handle)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from tojax.dtypes import is_float
 from tojax.torch.core.tensor import JaxTensor
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 # How functionalization takes a view that was written back into its base.
 INTO_BASE = tuple(f"aten.{kind}_scatter" for kind in ("slice", "select", "diagonal", "as_strided"))
 
 
-def cut(call, out: Any, operands: list, writing: bool) -> Any:
+def cut(call, out: PyTree, operands: list, writing: bool) -> Any:
     """The result of an operator inside ``no_grad``: it has no gradient.
 
     In a write, autograd does not see the new value: the target keeps the gradient that it had.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -50,7 +49,7 @@ class Detached:
     def __init__(self):
         self.views: dict[int, View] = {}
 
-    def __contains__(self, tensor: Any) -> bool:
+    def __contains__(self, tensor: torch.Tensor) -> bool:
         return bool(self.views) and id(tensor) in self.views
 
     def renew(self, values) -> None:
@@ -104,6 +103,6 @@ class Detached:
                 shape(out)
         return out
 
-    def writable(self, func, tensor: Any) -> bool:
+    def writable(self, func, tensor: torch.Tensor) -> bool:
         """Whether ``func``, a write, changes the memory of a detached view and not its axes."""
         return tensor in self and func.__name__ not in OWN

@@ -46,7 +46,7 @@ class Expanded:
             if functional(x) and (overlaps(x) or (of_expanded and of_one_memory(x, args[0]))):
                 self.known[id(x)] = x
 
-    def check(self, func, tensor: Any) -> None:
+    def check(self, func, tensor: torch.Tensor) -> None:
         """Raises Unsupported where ``func``, a write, would write to one of them."""
         if self.known and id(tensor) in self.known and func.__name__ not in OWN:
             raise Unsupported(

@@ -5,7 +5,7 @@ torch's own Python prepares and checks their arguments; what is served is the ca
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
@@ -23,6 +23,9 @@ from tojax.torch.core.tensor import (
     needs_gradient,
     origins_of,
 )
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 def run_backward(
@@ -143,7 +146,7 @@ def accumulate(holder: torch.Tensor, grad: torch.Tensor, create_graph: bool) -> 
             holder.grad.add_(grad)
 
 
-def ask(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def ask(mode: object, func: object, args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Before torch's own Python: it asks the tensors themselves whether they need a gradient."""
     if private.transforms():  # where torch forbids it, and weights are given
         return NotImplemented

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -22,6 +22,9 @@ from tojax.torch.autograd.tape_slice import Part
 from tojax.torch.core import current_trace, diagnostics, private
 from tojax.torch.core.lifting import array_of, inner, lift
 from tojax.torch.core.tensor import JaxTensor, needs_gradient
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 class Hooked(torch.autograd.Function):
@@ -90,7 +93,7 @@ class BackwardHook:
         new = [lift(self.inputs[i]) if i in self.inputs else x for i, x in enumerate(args)]
         return tuple(new) if type(args) is tuple else type(args)(*new)
 
-    def follow(self, value: Any) -> JaxTensor | None:
+    def follow(self, value: object) -> JaxTensor | None:
         """A tensor of its own with the same value, if that needs a gradient."""
         jax_tensor = traced(value)
         if jax_tensor is None or not needs_gradient(jax_tensor) or not torch.is_grad_enabled():
@@ -99,7 +102,7 @@ class BackwardHook:
         self.tape.note(lambda array: [array], [jax_tensor], [new])
         return new
 
-    def setup_output_hook(self, args: Any) -> Any:
+    def setup_output_hook(self, args: PyTree) -> Any:
         """The results, whose gradients go through the hooks."""
         outs = list(args) if isinstance(args, (tuple, list)) else [args]
         jax_tensors = {i: traced(x) for i, x in enumerate(outs)}

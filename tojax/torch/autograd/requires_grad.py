@@ -27,7 +27,7 @@ class Node:
         """The name of no operator."""
         return "TracedBackward"
 
-    def register_hook(self, hook: Any) -> Any:
+    def register_hook(self, hook: object) -> Any:
         """A hook of one operator in torch's graph."""
         raise Unsupported(
             "a hook of grad_fn (module.register_backward_hook sets one)",
@@ -39,7 +39,7 @@ class Node:
     register_prehook = register_hook
 
 
-def traced(tensor: Any) -> JaxTensor | None:
+def traced(tensor: torch.Tensor) -> JaxTensor | None:
     """Returns the JaxTensor inside a tensor, None where torch itself can answer for it."""
     if not isinstance(tensor, torch.Tensor) or not private.is_functional(tensor):
         return None
@@ -47,7 +47,7 @@ def traced(tensor: Any) -> JaxTensor | None:
     return value if isinstance(value, JaxTensor) else None
 
 
-def answered(answer: Callable[[JaxTensor], Any]) -> Callable:
+def answered(answer: Callable[[JaxTensor], object]) -> Callable:
     """An attribute; of tensors from outside, and constants, torch knows it."""
 
     def attribute(mode, func, args, kwargs) -> Any:

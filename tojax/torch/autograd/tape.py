@@ -9,7 +9,7 @@ Most programs never ask, and pay nothing: the first question ends the run, the n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import torch
@@ -25,6 +25,9 @@ from tojax.torch.core.tensor import (
     needs_gradient,
     origins_of,
 )
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 class Unrecorded(BaseException):
@@ -55,7 +58,9 @@ class Tape(list[Entry]):
         if any(map(needs_gradient, ins)):
             self.append(Entry(function, ins, [x.array for x in ins], [*outs]))
 
-    def operator(self, again: Callable, given: tuple, operands: Iterable[Any], out: Any) -> None:
+    def operator(
+        self, again: Callable, given: tuple, operands: Iterable[object], out: PyTree
+    ) -> None:
         """Keeps an operator's call; ``again`` computes it for other tensors in ``given``."""
         ins = {id(x): x for x in operands if isinstance(x, JaxTensor)}
 
@@ -66,7 +71,7 @@ class Tape(list[Entry]):
 
         self.note(function, ins.values(), [x for x in flatten(out)[0] if isinstance(x, JaxTensor)])
 
-    def whole(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def whole(self, function: Callable, args: tuple, kwargs: dict[str, PyTree]) -> Any:
         """``function(*args, **kwargs)`` of tensors, which computes in JAX, as one entry; tensors
         that it closes over are among those that it reads.
         """
@@ -133,7 +138,7 @@ def made(array: jax.Array, dtype: torch.dtype, origins: int) -> JaxTensor:
     return JaxTensor(array, dtype, origins if differentiable(dtype) else origins & ~GRADIENT)
 
 
-def marked(out: Any, operands: Iterable[torch.Tensor]) -> Any:
+def marked(out: PyTree, operands: Iterable[torch.Tensor]) -> Any:
     """The result of what is no operator, whose tensors need a gradient where an operand does."""
     needed = any(needs_gradient(inner(x)) for x in operands) and torch.is_grad_enabled()
     for x in flatten(out)[0] if needed else ():

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tojax.errors import WrongArguments
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import PyTree
 
 # Since transformers 5.24; of most models before; of Mamba and its like before.
 NAMES = ("cache", "past_key_values", "cache_params")
 
 
-def renamed(module: Any, signature: inspect.Signature, kwargs: dict[str, Any]) -> dict[str, Any]:
+def renamed(
+    module: torch.nn.Module, signature: inspect.Signature, kwargs: dict[str, PyTree]
+) -> dict[str, Any]:
     """Returns the arguments with the cache under the name that the model's forward has for it.
 
     A forward that takes ``**kwargs`` drops any other name without a word.

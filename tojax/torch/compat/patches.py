@@ -65,7 +65,7 @@ class Property:
     def __get__(self, cls: type, owner: type | None = None) -> Any:
         return self.patch.replacement(self.own, cls) if self.active() else self.own(cls)
 
-    def __set__(self, cls: type, value: Any) -> None:
+    def __set__(self, cls: type, value: object) -> None:
         self.given[cls] = value
 
     def settle(self) -> None:
@@ -194,7 +194,7 @@ def exists(module: str) -> bool:
     return find_spec(module) is not None
 
 
-def reaches(patch: Patch, probe: Callable[[], Any]) -> bool:
+def reaches(patch: Patch, probe: Callable[[], object]) -> bool:
     """Whether the probe comes to the target."""
     thread = threading.get_ident()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,9 @@ from tojax.torch.control_flow.region import strong
 from tojax.torch.core import interop
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent.assertions import asking_trace
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 CONDITIONS, PATHS = 16, 64  # at most, of one path and of a program
 DO = "use torch.where or torch.cond there, or call model.apply outside jax.jit"
@@ -80,13 +83,13 @@ class Path:
             raise self.stopped
         return out
 
-    def check(self, tensors: Iterable[Any]) -> None:
+    def check(self, tensors: Iterable[object]) -> None:
         """Raises Changed for a tensor that another run left somewhere."""
         run = JaxTensor.runs
         if not self.first and any(getattr(tensor, "run", run) != run for tensor in tensors):
             self.stop(Changed())
 
-    def once(self, op: Any, lowering: Callable, operands: Iterable[Any]) -> Callable:
+    def once(self, op: object, lowering: Callable, operands: Iterable[object]) -> Callable:
         """The lowering, or what it gave before."""
         if self.first or self.stopped is not None:
             return lowering
@@ -120,7 +123,7 @@ class Path:
         return self.stop(Undecided(condition, error))
 
 
-def all_paths(run: Run, before: Callable[[str], Any]) -> tuple[Any, trees.Written]:
+def all_paths(run: Run, before: Callable[[str], object]) -> tuple[Any, trees.Written]:
     """Returns (output, writes to the state) of ``run``, whichever way the code goes.
 
     ``before(name)`` is an entry of the state as it was, None if there was none.
@@ -158,7 +161,7 @@ class Wrote(Exception):
 class Fork:
     """All ways through the code."""
 
-    def __init__(self, run: Run, before: Callable[[str], Any], error: DataDependent):
+    def __init__(self, run: Run, before: Callable[[str], object], error: DataDependent):
         self.run, self.before, self.error = run, before, error
         self.names: dict[str, Any] = {}  # of the state, what any way writes to, with its dtype
         self.missed: set[str] = set()
@@ -206,7 +209,7 @@ class Fork:
         further = lambda answer: lambda: self.follow(Path((*path.answers, answer), path.log))
         return lax.cond(condition, further(True), further(False))
 
-    def arrays(self, out: Any, written: trees.Written) -> list[jax.Array]:
+    def arrays(self, out: PyTree, written: trees.Written) -> list[jax.Array]:
         self.count += 1
         self.missed |= written.missed
         if self.count > PATHS:

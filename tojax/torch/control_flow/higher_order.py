@@ -132,11 +132,11 @@ RULES: dict[Any, Callable] = {
 class HigherOrder:
     """All higher-order operators, but for torch's own serving of custom functions in its vmap."""
 
-    def __contains__(self, func: Any) -> bool:
+    def __contains__(self, func: object) -> bool:
         return isinstance(func, private.HigherOrderOperator)
 
 
-def vmapped(func: Any) -> bool:
+def vmapped(func: object) -> bool:
     """Whether torch itself serves a custom function, which it can inside ``torch.vmap`` alone."""
     levels = private.transforms() or []
     return func is private.custom_function_call and all(x.key() == private.VMAP for x in levels)

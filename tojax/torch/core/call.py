@@ -110,7 +110,7 @@ class Call:
             fitting(np.array(most))  # says that torch's bits would be lost
         return values, operands
 
-    def _promote(self, values: list[Any], operands: list[torch.Tensor], args, kwargs) -> None:
+    def _promote(self, values: list[object], operands: list[torch.Tensor], args, kwargs) -> None:
         """Casts mixed operands to torch's common dtype, in place.
 
         What makes floats of integers takes them as floats: the common one may not hold a scalar.

@@ -21,7 +21,7 @@ def active() -> bool:
 
 
 @contextlib.contextmanager
-def entered(new: Any) -> Iterator[None]:
+def entered(new: object) -> Iterator[None]:
     """``new`` is this thread's trace for a while."""
     outer, _THREAD.trace = trace(), new
     try:
@@ -42,7 +42,7 @@ class Active:
     def __and__(self, other: Any) -> Any:
         return active() & other
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return active() == other
 
     __ror__, __rand__ = __or__, __and__

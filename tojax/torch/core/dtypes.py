@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -81,7 +80,7 @@ def _category(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else int(dtype is not torch.bool)
 
 
-def scalar_dtype(value: Any) -> torch.dtype:
+def scalar_dtype(value: object) -> torch.dtype:
     """The dtype that torch gives a Python number, or a symbolic size, among tensors."""
     if isinstance(value, bool):
         return torch.bool

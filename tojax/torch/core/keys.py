@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 
@@ -23,7 +22,7 @@ class Keys:
         self.draws += 1
         return jax.random.fold_in(self.rng, self.draws)
 
-    def draw(self, op: Any) -> jax.Array:
+    def draw(self, op: object) -> jax.Array:
         """A fresh key for one random operator.
 
         Raises:

@@ -6,7 +6,7 @@ are lowered on what these hold: a ``JaxTensor``, or a constant, which is a tenso
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,18 +16,21 @@ from tojax.torch.core import interop, private
 from tojax.torch.core.pytrees import map_tensors
 from tojax.torch.core.tensor import JaxTensor
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 HUGE = 1 << 20  # elements: larger constants are kept out of the program where they can be
 CONSTANTS: dict[int, tuple[torch.Tensor, jax.Array]] = {}  # of the trace that goes on
 
 
-def lift(tree: Any) -> Any:
+def lift(tree: PyTree) -> Any:
     """Tensors of the trace into functional tensors, which torch code may write to."""
     if isinstance(tree, torch.Tensor):
         return tree if private.is_functional(tree) else private.to_functional(tree)
     return map_tensors(lift, tree)
 
 
-def lowered(tree: Any) -> Any:
+def lowered(tree: PyTree) -> Any:
     """Functional tensors back into what they hold, pending writes applied."""
     return map_tensors(inner, tree)
 
@@ -68,7 +71,7 @@ def _constant(tensor: torch.Tensor) -> jax.Array:
     return jnp.broadcast_to(interop.to_jax(first), tensor.shape)
 
 
-def is_traced(value: Any) -> bool:
+def is_traced(value: object) -> bool:
     """Whether this is a tensor whose values only the compiled program knows."""
     if not isinstance(value, torch.Tensor):
         return False

@@ -5,13 +5,16 @@ the leaves until Python's garbage is collected, and with them JAX's tracers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
-def flatten(tree: Any) -> tuple[list[Any], Any]:
+
+def flatten(tree: PyTree) -> tuple[list[Any], Any]:
     """(leaves, structure); ``structure.unflatten`` takes leaves."""
     leaves, structure = _pytree.tree_flatten(tree)
     tensors = [*leaves]
@@ -19,7 +22,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
     return tensors, structure
 
 
-def map_tensors(function: Callable, tree: Any) -> Any:
+def map_tensors(function: Callable, tree: PyTree) -> Any:
     """The tree with ``function`` of each tensor."""
     if isinstance(tree, torch.Tensor):
         return function(tree)

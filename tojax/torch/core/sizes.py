@@ -12,13 +12,16 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import torch
 
 from tojax.private_names import Inconclusive
 from tojax.torch.core import current_trace, diagnostics, private
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 Size = Any  # an int, or JAX's symbolic dimension: a class without a public name
 PLAIN = {int, float, bool, str, type(None), torch.dtype}
@@ -271,7 +274,7 @@ def limits(size: Any) -> tuple[int, int]:
     return least, next((n for n in most if at_least(-size, -n)), 2**31 - 1)
 
 
-def count(shape: Sequence[Any]) -> int:
+def count(shape: Sequence[object]) -> int:
     """How many elements an array of torch's shape has, at most.
 
     Example:
@@ -316,7 +319,7 @@ def to_jax(value: Any, as_number: bool = False) -> Any:
     return value
 
 
-def symbolic(tree: Any) -> bool:
+def symbolic(tree: PyTree) -> bool:
     """Whether there is a symbolic size in a shape, or in arguments of an operator."""
     if isinstance(tree, (list, tuple)):
         for x in tree:  # noqa: SIM110  every operator asks: a generator is a call for each item

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import jax
 import torch
@@ -89,7 +88,7 @@ def differentiable(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
-def needs_gradient(tensor: Any) -> bool:
+def needs_gradient(tensor: torch.Tensor) -> bool:
     """Whether torch would say that this tensor of a trace requires a gradient."""
     return bool(getattr(tensor, "origins", 0) & GRADIENT)
 
@@ -99,7 +98,7 @@ def value_of(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
     return tensor.array if isinstance(tensor, JaxTensor) else tensor
 
 
-def origins_of(operands: Iterable[Any]) -> int:
+def origins_of(operands: Iterable[object]) -> int:
     """Returns the inputs that these come from, as bits, and whether any needs a gradient."""
     origins = 0
     for operand in operands:

@@ -17,7 +17,7 @@ class SameMasks:
         self.found: dict[tuple, tuple[Any, list[Any]]] = {}
         self.program: Any = None
 
-    def __call__(self, op: Any, lowering: Callable, values: list[Any]) -> Any:
+    def __call__(self, op: object, lowering: Callable, values: list[object]) -> Any:
         """``lowering(*values)``."""
         from tojax.jaxprs import get_opaque_trace_state  # loads Pallas, and only masks need it
 
@@ -32,5 +32,5 @@ class SameMasks:
         return self.found[key][0]
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> Any:
     return id(value) if hasattr(value, "shape") else (type(value), value)

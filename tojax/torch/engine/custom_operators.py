@@ -15,7 +15,7 @@ TORCHS = {"aten", "prim", "prims", "inductor", "higher_order", "_c10d_functional
 KEYS = (private.DENSE, private.COMPOSITE, private.CPU)
 
 
-def overload(func: Any) -> Any:
+def overload(func: object) -> Any:
     """The operator that a call is of; None where it is of none, or of several."""
     if isinstance(func, private.OpOverloadPacket):
         names = func.overloads()
@@ -26,7 +26,7 @@ def overload(func: Any) -> Any:
 class Aliasing:
     """Contains such operators."""
 
-    def __contains__(self, func: Any) -> bool:
+    def __contains__(self, func: object) -> bool:
         op = overload(func)
         if op is None or op._schema.name.split("::")[0] in TORCHS:
             return False

@@ -8,7 +8,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ import torch
 from tojax.errors import FrozenDraw, Unsupported
 from tojax.torch.core import diagnostics
 from tojax.torch.core.tensor import JaxTensor
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 aten = torch.ops.aten
 
@@ -36,12 +39,12 @@ class Generators:
         self.states: set[bytes] = set()
         self.met: list[torch.Generator] = []
 
-    def meet(self, kwargs: dict[str, Any]) -> None:
+    def meet(self, kwargs: dict[str, PyTree]) -> None:
         """Remembers one that the code itself holds."""
         if isinstance(generator := kwargs.get("generator"), torch.Generator):
             self.met += [generator] if not any(x is generator for x in self.met) else []
 
-    def draw(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def draw(self, op: object, args: tuple, kwargs: dict[str, PyTree]) -> Any:
         """The result of a random operator; NotImplemented where a key has to serve it."""
         generator = next(
             (x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None
@@ -55,7 +58,7 @@ class Generators:
             self.states.add(state(generator))
         return out
 
-    def _draw_by_default(self, op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _draw_by_default(self, op: object, args: tuple, kwargs: dict[str, PyTree]) -> Any:
         with _in_place_of_torchs(self.default):
             out = _draw(op, args, kwargs)
         if out is NotImplemented:

@@ -107,7 +107,7 @@ def switches() -> Iterator[contextlib.AbstractContextManager]:
 
 
 @contextlib.contextmanager
-def switched(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> Iterator[None]:
+def switched(get: Callable[[], object], put: Callable[[Any], Any], value: object) -> Iterator[None]:
     """A switch at ``value`` for a while."""
     was = get()
     put(value)

@@ -15,7 +15,7 @@ from tojax.torch.core.sizes import symbolic
 MAKERS = {torch.tensor, torch.as_tensor}
 
 
-def index_of(index: Any) -> Any:
+def index_of(index: object) -> Any:
     """An index with its lists of tensors stacked, and symbolic sizes as numbers of the program;
     torch takes a list around tensors for a tuple.
     """
@@ -26,7 +26,7 @@ def index_of(index: Any) -> Any:
     return tuple(stacked(x) if holds_tensors(x) else x for x in index)
 
 
-def leaves_of(data: Any) -> Iterator[Any]:
+def leaves_of(data: object) -> Iterator[Any]:
     """The numbers and tensors in nested lists and tuples."""
     if isinstance(data, (list, tuple)):
         for item in data:
@@ -35,7 +35,7 @@ def leaves_of(data: Any) -> Iterator[Any]:
         yield data
 
 
-def holds_tensors(data: Any) -> bool:
+def holds_tensors(data: object) -> bool:
     """Whether data is a list with tensors of one number each in it, torch takes no others, or with
     symbolic sizes.
     """
@@ -46,7 +46,7 @@ def holds_tensors(data: Any) -> bool:
     return nested and bool(tensors) and all(x.numel() == 1 for x in tensors)
 
 
-def stacked(data: Any, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+def stacked(data: object, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """The tensor, without a gradient, in the common dtype of all numbers."""
     if dtype is None:
         dtypes = (x.dtype if isinstance(x, torch.Tensor) else _dtype(x) for x in leaves_of(data))
@@ -54,11 +54,11 @@ def stacked(data: Any, *, dtype=None, device=None, requires_grad=False, pin_memo
     return _stack(data, dtype).detach()
 
 
-def _dtype(number: Any) -> torch.dtype:
+def _dtype(number: object) -> torch.dtype:
     return torch.int64 if symbolic(number) else torch.tensor(number).dtype
 
 
-def _stack(data: Any, dtype: torch.dtype) -> torch.Tensor:
+def _stack(data: object, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(data, (list, tuple)):
         return torch.stack([_stack(x, dtype) for x in data])
     if isinstance(data, torch.Tensor):

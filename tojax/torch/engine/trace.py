@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import torch
@@ -33,6 +33,9 @@ from tojax.torch.engine.compare_cache import SameMasks
 from tojax.torch.engine.constants import LARGE, constant, outgrown, size_like
 from tojax.torch.engine.fallback import Fallback
 from tojax.torch.engine.generators import Generators
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 aten = torch.ops.aten
 
@@ -150,7 +153,7 @@ class Trace(private.TorchDispatchMode):
             self.raised = error
             raise
 
-    def lower(self, call: Call, lowering: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def lower(self, call: Call, lowering: Callable, args: tuple, kwargs: dict[str, PyTree]) -> Any:
         """Binds an operator's arguments, computes its result in JAX and wraps that in tensors; then
         the observers look at it.
         """
@@ -160,7 +163,7 @@ class Trace(private.TorchDispatchMode):
             out = observe(self, step, out)
         return out
 
-    def _bind(self, call: Call, lowering: Callable, args: tuple, kwargs: dict[str, Any]) -> Step:
+    def _bind(self, call: Call, lowering: Callable, args: tuple, kwargs: dict[str, PyTree]) -> Step:
         """Turns tensors into arrays; a random operator gets a key."""
         bound = strides.rebase(call.op, args, kwargs) if call.strided else (args, kwargs)
         values, operands = call.bind(*bound)
@@ -203,7 +206,7 @@ class Trace(private.TorchDispatchMode):
             return error
         return diagnostics.failed(op, operands, error)
 
-    def _wrap(self, step: Step, out: Any) -> Any:
+    def _wrap(self, step: Step, out: PyTree) -> Any:
         """Tensors with torch's dtypes and strides, through which gradients come where they do in
         torch.
         """
@@ -289,7 +292,7 @@ class Trace(private.TorchDispatchMode):
             self.path, self.conditions, self.same_masks = path, conditions, masks
 
 
-def record(trace: Trace, step: Step, out: Any) -> Any:
+def record(trace: Trace, step: Step, out: PyTree) -> Any:
     """Keeps what autograd would keep; a leaf that is written under no_grad stays one."""
     tape, call = trace.tape, step.call
     if not step.origins & GRADIENT or (tape is None and step.follows):
@@ -313,19 +316,19 @@ def record(trace: Trace, step: Step, out: Any) -> Any:
     return out
 
 
-def check_integers(trace: Trace, step: Step, out: Any) -> Any:
+def check_integers(trace: Trace, step: Step, out: PyTree) -> Any:
     """Follows the bounds of integers."""
     overflow.follow(trace, step.call, step.args, step.kwargs, step.values, out)
     return out
 
 
-def note_parts(trace: Trace, step: Step, out: Any) -> Any:
+def note_parts(trace: Trace, step: Step, out: PyTree) -> Any:
     """Keeps what a concatenation was made of."""
     note(out, *step.args, **step.kwargs)
     return out
 
 
-def take_apart(trace: Trace, step: Step, out: Any) -> Any:
+def take_apart(trace: Trace, step: Step, out: PyTree) -> Any:
     """Gives back the parts of a concatenation."""
     if getattr(step.args[0], "parts", None) and not trace.writing:
         return trace.packed.taken_apart(step.call.op, step.args, step.kwargs, out)
