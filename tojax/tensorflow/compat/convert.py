@@ -24,7 +24,6 @@ from tojax.tensorflow.engine.evaluate import Run, served
 from tojax.tensorflow.state.variables import Handle
 
 if TYPE_CHECKING:
-    import tensorflow as tf
     from jax.tree_util import PyTreeDef
     from jaxtyping import PyTree
 

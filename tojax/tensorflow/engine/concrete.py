@@ -23,7 +23,6 @@ from tojax.tensorflow.engine.graph import Library, of_graph
 from tojax.tensorflow.state.variables import Handle
 
 if TYPE_CHECKING:
-    import tensorflow as tf
     from jax.tree_util import PyTreeDef
     from jaxtyping import PyTree
 
