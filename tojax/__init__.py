@@ -100,7 +100,7 @@ def __getattr__(name: str):
 
 
 def _unknown(name: str) -> str:
-    """The message for a name that is not here: near ones, and where such a name is."""
+    """Returns the message for a name that is not here: near ones, and where such a name is."""
     import difflib
 
     places = {x: x for x in (*__all__, *_PARTS)} | _ELSEWHERE

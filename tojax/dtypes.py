@@ -10,7 +10,7 @@ from tojax.errors import Unsupported
 
 
 def x64() -> bool:
-    """Whether JAX keeps 64-bit types.
+    """Returns whether JAX keeps 64-bit types.
 
     Example:
       >>> x64()
@@ -20,7 +20,7 @@ def x64() -> bool:
 
 
 def canonical(dtype) -> np.dtype:
-    """The dtype that an array of ``dtype`` has inside JAX.
+    """Returns the dtype that an array of ``dtype`` has inside JAX.
 
     Example:
       >>> canonical("int64")
@@ -69,7 +69,7 @@ def fitting(values: np.ndarray) -> np.ndarray:
 
 
 def is_float(dtype) -> bool:
-    """Whether ``dtype`` can carry a gradient (real or complex floating point).
+    """Returns whether ``dtype`` can carry a gradient (real or complex floating point).
 
     Example:
       >>> is_float("bfloat16"), is_float("int32")

@@ -47,8 +47,8 @@ class Model:
     source: Source
 
     def __call__(self, *args, rng: jax.Array | None = None, **kwargs) -> Any:
-        """The output, jitted: arrays are traced; bool, int, float, str and None are static by
-        themselves.
+        """Returns the output, jitted: arrays are traced; bool, int, float, str and None are static
+        by themselves.
 
         Args:
           *args, **kwargs: as the source's forward takes them; numpy, JAX or source tensors in any
@@ -77,7 +77,7 @@ class Model:
         mutable: bool = False,
         **kwargs,
     ) -> Any:
-        """The pure function: what ``jax.jit``, ``grad``, ``vmap`` and ``shard_map`` take.
+        """Returns the pure function: what ``jax.jit``, ``grad``, ``vmap`` and ``shard_map`` take.
 
         Args:
           params: arrays with the names and shapes of ``model.params``.
@@ -113,23 +113,23 @@ class Model:
         return out
 
     def train(self) -> Model:
-        """A new Model in training mode."""
+        """Returns a new Model in training mode."""
         return replace(self, source=self.source.in_mode(True))
 
     def eval(self) -> Model:
-        """A new Model in evaluation mode."""
+        """Returns a new Model in evaluation mode."""
         return replace(self, source=self.source.in_mode(False))
 
     def with_params(self, params: Mapping[str, jax.Array]) -> Model:
-        """A new Model with these params."""
+        """Returns a new Model with these params."""
         return replace(self, params=dict(params))
 
     def with_state(self, state: Mapping[str, jax.Array]) -> Model:
-        """A new Model with this state."""
+        """Returns a new Model with this state."""
         return replace(self, state=dict(state))
 
     def to_torch(self) -> Any:
-        """The torch module with params and state written into it."""
+        """Returns the torch module with params and state written into it."""
         return self.source.write_back(self.params, self.state)
 
     def save(
@@ -225,7 +225,7 @@ class Model:
 
 
 def load(folder: str | os.PathLike) -> Model:
-    """A model that ``model.save`` wrote; needs JAX alone.
+    """Returns a model that ``model.save`` wrote; needs JAX alone.
 
     Outputs of classes that JAX does not know come as dicts with attributes.
 
@@ -276,7 +276,7 @@ WIDTH = 90  # of the call, and of a module's shapes beside its name
 
 
 def _arguments(signature: inspect.Signature) -> str:
-    """The names of a call's arguments with short defaults; types are left out."""
+    """Returns the names of a call's arguments with short defaults; types are left out."""
     names = []
     for p in signature.parameters.values():
         stars = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
@@ -286,7 +286,7 @@ def _arguments(signature: inspect.Signature) -> str:
 
 
 def _shapes(group: str, arrays: Mapping[str, PyTree]) -> str:
-    """The shapes of a module's arrays, by the part of a name that is theirs."""
+    """Returns the shapes of a module's arrays, by the part of a name that is theirs."""
     suffixes = [name.removeprefix(f"{group}.") for name in arrays]
     return _shortened([f"{k} {[*x.shape]}" for k, x in zip(suffixes, arrays.values())], WIDTH // 2)
 

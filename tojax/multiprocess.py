@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def leads() -> bool:
-    """Whether this process is the one that writes files and shows progress.
+    """Returns whether this process is the one that writes files and shows progress.
 
     Example:
       >>> leads()
@@ -34,7 +34,7 @@ def leads() -> bool:
 
 
 def put(x: object, sharding: Sharding | None) -> jax.Array:
-    """An array that every process has, in its place: no process sends anything to another.
+    """Returns an array that every process has, in its place: no process sends anything to another.
 
     ``jax.device_put`` compares the values of all processes first, which makes them wait for each
     other, in threads for ever.
@@ -54,7 +54,7 @@ def put(x: object, sharding: Sharding | None) -> jax.Array:
 
 
 def is_local(x: object) -> bool:
-    """Whether this process holds all of it.
+    """Returns whether this process holds all of it.
 
     Example:
       >>> is_local(np.ones(2)), is_local(jnp.ones(2))
@@ -64,7 +64,7 @@ def is_local(x: object) -> bool:
 
 
 def values(x: jax.Array) -> np.ndarray:
-    """The whole array, in every process; all of them must ask for it.
+    """Returns the whole array, in every process; all of them must ask for it.
 
     It is gathered on every device, so one array at a time should be.
 
@@ -136,7 +136,7 @@ def gathered(numbers: object) -> np.ndarray:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether XLA raised it because another process does not answer.
+    """Returns whether XLA raised it because another process does not answer.
 
     Example:
       >>> is_loss(ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer"))

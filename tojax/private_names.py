@@ -51,7 +51,7 @@ def _range(package: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version: others are repairs."""
+    """Returns the first two numbers of a version: others are repairs."""
     return tuple(int(x) for x in re.findall(r"\d+", version)[:2])
 
 
@@ -203,7 +203,7 @@ class Target:
 
 
 def target(owner: str, name: str, feature: str, made_later: bool = False, **versions) -> Target:
-    """A target, in the list of them."""
+    """Returns a target, in the list of them."""
     TARGETS.append(Target(owner, name, feature, made_later, **versions))
     return TARGETS[-1]
 

@@ -168,7 +168,7 @@ class Table(Mapping):
             self._rows[op] = Row(op, signature, function, undeclared)
 
     def find(self, op) -> Row | None:
-        """The row of an operator, None if there is none."""
+        """Returns the row of an operator, None if there is none."""
         if op not in self._rows and self._deferred:
             self._settle(self.family(op))
         if op not in self._rows and self._later:
@@ -213,7 +213,7 @@ def check(signature: Signature, function: Callable) -> None:
 
 
 def _undeclared(signature: Signature, function: Callable) -> tuple[Param, ...]:
-    """The schema's last parameters, all with defaults, without which the lowering fits it."""
+    """Returns the schema's last parameters that the lowering lacks; all have defaults."""
     try:
         declared = inspect.signature(function)
     except (TypeError, ValueError):
@@ -231,7 +231,7 @@ def _undeclared(signature: Signature, function: Callable) -> tuple[Param, ...]:
 def _at_defaults(
     signature: Signature, function: Callable, undeclared: tuple[Param, ...]
 ) -> Callable:
-    """The lowering for all of the schema's arguments, the last ones at their defaults.
+    """Returns the lowering for all of the schema's arguments, the last ones at their defaults.
 
     Raises:
       Unsupported: when it is called with another value of one of them.

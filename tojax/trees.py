@@ -25,7 +25,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def is_array(x: object) -> bool:
-    """Whether ``x`` is an array of any framework: it has a shape and a dtype.
+    """Returns whether ``x`` is an array of any framework: it has a shape and a dtype.
 
     Example:
       >>> import numpy as np
@@ -40,7 +40,8 @@ FEW = 64
 
 
 def is_setting(x: Any) -> bool:
-    """Whether an array is one of a few integers or bools whose values are known: sizes, flags.
+    """Returns whether an array is one of a few integers or bools whose values are known: sizes,
+    flags.
 
     Example:
       >>> import numpy as np
@@ -132,7 +133,7 @@ jax.tree_util.register_pytree_node(Static, lambda s: ((), s), lambda s, _: s)
 
 
 def names(args: tuple, kwargs: dict, positional: Sequence[str] = ()) -> list[str]:
-    """A name for every leaf of a call's arguments, as the user would write it.
+    """Returns a name for every leaf of a call's arguments, as the user would write it.
 
     Example:
       >>> names((1, [2, 3]), {"mask": 4}, ["x", "pair"])
@@ -191,7 +192,9 @@ def _is_container(node: object) -> bool:
 
 
 def _is_dynamic(value: object, seen: set[int]) -> bool:
-    """Whether arrays (or what a tree transformation puts in their place) are inside ``value``."""
+    """Returns whether arrays (or what a tree transformation puts in their place) are inside
+    ``value``.
+    """
     if isinstance(value, (*PLAIN, type)) or callable(value) or id(value) in seen:
         return False
     if is_array(value) or type(value) is object:
@@ -282,7 +285,7 @@ jax.tree_util.register_pytree_with_keys(Ordered, _with_keys, _joined)
 
 
 def keep_order(tree: PyTree) -> Any:
-    """The tree with Ordered for dicts whose keys JAX would put into another order.
+    """Returns the tree with Ordered for dicts whose keys JAX would put into another order.
 
     Example:
       >>> import jax
@@ -299,7 +302,7 @@ def keep_order(tree: PyTree) -> Any:
 
 
 def plain_dicts(tree: PyTree) -> Any:
-    """The tree with dicts again.
+    """Returns the tree with dicts again.
 
     Example:
       >>> plain_dicts(keep_order({"b": 1, "a": 2}))
@@ -311,7 +314,7 @@ def plain_dicts(tree: PyTree) -> Any:
 
 
 def _each(kind: type, convert: Callable[[Any], Any], tree: PyTree) -> Any:
-    """The tree with the outermost of this class converted."""
+    """Returns the tree with the outermost of this class converted."""
     is_kind = lambda x: type(x) is kind
     if not any(map(is_kind, jax.tree.leaves(tree, is_leaf=is_kind))):
         return tree

@@ -40,7 +40,7 @@ def warn(text: str, category: type[Warning], frame: FrameType | None = None) -> 
 
 
 def _users(frame: FrameType) -> FrameType:
-    """The nearest frame outside of libraries, the outermost one if there is none."""
+    """Returns the nearest frame outside of libraries, the outermost one if there is none."""
     while frame.f_globals.get("__name__", "").partition(".")[0] in INSIDE:
         if frame.f_back is None:
             break

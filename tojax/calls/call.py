@@ -49,7 +49,7 @@ def call(model: Any, args: tuple, kwargs: dict[str, Any], rng: jax.Array | None)
 
 
 def _first(model: Any, args: tuple, kwargs: dict[str, Any], rng: Any, key: Any) -> Any:
-    """A call of a new kind, or one that has to be looked at every time (None for ``key``)."""
+    """Serves a call of a new kind, or (``key`` is None) of one that is never cached."""
     trees.register((args, kwargs))
     leaves, structure = jax.tree.flatten((args, kwargs))
     leaves = [model.source.as_array(x) for x in leaves]
@@ -95,7 +95,7 @@ def _count_floats(source: Source, kind: call_key.CallKind, names: list[str]) -> 
 
 
 def _checked(model, args, kwargs, rng, kind: call_key.CallKind, out, holds) -> Any:
-    """The output, if the model's own checks of values hold."""
+    """Returns the output, if the model's own checks of values hold."""
     if holds is not None and not isinstance(holds, jax.core.Tracer) and not holds:
         model.apply(model.params, *args, rng=rng, **kwargs)  # raises, with the values
     _warn_unchecked(kind.unchecked, holds)
@@ -112,7 +112,7 @@ def apply(
     kwargs: dict[str, PyTree],
     rng: jax.Array | int | None,
 ) -> tuple[Any, dict[str, jax.Array]]:
-    """The output and what the forward pass wrote."""
+    """Returns the output and what the forward pass wrote."""
     _check_weights(params=params, state=state)
     static_names: set[str] = set()
     while True:
@@ -158,7 +158,7 @@ def _check_weights(**given: Any) -> None:
 
 
 def calls(source: Source) -> list[tuple]:
-    """An example of every kind of call so far: (args, kwargs, rng)."""
+    """Returns an example of every kind of call so far: (args, kwargs, rng)."""
     return [*source.cache.calls.values()]
 
 
@@ -188,14 +188,14 @@ def _run(model, kind, arrays, rng):
 
 
 def _pin(leaf: object, by_value: bool) -> Static | None:
-    """How a leaf is static, None where it is traced."""
+    """Returns how a leaf is static, None where it is traced."""
     if not trees.is_array(leaf):
         return Static(leaf)
     return Static(trees.Constant(leaf)) if by_value else None
 
 
 def _settings(state, by_value: bool) -> tuple[Static, dict[str, Any]]:
-    """(the entries of the state that are static, the others)."""
+    """Returns (the entries of the state that are static, the others)."""
     names = [k for k, v in state.items() if by_value and trees.is_setting(v)]
     constants = {k: trees.Constant(state[k]) for k in names}
     return Static(constants), {k: v for k, v in state.items() if k not in constants}
@@ -226,7 +226,7 @@ def _static_by_value(asked: set[str], names, leaves) -> set[str]:
 
 
 def _decidable(asked: set[str], names, leaves) -> bool:
-    """Whether all of these are arrays of integers or bools whose values are known."""
+    """Returns whether all of these are arrays of integers or bools whose values are known."""
     by_name = {n: x for n, x in zip(names, leaves) if not isinstance(x, jax.core.Tracer)}
     return all(n in by_name and by_name[n].dtype.kind in "iub" for n in asked)
 

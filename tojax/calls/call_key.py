@@ -53,14 +53,15 @@ class CallKind:
         return self.structure, self.static, self.known
 
     def known_to(self, source: Source) -> CallKind:
-        """The one object for all equal ones of a source: programs leave their marks on it."""
+        """Returns the one object for all equal kinds of a source: programs mark it."""
         return source.cache.call_kinds.setdefault(self, self)
 
 
 def key_and_arrays(
     source: Source, leaves: list[object], structure: PyTreeDef
 ) -> tuple[Hashable, list[Any]] | None:
-    """(a key for calls of this kind, the arrays), None for leaves that have to be looked at.
+    """Returns (a key for calls of this kind, the arrays), None for leaves that have to be looked
+    at.
 
     Example:
       >>> import numpy as np, torch
@@ -93,7 +94,7 @@ def key_and_arrays(
 
 
 def _how(kind: type, leaf: object) -> int:
-    """How leaves of a type are treated."""
+    """Returns how leaves of a type are treated."""
     if issubclass(kind, jax.core.Tracer):
         return OTHER
     if isinstance(leaf, jax.Array):

@@ -72,12 +72,12 @@ def refuse_lists(error: TypeError, arguments: Mapping[str, object]) -> None:
 
 
 def _was_python(leaf: object) -> bool:
-    """Whether a traced array is what JAX makes of a Python number."""
+    """Returns whether a traced array is what JAX makes of a Python number."""
     if not isinstance(leaf, jax.core.Tracer) or leaf.shape:
         return False
     return leaf.dtype == bool or getattr(leaf.aval, "weak_type", False)
 
 
 def _may_be_static(leaf: object) -> bool:
-    """Whether a traced array may become a known one: floats are not made static."""
+    """Returns whether a traced array may become a known one: floats are not made static."""
     return isinstance(leaf, jax.core.Tracer) and leaf.dtype.kind in "iub"

@@ -70,8 +70,8 @@ def run(
 
 @contextlib.contextmanager
 def without_explicit_axes(tree: PyTree) -> Iterator[Any]:
-    """The arrays of a tree on the same mesh with automatic axes, for programs that run outside of
-    the user's own; nothing is copied.
+    """Yields the arrays of a tree on the same mesh with automatic axes, for programs that run
+    outside of the user's own; nothing is copied.
     """
     shardings = [x.sharding for x in jax.tree.leaves(tree) if _mesh(x) is not None]
     if not shardings:
@@ -86,13 +86,13 @@ def without_explicit_axes(tree: PyTree) -> Iterator[Any]:
 
 
 def automatic(mesh: Mesh) -> Mesh:
-    """The same devices, with axes that XLA decides about."""
+    """Returns the same devices, with axes that XLA decides about."""
     axes = (AxisType.Auto,) * len(mesh.axis_names)
     return Mesh(mesh.devices, mesh.axis_names, axis_types=axes)
 
 
 def _mesh(x: object) -> Any:
-    """The mesh of an array, if one of its axes is explicit."""
+    """Returns the mesh of an array, if one of its axes is explicit."""
     if not isinstance(x, jax.Array):
         return None
     mesh = jax.typeof(x).sharding.mesh

@@ -66,7 +66,7 @@ class Program:
         self.options = options
 
     def bound(self, model: Model) -> Bound:
-        """The program for models of this source with these names."""
+        """Returns the program for models of this source with these names."""
         names = frozenset(model.params), frozenset(model.state)
         programs, key = model.source.cache.programs, (self, names)
         if key not in programs:
@@ -74,7 +74,7 @@ class Program:
         return programs[key]
 
     def of(self, model: Model) -> Any:
-        """The jitted function of lists of params and state, and the other arguments."""
+        """Returns the jitted function of lists of params and state, and the other arguments."""
         return self.bound(model).jitted
 
     def __call__(self, model: Model, *args: Any, **kwargs: Any) -> Any:

@@ -44,10 +44,10 @@ class Wrapped:
             return self.base(*self.opened(params, state), args, kwargs, rng)
 
     def in_mode(self: Self, training: bool) -> Self:
-        """The same in training or evaluation mode."""
+        """Returns the same in training or evaluation mode."""
         base = self.base.in_mode(training)
         return replace(self, base=base, cache=self.cache.variant(self.base, base))
 
     def write_back(self, params, state) -> Any:
-        """The source's own module, with the base's params and state."""
+        """Returns the source's own module, with the base's params and state."""
         return self.base.write_back(*self.opened(params, state))

@@ -34,7 +34,7 @@ def check(signature: inspect.Signature, args: tuple, kwargs: dict) -> None:
 
 
 def _declared(signature: inspect.Signature) -> set[str]:
-    """The names that ``**kwargs: Unpack[...]`` lists."""
+    """Returns the names that ``**kwargs: Unpack[...]`` lists."""
     listed = [p.annotation for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
     return {
         name

@@ -96,7 +96,9 @@ class TorchSource(SourceBase):
             return inspect.signature(lambda *args, **kwargs: None)
 
     def in_mode(self, training: bool) -> TorchSource:
-        """The same source in training or evaluation mode, as the module's own ``train`` has it."""
+        """Returns the same source in training or evaluation mode, as the module's own ``train`` has
+        it.
+        """
         modes, snapshot = in_mode(self.code, self.training, training)
         return self.with_modes(modes, snapshot or self.snapshot)
 
@@ -107,7 +109,7 @@ class TorchSource(SourceBase):
         return replace(self, training=modes, snapshot=snapshot, cache=cache)
 
     def as_array(self, leaf: object) -> Any:
-        """An input leaf as JAX takes it."""
+        """Returns an input leaf as JAX takes it."""
         if isinstance(leaf, (np.ndarray, np.generic)):
             return fitting(np.asarray(leaf))
         return interop.to_jax(leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -162,7 +164,7 @@ class TorchSource(SourceBase):
         return trees.plain_dicts(out), trees.Written(written, missed, holds, unchecked)
 
     def _inputs(self, given: tuple[tuple, dict[str, Any]]) -> tuple[tuple, dict[str, Any]]:
-        """The arguments of forward as tensors of the trace."""
+        """Returns the arguments of forward as tensors of the trace."""
         leaves, structure = jax.tree.flatten(given)
         wrapped = [_wrapped(leaf, 2 << i) for i, leaf in enumerate(leaves)]
         lifted = [lift(x) if isinstance(x, torch.Tensor) else x for x in wrapped]
@@ -186,7 +188,9 @@ class TorchSource(SourceBase):
         return tensors, state_ids
 
     def _arrays(self, trace, out: PyTree) -> tuple[Any, str | None]:
-        """(The output with arrays in the place of tensors, which integers in it nothing checks.)"""
+        """Returns (the output with arrays in the place of tensors, which integers in it nothing
+        checks.)
+        """
         out = trees.keep_order(trees.register(out))
         trace.path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
         unchecked = overflow.unchecked(out) if trace.conditions else None
@@ -211,7 +215,9 @@ class TorchSource(SourceBase):
         return tensor.to(self.slots.dtypes.get(name, tensor.dtype))
 
     def own_plan(self) -> tuple[dict[str, str], dict[str, list[str]]]:
-        """(The plan for tensor parallelism that the module brings along, all names of weights.)"""
+        """Returns (the plan for tensor parallelism that the module brings along, all names of
+        weights.)
+        """
         paths: dict[str, list[str]] = {}
         names = {id(t): k for k, t in self.slots.tensors.items()}
         for name, tensor in self.code.named_parameters(remove_duplicate=False):
@@ -234,14 +240,16 @@ class TorchSource(SourceBase):
 
 
 def _known(leaf: object) -> Any:
-    """An output leaf: the array of a tensor, anything else as it is."""
+    """Returns an output leaf: the array of a tensor, anything else as it is."""
     if isinstance(leaf, (Sizes, Padded)):
         leaf.refuse("a result")
     return array_of(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _wrapped(leaf: Any, origin: int) -> Any:
-    """An input leaf as a tensor: a constant of the trace if its values are known, else traced."""
+    """Returns an input leaf as a tensor: a constant of the trace if its values are known, else
+    traced.
+    """
     if isinstance(leaf, trees.Constant):
         return torch.from_numpy(leaf.array.copy())  # the user's own, which may be read-only
     if isinstance(leaf, torch.Tensor):
@@ -255,7 +263,7 @@ def _wrapped(leaf: Any, origin: int) -> Any:
 
 
 def source_of(module: torch.nn.Module, on_missing: str = "error") -> TorchSource:
-    """A module as a source, in the mode that it is in."""
+    """Returns a module as a source, in the mode that it is in."""
     return TorchSource(module, modes(module), on_missing)
 
 
@@ -272,8 +280,8 @@ def check_on_missing(value: str) -> None:
 def from_torch(
     source: torch.nn.Module | Callable, *, on_missing: Literal["error", "callback"] = "error"
 ) -> Model:
-    """A torch module, or any function of torch tensors, as a pure JAX function plus a params
-    pytree.
+    """Returns a torch module, or any function of torch tensors, as a pure JAX function plus a
+    params pytree.
 
     The module is taken as it is: changes of its attributes afterwards are not seen, and other
     threads may use it at any time. Its mode (train or eval, submodule by submodule) is kept.
@@ -333,7 +341,7 @@ def from_torch(
 
 
 def _model(built: TorchSource) -> Model:
-    """A Model with the module's own weights."""
+    """Returns a Model with the module's own weights."""
     slots = built.slots
     params = {k: interop.to_jax(slots.tensors[k]) for k in slots.params}
     state = {k: interop.to_jax(slots.tensors[k]) for k in slots.state}

@@ -15,7 +15,7 @@ from tojax.torch.source import from_torch
 
 
 def extract_jax(module: torch.nn.Module) -> tuple[dict[str, jax.Array], Callable[..., Any]]:
-    """The module as ``(weights, func)`` with ``func(weights, args_tuple, kwargs_dict)``.
+    """Returns the module as ``(weights, func)`` with ``func(weights, args_tuple, kwargs_dict)``.
 
     ``weights`` holds params and state alike, as torchax's does. What forward writes to the state is
     not returned; use ``from_torch(module).apply(..., mutable=True)`` for that.

@@ -39,7 +39,7 @@ def if_(result, pred: Known, true_branch, false_branch):
 
 @lowers("stablehlo.case")
 def case(result, index: Known, branches, /):
-    """An index without a branch chooses the last one."""
+    """Chooses the last branch for an index without one."""
     last = len(branches) - 1
     if is_known(index):
         return branches[int(index) if 0 <= index <= last else last]()

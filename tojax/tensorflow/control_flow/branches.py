@@ -45,7 +45,7 @@ def _true(pred: Any) -> bool:
 
 @handles("Case", "StatelessCase")
 def case(run, node, inputs):
-    """An index without a branch chooses the last one."""
+    """Chooses the last branch for an index without one."""
     index, *operands = inputs
     names = node.attr("branches")
     last = len(names) - 1

@@ -18,7 +18,7 @@ from tojax.tensorflow.core.running import handles
 
 @handles("XlaCallModule")
 def xla_call_module(run, node, inputs):
-    """A module for several platforms takes the number of the current one as first argument."""
+    """Runs a module; one for several platforms takes the number of the current one first."""
     if "stablehlo" not in node.cache:
         node.cache["stablehlo"] = Run(parse(node.proto.attr["module"].s))
     module = node.cache["stablehlo"]

@@ -17,7 +17,9 @@ aten = torch.ops.aten
 
 
 def dropout(training: bool) -> Callable:
-    """A dropout function whose own default is ``training``: the input where nothing is dropped."""
+    """Returns a dropout function whose own default is ``training``: the input where nothing is
+    dropped.
+    """
 
     def form(original: Callable, *args, **kwargs) -> Any:
         arguments = dict(zip(("input", "p", "training"), args)) | kwargs
@@ -41,7 +43,7 @@ def einsum(original: Callable, equation, *operands) -> Any:
 
 
 def listed(op: Any) -> Callable:
-    """A composite operator of a list, by its parts."""
+    """Returns a composite operator of a list, by its parts."""
 
     def form(original: Callable, *tensors, **kwargs) -> Any:
         every = tensors[0] if isinstance(tensors[0], (list, tuple)) else tensors
@@ -73,12 +75,12 @@ def cartesian_prod(original: Callable, *tensors) -> Any:
 
 
 def conj_physical(original: Callable, self) -> Any:
-    """A real tensor itself."""
+    """Returns a real tensor itself."""
     return original(self) if self.is_complex() else self
 
 
 def to_dense(original: Callable, self, dtype=None, **kwargs) -> Any:
-    """A dense tensor itself."""
+    """Returns a dense tensor itself."""
     is_alias = self.layout is torch.strided and dtype in (None, self.dtype)
     return self if is_alias else original(self, dtype, **kwargs)
 

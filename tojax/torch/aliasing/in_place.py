@@ -51,7 +51,7 @@ def resized_as(self: torch.Tensor, other: torch.Tensor, **kwargs) -> torch.Tenso
 
 @lru_cache(4096)
 def known(func: Callable) -> Callable:
-    """The function, or one that does the same in a way that functionalization knows."""
+    """Returns the function, or one that does the same in a way that functionalization knows."""
     func = OPERATORS.get(func, func)
     name = getattr(func, "__name__", "")
     if name == "resize_as_":

@@ -17,7 +17,7 @@ INTO_BASE = tuple(f"aten.{kind}_scatter" for kind in ("slice", "select", "diagon
 
 
 def cut(call, out: PyTree, operands: list, writing: bool) -> Any:
-    """The result of an operator inside ``no_grad``: it has no gradient.
+    """Returns the result of an operator inside ``no_grad``: it has no gradient.
 
     In a write, autograd does not see the new value: the target keeps the gradient that it had.
     """

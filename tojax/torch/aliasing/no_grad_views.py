@@ -22,12 +22,12 @@ OWN = SHAPES | {"detach_", "requires_grad_", "set_"}
 
 
 def functional(value) -> bool:
-    """Whether this is a tensor of the trace that may have views."""
+    """Returns whether this is a tensor of the trace that may have views."""
     return isinstance(value, torch.Tensor) and private.is_functional(value)
 
 
 def of_one_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether one is a view of the other, or both of a third."""
+    """Returns whether one is a view of the other, or both of a third."""
     return one.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
@@ -83,7 +83,7 @@ class Detached:
                 self.views.setdefault(id(x), View(x, remake, place))
 
     def same_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same memory in the shape that it has now."""
+        """Returns the same memory in the shape that it has now."""
         with torch.set_grad_enabled(tensor not in self):
             alias = torch.ops.aten.alias(tensor)
         if tensor in self:
@@ -92,7 +92,7 @@ class Detached:
         return alias
 
     def original(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same view of the tensor that was detached."""
+        """Returns the same view of the tensor that was detached."""
         view = self.views[id(tensor)]
         base, *rest = view.made.args
         base = self.original(base) if base in self else base
@@ -104,5 +104,7 @@ class Detached:
         return out
 
     def writable(self, func, tensor: torch.Tensor) -> bool:
-        """Whether ``func``, a write, changes the memory of a detached view and not its axes."""
+        """Returns whether ``func``, a write, changes the memory of a detached view and not its
+        axes.
+        """
         return tensor in self and func.__name__ not in OWN

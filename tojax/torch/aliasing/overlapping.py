@@ -30,7 +30,9 @@ class Expanded:
         self.known: dict[int, torch.Tensor] = {}
 
     def plain(self, func, args, kwargs) -> tuple[Any, tuple, dict]:
-        """The call, or one of ``view`` where no element is repeated: that may be written to."""
+        """Returns the call, or one of ``view`` where no element is repeated: that may be written
+        to.
+        """
         if getattr(func, "__name__", "") in ONE and functional(args[0]):
             out = func(*args, **kwargs)
             if not overlaps(out):
@@ -58,7 +60,7 @@ class Expanded:
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether several elements have one place in memory."""
+    """Returns whether several elements have one place in memory."""
     most = lambda numbers: (sizes.limits(n)[1] for n in numbers)
     axes = [(step, n) for n, step in zip(most(tensor.shape), most(tensor.stride())) if n > 1]
     reach, suspect = 0, False

@@ -23,7 +23,7 @@ WRITES |= {"__ixor__", "__ilshift__", "__irshift__"}
 
 
 def call(mode, func, args, kwargs) -> Any:
-    """The function itself."""
+    """Returns the function itself."""
     func, args, kwargs = mode.expanded.plain(func, args, kwargs)
     if args and is_write(func):
         mode.expanded.check(func, args[0])
@@ -46,7 +46,7 @@ def call(mode, func, args, kwargs) -> Any:
 
 
 def called(mode, func, args, kwargs) -> Any:
-    """The function, a write inside ``no_grad`` as one."""
+    """Returns the function, a write inside ``no_grad`` as one."""
     if not torch.is_grad_enabled() and args and is_write(func):
         return write(mode, func, args, kwargs)
     if not torch.is_grad_enabled() and functional(kwargs.get("out")):
@@ -64,7 +64,7 @@ def into(mode, func, args, kwargs) -> Any:
 
 
 def write(mode, func, args, kwargs) -> Any:
-    """A write that autograd does not see."""
+    """Returns a write that autograd does not see."""
     mode.trace.writing = True
     try:
         return func(*args, **kwargs)
@@ -74,13 +74,15 @@ def write(mode, func, args, kwargs) -> Any:
 
 @lru_cache(4096)
 def concerned(func) -> bool:
-    """Whether this function may write, or make elements or views that writes have to know of."""
+    """Returns whether this function may write, or make elements or views that writes have to know
+    of.
+    """
     return is_write(func) or func in DETACH or getattr(func, "__name__", "") in MAKERS
 
 
 @lru_cache(4096)
 def is_write(func) -> bool:
-    """Whether this function writes to its first argument."""
+    """Returns whether this function writes to its first argument."""
     name = getattr(func, "__name__", "")
     inplace = name.endswith("_") and not name.startswith("_")
     return inplace or name in WRITES

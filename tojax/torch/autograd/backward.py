@@ -78,7 +78,9 @@ def leaves(tape: Tape) -> list[JaxTensor]:
 
 
 def pulled(tape: Tape, ys, xs, grads, create_graph: bool) -> list[torch.Tensor]:
-    """The gradients, as functional tensors; an axis of ``torch.vmap`` in ``grads`` is in them."""
+    """Returns the gradients, as functional tensors; an axis of ``torch.vmap`` in ``grads`` is in
+    them.
+    """
     level = max(private.level_of(g) for g in grads)
     if level != -1:
         grads = [batch_first(g, level) for g in grads]
@@ -106,7 +108,7 @@ def pulled(tape: Tape, ys, xs, grads, create_graph: bool) -> list[torch.Tensor]:
 
 
 def mapped(original, func, in_dims=0, out_dims=0, allow_none_pass_through=False):
-    """The older ``vmap`` by which torch maps its engine over many weights at once."""
+    """Returns the older ``vmap`` by which torch maps its engine over many weights at once."""
 
     def run(*args: Any) -> tuple:
         has_gradient: list[bool] = []
@@ -123,7 +125,9 @@ def mapped(original, func, in_dims=0, out_dims=0, allow_none_pass_through=False)
 
 
 def batch_first(grad: torch.Tensor, level: int) -> torch.Tensor:
-    """A gradient inside ``torch.vmap`` with the axis that is mapped in front; all must have it."""
+    """Returns a gradient inside ``torch.vmap`` with the axis that is mapped in front; all must have
+    it.
+    """
     if private.level_of(grad) != level:
         raise Unsupported(
             "torch.vmap of a gradient, one of whose weights is not mapped",

@@ -75,7 +75,7 @@ def backward_class(own: Callable[[type], Any], cls: type) -> Any:
 
 
 def forward(own: Callable[[type], Any], cls: type) -> Any:
-    """The function itself, or what serves it where ``apply`` asks for it."""
+    """Returns the function itself, or what serves it where ``apply`` asks for it."""
     function = own(cls)
     if APPLYING.cls is not cls:
         return function
@@ -93,7 +93,7 @@ def forward(own: Callable[[type], Any], cls: type) -> Any:
 
 
 def setup_context(own: Callable[[type], Any], cls: type) -> Any:
-    """The function itself, or nothing where forward was served."""
+    """Returns the function itself, or nothing where forward was served."""
     if APPLYING.done is not cls:
         return own(cls)
     APPLYING.done = None
@@ -137,8 +137,8 @@ class Served:
         return self.out.rebuild(out)
 
     def fwd(self, keys, *arrays, alone=False):
-        """(the tensors of the output, what backward needs), as arrays; ``alone`` where JAX asks for
-        no gradient.
+        """Returns (the tensors of the output, what backward needs), as arrays; ``alone`` where JAX
+        asks for no gradient.
         """
         full = list(self.leaves)
         with drawing_from(self.trace, keys[0]):
@@ -157,7 +157,7 @@ class Served:
             return self.out.arrays(out), (keys, self.context.arrays(vars(ctx)))
 
     def bwd(self, residuals, cotangents):
-        """The gradients of the tensors, by the class's own backward."""
+        """Returns the gradients of the tensors, by the class's own backward."""
         keys, saved = residuals
         with drawing_from(self.trace, keys[1]):
             ctx = Context()
@@ -176,32 +176,32 @@ class Form:
         self.static = [x.dtype if isinstance(x, torch.Tensor) else x for x in leaves]
 
     def arrays(self, tree: Any) -> list[jax.Array]:
-        """The arrays of the tensors in it."""
+        """Returns the arrays of the tensors in it."""
         return [array_of(x) for x in flatten(tree)[0] if isinstance(x, torch.Tensor)]
 
     def rebuild(self, arrays: Any) -> Any:
-        """The tree, of such arrays."""
+        """Returns the tree, of such arrays."""
         rest = iter(arrays)
         lifted = lambda x: lift(JaxTensor(next(rest), x)) if isinstance(x, torch.dtype) else x
         return tree_unflatten([lifted(x) for x in self.static], self.structure)
 
     def incoming(self, cotangents: Any) -> list[torch.Tensor | None]:
-        """The gradients of all leaves, given those of the tensors among them."""
+        """Returns the gradients of all leaves, given those of the tensors among them."""
         rest = iter(cotangents)
         arrays = [next(rest) if isinstance(x, torch.dtype) else None for x in self.static]
         return [None if g is None or not is_float(g.dtype) else lift(JaxTensor(g)) for g in arrays]
 
 
 def drawing_from(trace: Any, key: Any) -> Any:
-    """The trace that goes on, or one like ``trace``, drawing from another key: JAX may trace a
-    function again when that is over.
+    """Returns the trace that goes on, or one like ``trace``, drawing from another key: JAX may
+    trace a function again when that is over.
     """
     now = current_trace.trace()
     return trace.again(key) if now is None else now.drawing(key)
 
 
 def _of_tensors(grads, leaves, places, structure):
-    """The gradients of the tensors, of one per argument that backward returns."""
+    """Returns the gradients of the tensors, of one per argument that backward returns."""
     arguments = tree_unflatten(list(range(len(leaves))), structure)
     by_leaf = {a: g for a, g in zip(arguments, grads) if isinstance(a, int)}
     return [by_leaf.get(i) for i in places]

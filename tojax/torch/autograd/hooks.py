@@ -86,7 +86,7 @@ class BackwardHook:
         self.inputs: dict[int, JaxTensor] = {}
 
     def setup_input_hook(self, args: tuple) -> tuple:
-        """The arguments, from where on what the module computes is followed."""
+        """Returns the arguments, from where on what the module computes is followed."""
         jax_tensors = [traced(x) for x in args]
         self.args = [None if x is None else np.zeros(x.shape, x.array.dtype) for x in jax_tensors]
         self.inputs = {i: t for i, x in enumerate(args) if (t := self.follow(x)) is not None}
@@ -94,7 +94,7 @@ class BackwardHook:
         return tuple(new) if type(args) is tuple else type(args)(*new)
 
     def follow(self, value: object) -> JaxTensor | None:
-        """A tensor of its own with the same value, if that needs a gradient."""
+        """Returns a tensor of its own with the same value, if that needs a gradient."""
         jax_tensor = traced(value)
         if jax_tensor is None or not needs_gradient(jax_tensor) or not torch.is_grad_enabled():
             return None
@@ -103,7 +103,7 @@ class BackwardHook:
         return new
 
     def setup_output_hook(self, args: PyTree) -> Any:
-        """The results, whose gradients go through the hooks."""
+        """Returns the results, whose gradients go through the hooks."""
         outs = list(args) if isinstance(args, (tuple, list)) else [args]
         jax_tensors = {i: traced(x) for i, x in enumerate(outs)}
         differentiated = {

@@ -24,7 +24,7 @@ class Node:
     next_functions: tuple = ()
 
     def name(self) -> str:
-        """The name of no operator."""
+        """Returns the name."""
         return "TracedBackward"
 
     def register_hook(self, hook: object) -> Any:
@@ -48,7 +48,7 @@ def traced(tensor: torch.Tensor) -> JaxTensor | None:
 
 
 def answered(answer: Callable[[JaxTensor], object]) -> Callable:
-    """An attribute; of tensors from outside, and constants, torch knows it."""
+    """Returns an attribute; of tensors from outside, and constants, torch knows it."""
 
     def attribute(mode, func, args, kwargs) -> Any:
         jax_tensor = traced(args[0])
@@ -58,7 +58,7 @@ def answered(answer: Callable[[JaxTensor], object]) -> Callable:
 
 
 def leaf(jax_tensor: JaxTensor) -> bool:
-    """Whether no operator made it, as far as torch's autograd knows."""
+    """Returns whether no operator made it, as far as torch's autograd knows."""
     jax_tensor = jax_tensor.unhooked
     return not needs_gradient(jax_tensor) or (
         jax_tensor.holder is not None and not jax_tensor.retained
@@ -195,12 +195,12 @@ def ask_for_gradients(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def is_parameter(tensor: torch.Tensor) -> bool:
-    """Whether it is an instance of ``nn.Parameter`` for whoever asks."""
+    """Returns whether it is an instance of ``nn.Parameter`` for whoever asks."""
     return getattr(tensor, private.IS_PARAMETER, False)
 
 
 def named_parameter(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, an instance of ``nn.Parameter`` for whoever asks."""
+    """Returns the tensor, an instance of ``nn.Parameter`` for whoever asks."""
     setattr(tensor, private.IS_PARAMETER, True)
     return tensor
 
@@ -219,5 +219,5 @@ ANSWERS = {
 
 
 def serve(mode, func, args, kwargs) -> Any:
-    """One of these."""
+    """Answers a question about gradients."""
     return ANSWERS[func](mode, func, args, kwargs)

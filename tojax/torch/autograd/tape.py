@@ -110,7 +110,7 @@ class Tape(list[Entry]):
         return tree_unflatten(out, form[1])
 
     def tensors(self) -> dict[int, JaxTensor]:
-        """The first tensor of each array."""
+        """Returns the first tensor of each array."""
         tensors: dict[int, JaxTensor] = {}
         for tensor in self.leaves:
             tensors.setdefault(id(tensor.array), tensor)
@@ -123,13 +123,13 @@ class Tape(list[Entry]):
 
 
 def hoisted(closed: Any) -> Callable[..., list[jax.Array]]:
-    """A traced program as a function of (its constants, its arguments)."""
+    """Returns a traced program as a function of (its constants, its arguments)."""
     count = len(closed.consts)
     return lambda *arrays: jax.core.eval_jaxpr(closed.jaxpr, arrays[:count], *arrays[count:])
 
 
 def like(model: torch.Tensor, tensor: JaxTensor) -> torch.Tensor:
-    """The tensor, functional where ``model`` is."""
+    """Returns the tensor, functional where ``model`` is."""
     return lift(tensor) if private.is_functional(model) else tensor
 
 

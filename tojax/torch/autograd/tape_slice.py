@@ -49,7 +49,7 @@ class Part:
         check(tape, self.free)
 
     def __call__(self, inputs: Sequence[jax.Array], free: Sequence[jax.Array]) -> list[jax.Array]:
-        """The arrays of the outputs."""
+        """Returns the arrays of the outputs."""
         values = {id(x): array for x, array in zip(self.free, free)}
         added: dict[int, jax.Array] = {}
         for x, array in zip(self.inputs, inputs):
@@ -61,7 +61,7 @@ class Part:
         return [values.get(id(y), y.array) for y in self.outputs]
 
     def start(self, inputs: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inputs' arrays, zeros for those that are added."""
+        """Returns the inputs' arrays, zeros for those that are added."""
         zeros = jax.numpy.zeros_like
         return [zeros(a) if id(x) in self.produced else a for x, a in zip(self.inputs, inputs)]
 
@@ -93,7 +93,7 @@ def check(tape: Tape, tensors: Sequence[JaxTensor]) -> None:
 
 
 def unknown(tensor: JaxTensor) -> Unsupported:
-    """The error for a tensor that a call made of which the tape knows nothing."""
+    """Returns the error for a tensor that a call made of which the tape knows nothing."""
     return Unsupported(
         "a gradient that forward takes itself",
         where=diagnostics.where(),

@@ -32,7 +32,7 @@ def is_compiling(original):
 
 @lru_cache(None)
 def makes_default(code: CodeType, line: int) -> bool:
-    """Whether the ``if`` on this line gives a value to a name that is None."""
+    """Returns whether the ``if`` on this line gives a value to a name that is None."""
     statement = test_at(code, line)
     if not isinstance(statement, ast.If) or statement.orelse:
         return False

@@ -21,7 +21,7 @@ ONE = torch.ones(1, 1)
 
 
 def per_channel(cls: type) -> torch.nn.Module:
-    """An observer."""
+    """Returns an observer."""
     return cls(qscheme=torch.per_channel_symmetric, dtype=torch.qint8)
 
 
@@ -46,7 +46,7 @@ def forward(original, self, X):
 
 
 def served(tensor: torch.Tensor) -> bool:
-    """Whether this is JAX's, its values known or not."""
+    """Returns whether this is JAX's, its values known or not."""
     return isinstance(inner(tensor), JaxTensor)
 
 
@@ -60,7 +60,7 @@ def rounded(self, X):
 
 
 def unseen(min_val, max_val):
-    """Whether these are the limits that an observer starts with."""
+    """Returns whether these are the limits that an observer starts with."""
     return (min_val == math.inf) & (max_val == -math.inf)
 
 
@@ -116,7 +116,7 @@ def calculate_qparams(original, self, min_val, max_val):
 
 @replaces(private.LIMITS_VALID, probe=lambda: observed().calculate_qparams())
 def check_min_max_valid(original, min_val, max_val):
-    """The program checks that the limits are in order."""
+    """Makes the program check that the limits are in order."""
     if not (is_traced(min_val) or is_traced(max_val)) or min_val.numel() == 0:
         return original(min_val, max_val)
     assertions.note(~(min_val > max_val))
@@ -124,7 +124,7 @@ def check_min_max_valid(original, min_val, max_val):
 
 
 def observed() -> torch.nn.Module:
-    """An observer that has seen a value."""
+    """Returns an observer that has seen a value."""
     min_max = observer.MinMaxObserver()
     min_max(ONE)
     return min_max

@@ -11,7 +11,9 @@ Call = tuple[tuple, dict[str, Any], None]
 
 
 def own_plan(module: torch.nn.Module) -> dict[str, str]:
-    """The class's plan for tensor parallelism: patterns of names, and kinds. Empty without one."""
+    """Returns the class's plan for tensor parallelism: patterns of names, and kinds. Empty without
+    one.
+    """
     plan = getattr(module, "tp_plan", None)
     return plan if isinstance(plan, dict) else {}
 

@@ -17,12 +17,12 @@ from tojax.torch.core.tensor import JaxTensor
 
 
 def _called(target: Target) -> Callable[[], bool]:
-    """The probe of a function that its own module calls."""
+    """Returns the probe for a function that its own module calls."""
     return lambda: mentions(target.module, target.name)
 
 
 def _asked() -> bool:
-    """Whether models ask for their attention as they used to."""
+    """Returns whether models ask for their attention as they used to."""
     start, name = "transformers.models.", private.ATTENTION.name
     models = [k for k, m in [*sys.modules.items()] if k.startswith(start) and "modeling_" in k]
     with_functions = [k for k in models if hasattr(sys.modules[k], "ALL_ATTENTION_FUNCTIONS")]
@@ -31,7 +31,9 @@ def _asked() -> bool:
 
 @replaces(private.EXPERTS, probe=_called(private.EXPERTS))
 def get_interface(original, self, implementation, default):
-    """The loop over the experts that are hit, or the same as grouped products over all of them."""
+    """Returns the loop over the experts that are hit, or the same as grouped products over all of
+    them.
+    """
     chosen = original(self, implementation, default)
     if chosen is not default:
         return chosen
@@ -103,7 +105,7 @@ def attention_function(original, self, implementation, default):
 
 @replaces(private.ATTENTION_BY_NAME, probe=lambda: private.attention()["sdpa"])
 def attention_by_name(original, self, implementation):
-    """The same, where models look their attention up."""
+    """Returns the same, where models look their attention up."""
     return showing(original(self, implementation))
 
 

@@ -122,7 +122,7 @@ def applied(patches: list[Patch], active: Callable[[], bool]) -> Iterator[None]:
 
 
 def patched() -> contextlib.AbstractContextManager:
-    """All patches of what is loaded, for the threads that trace."""
+    """Returns all patches of what is loaded, for the threads that trace."""
     return applied(_loaded(len(sys.modules), (id(PATCHES), len(PATCHES))), current_trace.active)
 
 
@@ -140,8 +140,8 @@ class Reached(Exception):
 
 
 def mentions(module: str, name: str) -> bool:
-    """Whether code of a loaded module calls something of this name: a probe where a call would need
-    a model.
+    """Returns whether code of a loaded module calls something of this name: a probe where a call
+    would need a model.
     """
     definitions = [
         x for x in vars(sys.modules[module]).values() if getattr(x, "__module__", "") == module
@@ -190,12 +190,12 @@ def _unchecked(modules: int, table: tuple[int, int]) -> set[Target]:
 
 @functools.cache
 def exists(module: str) -> bool:
-    """Whether it could be imported."""
+    """Returns whether it could be imported."""
     return find_spec(module) is not None
 
 
 def reaches(patch: Patch, probe: Callable[[], object]) -> bool:
-    """Whether the probe comes to the target."""
+    """Returns whether the probe comes to the target."""
     thread = threading.get_ident()
 
     def reached(*args: Any, **kwargs: Any) -> Any:

@@ -54,7 +54,7 @@ def refuse(kind: type) -> None:
 
 @replaces(private.AS_SUBCLASS)
 def as_subclass(original, tensor, cls) -> torch.Tensor:
-    """An alias of that class: torch would take the values without asking a mode."""
+    """Returns an alias of that class: torch would take the values without asking a mode."""
     if not isinstance(tensor, torch.Tensor) or not private.is_functional(tensor):
         return original(tensor, cls)
     if cls.__torch_dispatch__ is not private.no_torch_dispatch:

@@ -26,13 +26,13 @@ ONE = torch.ones(1, 1)
 
 @replaces(private.CAUSAL_HINT, probe=lambda: encoder()(ONE[None]))
 def detect_is_causal_mask(original, mask, is_causal=None, size=None):
-    """The hint that a mask is causal: the mask itself says it, too."""
+    """Returns the hint that a mask is causal: the mask itself says it, too."""
     return is_causal is True
 
 
 @replaces(private.BATCH_NORM, probe=lambda: nn.BatchNorm1d(1)(ONE))
 def batch_norm(original, self, input):
-    """A cumulative average (momentum=None): torch makes a Python float of the batch count."""
+    """Returns a cumulative average (momentum=None); torch makes the batch count a Python float."""
     if not (self.training and self.track_running_stats and self.momentum is None):
         return original(self, input)
     old_statistics = self.running_mean.clone(), self.running_var.clone()
@@ -61,7 +61,7 @@ def gaussian_nll_loss(original, input, target, var, full=False, eps=1e-6, reduct
 
 @replaces(private.SDPA)
 def scaled_dot_product_attention(original, *args, **kwargs):
-    """Whether a length is more than 1 has an answer, but torch's parser takes bools alone."""
+    """Returns whether a length is more than 1, as a bool: torch's parser takes nothing else."""
     if isinstance(kwargs.get("is_causal"), torch.SymBool):
         kwargs["is_causal"] = bool(kwargs["is_causal"])
     return original(*args, **kwargs)
@@ -121,7 +121,7 @@ def assert_async(original, input, *message):
 
 @replaces(private.UNIQUE, private.UNIQUE_RUNS)
 def unique(original, input, *args, **kwargs):
-    """One value where a check asks whether there are more (assertions.py)."""
+    """Returns one value where a check asks whether there are more (assertions.py)."""
     try:
         return original(input, *args, **kwargs)
     except DataDependent:
@@ -133,7 +133,7 @@ def unique(original, input, *args, **kwargs):
 
 @replaces(private.FILL_DIAGONAL)
 def fill_diagonal_(original, self, fill_value, wrap=False):
-    """The one in-place operator that functionalization does not know."""
+    """Returns the one in-place operator that functionalization does not know."""
     if self.dim() > 1 and len(set(self.shape)) > 1 and self.dim() != 2:
         return original(self, fill_value, wrap)  # raises
     row, *columns = torch.meshgrid(*map(torch.arange, self.shape), indexing="ij")
@@ -170,19 +170,19 @@ def backward_hook(original, *args):
 
 
 def leaf() -> torch.Tensor:
-    """A tensor that requires a gradient."""
+    """Returns a tensor that requires a gradient."""
     return torch.ones(1, 1, requires_grad=True)
 
 
 def hooked_module() -> nn.Module:
-    """A module with a full backward hook."""
+    """Returns a module with a full backward hook."""
     module = nn.Identity()
     module.register_full_backward_hook(lambda *args: None)
     return module
 
 
 def encoder() -> nn.Module:
-    """The smallest of its kind."""
+    """Returns the smallest of its kind."""
     layer = nn.TransformerEncoderLayer(1, 1, 1, batch_first=True)
     return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
 

@@ -90,7 +90,7 @@ class Path:
             self.stop(Changed())
 
     def once(self, op: object, lowering: Callable, operands: Iterable[object]) -> Callable:
-        """The lowering, or what it gave before."""
+        """Returns the lowering, or what it gave before."""
         if self.first or self.stopped is not None:
             return lowering
         self.check(operands)
@@ -108,8 +108,8 @@ class Path:
         return known
 
     def answer(self, condition: jax.Array, error: DataDependent) -> bool:
-        """The answer, the same where a condition is asked again; raises Undecided where there is
-        none.
+        """Returns the answer, the same where a condition is asked again; raises Undecided where
+        there is none.
         """
         for condition_before, answer in zip(self.asked, self.answers):
             if condition_before is condition:
@@ -150,7 +150,7 @@ def undivided() -> contextlib.AbstractContextManager:
 
 
 def refused(error: DataDependent, why: str) -> DataDependent:
-    """The error for a condition, with the reason why not both ways could be taken."""
+    """Returns the error for a condition, with the reason why not both ways could be taken."""
     return DataDependent(error.what, arguments=error.arguments, where=error.where, why=why, do=DO)
 
 
@@ -184,7 +184,7 @@ class Fork:
         return out, trees.Written(dict(zip(sorted(self.names), rest)), self.missed)
 
     def program(self) -> Any:
-        """A jaxpr of all ways."""
+        """Returns a jaxpr of all ways."""
         while True:
             self.form, self.count = None, 0
             try:
@@ -193,7 +193,7 @@ class Fork:
                 self.names |= {k: v for k, v in more.args[0].items() if k not in self.names}
 
     def follow(self, path: Path) -> list[jax.Array]:
-        """The arrays that one way gives, or those of the two that it leads to."""
+        """Returns the arrays that one way gives, or those of the two that it leads to."""
         try:
             out, written = path.complete(self.run)
         except Undecided as asked:
@@ -238,7 +238,7 @@ class Fork:
         return arrays
 
     def unwritten(self, name: str) -> Any:
-        """An entry of the state as it was, a plain number in the dtype of what replaces it."""
+        """Returns an earlier state entry, a plain number in the dtype of its replacement."""
         value = self.before(name)
         if isinstance(value, torch.Tensor):
             return interop.to_jax(value)
@@ -249,7 +249,7 @@ class Fork:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two programs and their constants are equal."""
+    """Returns whether two programs and their constants are equal."""
     traced = lambda x: isinstance(x, jax.core.Tracer)
     equal = lambda a, b: a is b or (not (traced(a) or traced(b)) and np.array_equal(a, b))
     texts = [ADDRESS.sub("", str(x.jaxpr)) for x in (one, other)]

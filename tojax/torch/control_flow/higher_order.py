@@ -22,7 +22,7 @@ from tojax.torch.core.pytrees import flatten
 
 
 def each(mode, region: Region, key, *arrays):
-    """One iteration, with its own randomness."""
+    """Returns one iteration, with its own randomness."""
     with mode.trace.keys.of(key):
         return region(*arrays)
 
@@ -137,7 +137,9 @@ class HigherOrder:
 
 
 def vmapped(func: object) -> bool:
-    """Whether torch itself serves a custom function, which it can inside ``torch.vmap`` alone."""
+    """Returns whether torch itself serves a custom function, which it can inside ``torch.vmap``
+    alone.
+    """
     levels = private.transforms() or []
     return func is private.custom_function_call and all(x.key() == private.VMAP for x in levels)
 

@@ -61,7 +61,7 @@ class Region:
         return [strong(array_of(x)) for x in results if isinstance(x, torch.Tensor)]
 
     def wrap(self, array, dtype, origins=0) -> torch.Tensor:
-        """An array as a tensor that torch code may write to."""
+        """Returns an array as a tensor that torch code may write to."""
         return lift(JaxTensor(array, dtype, origins))
 
     def rebuild(self, arrays) -> Any:

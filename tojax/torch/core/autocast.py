@@ -17,12 +17,12 @@ lstm lstm_cell nll_loss_nd pad rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell ten
 
 
 def casts_inside(op) -> bool:
-    """Whether autocast does not know an operator itself, but some of what it is made of."""
+    """Returns whether autocast does not know an operator itself, but some of what it is made of."""
     return op._schema.name.removeprefix("aten::") in PARTS.split()
 
 
 def is_on() -> bool:
-    """Whether autocast is on for the CPU, where traced tensors say they are; cheap."""
+    """Returns whether autocast is on for the CPU, where traced tensors say they are; cheap."""
     return not private.is_excluded(private.AUTOCAST_CPU)
 
 

@@ -76,7 +76,7 @@ class Call:
         ]
 
     def bind(self, args, kwargs) -> tuple[list[Any], list[torch.Tensor]]:
-        """The lowering's arguments, and the tensors among the call's own."""
+        """Returns the lowering's arguments, and the tensors among the call's own."""
         values: list[Any] = []
         operands: list[torch.Tensor] = []
         positional = len(args)
@@ -144,7 +144,7 @@ class Call:
         return dtypes.promote(kinds)
 
     def inert(self, values) -> bool:
-        """Whether a random operator's own arguments say that nothing is drawn."""
+        """Returns whether a random operator's own arguments say that nothing is drawn."""
         none = any(not values[i] for i in (*self._switches, *self._rates))
         return none or any(values[i] == 1 for i in self._all)
 
@@ -191,7 +191,7 @@ class Call:
         return result
 
     def size(self, args) -> int:
-        """How many elements a factory makes, 0 if its first argument is no shape."""
+        """Returns how many elements a factory makes, 0 if its first argument is no shape."""
         return sizes.count(args[0]) if args and isinstance(args[0], (list, tuple)) else 0
 
 
@@ -199,7 +199,7 @@ CALLS: dict[Any, tuple[int, Call]] = {}  # by operator, with the table's version
 
 
 def call_of(op) -> Call:
-    """The (cached) way in which an operator is served now."""
+    """Returns the (cached) way in which an operator is served now."""
     version, call = CALLS.get(op, (None, None))
     if call is None or version != table.version:
         row = table.find(op)

@@ -11,12 +11,12 @@ _THREAD = threading.local()
 
 
 def trace() -> Any:
-    """The trace, None where none goes on."""
+    """Returns the trace, None where none goes on."""
     return getattr(_THREAD, "trace", None)
 
 
 def active() -> bool:
-    """Whether this thread is tracing."""
+    """Returns whether this thread is tracing."""
     return trace() is not None
 
 

@@ -73,7 +73,7 @@ def _frames(error: BaseException | None) -> list[tuple[FrameType, int]]:
 
 
 def short(file: str) -> str:
-    """A path as one would say it: from site-packages or the current folder on."""
+    """Returns a path as one would say it: from site-packages or the current folder on."""
     if "site-packages/" in file:
         return file.split("site-packages/")[-1]
     path = Path(file)
@@ -81,7 +81,7 @@ def short(file: str) -> str:
 
 
 def failed(op, operands, error: Exception) -> ForwardFailed:
-    """The error for a lowering that JAX refuses, nearly always for the operands' shapes."""
+    """Returns the error for a lowering that JAX refuses, nearly always for the operands' shapes."""
     shapes = ", ".join(
         f"{str(t.dtype).removeprefix('torch.')}[{','.join(map(str, t.shape))}]" for t in operands
     )
@@ -107,7 +107,7 @@ def data_dependent(what: str, names: tuple[str, ...], place: str) -> DataDepende
 
 
 def unknown_size(what: str) -> DataDependent:
-    """The error for a size that is needed as a number, where the program leaves it open."""
+    """Returns the error for a size that is needed as a number, where the program leaves it open."""
     return DataDependent(
         f"{what} is needed while it is traced, and depends on a symbolic size",
         where=where(),
@@ -140,7 +140,9 @@ KINDS = {
 
 
 def missing_ops(ops: dict[str, private.OpOverload], places: dict[str, str]) -> MissingOps:
-    """The error that names all operators without a lowering, with a stub to paste for the first."""
+    """Returns the error that names all operators without a lowering, with a stub to paste for the
+    first.
+    """
     listed = "; ".join(f"{name} in {places[name]}" for name in list(ops)[:6])
     listed += f"; and {len(ops) - 6} more" if len(ops) > 6 else ""
     name, op = next(iter(ops.items()))

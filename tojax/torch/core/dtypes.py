@@ -44,7 +44,7 @@ WIDE = {
 
 
 def to_jax(dtype: torch.dtype | None) -> np.dtype | None:
-    """The JAX dtype of a torch dtype, narrowed where x64 is off.
+    """Returns the JAX dtype of a torch dtype, narrowed where x64 is off.
 
     Raises:
       Unsupported: JAX has no such dtype (complex32, quantized ones).
@@ -63,8 +63,8 @@ def to_jax(dtype: torch.dtype | None) -> np.dtype | None:
 
 
 def of_input(dtype: np.dtype) -> torch.dtype:
-    """The torch dtype that an input array is presented with: without x64, int32 stands for torch's
-    int64.
+    """Returns the torch dtype that an input array is presented with: without x64, int32 stands for
+    torch's int64.
 
     Example:
       >>> of_input(np.dtype("int32"))
@@ -81,7 +81,7 @@ def _category(dtype: torch.dtype) -> int:
 
 
 def scalar_dtype(value: object) -> torch.dtype:
-    """The dtype that torch gives a Python number, or a symbolic size, among tensors."""
+    """Returns the dtype that torch gives a Python number, or a symbolic size, among tensors."""
     if isinstance(value, bool):
         return torch.bool
     wide = torch.get_default_dtype()

@@ -20,7 +20,7 @@ _FUNCTIONALIZE = private.DispatchKeySet(private.FUNCTIONALIZE)
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """A torch tensor as a JAX array of its own; 64-bit types are narrowed while x64 is off.
+    """Returns a torch tensor as a JAX array of its own; 64-bit types are narrowed while x64 is off.
 
     Large tensors share their memory until torch writes to it (copy on write).
 
@@ -55,7 +55,7 @@ def _to_jax(tensor: torch.Tensor) -> jax.Array:
 
 
 def _taken(values: np.ndarray) -> jax.Array:
-    """An array in the memory of ``values``, which belong to nobody else.
+    """Returns an array in the memory of ``values``, which belong to nobody else.
 
     JAX frees what comes from numpy where Python runs. What comes by DLPack it frees in a thread of
     XLA's; torch asks for Python's lock there, and the process aborts if that is on its way out.
@@ -65,7 +65,8 @@ def _taken(values: np.ndarray) -> jax.Array:
 
 
 def _shared(tensor: torch.Tensor) -> jax.Array | None:
-    """The tensor's own memory as an array where that is safe: large, on the CPU, copied on write.
+    """Returns the tensor's own memory as an array where that is safe: large, on the CPU, copied on
+    write.
 
     torch gives the writer, whoever it is, a copy of its own; JAX never writes to memory from
     outside.
@@ -90,7 +91,7 @@ def _narrow(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def to_torch(array: jax.Array) -> torch.Tensor:
-    """A copy of a JAX array as a torch tensor on the CPU.
+    """Returns a copy of a JAX array as a torch tensor on the CPU.
 
     Raises:
       Unsupported: other processes hold parts of it.

@@ -23,7 +23,7 @@ class Keys:
         return jax.random.fold_in(self.rng, self.draws)
 
     def draw(self, op: object) -> jax.Array:
-        """A fresh key for one random operator.
+        """Returns a fresh key for one random operator.
 
         Raises:
           MissingRng: the caller gave none.

@@ -36,7 +36,7 @@ def lowered(tree: PyTree) -> Any:
 
 
 def inner(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor inside a functional tensor, pending writes applied."""
+    """Returns the tensor inside a functional tensor, pending writes applied."""
     if not private.is_functional(tensor):
         return tensor
     with private.DisableTorchFunction():  # constants that torch makes again are none from outside
@@ -45,13 +45,13 @@ def inner(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def value_in(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
-    """The array inside a functional tensor; a constant as the tensor that it is."""
+    """Returns the array inside a functional tensor; a constant as the tensor that it is."""
     value = inner(tensor)
     return value.array if isinstance(value, JaxTensor) else value
 
 
 def array_of(tensor: torch.Tensor) -> jax.Array:
-    """The array inside a tensor of the trace; of a constant the same one for all its uses."""
+    """Returns the array inside a traced tensor; for a constant always the same one."""
     if isinstance(tensor, JaxTensor):
         return tensor.array
     tensor = inner(tensor)
@@ -72,7 +72,7 @@ def _constant(tensor: torch.Tensor) -> jax.Array:
 
 
 def is_traced(value: object) -> bool:
-    """Whether this is a tensor whose values only the compiled program knows."""
+    """Returns whether this is a tensor whose values only the compiled program knows."""
     if not isinstance(value, torch.Tensor):
         return False
     inside = inner(value)

@@ -83,7 +83,7 @@ flex_attention_op = optional("torch._higher_order_ops.flex_attention:flex_attent
 
 
 def forward_level() -> int:
-    """How deep in ``torch.func.jvp`` the call is, -1 outside."""
+    """Returns how deep in ``torch.func.jvp`` the call is, -1 outside."""
     return _forward_ad._current_level
 
 

@@ -23,7 +23,7 @@ def flatten(tree: PyTree) -> tuple[list[Any], Any]:
 
 
 def map_tensors(function: Callable, tree: PyTree) -> Any:
-    """The tree with ``function`` of each tensor."""
+    """Returns the tree with ``function`` of each tensor."""
     if isinstance(tree, torch.Tensor):
         return function(tree)
     leaves, structure = flatten(tree)

@@ -73,7 +73,7 @@ def _ask(op, args, kwargs, place: int) -> torch.dtype | None:
 
 
 def _makes(op) -> bool:
-    """Whether the operator is told where its result lives."""
+    """Returns whether the operator is told where its result lives."""
     return any(a.name == "device" for a in op._schema.arguments)
 
 

@@ -54,7 +54,9 @@ def kind_of(argument) -> str:
 
 
 def param_of(argument) -> Param:
-    """One argument. A default dtype is given as a number of torch's C++; only int64's occurs."""
+    """Returns one argument. A default dtype is given as a number of torch's C++; only int64's
+    occurs.
+    """
     kind = kind_of(argument)
     default = argument.default_value if argument.has_default_value() else REQUIRED
     return Param(argument.name, kind, torch.int64 if kind == "dtype" and default == 4 else default)
@@ -62,7 +64,7 @@ def param_of(argument) -> Param:
 
 @lru_cache(None)
 def read(op: private.OpOverload) -> Signature:
-    """The signature that ``op._schema`` and its tags describe."""
+    """Returns the signature that ``op._schema`` and its tags describe."""
     schema = op._schema
     arguments = schema.arguments
     return Signature(
@@ -75,8 +77,8 @@ def read(op: private.OpOverload) -> Signature:
 
 
 def overloads(key) -> list[private.OpOverload]:
-    """The overload itself, or a packet's overloads that take tensors, write nothing and name no
-    dimensions.
+    """Returns the overload itself, or a packet's overloads that take tensors, write nothing and
+    name no dimensions.
     """
     if isinstance(key, str):  # not registered yet, or absent
         return []

@@ -88,7 +88,7 @@ class Node:
         return self.text
 
     def guard_int(self, file: str = "", line: int = 0) -> int:
-        """The number, where code cannot do without."""
+        """Returns the number, where code cannot do without."""
         if isinstance(self.value, int):
             return self.value
         raise diagnostics.unknown_size(f"the number {self.text}")
@@ -110,7 +110,7 @@ class Node:
     guard_or_true = lambda self, file="", line=0: self.value is not False
 
     def expect_true(self, file: str = "", line: int = 0) -> bool:
-        """A check (``torch._check``): one that only some sizes pass is left to the program."""
+        """Checks (``torch._check``); a check that only some sizes pass is left to the program."""
         if self.condition is not None:
             current_trace.trace().size_check(self.condition, self.opposite)
         return self.value is not False
@@ -125,30 +125,30 @@ class Node:
         return None if answer is None else answer != self.opposite
 
     def sym_not(self) -> Node:
-        """The opposite."""
+        """Returns the opposite."""
         if self.condition is None:
             return Node(not self.value)
         return Node(None, f"not {self.text}", self.condition, not self.opposite)
 
     def sym_max(self, other: Node) -> Node:
-        """The larger one."""
+        """Returns the larger one."""
         return Node(jax.core.max_dim(self.value, other.value))
 
     def sym_min(self, other: Node) -> Node:
-        """The smaller one."""
+        """Returns the smaller one."""
         return Node(jax.core.min_dim(self.value, other.value))
 
     def sym_sum(self, others: list[Node]) -> Node:
-        """All of them together."""
+        """Returns all of them together."""
         return Node(sum(x.value for x in others))
 
     def sym_ite(self, yes: Node, no: Node) -> Node:
-        """One of two."""
+        """Returns one of two."""
         return yes if self.guard_bool() else no
 
 
 def at_least(size: Size, least: int) -> bool | None:
-    """Whether a size is at least so large; None if some of its values are.
+    """Returns whether a size is at least so large; None if some of its values are.
 
     Example:
       >>> (length,) = jax.export.symbolic_shape("length", constraints=["length >= 4"])
@@ -162,7 +162,7 @@ def at_least(size: Size, least: int) -> bool | None:
 
 
 def is_zero(size: Size) -> Node:
-    """Whether a number that sizes make is 0."""
+    """Returns whether a number that sizes make is 0."""
     above, below = at_least(size, 0), at_least(-size, 0)
     if above and below:
         return Node(True)
@@ -173,7 +173,7 @@ def is_zero(size: Size) -> Node:
 
 
 def is_one(size: Size) -> bool:
-    """Whether a length is 1, where the shape of a result depends on it.
+    """Returns whether a length is 1, where the shape of a result depends on it.
 
     Raises:
       DataDependent: it may be.
@@ -185,7 +185,7 @@ def is_one(size: Size) -> bool:
 
 
 def is_positive(size: Size) -> Node:
-    """Whether a number that sizes make is at least 0."""
+    """Returns whether a number that sizes make is at least 0."""
     answer = at_least(size, 0)
     if answer is not None:
         return Node(answer)
@@ -201,7 +201,7 @@ def _computed(function: Callable) -> Callable[..., Node]:
 
 
 def _compared(sign: str, decide: Callable[[Size], Node]) -> Callable[[Node, Node], Node]:
-    """A comparison, from what decides it by the difference."""
+    """Returns a comparison, from what decides it by the difference."""
 
     def compare(self: Node, other: Node) -> Node:
         node = decide(self.value - other.value)
@@ -265,7 +265,7 @@ for _name in ("sym_or", "or_", "bitwise_or"):
 
 
 def limits(size: Any) -> tuple[int, int]:
-    """The numbers that a size of torch code lies between, by its constraints."""
+    """Returns the numbers that a size of torch code lies between, by its constraints."""
     if isinstance(size, int):
         return size, size
     size = size.node.value
@@ -275,7 +275,7 @@ def limits(size: Any) -> tuple[int, int]:
 
 
 def count(shape: Sequence[object]) -> int:
-    """How many elements an array of torch's shape has, at most.
+    """Returns how many elements an array of torch's shape has, at most.
 
     Example:
       >>> count([2, 3])
@@ -299,18 +299,18 @@ def generally() -> Iterator[None]:
 
 
 def as_array(size: Size) -> jax.Array:
-    """A size as a number of the program."""
+    """Returns a size as a number of the program."""
     return jax.lax.shape_as_value((size,))[0]
 
 
 def to_torch(shape: Sequence[Size]) -> tuple[Any, ...]:
-    """A shape as torch code reads it."""
+    """Returns a shape as torch code reads it."""
     return tuple(n if isinstance(n, int) else torch.SymInt(Node(n)) for n in shape)
 
 
 def to_jax(value: Any, as_number: bool = False) -> Any:
-    """An argument of an operator, with JAX's sizes for torch's, in lists as well; as numbers of the
-    program where they are computed with.
+    """Returns an argument of an operator, with JAX's sizes for torch's, in lists as well; as
+    numbers of the program where they are computed with.
     """
     if isinstance(value, torch.SymInt):
         return as_array(value.node.value) if as_number else value.node.value
@@ -320,7 +320,7 @@ def to_jax(value: Any, as_number: bool = False) -> Any:
 
 
 def symbolic(tree: PyTree) -> bool:
-    """Whether there is a symbolic size in a shape, or in arguments of an operator."""
+    """Returns whether there is a symbolic size in a shape, or in arguments of an operator."""
     if isinstance(tree, (list, tuple)):
         for x in tree:  # noqa: SIM110  every operator asks: a generator is a call for each item
             if type(x) not in PLAIN and symbolic(x):

@@ -36,8 +36,8 @@ STRIDED = {aten.as_strided.default, aten.as_strided_copy.default, aten.as_stride
 
 
 def order_of(op) -> str | None:
-    """How results lie in memory: a "view", in the order of the operands ("keeps") or of the first
-    one ("written"), or contiguous (None; "bits" are, too).
+    """Returns how results lie in memory: a "view", in the order of the operands ("keeps") or of the
+    first one ("written"), or contiguous (None; "bits" are, too).
     """
     if op is aten.view_copy.dtype:
         return "bits"
@@ -134,7 +134,9 @@ def to_meta(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def rebase(op, args, kwargs) -> tuple[Any, ...]:
-    """An as_strided call's arguments for a lowering that sees the whole memory, in its order."""
+    """Returns an as_strided call's arguments for a lowering that sees the whole memory, in its
+    order.
+    """
     self, *rest = args
     at = 1 if op is not aten.as_strided_scatter.default else 2
     geometry = dict(zip(("size", "stride", "storage_offset"), args[at:])) | kwargs
@@ -166,7 +168,7 @@ def rebase(op, args, kwargs) -> tuple[Any, ...]:
 
 
 def in_memory_order(base: JaxTensor) -> JaxTensor:
-    """The tensor with its axes in the order of its strides, which makes it contiguous."""
+    """Returns the tensor with its axes in the order of its strides, which makes it contiguous."""
     if base.is_contiguous():
         return base
     order = sorted(range(base.dim()), key=lambda i: -base.stride(i))

@@ -57,14 +57,14 @@ class JaxTensor(torch.Tensor):
         return self if self.before_hooks is None else self.before_hooks
 
     def alone(self) -> JaxTensor:
-        """The same values and strides, no view of anything."""
+        """Returns the same values and strides, no view of anything."""
         layout = self.stride(), self.storage_offset()
         new = JaxTensor(self.array, self.dtype, self.origins, layout)
         new.bounds, new.unchecked = self.bounds, self.unchecked
         return new
 
     def detached(self) -> JaxTensor:
-        """The same values, from which no gradient comes back."""
+        """Returns the same values, from which no gradient comes back."""
         out = self.alone()
         out.array, out.origins = jax.lax.stop_gradient(self.array), self.origins & ~GRADIENT
         return out
@@ -84,17 +84,17 @@ class JaxTensor(torch.Tensor):
 
 
 def differentiable(dtype: torch.dtype) -> bool:
-    """Whether tensors of this dtype may need a gradient."""
+    """Returns whether tensors of this dtype may need a gradient."""
     return dtype.is_floating_point or dtype.is_complex
 
 
 def needs_gradient(tensor: torch.Tensor) -> bool:
-    """Whether torch would say that this tensor of a trace requires a gradient."""
+    """Returns whether torch would say that this tensor of a trace requires a gradient."""
     return bool(getattr(tensor, "origins", 0) & GRADIENT)
 
 
 def value_of(tensor: torch.Tensor) -> jax.Array | torch.Tensor:
-    """The array of a wrapper; a constant as it is."""
+    """Returns the array of a wrapper; a constant as it is."""
     return tensor.array if isinstance(tensor, JaxTensor) else tensor
 
 

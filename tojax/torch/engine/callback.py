@@ -38,7 +38,7 @@ class Callback:
         self.shapes = self._shapes(args, kwargs)
 
     def _shapes(self, args, kwargs):
-        """The outputs on torch's meta device."""
+        """Returns the outputs on torch's meta device."""
         args, kwargs = map_tensors(strides.to_meta, (args, kwargs))
         try:
             return self.op(*args, **kwargs)
@@ -91,7 +91,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def off_thread(function):
-    """The function in the worker thread, on numpy arrays."""
+    """Calls the function in the worker thread, on numpy arrays."""
 
     def call(*args):
         return WORKER.submit(function, *jax.tree.map(np.asarray, args)).result()
@@ -100,7 +100,7 @@ def off_thread(function):
 
 
 def call_torch(op, args, kwargs, key) -> Any:
-    """The operator's outputs as tensors of the trace.
+    """Returns the operator's outputs as tensors of the trace.
 
     Args:
       key: seeds torch's generator where the operator is random, else None.

@@ -32,8 +32,8 @@ def constant(op, call: Call, args, kwargs):
 
 
 def outgrown(call: Call, args) -> bool:
-    """Whether an operator of constants makes one that is large and larger than what it is made of:
-    the program computes it.
+    """Returns whether an operator of constants makes one that is large and larger than what it is
+    made of: the program computes it.
     """
     if call.factory:
         return call.size(args) > LARGE or (call.range and length(*args) > HUGE)
@@ -57,7 +57,9 @@ def memory(x: torch.Tensor) -> int:
 
 
 def size_like(args) -> int:
-    """How many elements a factory makes that takes its dtype, or its shape too, from a tensor."""
+    """Returns how many elements a factory makes that takes its dtype, or its shape too, from a
+    tensor.
+    """
     has_shape = len(args) > 1 and isinstance(args[1], (list, tuple))
     shape = args[1] if has_shape else args[0].shape
     return LARGE + 1 if sizes.symbolic(shape) else sizes.count(shape)

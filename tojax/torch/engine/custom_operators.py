@@ -16,7 +16,7 @@ KEYS = (private.DENSE, private.COMPOSITE, private.CPU)
 
 
 def overload(func: object) -> Any:
-    """The operator that a call is of; None where it is of none, or of several."""
+    """Returns the operator that a call is of; None where it is of none, or of several."""
     if isinstance(func, private.OpOverloadPacket):
         names = func.overloads()
         return getattr(func, names[0]) if len(names) == 1 else None
@@ -51,7 +51,7 @@ def serve(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 
 def python_key(op: Any) -> Any:
-    """The dispatch key of the kernel that torch.library was given for it; None without one."""
+    """Returns the dispatch key of the kernel in torch.library, None without one."""
     path = op._schema.name.replace("::", "/")
     path += f".{op._schema.overload_name}" if op._schema.overload_name else ""
     return next((key for key in KEYS if f"{path}/{key.name}" in private.PYTHON_KERNELS), None)

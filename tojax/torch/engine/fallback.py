@@ -87,7 +87,7 @@ class Fallback:
         return map_tensors(stand_in, shapes)
 
     def missing_ops(self) -> MissingOps:
-        """The error that lists every operator without a lowering, with a stub to paste."""
+        """Returns the error that lists every operator without a lowering, with a stub to paste."""
         return diagnostics.missing_ops(
             {name: op for name, (op, _) in self.missing.items()},
             {name: place for name, (_, place) in self.missing.items()},

@@ -18,12 +18,12 @@ ONE = {
 
 
 def serves(op: Any) -> bool:
-    """Whether this is one of them."""
+    """Returns whether this is one of them."""
     return op._schema.name.startswith(PREFIX)
 
 
 def each(op: Any, args: tuple, kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The results, one after another; what is no list counts for all of them."""
+    """Returns the results, one after another; what is no list counts for all of them."""
     name = op._schema.name.removeprefix(PREFIX)
     single: Any = ONE.get(name) or getattr(aten, name)
     if "Tensor scalars" in str(op._schema):  # a number for each, in one tensor

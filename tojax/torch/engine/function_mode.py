@@ -43,7 +43,7 @@ class Handler(NamedTuple):
 
 
 def deepcopied(mode, func, args, kwargs) -> Any:
-    """A leaf of its own: no gradient comes back through it."""
+    """Returns a leaf of its own: no gradient comes back through it."""
     tensor, memo = args
     with mode:
         copy = tensor.detach().clone().requires_grad_(tensor.requires_grad)
@@ -145,7 +145,7 @@ SERVED = (
 def handlers(
     func: Callable, pending: bool
 ) -> tuple[Callable, tuple[Serve, ...], tuple[Serve, ...]]:
-    """(a form of the function that functionalization knows, what is asked about it)."""
+    """Returns (a form of the function that functionalization knows, what is asked about it)."""
     func = aliases.FOLLOWED.get(func) or in_place.known(func)
     asks = lambda h: pending if h.functions is None else func in h.functions
     serving = lambda all: tuple(h.serve for h in all if asks(h))
@@ -206,7 +206,7 @@ class FunctionMode(TorchFunctionMode):
         return self.call(func, args, kwargs)
 
     def call(self, func, args, kwargs) -> Any:
-        """The function itself."""
+        """Returns the function itself."""
         plain = torch.is_grad_enabled() and not self.tracks_views and not writes.concerned(func)
         out = func(*args, **kwargs) if plain else writes.call(self, func, args, kwargs)
         if "picked" in vars(self) and self.picked.found:

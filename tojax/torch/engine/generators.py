@@ -45,7 +45,7 @@ class Generators:
             self.met += [generator] if not any(x is generator for x in self.met) else []
 
     def draw(self, op: object, args: tuple, kwargs: dict[str, PyTree]) -> Any:
-        """The result of a random operator; NotImplemented where a key has to serve it."""
+        """Returns the result of a random operator; NotImplemented where a key has to serve it."""
         generator = next(
             (x for x in (*args, *kwargs.values()) if isinstance(x, torch.Generator)), None
         )
@@ -71,7 +71,7 @@ class Generators:
         return out
 
     def seeded(self, generator: torch.Generator) -> bool:
-        """Whether nothing was drawn from it since it was seeded, or only by this trace."""
+        """Returns whether nothing was drawn from it since it was seeded, or only by this trace."""
         new = torch.Generator(generator.device).manual_seed(generator.initial_seed())
         return state(generator) in {state(new), *self.states}
 

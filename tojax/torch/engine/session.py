@@ -49,7 +49,7 @@ LOCK = threading.RLock()  # torch's switches and a snapshot's attributes are pro
 def tracing(
     rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False, tape: bool = False
 ) -> Iterator[Trace]:
-    """A trace of the torch code in here; one thread at a time.
+    """Yields a trace of the torch code in here; one thread at a time.
 
     Args:
       rng: the key that random operators draw from, None if there is none.
@@ -108,7 +108,7 @@ def switches() -> Iterator[contextlib.AbstractContextManager]:
 
 @contextlib.contextmanager
 def switched(get: Callable[[], object], put: Callable[[Any], Any], value: object) -> Iterator[None]:
-    """A switch at ``value`` for a while."""
+    """Sets a switch to ``value`` for a while."""
     was = get()
     put(value)
     try:

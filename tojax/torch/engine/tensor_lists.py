@@ -16,8 +16,8 @@ MAKERS = {torch.tensor, torch.as_tensor}
 
 
 def index_of(index: object) -> Any:
-    """An index with its lists of tensors stacked, and symbolic sizes as numbers of the program;
-    torch takes a list around tensors for a tuple.
+    """Returns an index with its lists of tensors stacked, and symbolic sizes as numbers of the
+    program; torch takes a list around tensors for a tuple.
     """
     if type(index) is list and any(isinstance(x, torch.Tensor) for x in index):
         index = tuple(index)
@@ -27,7 +27,7 @@ def index_of(index: object) -> Any:
 
 
 def leaves_of(data: object) -> Iterator[Any]:
-    """The numbers and tensors in nested lists and tuples."""
+    """Yields the numbers and tensors in nested lists and tuples."""
     if isinstance(data, (list, tuple)):
         for item in data:
             yield from leaves_of(item)
@@ -36,8 +36,8 @@ def leaves_of(data: object) -> Iterator[Any]:
 
 
 def holds_tensors(data: object) -> bool:
-    """Whether data is a list with tensors of one number each in it, torch takes no others, or with
-    symbolic sizes.
+    """Returns whether data is a list with tensors of one number each in it, torch takes no others,
+    or with symbolic sizes.
     """
     if symbolic(data):
         return True
@@ -47,7 +47,7 @@ def holds_tensors(data: object) -> bool:
 
 
 def stacked(data: object, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
-    """The tensor, without a gradient, in the common dtype of all numbers."""
+    """Returns the tensor, without a gradient, in the common dtype of all numbers."""
     if dtype is None:
         dtypes = (x.dtype if isinstance(x, torch.Tensor) else _dtype(x) for x in leaves_of(data))
         dtype = functools.reduce(torch.promote_types, dtypes)

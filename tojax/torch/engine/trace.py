@@ -192,7 +192,7 @@ class Trace(private.TorchDispatchMode):
             raise explained from error
 
     def _explained(self, step: Step, error: Exception) -> Exception:
-        """The error of a lowering, with the user's line and what to do."""
+        """Returns the error of a lowering, with the user's line and what to do."""
         op, operands = step.call.op, step.operands
         if isinstance(error, CONCRETIZATION):
             return self.data_dependent(str(op), diagnostics.deciding(op, operands))
@@ -224,7 +224,7 @@ class Trace(private.TorchDispatchMode):
         return call.wrap(out, operands, step.origins, step.args, step.kwargs)
 
     def whole(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
-        """A function of tensors that computes in JAX, rather than by operators."""
+        """Returns a function of tensors that computes in JAX, rather than by operators."""
         if self.tape is None or not torch.is_grad_enabled():
             inside = flatten((args, kwargs))[0]
             out = function(*args, **kwargs)
@@ -237,7 +237,7 @@ class Trace(private.TorchDispatchMode):
         return "fallback" in vars(self) and bool(self.fallback.missing)
 
     def recording(self) -> Tape:
-        """The tape; where there is none, the run ends and the next one has one."""
+        """Returns the tape; where there is none, the run ends and the next one has one."""
         if self.tape is None:
             reason = Unrecorded()
             if self.path is not None:
@@ -355,7 +355,7 @@ OBSERVERS = (
 
 @lru_cache(None)
 def observers_of(call: Call) -> tuple[Callable[[Trace, Step, Any], Any], ...]:
-    """The observers of an operator, in their order."""
+    """Returns the observers of an operator, in their order."""
     return tuple(o.observe for o in OBSERVERS if o.ops is None or call.op in o.ops)
 
 
