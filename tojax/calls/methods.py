@@ -8,10 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tojax.model import Model
+from typing import Any
 
 # By name, where the function is: "package.module:name", or "package.module:Class.name".
 FURTHER: dict[str, str] = {}
@@ -30,7 +27,7 @@ INSTEAD = {
 }
 
 
-def further(model: Model, name: str) -> Callable[..., Any]:
+def further(model: Any, name: str) -> Callable[..., Any]:
     """Returns ``model.name``, a method of the table.
 
     Raises:

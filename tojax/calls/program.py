@@ -16,8 +16,6 @@ import jax
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
-    from tojax.model import Model
-
 
 class Bound:
     """A program for one source, and for params and state of these names.
@@ -26,7 +24,7 @@ class Bound:
     300 of them takes as long as all else.
     """
 
-    def __init__(self, function: Callable, options: dict[str, Any], model: Model):
+    def __init__(self, function: Callable, options: dict[str, Any], model: Any):
         names = self.names = (*model.params,), (*model.state,)
         bare = replace(model, params={}, state={})
 
@@ -37,7 +35,7 @@ class Bound:
 
         self.jitted: Any = jax.jit(run, **options)
 
-    def arrays(self, model: Model) -> tuple[list, list]:
+    def arrays(self, model: Any) -> tuple[list, list]:
         """Params and state, in the order of the names.
 
         Raises:
@@ -65,7 +63,7 @@ class Program:
         functools.update_wrapper(self, function)
         self.options = options
 
-    def bound(self, model: Model) -> Bound:
+    def bound(self, model: Any) -> Bound:
         """Returns the program for models of this source with these names."""
         names = frozenset(model.params), frozenset(model.state)
         programs, key = model.source.cache.programs, (self, names)
@@ -73,15 +71,15 @@ class Program:
             programs[key] = Bound(self.__wrapped__, self.options, model)
         return programs[key]
 
-    def of(self, model: Model) -> Any:
+    def of(self, model: Any) -> Any:
         """Returns the jitted function of lists of params and state, and the other arguments."""
         return self.bound(model).jitted
 
-    def __call__(self, model: Model, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         bound = self.bound(model)
         return bound.jitted(bound.arrays(model), *args, **kwargs)
 
-    def eval_shape(self, model: Model, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the result; nothing is compiled."""
         bound = self.bound(model)
         return bound.jitted.eval_shape(bound.arrays(model), *args, **kwargs)
