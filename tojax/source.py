@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from tojax.dtypes import fitting
+from tojax.errors import Unsupported
 
 
 @dataclass(eq=False)
@@ -73,6 +74,7 @@ class Source(Protocol):
     ) -> tuple[Any, dict[str, jax.Array]]: ...
     def in_mode(self, training: bool) -> Source: ...
     def as_array(self, leaf: object) -> Any: ...
+    def tapped(self, tap: Any) -> Source: ...
     def write_back(self, params, state) -> Any: ...
 
 
@@ -87,6 +89,19 @@ class SourceBase:
         """Returns the names of the arguments that may be given by position."""
         parameters = self.signature.parameters.items()  # type: ignore[attr-defined]
         return [n for n, p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+    def tapped(self, tap: Any) -> Any:
+        """Returns the same source with a tap on its modules.
+
+        Raises:
+          Unsupported: its program has no modules.
+        """
+        framework = self.framework  # type: ignore[attr-defined]
+        raise Unsupported(
+            f"a look inside of a {framework} program",
+            why="its operations belong to no modules",
+            do="convert the model from the framework that it was written in",
+        )
 
     def as_array(self, leaf: object) -> Any:
         """Turns an input leaf into what JAX takes."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from tojax.calls.taps import Tap
 from tojax.numerics import packed_matrix
 from tojax.source import Source, SourceCache
 
@@ -47,6 +48,10 @@ class Wrapped:
         """Returns the same in training or evaluation mode."""
         base = self.base.in_mode(training)
         return replace(self, base=base, cache=self.cache.variant(self.base, base))
+
+    def tapped(self: Self, tap: Tap) -> Self:
+        """Returns the same with a tap on the modules of the base."""
+        return replace(self, base=self.base.tapped(tap), cache=SourceCache())
 
     def write_back(self, params, state) -> Any:
         """Returns the source's own module, with the base's params and state."""

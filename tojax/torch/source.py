@@ -18,10 +18,11 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from tojax import trees
+from tojax.calls.taps import Readings, Tap
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
-from tojax.source import SourceBase
+from tojax.source import SourceBase, SourceCache
 from tojax.torch import arguments
 from tojax.torch.autograd import hooks, requires_grad
 from tojax.torch.autograd.tape import Tape, Unrecorded
@@ -59,12 +60,13 @@ class TorchSource(SourceBase):
     module: torch.nn.Module
     training: tuple[bool, ...]
     on_missing: str = "error"
+    taps: tuple[Tap, ...] = ()
     snapshot: Snapshot | None = field(default=None, repr=False)
     framework = "torch"
 
     def __eq__(self, other):
         same = isinstance(other, TorchSource) and self.module is other.module
-        form = lambda x: (x.training, x.on_missing, x.snapshot)
+        form = lambda x: (x.training, x.on_missing, x.taps, x.snapshot)
         return same and form(self) == form(other)
 
     def __hash__(self):
@@ -88,6 +90,11 @@ class TorchSource(SourceBase):
         return Slots.of(self.code)
 
     @functools.cached_property
+    def paths(self) -> dict[int, str]:
+        """Paths of the submodules by ``id``."""
+        return {id(module): path for path, module in self.code.named_modules() if path}
+
+    @functools.cached_property
     def signature(self) -> inspect.Signature:
         """The signature of forward, without self."""
         try:
@@ -107,6 +114,15 @@ class TorchSource(SourceBase):
         snapshot = snapshot or self.snapshot
         cache = self.cache.variant((self.training, self.snapshot), (modes, snapshot))
         return replace(self, training=modes, snapshot=snapshot, cache=cache)
+
+    def tapped(self, tap: Tap) -> TorchSource:
+        """Returns the same source with a tap on its modules.
+
+        Raises:
+          WrongArguments: no module has such a path.
+        """
+        tap.check([*self.paths.values()])
+        return replace(self, taps=(*self.taps, tap), cache=SourceCache())
 
     def as_array(self, leaf: object) -> Any:
         """Returns an input leaf as JAX takes it."""
@@ -145,12 +161,16 @@ class TorchSource(SourceBase):
         names = tuple(trees.names(args, kwargs, self.positional))
         inputs = (*names, "the parameters", trees.STATE)
         with tracing(rng, inputs, self.on_missing == "callback", Tape in self.cache.notes) as trace:
-            trace.path = path
+            trace.path, trace.paths = path, self.paths
+            trace.readings = Readings(self.taps) if self.taps else None
             args, kwargs = self._inputs(given)
             tensors, state_ids = self._tensors(trace, *weights)
             with self.slots.filled(tensors, self.training, uncarried) as read_state:
                 with arguments.explained(trace):
-                    out, unchecked = self._arrays(trace, self.code(*args, **kwargs))
+                    out = self.code(*args, **kwargs)
+                    if trace.readings is not None:
+                        out = trace.readings.beside(out)
+                    out, unchecked = self._arrays(trace, out)
                     written = read_state()
                 if self.slots.hooked:
                     warn_collected(self.code)

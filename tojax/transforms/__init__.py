@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tojax.transforms._intermediates import edit, intermediates
 from tojax.transforms._quantize import quantize
 from tojax.transforms._roll import explain, roll, unroll
 
-__all__ = ["explain", "quantize", "roll", "unroll"]
+__all__ = ["edit", "explain", "intermediates", "quantize", "roll", "unroll"]

@@ -194,6 +194,7 @@ PER_CHANNEL = [
         "torch.ao.quantization.observer:MovingAveragePerChannelMinMaxObserver", "forward", QUANTIZED
     ),
 ]
+CALL_MODULE = target("torch.nn.modules.module:Module", "_call_impl", "paths of modules in programs")
 EXPERTS = target(
     "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts",
     since="5.2",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import torch
 
+from tojax.calls.taps import Readings
 from tojax.errors import DataDependent, TojaxError
 from tojax.private_names import Inconclusive
 from tojax.torch.aliasing.no_grad import cut
@@ -82,6 +83,8 @@ class Trace(private.TorchDispatchMode):
       callback: whether operators that nothing serves run in torch.
       fallback: what serves operators without a lowering.
       same_masks, packed, generators: comparisons, concatenations and generators so far.
+      paths, module: paths of the submodules by ``id``, and that of the one that runs.
+      readings: what taps on modules read, None without taps.
       state: what the traced code may write to, by name.
       weights: those of the trace by the ``id`` of the module's own, which code may know besides.
       unread: ids of the state's arrays that nothing was computed from.
@@ -101,6 +104,9 @@ class Trace(private.TorchDispatchMode):
         super().__init__()
         self.keys, self.inputs = Keys(rng), inputs
         self.callback = callback
+        self.paths: dict[int, str] = {}
+        self.module = ""
+        self.readings: Readings | None = None
         self.state: dict[str, torch.Tensor] = {}
         self.weights: dict[int, torch.Tensor] = {}
         self.unread: set[int] = set()
@@ -286,8 +292,10 @@ class Trace(private.TorchDispatchMode):
         path, self.path = self.path, None
         conditions, self.conditions = self.conditions, None
         masks, self.same_masks = self.same_masks, SameMasks()
+        readings = self.readings.inside() if self.readings is not None else contextlib.nullcontext()
         try:
-            yield
+            with readings:
+                yield
         finally:
             self.path, self.conditions, self.same_masks = path, conditions, masks
 

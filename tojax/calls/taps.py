@@ -1,0 +1,143 @@
+"""Taps on the modules of a source: their values beside the output, or others in their place."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tojax.errors import Unsupported, WrongArguments
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One look into the modules of a source that runs, or a change of them.
+
+    Attributes:
+      pattern: regular expression, searched in the paths of modules.
+      edit: function of a module's output whose result takes its place. Without it the values are
+        returned beside the output.
+      inputs: the values are what the modules were called with, as (args, kwargs).
+    """
+
+    pattern: str
+    edit: Callable[[PyTree], PyTree] | None = None
+    inputs: bool = False
+
+    def check(self, paths: Sequence[str]) -> None:
+        """Raises WrongArguments if the pattern is none, or no module has such a path."""
+        try:
+            pattern = re.compile(self.pattern)
+        except re.error as error:
+            raise WrongArguments(
+                f"{self.pattern!r} is no regular expression",
+                why=str(error),
+                do="escape what is meant literally: re.escape(path)",
+            ) from None
+        if not any(map(pattern.search, paths)):
+            near = difflib.get_close_matches(self.pattern, paths, 3, 0.3) or [*paths[:3]]
+            raise WrongArguments(
+                f"no module has a path with {self.pattern!r}",
+                why=f"there are {len(paths)} paths, such as {', '.join(near)}",
+                do="list them with [path for path, _ in module.named_modules()]",
+            )
+
+
+class Readings:
+    """The values at the taps of one run.
+
+    A module that runs several times has the paths ``path``, ``path#1``, ``path#2`` and so on.
+    """
+
+    def __init__(self, taps: tuple[Tap, ...]):
+        self.taps = taps
+        self.values: list[dict[str, Any]] = [{} for _ in taps]
+        self.calls = [0 for _ in taps]
+        self.depth = 0
+
+    @cached_property
+    def patterns(self) -> list[re.Pattern]:
+        """The compiled patterns."""
+        return [re.compile(tap.pattern) for tap in self.taps]
+
+    def at(self, path: str) -> list[int]:
+        """Returns the numbers of the taps on a module."""
+        return [i for i, pattern in enumerate(self.patterns) if pattern.search(path)]
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Marks code that JAX traces on its own: its values exist in there alone."""
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def enter(self, numbers: Iterable[int], path: str, inputs: Callable[[], PyTree]) -> None:
+        """Notes what a module is called with, where a tap wants it."""
+        for i in numbers:
+            if self.taps[i].inputs:
+                self._note(i, path, inputs())
+
+    def leave(
+        self,
+        numbers: Iterable[int],
+        path: str,
+        out: PyTree,
+        read: Callable[[PyTree], PyTree],
+        edit: Callable[[Callable, PyTree], PyTree],
+    ) -> PyTree:
+        """Returns the output of a module, with the edits of its taps.
+
+        Args:
+          numbers: the taps on it, by ``at``.
+          path: the module's path.
+          out: its output, as its framework has it.
+          read: makes arrays of the output's tensors.
+          edit: calls a function of arrays on the output, and makes tensors of its arrays.
+        """
+        for i in numbers:
+            tap = self.taps[i]
+            if tap.edit is not None:
+                self.calls[i] += 1
+                out = edit(tap.edit, out)
+            elif not tap.inputs:
+                self._note(i, path, read(out))
+        return out
+
+    def _note(self, number: int, path: str, value: PyTree) -> None:
+        if self.depth:
+            raise Unsupported(
+                f"{path} runs inside of a loop, a branch or a transformation",
+                why="its values exist for one round of it alone",
+                do="tap the module around it, or edit the module, which works in there",
+            )
+        values = self.values[number]
+        self.calls[number] += 1
+        earlier = sum(name == path or name.startswith(f"{path}#") for name in values)
+        values[f"{path}#{earlier}" if earlier else path] = value
+
+    def beside(self, out: PyTree) -> PyTree:
+        """Returns the output with the values beside it: ``(out, {path: value})``, once for each tap
+        that is no edit.
+
+        Raises:
+          WrongArguments: a tap's modules did not run.
+        """
+        for tap, values, calls in zip(self.taps, self.values, self.calls):
+            if not calls:
+                raise WrongArguments(
+                    f"no module with {tap.pattern!r} in its path was called",
+                    why="the model reads its weights, or runs another way with these arguments",
+                    do="tap the module around it",
+                )
+            if tap.edit is None:
+                out = out, values
+        return out
