@@ -69,6 +69,8 @@ class Source(Protocol):
     def module(self) -> Any: ...
     @property
     def cache(self) -> SourceCache: ...
+    @property
+    def taps(self) -> tuple[Any, ...]: ...
     def __call__(
         self, params, state, args, kwargs, rng=None
     ) -> tuple[Any, dict[str, jax.Array]]: ...
@@ -83,6 +85,7 @@ class SourceBase:
     """The base of all sources."""
 
     cache: SourceCache = field(default_factory=SourceCache, repr=False, compare=False, kw_only=True)
+    taps: tuple[Any, ...] = field(default=(), repr=False, kw_only=True)  # calls.taps.Tap
 
     @property
     def positional(self) -> list[str]:

@@ -124,15 +124,15 @@ class Readings:
         earlier = sum(name == path or name.startswith(f"{path}#") for name in values)
         values[f"{path}#{earlier}" if earlier else path] = value
 
-    def beside(self, out: PyTree) -> PyTree:
+    def beside(self, out: PyTree, must_run: bool = True) -> PyTree:
         """Returns the output with the values beside it: ``(out, {path: value})``, once for each tap
         that is no edit.
 
         Raises:
-          WrongArguments: a tap's modules did not run.
+          WrongArguments: a tap's modules ``must_run`` and did not.
         """
         for tap, values, calls in zip(self.taps, self.values, self.calls):
-            if not calls:
+            if must_run and not calls:
                 raise WrongArguments(
                     f"no module with {tap.pattern!r} in its path was called",
                     why="the model reads its weights, or runs another way with these arguments",
@@ -141,3 +141,14 @@ class Readings:
             if tap.edit is None:
                 out = out, values
         return out
+
+
+def split(taps: Sequence[Tap], out: PyTree) -> tuple[PyTree, list[dict[str, Any]]]:
+    """Returns (the model's own output, the values of each tap that is no edit), the inverse of
+    ``Readings.beside``.
+    """
+    values: list[dict[str, Any]] = []
+    for _ in [tap for tap in taps if tap.edit is None]:
+        out, value = out
+        values.insert(0, value)
+    return out, values

@@ -60,9 +60,9 @@ class TorchSource(SourceBase):
     module: torch.nn.Module
     training: tuple[bool, ...]
     on_missing: str = "error"
-    taps: tuple[Tap, ...] = ()
     snapshot: Snapshot | None = field(default=None, repr=False)
     framework = "torch"
+    taps_must_run = True
 
     def __eq__(self, other):
         same = isinstance(other, TorchSource) and self.module is other.module
@@ -169,7 +169,7 @@ class TorchSource(SourceBase):
                 with arguments.explained(trace):
                     out = self.code(*args, **kwargs)
                     if trace.readings is not None:
-                        out = trace.readings.beside(out)
+                        out = trace.readings.beside(out, self.taps_must_run)
                     out, unchecked = self._arrays(trace, out)
                     written = read_state()
                 if self.slots.hooked:

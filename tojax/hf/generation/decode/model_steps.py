@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from transformers.cache_utils import Cache
 from transformers.integrations import sdpa_attention
 
 from tojax import trees, warn_once
+from tojax.calls import taps
 from tojax.calls.program import Program
 from tojax.calls.wrapped import Arrays, Wrapped
 from tojax.errors import DataDependent, SlowGeneration, Unsupported
@@ -240,6 +241,17 @@ class RunnerSource(Wrapped):
         return out, trees.Written(new, {*map(name, written.missed)}, written.holds)
 
 
+@dataclass(frozen=True, eq=False)
+class StepSource(TorchSource):
+    """A Runner as torch's source; taps know modules by the paths of the model."""
+
+    paths: dict[int, str] = field(default_factory=dict, kw_only=True)
+    taps_must_run = False  # not every step runs them
+
+
+READINGS = "readings of taps"  # the values of taps beside the arguments that a step changes
+
+
 def _runner_source(source: Any) -> Any:
     """Returns the Runner's source, with the wrappers of the model's source around it."""
     notes = source.cache.notes
@@ -248,7 +260,13 @@ def _runner_source(source: Any) -> Any:
             notes[Runner] = replace(source, base=_runner_source(source.base), cache=SourceCache())
         else:
             modes = False, *source.training
-            runner = TorchSource(Runner(source.code), modes, source.on_missing)
+            runner = StepSource(
+                Runner(source.code),
+                modes,
+                source.on_missing,
+                taps=source.taps,
+                paths=source.paths,
+            )
             notes[Runner] = RunnerSource(runner)
     return notes[Runner]
 
@@ -256,11 +274,16 @@ def _runner_source(source: Any) -> Any:
 def call_runner(model: Model, method: str, **kwargs) -> Any:
     """Runs a method of Runner as a pure JAX function; call it inside ``jit``.
 
+    What taps on the model read is in the changed arguments of a step, as ``READINGS``.
     Values that are no arrays come back as ``Static``, so that the result may leave ``jit``.
     """
     source = _runner_source(model.source)
     kwargs = jax.tree.map(_unwrap_static, kwargs, is_leaf=lambda x: isinstance(x, Static))
     out, _ = source(model.params, model.state, (), {"method": method, **kwargs})
+    out, readings = taps.split(model.source.taps, out)
+    if any(readings):
+        logits, changed = out
+        out = logits, changed | {READINGS: readings}
     return jax.tree.map(lambda x: x if trees.is_array(x) else Static(x), out)
 
 

@@ -105,6 +105,8 @@ def prefill(
         logits_to_keep=logits_to_keep,
         use_cache=True,
     )
+    if model_steps.READINGS in state:
+        carry = carry | {"prompt readings": state.pop(model_steps.READINGS)}
     if plan.padded:
         if not static_cache.rewindable(state):
             raise Unfit
@@ -150,7 +152,8 @@ def advance(model: Model, tokens, at, stays, state, along):
         logits_to_keep=None,
         use_cache=True,
     )
-    return logits, _checked_state(state, new)
+    readings = {k: new.pop(k) for k in (model_steps.READINGS,) if k in new}
+    return logits, _checked_state(state, new) | readings
 
 
 def decode_step(model: Model, plan: Plan, ids, at, stays, state, along):
@@ -300,6 +303,15 @@ def record_step(carry, scores, logits):
     return carry
 
 
+def record_readings(carry, readings):
+    """Returns the carry with what taps read in this step; the prompt was the step before."""
+    if readings is None:
+        return carry
+    index = carry["at"] - carry["start"] - 1
+    record = lambda record, value: jax.lax.dynamic_update_index_in_dim(record, value, index, 0)
+    return carry | {"readings": jax.tree.map(record, carry["readings"], readings)}
+
+
 pick_first = Program(pick_tokens, static_argnames="plan")
 
 
@@ -311,6 +323,7 @@ def decode(model: Model, carry, stays, along, until, last, picker, plan: Plan):
         logits, state = decode_step(
             model, plan, carry["ids"], carry["at"], stays, carry["state"], along
         )
+        carry = record_readings(carry, state.pop(model_steps.READINGS, None))
         if "guide" in carry:
             token = jax.lax.dynamic_slice_in_dim(carry["ids"], carry["at"] - 1, 1, 1)
             guide = guidance.advance_guide(model, carry["guide"], token, advance, last_logits)
@@ -318,6 +331,12 @@ def decode(model: Model, carry, stays, along, until, last, picker, plan: Plan):
         return pick_tokens(model, plan, picker, carry | {"state": state}, logits, last)
 
     return jax.lax.while_loop(lambda c: (c["at"] < until) & ~c["done"].all(), body, carry)
+
+
+@program(static_argnames="plan")
+def readings_of(model: Model, ids, at, stays, state, along, plan: Plan):
+    """Returns what taps read in one step, for its shapes."""
+    return decode_step(model, plan, ids, at, stays, state, along)[1][model_steps.READINGS]
 
 
 @program(static_argnames="plan")

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from transformers import GenerationConfig
 from transformers.generation import utils as generation_utils
@@ -89,12 +90,31 @@ class Job:
             beams=beam_options,
         )
         self.renewal = self._renewal()
+        self._check_taps()
         if streamer is not None and self.plan.beams:
             raise Unsupported(
                 "streamer together with num_beams",
                 why="which beam wins shows at the end",
                 do="leave one of them out",
             )
+
+    def _check_taps(self) -> None:
+        """Raises Unsupported for taps beside what makes several texts or steps at once."""
+        features: dict[str, Any]
+        features = {"num_beams": self.plan.beams, "assistant_model": self.drafts}
+        features |= {"guidance_scale": self.guide, "use_cache=False": not self.plan.cached}
+        features |= {"a longer context": self.renewal}
+        if self.reads and (conflicts := [name for name, present in features.items() if present]):
+            raise Unsupported(
+                f"{conflicts[0]} together with tojax.transforms.intermediates",
+                why="a step has one value of each module",
+                do="leave one of them out",
+            )
+
+    @property
+    def reads(self) -> bool:
+        """Whether values of modules are returned beside the text."""
+        return any(tap.edit is None for tap in self.model.source.taps)
 
     def _renewal(self) -> int | None:
         module = self.model.source.module
@@ -122,6 +142,12 @@ class Job:
             carry = self.initial_carry()
         else:
             plan = next(strategy.plans(self), None)
+            if self.reads and (plan is None or not plan.cached):
+                raise Unsupported(
+                    f"values inside of {self.model.source.name} for each step",
+                    why="its states do not have a fixed shape",
+                    do="call the model on the whole text: intermediates(model, pattern)(ids)",
+                )
             if self.guide and (plan is None or not plan.cached):
                 raise Unsupported(
                     f"the option guidance_scale with {self.model.source.name}",
@@ -213,6 +239,7 @@ class Job:
             args = carry["ids"], carry["at"], stays, carry["state"], along
             shape = programs.logits_of.eval_shape(self.model, *args, plan=plan)
             carry = programs.allocate_records(plan, carry, shape)
+        carry = self._allocate_readings(plan, carry, stays, along)
         last = np.int32(self.last)
         decode_until = lambda carry, until: programs.decode(
             self.model, carry, stays, along, np.int32(until), last, self.picker, plan
@@ -239,6 +266,18 @@ class Job:
             for position in range(at, int(carry["at"])):
                 self.stream(carry, position)
         return carry
+
+    def _allocate_readings(
+        self, plan: Plan, carry: dict[str, Any], stays: object, along: dict[str, PyTree]
+    ) -> dict[str, Any]:
+        """Returns the carry with buffers for what taps read, a row for each step."""
+        if "prompt readings" not in carry:
+            return carry
+        args = carry["ids"], carry["at"], stays, carry["state"], along
+        shapes = programs.readings_of.eval_shape(self.model, *args, plan=plan)
+        steps = self.last - self.length - 1
+        empty = lambda x: jnp.zeros((steps, *x.shape), x.dtype)
+        return carry | {"readings": jax.tree.map(empty, shapes)}
 
     def stream(self, carry: dict[str, Any], at: int) -> None:
         """Gives the tokens at ``at`` to the streamer, if there is one."""
@@ -289,13 +328,24 @@ class Job:
             # Cut by numpy: JAX would compile a slice, and asarray a copy, for each length.
             ids = jax.device_put(np.asarray(carry["ids"])[:, : int(carry["at"])])
         if not self.returns_dict:
-            return ids
+            return self._beside(ids, carry)
         count = int(carry["at"]) - self.length
         for name in ("scores", "logits"):
             extra[name] = tuple(carry[name][:count]) if name in carry else None
         kind = "EncoderDecoder" if self.request.encoder else "DecoderOnly"
         cls = getattr(generation_utils, f"Generate{'Beam' if self.plan.beams else ''}{kind}Output")
-        return cls(sequences=ids, **extra)
+        return self._beside(cls(sequences=ids, **extra), carry)
+
+    def _beside(self, out: Any, carry: dict[str, PyTree]) -> Any:
+        """Returns the output with what each tap read: by path one value for each step."""
+        if "readings" not in carry:
+            return out
+        steps = int(carry["at"]) - self.length - 1
+        for prompt, others in zip(carry["prompt readings"], carry["readings"]):
+            row = lambda i, others=others: jax.tree.map(lambda x: x[i], others)
+            rows = [prompt, *map(row, range(steps))]
+            out = out, {path: tuple(values[path] for values in rows) for path in prompt}
+        return out
 
 
 def _nan_rows(logits: jax.Array) -> Any:

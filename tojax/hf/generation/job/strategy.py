@@ -77,6 +77,7 @@ def plans(job: Job) -> Iterator[Plan]:
     if plan.cached:
         padded = replace(plan, padded=True)
         text_only = not job.request.encoder
+        text_only &= not any(tap.edit is None for tap in job.model.source.taps)  # exact lengths
         text_only &= not {*PROMPT_ONLY, *TYPES} & {*job.request.model_inputs}
         if text_only and not ahead and is_exact(Decoding.PADDED, job, padded):
             yield padded
