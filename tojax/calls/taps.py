@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ class Readings:
         self.taps = taps
         self.values: list[dict[str, Any]] = [{} for _ in taps]
         self.calls = [0 for _ in taps]
-        self.depth = 0
+        self.is_nested = False
 
     @cached_property
     def patterns(self) -> list[re.Pattern]:
@@ -71,14 +71,11 @@ class Readings:
         """Returns the numbers of the taps on a module."""
         return [i for i, pattern in enumerate(self.patterns) if pattern.search(path)]
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Marks code that JAX traces on its own: its values exist in there alone."""
-        self.depth += 1
-        try:
-            yield
-        finally:
-            self.depth -= 1
+    def nested(self) -> Readings:
+        """Returns the same for code that JAX traces on its own: its values exist in there alone."""
+        nested = copy.copy(self)
+        nested.is_nested = True
+        return nested
 
     def enter(self, numbers: Iterable[int], path: str, inputs: Callable[[], PyTree]) -> None:
         """Notes what a module is called with, where a tap wants it."""
@@ -113,7 +110,7 @@ class Readings:
         return out
 
     def _note(self, number: int, path: str, value: PyTree) -> None:
-        if self.depth:
+        if self.is_nested:
             raise Unsupported(
                 f"{path} runs inside of a loop, a branch or a transformation",
                 why="its values exist for one round of it alone",

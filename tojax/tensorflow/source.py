@@ -14,13 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from tojax import trees
+from tojax.calls.taps import Readings, Tap
 from tojax.dtypes import fitting
 from tojax.errors import Unsupported, WrongArguments
 from tojax.model import Model
-from tojax.source import SourceBase
+from tojax.source import SourceBase, SourceCache
 from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow import savedmodel
-from tojax.tensorflow.engine import frozen, functions
+from tojax.tensorflow.engine import frozen, functions, layers
 from tojax.tensorflow.engine.evaluate import Run
 from tojax.tensorflow.engine.functions import Function
 from tojax.tensorflow.state.variables import Handle
@@ -38,7 +39,7 @@ class TensorFlowSource(SourceBase):
         return (
             isinstance(other, TensorFlowSource)
             and self.function is other.function
-            and self.training == other.training
+            and (self.training, self.taps) == (other.training, other.taps)
         )
 
     def __hash__(self):
@@ -74,6 +75,10 @@ class TensorFlowSource(SourceBase):
         cache = self.cache.variant(self.training, training)
         return replace(self, training=training, cache=cache)
 
+    def tapped(self, tap: Tap) -> TensorFlowSource:
+        """Returns the same function with a tap on its layers and nodes."""
+        return replace(self, taps=(*self.taps, tap), cache=SourceCache())
+
     def as_array(self, leaf: object) -> Any:
         """Returns an input leaf as JAX takes it."""
         if isinstance(leaf, (tf.Tensor, tf.Variable)):
@@ -95,14 +100,19 @@ class TensorFlowSource(SourceBase):
         values = {**params, **state, **seeds}
         is_static = lambda v: isinstance(v, np.ndarray) and trees.is_setting(v)
         variables = {Handle(k): v if is_static(v) else jnp.asarray(v) for k, v in values.items()}
-        run = Run(concrete.library, variables, rng)
+        readings = Readings(self.taps) if self.taps else None
+        if readings is not None:
+            paths = layers.paths(concrete.library, concrete.graph)
+            for tap in self.taps:
+                tap.check(paths)
+        run = Run(concrete.library, variables, rng, readings)
         unconverted = [*concrete.tensors(args, kwargs), *concrete.captured]
         origins = self._origins(args, kwargs, unconverted, params)
         flat = run.graph(concrete.graph, [*inputs, *concrete.captured], origins)
         written = {h.name: run.variables[h] for h in run.written if h.name not in seeds}
-        return concrete.pack([jnp.asarray(as_jax(x)) for x in flat]), trees.Written(
-            written, set(written)
-        )
+        out = concrete.pack([jnp.asarray(as_jax(x)) for x in flat])
+        out = out if readings is None else readings.beside(out)
+        return out, trees.Written(written, set(written))
 
     def _origins(self, args, kwargs, inputs, params) -> list[frozenset[str]]:
         """Returns the names of the graph's inputs in errors."""

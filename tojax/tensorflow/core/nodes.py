@@ -58,6 +58,7 @@ class Graph:
     name: str = ""
     ends: tuple[str, ...] = ()  # nodes that run for their effects
     pruned: dict[frozenset[int], Graph] = field(default_factory=dict, repr=False)
+    exits: dict[str, list[tuple[str, int]]] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return self.name

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from tojax import trees
+from tojax.calls.taps import Readings
 from tojax.errors import MissingRng
 from tojax.stablehlo.core.static_values import as_jax, is_known, known
 from tojax.table import Row
@@ -18,7 +19,7 @@ from tojax.tensorflow.core.nodes import Graph, Node
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.core.running import HANDLERS, OF_STRUCTURES
 from tojax.tensorflow.core.schema import Entries, Known, Static, modes, table
-from tojax.tensorflow.engine import bridge, diagnostics, tables  # noqa: F401
+from tojax.tensorflow.engine import bridge, diagnostics, layers, tables  # noqa: F401
 from tojax.tensorflow.engine.folding import fold
 from tojax.tensorflow.engine.graph import Library
 from tojax.tensorflow.engine.origins import NONE, Origin, Origins
@@ -27,8 +28,15 @@ from tojax.tensorflow.engine.origins import NONE, Origin, Origins
 class Run:
     """The values of variables as they change, the keys that are left, the functions to call."""
 
-    def __init__(self, library: Library, variables: dict[Any, Any], rng: jax.Array | None):
+    def __init__(
+        self,
+        library: Library,
+        variables: dict[Any, Any],
+        rng: jax.Array | None,
+        readings: Readings | None = None,
+    ):
         self.library, self.variables, self.rng = library, variables, rng
+        self.readings = readings
         self.initial = dict(variables)  # their values before the model assigned any
         self.written: set[Any] = set()
         self.drawn = 0
@@ -50,13 +58,16 @@ class Run:
                 operands, [origins_of[edge.node][edge.output] for edge in node.inputs]
             )
             try:
-                values[node.name] = out = self.node(node, operands)
+                out = self.node(node, operands)
+                if self.readings is not None:
+                    out = layers.tapped(self.readings, graph, node, operands, out)
             except Exception as error:
                 named = self.origins.name(error)
                 diagnostics.locate(named, node, self.stack, self.library)
                 if named is error:
                     raise
                 raise named from error
+            values[node.name] = out
             origins_of[node.name] = self.origins.of_outputs(node, out)
             for name in node.last_use:
                 del values[name]
@@ -82,13 +93,15 @@ class Run:
         if node.op == "Minimum" and (bound := self._least_of(inputs)) is not None:
             return (bound,)
         if (row := table.find(node.op)) is not None:
-            out = self.lower(node, row, inputs)
+            with jax.named_scope(node.name):
+                out = self.lower(node, row, inputs)
             if node.op == "Maximum" and (known_sizes := _known_integers(inputs)):
                 self.least[id(out)] = (out, known_sizes[0])
             if node.op == "Pack" and out.ndim == 1 and out.dtype.kind == "i":
                 self.packed[id(out)] = (out, inputs)
             return tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        return bridge.through(node, inputs)
+        with jax.named_scope(node.name):
+            return bridge.through(node, inputs)
 
     def _least_of(self, inputs: Sequence[Any]) -> Any:
         """Returns the minimum of a known size and one that is known to be no smaller, as
@@ -132,7 +145,9 @@ class Run:
 
     def nested(self, rng: jax.Array | None, library: Library | None = None) -> Run:
         """Returns a run for a branch, a loop or a gradient, with the variables' current values."""
-        run = Run(self.library if library is None else library, dict(self.variables), rng)
+        readings = self.readings and self.readings.nested()
+        library = self.library if library is None else library
+        run = Run(library, dict(self.variables), rng, readings)
         run.initial, run.stack = self.initial, list(self.stack)
         run.origins = Origins(self.origins.values, self.origins.origins)
         return run

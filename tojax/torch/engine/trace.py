@@ -292,12 +292,12 @@ class Trace(private.TorchDispatchMode):
         path, self.path = self.path, None
         conditions, self.conditions = self.conditions, None
         masks, self.same_masks = self.same_masks, SameMasks()
-        readings = self.readings.inside() if self.readings is not None else contextlib.nullcontext()
+        readings, self.readings = self.readings, self.readings and self.readings.nested()
         try:
-            with readings:
-                yield
+            yield
         finally:
             self.path, self.conditions, self.same_masks = path, conditions, masks
+            self.readings = readings
 
 
 def record(trace: Trace, step: Step, out: PyTree) -> Any:
