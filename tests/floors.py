@@ -9,7 +9,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("torch", "tensorflow", "stablehlo"),
     ("frontends",),
-    ("transforms", "parallel", "flax", "train", "export"),
+    ("transforms", "parallel", "parity", "flax", "train", "export"),
     ("hf",),
     ("",),
     ("cli", "__main__"),

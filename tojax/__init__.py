@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tojax.hf.generation.job.public_cache import Cache
     from tojax.hf.loading.load import from_pretrained
     from tojax.model import Model, load
+    from tojax.parity import verify
     from tojax.stablehlo import from_stablehlo
     from tojax.tensorflow import from_tensorflow
     from tojax.torch import from_torch, lowers
@@ -37,6 +38,7 @@ _HOME = {
     "load": "tojax.model",
     "lowers": "tojax.torch",
     "save_pretrained": "tojax.hf._save_pretrained",
+    "verify": "tojax.parity",
 }
 __all__ = [
     "Cache",
@@ -51,6 +53,7 @@ __all__ = [
     "load",
     "lowers",
     "save_pretrained",
+    "verify",
 ]
 
 methods.FURTHER.update(
@@ -69,6 +72,7 @@ _PARTS = (
     "flax",
     "hf",
     "parallel",
+    "parity",
     "stablehlo",
     "tensorflow",
     "torch",

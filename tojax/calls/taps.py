@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tojax.errors import Unsupported, WrongArguments
@@ -22,14 +24,16 @@ class Tap:
 
     Attributes:
       pattern: regular expression, searched in the paths of modules.
-      edit: function of a module's output whose result takes its place. Without it the values are
-        returned beside the output.
+      edit: function of a module's path and output whose result takes the output's place. Without
+        it the values are returned beside the output.
       inputs: the values are what the modules were called with, as (args, kwargs).
+      around: makes a context that the model's code runs in.
     """
 
     pattern: str
-    edit: Callable[[PyTree], PyTree] | None = None
+    edit: Callable[[str, PyTree], PyTree] | None = None
     inputs: bool = False
+    around: Callable[[], AbstractContextManager] | None = None
 
     def check(self, paths: Sequence[str]) -> None:
         """Raises WrongArguments if the pattern is none, or no module has such a path."""
@@ -59,7 +63,7 @@ class Readings:
     def __init__(self, taps: tuple[Tap, ...]):
         self.taps = taps
         self.values: list[dict[str, Any]] = [{} for _ in taps]
-        self.calls = [0 for _ in taps]
+        self.runs: list[Counter[str]] = [Counter() for _ in taps]
         self.is_nested = False
 
     @cached_property
@@ -103,8 +107,7 @@ class Readings:
         for i in numbers:
             tap = self.taps[i]
             if tap.edit is not None:
-                self.calls[i] += 1
-                out = edit(tap.edit, out)
+                out = edit(partial(tap.edit, self._numbered(i, path)), out)
             elif not tap.inputs:
                 self._note(i, path, read(out))
         return out
@@ -116,10 +119,22 @@ class Readings:
                 why="its values exist for one round of it alone",
                 do="tap the module around it, or edit the module, which works in there",
             )
-        values = self.values[number]
-        self.calls[number] += 1
-        earlier = sum(name == path or name.startswith(f"{path}#") for name in values)
-        values[f"{path}#{earlier}" if earlier else path] = value
+        self.values[number][self._numbered(number, path)] = value
+
+    def _numbered(self, number: int, path: str) -> str:
+        """Counts a run of a module, and returns its path with the number of earlier runs."""
+        count = self.runs[number][path]
+        self.runs[number][path] += 1
+        return f"{path}#{count}" if count else path
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Enters what the model's code runs in."""
+        with ExitStack() as stack:
+            for tap in self.taps:
+                if tap.around is not None:
+                    stack.enter_context(tap.around())
+            yield
 
     def beside(self, out: PyTree, must_run: bool = True) -> PyTree:
         """Returns the output with the values beside it: ``(out, {path: value})``, once for each tap
@@ -128,8 +143,8 @@ class Readings:
         Raises:
           WrongArguments: a tap's modules ``must_run`` and did not.
         """
-        for tap, values, calls in zip(self.taps, self.values, self.calls):
-            if must_run and not calls:
+        for tap, values, runs in zip(self.taps, self.values, self.runs):
+            if must_run and not runs:
                 raise WrongArguments(
                     f"no module with {tap.pattern!r} in its path was called",
                     why="the model reads its weights, or runs another way with these arguments",

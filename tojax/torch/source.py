@@ -8,6 +8,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -167,7 +168,8 @@ class TorchSource(SourceBase):
             tensors, state_ids = self._tensors(trace, *weights)
             with self.slots.filled(tensors, self.training, uncarried) as read_state:
                 with arguments.explained(trace):
-                    out = self.code(*args, **kwargs)
+                    with nullcontext() if trace.readings is None else trace.readings.around():
+                        out = self.code(*args, **kwargs)
                     if trace.readings is not None:
                         out = trace.readings.beside(out, self.taps_must_run)
                     out, unchecked = self._arrays(trace, out)

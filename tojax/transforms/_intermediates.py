@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tojax.calls.taps import Tap
@@ -11,6 +11,16 @@ from tojax.model import Model
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
+
+
+@dataclass(frozen=True)
+class OfValue:
+    """An edit that is the same for all modules."""
+
+    function: Callable[[PyTree], PyTree]
+
+    def __call__(self, path: str, value: PyTree) -> PyTree:
+        return self.function(value)
 
 
 def intermediates(model: Model, pattern: str, *, inputs: bool = False) -> Model:
@@ -69,5 +79,5 @@ def edit(model: Model, edits: Mapping[str, Callable[[PyTree], PyTree]]) -> Model
     """
     source = model.source
     for pattern, function in edits.items():
-        source = source.tapped(Tap(pattern, function))
+        source = source.tapped(Tap(pattern, OfValue(function)))
     return replace(model, source=source)

@@ -1,0 +1,130 @@
+"""A model against its original, or against another model, module by module."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import metadata
+from typing import Any
+
+import jax
+import numpy as np
+
+from tojax.errors import Unsupported
+from tojax.model import Model
+from tojax.parity.jax_side import JaxSide
+from tojax.parity.judge import Passes, compare, faults, reordered
+from tojax.parity.report import Report
+from tojax.parity.sides import OUTPUT, Side
+from tojax.parity.text import Predictions, predictions
+from tojax.trees import is_array
+
+PACKAGES = ("tojax", "jax", "jaxlib", "torch", "transformers", "tensorflow", "keras", "numpy")
+
+
+def verify(
+    model: Model, *args: Any, reference: Any = None, rng: Any = None, **kwargs: Any
+) -> Report:
+    """Compares a model with its original, or with another one, module by module.
+
+    Both sides run in their own precision and in 64 bits. A module is at fault where JAX is further
+    from the other side in 64 bits than that side's own rounding is, or off by much more than that
+    in its own precision; so no tolerance decides. Modules are compared for the same inputs: the
+    reference's values take the place of what modules return, after these are noted. What a module
+    adds is then separate from what it inherits, and a module that contains others answers for its
+    own code alone.
+
+    Args:
+      model: any Model that was written in modules.
+      *args, rng, **kwargs: the call, as for ``model(...)``.
+      reference: a torch module, or another Model with modules of the same paths; by default the
+        module that the model was made of.
+
+    Returns:
+      A Report: ``report.ok``, ``report.verdict``, ``report.modules``; print it.
+
+    Raises:
+      Unsupported: the model has no modules, or there is no original to compare it with.
+
+    Example:
+      >>> import numpy as np, torch
+      >>> module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.LayerNorm(8))
+      >>> model = tojax.from_torch(module)
+      >>> x = np.ones((2, 3), np.float32)
+      >>> tojax.verify(model, x).verdict
+      'equal up to float32 rounding; 2 modules'
+      >>> module[1].eps = 1e-2  # after the conversion
+      >>> tojax.verify(model, x).faults[0].path
+      '1'
+    """
+    actual = JaxSide(model, args, kwargs, rng)
+    other = side_of(model, reference, args, kwargs, rng)
+    expected, free = other.run(), actual.run()
+    moved = reordered(expected, free)
+    forced = {path: x for path, x in expected.values.items() if path not in moved}
+    judge, wide = (side.run(wide=True, forced=forced) for side in (other, actual))
+    passes = Passes(expected, free, actual.run(forced=forced), judge, wide, moved)
+    modules = compare(passes, actual.kinds())
+    return Report(
+        model=model.source.name,
+        reference=other.name,
+        dtype=str(passes.actual.values[OUTPUT][0].dtype)
+        if passes.actual.values[OUTPUT]
+        else "no float",
+        modules=modules,
+        predictions=_predictions(passes, actual),
+        places={x.path: place for x in faults(modules) if (place := _place(model, x.path))},
+        seconds={"JAX": passes.actual.seconds, other.name: expected.seconds},
+        versions={p: metadata.version(p) for p in PACKAGES if p in sys.modules},
+    )
+
+
+def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], rng: Any) -> Side:
+    """Returns what a model is compared with.
+
+    Raises:
+      Unsupported: there is nothing of that kind.
+    """
+    if isinstance(reference, Model):
+        return JaxSide(reference, args, kwargs, rng)
+    if reference is None and model.source.framework == "torch":
+        module = model.source.module
+        reference = model.to_torch() if next(iter(module.parameters())).is_meta else module
+    if "torch" in sys.modules:
+        import torch
+
+        from tojax.parity.torch_side import TorchSide
+
+        if isinstance(reference, torch.nn.Module):
+            return TorchSide(reference, args, kwargs)
+    raise Unsupported(
+        f"verify with {type(reference).__name__} as the reference",
+        where=model.source.name,
+        why="it is neither a torch module nor a Model",
+        do="pass reference=module, or reference=another_model",
+    )
+
+
+def _predictions(passes: Passes, side: JaxSide) -> Predictions | None:
+    """Compares the predictions of language models: logits for each of the tokens that came in."""
+    logits, expected = (side.values[OUTPUT] for side in (passes.actual, passes.expected))
+    arrays = [np.asarray(x) for x in jax.tree.leaves((side.args, side.kwargs)) if is_array(x)]
+    ids = next((x for x in arrays if x.ndim == 2 and x.dtype.kind in "iu"), None)
+    if ids is None or not logits or logits[0].ndim != 3 or logits[0].shape[:2] != ids.shape:
+        return None
+    if logits[0].shape != expected[0].shape or ids.max() >= logits[0].shape[-1] or ids.min() < 0:
+        return None
+    return predictions(np.asarray(logits[0], np.float64), np.asarray(expected[0], np.float64), ids)
+
+
+def _place(model: Model, path: str) -> str:
+    """Returns the line where a module's forward begins."""
+    module = model.source.module
+    if not hasattr(module, "get_submodule"):
+        return ""
+    forward = type(module.get_submodule(path.partition("#")[0])).forward
+    try:
+        _, line = inspect.getsourcelines(forward)
+        return f"line {line} of {inspect.getsourcefile(forward)}".replace("\\", "/")
+    except (OSError, TypeError):
+        return ""

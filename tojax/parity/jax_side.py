@@ -1,0 +1,115 @@
+"""A Model as one side of a comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tojax import trees
+from tojax.calls.taps import Tap
+from tojax.errors import DataDependent
+from tojax.model import Model
+from tojax.parity.sides import OUTPUT, Passed, Values, is_float
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+@dataclass(frozen=True, eq=False)
+class Forced:
+    """An edit that gives modules the outputs of another pass, where shapes agree."""
+
+    values: dict[str, list[jax.Array]]
+
+    def __call__(self, path: str, out: PyTree) -> PyTree:
+        arrays = self.values.get(path)
+        leaves, structure = jax.tree.flatten(out)
+        numbers = [i for i, x in enumerate(leaves) if trees.is_array(x) and is_float(x.dtype)]
+        if arrays is None or [leaves[i].shape for i in numbers] != [x.shape for x in arrays]:
+            return out
+        for i, x in zip(numbers, arrays):
+            leaves[i] = x.astype(leaves[i].dtype)
+        return jax.tree.unflatten(structure, leaves)
+
+
+class JaxSide:
+    """A Model that JAX runs."""
+
+    name = "JAX"
+
+    def __init__(self, model: Model, args: tuple, kwargs: dict[str, Any], rng: Any = None):
+        self.model, self.rng = model, rng
+        self.args, self.kwargs = jax.tree.map(model.source.as_array, (args, kwargs))
+
+    def kinds(self) -> dict[str, str]:
+        """Returns the class of each module, by path."""
+        module = self.model.source.module
+        if not hasattr(module, "named_modules"):
+            return {}
+        return {path: type(inner).__name__ for path, inner in module.named_modules()}
+
+    def run(self, wide: bool = False, forced: Values | None = None) -> Passed:
+        """Runs the model as one program; op by op, where values decide shapes."""
+        with jax.enable_x64() if wide else nullcontext():
+            cast = _wider if wide else lambda x: x
+            leaves, structure = jax.tree.flatten((self.args, self.kwargs))
+            places = [i for i, x in enumerate(leaves) if trees.is_array(x)]
+            source = self.model.source.tapped(Tap("", around=_around(self.model) if wide else None))
+
+            def program(params, state, arrays, forced):
+                full = [*leaves]
+                for i, x in zip(places, arrays):
+                    full[i] = x
+                args, kwargs = jax.tree.unflatten(structure, full)
+                tapped = source if forced is None else source.tapped(Tap("", Forced(forced)))
+                (out, values), _ = tapped(params, state, args, kwargs, self.rng)
+                return {path: _floats(x) for path, x in values.items()} | {OUTPUT: _floats(out)}
+
+            inputs = jax.tree.map(
+                cast,
+                (
+                    self.model.params,
+                    self.model.state,
+                    [leaves[i] for i in places],
+                    None
+                    if forced is None
+                    else {k: [*map(jnp.asarray, v)] for k, v in forced.items()},
+                ),
+            )
+            try:
+                compiled = jax.jit(program).lower(*inputs).compile()
+                run: Callable[[], Any] = lambda: compiled(*inputs)
+            except DataDependent:
+                run = lambda: program(*inputs)
+            began = time.perf_counter()
+            values = jax.block_until_ready(run())
+            seconds = time.perf_counter() - began
+            order = [k for k in values if k != OUTPUT] + [OUTPUT]
+            return Passed({k: [*map(np.asarray, values[k])] for k in order}, seconds)
+
+
+def _wider(x: Any) -> Any:
+    if not trees.is_array(x):
+        return x
+    x = jnp.asarray(x)
+    return x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+def _around(model: Model) -> Any:
+    """Returns the context in which torch code computes in 64 bits."""
+    if model.source.framework != "torch":
+        return None
+    from tojax.parity.wide import wide
+
+    return wide
+
+
+def _floats(tree: PyTree) -> list[jax.Array]:
+    return [x for x in jax.tree.leaves(tree) if trees.is_array(x) and is_float(x.dtype)]

@@ -1,0 +1,145 @@
+"""Which modules are at fault: where JAX is further from 64 bits than the other side's rounding is.
+
+A module's outputs are compared for the same inputs: every pass but the first is given the first
+one's values in the place of what modules return, after these are noted. So errors do not travel,
+and a module that contains others is judged by its own code alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import ml_dtypes
+import numpy as np
+
+from tojax.parity.errors import Error, error, rms
+from tojax.parity.sides import OUTPUT, Passed
+
+NEGLIGIBLE = 2.0**-40  # of the values: the rounding of 64 bits, after many steps
+ROUNDINGS = 16  # times the other side's rounding error: sums in another order stay below
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The forward passes of a comparison.
+
+    Attributes:
+      expected, actual: of the reference and of the model, each on its own.
+      added: of the model, given ``expected``.
+      judge: of the reference in 64 bits, given ``expected``; None where it has none.
+      wide: of the model in 64 bits, given ``expected``.
+      reordered: modules whose rows the two sides compute in another order; they are not compared.
+    """
+
+    expected: Passed
+    actual: Passed
+    added: Passed
+    judge: Passed | None
+    wide: Passed | None
+    reordered: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One module of both sides.
+
+    Attributes:
+      path, kind: of the module; the path is empty for the model itself.
+      shape, dtype: of its first floating-point output.
+      total: the difference of the outputs, each side on its own.
+      added: the difference that the module adds, given the same inputs.
+      rounding: the reference's own error in that, as a root mean square.
+      wide: the difference in 64 bits, as a root mean square.
+      scale: the root mean square of the outputs.
+      fault: what is wrong, empty if nothing is.
+    """
+
+    path: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    total: Error
+    added: Error
+    rounding: float
+    wide: float
+    scale: float
+    fault: str = ""
+
+    @property
+    def inherited(self) -> float:
+        """The part of the total error that came with the inputs, as a root mean square."""
+        return float(np.sqrt(max(0.0, self.total.rms**2 - self.added.rms**2)))
+
+    @property
+    def excess(self) -> float:
+        """How many times larger the error is than rounding explains; about 1 for a healthy one."""
+        least = max(self.rounding, self.scale * np.finfo(np.float64).eps)
+        return max(self.wide, self.added.rms / ROUNDINGS) / least if least else 0.0
+
+
+def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
+    """Returns the comparison of each module that both sides ran, in the order of execution."""
+    comparisons = []
+    for path, expected in passes.expected.values.items():
+        if not expected or path not in passes.actual.values or path in passes.reordered:
+            continue
+        comparisons.append(_compare(path, expected, passes, kinds.get(path.partition("#")[0], "")))
+    return comparisons
+
+
+def _compare(path: str, expected: list[np.ndarray], passes: Passes, kind: str) -> Comparison:
+    actual, added = passes.actual.values[path], passes.added.values[path]
+    first = expected[0]
+    about = path, kind, first.shape, str(actual[0].dtype if actual else first.dtype)
+    if [x.shape for x in expected] != [x.shape for x in actual]:
+        nothing = Error(np.inf, np.inf, 0.0, np.inf, np.inf)
+        shapes = " and ".join(str([list(x.shape) for x in side]) for side in (actual, expected))
+        return Comparison(
+            *about, nothing, nothing, 0.0, np.inf, rms(expected), f"shapes differ: {shapes}"
+        )
+    truth = expected if passes.judge is None else passes.judge.values[path]
+    rounding = error(expected, truth).rms
+    wide = 0.0 if passes.wide is None else error(passes.wide.values[path], truth).rms
+    to_truth, scale = error(added, truth).rms, rms(truth)
+    comparison = Comparison(
+        *about, error(actual, expected), error(added, expected), rounding, wide, scale
+    )
+    fault = ""
+    if wide > max(rounding, NEGLIGIBLE * scale):
+        fault = (
+            f"differs by {wide:.1e} in 64 bits, where the reference's rounding is {rounding:.1e}"
+        )
+    elif to_truth > ROUNDINGS * max(rounding, _half_step(first.dtype) * scale):
+        fault = f"is {to_truth:.1e} off, where the reference's rounding is {rounding:.1e}"
+    return replace(comparison, fault=fault)
+
+
+def _half_step(dtype: np.dtype) -> float:
+    return float(ml_dtypes.finfo(dtype).eps) / 2
+
+
+def reordered(expected: Passed, actual: Passed) -> frozenset[str]:
+    """Returns the modules whose outputs have the same rows in another order, as the experts of a
+    mixture have that take their tokens in groups.
+    """
+    return frozenset(
+        path
+        for path, arrays in expected.values.items()
+        if any(map(_same_rows, arrays, actual.values.get(path, ())))
+    )
+
+
+def _same_rows(expected: np.ndarray, actual: np.ndarray) -> bool:
+    if expected.shape != actual.shape or expected.ndim < 2 or not expected.size:
+        return False
+    rows = [np.asarray(x, np.float64).reshape(-1, x.shape[-1]) for x in (expected, actual)]
+    scale = np.abs(rows[0]).max()
+    close = lambda a, b: np.abs(a - b).max() <= 1e-2 * scale
+    in_order = [x[np.lexsort(np.round(x.T / (scale or 1), 3))] for x in rows]
+    return not close(*rows) and close(*in_order)
+
+
+def faults(comparisons: list[Comparison]) -> list[Comparison]:
+    """Returns the comparisons with a fault, the largest excess first."""
+    faulty = [x for x in comparisons if x.fault]
+    return sorted(faulty, key=lambda x: (x.path == OUTPUT, -x.excess))

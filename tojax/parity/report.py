@@ -1,0 +1,131 @@
+"""The result of ``tojax.verify``: a verdict in one sentence, a table, files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tojax.parity.judge import Comparison, faults
+from tojax.parity.sides import OUTPUT
+from tojax.parity.text import Predictions
+
+SHOWN = 12  # modules in the printed table
+
+
+@dataclass(frozen=True)
+class Report:
+    """A model beside its reference, module by module.
+
+    Attributes:
+      model, reference: what was compared.
+      dtype: of the model's output.
+      modules: one comparison for each module that both ran, in the order of execution; the model
+        itself is last, with an empty path.
+      gradients: the same for params and inputs, by name; empty unless asked for.
+      predictions: of language models.
+      places: where the forward of a faulty module is written, by path.
+      notes: what a reader has to know besides.
+      seconds: of the forward passes, by side.
+      versions: of the packages.
+    """
+
+    model: str
+    reference: str
+    dtype: str
+    modules: list[Comparison]
+    gradients: list[Comparison] = field(default_factory=list)
+    predictions: Predictions | None = None
+    places: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> list[Comparison]:
+        """The modules, then the gradients, at fault, the worst first."""
+        return faults(self.modules) + faults(self.gradients)
+
+    @property
+    def ok(self) -> bool:
+        """Whether rounding explains all differences."""
+        return not self.faults
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        if self.ok:
+            count = sum(x.path != OUTPUT for x in self.modules)
+            also = f", {len(self.gradients)} gradients" if self.gradients else ""
+            return f"equal up to {self.dtype} rounding; {count} modules{also}"
+        worst, *others = self.faults
+        name = worst.path or "the model's own code"
+        error = max(worst.added.relative, worst.wide / worst.scale if worst.scale else 0.0)
+        more = f"; {len(others)} more" if others else ""
+        place = f"; {self.places[worst.path]}" if worst.path in self.places else ""
+        if worst.fault.startswith("shapes"):
+            return f"{name}: {worst.fault}{place}{more}"
+        return f"{name} adds an error of {error:.0e} that rounding does not explain{place}{more}"
+
+    def __str__(self) -> str:
+        rows = sorted(self.modules, key=lambda x: -x.excess)[:SHOWN]
+        lines = [f"{self.model} beside {self.reference}: {self.verdict}"]
+        header = ("module", "adds", "of it rounding", "inherits", "cosine", "ulps", "")
+        cells = [header, *map(_cells, rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+        for row in cells:
+            aligned = [
+                x.ljust(w) if i == 0 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))
+            ]
+            lines.append("  ".join(aligned).rstrip())
+        if len(self.modules) > len(rows):
+            lines.append(f"and {len(self.modules) - len(rows)} modules with less")
+        if self.predictions is not None:
+            lines.append(str(self.predictions))
+        return "\n".join([*lines, *self.notes])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the figures by name, for JSON."""
+        row = lambda x: {
+            **{
+                k: getattr(x, k)
+                for k in (
+                    "path",
+                    "kind",
+                    "dtype",
+                    "fault",
+                    "rounding",
+                    "wide",
+                    "scale",
+                    "inherited",
+                )
+            },
+            "shape": list(x.shape),
+            "total": x.total._asdict(),
+            "added": x.added._asdict(),
+        }
+        return {
+            "model": self.model,
+            "reference": self.reference,
+            "verdict": self.verdict,
+            "ok": self.ok,
+            "modules": [*map(row, self.modules)],
+            "gradients": [*map(row, self.gradients)],
+            "predictions": None if self.predictions is None else str(self.predictions),
+            "places": self.places,
+            "notes": [*self.notes],
+            "seconds": self.seconds,
+            "versions": self.versions,
+        }
+
+
+def _cells(row: Comparison) -> tuple[str, ...]:
+    relative = lambda x: f"{x / row.scale if row.scale else x:.1e}"
+    return (
+        row.path or "(output)",
+        relative(row.added.rms),
+        relative(row.rounding),
+        relative(row.inherited),
+        f"{row.total.cosine:.6f}",
+        f"{row.total.ulps:.0f}",
+        row.fault,
+    )

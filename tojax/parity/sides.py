@@ -1,0 +1,56 @@
+"""A side of a comparison: what computes the values of all modules of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+OUTPUT = ""  # the path of the model itself
+
+Values = Mapping[str, list[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One forward pass.
+
+    Attributes:
+      values: floating-point outputs by module path, in the order in which modules ended; the
+        model's own are last, under ``OUTPUT``.
+      seconds: the time that it took.
+    """
+
+    values: dict[str, list[np.ndarray]]
+    seconds: float = 0.0
+    output: Any = field(default=None, repr=False)
+
+
+class Side(Protocol):
+    """A model that runs with one call's arguments."""
+
+    name: str
+
+    def run(self, wide: bool = False, forced: Values | None = None) -> Passed:
+        """Runs the model.
+
+        Args:
+          wide: compute in 64 bits.
+          forced: values that take the place of modules' outputs after these are noted, so that
+            every module sees the same inputs as in the pass that they come from.
+        """
+
+    def kinds(self) -> dict[str, str]:
+        """Returns the class of each module, by path."""
+
+
+def is_float(dtype: Any) -> bool:
+    """Returns True for floating-point dtypes, of bfloat16 and the like, too."""
+    return np.dtype(dtype).kind in "fV" or np.dtype(dtype).name.startswith(("bfloat", "float"))
+
+
+def number(path: str) -> str:
+    """Returns the path of the module, without the number of its run."""
+    return path.partition("#")[0]

@@ -1,0 +1,103 @@
+"""A torch module as one side of a comparison."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import ExitStack, nullcontext
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import torch
+
+from tojax import trees
+from tojax.parity.sides import OUTPUT, Passed, Values
+from tojax.parity.wide import WIDE, wide
+from tojax.torch.core import interop
+
+
+class TorchSide:
+    """A module that torch runs; its own tensors and buffers stay as they are."""
+
+    def __init__(self, module: torch.nn.Module, args: tuple, kwargs: dict[str, Any]):
+        self.module, self.call = module, (args, kwargs)
+        self.name = "torch"
+
+    def kinds(self) -> dict[str, str]:
+        """Returns the class of each module, by path."""
+        return {path: type(module).__name__ for path, module in self.module.named_modules()}
+
+    def run(self, wide: bool = False, forced: Values | None = None) -> Passed:
+        """Runs the module, see ``Side``."""
+        values: dict[str, list[np.ndarray]] = {}
+        runs: Counter[str] = Counter()
+
+        def note(path: str) -> Any:
+            def hook(module: torch.nn.Module, args: Any, out: Any) -> Any:
+                count, runs[path] = runs[path], runs[path] + 1
+                key = f"{path}#{count}" if count else path
+                values[key] = [to_numpy(x) for x in floats(out)]
+                return None if forced is None else replaced(out, forced.get(key))
+
+            return hook
+
+        with ExitStack() as stack:
+            for path, module in self.module.named_modules():
+                if path:
+                    stack.callback(module.register_forward_hook(note(path)).remove)
+            stack.enter_context(_wide() if wide else nullcontext())
+            stack.enter_context(torch.no_grad())
+            tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+            copied = {k: _cast(x, wide) if wide else x.clone() for k, x in tensors.items()
+                      if wide or not isinstance(x, torch.nn.Parameter)}  # fmt: skip
+            args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
+            began = time.perf_counter()
+            out = torch.func.functional_call(self.module, copied, args, kwargs)
+            seconds = time.perf_counter() - began
+        values[OUTPUT] = [to_numpy(x) for x in floats(out)]
+        return Passed(values, seconds, out)
+
+
+_wide = wide
+
+
+def floats(tree: Any) -> list[torch.Tensor]:
+    """Returns the floating-point tensors in an output, in order."""
+    is_tensor = lambda x: isinstance(x, torch.Tensor)
+    leaves = jax.tree.leaves(trees.register(tree), is_leaf=is_tensor)
+    return [x for x in leaves if is_tensor(x) and x.is_floating_point()]
+
+
+def replaced(tree: Any, arrays: list[np.ndarray] | None) -> Any:
+    """Returns an output with other floating-point values; None, for no change, if they differ in
+    number or shape.
+    """
+    tensors = floats(tree)
+    if arrays is None or [t.shape for t in tensors] != [a.shape for a in arrays]:
+        return None
+    values = iter(arrays)
+    # by way of 64 bits, which hold any narrower float: numpy has no bfloat16
+    other = lambda x: torch.from_numpy(np.asarray(next(values), np.float64)).to(x.dtype)
+    is_tensor = lambda x: isinstance(x, torch.Tensor)
+    change = lambda x: other(x) if is_tensor(x) and x.is_floating_point() else x
+    return jax.tree.map(change, tree, is_leaf=is_tensor)
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """Returns a copy of a tensor's values as they are now; bfloat16 stays bfloat16."""
+    if tensor.dtype is torch.bfloat16:
+        return tensor.float().numpy(force=True).astype(ml_dtypes.bfloat16)
+    return tensor.numpy(force=True).copy()
+
+
+def _tensor(leaf: Any, wide: bool) -> Any:
+    if isinstance(leaf, (np.ndarray, np.generic, jax.Array)):
+        leaf = interop.to_torch(jax.numpy.asarray(leaf))
+        leaf = leaf.long() if leaf.dtype is torch.int32 else leaf
+    return _cast(leaf, wide) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _cast(tensor: torch.Tensor, wide: bool) -> torch.Tensor:
+    return tensor.detach().to(WIDE.get(tensor.dtype, tensor.dtype)) if wide else tensor
