@@ -150,6 +150,19 @@ def names(args: tuple, kwargs: dict, positional: Sequence[str] = ()) -> list[str
     return leaf_names
 
 
+def plain_leaves(tree: PyTree) -> tuple[dict[str, Any], Any]:
+    """Returns (the leaves of tuples, lists and dicts by place, the structure); objects of other
+    classes are leaves.
+
+    Example:
+      >>> plain_leaves((1, {"a": [2]}))[0]
+      {'[0]': 1, "[1]['a'][0]": 2}
+    """
+    is_leaf = lambda x: not isinstance(x, (tuple, list, dict))
+    leaves, structure = jax.tree.flatten_with_path(tree, is_leaf=is_leaf)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}, structure
+
+
 def register(tree: PyTree) -> Any:
     """Registers every container class found in ``tree`` with JAX; returns ``tree``.
 

@@ -26,7 +26,8 @@ class Tap:
       pattern: regular expression, searched in the paths of modules.
       edit: function of a module's path and output whose result takes the output's place. Without
         it the values are returned beside the output.
-      inputs: the values are what the modules were called with, as (args, kwargs).
+      inputs: values are what the modules are called with, as (args, kwargs); of an edit the
+        arrays in them and in their tuples, lists and dicts, by place.
       around: makes a context that the model's code runs in.
     """
 
@@ -81,11 +82,19 @@ class Readings:
         nested.is_nested = True
         return nested
 
-    def enter(self, numbers: Iterable[int], path: str, inputs: Callable[[], PyTree]) -> None:
-        """Notes what a module is called with, where a tap wants it."""
+    def enter(
+        self,
+        numbers: Iterable[int],
+        path: str,
+        inputs: PyTree,
+        read: Callable[[PyTree], PyTree],
+        edit: Callable[[Callable, PyTree], PyTree],
+    ) -> PyTree:
+        """Returns what a module is called with, ``(args, kwargs)``; see ``leave``."""
         for i in numbers:
             if self.taps[i].inputs:
-                self._note(i, path, inputs())
+                inputs = self._tap(i, path, inputs, read, edit)
+        return inputs
 
     def leave(
         self,
@@ -105,12 +114,16 @@ class Readings:
           edit: calls a function of arrays on the output, and makes tensors of its arrays.
         """
         for i in numbers:
-            tap = self.taps[i]
-            if tap.edit is not None:
-                out = edit(partial(tap.edit, self._numbered(i, path)), out)
-            elif not tap.inputs:
-                self._note(i, path, read(out))
+            if not self.taps[i].inputs:
+                out = self._tap(i, path, out, read, edit)
         return out
+
+    def _tap(self, number: int, path: str, value: PyTree, read: Callable, edit: Callable) -> PyTree:
+        function = self.taps[number].edit
+        if function is not None:
+            return edit(partial(function, self._numbered(number, path)), value)
+        self._note(number, path, read(value))
+        return value
 
     def _note(self, number: int, path: str, value: PyTree) -> None:
         if self.is_nested:

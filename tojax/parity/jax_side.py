@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax import trees
-from tojax.calls.taps import Tap
+from tojax.calls.taps import Tap, split
 from tojax.errors import DataDependent
 from tojax.model import Model
-from tojax.parity.sides import OUTPUT, Passed, Values, is_float
+from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values, is_float
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -37,6 +37,17 @@ class Forced:
         for i, x in zip(numbers, arrays):
             leaves[i] = x.astype(leaves[i].dtype)
         return jax.tree.unflatten(structure, leaves)
+
+
+@dataclass(frozen=True, eq=False)
+class ForcedInputs:
+    """An edit that gives modules the inputs of another pass, where shapes agree."""
+
+    values: dict[str, list[jax.Array]]
+
+    def __call__(self, path: str, inputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        forced = Forced(self.values)
+        return {place: forced(f"{path}{INPUTS}{place}", x) for place, x in inputs.items()}
 
 
 class JaxSide:
@@ -62,15 +73,25 @@ class JaxSide:
             leaves, structure = jax.tree.flatten((self.args, self.kwargs))
             places = [i for i, x in enumerate(leaves) if trees.is_array(x)]
             source = self.model.source.tapped(Tap("", around=_around(self.model) if wide else None))
+            source = source.tapped(Tap("", inputs=True))
 
             def program(params, state, arrays, forced):
                 full = [*leaves]
                 for i, x in zip(places, arrays):
                     full[i] = x
                 args, kwargs = jax.tree.unflatten(structure, full)
-                tapped = source if forced is None else source.tapped(Tap("", Forced(forced)))
-                (out, values), _ = tapped(params, state, args, kwargs, self.rng)
-                return {path: _floats(x) for path, x in values.items()} | {OUTPUT: _floats(out)}
+                tapped = source
+                if forced is not None:
+                    tapped = tapped.tapped(Tap("", Forced(forced)))
+                    tapped = tapped.tapped(Tap("", ForcedInputs(forced), inputs=True))
+                result, _ = tapped(params, state, args, kwargs, self.rng)
+                out, (outputs, inputs) = split(tapped.taps, result)
+                values = {
+                    f"{path}{INPUTS}{place}": _floats(x)
+                    for path, called in inputs.items()
+                    for place, x in trees.plain_leaves(called)[0].items()
+                }
+                return values | {k: _floats(x) for k, x in outputs.items()} | {OUTPUT: _floats(out)}
 
             inputs = jax.tree.map(
                 cast,

@@ -7,15 +7,18 @@ and a module that contains others is judged by its own code alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
 
 from tojax.parity.errors import Error, error, rms
-from tojax.parity.sides import OUTPUT, Passed
+from tojax.parity.sides import INPUTS, OUTPUT, Passed
 
 NEGLIGIBLE = 2.0**-40  # of the values: the rounding of 64 bits, after many steps
+ROW = 0.02  # of the largest value: what rows that are the same differ by, in bfloat16
+ROWS = 4096  # beyond which nobody looks for another order
 ROUNDINGS = 16  # times the other side's rounding error: sums in another order stay below
 
 
@@ -78,13 +81,41 @@ class Comparison:
 
 
 def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
-    """Returns the comparison of each module that both sides ran, in the order of execution."""
-    comparisons = []
+    """Returns the comparison of each module that both sides ran, in the order of execution.
+
+    What a module hands to one inside of it is its own work: where that is at fault, so is the outer
+    module.
+    """
+    comparisons: dict[str, Comparison] = {}
+    handed: dict[str, Comparison] = {}
     for path, expected in passes.expected.values.items():
-        if not expected or path not in passes.actual.values or path in passes.reordered:
+        inner, is_input, _ = path.partition(INPUTS)
+        if not expected or path not in passes.actual.values or inner in passes.reordered:
             continue
-        comparisons.append(_compare(path, expected, passes, kinds.get(path.partition("#")[0], "")))
-    return comparisons
+        kind = kinds.get(inner.partition("#")[0], "")
+        comparison = _compare(path, expected, passes, kind)
+        if not is_input:
+            comparisons[path] = comparison
+        elif comparison.fault:
+            outer = next((p for p in _outer(inner) if p in kinds), OUTPUT)
+            fault = f"hands {inner} an input that {comparison.fault}"
+            handed.setdefault(
+                outer, replace(comparison, path=outer, kind=kinds[outer], fault=fault)
+            )
+    for outer, comparison in handed.items():
+        own = comparisons.get(outer)
+        comparisons[outer] = comparison if own is None else replace(
+            own, added=comparison.added, rounding=comparison.rounding, wide=comparison.wide,
+            scale=comparison.scale, fault=comparison.fault,
+        )  # fmt: skip
+    return [*comparisons.values()]
+
+
+def _outer(path: str) -> Iterator[str]:
+    """Yields the paths of the modules around one, the nearest first."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
 
 
 def _compare(path: str, expected: list[np.ndarray], passes: Passes, kind: str) -> Comparison:
@@ -130,13 +161,16 @@ def reordered(expected: Passed, actual: Passed) -> frozenset[str]:
 
 
 def _same_rows(expected: np.ndarray, actual: np.ndarray) -> bool:
+    """Returns whether the rows are a permutation of each other, and not in the same order."""
     if expected.shape != actual.shape or expected.ndim < 2 or not expected.size:
         return False
-    rows = [np.asarray(x, np.float64).reshape(-1, x.shape[-1]) for x in (expected, actual)]
-    scale = np.abs(rows[0]).max()
-    close = lambda a, b: np.abs(a - b).max() <= 1e-2 * scale
-    in_order = [x[np.lexsort(np.round(x.T / (scale or 1), 3))] for x in rows]
-    return not close(*rows) and close(*in_order)
+    a, b = (np.asarray(x, np.float64).reshape(-1, x.shape[-1]) for x in (expected, actual))
+    near = lambda x, y: np.abs(x - y).max() <= ROW * max(np.abs(a).max(), 1e-300)
+    if len(a) > ROWS or near(a, b) or not np.isfinite(a).all() or not np.isfinite(b).all():
+        return False
+    squares = (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)
+    nearest = squares.argmin(1)
+    return near(a, b[nearest]) and len(np.unique(b[nearest], axis=0)) == len(np.unique(b, axis=0))
 
 
 def faults(comparisons: list[Comparison]) -> list[Comparison]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 OUTPUT = ""  # the path of the model itself
+INPUTS = " inputs"  # after a path: what the module is called with
 
 Values = Mapping[str, list[np.ndarray]]
 
@@ -18,8 +19,8 @@ class Passed:
     """One forward pass.
 
     Attributes:
-      values: floating-point outputs by module path, in the order in which modules ended; the
-        model's own are last, under ``OUTPUT``.
+      values: floating-point outputs by module path, and inputs by the path, ``INPUTS`` and
+        their place, in the order of execution; the model's own outputs are last, under ``OUTPUT``.
       seconds: the time that it took.
     """
 
@@ -49,8 +50,3 @@ class Side(Protocol):
 def is_float(dtype: Any) -> bool:
     """Returns True for floating-point dtypes, of bfloat16 and the like, too."""
     return np.dtype(dtype).kind in "fV" or np.dtype(dtype).name.startswith(("bfloat", "float"))
-
-
-def number(path: str) -> str:
-    """Returns the path of the module, without the number of its run."""
-    return path.partition("#")[0]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tojax import trees
-from tojax.parity.sides import OUTPUT, Passed, Values
+from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values
 from tojax.parity.wide import WIDE, wide
 from tojax.torch.core import interop
 
@@ -43,9 +43,27 @@ class TorchSide:
 
             return hook
 
+        def note_inputs(path: str) -> Any:
+            def hook(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+                key = (f"{path}#{runs[path]}" if runs[path] else path) + INPUTS
+                leaves, structure = trees.plain_leaves((args, kwargs))
+                tensors = {k: floats(x) for k, x in leaves.items() if isinstance(x, torch.Tensor)}
+                values.update({key + k: [*map(to_numpy, x)] for k, x in tensors.items()})
+                if forced is None:
+                    return None
+                other = {
+                    k: replaced(x, forced.get(key + k)) for k, x in leaves.items() if k in tensors
+                }
+                leaves |= {k: x for k, x in other.items() if x is not None}
+                return jax.tree.unflatten(structure, leaves.values())
+
+            return hook
+
         with ExitStack() as stack:
             for path, module in self.module.named_modules():
                 if path:
+                    handle = module.register_forward_pre_hook(note_inputs(path), with_kwargs=True)
+                    stack.callback(handle.remove)
                     stack.callback(module.register_forward_hook(note(path)).remove)
             stack.enter_context(_wide() if wide else nullcontext())
             stack.enter_context(torch.no_grad())

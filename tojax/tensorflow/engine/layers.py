@@ -67,8 +67,8 @@ def tapped(readings: Readings, graph: Graph, node: Node, inputs: Any, out: tuple
     """Returns the outputs of a node, with the edits of its taps."""
     for path, number in exits(graph)[node.name]:
         if (taps := readings.at(path)) and number < len(out) and trees.is_array(out[number]):
-            readings.enter(taps, path, partial(_inputs, node, path, inputs))
             edit = lambda function, value: as_jax(function(as_jax(value)))
+            readings.enter(taps, path, inputs, partial(_inputs, node, path), edit)
             value = readings.leave(taps, path, out[number], as_jax, edit)
             out = (*out[:number], value, *out[number + 1 :])
     return out

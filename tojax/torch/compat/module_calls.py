@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -39,10 +40,18 @@ def _tapped(trace: Any, original: Callable, module: torch.nn.Module, args, kwarg
     taps = readings.at(path) if readings is not None else ()
     if not taps:
         return original(module, *args, **kwargs)
-    readings.enter(taps, path, lambda: arrays((args, kwargs)))
-    out = original(module, *args, **kwargs)
     edit = lambda function, out: trace.whole(_on_tensors(function), out)
+    edit_plain = lambda function, inputs: _on_plain(partial(edit, function), inputs)
+    args, kwargs = readings.enter(taps, path, (args, kwargs), arrays, edit_plain)
+    out = original(module, *args, **kwargs)
     return readings.leave(taps, path, out, arrays, edit)
+
+
+def _on_plain(edit: Callable[[PyTree], PyTree], inputs: PyTree) -> Any:
+    """Edits the tensors in plain containers, by place; others, such as caches, are written to."""
+    leaves, structure = trees.plain_leaves(inputs)
+    tensors = {place: x for place, x in leaves.items() if isinstance(x, torch.Tensor)}
+    return jax.tree.unflatten(structure, (leaves | edit(tensors)).values())
 
 
 def arrays(tree: PyTree) -> Any:
