@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -44,11 +45,17 @@ def error(values: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Error
     difference[~finite & ~same] = np.inf
     scale = float(np.abs(b[finite]).max(initial=0.0))
     largest = float(difference.max(initial=0.0))
-    norms = np.linalg.norm(a[finite]) * np.linalg.norm(b[finite])
-    cosine = float(a[finite] @ b[finite] / norms) if norms else 1.0
+    cosine = _cosine(a[finite], b[finite])
     step = _step(dtype, scale)
-    rms = float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0
+    rms = _root_mean_square(difference) if difference.size else 0.0
     return Error(largest, largest / scale if scale else largest, cosine, largest / step, rms)
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Returns the cosine of the angle between two vectors, 1 beside a zero."""
+    a, b = (x / (np.abs(x).max(initial=0.0) or 1.0) for x in (a, b))  # masks hold the largest float
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / norms if norms else 1.0
 
 
 def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -62,13 +69,17 @@ def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
 def _step(dtype: np.dtype, scale: float) -> float:
     """Returns the distance of two numbers of a dtype at this size."""
     information = ml_dtypes.finfo(dtype)
-    return float(information.eps) * max(
-        2.0 ** np.floor(np.log2(scale)) if scale else 0.0, float(information.tiny)
-    )
+    power = math.ldexp(1.0, math.frexp(scale)[1] - 1) if scale else 0.0
+    return float(information.eps) * max(power, float(information.tiny))
 
 
 def rms(arrays: Sequence[np.ndarray]) -> float:
     """Returns the root of the mean square of the finite values."""
     flat = _flat(arrays)
     flat = flat[np.isfinite(flat)]
-    return float(np.sqrt(np.mean(flat**2))) if flat.size else 0.0
+    return _root_mean_square(flat) if flat.size else 0.0
+
+
+def _root_mean_square(x: np.ndarray) -> float:
+    largest = float(np.abs(x).max(initial=0.0)) or 1.0
+    return largest if largest == np.inf else largest * float(np.sqrt(np.mean((x / largest) ** 2)))
