@@ -67,6 +67,19 @@ def run(call: options.Run) -> None:
 
 
 @command(app)
+def verify(call: options.Verify) -> None:
+    """Compare a checkpoint in JAX with PyTorch, module by module; 64 bits are the judge.
+
+    The verdict names the module that adds an error which rounding does not explain. Printed are
+    what each module adds for the same inputs, how much of it the rounding of PyTorch explains, and
+    what it inherits. Exit code 1: the model cannot be served; 3: some module is at fault.
+    """
+    from tojax.cli._verify import verify as verb
+
+    verb(call)
+
+
+@command(app)
 def generate(call: options.Generate) -> None:
     """Continue a text; prints nothing but the text.
 

@@ -75,6 +75,21 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Verify:
+    """The options of ``tojax verify``."""
+
+    source: Source
+    prompt: Annotated[
+        str, typer.Option("--prompt", "-p", help="text to compare on; - reads standard input")
+    ] = ""
+    adapter: Adapter = None
+    dtype: Dtype = None
+    task: Task = None
+    allow_pickle: Pickle = False
+    json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Generate:
     """The options of ``tojax generate``."""
 

@@ -1,0 +1,44 @@
+"""``tojax verify``: the verdict, its exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+import tojax
+from tojax.cli import app
+
+LLAMA = "examples/tiny-llama"
+
+
+def test_a_checkpoint_is_equal_to_its_original():
+    result = CliRunner().invoke(app, ["verify", LLAMA, "--prompt", "def main("])
+    assert result.exit_code == 0
+    assert "equal up to float32 rounding" in result.output and "KL " in result.output
+
+
+def test_json_has_every_module():
+    result = CliRunner().invoke(app, ["verify", LLAMA, "--json"])
+    report = json.loads(result.output)
+    assert report["ok"] and len(report["modules"]) > 50
+    assert report["modules"][-1]["path"] == ""
+
+
+def test_a_fault_ends_with_exit_code_3(monkeypatch, tmp_path):
+    shutil.copytree(LLAMA, tmp_path / "faulty")
+    file = tmp_path / "faulty/model.safetensors"
+    weights = load_file(file)
+    name = "model.layers.1.mlp.up_proj.weight"
+    save_file({**weights, name: weights[name] * np.float32(1.01)}, file)
+    healthy = tojax.from_pretrained(LLAMA)
+    verify = tojax.verify
+    monkeypatch.setattr(
+        tojax, "verify", lambda model, **inputs: verify(model, reference=healthy, **inputs)
+    )
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "faulty")])
+    assert result.exit_code == 3
+    assert "model.layers.1.mlp.up_proj adds an error of 1e-02" in result.output

@@ -1,0 +1,38 @@
+"""``tojax verify``: a checkpoint in JAX beside its own framework, module by module."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+
+from tojax.cli import _generate as text
+from tojax.cli import _shown, _source
+from tojax.cli.options import Verify
+
+
+def verify(options: Verify) -> None:
+    """Runs ``tojax verify``."""
+    with Console(stderr=True).status("reading the checkpoint") as bar:
+        resolved = _source.resolve(
+            options.source, options.adapter, allow_pickle=options.allow_pickle
+        )
+        prompt = text.prompt_of(options.prompt)
+        bar.update("loading")
+        import tojax
+        from tojax.hf.loading import inputs
+
+        model = _source.model_of(
+            resolved, dtype=options.dtype, task=options.task, allow_pickle=options.allow_pickle
+        )
+        module: Any = model.source.module
+        ids = text.encode(text.tokenizer_of(resolved), prompt) if prompt else None
+        bar.update("running both sides")
+        report = tojax.verify(model, **inputs.example(module, ids))
+    if options.json:
+        _shown.as_json(report.as_dict())
+    else:
+        _shown.console().print(str(report), markup=False, soft_wrap=True)
+    if not report.ok:
+        sys.exit(3)
