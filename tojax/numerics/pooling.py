@@ -36,7 +36,7 @@ def window_counts(
             continue
         start, edge = np.arange(m) * stride - low, low if include_pad else 0
         counts.append(np.minimum(start + k, n + edge) - np.maximum(start, -edge))
-    sizes = math.prod(np.ix_(*counts)).astype(out.dtype)
+    sizes = np.asarray(math.prod(np.ix_(*counts)), out.dtype)
     return sizes.flat[0] if (sizes == sizes.flat[:1]).all() else sizes
 
 

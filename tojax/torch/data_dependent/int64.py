@@ -12,7 +12,7 @@ number that wrapped is off by 2**32, which no rounding is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -54,7 +54,7 @@ MATRICES = {"mm": 0, "bmm": 0, "matmul": 0, "mv": 0, "dot": 0, "addmm": 1, "badd
 CHECKED = {"mul", "square", "pow", *SHIFTS, *SUMS, *PRODUCTS, *MATRICES}
 
 
-def limit_of(value: Any) -> int:
+def limit_of(value: object) -> int:
     """Returns how large the integers of an operand are at most, as far as that is known."""
     if isinstance(value, (bool, int)):
         return abs(value)
@@ -64,15 +64,15 @@ def limit_of(value: Any) -> int:
         return max(map(abs, sizes.limits(value)))
     if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
         return UNKNOWN
-    value = inner(value)
-    if isinstance(value, JaxTensor):
-        if value.limit is not None:
-            return value.limit
-    elif 0 < value.numel() <= LARGE:
-        return max(abs(int(x)) for x in value.long().aminmax())
-    if value.dtype is torch.bool:
+    tensor = inner(value)
+    if isinstance(tensor, JaxTensor):
+        if tensor.limit is not None:
+            return tensor.limit
+    elif 0 < tensor.numel() <= LARGE:
+        return max(abs(int(x)) for x in tensor.long().aminmax())
+    if tensor.dtype is torch.bool:
         return 1
-    return -torch.iinfo(value.dtype).min or 255 if value.dtype.itemsize < 4 else UNKNOWN
+    return -torch.iinfo(tensor.dtype).min or 255 if tensor.dtype.itemsize < 4 else UNKNOWN
 
 
 class Operation(NamedTuple):
@@ -87,7 +87,7 @@ class Operation(NamedTuple):
         """Returns the name of the operator without its overload."""
         return self.call.op.overloadpacket.__name__
 
-    def argument(self, name: str, at: int, default: Any = None) -> Any:
+    def argument(self, name: str, at: int, default: object = None) -> Any:
         """Returns an argument by its name and place."""
         return self.args[at] if at < len(self.args) else self.kwargs.get(name, default)
 
@@ -177,9 +177,9 @@ def follow(
     conditions: list[jax.Array] | None,
     call: Call,
     args: tuple,
-    kwargs: Mapping[str, Any],
-    values: list[Any],
-    out: Any,
+    kwargs: Mapping[str, object],
+    values: Sequence[object],
+    out: object,
 ) -> None:
     """Notes the limits of integers that were computed; adds a condition if 32 bits may not do,
     and warns where there are no conditions.
@@ -201,7 +201,7 @@ def follow(
             _check(conditions, call, values, result)
 
 
-def _mark(args: tuple, kwargs: Mapping[str, Any], out: Any) -> None:
+def _mark(args: tuple, kwargs: Mapping[str, object], out: object) -> None:
     """Notes of integers and bools that they were computed from integers that may overflow."""
     marks = (x.unchecked for x in jax.tree.leaves((args, kwargs)) if isinstance(x, JaxTensor))
     if (mark := next(filter(None, marks), None)) is None:
@@ -211,7 +211,7 @@ def _mark(args: tuple, kwargs: Mapping[str, Any], out: Any) -> None:
             result.unchecked = mark
 
 
-def unchecked(out: Any) -> str | None:
+def unchecked(out: object) -> str | None:
     """Returns the operator that may have given integers beyond 32 bits, if an output was computed
     from them and nothing in it can become NaN.
     """
@@ -222,7 +222,7 @@ def unchecked(out: Any) -> str | None:
 
 
 def _check(
-    conditions: list[jax.Array] | None, call: Call, values: list[Any], out: JaxTensor
+    conditions: list[jax.Array] | None, call: Call, values: Sequence[object], out: JaxTensor
 ) -> None:
     exact = _in_floats(call, values)
     holds = (jnp.abs(out.array.astype(jnp.float32) - exact) < 2.0**31).all()
@@ -240,7 +240,7 @@ def _check(
         )
 
 
-def _in_floats(call: Call, values: list[Any]) -> jax.Array:
+def _in_floats(call: Call, values: Sequence[object]) -> jax.Array:
     """Computes the same, rounded and without a limit; NaN, infinity times 0, is 0."""
     name, real = call.op.overloadpacket.__name__, jnp.float32
     if name in SHIFTS:

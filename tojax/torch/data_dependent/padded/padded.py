@@ -45,7 +45,7 @@ class Padded(torch.Tensor):
         with private.DisableTorchFunction():
             return private.make_wrapper(cls, rows.shape, dtype=rows.dtype, device="cpu")
 
-    def __init__(self, rows, chosen, mask, error: Callable[..., Exception], among: Any = None):
+    def __init__(self, rows, chosen, mask, error: Callable[..., Exception], among: object = None):
         self.chosen, self.mask, self.error, self.among = chosen, mask, error, among
         self.shared = False  # whether its memory would be that of another one
         self.totals: list[torch.Tensor] = []
@@ -121,14 +121,14 @@ class Shape(tuple):
     __ne__ = __eq__
 
 
-def leading_mask(index: Any) -> tuple[torch.Tensor, tuple] | None:
+def leading_mask(index: object) -> tuple[torch.Tensor, tuple] | None:
     """Returns (the mask, the rest) of ``x[mask]`` and ``x[mask, :, 0]``; None for other indices."""
     mask, *rest = index if isinstance(index, tuple) and index else (index,)
     is_mask = isinstance(mask, torch.Tensor) and mask.dtype is torch.bool
     return (mask, (*rest,)) if is_mask and all(map(is_static, rest)) else None
 
 
-def is_static(index: Any) -> bool:
+def is_static(index: object) -> bool:
     """Whether a part of an index takes the same elements of each row."""
     return index is None or index is Ellipsis or isinstance(index, (slice, int))
 
@@ -145,6 +145,6 @@ def nonzero(vector: torch.Tensor, error: Callable[..., Exception]) -> Padded:
     return Padded(torch.arange(len(places)), places, value_in(vector), error)
 
 
-def concerns(args: tuple, kwargs: Mapping[str, Any]) -> Padded | None:
+def concerns(args: tuple, kwargs: Mapping[str, object]) -> Padded | None:
     """Returns the first one among a call's arguments."""
     return next((x for x in held_in((*args, *kwargs.values())) if isinstance(x, Padded)), None)

@@ -34,7 +34,7 @@ Function = Callable[..., Any]
 signature = lru_cache(inspect.signature)
 
 
-def serve(func: Function, args: tuple, kwargs: Mapping[str, Any], padded: Padded) -> Any:
+def serve(func: Function, args: tuple, kwargs: Mapping[str, object], padded: Padded) -> Any:
     """Calls the rule of a function that takes ``padded``."""
     name = func.__name__
     rule = RULES.get(name)
@@ -75,7 +75,7 @@ def elementwise(padded: Padded, func: Function, *args: Any, **kwargs: Any) -> An
     return padded.like(func(*(rows_of(x, padded) for x in args), **kwargs))
 
 
-def rows_of(value: Any, padded: Padded) -> Any:
+def rows_of(value: object, padded: Padded) -> Any:
     """Returns an operand for all rows: rows that are chosen alike, or the same for each row."""
     if isinstance(value, Padded):
         return alike(value, padded) if value.ndim == padded.ndim else padded.refuse(OTHERS)
@@ -85,9 +85,9 @@ def rows_of(value: Any, padded: Padded) -> Any:
         padded.refuse(OTHERS)
     is_scalar = value.dim() == 0 and value.dtype is not torch.bool
     dtype = torch.result_type(padded.rows, value) if is_scalar else value.dtype
-    value = value.to(dtype).expand(torch.broadcast_shapes(padded.rows.shape, value.shape))
-    counts = padded.beside(value)
-    return torch.where(counts, value, value.detach())  # rows that do not count give none
+    tensor = value.to(dtype).expand(torch.broadcast_shapes(padded.rows.shape, value.shape))
+    counts = padded.beside(tensor)
+    return torch.where(counts, tensor, tensor.detach())  # rows that do not count give none
 
 
 def alike(value: Padded, padded: Padded) -> torch.Tensor:
@@ -249,7 +249,7 @@ def where(padded: Padded, func: Function, *args: Any, **kwargs: Any) -> Any:
     return (Padded(ranks, chosen, value_in(chosen), padded.error, padded.mask),)
 
 
-def get(padded: Padded, func: Function, self: torch.Tensor, index: Any) -> Any:
+def get(padded: Padded, func: Function, self: torch.Tensor, index: object) -> Any:
     """Serves ``t[:, ...]``, ``t[:n]`` and ``t[where(...)]``, and ``x[t, ...]`` of places ``t``."""
     items = index if isinstance(index, tuple) else (index,)
     if padded.chosen.dim() > 1:
@@ -268,7 +268,7 @@ def get(padded: Padded, func: Function, self: torch.Tensor, index: Any) -> Any:
     return NotImplemented
 
 
-def row_of_each(padded: Padded, batch: Any, place: Any, *rest: Any) -> Any:
+def row_of_each(padded: Padded, batch: object, place: object, *rest: Any) -> Any:
     """Returns ``t[:, place]`` of rows [batch, length, ...]: of each element the row at this place.
 
     Elements with different numbers of them, or too few, give NaN: a compiled program cannot raise.
@@ -283,7 +283,7 @@ def row_of_each(padded: Padded, batch: Any, place: Any, *rest: Any) -> Any:
     return padded.rows[torch.arange(len(at)), at].masked_fill(~fits.all(), float("nan"))
 
 
-def places_in(index: Any, padded: Padded) -> Any:
+def places_in(index: object, padded: Padded) -> Any:
     """Returns an index with all rows, if it begins with integers that were chosen alike."""
     items = index if isinstance(index, tuple) else (index,)
     places = [x for x in items if isinstance(x, Padded)]
@@ -294,17 +294,19 @@ def places_in(index: Any, padded: Padded) -> Any:
     return (*(x.rows for x in places), *rest) if fits else NotImplemented
 
 
-def put(padded: Padded, func: Function, self: torch.Tensor, index: Any, value: Any) -> Any:
+def put(padded: Padded, func: Function, self: torch.Tensor, index: object, value: object) -> Any:
     """Writes ``y[mask] = t`` and ``y[places] = t``: rows that were chosen alike, or one value."""
     if isinstance(value, torch.Tensor) and value.dtype != self.dtype:
         raise RuntimeError(f"values of {value.dtype} for a tensor of {self.dtype}")
     by_mask, places = leading_mask(index), places_in(index, padded)
     if by_mask is not None and value is padded:
         return put_mask(self, *by_mask, value)
-    tensor = isinstance(value, torch.Tensor) and not isinstance(value, Padded)
-    if self is padded or places is NotImplemented or (tensor and value.dim()):
+    if self is padded or places is NotImplemented:
         return NotImplemented
-    value = alike(value, padded) if isinstance(value, Padded) else value
+    if isinstance(value, Padded):
+        value = alike(value, padded)
+    elif isinstance(value, torch.Tensor) and value.dim():
+        return NotImplemented
     place = torch.where(places[0] < 0, places[0] + len(self), places[0])
     longer = torch.cat([self, self[:1]])  # what does not count writes to a row that is dropped
     longer[(torch.where(padded.chosen, place, len(self)), *places[1:])] = value

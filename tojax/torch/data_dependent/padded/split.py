@@ -7,7 +7,7 @@ DataDependent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -67,7 +67,7 @@ def held_in(args: tuple) -> list[Any]:
     return values
 
 
-def concerns(args: tuple, kwargs: dict[str, Any]) -> Sizes | None:
+def concerns(args: tuple, kwargs: Mapping[str, object]) -> Sizes | None:
     """The sizes among a call's arguments, or of a group among them."""
     values = held_in((*args, *kwargs.values()))
     return next((getattr(x, "sizes", x) for x in values if type(x) in (Sizes, Group)), None)
@@ -86,7 +86,7 @@ def serve(mode, func, args, kwargs, sizes: Sizes) -> Any:
     return sizes.refuse()
 
 
-def whole(groups: Sequence[Any]) -> bool:
+def whole(groups: Sequence[Group]) -> bool:
     """Whether these are all the groups of one split, in order, after as many layers each."""
     if not all(type(x) is Group for x in groups):
         return False
