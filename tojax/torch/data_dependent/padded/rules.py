@@ -289,8 +289,8 @@ def places_in(index: object, padded: Padded) -> Any:
     places = [x for x in items if isinstance(x, Padded)]
     rest = items[len(places) :]
     fits = all(x is y and x.mask is padded.mask and x.ndim == 1 for x, y in zip(items, places))
-    integers = all(x.dtype is torch.int64 for x in places)
-    fits = fits and integers and all(is_static(x) and x is not Ellipsis for x in rest)
+    fits &= bool(places) and all(x.dtype is torch.int64 for x in places)
+    fits &= all(is_static(x) and x is not Ellipsis for x in rest)
     return (*(x.rows for x in places), *rest) if fits else NotImplemented
 
 
@@ -368,10 +368,8 @@ RULES: dict[str, Callable] = {
     **dict.fromkeys(OPERATORS, elementwise),
     **{f"{x}_": in_place for x in NUMBERS.split()},
     **dict.fromkeys(IN_PLACE, in_place),
-    **_rows(
-        alias, "to float double half bfloat16 int long bool type type_as detach contiguous cpu"
-    ),
-    "dropout": alias,
+    **_rows(alias, "to float double half bfloat16 int long bool type type_as"),
+    **_rows(alias, "detach contiguous cpu dropout"),
     **_rows(along, "sum mean any all prod amax amin max min argmax argmin logsumexp softmax"),
     **_rows(along, "log_softmax cumsum unsqueeze squeeze"),
     **_rows(layer, "linear layer_norm rms_norm embedding matmul mm __matmul__"),
