@@ -12,7 +12,7 @@ from typing import get_args
 from tojax.errors import ForwardFailed, TojaxError, WrongArguments
 from tojax.torch.state.torchscript import FAILED
 
-UNKNOWN = re.compile(r"\b(Sizes|Group|Padded|Grouped|Places|Shape)\b")  # those of numbers
+UNKNOWN = re.compile(r"\b(Sizes|Group|Padded|Shape)\b")  # those of numbers
 KEYS = {"rngs", "rng_key", "prng_key", "dropout_rng"}  # what neighbours call ``rng``
 TRACED = re.compile(r"<torch\.\w+ \[[\d, ]*\], traced>")  # how a traced tensor shows itself
 

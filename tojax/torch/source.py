@@ -33,8 +33,7 @@ from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
 from tojax.torch.core.lifting import array_of, inner, lift, value_in
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.data_dependent import assertions
-from tojax.torch.data_dependent.int64 import overflow
+from tojax.torch.data_dependent import assertions, int64
 from tojax.torch.data_dependent.padded.padded import Padded
 from tojax.torch.data_dependent.padded.split import Sizes
 from tojax.torch.engine.session import LOCK, tracing
@@ -215,7 +214,7 @@ class TorchSource(SourceBase):
         """
         out = trees.keep_order(trees.register(out))
         trace.path.check(inner(x) for x in jax.tree.leaves(out) if isinstance(x, torch.Tensor))
-        unchecked = overflow.unchecked(out) if trace.conditions else None
+        unchecked = int64.unchecked(out) if trace.conditions else None
         is_tensor = lambda x: isinstance(x, torch.Tensor)
         return jax.tree.map(_known, out, is_leaf=is_tensor), unchecked
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tojax.stablehlo.ops.reflectors import geqrf, householder_product
+from tojax.stablehlo.ops.linalg import geqrf, householder_product
 
 linalg = lax.linalg
 

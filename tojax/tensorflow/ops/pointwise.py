@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,21 @@ from tojax.errors import Unsupported
 from tojax.numerics import division
 from tojax.stablehlo.core.static_values import as_jax, is_known
 from tojax.tensorflow.core.schema import Known, Static, lowers, table
-from tojax.tensorflow.ops._derivative import partials
+
+
+def partials(*along: Callable | None) -> Callable[[Callable], Callable]:
+    """Decorates a function with its partial derivatives by each argument: functions of the result
+    and the arguments, or None for 0.
+    """
+    rule = lambda partial: partial and (lambda t, out, *args: t * partial(out, *args))
+
+    def decorate(function):
+        differentiable = jax.custom_jvp(function)
+        differentiable.defjvps(*map(rule, along))
+        return differentiable
+
+    return decorate
+
 
 absolute = partials(lambda _, x: lax.sign(x))(lax.abs)  # JAX has 1 at 0
 acosh = partials(lambda _, x: lax.rsqrt(x - 1) * lax.rsqrt(x + 1))(lax.acosh)  # of any branch

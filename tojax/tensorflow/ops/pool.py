@@ -9,15 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.numerics.pooling import lowest, max_places, window_counts
 from tojax.stablehlo.core.static_values import sizes
 from tojax.tensorflow.core.schema import Static, lowers
 from tojax.tensorflow.ops.conv import NO_PADS, spatial
-
-
-def lowest(dtype):
-    """Returns the identity of the maximum: minus infinity or the smallest integer."""
-    inexact = jnp.issubdtype(dtype, jnp.inexact)
-    return np.array(-np.inf if inexact else jnp.iinfo(dtype).min, dtype)
 
 
 def numbers(values) -> tuple[int, ...]:
@@ -40,17 +35,6 @@ def max_windows(ksize, strides, padding, explicit, layout):
     return run
 
 
-def window_sizes(shape, ksize, strides, pads, out):
-    """Counts the elements of each window without padding; one number if all have as many."""
-    counts = []
-    for n, k, s, pad, m in zip(shape, ksize, strides, pads, out):
-        start = np.arange(m) * s - pad[0] if any(pad) else np.zeros(1)
-        high = n if any(pad) else k
-        counts.append(np.minimum(start + k, high) - np.maximum(start, 0))
-    sizes = math.prod(np.ix_(*counts)).astype(np.float32)
-    return sizes.flat[0] if (sizes == sizes.flat[:1]).all() else sizes
-
-
 def mean_windows(ksize, strides, padding, layout):
     """Returns ``value -> output``; padding does not count."""
     spatial(layout)
@@ -66,7 +50,7 @@ def mean_windows(ksize, strides, padding, layout):
         add = lambda x: lax.reduce_window(x, np.array(0, x.dtype), lax.add, ksize, strides, pads)
         total = add(wide)
         if padding == "VALID" or all(isinstance(n, int) for n in pooled(value.shape)):
-            count = window_sizes(value.shape, ksize, strides, pads, total.shape)
+            count = window_counts(value, total, ksize, strides, pads)
         else:  # sizes are symbols
             count = add(jnp.ones([n if i in axes else 1 for i, n in enumerate(value.shape)]))
         return (total / count).astype(value.dtype)
@@ -147,22 +131,6 @@ def avg_pool_grad(orig_input_shape: Static, grad, ksize, strides, padding, data_
     return jax.linear_transpose(run, like)(grad)[0]
 
 
-def max_places(x, *window):
-    """Returns where the maximum of each window lies in the flat (height, width, channels); of
-    equal elements the first counts.
-    """
-    places = lax.iota(jnp.int32, math.prod(x.shape[1:])).reshape(1, *x.shape[1:])
-
-    def larger(a, b):
-        (u, i), (v, j) = a, b
-        second = (v > u) | ((v == u) & (j < i))
-        return lax.select(second, v, u), lax.select(second, j, i)
-
-    pair = lax.stop_gradient(x), jnp.broadcast_to(places, x.shape)
-    start = lowest(x.dtype), np.int32(np.iinfo(np.int32).max)
-    return lax.reduce_window(pair, start, larger, *window)[1]
-
-
 def with_batch(places, shape):
     """Turns places in one image into places in the flat batch."""
     start = lax.iota(places.dtype, shape[0]) * math.prod(shape[1:])
@@ -171,7 +139,8 @@ def with_batch(places, shape):
 
 @lowers("MaxPoolWithArgmax")
 def max_pool_with_argmax(input, ksize, strides, Targmax, padding, include_batch_in_index):
-    places = max_places(input, ksize, strides, padding).astype(Targmax)
+    window = {"window_dimensions": ksize, "window_strides": strides, "padding": padding}
+    places = max_places(input, input.ndim - 1, window, nans=False).astype(Targmax)
     places = with_batch(places, input.shape) if include_batch_in_index else places
     return max_windows(ksize, strides, padding, NO_PADS, "NHWC")(input), places
 

@@ -16,8 +16,8 @@ from jax import lax
 
 from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core.running import handles
-from tojax.tensorflow.ops._derivative import partials
 from tojax.tensorflow.ops.philox import U32, Stream, block, double_fraction, normals_of
+from tojax.tensorflow.ops.pointwise import partials
 from tojax.tensorflow.ops.stateless import stream_inputs
 
 RESERVED = 256

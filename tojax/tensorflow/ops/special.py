@@ -10,7 +10,7 @@ from jax import lax
 from tojax.numerics.bessel import bessel_j, bessel_k, bessel_y
 from tojax.private_names import optional
 from tojax.tensorflow.core.schema import table
-from tojax.tensorflow.ops._derivative import partials
+from tojax.tensorflow.ops.pointwise import partials
 
 still = lax.stop_gradient  # where TensorFlow has no gradient
 

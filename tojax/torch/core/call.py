@@ -164,7 +164,7 @@ class Call:
                     do=f"register {name} as a buffer of a module, or pass it as an argument",
                 )
             target.array, target.parts = array.astype(target.array.dtype), None
-            target.bounds = None
+            target.limit = None
         return result
 
     def wrap(self, out, operands, origins, args, kwargs, place=0):

@@ -35,7 +35,7 @@ class JaxTensor(torch.Tensor):
     retained = False
     before_hooks: JaxTensor | None = None
     required: JaxTensor | None = None  # before ``requires_grad_(False)``
-    bounds: tuple[int, int] | None = None  # of integers, see data_dependent/int64/ranges.py
+    limit: int | None = None  # of the size of integers, see data_dependent/int64.py
     unchecked: str | None = None  # which integers, maybe beyond 32 bits, it was computed from
     parts: tuple | None = None  # of a concatenation, see data_dependent/split_of_concat.py
 
@@ -60,7 +60,7 @@ class JaxTensor(torch.Tensor):
         """Returns the same values and strides, no view of anything."""
         layout = self.stride(), self.storage_offset()
         new = JaxTensor(self.array, self.dtype, self.origins, layout)
-        new.bounds, new.unchecked = self.bounds, self.unchecked
+        new.limit, new.unchecked = self.limit, self.unchecked
         return new
 
     def detached(self) -> JaxTensor:

@@ -140,7 +140,7 @@ def note(condition: torch.Tensor) -> None:
         trace.conditions.append(value.array)
 
 
-def require(array: Any, holds: Callable[[Any], Any], what: str) -> None:
+def require(array: object, holds: Callable[[Any], Any], what: str) -> None:
     """A condition on an array that torch raises without, in a lowering.
 
     Raises:
@@ -157,7 +157,7 @@ def require(array: Any, holds: Callable[[Any], Any], what: str) -> None:
         left_out(2)
 
 
-def enforced(out: Any, conditions: list[jax.Array] | None) -> tuple[Any, jax.Array | None]:
+def enforced(out: object, conditions: list[jax.Array] | None) -> tuple[Any, jax.Array | None]:
     """(the output, its floats NaN unless the conditions hold, whether they do).
 
     Gradients are NaN, too, so this is a product and no selection.

@@ -7,6 +7,7 @@ known exactly, and a part that is a constant stays one, from which a shape may c
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -43,7 +44,7 @@ class PackedConstants:
     def __init__(self):
         self.handed: dict[int, torch.Tensor] = {}  # by their memory, constants that were parts
 
-    def taken_apart(self, op, args, kwargs, out: Any) -> Any:
+    def taken_apart(self, op, args, kwargs, out: JaxTensor | Sequence[JaxTensor]) -> Any:
         """Returns the parts of a concatenation, where ``op`` cut just these."""
         if symbolic(args[1:]):
             return out

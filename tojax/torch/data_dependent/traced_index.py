@@ -12,7 +12,7 @@ from tojax.torch.core.lifting import is_traced
 GET, SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 
 
-def is_place(index: Any) -> bool:
+def is_place(index: object) -> bool:
     """Whether an index is an integer that only the compiled program knows."""
     number = isinstance(index, torch.Tensor) and not index.dim() and index.dtype is not torch.bool
     return number and is_traced(index)
@@ -35,7 +35,7 @@ def place_of(index: tuple, rank: int) -> tuple[int, int] | None:
     return None
 
 
-def _dimensions(x: Any) -> int:
+def _dimensions(x: object) -> int:
     """How many dimensions of a tensor one part of an index takes."""
     if x is None or x is Ellipsis or isinstance(x, bool):
         return 0
@@ -47,7 +47,7 @@ def rows(tensor: torch.Tensor, dimension: int, index: torch.Tensor) -> torch.Ten
     return torch.where(index < 0, index + tensor.shape[dimension], index).reshape(1)
 
 
-def assign(tensor: torch.Tensor, index: tuple, value: Any) -> None:
+def assign(tensor: torch.Tensor, index: tuple, value: object) -> None:
     """``tensor[index] = value``, the rows that a traced integer picks taken out and put back."""
     index_place = place_of(index, tensor.dim())
     if index_place is None:
@@ -69,7 +69,7 @@ class Picked:
         self.found: list[list[Any]] = []
         self.busy = False
 
-    def get(self, tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    def get(self, tensor: torch.Tensor, index: object) -> torch.Tensor:
         """``tensor[index]``, one ``index_select`` for each traced integer."""
         index = index if isinstance(index, tuple) else (index,)
         out = self._read(tensor, index)
@@ -80,7 +80,7 @@ class Picked:
         """``out`` is a detached copy: the values are one, each keeps a gradient of its own."""
         self.found.append([out, tensor, TWIN, count(out), count(tensor)])
 
-    def put(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
+    def put(self, tensor: torch.Tensor, index: object, value: object) -> None:
         """``tensor[index] = value``."""
         assign(tensor, index if isinstance(index, tuple) else (index,), value)
 

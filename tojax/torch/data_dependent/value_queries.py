@@ -21,12 +21,11 @@ from tojax.torch.core import diagnostics
 from tojax.torch.core.lifting import inner, is_traced
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import assertions, overflow_guards
-from tojax.torch.data_dependent.padded import functions, gather_scatter, nonzero, padded
+from tojax.torch.data_dependent.padded import padded, rules
 from tojax.torch.data_dependent.padded import split as padded_split
 from tojax.torch.data_dependent.traced_index import GET, traced_index
 
-SERVING = gather_scatter  # by importing
-SELECTS = padded.CHOOSE - {GET} | nonzero.MAKERS
+SELECTS = padded.CHOOSE - {GET} | padded.NONZERO
 TENSOR_SPLIT = {torch.tensor_split, torch.Tensor.tensor_split}
 SHOWS = {torch.Tensor.__format__, torch.Tensor.__repr__}
 ASKS = {torch.Tensor.__bool__, torch.Tensor.item}
@@ -120,7 +119,7 @@ def unsized(mode, func, args, kwargs) -> Any:
     if unsized_operand is None:
         return NotImplemented
     with mode:
-        return functions.serve(func, args, kwargs, unsized_operand)
+        return rules.serve(func, args, kwargs, unsized_operand)
 
 
 def show(mode, func, args, kwargs) -> Any:
@@ -139,19 +138,21 @@ def split(mode, func, args, kwargs) -> Any:
 
 
 def select(mode, func, args, kwargs) -> Any:
-    """``tensor[mask]`` and ``vector.nonzero()`` of unknown values."""
-    if func is GET and (leading_mask := padded.mask_first(args[1])) is not None:
-        mask, rest = leading_mask
-        if is_traced(mask) and mask.shape == args[0].shape[: mask.dim()]:
-            with mode:
-                args = args[0][(*[slice(None)] * mask.dim(), *rest)], mask
-    if func in padded.CHOOSE and len(args) == 2 and chooses(func, *args):
-        mask = padded.leading(args[1])
+    """Serves ``tensor[mask]`` and ``vector.nonzero()`` of unknown values, and ``masked_select``,
+    but not where it would align a smaller mask with the last axes.
+    """
+    leading = padded.leading_mask(args[1]) if func in padded.CHOOSE and len(args) == 2 else None
+    if leading is not None:
+        tensor, (mask, rest) = args[0], leading
+        depth = mask.dim() if func is GET else tensor.dim()
+        if not is_traced(mask) or mask.shape != tensor.shape[:depth]:
+            return NotImplemented
         with mode:
-            mode.trace.unknown.append(padded.chosen(args[0], mask, unknown(mode, mask)))
+            tensor = tensor[(*[slice(None)] * depth, *rest)] if rest else tensor
+            mode.trace.unknown.append(padded.chosen(tensor, mask, unknown(mode, mask)))
         return mode.trace.unknown[-1]
     single = len(args) == 1 and not kwargs.keys() - {"as_tuple"}
-    if func in nonzero.MAKERS and single and is_traced(args[0]):
+    if func in padded.NONZERO and single and is_traced(args[0]):
         if args[0].dim() == 1:
             return places(mode, func, args[0], **kwargs)
         if args[0].dim() and (func is torch.where or kwargs.get("as_tuple")):
@@ -162,7 +163,7 @@ def select(mode, func, args, kwargs) -> Any:
 def places(mode, func, vector, as_tuple=False) -> Any:
     """``vector.nonzero()``."""
     with mode:
-        rows = nonzero.of(vector, unknown(mode, vector))
+        rows = padded.nonzero(vector, unknown(mode, vector))
         mode.trace.unknown.append(rows)
         return (rows,) if as_tuple or func is torch.where else rows.like(rows.rows[:, None])
 
@@ -170,7 +171,7 @@ def places(mode, func, vector, as_tuple=False) -> Any:
 def coordinates(mode, tensor) -> tuple:
     """``tensor.nonzero(as_tuple=True)`` of several dimensions."""
     with mode:
-        rows = nonzero.of(tensor.reshape(-1), unknown(mode, tensor))
+        rows = padded.nonzero(tensor.reshape(-1), unknown(mode, tensor))
         several, rest = [], rows.rows
         for size in (max(n, 1) for n in reversed(tensor.shape)):  # of 0 there are no places
             several.append(rows.like(rest % size))
@@ -185,16 +186,6 @@ def unknown(mode, mask) -> Callable[..., DataDependent]:
     return lambda what="a use of x[mask]": mode.trace.data_dependent(
         what, [inner(mask)], place=place
     )
-
-
-def chooses(func, tensor, index) -> bool:
-    """Whether this is ``tensor[mask]`` with a mask that only the compiled program knows;
-    ``masked_select`` aligns a smaller one with the last axes.
-    """
-    mask = padded.leading(index)
-    if mask is None or mask.shape != tensor.shape[: mask.dim()]:
-        return False
-    return is_traced(mask) and (func is GET or mask.dim() == tensor.dim())
 
 
 def pick(mode, func, args, kwargs) -> Any:

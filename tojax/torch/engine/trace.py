@@ -28,7 +28,7 @@ from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
 from tojax.torch.core.pytrees import flatten, map_tensors
 from tojax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
-from tojax.torch.data_dependent.int64 import overflow
+from tojax.torch.data_dependent import int64
 from tojax.torch.data_dependent.split_of_concat import CUTS, PackedConstants, note
 from tojax.torch.engine.compare_cache import SameMasks
 from tojax.torch.engine.constants import LARGE, constant, outgrown, size_like
@@ -325,8 +325,8 @@ def record(trace: Trace, step: Step, out: PyTree) -> Any:
 
 
 def check_integers(trace: Trace, step: Step, out: PyTree) -> Any:
-    """Follows the bounds of integers."""
-    overflow.follow(trace, step.call, step.args, step.kwargs, step.values, out)
+    """Follows how large integers may be."""
+    int64.follow(trace.conditions, step.call, step.args, step.kwargs, step.values, out)
     return out
 
 

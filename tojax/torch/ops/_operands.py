@@ -144,6 +144,11 @@ def broadcast(x, shape):
     return lax.broadcast_in_dim(x, shape, range(len(shape) - len(x_shape), len(shape)))
 
 
+def binary_of(function):
+    """Makes a lowering of a ``lax`` function of two operands."""
+    return lambda x, y, /: function(*operands(x, y))
+
+
 def operands(*values, dtype=None):
     """Arrays and numbers as arrays of one dtype, the common one; of one shape, but for scalars."""
     arrays = [v for v in values if hasattr(v, "ndim")]  # quicker than is_number

@@ -11,20 +11,14 @@ import torch
 from jax import lax
 
 from tojax.torch.core.schema import aten, lowers, table
-from tojax.torch.ops._operands import is_number, operands, select
-
-
-def _binary(function):
-    """A ``lax`` function of two operands."""
-    return lambda x, y, /: function(*operands(x, y))
-
+from tojax.torch.ops._operands import binary_of, is_number, operands, select
 
 table.update(
     {
-        aten.maximum: _binary(lax.max),
-        aten.minimum: _binary(lax.min),
-        aten.max.other: _binary(lax.max),
-        aten.min.other: _binary(lax.min),
+        aten.maximum: binary_of(lax.max),
+        aten.minimum: binary_of(lax.min),
+        aten.max.other: binary_of(lax.max),
+        aten.min.other: binary_of(lax.min),
     }
 )
 

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic, comparisons, logic.
+"""Elementwise arithmetic, comparisons, logic, bits.
 
 Operands that differ in dtype were promoted by the table; ``operands`` brings numbers and shapes
 together.
@@ -18,6 +18,7 @@ from tojax.numerics.division import complex_power, divide, integer_power
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
     absolute,
+    binary_of,
     cast,
     common,
     default_int,
@@ -53,11 +54,6 @@ def _ints_stay(function):
     return lambda self: self if exact(self) else function(self)
 
 
-def _binary(function):
-    """A ``lax`` function of two operands."""
-    return lambda x, y, /: function(*operands(x, y))
-
-
 def _divided(function):
     """A ``lax`` function of two operands, the second of which is no integer 0."""
     return lambda self, other: function(*dividends(self, other))
@@ -81,7 +77,7 @@ FLOAT = """sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1
 sqrt rsqrt"""
 table.update({getattr(aten, n): _float(getattr(lax, n)) for n in FLOAT.split()})
 table.update({getattr(aten, n): _ints_stay(getattr(lax, n)) for n in ("floor", "ceil")})
-table.update({getattr(aten, n): _binary(getattr(lax, n)) for n in ("lt", "le", "gt", "ge")})
+table.update({getattr(aten, n): binary_of(getattr(lax, n)) for n in ("lt", "le", "gt", "ge")})
 table.update(
     {
         aten.exp2: _composed(lax.exp2),
@@ -112,31 +108,45 @@ table.update(
         aten.nan_to_num: lambda self, nan, posinf, neginf: jnp.nan_to_num(
             self, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf
         ),
-        aten.eq.Tensor: _binary(lax.eq),
-        aten.eq.Scalar: _binary(lax.eq),
-        aten.ne.Tensor: _binary(lax.ne),
-        aten.ne.Scalar: _binary(lax.ne),
+        aten.eq.Tensor: binary_of(lax.eq),
+        aten.eq.Scalar: binary_of(lax.eq),
+        aten.ne.Tensor: binary_of(lax.ne),
+        aten.ne.Scalar: binary_of(lax.ne),
         aten.isclose: jnp.isclose,
         aten.atan2: _float_binary(lambda x, y: atan2(x, y)),
-        aten.hypot: widened(_binary(lambda x, y: hypot(x, y))),
+        aten.hypot: widened(binary_of(lambda x, y: hypot(x, y))),
         aten.nextafter: lambda self, other: nextafter(
             *jnp.broadcast_arrays(*operands(self, other))
         ),
         aten.copysign: _float_binary(lambda x, y: copysign(absolute(x), y)),
         aten.ldexp.Tensor: widened(lambda self, other: floating(self) * jnp.exp2(floating(other))),
-        aten.complex: _binary(lax.complex),
-        aten.logaddexp: widened(_binary(logaddexp)),
-        aten.logaddexp2: widened(_binary(binary)),
+        aten.complex: binary_of(lax.complex),
+        aten.logaddexp: widened(binary_of(logaddexp)),
+        aten.logaddexp2: widened(binary_of(binary)),
         aten.fmod: _divided(lax.rem),
         aten.remainder: _divided(jnp.remainder),
-        aten.gcd: _binary(jnp.gcd),
-        aten.lcm: _binary(jnp.lcm),
+        aten.gcd: binary_of(jnp.gcd),
+        aten.lcm: binary_of(jnp.lcm),
         aten.heaviside: lambda self, values: heaviside(*operands(self, values)),
+        aten.bitwise_not: lax.bitwise_not,
+        aten.bitwise_and: binary_of(lax.bitwise_and),
+        aten.bitwise_or: binary_of(lax.bitwise_or),
+        aten.bitwise_xor: binary_of(lax.bitwise_xor),
+        aten.bitwise_left_shift: binary_of(lax.shift_left),
+        aten.__lshift__: binary_of(lax.shift_left),
         aten.logical_and: _logical(lax.bitwise_and),
         aten.logical_or: _logical(lax.bitwise_or),
         aten.logical_xor: _logical(lax.bitwise_xor),
     }
 )
+
+
+@lowers(aten.bitwise_right_shift, aten.__rshift__)
+def shift_right(self, other):
+    """By too many bits, or by a negative number, an unsigned integer is 0, and others are sign."""
+    x, y = operands(self, other)
+    shift = lax.shift_right_logical if x.dtype.kind == "u" else lax.shift_right_arithmetic
+    return shift(x, y)
 
 
 @lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)

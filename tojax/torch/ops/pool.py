@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tojax.numerics.pooling import lowest, max_places, window_counts
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import wide
 from tojax.torch.ops.conv import spread
@@ -34,36 +35,15 @@ def windows(x, rank, kernel, stride, padding, dilation, ceil_mode):
     }
 
 
-def lowest(dtype):
-    """Returns the number that every maximum starts from."""
-    inexact = jnp.issubdtype(dtype, jnp.inexact)
-    return np.array(-np.inf if inexact else jnp.iinfo(dtype).min, dtype)
-
-
 def flat(x, rank):
     """The last ``rank`` dimensions as one."""
     return x.reshape(*x.shape[:-rank], math.prod(x.shape[-rank:]))
 
 
-def max_places(x, rank, window):
-    """Each window's maximum as an index into the flattened dimensions; the first of equals."""
-    places = lax.iota(jnp.int32, math.prod(x.shape[-rank:])).reshape(x.shape[-rank:])
-
-    def larger(a, b):
-        (u, i), (v, j) = a, b
-        second = (v > u) | (v != v) | ((v == u) & (j < i))
-        second &= (u == u) | (v != v)
-        return lax.select(second, v, u), lax.select(second, j, i)
-
-    pair = lax.stop_gradient(x), lax.broadcast_in_dim(places, x.shape, range(x.ndim - rank, x.ndim))
-    start = lowest(x.dtype), np.int32(np.iinfo(np.int32).max)
-    return lax.reduce_window(pair, start, larger, **window)[1]
-
-
 def max_pool_indices(rank):
     def pool(self, kernel_size, stride, padding, dilation, ceil_mode):
         window = windows(self, rank, kernel_size, stride, padding, dilation, ceil_mode)
-        places = max_places(self, rank, window)
+        places = max_places(self, rank, window, nans=True)
         values = jnp.take_along_axis(flat(self, rank), flat(places, rank), -1, mode="clip")
         return values.reshape(places.shape), places
 
@@ -84,27 +64,13 @@ def max_pool(rank):
     return pool
 
 
-def counted(x, rank, window, out, count_include_pad):
-    """How many elements each of the windows ``out`` has, one number if all have as many.
-
-    The padding counts if asked for, what ceil_mode adds beyond it never does.
-    """
-    sizes = []
-    for i in range(-rank, 0):
-        n, k, (p, _) = x.shape[i], window["window_dimensions"][i], window["padding"][i]
-        start = np.arange(out.shape[i]) * window["window_strides"][i] - p
-        low, high = (start, n + p) if count_include_pad else (np.maximum(start, 0), n)
-        sizes.append(np.minimum(start + k, high) - low)
-    counts = math.prod(np.ix_(*sizes)).astype(out.dtype)
-    return counts.flat[0] if (counts == counts.flat[:1]).all() else counts
-
-
 def avg_pool(rank):
     def pool(self, kernel, stride, padding, ceil_mode, count_include_pad, divisor=None, /):
         window = windows(self, rank, kernel, stride, padding, [1], ceil_mode)
         total = lax.reduce_window(wide(self), np.array(0, wide(self).dtype), lax.add, **window)
         if divisor is None:
-            divisor = counted(self, rank, window, total, count_include_pad)
+            sizes, strides, pads, _ = window.values()
+            divisor = window_counts(self, total, sizes, strides, pads, count_include_pad)
         if not jnp.issubdtype(total.dtype, jnp.inexact):
             return lax.div(total, jnp.broadcast_to(jnp.asarray(divisor, total.dtype), total.shape))
         return (total / divisor).astype(self.dtype)

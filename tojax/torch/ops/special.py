@@ -1,4 +1,6 @@
-"""Special functions: error and gamma functions, zeta, entropies, logit, orthogonal polynomials."""
+"""Special functions: error, gamma and Bessel functions, zeta, entropies, logit, orthogonal
+polynomials.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 import jax.scipy.special as jsp
 from jax import lax
 
+from tojax.numerics.bessel import airy_ai, bessel_j, bessel_k, bessel_y, spherical_j0
 from tojax.private_names import optional
 from tojax.torch.core.schema import aten, lowers, table
 from tojax.torch.ops._operands import (
@@ -247,3 +250,26 @@ for name, rule in RECURRENCES.items():
     table.update({getattr(aten, f"special_{name}"): polynomial(*rule, shifted=False)})
     if name.startswith("chebyshev"):
         table.update({getattr(aten, f"special_shifted_{name}"): polynomial(*rule, shifted=True)})
+
+
+BESSEL = {
+    "airy_ai": airy_ai,
+    "bessel_j0": bessel_j(0),
+    "bessel_j1": bessel_j(1),
+    "bessel_y0": bessel_y(0),
+    "bessel_y1": bessel_y(1),
+    "modified_bessel_k0": bessel_k(0, False),
+    "modified_bessel_k1": bessel_k(1, False),
+    "scaled_modified_bessel_k0": bessel_k(0, True),
+    "scaled_modified_bessel_k1": bessel_k(1, True),
+    "spherical_bessel_j0": spherical_j0,
+}
+
+
+def _without_gradient(function):
+    """Makes a lowering without gradient, as in torch."""
+    return lambda x, /: lax.stop_gradient(function(floating(x)))
+
+
+for _name, _function in BESSEL.items():
+    table.update({getattr(aten, f"special_{_name}"): _without_gradient(_function)})

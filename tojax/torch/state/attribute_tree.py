@@ -13,6 +13,7 @@ import torch
 from tojax.torch.state.closures import Function
 
 NUMBERS = (int, float)  # bool is one
+Holder = dict[Any, Any] | list[Any] | deque[Any]
 MANY = 4096  # what is longer is data, such as a vocabulary
 LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "jax", "jaxlib"} - {"__main__"}
 
@@ -30,7 +31,7 @@ class Walk:
     visit: Callable[[str, Any, bool], None]
     seen: set[int] = field(default_factory=set)
 
-    def __call__(self, name: str, value: Any, loose: bool = False) -> Any:
+    def __call__(self, name: str, value: object, loose: bool = False) -> Any:
         """Returns what takes the place of the value."""
         if isinstance(value, NUMBERS):
             return value if loose else self.leaf(name, value)
@@ -60,7 +61,7 @@ def alike(value: tuple, items: list) -> tuple:
     return new
 
 
-def inside(value: Any) -> Any:
+def inside(value: object) -> Any:
     """The list or dict that holds what ``value`` holds; None where nothing is looked for."""
     if isinstance(value, torch.nn.Module):
         return vars(value)
@@ -70,7 +71,7 @@ def inside(value: Any) -> Any:
     return None if library or isinstance(value, type) else getattr(value, "__dict__", None)
 
 
-def items(holder: Any) -> Any:
+def items(holder: Holder | tuple) -> Any:
     """(key, value) of a list or dict."""
     return holder.items() if isinstance(holder, dict) else enumerate(holder)
 
@@ -92,7 +93,7 @@ def tree(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     return root
 
 
-def grown(value: Any, branches: Any) -> Any:
+def grown(value: object, branches: object) -> Any:
     """``value`` with the tensors of such a tree in it: new tuples and dicts where there is nothing
     that could hold them.
 
@@ -126,7 +127,7 @@ def grown(value: Any, branches: Any) -> Any:
     return value
 
 
-def restore(holder: Any, before: Any) -> None:
+def restore(holder: Holder, before: Holder) -> None:
     """Gives a list or dict its former content."""
     pairs = zip(items(holder), items(before))
     if len(holder) == len(before) and all(i == k and a is b for (i, a), (k, b) in pairs):

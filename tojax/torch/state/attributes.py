@@ -22,7 +22,7 @@ from tojax.torch.core.dtypes import to_jax
 from tojax.torch.core.lifting import array_of, inner, lift, value_in
 from tojax.torch.core.tensor import JaxTensor, value_of
 from tojax.torch.state import none_attributes
-from tojax.torch.state.attribute_tree import NUMBERS, Walk, grown, items, restore, tree
+from tojax.torch.state.attribute_tree import NUMBERS, Holder, Walk, grown, items, restore, tree
 from tojax.torch.state.closures import Function
 from tojax.torch.state.uncarried import Uncarried
 
@@ -74,7 +74,7 @@ class AttributeState:
             start[name] = new, inner(new) if isinstance(new, torch.Tensor) else None
             return new
 
-        def visit(name: str, holder: Any, loose: bool) -> None:
+        def visit(name: str, holder: Holder, loose: bool) -> None:
             holders.append((holder, content := holder.copy(), loose))
             if not loose:
                 uncarried.watch(name, holder, content)
@@ -145,7 +145,7 @@ class AttributeState:
         leaves: dict[str, Any] = {}
         lists: set[str] = set()
 
-        def visit(name: str, holder: Any, _: bool) -> None:
+        def visit(name: str, holder: Holder, _: bool) -> None:
             if not isinstance(holder, dict):
                 lists.add(name)
 
@@ -179,13 +179,13 @@ class AttributeState:
                 holder[key] = new
 
 
-def _traced(value: Any) -> bool:
+def _traced(value: object) -> bool:
     if isinstance(value, tuple):
         return any(map(_traced, value))
     return isinstance(value, torch.Tensor) and private.is_functional(value)
 
 
-def _array(name: str, number: float, dtype: Any = None) -> jax.Array:
+def _array(name: str, number: float, dtype: jnp.dtype | None = None) -> jax.Array:
     try:
         array = jnp.asarray(number, dtype)
         return jax.lax.convert_element_type(array, array.dtype)  # no weak type: one program less
@@ -197,7 +197,7 @@ def _array(name: str, number: float, dtype: Any = None) -> jax.Array:
         ) from None
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: object) -> bool:
     """Whether a value is a tensor that may become a constant of the trace."""
     is_strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return is_strided and not private.is_functional(value)

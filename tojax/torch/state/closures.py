@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ class Function(torch.nn.Module):
         return self
 
 
-def original(source: Any) -> Any:
+def original(source: object) -> Any:
     """The module or function that ``torch.compile`` or ``torch.export`` was given or made."""
     export = sys.modules.get("torch.export")
     if export is not None and isinstance(source, export.ExportedProgram):
@@ -63,7 +63,7 @@ class Parts(torch.nn.Module):
     """The modules that an object keeps in its attributes, as a trainer does."""
 
     @classmethod
-    def of(cls, value: Any) -> Parts | None:
+    def of(cls, value: object) -> Parts | None:
         """None where there are none."""
         library = type(value).__module__.partition(".")[0] == "torch"
         attributes = {} if library or isinstance(value, type) else getattr(value, "__dict__", {})
@@ -96,11 +96,13 @@ class Cells:
     def __getitem__(self, name: str) -> Any:
         return self.cells[name].cell_contents
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         self.cells[name].cell_contents = value
 
 
-def captured(function: Any, seen: frozenset = frozenset()) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def captured(
+    function: object, seen: frozenset = frozenset()
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """(name, (what holds it, key)) of what a function is bound to, closes over, reads as globals
     or holds as partial arguments, and of what functions of its own module refer to that it calls.
     """
@@ -130,5 +132,5 @@ def _names(code: types.CodeType) -> set[str]:
     return {*code.co_names}.union(*inner)
 
 
-def _held(values: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def _held(values: Mapping[str, object]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     return ((name, (values, name)) for name in values)

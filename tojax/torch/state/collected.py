@@ -38,7 +38,7 @@ def _collected(hook: Callable, module_ids: set[int]) -> Iterator[str]:
     """Names of tensors of a trace that can be reached from what the hook refers to."""
     names: list[str] = []
 
-    def leaf(name: str, value: Any) -> Any:
+    def leaf(name: str, value: object) -> Any:
         if isinstance(value, torch.Tensor) and private.is_functional(value):
             names.append(name)
         return value

@@ -18,7 +18,7 @@ from tojax.torch.core.tensor import JaxTensor
 LIBRARIES = ("torch", "transformers")  # whose own code sets what it reads first
 
 
-def carried(module: torch.nn.Module, name: str, held: Any) -> bool:
+def carried(module: torch.nn.Module, name: str, held: object) -> bool:
     """Whether the tensor that came to this place, where None was, is one of those."""
     if not isinstance(held, JaxTensor) or not of_inputs(held):
         return False
@@ -39,7 +39,7 @@ def of_inputs(held: JaxTensor) -> bool:
 
 
 @lru_cache(4096)
-def loads(kind: Any, attribute: str) -> bool:
+def loads(kind: type, attribute: str) -> bool:
     """Whether a method of the class, its ``__init__`` apart, reads the attribute."""
     classes = (x for x in kind.__mro__ if x not in (torch.nn.Module, object))
     methods = (f for x in classes for n, f in vars(x).items() if n != "__init__")

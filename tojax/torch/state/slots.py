@@ -85,7 +85,7 @@ class Slots:
         )
         return {k: shape(k) for k in self.params}, {k: shape(k) for k in self.state}
 
-    def check(self, params: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    def check(self, params: Mapping[str, object], state: Mapping[str, object]) -> None:
         """Raises WrongArguments, naming every array that does not fit the module."""
         wrong = [f"{k} is missing" for k in self.params if k not in params]
         wrong += [f"{k} is unknown" for k in params if k not in self.tensors]
@@ -180,7 +180,9 @@ class Slots:
         places = {(id(holder), attribute) for holder, attribute, _ in self.places}
         return AttributeState(self.module, places, steps=bool(self.optimizers.optimizers))
 
-    def _written(self, start: dict[str, Any], scripted: dict[str, Any]) -> dict[str, jax.Array]:
+    def _written(
+        self, start: Mapping[str, object], scripted: Mapping[str, tuple[torch.nn.Module, str]]
+    ) -> dict[str, jax.Array]:
         """The arrays of the parameters and buffers that forward wrote."""
         written, seen = {}, set()
         for holder, attribute, name in self.places:
@@ -208,7 +210,7 @@ def _contents(module: torch.nn.Module) -> list[tuple[Any, dict]]:
     return [(x, dict(x)) for x in (module._parameters, module._buffers, *submodules, *hooks)]
 
 
-def restore(holder: Any, before: Mapping[Any, Any]) -> None:
+def restore(holder: Any, before: Mapping) -> None:
     """Gives a module's dict its former content; TorchScript's have the same keys for ever."""
     if isinstance(holder, dict):
         holder.clear()

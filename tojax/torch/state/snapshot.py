@@ -32,7 +32,7 @@ class Snapshot:
         copy, copies = shell(module, settings=True)
         return cls(copy, copies.settings or [])
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         """Whether the same code would run."""
         return isinstance(other, Snapshot) and self.settings == other.settings
 

@@ -15,7 +15,7 @@ import operator
 import re
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -49,7 +49,9 @@ class Uncarried:
         self.watched: list[tuple[str, Any, Any, bool]] = []
         self.resumed = False
 
-    def watch_module(self, path: str, module: Any, attributes: dict, contents: list) -> None:
+    def watch_module(
+        self, path: str, module: torch.nn.Module, attributes: dict, contents: list
+    ) -> None:
         """Watches the attributes, submodules and hooks of a module, which were these before."""
         if not path:  # the first one of a run
             self.watched, self.modules = [], {}
@@ -62,7 +64,7 @@ class Uncarried:
             if type(value) is set and key not in IGNORED:
                 self.watch(f"{path}.{key}" if path else key, value, value.copy())
 
-    def watch(self, name: str, holder: Any, before: Any) -> None:
+    def watch(self, name: str, holder: object, before: object) -> None:
         """Watches a list, dict or set, which had this content."""
         self.watched.append((name, holder, before, False))
 
@@ -190,10 +192,10 @@ def _program(run: Callable[[], Any]) -> tuple[str, list[Any]]:
     return ADDRESS.sub("", f"{program.jaxpr} {static_results}"), program.consts
 
 
-def _equal(first: tuple[str, list[Any]], second: tuple[str, list[Any]]) -> bool:
+def _equal(first: tuple[str, Sequence[object]], second: tuple[str, Sequence[object]]) -> bool:
     return first[0] == second[0] and all(map(_equal_arrays, first[1], second[1]))
 
 
-def _equal_arrays(x: Any, y: Any) -> bool:
+def _equal_arrays(x: object, y: object) -> bool:
     traced = isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer)
     return x is y or (not traced and np.asarray(x).tobytes() == np.asarray(y).tobytes())

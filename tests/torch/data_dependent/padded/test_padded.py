@@ -336,6 +336,8 @@ REFUSED = {
     "alias written": alias_written,
     "columns": lambda x: x[:, :4].masked_select(x[:, 0] > 0).sum(),
     "another mask": other_mask_after_a_write,
+    "into a slice": lambda x: (x * 1).__setitem__(slice(2), rows_of(x)),
+    "at numbers that are floats": lambda x: x[x[x > 0]].sum(),
 }
 
 

@@ -7,7 +7,7 @@ DataDependent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -67,13 +67,10 @@ def held_in(args: tuple) -> list[Any]:
     return values
 
 
-def concerns(args: tuple, kwargs: dict[str, Any]) -> Sizes | None:
+def concerns(args: tuple, kwargs: Mapping[str, object]) -> Sizes | None:
     """The sizes among a call's arguments, or of a group among them."""
     values = held_in((*args, *kwargs.values()))
-    candidates = (
-        x if isinstance(x, Sizes) else x.sizes for x in values if type(x) in (Sizes, Group)
-    )
-    return next(candidates, None)
+    return next((getattr(x, "sizes", x) for x in values if type(x) in (Sizes, Group)), None)
 
 
 def serve(mode, func, args, kwargs, sizes: Sizes) -> Any:
@@ -89,19 +86,12 @@ def serve(mode, func, args, kwargs, sizes: Sizes) -> Any:
     return sizes.refuse()
 
 
-def whole(groups: Any) -> bool:
+def whole(groups: Sequence[Group]) -> bool:
     """Whether these are all the groups of one split, in order, after as many layers each."""
-    first = groups[0]
-    return (
-        isinstance(first, Group)
-        and len(groups) == len(first.sizes)
-        and all(
-            isinstance(x, Group)
-            and (x.place, x.rows is first.rows, x.sizes is first.sizes) == (i, True, True)
-            and len(x.weights) == len(first.weights)
-            for i, x in enumerate(groups)
-        )
-    )
+    if not all(type(x) is Group for x in groups):
+        return False
+    splits = {(id(x.rows), id(x.sizes), len(x.weights)) for x in groups}
+    return len(splits) == 1 and [x.place for x in groups] == [*range(len(groups[0].sizes))]
 
 
 def joined(groups: list[Group]) -> torch.Tensor:

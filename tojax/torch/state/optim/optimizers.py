@@ -64,7 +64,7 @@ class Optimizers:
         optimizers.changed = {k: changed(x) for k, x in optimizers.schedules.items()}
         return optimizers
 
-    def search(self, name: str, value: Any, seen: set[int], depth: int = 0) -> None:
+    def search(self, name: str, value: object, seen: set[int], depth: int = 0) -> None:
         """Finds them in lists and objects."""
         if isinstance(value, Optimizer):
             self.optimizers[name] = value
@@ -199,7 +199,7 @@ class Optimizers:
             groups.append(new_group)
         optimizer.param_groups, optimizer.state = groups, moments
 
-    def _written(self, start: dict[str, Any], numbers: dict[str, list]) -> trees.Written:
+    def _written(self, start: Mapping[str, jax.Array], numbers: dict[str, list]) -> trees.Written:
         entries = dict(self._read(lambda tensor: tensor.grad))
         owned = {self.names[id(t)]: t for _, t in self.owned()}
         entries |= owned

@@ -25,7 +25,7 @@ OFTEN = 8  # steps after which a number that is ever changed has changed, or nev
 class Groups:
     """The groups of an optimizer without their weights, for a schedule to change."""
 
-    def __init__(self, groups: list[dict[str, Any]]):
+    def __init__(self, groups: list[dict[str, object]]):
         self.param_groups = [{k: x for k, x in g.items() if k != "params"} for g in groups]
         self._opt_called = True
 
@@ -46,7 +46,7 @@ def stand_in(schedule: LRScheduler, groups: Groups) -> Any:
     return new
 
 
-def places(schedule: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+def places(schedule: LRScheduler, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """(name, list or dict, key) of the numbers that it keeps count by: not of those that it was
     made with.
     """
@@ -63,7 +63,7 @@ def places(schedule: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
             yield f"{prefix}{key}", vars(schedule), key
 
 
-def number(value: Any) -> bool:
+def number(value: object) -> bool:
     """Whether this is a number, or a tensor that stands for one in a trace."""
     is_number = isinstance(value, NUMBERS) and not isinstance(value, bool)
     return is_number or isinstance(value, torch.Tensor)
@@ -74,14 +74,14 @@ def numbers(schedule: LRScheduler) -> dict[str, Any]:
     return {name: holder[key] for name, holder, key in places(schedule)}
 
 
-def flat(group: Mapping[str, Any]) -> dict[str, Any]:
+def flat(group: Mapping[str, object]) -> dict[str, Any]:
     """The numbers of a group by name, ``betas.0`` for those in tuples."""
     several = {k: x for k, x in group.items() if k != "params" and isinstance(x, (tuple, list))}
     numbers = {k: x for k, x in group.items() if number(x)}
     return numbers | {f"{k}.{i}": x for k, items in several.items() for i, x in enumerate(items)}
 
 
-def put(group: dict[str, Any], name: str, value: Any) -> None:
+def put(group: dict[str, Any], name: str, value: object) -> None:
     """Sets a number of a group."""
     key, dot, place = name.partition(".")
     if dot:
@@ -129,7 +129,7 @@ def filled(
 class Step:
     """``schedule.step`` of a trace: the host takes it, once for each run of the program."""
 
-    def __init__(self, schedule: Any, changed: list[list[str]]):
+    def __init__(self, schedule: LRScheduler, changed: list[list[str]]):
         self.schedule, self.changed = schedule, changed
         self.kinds = {name: type(holder[key]) for name, holder, key in places(schedule)}
         self.alone = stand_in(schedule, Groups(schedule.optimizer.param_groups))
@@ -168,7 +168,7 @@ class Step:
         return jax.tree.map(like, (new_numbers, numbers(schedule)), (own, kept))
 
 
-def as_array(value: Any) -> jax.Array:
+def as_array(value: object) -> jax.Array:
     """A number, or the tensor that stands for one, as a scalar."""
     if isinstance(value, torch.Tensor):
         return array_of(value).reshape(())

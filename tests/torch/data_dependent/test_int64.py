@@ -38,7 +38,7 @@ def test_more_than_32_bits_raises_and_makes_floats_nan(name):
     for call in (model, lambda x: model.apply({}, x)):
         with pytest.raises(Unsupported, match=r"beyond 2\*\*31(.|\n)*jax_enable_x64") as error:
             call(BIG)
-        assert "int64/test_overflow.py:" in str(error.value)
+        assert "test_int64.py:" in str(error.value)
     assert np.isnan(jax.jit(model.apply)({}, BIG)[1]).all()
     expected = BEYOND[name](torch.from_numpy(SMALL)).numpy()
     np.testing.assert_array_equal(model(SMALL)[0], expected)
@@ -52,6 +52,13 @@ def test_the_largest_numbers_are_let_through(factor):
     np.testing.assert_array_equal(model(x, y), x * y)
     with pytest.raises(Unsupported):
         model(x, factor * np.array([46342, 1, 1]))
+
+
+def test_the_negative_of_the_least_number_is_checked():
+    model = tojax.from_torch(lambda x: x * -1)
+    assert model(np.array([2**31 - 1])).tolist() == [1 - 2**31]
+    with pytest.raises(Unsupported, match="beyond"):
+        model(np.array([-(2**31)]))
 
 
 def test_products_with_zero():
@@ -132,7 +139,7 @@ def test_integers_alone_are_warned_of_where_nothing_checks_them(name, how):
     run = jax.vmap(lambda x: model.apply({}, x)) if how == "vmap" else run
     with pytest.warns(tojax.errors.UncheckedValues, match="jax_enable_x64") as said:
         run(SMALL[None] if how == "vmap" else SMALL)
-    assert len(said) == 1 and "int64/test_overflow.py:" in str(said[0].message)
+    assert len(said) == 1 and "test_int64.py:" in str(said[0].message)
     model(SMALL)
     model.apply({}, SMALL)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.tolerance import assert_close
-from tojax.stablehlo.ops.reflectors import geqrf, householder_product, multiplied, packed
+from tojax.stablehlo.ops.linalg import geqrf, householder_product, multiplied, packed
 
 RNG = np.random.default_rng(0)
 

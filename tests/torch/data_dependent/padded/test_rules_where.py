@@ -26,6 +26,13 @@ def total(boxes, scores):
     return (boxes * 2).sum() + scores.mean(), boxes.sum(0)
 
 
+def written(boxes, scores):
+    """At places that count from behind."""
+    out, likely = boxes * 1, scores > 0.3
+    out[(torch.arange(4) - 4)[likely], 1] = scores[likely]
+    return out.sum(1)
+
+
 ONCE = {
     "where": lambda b, s: b[torch.where(s > 0.3)[0]].sum(0),
     "where, all of it": lambda b, s: s[torch.where(s > 0.3)].mean(),
@@ -33,6 +40,8 @@ ONCE = {
     "of three": lambda b, s: torch.where(s > 0.3, s, 0.0).sum(),
     "of three, masked rows": lambda b, s: (lambda m: torch.where(m > 3, m, 0.0).sum())(b[s > 0.3]),
     "detected": total,
+    "written at integers": written,
+    "at integers": lambda b, s: s[(torch.arange(4) - 4)[s > 0.3]].sum(),
 }
 
 

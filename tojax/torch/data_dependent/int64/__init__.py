@@ -1,1 +1,0 @@
-"""64-bit integers that JAX computes in 32 bits."""
