@@ -9,6 +9,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tojax.errors import Unsupported, WrongArguments
+from tojax.flax.codegen.author.source_lines import line_of
 from tojax.flax.codegen.check.verify import verify
 from tojax.flax.codegen.graph.graph import Graph, export_graph
 from tojax.flax.codegen.graph.submodule_tree import block_tree
@@ -110,7 +111,7 @@ def _written(
     except (NotImplementedError, GuardOnDataDependentSymNode) as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {_first(error)}",
-            where=(isinstance(error, Unwritable) and error.line()) or "",
+            where=line_of(error.node) if isinstance(error, Unwritable) else "",
             why="no rule writes this in terms of jax and flax",
             do="change that line, or pass partial=True to leave its submodule a call into tojax",
         ) from error

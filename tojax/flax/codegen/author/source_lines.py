@@ -17,6 +17,18 @@ from torch import fx
 FRAME = re.compile(r'File "(.+?)", line (\d+)')
 
 
+def frames_of(node: fx.Node) -> list[tuple[str, int]]:
+    """Returns the file and line of each Python frame in which a node was made, innermost last."""
+    frames = FRAME.findall(node.meta.get("stack_trace") or "")
+    return [(file, int(line)) for file, line in frames]
+
+
+def line_of(node: fx.Node) -> str:
+    """Returns ``file.py:12``, where a node was made; "" if that is not known."""
+    frames = frames_of(node)
+    return "{}:{}".format(*frames[-1]) if frames else ""
+
+
 @dataclass(frozen=True)
 class Statement:
     """A simple statement of a forward function; equal if it is the same one.
@@ -51,9 +63,9 @@ class Forward:
 
     def statement(self, node: fx.Node) -> Statement | None:
         """Returns the statement of this function that a node comes from, None if there is none."""
-        for file, line in reversed(FRAME.findall(node.meta.get("stack_trace") or "")):
-            if file == self.file and self.first <= int(line) <= self.last:
-                return _statement(self, int(line))
+        for file, line in reversed(frames_of(node)):
+            if file == self.file and self.first <= line <= self.last:
+                return _statement(self, line)
         return None
 
     def attributes(self) -> set[str]:
@@ -181,19 +193,13 @@ def helper_name(node: fx.Node) -> str:
 
     A statement's name is that of its result alone, not of what it computes on the way.
     """
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
-    for file, line in reversed(frames):
-        if "/torch/" in file or not (assignment := _assigned(file, int(line))):
+    for file, line in reversed(frames_of(node)):
+        if "/torch/" in file or not (assignment := _assigned(file, line)):
             continue
         first, last, name = assignment
-        return "" if any(_is_within(x, file, first, last) for x in node.users) else name
+        lines = [n for user in node.users for f, n in frames_of(user) if f == file]
+        return "" if any(first <= n <= last for n in lines) else name
     return ""
-
-
-def _is_within(node: fx.Node, file: str, first: int, last: int) -> bool:
-    """Returns whether a node comes from these lines, or from what they call."""
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
-    return any(f == file and first <= int(line) <= last for f, line in frames)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from tojax.flax.codegen.check.closeness import arrays_of
 from tojax.flax.codegen.check.torch_side import TorchSide
 from tojax.flax.codegen.check.written_file import NnxFile, WrittenFile, flat_arrays, loaded_file
-from tojax.flax.codegen.graph.dropout_rates import unmodified
+from tojax.flax.codegen.graph.module_calls import unmodified, watched
 
 CLOSE = 1e-3  # of the largest value
 
@@ -75,18 +75,10 @@ def _torch_calls(module: torch.nn.Module, side: TorchSide) -> list[tuple[str, bo
     record = lambda name, entering, value: calls.setdefault(
         (name, entering), arrays_of(tensors(value))
     )
-    handles = []
-    for name, submodule in module.named_modules():
-        enter = lambda _, args, kwargs, name=name: record(name, True, (args, kwargs)) and None
-        leave = lambda _, args, out, name=name: record(name, False, out) and None
-        handles.append(submodule.register_forward_pre_hook(enter, with_kwargs=True))
-        handles.append(submodule.register_forward_hook(leave))
-    try:
-        with unmodified(module), torch.no_grad():
-            side.call(copy.deepcopy(side.leaves))
-    finally:
-        for handle in handles:
-            handle.remove()
+    enter = lambda name, args, kwargs: record(name, True, (args, kwargs))
+    leave = lambda name, args, kwargs, out: record(name, False, out)
+    with watched(module.named_modules(), enter, leave), unmodified(module), torch.no_grad():
+        side.call(copy.deepcopy(side.leaves))
     return [(*key, value) for key, value in calls.items()]
 
 

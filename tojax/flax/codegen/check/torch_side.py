@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.check.closeness import arrays_of
-from tojax.flax.codegen.graph.dropout_rates import unmodified
+from tojax.flax.codegen.graph.module_calls import unmodified
 from tojax.torch.engine.callback import to_numpy
 
 

@@ -17,7 +17,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from tojax.flax.codegen.graph.functionalize import packet, writes, written_by
+from tojax.flax.codegen.graph.functionalize import packet, reached, writes, written_by
 from tojax.flax.codegen.graph.private import by_example, symbol_of
 from tojax.flax.codegen.graph.views import shares
 from tojax.flax.codegen.python.sizes import unknown
@@ -120,15 +120,7 @@ def reaches_arrays(number: fx.Node) -> bool:
 
 def ancestors(node: fx.Node) -> set[fx.Node]:
     """Returns the nodes that a node is computed from, those that write to it included."""
-    visited: set[fx.Node] = set()
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        for x in (*current.all_input_nodes, *_writers(current)):
-            if x not in visited:
-                visited.add(x)
-                stack.append(x)
-    return visited
+    return reached(node, lambda x: (*x.all_input_nodes, *_writers(x)))
 
 
 def _writers(node: fx.Node) -> list[fx.Node]:

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from tojax import warn_once
 from tojax.flax.codegen.graph.functionalize import packet
+from tojax.flax.codegen.graph.module_calls import unmodified, watched
 
 ATTENTION, DROPOUT = "aten.scaled_dot_product_attention", "aten.dropout"
 PLACES = {ATTENTION: (4, "dropout_p"), DROPOUT: (1, "p")}
@@ -89,18 +89,17 @@ def _training_rates(
 ) -> dict[tuple[str, str], list[float]]:
     """Returns the rates of one call in training mode by module and operator, in order."""
     recorder = _RateRecorder()
-    handles = []
-    for name, submodule in module.named_modules():
-        enter = lambda *_, name=name: recorder.path.append(name)
-        leave = lambda *_: recorder.path.pop() and None
-        handles.append(submodule.register_forward_pre_hook(enter))
-        handles.append(submodule.register_forward_hook(leave, always_call=True))
+    enter, leave = lambda name, *_: recorder.path.append(name), lambda *_: recorder.path.pop()
     try:
-        with unmodified(module), torch.no_grad(), torch.random.fork_rng(), recorder:
+        with (
+            watched(module.named_modules(), enter, leave),
+            unmodified(module),
+            torch.no_grad(),
+            torch.random.fork_rng(),
+            recorder,
+        ):
             module.train()(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     finally:
-        for handle in handles:
-            handle.remove()
         module.eval()
     return recorder.rates_by_place
 
@@ -128,23 +127,3 @@ class _RateRecorder(TorchFunctionMode):
             on = args[flag] if flag < len(args) else kwargs.get(training, True)
             self.rates_by_place[self.path[-1], kind].append(float(rate) * bool(on))
         return func(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def unmodified(module: torch.nn.Module) -> Iterator[None]:
-    """Restores what the module holds on exit: no caches of a call stay, buffers are as before."""
-    namespaces = [vars(submodule) for submodule in module.modules()]
-    containers = [
-        x for namespace in namespaces for x in namespace.values() if isinstance(x, (dict, list))
-    ]
-    copies = [(x, x.copy()) for x in (*namespaces, *containers)]
-    buffers = [(x, x.clone()) for x in module.buffers()]
-    try:
-        yield
-    finally:
-        for namespace, values in copies:
-            namespace.clear()
-            namespace.extend(values) if isinstance(namespace, list) else namespace.update(values)
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tojax.flax.codegen.graph.module_calls import watched
 from tojax.flax.codegen.graph.private import FakeTensor
 
 
@@ -20,15 +21,9 @@ from tojax.flax.codegen.graph.private import FakeTensor
 def take_mask_branches(module: torch.nn.Module) -> Iterator[list[str]]:
     """Lets calls of the module go into such branches; yields the lines of these."""
     mode = _MaskBranches()
-    handles = [
-        module.register_forward_pre_hook(lambda *_: mode.__enter__() and None),
-        module.register_forward_hook(lambda *_: mode.__exit__(None, None, None), always_call=True),
-    ]
-    try:
+    enter, leave = lambda *_: mode.__enter__(), lambda *_: mode.__exit__(None, None, None)
+    with watched([("", module)], enter, leave):
         yield mode.lines
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class _MaskBranches(TorchFunctionMode):

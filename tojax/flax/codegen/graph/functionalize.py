@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
 from tojax.errors import Unsupported
-from tojax.flax.codegen.author.source_lines import FRAME
+from tojax.flax.codegen.author.source_lines import line_of
 from tojax.flax.codegen.graph.views import Take, base_of, put, take_of, through
 
 aten = torch.ops.aten
@@ -19,6 +20,17 @@ PREDICATES |= {"less", "less_equal", "greater", "greater_equal", "not_equal", "l
 def packet(node: fx.Node) -> str:
     """Returns ``aten.add_`` of ``aten.add_.Tensor``."""
     return ".".join(str(node.target).split(".")[:2])
+
+
+def reached(start: fx.Node, following: Callable[[fx.Node], Iterable[fx.Node]]) -> set[fx.Node]:
+    """Returns the nodes to which ``following`` leads from one node, in one step or several."""
+    visited: set[fx.Node] = set()
+    stack = [start]
+    while stack:
+        unvisited = [x for x in following(stack.pop()) if x not in visited]
+        visited.update(unvisited)
+        stack += unvisited
+    return visited
 
 
 def writes(node: fx.Node) -> bool:
@@ -183,18 +195,13 @@ def _result_dtype(name: str, args: tuple, old: fx.Node) -> torch.dtype:
 
 def _differentiable(node: fx.Node) -> bool:
     """Returns whether a value depends on inputs, parameters or buffers of floats."""
-    visited, stack = {node}, [node]
-    while stack:
-        current = stack.pop()
-        value = current.meta.get("val")
-        if isinstance(value, torch.Tensor) and not value.is_floating_point():
-            continue
-        if current.op == "placeholder":
-            return True
-        unvisited = [x for x in current.all_input_nodes if x not in visited]
-        visited.update(unvisited)
-        stack += unvisited
-    return False
+
+    def carries(x: fx.Node) -> bool:
+        value = x.meta.get("val")
+        return not isinstance(value, torch.Tensor) or value.is_floating_point()
+
+    sources = reached(node, lambda x: x.all_input_nodes if carries(x) else ())
+    return any(x.op == "placeholder" and carries(x) for x in {node, *sources})
 
 
 def _functional_overload(node: fx.Node, name: str) -> Any:
@@ -228,10 +235,9 @@ def _overload_without_out(overloads: Any, node: fx.Node) -> Any:
 
 
 def _refused(what: str, node: fx.Node) -> Unsupported:
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
     return Unsupported(
         f"a write through {what} in Flax source",
-        where=":".join(frames[-1]) if frames else "",
+        where=line_of(node),
         why="JAX has no arrays that share memory, and no rule says what else this write changes",
         do="write to the array itself and not through a view of it, or choose by torch.where",
     )

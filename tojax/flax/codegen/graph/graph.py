@@ -74,14 +74,15 @@ def export_graph(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]
       Unsupported: torch.export refuses the module, or a Function has a gradient of its own.
     """
     autograd_functions.check_gradients(module, args, kwargs)
-    program, constants, constant_inputs, fixed = program_of(module, args, dict(kwargs))
+    exported = program_of(module, args, dict(kwargs))
+    program = exported.program
     signature, aliases = program.graph_signature, Aliases(module)
     home = lambda name: aliases.array(_canonical_name(module, name))
     names = {
         **{k: ("param", home(v)) for k, v in signature.inputs_to_parameters.items()},
         **{k: ("buffer", aliases.array(v)) for k, v in signature.inputs_to_buffers.items()},
         **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
-        **{k: ("constant", k) for k in constant_inputs},
+        **{k: ("constant", k) for k in exported.constant_inputs},
     }
     flat, by_name = flattened(program.graph_module)
     simplifier = MaskSimplifier(flat)
@@ -107,17 +108,16 @@ def export_graph(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]
     restore_rates(nodes, module, args, dict(kwargs))
     nodes = without_repeated_heads(nodes)
     frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
-    constants = {**constants, **constant_inputs}
     return Graph(
         nodes=nodes,
         roles=roles,
         signatures=calls,
         outputs=outputs,
-        constants=constants,
+        constants={**program.constants, **exported.constant_inputs},
         by_name=by_name,
         frozen=frozen,
         ranges=set(simplifier.ranges),
-        fixed=fixed,
+        fixed=exported.fixed,
         conditions=conditions(program),
         entries=entries,
     )

@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tojax import warn_once
-from tojax.flax.codegen.graph.dropout_rates import unmodified
+from tojax.flax.codegen.graph.module_calls import unmodified
 
 CLOSE = 1e-3  # of the largest value
 TOKENS = (torch.int32, torch.int64)

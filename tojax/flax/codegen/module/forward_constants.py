@@ -25,7 +25,7 @@ from tojax.flax.codegen.author.evaluate import (
     is_number,
     names_in,
 )
-from tojax.flax.codegen.author.source_lines import FRAME, class_trees, forward_of
+from tojax.flax.codegen.author.source_lines import class_trees, forward_of, frames_of
 from tojax.flax.codegen.graph.flatten import RESHAPES
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.module.layers import with_hints, with_path
@@ -68,7 +68,7 @@ class ForwardNumbers:
             swap |= self._argument_sizes(expr, [x for x in fresh if id(x) not in swap])
         is_common = lambda x: x.value == 0 or (isinstance(x.value, int) and x.value in COMMON)
         fresh = [x for x in fresh if not is_common(x) and id(x) not in swap]
-        line = _innermost(node)
+        line = linecache.getline(*frames[-1]) if (frames := frames_of(node)) else ""
         literal = {float(x) for x in re.findall(r"\d+\.?\d*(?:[eE][-+]?\d+)?", line)}
         for x in fresh:
             is_integer = isinstance(x.value, int)
@@ -237,12 +237,6 @@ def _numbers(expr: ast.AST) -> Iterator[Any]:
         case _:
             for x in ast.iter_child_nodes(expr):
                 yield from _numbers(x)
-
-
-def _innermost(node: fx.Node) -> str:
-    """Returns the source line that made a node."""
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
-    return linecache.getline(frames[-1][0], int(frames[-1][1])) if frames else ""
 
 
 @functools.cache

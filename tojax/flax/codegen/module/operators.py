@@ -11,7 +11,6 @@ import torch
 from torch import fx
 
 from tojax.flax.codegen import ops  # noqa: F401  (ops fills the table)
-from tojax.flax.codegen.author.source_lines import FRAME
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.graph.graph import Graph
 from tojax.flax.codegen.module.body import Body
@@ -36,11 +35,6 @@ class Unwritable(NotImplementedError):
         super().__init__(what)
         self.node = node
         self.blocks: list[Any] = []  # in which it stands, the innermost first
-
-    def line(self) -> str | None:
-        """Returns the user's line."""
-        frames = FRAME.findall(self.node.meta.get("stack_trace") or "")
-        return ":".join(frames[-1]) if frames else None
 
 
 class Operators:
