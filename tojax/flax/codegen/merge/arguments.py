@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from tojax.flax.codegen.python.join_branches import Guard, text_of
 from tojax.flax.codegen.python.sizes import Sizes, symbolic
-from tojax.flax.codegen.python.templates import expression, name_of
+from tojax.flax.codegen.python.syntax import name_of, names_loaded, names_stored
+from tojax.flax.codegen.python.templates import expression
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class JoinedArguments:
         """Returns the argument that others have in this one's place; None if there is none."""
         candidates = set()
         for function in (x for x in self.functions if name not in x.parameters):
-            if name in _stored(function.body):
+            if name in names_stored(*function.body):
                 return None
             counts = {
                 q: self._num_matching(function, name, q) for q in (None, *function.parameters)
@@ -82,7 +83,7 @@ class JoinedArguments:
         replacements = {name: replacement}
         count = 0
         for source in (x for x in self.functions if name in x.parameters):
-            reading = [s for s in source.body if name in _loaded(s)]
+            reading = [s for s in source.body if name in names_loaded(s)]
             count += sum(
                 text_of([self._translated(s, source, target, replacements)]) in texts
                 for s in reading
@@ -122,7 +123,7 @@ class JoinedArguments:
                 size_lines |= _missing_size_lines(original, source, target)
                 translated = changed_copy(original, _Replacements({}))
             statements.append(translated)
-            stored |= _stored([translated])
+            stored |= names_stored(translated)
         header = len(target.sizes.header())
         return [*statements[:header], *size_lines.values(), *statements[header:]]
 
@@ -136,11 +137,10 @@ class JoinedArguments:
             heads = [
                 s for x in self.functions for s in x.sizes.header() if array and _array(s) == array
             ]
-            longer = [s for s in heads if _stored([s]) > _stored([statement])]
-            are_tuples = all(len(_stored([s])) > 1 for s in longer)
-            statements.append(
-                max(longer, key=lambda s: len(_stored([s]))) if longer and are_tuples else statement
-            )
+            longer = [s for s in heads if names_stored(s) > names_stored(statement)]
+            if all(len(names_stored(s)) > 1 for s in longer):
+                statement = max([statement, *longer], key=lambda s: len(names_stored(s)))
+            statements.append(statement)
         return statements
 
     def _translations(
@@ -152,7 +152,7 @@ class JoinedArguments:
         translations: dict[str, tuple[FunctionCode, ast.stmt]] = {}
         for source in (x for x in self.functions if x is not target):
             for s in source.body:
-                if _loaded(s) & set(replacements) & set(source.parameters):
+                if names_loaded(s) & set(replacements) & set(source.parameters):
                     text = text_of([self._translated(s, source, target, replacements)])
                     translations.setdefault(text, (source, s))
         return translations
@@ -184,11 +184,11 @@ def _missing_size_lines(
     statement: ast.stmt, source: FunctionCode, target: FunctionCode
 ) -> dict[str, ast.stmt]:
     """Returns the lines that name sizes in a statement which another function does not name."""
-    assigned = {x for s in target.body for x in _stored([s])}
+    assigned = names_stored(*target.body)
     needed = {
-        x for x in _loaded(statement) if x in source.sizes.used.values() and x not in assigned
+        x for x in names_loaded(statement) if x in source.sizes.used.values() and x not in assigned
     }
-    return {text_of([s]): s for s in source.sizes.header() if needed & _stored([s])}
+    return {text_of([s]): s for s in source.sizes.header() if needed & names_stored(s)}
 
 
 def _size_expression(sizes: Sizes, array: str, dim: int) -> ast.expr | None:
@@ -217,13 +217,3 @@ class _Replacements(ast.NodeTransformer):
             nothing = lambda x: isinstance(x, ast.Constant) and x.value is None
             node.keywords = [x for x in node.keywords if not nothing(x.value)]
         return node
-
-
-def _loaded(statement: ast.stmt) -> set[str]:
-    names = (x for x in ast.walk(statement) if isinstance(x, ast.Name))
-    return {x.id for x in names if isinstance(x.ctx, ast.Load)}
-
-
-def _stored(body: list[ast.stmt]) -> set[str]:
-    names = (x for s in body for x in ast.walk(s) if isinstance(x, ast.Name))
-    return {x.id for x in names if isinstance(x.ctx, ast.Store)}

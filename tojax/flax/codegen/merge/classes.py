@@ -29,7 +29,7 @@ from tojax.flax.codegen.module.class_code import ClassCode
 from tojax.flax.codegen.module.layers import with_hints, with_path
 from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.module.writer import Writer
-from tojax.flax.codegen.python.templates import Swapped
+from tojax.flax.codegen.python.syntax import free_name, name_of, replaced_by_id
 
 FIELD = "config.{}"
 
@@ -142,8 +142,8 @@ def _free_name(name: str, classes: list[Class]) -> str:
 def _class_key(code: ClassCode, instance: Instance) -> tuple:
     """Returns all that modules of one class have in common: the code without numbers."""
     lines = copy.deepcopy(instance.lines)
-    blank: dict[int, ast.expr] = {id(x): ast.Name("number", ast.Load()) for x in numbers(lines)}
-    texts = tuple((k, text(Swapped(blank).visit(x))) for k, x in lines.items())
+    blank: dict[int, ast.expr] = {id(x): name_of("number") for x in numbers(lines)}
+    texts = tuple((k, text(replaced_by_id(x, blank))) for k, x in lines.items())
     return code.name, tuple(code.parameters), tuple(map(text, code.body)), texts
 
 
@@ -294,15 +294,12 @@ def _set_parameters(cls: Class, columns: list[tuple], terms: dict[int, ast.expr]
         if i in terms or len(set(values)) == 1:
             continue
         if values not in name_of_values:
-            name = column[0].hint
-            while name in cls.parameters:
-                name += "_"
-            name_of_values[values] = name
+            name = name_of_values[values] = free_name(column[0].hint, cls.parameters)
             cls.parameters[name] = list(values)
-        terms[i] = ast.Name(name_of_values[values], ast.Load())
+        terms[i] = name_of(name_of_values[values])
     lines = copy.deepcopy(instances[0].lines)
     swap = {id(x): terms[i] for i, x in enumerate(numbers(lines)) if i in terms}
-    cls.lines = {k: Swapped(swap).visit(x) for k, x in lines.items()}
+    cls.lines = {k: replaced_by_id(x, swap) for k, x in lines.items()}
 
 
 def _value(instance: Instance, name: str) -> Any:

@@ -16,7 +16,8 @@ from tojax.flax.codegen.module.steps import Step
 from tojax.flax.codegen.module.write_loops import write_loop
 from tojax.flax.codegen.ops import channels_last
 from tojax.flax.codegen.python.sizes import DEFAULTS, Sizes
-from tojax.flax.codegen.python.templates import name_of, variable
+from tojax.flax.codegen.python.syntax import assignment, free_name, name_of, names_loaded
+from tojax.flax.codegen.python.templates import variable
 
 # What an operator gives, where the author does not say.
 PARTS = {
@@ -183,7 +184,7 @@ class Body:
         self.names[node], self.bound[name] = name, node
         self.writer.labels.setdefault(node, name)
         if not (isinstance(expr, ast.Name) and expr.id == name):
-            self.statements.append(ast.Assign([ast.Name(name, ast.Store())], expr, lineno=0))
+            self.statements.append(assignment(name, expr))
 
     def _assign_many(self, step: Step, targets: dict[fx.Node, str]) -> None:
         """Writes ``values, indices = ...``."""
@@ -204,16 +205,13 @@ class Body:
             if node in self.writer.passed_names and self._is_taken(name, node):
                 passed_names = self.writer.passed_names[node]
                 name = next((x for x in passed_names if not self._is_taken(x, node)), name)
-            while name != "_" and name in names:
-                name += "_"
-            names.append(name)
+            names.append("_" if name == "_" else free_name(name, names))
         for node, name in zip(step.makes, names):
             if node is not None:
                 self.rename_live_value(name, expr, [node])
                 self.names[node], self.bound[name] = name, node
                 self.writer.labels.setdefault(node, name)
-        target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
-        self.statements.append(ast.Assign([target], expr, lineno=0))
+        self.statements.append(assignment(names, expr))
 
     def rename_live_value(
         self, name: str, next_expr: ast.expr, except_for: Collection[fx.Node] = ()
@@ -227,12 +225,10 @@ class Body:
             return
         aliases = self.forward.aliases() if self.forward else {}
         new_name = variable(aliases.get(name, f"{name}_before"))
-        read = {x.id for x in ast.walk(next_expr) if isinstance(x, ast.Name)}
+        read = names_loaded(next_expr)
         while new_name in read or self._is_live(new_name):
             new_name += "_"
-        self.statements.append(
-            ast.Assign([ast.Name(new_name, ast.Store())], name_of(name), lineno=0)
-        )
+        self.statements.append(assignment(new_name, name_of(name)))
         for value, value_name in list(self.names.items()):
             if value_name == name:
                 self.names[value] = new_name

@@ -30,7 +30,7 @@ from tojax.flax.codegen.graph.flatten import RESHAPES
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.module.layers import with_hints, with_path
 from tojax.flax.codegen.python.sizes import Sizes
-from tojax.flax.codegen.python.templates import Swapped
+from tojax.flax.codegen.python.syntax import name_of, replaced, replaced_by_id
 
 COMMON = {0, 1, 2, 0.5}  # too common to stand for anything
 HALVES = {"aten.slice", "aten.narrow"}
@@ -76,7 +76,7 @@ class ForwardNumbers:
                 continue
             if (term := self.term_for(x.value, node, x.value in literal)) is not None:
                 swap[id(x)] = term
-        return Swapped(swap).visit(expr) if swap else expr
+        return replaced_by_id(expr, swap)
 
     def term_for(self, value: Any, node: fx.Node, in_line: bool) -> ast.expr | None:
         """Returns the first of the author's expressions that gives this number and can be written.
@@ -151,7 +151,8 @@ class ForwardNumbers:
         for name in names.parameters:  # a size, from now on
             self.sizes.named(name)
         self.fields |= new_fields
-        return _SelfForConfig().visit(expr)
+        is_config = lambda x: isinstance(x, ast.Name) and x.id == "config"
+        return replaced(expr, lambda x: name_of("self") if is_config(x) else None)
 
     def _candidates(self, node: fx.Node) -> Iterator[ast.expr]:
         """Yields the expressions of the statement, then those of variables that it reads."""
@@ -208,13 +209,6 @@ def _shape_elements(
                 yield from _shape_elements([left, right], variables)
             case _:
                 yield x
-
-
-class _SelfForConfig(ast.NodeTransformer):
-    """Writes ``config.x`` as ``self.x``, for a forward function."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Name("self", ast.Load()) if node.id == "config" else node
 
 
 def _numbers(expr: ast.AST) -> Iterator[Any]:

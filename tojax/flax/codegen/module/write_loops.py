@@ -6,7 +6,16 @@ import ast
 from typing import Any
 
 from tojax.flax.codegen.module.find_loops import Loop
-from tojax.flax.codegen.python.templates import attribute, name_of, variable
+from tojax.flax.codegen.python.syntax import (
+    assignment,
+    free_name,
+    name_of,
+    names_loaded,
+    names_stored,
+    replaced,
+    target,
+)
+from tojax.flax.codegen.python.templates import attribute, variable
 
 
 class LoopNotWritable(Exception):
@@ -21,11 +30,12 @@ def write_loop(loop: Loop, body: Any) -> None:
     ends = [(updated, body.value(updated)) for _, _, updated, _ in loop.carries]
     differing = [(name, x) for name, (_, x) in zip(names, ends) if not _is_name(x, name)]
     if differing:
-        stored: list[ast.expr] = [ast.Name(name, ast.Store()) for name, _ in differing]
-        target = stored[0] if len(differing) == 1 else ast.Tuple(stored, ast.Store())
-        values = [x for _, x in differing]
-        value = values[0] if len(differing) == 1 else ast.Tuple(values, ast.Load())
-        body.statements.append(ast.Assign([target], value, lineno=0))
+        updated_names, values = [name for name, _ in differing], [x for _, x in differing]
+        body.statements.append(
+            assignment(updated_names[0], values[0])
+            if len(values) == 1
+            else assignment(updated_names, ast.Tuple(values, ast.Load()))
+        )
     inner, body.statements = body.statements, outer
     for steps in (loop.rounds[0], *loop.rounds[2:]):
         for step in steps:
@@ -54,11 +64,10 @@ def _named_carries(loop: Loop, body: Any) -> list[str]:
         first = body.value(initial)
         default_name = first.id if isinstance(first, ast.Name) else "x"
         name = targets[0] if len(targets) == 1 and targets[0] not in names else default_name
-        while name in names:
-            name += "_"
+        name = free_name(name, names)
         if not _is_name(first, name):
             body.rename_live_value(name, first)
-            body.statements.append(ast.Assign([ast.Name(name, ast.Store())], first, lineno=0))
+            body.statements.append(assignment(name, first))
         elif body.reads_left[initial] > 0:
             body.rename_live_value(name, first)
         names.append(name)
@@ -76,24 +85,21 @@ def _for_statement(loop: Loop, body: Any, inner: list[ast.stmt]) -> ast.stmt:
     if path and not all(x == path or x.startswith(f"{path}.") for x in loop.lists):
         raise LoopNotWritable
     homes = [x[len(path) + 1 :] if path else x for x in loop.lists]
-    used_names = {x.id for s in inner for x in ast.walk(s) if isinstance(x, ast.Name)}
+    used_names = names_loaded(*inner) | names_stored(*inner)
     used_names |= {name for name, node in body.bound.items() if body.reads_left[node] > 0}
     names: list[str] = []
     author_names = _author_names(loop, body)
     for i, home in enumerate(homes):
         name = author_names[i] if len(author_names) == len(homes) else _item_name(home)
-        while name in used_names | set(names):
-            name += "_"
-        names.append(name)
+        names.append(free_name(name, used_names | {*names}))
     begins, count = list(loop.lists.values()), len(loop.rounds)
     lists = [_list_expression(home, begin, count, body) for home, begin in zip(homes, begins)]
-    swap = {ast.dump(_item(h, i + 1)): name for h, i, name in zip(homes, begins, names)}
-    inner = [_ItemsByName(swap).visit(x) for x in inner]
-    stored: list[ast.expr] = [ast.Name(x, ast.Store()) for x in names]
+    swap = {ast.dump(_item(h, i + 1)): name_of(name) for h, i, name in zip(homes, begins, names)}
+    by_name = lambda x: swap.get(ast.dump(x)) if isinstance(x, ast.Subscript) else None
+    inner = [replaced(x, by_name) for x in inner]
     if len(names) == 1:
-        return ast.For(stored[0], lists[0], inner, [], lineno=0)
-    zipped = ast.Call(name_of("zip"), lists, [])
-    return ast.For(ast.Tuple(stored, ast.Store()), zipped, inner, [], lineno=0)
+        return ast.For(target(names[0]), lists[0], inner, [], lineno=0)
+    return ast.For(target(names), ast.Call(name_of("zip"), lists, []), inner, [], lineno=0)
 
 
 def _item(home: str, place: int) -> ast.expr:
@@ -125,10 +131,10 @@ def _author_names(loop: Loop, body: Any) -> list[str]:
     lines = {s.line for step in loop.written_round if (s := body.statement_of(step))}
     for x in ast.walk(body.forward.tree):
         if isinstance(x, ast.For) and any(x.lineno < n <= (x.end_lineno or 0) for n in lines):
-            target = x.target
-            if isinstance(target, ast.Tuple) and ast.unparse(x.iter).startswith("enumerate"):
-                target = target.elts[-1]
-            targets = target.elts if isinstance(target, ast.Tuple) else [target]
+            items = x.target
+            if isinstance(items, ast.Tuple) and ast.unparse(x.iter).startswith("enumerate"):
+                items = items.elts[-1]
+            targets = items.elts if isinstance(items, ast.Tuple) else [items]
             return [variable(p.id) for p in targets if isinstance(p, ast.Name)]
     return []
 
@@ -136,14 +142,3 @@ def _author_names(loop: Loop, body: Any) -> list[str]:
 def _item_name(home: str) -> str:
     name = home.rpartition(".")[2]
     return variable(name[:-1] if name.endswith("s") and len(name) > 2 else "layer")
-
-
-class _ItemsByName(ast.NodeTransformer):
-    """Replaces ``self.layers[1]`` by its name in the loop."""
-
-    def __init__(self, swap: dict[str, str]):
-        self.swap = swap
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        name = self.swap.get(ast.dump(node))
-        return name_of(name) if name else self.generic_visit(node)  # type: ignore[return-value]

@@ -32,7 +32,8 @@ from tojax.flax.codegen.module.torch_parts import call_arguments
 from tojax.flax.codegen.module.write_loops import LoopNotWritable
 from tojax.flax.codegen.ops import channels_last
 from tojax.flax.codegen.python.peephole import plainer
-from tojax.flax.codegen.python.templates import attribute, expression, fill, name_of, variable
+from tojax.flax.codegen.python.syntax import name_of
+from tojax.flax.codegen.python.templates import attribute, expression, fill, variable
 
 
 class Writer(CallKinds):

@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tojax.flax.codegen.python.syntax import names_stored
+
 
 class Inseparable(Exception):
     """Bodies that differ where no test tells them apart."""
@@ -69,10 +71,10 @@ class _Branches:
             ends = [len(t) if line is None else t.index(line, p) for t, p in zip(texts, places)]
             gaps = [body[p:e] for body, p, e in zip(parts, places, ends)]
             joined += self._join_gap(who, gaps, stored)
-            stored = stored | {n for gap in gaps for s in gap for n in _stores(s)}
+            stored = stored | names_stored(*(s for gap in gaps for s in gap))
             if line is not None:
                 joined.append(parts[0][ends[0]])
-                stored = stored | _stores(parts[0][ends[0]])
+                stored = stored | names_stored(parts[0][ends[0]])
             places = [e + 1 for e in ends]
         return joined
 
@@ -112,8 +114,3 @@ def _if(test: Guard, yes: list[ast.stmt], no: list[ast.stmt]) -> list[ast.stmt]:
     if isinstance(yes[-1], ast.Return):
         return [ast.If(condition, yes, []), *no]
     return [ast.If(condition, yes, no)]
-
-
-def _stores(statement: ast.stmt) -> set[str]:
-    names = (x for x in ast.walk(statement) if isinstance(x, ast.Name))
-    return {x.id for x in names if isinstance(x.ctx, ast.Store)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tojax.flax.codegen.python.syntax import free_name
 from tojax.flax.codegen.python.templates import expression
 
 DEFAULTS = {
@@ -127,7 +128,7 @@ class Sizes:
             if self.asked is None:
                 raise NotImplementedError(f"the size {expr}, which no input has")
             if expr not in self.asked:  # the caller knows it
-                name = next(n for n in self._free("length") if n not in self.asked.values())
+                name = free_name("length", self.reserved | {*self.asked.values()})
                 self.reserved.add(name)
                 self.asked[expr] = name
             return self.asked[expr]
@@ -161,12 +162,6 @@ class Sizes:
                 return f"{rest} * {self._name(*self.sources[size])}"
         return None
 
-    def _free(self, name: str):
-        while True:
-            if name not in self.reserved:
-                yield name
-            name += "_"
-
     def _name(self, array: str, dim: int) -> str:
         if self.inline:
             return f"{array}.shape[{dim}]"
@@ -174,10 +169,8 @@ class Sizes:
             rank = len(self.arrays[array])
             names = DEFAULTS.get(rank, [f"size_{i}" for i in range(rank)])
             name = self.names.get((array, dim)) or self.names.get((array, dim - rank)) or names[dim]
-            while name in self.reserved:
-                name += "_"
-            self.reserved.add(name)
-            self.used[array, dim] = name
+            self.used[array, dim] = free_name(name, self.reserved)
+            self.reserved.add(self.used[array, dim])
         return self.used[array, dim]
 
     def header(self) -> list[ast.stmt]:

@@ -177,11 +177,6 @@ def expression(value: Any) -> ast.expr:
     return ast.Constant(value)
 
 
-def name_of(text: str) -> ast.Name:
-    """Returns a variable, read."""
-    return ast.Name(text, ast.Load())
-
-
 # Imports, and what Linen's apply takes beside the inputs.
 TAKEN = {"jax", "jnp", "nnx", "nn", "self", "math", "json", "pathlib", "sys", "dataclasses"}
 TAKEN |= {"rngs", "deterministic", "use_running_average", "scope", "method", "mutable"}
@@ -198,13 +193,3 @@ def attribute(path: str) -> ast.expr:
     path = f"{LIST}.{path}".rstrip(".") if not path or path[0].isdigit() else path
     text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
     return ast.parse(f"self{text}", mode="eval").body
-
-
-class Swapped(ast.NodeTransformer):
-    """Replaces numbers by expressions, by the ``id`` of their nodes."""
-
-    def __init__(self, swap: dict[int, ast.expr]):
-        self.swap = swap
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return self.swap.get(id(node), node)
