@@ -16,13 +16,12 @@ from tojax.flax.codegen.graph.submodule_tree import block_tree
 from tojax.flax.codegen.graph.widen_example import widen
 from tojax.flax.codegen.module.class_code import ClassCode
 from tojax.flax.codegen.module.operators import Unwritable
-from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.module.torch_parts import type_to_leave
 from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.style.linen import Linen
 from tojax.flax.codegen.style.nnx import Nnx
 
-STYLES: dict[str, Style] = {"nnx": Nnx(), "linen": Linen()}
+STYLES: dict[str, Nnx | Linen] = {"nnx": Nnx(), "linen": Linen()}
 
 
 def source(
@@ -103,7 +102,7 @@ def _written(
         while True:
             writer = Writer(graph, root, STYLES[style], torch_types)
             try:
-                return writer.style.file(writer, root), writer.code_of(root)
+                return STYLES[style].file(writer, root), writer.code_of(root)
             except Unwritable as error:
                 if not partial or not (submodule_type := type_to_leave(graph, error, torch_types)):
                     raise

@@ -51,6 +51,10 @@ class Graph:
     conditions: list[Condition] = field(default_factory=list)
     entries: tuple = ()
 
+    def leaves(self) -> list[fx.Node]:
+        """Returns the results of the whole module, each as often as the author returns it."""
+        return [x for x in pytree.tree_leaves(self.outputs) if isinstance(x, fx.Node)]
+
     def call_arguments(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
         """Returns the arguments of a submodule's call, by its parameters and in their order: nodes,
         constants.

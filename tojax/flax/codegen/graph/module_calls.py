@@ -11,8 +11,8 @@ import torch
 @contextlib.contextmanager
 def watched(
     modules: Iterable[tuple[str, torch.nn.Module]],
-    enter: Callable[[str, tuple, dict], object] | None = None,
-    leave: Callable[[str, tuple, dict, object], object] | None = None,
+    enter: Callable[[str, tuple, dict], object] = lambda *_: None,
+    leave: Callable[[str, tuple, dict, object], object] = lambda *_: None,
 ) -> Iterator[None]:
     """Calls ``enter(name, args, kwargs)`` before each call of these named modules, and
     ``leave(name, args, kwargs, out)`` after it, where it fails with None for ``out``.
@@ -26,10 +26,8 @@ def watched(
         def after(_, args, kwargs, out, name=name):
             leave(name, args, kwargs, out)
 
-        if enter is not None:
-            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-        if leave is not None:
-            handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+        handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
     try:
         yield
     finally:

@@ -25,9 +25,9 @@ from tojax.flax.codegen.merge.constructor_lines import Lines, as_tree, text
 from tojax.flax.codegen.merge.renamed_attributes import is_equal_body
 from tojax.flax.codegen.merge.shared_class import Class, Instance
 from tojax.flax.codegen.merge.variants import pass_by_name, united
+from tojax.flax.codegen.module.call_kinds import Style
 from tojax.flax.codegen.module.class_code import ClassCode
 from tojax.flax.codegen.module.layers import with_hints, with_path
-from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.python.syntax import free_name, name_of, replaced_by_id
 
@@ -92,7 +92,7 @@ def _calls_agree(writer: Writer, classes: list[Class]) -> bool:
         if any(parameter_lists) and parameter_lists != [parameter_lists[0]] * len(parameter_lists):
             return False
     blocks = [x.instances[0].block for x in classes]
-    mode_flags = [[*map(ast.dump, writer.style.mode_flags(writer, x))] for x in blocks]
+    mode_flags = [[*map(ast.dump, writer.style.mode_flags(writer.kinds, x))] for x in blocks]
     return all(x == mode_flags[0] for x in mode_flags)
 
 

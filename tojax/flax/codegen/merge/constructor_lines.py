@@ -38,11 +38,6 @@ class Lines:
     class_of: dict[Block, tuple[Class, Instance]]
     writer: Writer
 
-    def full_path(self, path: str) -> str:
-        """Returns the name of a module from the outermost."""
-        home, path = self.instance.block.path, path.removeprefix(f"{LIST}.")
-        return f"{home}.{path}" if home else path
-
     def build_all(self, fields: dict[str, Any]) -> dict[str, ast.expr]:
         return {k: self.build(x, k) for k, x in fields.items()}
 
@@ -60,8 +55,9 @@ class Lines:
             self.build(value[str(i)], f"{path}.{i}") if str(i) in value else ast.Constant(None)
             for i in range(size)
         ]
-        if self.writer.sequentials.get(self.full_path(path)):
-            return self.writer.style.sequential(elements, self.writer, self.full_path(path))
+        full_path = self.instance.block.prefix + path.removeprefix(f"{LIST}.")
+        if self.writer.kinds.sequentials.get(full_path):
+            return self.writer.style.sequential(elements, self.writer.kinds, full_path)
         list_expr: ast.expr = ast.List(elements, ast.Load())
         if len({text(x) for x in elements}) == 1 and size > 1:
             number = with_path(with_hints(size, f"num_{path}"), path, "count")

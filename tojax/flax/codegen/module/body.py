@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 from torch import fx
 
 from tojax.flax.codegen.author.source_lines import Statement, forward_of, helper_name
+from tojax.flax.codegen.graph.graph import Graph
 from tojax.flax.codegen.graph.submodule_tree import Block
+from tojax.flax.codegen.module.class_code import Field
 from tojax.flax.codegen.module.forward_constants import ForwardNumbers
-from tojax.flax.codegen.module.steps import Step
-from tojax.flax.codegen.module.write_loops import write_loop
+from tojax.flax.codegen.module.steps import Loop, Step
 from tojax.flax.codegen.ops import channels_last
 from tojax.flax.codegen.python.sizes import DEFAULTS, Sizes
 from tojax.flax.codegen.python.syntax import assignment, free_name, name_of, names_loaded
@@ -28,16 +29,59 @@ PARTS = {
 }
 
 
+class CallWriter(Protocol):
+    """The writer of the whole file, as far as a body needs it.
+
+    Attributes:
+      last: the values that are written with channels last.
+      labels: the variables in which values were first stored.
+      passed_names: parameters that values are passed to which several layers return.
+      loops: the modules that one call of a loop calls.
+    """
+
+    graph: Graph
+    last: set[fx.Node]
+    labels: dict[fx.Node, str]
+    passed_names: dict[fx.Node, list[str]]
+    loops: list[list[str]]
+
+    def step_call(self, step: Step, body: Body) -> ast.expr: ...
+
+    def write_loop(self, loop: Loop, body: Body) -> None: ...
+
+    def stored_value(self, node: fx.Node, body: Body) -> ast.expr: ...
+
+    def output(self, node: fx.Node, body: Body) -> ast.expr: ...
+
+    def returned_value(self, block: Block, results: list[ast.expr]) -> ast.expr: ...
+
+    def entry_statements(self, block: Block, inputs: dict[fx.Node, str]) -> list[ast.stmt]: ...
+
+    def result_names(self, block: Block) -> list[str]: ...
+
+    def set_reads(self, step: Step, body: Body) -> None: ...
+
+    def interface(self, block: Block) -> tuple[list[int], list, list[str]]: ...
+
+
 class Body:
     """Writes the statements of a block.
 
     Attributes:
       inputs: the names of the block's inputs.
+      fields: the fields that the class needs for it, by attribute.
       statements: the finished body, return included.
     """
 
-    def __init__(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step], writer: Any):
-        self.block, self.inputs, self.writer = block, inputs, writer
+    def __init__(
+        self,
+        block: Block,
+        inputs: dict[fx.Node, str],
+        steps: list[Step],
+        writer: CallWriter,
+        fields: dict[str, Field],
+    ):
+        self.block, self.inputs, self.writer, self.fields = block, inputs, writer, fields
         self.forward = forward_of(block.module.__class__)
         self.names: dict[fx.Node, str] = dict(inputs)  # variables that hold values
         self.bound = {name: node for node, name in inputs.items()}
@@ -48,7 +92,7 @@ class Body:
         self.steps = steps
         self.reads_left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
         self.reads_left.update(x for item in steps if item.loop for x in item.loop.inner())
-        self.reads_left.update(block.outputs if block.path else writer.leaves())
+        self.reads_left.update(block.outputs if block.path else writer.graph.leaves())
         self.uses = Counter(self.reads_left)
         shapes = {name: channels_last.shape(node, writer.last) for node, name in inputs.items()}
         sizes = self.forward.sizes() if self.forward else {}
@@ -65,7 +109,6 @@ class Body:
                     (name, channels_last.place(d, count)): n for (_, d), n in author_names.items()
                 }
         self.sizes = Sizes(shapes, sizes, set(inputs.values()) | self._assigned())
-        self.fields: dict[str, Any] = {}
         self.numbers: ForwardNumbers | None = None
 
     def _assigned(self) -> set[str]:
@@ -78,7 +121,7 @@ class Body:
         self.write_steps(self.steps)
         results = [self.writer.output(node, self) for node in self.block.outputs]
         self.result_names = [x.id if isinstance(x, ast.Name) else "" for x in results]
-        is_single = len(results) == 1 and (self.block.path or len(self.writer.leaves()) == 1)
+        is_single = len(results) == 1 and (self.block.path or len(self.writer.graph.leaves()) == 1)
         if is_single and isinstance(results[0], ast.Name) and self.statements:
             last: Any = self.statements[-1]  # `x = ...; return x` in one line
             if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == results[0].id:
@@ -126,7 +169,7 @@ class Body:
     def _write_step(self, step: Step, targets: dict[fx.Node, str]) -> None:
         """Writes an assignment, or keeps the step until its value is used."""
         if step.loop:
-            write_loop(step.loop, self)
+            self.writer.write_loop(step.loop, self)
             return
         if len(step.makes) != 1 or step.gives_list:
             if any(step.makes):

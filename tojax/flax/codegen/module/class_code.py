@@ -8,7 +8,10 @@ from typing import Any
 
 from torch import fx
 
+from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.python.sizes import Sizes
+
+Field = ast.expr | Block | None  # of a class: a value, or the block that is constructed
 
 
 @dataclass(eq=False)
@@ -31,7 +34,7 @@ class ClassCode:
     inputs: list[fx.Node]
     parameters: list[str]
     body: list[ast.stmt]
-    fields: dict[str, ast.expr]
+    fields: dict[str, Field]
     result_names: list[str] = field(default_factory=list)
     sizes: dict[Any, str] = field(default_factory=dict)
     argument_sizes: Sizes = field(default_factory=lambda: Sizes({}, {}, set()))

@@ -10,8 +10,8 @@ from torch import fx
 
 from tojax.flax.codegen.graph.dropout_rates import rate_of
 from tojax.flax.codegen.module.body import Body
+from tojax.flax.codegen.module.call_kinds import Style
 from tojax.flax.codegen.module.layers import Layer, positional
-from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.python.templates import attribute
 
 

@@ -4,47 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
 from tojax.flax.codegen.graph.submodule_tree import is_size
-from tojax.flax.codegen.module.steps import Step
+from tojax.flax.codegen.module.steps import Loop, Step
 from tojax.flax.codegen.python.sizes import symbolic
 
 Roles = dict[fx.Node, tuple[str, str]]  # as in ``Graph``
 MAX_STEPS = 400  # steps that a round may have
-
-
-@dataclass(eq=False)
-class Loop:
-    """A loop.
-
-    Attributes:
-      rounds: its steps, round by round; each does the same with the next module of each list.
-      lists: the paths of the lists, each with the place where it begins.
-      carries: values that go from round to round: the initial value, the value that enters the
-        second round, the value that the second round makes of it, and the final value.
-      outside: values from outside that other rounds than the second read.
-    """
-
-    rounds: list[list[Step]]
-    lists: dict[str, int]
-    carries: list[tuple[fx.Node, fx.Node, fx.Node, fx.Node]]
-    outside: list[fx.Node]
-
-    @property
-    def written_round(self) -> list[Step]:
-        """The round that is written: it tells carried values from those that only come in."""
-        return self.rounds[1]
-
-    def inner(self) -> list[fx.Node]:
-        """Returns the carried values and its own that the written round reads or hands on."""
-        made_inside = {x for step in self.written_round for x in step.makes}
-        made_inside |= {carried for _, carried, _, _ in self.carries}
-        read = [x for step in self.written_round for x in step.reads if x in made_inside]
-        return read + [updated for _, _, updated, _ in self.carries]
 
 
 def with_loops(steps: list[Step], roles: Roles, last: set[fx.Node]) -> list[Step]:

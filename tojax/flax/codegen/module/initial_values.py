@@ -9,8 +9,8 @@ import torch
 
 from tojax.flax.codegen.author.constructors import constructors_of
 from tojax.flax.codegen.author.source_lines import class_trees
+from tojax.flax.codegen.module.call_kinds import Style
 from tojax.flax.codegen.module.layers import with_table_hints
-from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.python.constant_patterns import expression_for
 from tojax.flax.codegen.python.templates import expression, fill
 

@@ -104,13 +104,11 @@ class Operators:
         count = channels_last.rank(node)
         if count < 3 or (node in self.last) == last:
             return expr
-        dims = (
-            channels_last.channels_moved_last([*range(count)])
-            if last
-            else [0, count - 1, *range(1, count - 1)]
-        )
         if count == 3:
             return swapped(expr, 1, 2)
+        if last:
+            return channels_last.moved_last(expr, node)
+        dims = [0, count - 1, *range(1, count - 1)]
         return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
 
     def permuted(self, node: fx.Node, expr: ast.expr) -> ast.expr:

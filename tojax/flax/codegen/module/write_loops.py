@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
-from tojax.flax.codegen.module.find_loops import Loop
+from tojax.flax.codegen.module.body import Body
+from tojax.flax.codegen.module.steps import Loop
 from tojax.flax.codegen.python.syntax import (
     assignment,
     free_name,
@@ -22,7 +22,7 @@ class LoopNotWritable(Exception):
     """Raised for a loop whose modules differ in their inputs, or are not of this module."""
 
 
-def write_loop(loop: Loop, body: Any) -> None:
+def write_loop(loop: Loop, body: Body) -> None:
     """Writes a loop into a body; the second round is the one that is written."""
     names = _named_carries(loop, body)
     outer, body.statements = body.statements, []
@@ -54,7 +54,7 @@ def write_loop(loop: Loop, body: Any) -> None:
     body.statements.append(_for_statement(loop, body, inner))
 
 
-def _named_carries(loop: Loop, body: Any) -> list[str]:
+def _named_carries(loop: Loop, body: Body) -> list[str]:
     """Names the carried values, and assigns their initial values."""
     names: list[str] = []
     for initial, carried, updated, _ in loop.carries:
@@ -79,12 +79,11 @@ def _is_name(expr: ast.expr, name: str) -> bool:
     return isinstance(expr, ast.Name) and expr.id == name
 
 
-def _for_statement(loop: Loop, body: Any, inner: list[ast.stmt]) -> ast.stmt:
+def _for_statement(loop: Loop, body: Body, inner: list[ast.stmt]) -> ast.stmt:
     """Returns the statement; modules of the second round go by their names in the loop."""
-    path = body.block.path
-    if path and not all(x == path or x.startswith(f"{path}.") for x in loop.lists):
+    if not all(f"{x}.".startswith(body.block.prefix) for x in loop.lists):
         raise LoopNotWritable
-    homes = [x[len(path) + 1 :] if path else x for x in loop.lists]
+    homes = [body.block.inner(x) for x in loop.lists]
     used_names = names_loaded(*inner) | names_stored(*inner)
     used_names |= {name for name, node in body.bound.items() if body.reads_left[node] > 0}
     names: list[str] = []
@@ -106,15 +105,12 @@ def _item(home: str, place: int) -> ast.expr:
     return attribute(f"{home}.{place}" if home else str(place))
 
 
-def _list_expression(home: str, begin: int, count: int, body: Any) -> ast.expr:
+def _list_expression(home: str, begin: int, count: int, body: Body) -> ast.expr:
     """Returns the list, or the slice of it that the loop takes."""
     list_expr = _item(home, 0).value  # type: ignore[attr-defined]
     container = body.block.module.get_submodule(home) if home else body.block.module
-    members = (
-        *container._modules,
-        *container._parameters,
-        *container._buffers,
-    )  # each under all its numbers
+    # each under all its numbers
+    members = (*container._modules, *container._parameters, *container._buffers)
     places = [int(x) for x in members if x.isdigit()]
     size = max(places) + 1  # what is written for a number that is missing is None
     if not begin and size == count == len(members):
@@ -124,7 +120,7 @@ def _list_expression(home: str, begin: int, count: int, body: Any) -> ast.expr:
     return ast.Subscript(list_expr, ast.Slice(start, stop), ast.Load())
 
 
-def _author_names(loop: Loop, body: Any) -> list[str]:
+def _author_names(loop: Loop, body: Body) -> list[str]:
     """Returns the author's names for the modules of a loop."""
     if body.forward is None:
         return []

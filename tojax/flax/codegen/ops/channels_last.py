@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 from typing import Any
 
 import torch
 from torch import fx
 
-from tojax.flax.codegen.python.templates import elementwise
+from tojax.flax.codegen.python.templates import elementwise, fill
 
 WINDOWS = {
     "conv1d",
@@ -108,6 +109,12 @@ def turn(node: fx.Node) -> list[int]:
 def channels_moved_last(dims: list[Any]) -> list[Any]:
     """Returns the entries that belong to dimensions, in the order with channels last."""
     return [dims[0], *dims[2:], dims[1]]
+
+
+def moved_last(expr: ast.expr, node: fx.Node) -> ast.expr:
+    """Returns a value as torch lays it out, transposed to channels last."""
+    dims = channels_moved_last([*range(rank(node))])
+    return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
 
 
 def place(dim: int, count: int) -> int:

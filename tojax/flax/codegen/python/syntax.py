@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 Tree = TypeVar("Tree", bound=ast.AST)
 
@@ -16,7 +16,7 @@ def replaced(tree: Tree, replacement: Callable[[ast.AST], ast.AST | None]) -> Tr
       >>> ast.unparse(replaced(ast.parse("x + x * y"), lambda n: getattr(n, "left", None)))
       'x'
     """
-    return _Replacing(replacement).visit(tree)
+    return cast("Tree", _Replacing(replacement).visit(tree))
 
 
 class _Replacing(ast.NodeTransformer):

@@ -14,6 +14,7 @@ from tojax.flax.codegen.merge.classes import merged
 from tojax.flax.codegen.merge.constructor_lines import text
 from tojax.flax.codegen.merge.docstrings import described_parameters, docstring, headline
 from tojax.flax.codegen.merge.shared_class import Class
+from tojax.flax.codegen.module.call_kinds import CallKinds
 from tojax.flax.codegen.module.layers import Layer, constructor
 from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.python.file_text import NNX_LOADER, assembled
@@ -27,11 +28,11 @@ class Nnx:
 
     constructs = re.compile("rngs")  # what a line has that makes more than a plain value
 
-    def exposes_weights(self, writer: Writer, block: Block) -> bool:
+    def exposes_weights(self, kinds: CallKinds, block: Block) -> bool:
         """Returns True: other modules may read the weights of a layer."""
         return True
 
-    def mode_flags(self, writer: Writer, block: Block) -> list[ast.keyword]:
+    def mode_flags(self, kinds: CallKinds, block: Block) -> list[ast.keyword]:
         """Returns no arguments: in nnx the module knows whether this is training."""
         return []
 
@@ -53,7 +54,7 @@ class Nnx:
         )  # which keeps a batch's variance as it is
         return self.construct(constructor(replace(layer, is_snippet=is_snippet), "nnx"))
 
-    def sequential(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
+    def sequential(self, parts: list[ast.expr], kinds: CallKinds, path: str) -> ast.expr:
         """Returns one module after the other, as in the Sequential of this path."""
         return fill("nnx.Sequential(*parts)", {"parts": parts})
 
