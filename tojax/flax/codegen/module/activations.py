@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from tojax.flax.codegen import ops  # noqa: F401  (ops fills the table)
 from tojax.flax.codegen.graph.submodule_tree import Block
-from tojax.flax.codegen.python.templates import elementwise
+from tojax.flax.codegen.python.templates import same_layout
 
 KNOWN = {
     "nnx.gelu(x)": lambda x: F.gelu(x, approximate="tanh"),
@@ -28,7 +28,7 @@ def activation(block: Block) -> str | None:
     names = {str(n.target).split(".")[1].strip("_") for n in block.nodes() if "." in str(n.target)}
     is_simple = len(block.inputs) == len(block.outputs) == 1 and len(block.items) > 1
     has_parameters = next(block.module.parameters(), None) is not None
-    if not is_simple or not names <= elementwise or has_parameters:
+    if not is_simple or not names <= same_layout or has_parameters:
         return None
     x = torch.cat([torch.linspace(-4, 4, 4001), torch.linspace(-30, 30, 601)]).double()
     try:

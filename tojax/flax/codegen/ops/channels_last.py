@@ -9,50 +9,20 @@ from typing import Any
 import torch
 from torch import fx
 
-from tojax.flax.codegen.python.templates import elementwise, fill
+from tojax.flax.codegen.python.templates import fill, same_layout
 
 WINDOWS = {
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    *(f"{name}{n}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)),
-    "upsample_linear1d",
-    "upsample_bilinear2d",
-    "upsample_trilinear3d",
-    "upsample_bicubic2d",
-    "_upsample_bilinear2d_aa",
-    "_upsample_bicubic2d_aa",
+    *("batch_norm", "group_norm", "instance_norm"),
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
+    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
 }
-WITH_DIM = {
-    "cat",
-    "concat",
-    "softmax",
-    "log_softmax",
-    "mean",
-    "sum",
-    "amax",
-    "amin",
-    "cumsum",
-    "chunk",
-    "split",
-    "split_with_sizes",
-}
+for _name in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool"):
+    WINDOWS |= {f"{_name}{n}d" for n in (1, 2, 3)}
+for _name in ("upsample_nearest", "_upsample_nearest_exact"):
+    WINDOWS |= {f"{_name}{n}d" for n in (1, 2, 3)}
 REDUCTIONS = {"mean", "sum", "amax", "amin"}
+WITH_DIM = REDUCTIONS | {"cat", "concat", "softmax", "log_softmax", "cumsum"}
+WITH_DIM |= {"chunk", "split", "split_with_sizes"}
 DROPOUT = {"dropout"}
 TRANSPOSES = {"permute", "transpose", "swapaxes"}
 
@@ -76,7 +46,7 @@ def channels_last(nodes: list[fx.Node], inputs: list[fx.Node]) -> set[fx.Node]:
         operands = [x for x in node.all_input_nodes if rank(x) > 2]
         if name in WINDOWS and rank(node) > 2:
             last.add(node)
-        elif name in elementwise | DROPOUT | WITH_DIM and any(x in last for x in operands):
+        elif name in same_layout | DROPOUT | WITH_DIM and any(x in last for x in operands):
             last |= {node} if _keeps_rank(node, operands) else set()
         elif node.target is operator.getitem and node.args[0] in last:
             last.add(node)

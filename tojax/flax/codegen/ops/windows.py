@@ -92,9 +92,9 @@ def unfold(call: Call):
     entries = [FULL] * rank
     entries[dim] = at
     windows = Index(call.self, entries).expression()
-    return (
-        windows if dim == rank - 1 else call.write("jnp.moveaxis(x, at, -1)", x=windows, at=dim + 1)
-    )
+    if dim == rank - 1:
+        return windows
+    return call.write("jnp.moveaxis(x, at, -1)", x=windows, at=dim + 1)
 
 
 @writes("im2col")
@@ -104,10 +104,8 @@ def im2col(call: Call):
         tuple(call.args[name]) for name in ("kernel_size", "stride", "dilation")
     )
     text = "jax.lax.conv_general_dilated_patches(self, window, stride, pads"
-    text += (
-        ", rhs_dilation=dilation" * (set(dilation) != {1})
-        + ", precision=jax.lax.Precision.HIGHEST)"
-    )
+    text += ", rhs_dilation=dilation" * (set(dilation) != {1})
+    text += ", precision=jax.lax.Precision.HIGHEST)"
     patches = call.write(text, window=window, stride=stride, dilation=dilation,
                        pads=[(p, p) for p in call.padding])  # fmt: skip
     shape = [call.size(call.out.shape[0]), call.size(call.out.shape[1]), -1]

@@ -8,7 +8,7 @@ import copy
 import functools
 import keyword
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,11 @@ class Call:
             raise AttributeError(name) from None
 
     @property
+    def name(self) -> str:
+        """``softmax`` for ``aten.softmax.int``."""
+        return str(self.node.target).split(".")[1]
+
+    @property
     def out(self) -> Any:
         """The fake tensor of the result."""
         return self.node.meta["val"]
@@ -90,15 +95,12 @@ class Call:
 LIST = "layers_"  # where a Sequential that is a class of its own has its modules
 Row = str | Callable[[Call], ast.expr]
 table: dict[str, Row] = {}
-elementwise: set[str] = set()  # operators whose result has the layout of their operands
+same_layout: set[str] = set()  # operators whose result has the layout of their operands
 
 
-def writes(*names: str, same_layout: Collection[str] = ()) -> Callable:
-    """Registers how operators are written: ``function(call) -> expression``.
-
-    Those in ``same_layout`` are elementwise.
-    """
-    elementwise.update(same_layout)
+def writes(*names: str, elementwise: bool = False) -> Callable:
+    """Registers how operators are written: ``function(call) -> expression``."""
+    same_layout.update(names if elementwise else ())
 
     def register(function: Callable[[Call], ast.expr]) -> Callable:
         for name in names:
@@ -108,9 +110,9 @@ def writes(*names: str, same_layout: Collection[str] = ()) -> Callable:
     return register
 
 
-def rows(templates: Mapping[str, str], same_layout: bool = False) -> None:
-    """Registers templates; with ``same_layout`` those of elementwise operators."""
-    elementwise.update(templates if same_layout else ())
+def rows(templates: Mapping[str, str], elementwise: bool = False) -> None:
+    """Registers templates of operators by their names."""
+    same_layout.update(templates if elementwise else ())
     table.update({f"aten.{name}": template for name, template in templates.items()})
 
 
