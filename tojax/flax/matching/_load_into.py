@@ -25,7 +25,7 @@ from tojax.flax.matching.layer import Choice, Slot, Tensor, Torch
 from tojax.flax.matching.names import word_and_number
 from tojax.flax.matching.pairing import Pairing, families, pair
 from tojax.flax.matching.report import Match, Report
-from tojax.flax.matching.sides import LinenSide, NnxSide, flax_side
+from tojax.flax.matching.sides import FlaxSide, flax_side
 from tojax.flax.matching.stored import Stored, read_weights
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def load_into(
     search.decide_all()
     _take_certain(pairing)
     left_out += _check_complete(pairing, slots, stored, _why_open(stored, search, example))
-    notes = epsilons(pairing, search.runner)
+    notes = epsilons(pairing, search.side)
     checked = "nothing, for lack of an example or of a torch module"
     if calls:
         checked = (
@@ -150,7 +150,7 @@ def _without_ignored(stored: Stored, ignore: Iterable[str]) -> tuple[Stored, lis
 
 
 def _pair_layers(
-    stored: Stored, flax: NnxSide | LinenSide, slots: list[Slot], match: Mapping[str, Any]
+    stored: Stored, flax: FlaxSide, slots: list[Slot], match: Mapping[str, Any]
 ) -> Pairing:
     """Pairs the layers of both sides by the user's decisions, names and shapes."""
     ours = flax_layers.layers(slots, flax.modules)
@@ -192,7 +192,7 @@ def _calls(
 
 def _search(
     stored: Stored,
-    flax: NnxSide | LinenSide,
+    flax: FlaxSide,
     pairing: Pairing,
     calls: list[submodule_runs.Call],
     example: tuple | None,
@@ -209,9 +209,7 @@ def _search(
             recorded[path] = submodule_runs.call_on_random(modules[path], _widths(inner))
         return recorded[path]
 
-    return Search(
-        pairing, flax.runner(), call, modules, example if calls else None, tolerance, fixed
-    )
+    return Search(pairing, flax, call, modules, example if calls else None, tolerance, fixed)
 
 
 def _widths(layers: list[Torch]) -> list[int]:
@@ -248,7 +246,7 @@ def _why_open(stored: Stored, search: Search, example: Any) -> str:
         return "names and shapes do not tell them apart, and arrays alone cannot be run"
     if example is None:
         return "names and shapes do not tell them apart, nor did submodules on random inputs"
-    error = getattr(search.runner, "error", None)
+    error = search.side.error
     raised = f"; the flax side last raised {str(error).splitlines()[0]!r}" if error else ""
     return "no single assignment makes the outputs equal" + raised
 
@@ -302,7 +300,7 @@ def _why_not_needed(tensor: Tensor, used: set[str], stored: Stored) -> str:
 
 
 def _write(
-    flax: NnxSide | LinenSide,
+    flax: FlaxSide,
     pairing: Pairing,
     values: Mapping[tuple, Any],
     left_out: list[tuple[str, str]],

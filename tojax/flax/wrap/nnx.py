@@ -237,19 +237,21 @@ def _stream(rngs: Any) -> Any:
             why="a module keeps a stream of random numbers",
             do="give nnx.Rngs(0), or nnx.Rngs(dropout=0) for dropout alone",
         )
-    if isinstance(rngs, nnx.Rngs):
-        try:
-            rngs = rngs[DROPOUT]
-        except KeyError:
-            return None
-    return None if rngs is None else rngs.fork()
+    stream = _stream_of(rngs, DROPOUT)
+    return None if stream is None else stream.fork()
 
 
 def _draw(rngs: Any, stream: str = DROPOUT) -> jax.Array | None:
     """Draws a key, None if there is no stream."""
-    if isinstance(rngs, nnx.Rngs):
-        try:
-            rngs = rngs[stream]
-        except KeyError:
-            return None
+    rngs = _stream_of(rngs, stream)
     return rngs() if callable(rngs) else rngs
+
+
+def _stream_of(rngs: Any, name: str) -> Any:
+    """Returns a stream of an ``nnx.Rngs``, None without it; everything else is itself."""
+    if not isinstance(rngs, nnx.Rngs):
+        return rngs
+    try:
+        return rngs[name]
+    except KeyError:
+        return None
