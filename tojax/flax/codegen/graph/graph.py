@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,6 @@ from tojax.flax.codegen.graph.dropout_rates import restore_rates
 from tojax.flax.codegen.graph.flatten import flattened
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.graph.grouped_query import without_repeated_heads
-from tojax.flax.codegen.graph.module_aliases import Aliases
 from tojax.flax.codegen.graph.simplify_masks import MaskSimplifier
 from tojax.flax.codegen.graph.size_guards import Condition, conditions
 from tojax.flax.codegen.graph.torch_export import program_of
@@ -125,6 +125,43 @@ def export_graph(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]
         conditions=conditions(program),
         entries=entries,
     )
+
+
+class Aliases:
+    """The one name of each module that has several, and of the arrays in it: a head that a list
+    has for each layer. It is the innermost, which the modules around it reach as well.
+    """
+
+    def __init__(self, module: torch.nn.Module):
+        names: dict[torch.nn.Module, list[str]] = defaultdict(list)
+        for name, submodule in module.named_modules(remove_duplicate=False):
+            names[submodule].append(name)
+        several = [x for x in names.values() if len(x) > 1]
+        self.canonical = {
+            x: max(same, key=lambda x: x.count(".")) for same in several for x in same
+        }
+
+    def array(self, name: str) -> str:
+        """Returns the name of a parameter or buffer."""
+        home, _, leaf = name.rpartition(".")
+        return f"{self.canonical[home]}.{leaf}" if home in self.canonical else name
+
+    def rename(self, node: fx.Node) -> None:
+        """Renames the calls of a node; each alias becomes a call of its own.
+
+        A name that the caller does not reach stays as it was.
+        """
+        if not self.canonical or not (stack := node.meta.get("nn_module_stack")):
+            return
+        renamed, prefix = {}, ""
+        for key, (path, kind) in stack.items():
+            name = path.partition("@")[0]
+            canonical_name = self.canonical.get(name, name)
+            if canonical_name != name and canonical_name.startswith(prefix):
+                path = f"{canonical_name}@{path.replace('@', '_')}"
+            renamed[key] = path, kind
+            prefix = f"{path.partition('@')[0]}." if path else ""
+        node.meta["nn_module_stack"] = renamed
 
 
 def _drop_empty_operands(node: fx.Node) -> None:

@@ -69,15 +69,11 @@ class MaskSimplifier:
                 self.ranges[node] = 0
         elif self._is_steps_of_one(node):
             self.uniform[node] = 1
-        elif (first := self._first_operand(node)) is None:
-            return
-        elif first in self.uniform:
-            self._record_uniform(node, name, self.uniform[first])
-        elif first in self.ranges:
-            self._record_range(node, name, first)
-
-    def _first_operand(self, node: fx.Node) -> fx.Node | None:
-        return node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        elif node.args and isinstance(first := node.args[0], fx.Node):
+            if first in self.uniform:
+                self._record_uniform(node, name, self.uniform[first])
+            elif first in self.ranges:
+                self._record_range(node, name, first)
 
     def _record_uniform(self, node: fx.Node, name: str, value: Any) -> None:
         operand = node.args[1] if len(node.args) > 1 else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -22,16 +23,14 @@ from tojax.flax.codegen.graph.data_dependent import (
     recorded_decisions,
     sizes_from_arrays,
 )
-from tojax.flax.codegen.graph.dynamic_sizes import (
-    ComplicatedSizes,
-    every_size,
-    refuse_complicated_sizes,
-)
 from tojax.flax.codegen.graph.empty_masks import take_mask_branches
 from tojax.flax.codegen.graph.module_calls import unmodified, watched
 from tojax.flax.codegen.graph.private import grouped_experts, masks_not_inspected, restored_modes
 from tojax.flax.codegen.graph.quiet import quiet
 from tojax.flax.codegen.graph.size_arrays import tracked_numbers
+from tojax.flax.codegen.python.sizes import symbolic
+
+MAX_LENGTH = 60  # symbols, numbers and operators of one size
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def program_of(module: torch.nn.Module, args: tuple, kwargs: dict) -> Exported:
             if isinstance(error, GuardOnDataDependentSymNode):
                 break
     if exported is None or sizes_from_arrays(exported.program):
-        for way in (ways.masks_written, ways.grouped, ways.tracked_sizes, ways.example_numbers):
+        for way in (ways.masks_and_experts, ways.tracked_sizes, ways.example_numbers):
             try:
                 return way()
             except Exception as error:
@@ -108,20 +107,18 @@ class _Ways:
         inputs = zip(program.graph_signature.user_inputs, self.leaves())
         return Exported(program, fixed={name: 1 for name, x in inputs if _is_picture(x)})
 
-    def masks_written(self) -> Exported:
-        """Exports with writes to masks done even where the mask is empty."""
-        with grouped_experts(self.module), take_mask_branches(self.module) as branch_lines:
+    def masks_and_experts(self) -> Exported:
+        """Exports with writes to masks done even where the mask is empty, and with experts as
+        grouped products instead of a loop over those that are hit.
+        """
+        with (
+            grouped_experts(self.module) as has_experts,
+            take_mask_branches(self.module) as branch_lines,
+        ):
             program = self.export(every_size)
-        if not branch_lines or sizes_from_arrays(program):
+        if sizes_from_arrays(program) if branch_lines else not has_experts:
             raise DataDependentSizes("sizes follow from what arrays hold")
         return Exported(program)
-
-    def grouped(self) -> Exported:
-        """Exports with experts as grouped products, where the loop over those hit decides."""
-        with grouped_experts(self.module) as has_experts:
-            if not has_experts:
-                raise DataDependentSizes("there are no experts")
-            return Exported(self.export(every_size))
 
     def tracked_sizes(self) -> Exported:
         """Exports with the numbers that depend on arrays of sizes (size_arrays.py)."""
@@ -195,6 +192,35 @@ class _Ways:
 def _is_picture(x: object) -> bool:
     """Returns whether an input is a picture or a volume."""
     return len(every_size(x)) > 3
+
+
+class ComplicatedSizes(Exception):
+    """Raised for sizes that are long expressions: torch.export takes minutes for them."""
+
+
+@contextlib.contextmanager
+def refuse_complicated_sizes(module: torch.nn.Module) -> Iterator[None]:
+    """Raises ComplicatedSizes where a submodule gets an array with such a size."""
+
+    def check(_: str, args: tuple, kwargs: dict) -> None:
+        for x in pytree.tree_leaves((args, kwargs)):
+            if isinstance(x, torch.Tensor) and any(
+                _expression_length(size) > MAX_LENGTH for size in x.shape
+            ):
+                raise ComplicatedSizes
+
+    with watched(module.named_modules(), check):
+        yield
+
+
+def _expression_length(size: object) -> int:
+    args = getattr(symbolic(size), "args", ())
+    return 1 + sum(map(_expression_length, args))
+
+
+def every_size(x: object) -> list[int]:
+    """Returns all dimensions of an array, none of what is none."""
+    return list(range(x.ndim)) if isinstance(x, torch.Tensor) else []
 
 
 def _simple_calls(module: torch.nn.Module, args: tuple, kwargs: dict) -> set[str]:

@@ -22,7 +22,6 @@ from tojax.flax.codegen.author.evaluate import (
 from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.merge.configs import Configs
 from tojax.flax.codegen.merge.constructor_lines import Lines, as_tree, text
-from tojax.flax.codegen.merge.renamed_attributes import is_equal_body
 from tojax.flax.codegen.merge.shared_class import Class, Instance
 from tojax.flax.codegen.merge.variants import pass_by_name, united
 from tojax.flax.codegen.module.call_kinds import Style
@@ -47,7 +46,8 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
         for block in (b for b, h in heights.items() if h == height):
             instance = Instance(block, scopes[block], {})
             line_builder = Lines(instance, class_of, writer)
-            instance.lines = line_builder.build_all(as_tree(writer.code_of(block).fields))
+            fields = as_tree(writer.code_of(block).fields)
+            instance.lines = {k: line_builder.build(x, k) for k, x in fields.items()}
             groups[_class_key(writer.code_of(block), instance)].append(instance)
         _join_groups(writer, groups)
         for cls in _united(writer, [_class(writer, x) for x in groups.values()]):
@@ -170,7 +170,7 @@ def _adopted_instance(
 ) -> Instance | None:
     """Returns a module with the code of another; None if it does not fit."""
     module = instance.block.module
-    if code.parameters != own_code.parameters or not is_equal_body(
+    if code.parameters != own_code.parameters or not _is_equal_body(
         code.body, own_code.body, module
     ):
         return None
@@ -181,6 +181,39 @@ def _adopted_instance(
         k for k in instance.lines if k not in lines and not is_number(getattr(module, k, None))
     }
     return None if extra else Instance(instance.block, instance.scope, lines, instance.needs)
+
+
+def _is_equal_body(body: list[ast.stmt], own_body: list[ast.stmt], module: Any) -> bool:
+    """Returns whether one body computes for this module what its own body computes.
+
+    In a square layer ``self.nx`` is ``self.nf``: either may stand for a number of its code.
+    """
+    return len(body) == len(own_body) and all(
+        _is_equal(a, b, module) for a, b in zip(body, own_body)
+    )
+
+
+def _is_equal(a: Any, b: Any, module: Any) -> bool:
+    if isinstance(a, ast.AST):
+        number = _number(a, module)
+        if number is not None and isinstance(a, ast.Attribute):
+            return number == _number(b, module)
+        if type(a) is not type(b):
+            return False
+        assert isinstance(b, ast.AST)
+        return all(_is_equal(getattr(a, x, None), getattr(b, x, None), module) for x in a._fields)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(_is_equal(x, y, module) for x, y in zip(a, b))
+    return a == b
+
+
+def _number(expr: Any, module: Any) -> Any:
+    """Returns the number that a constant, or an attribute of the module, is."""
+    value = getattr(expr, "value", None)
+    match expr:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            value = getattr(module, name, None)
+    return value if is_number(value) else None
 
 
 def numbers(lines: dict[str, ast.expr]) -> list[Any]:

@@ -38,9 +38,6 @@ class Lines:
     class_of: dict[Block, tuple[Class, Instance]]
     writer: Writer
 
-    def build_all(self, fields: dict[str, Any]) -> dict[str, ast.expr]:
-        return {k: self.build(x, k) for k, x in fields.items()}
-
     def build(self, value: Any, path: str) -> ast.expr:
         """Returns the expression of a field."""
         if isinstance(value, Block):
@@ -97,16 +94,12 @@ def _flag(value: Any, name: str, path: str) -> ast.expr:
 def text(node: ast.AST) -> str:
     """Returns the code; a returned tuple is written without parentheses."""
     code = ast.unparse(ast.fix_missing_locations(node))
-    return (
-        RETURNED.sub(lambda m: m[1] + _without_parentheses(m[2]), code)
-        if "return (" in code
-        else code
-    )
+    return RETURNED.sub(_without_parentheses, code) if "return (" in code else code
 
 
-def _without_parentheses(value: str) -> str:
-    """Returns a returned value, without parentheses where it is a tuple of several."""
-    match ast.parse(value, mode="eval").body:
+def _without_parentheses(statement: re.Match[str]) -> str:
+    """Returns a return statement, without parentheses where the value is a tuple of several."""
+    match ast.parse(statement[2], mode="eval").body:
         case ast.Tuple(elts=[_, _, *_]):
-            return value[1:-1]
-    return value
+            return statement[1] + statement[2][1:-1]
+    return statement[0]

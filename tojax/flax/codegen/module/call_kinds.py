@@ -13,8 +13,7 @@ from torch import fx
 from tojax.flax.codegen.graph.dropout_rates import rate_of, warn_left_out
 from tojax.flax.codegen.graph.graph import Graph
 from tojax.flax.codegen.graph.submodule_tree import Block
-from tojax.flax.codegen.module.activations import activation
-from tojax.flax.codegen.module.layers import Layer, layer_of
+from tojax.flax.codegen.module.layers import Layer, activation, layer_of
 from tojax.flax.codegen.module.steps import chain_of
 from tojax.flax.codegen.module.torch_parts import TorchCall, attention_call, torch_call
 

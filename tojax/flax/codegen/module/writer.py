@@ -17,7 +17,7 @@ from tojax.flax.codegen.graph.size_guards import size_check
 from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.module.body import Body
 from tojax.flax.codegen.module.call_kinds import CallKinds, Style, all_blocks
-from tojax.flax.codegen.module.class_code import ClassCode, Field
+from tojax.flax.codegen.module.class_code import ClassCode, Field, canonical_code
 from tojax.flax.codegen.module.dropout import dropout_call, dropout_layer_call
 from tojax.flax.codegen.module.find_loops import with_loops
 from tojax.flax.codegen.module.forward_constants import ForwardNumbers
@@ -25,7 +25,6 @@ from tojax.flax.codegen.module.initial_values import constant_holder, initialize
 from tojax.flax.codegen.module.layers import with_hints
 from tojax.flax.codegen.module.operators import Operators, Unwritable
 from tojax.flax.codegen.module.passed_outputs import pass_on_outputs
-from tojax.flax.codegen.module.same_calls import canonical_code
 from tojax.flax.codegen.module.steps import Loop, Step, chain_of, steps_of
 from tojax.flax.codegen.module.torch_parts import call_arguments
 from tojax.flax.codegen.module.write_loops import LoopNotWritable, write_loop

@@ -19,9 +19,8 @@ from tojax.flax.codegen.merge.shared_class import Class
 from tojax.flax.codegen.module.call_kinds import CallKinds, all_blocks
 from tojax.flax.codegen.module.layers import Layer, constructor
 from tojax.flax.codegen.module.writer import Writer
-from tojax.flax.codegen.python.file_text import assembled
+from tojax.flax.codegen.python.file_text import LINEN, assembled, check_of
 from tojax.flax.codegen.python.linen_snippets import LOADER, OWN, RECURRENT, SEQUENTIAL
-from tojax.flax.codegen.python.self_check import LINEN, check_of
 from tojax.flax.codegen.python.snippets import snippets
 from tojax.flax.codegen.python.templates import DTYPES, expression, fill
 
@@ -71,12 +70,10 @@ class Linen:
 
     def layer(self, layer: Layer) -> ast.expr:
         arguments = [x for x in layer.arguments if x[0] not in INFERRED]
-        is_snippet = (
-            layer.is_snippet or layer.name == "BatchNorm"
-        )  # which keeps a batch's variance as it is
-        return constructor(
-            Layer(layer.name.replace("Linear", "Dense"), arguments, is_snippet), "nn"
-        )
+        # Flax's BatchNorm keeps a batch's variance as it is
+        is_snippet = layer.is_snippet or layer.name == "BatchNorm"
+        name = layer.name.replace("Linear", "Dense")
+        return constructor(Layer(name, arguments, is_snippet), "nn")
 
     def sequential(self, parts: list[ast.expr], kinds: CallKinds, path: str) -> ast.expr:
         has_flags = any(self.mode_flags(kinds, x) for x in kinds.layers if x.path == path)

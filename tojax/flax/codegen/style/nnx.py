@@ -17,9 +17,9 @@ from tojax.flax.codegen.merge.shared_class import Class
 from tojax.flax.codegen.module.call_kinds import CallKinds
 from tojax.flax.codegen.module.layers import Layer, constructor
 from tojax.flax.codegen.module.writer import Writer
-from tojax.flax.codegen.python.file_text import NNX_LOADER, assembled
-from tojax.flax.codegen.python.self_check import NNX, check_of
+from tojax.flax.codegen.python.file_text import NNX, NNX_LOADER, assembled, check_of
 from tojax.flax.codegen.python.snippets import snippets
+from tojax.flax.codegen.python.syntax import name_of
 from tojax.flax.codegen.python.templates import DTYPES, expression, fill
 
 
@@ -41,21 +41,15 @@ class Nnx:
         return []
 
     def construct(self, call: ast.Call) -> ast.expr:
-        """Returns a module that is constructed."""
-        return ast.Call(
-            call.func,
-            call.args,
-            [*call.keywords, ast.keyword("rngs", ast.Name("rngs", ast.Load()))],
-        )
+        rngs = ast.keyword("rngs", name_of("rngs"))
+        return ast.Call(call.func, call.args, [*call.keywords, rngs])
 
     def layer(self, layer: Layer) -> ast.expr:
-        is_snippet = (
-            layer.is_snippet or layer.name == "BatchNorm"
-        )  # which keeps a batch's variance as it is
+        # Flax's BatchNorm keeps a batch's variance as it is
+        is_snippet = layer.is_snippet or layer.name == "BatchNorm"
         return self.construct(constructor(replace(layer, is_snippet=is_snippet), "nnx"))
 
     def sequential(self, parts: list[ast.expr], kinds: CallKinds, path: str) -> ast.expr:
-        """Returns one module after the other, as in the Sequential of this path."""
         return fill("nnx.Sequential(*parts)", {"parts": parts})
 
     def module_list(self, modules: ast.expr) -> ast.expr:
@@ -66,21 +60,15 @@ class Nnx:
         return ast.Call(ast.parse("nnx.Dict", mode="eval").body, [], words)
 
     def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
-        """Returns the holder of a parameter; ``drawn`` draws it: "rngs.params.normal(shape) *
-        0.02".
-        """
         return fill(f"nnx.Param({drawn})", {"shape": shape})
 
     def table(self, values: ast.expr) -> ast.expr:
-        """Returns the holder of a constant."""
         return fill("nnx.Variable(values)", {"values": values})
 
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
-        """Returns the holder of a constant that comes with the weights."""
         return fill(f"Buffer(jnp.zeros(shape, {DTYPES[dtype]}))", {"shape": shape})
 
     def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
-        """Returns the array of one of these."""
         return fill("x[...]", {"x": attribute})
 
     def file(self, writer: Writer, root: Block) -> str:
