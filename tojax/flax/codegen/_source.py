@@ -104,9 +104,10 @@ def _written(
             try:
                 return STYLES[style].file(writer, root), writer.code_of(root)
             except Unwritable as error:
-                if not partial or not (submodule_type := type_to_leave(graph, error, torch_types)):
+                left = type_to_leave(graph, error.blocks, torch_types) if partial else None
+                if left is None:
                     raise
-                torch_types |= {submodule_type}
+                torch_types.add(left)
     except (NotImplementedError, GuardOnDataDependentSymNode) as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {_first(error)}",

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from tojax.errors import ForwardFailed, WrongArguments
 from tojax.flax.matching import (
@@ -43,11 +45,11 @@ _NOT_NEEDED = {
 
 
 def load_into(
-    flax_module: Any,
-    source: Any,
+    flax_module: nnx.Module | nn.Module,
+    source: object,
     *,
-    variables: Any = None,
-    example: Any = None,
+    variables: object = None,
+    example: object = None,
     torch_example: tuple | Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     match: Mapping[str, Any] | None = None,
@@ -241,7 +243,7 @@ def _equal_values(choices: list[Choice]) -> bool:
     return all(np.array_equal(a, b) for v in values[1:] for a, b in zip(values[0], v))
 
 
-def _why_open(stored: Stored, search: Search, example: Any) -> str:
+def _why_open(stored: Stored, search: Search, example: object) -> str:
     if stored.module is None:
         return "names and shapes do not tell them apart, and arrays alone cannot be run"
     if example is None:

@@ -211,7 +211,7 @@ class LinenSide(FlaxSide):
 
 
 def flax_side(
-    module: object, variables: Any, example: tuple | None, kwargs: Mapping[str, Any]
+    module: object, variables: object, example: tuple | None, kwargs: Mapping[str, Any]
 ) -> FlaxSide:
     """Returns the side for a flax module.
 

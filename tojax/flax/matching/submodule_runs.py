@@ -26,7 +26,7 @@ class Call(NamedTuple):
     outputs: Arrays
 
 
-def arrays(tree: Any) -> Arrays:
+def arrays(tree: object) -> Arrays:
     """Returns the arrays of a call's arguments or result, on the host."""
     leaves = jax.tree.leaves(register(tree))
     return [as_numpy(x) for x in leaves if is_array(x)]
@@ -76,7 +76,7 @@ def tensors(args: tuple, device: torch.device | None = None) -> tuple:
     """Converts the arrays among arguments to torch tensors."""
     import torch
 
-    def as_tensor(x: Any) -> torch.Tensor:
+    def as_tensor(x: object) -> torch.Tensor:
         tensor = x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
         return tensor.to(device)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ def arrays_of(tensors: list[torch.Tensor]) -> list[np.ndarray]:
     return [_widest(to_numpy(x.detach())) for x in tensors]
 
 
-def _widest(x: Any) -> np.ndarray:
+def _widest(x: object) -> np.ndarray:
     """Returns an array of the widest type of its kind."""
     x = np.asarray(x)
     if x.dtype.kind in "biu":
@@ -57,7 +56,7 @@ def first_mismatch(got: list, want: list[np.ndarray], close: float, least: float
     return ""
 
 
-def _mismatch(got: Any, want: np.ndarray, close: float, least: float) -> str:
+def _mismatch(got: object, want: np.ndarray, close: float, least: float) -> str:
     got = _widest(got)
     if got.shape != want.shape:
         return f"has the shape {got.shape}, torch's {want.shape}"

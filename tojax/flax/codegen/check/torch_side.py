@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,7 +155,7 @@ def _array(x: torch.Tensor, slope: torch.Tensor | None) -> np.ndarray:
     return slope.detach().cpu().numpy() if x.dtype == torch.double else to_numpy(slope)
 
 
-def _floats(x: Any) -> bool:
+def _floats(x: object) -> bool:
     return isinstance(x, torch.Tensor) and x.is_floating_point()
 
 
@@ -172,7 +172,7 @@ def resized_examples(leaves: list, shapes: list) -> Iterator[list]:
         ]
 
 
-def _resized(x: Any, shape: Any, rows: int, length: int) -> Any:
+def _resized(x: Any, shape: Sequence | None, rows: int, length: int) -> Any:
     """Returns one array; rows or a length of 0 stay as they are."""
     if shape is None:
         return x

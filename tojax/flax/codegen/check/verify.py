@@ -135,7 +135,7 @@ class _Check:
             raise self.error(f"{what} differ", mismatch, where)
 
     def slopes(
-        self, file: WrittenFile, run: Callable, params: Any, state: Any, inputs: dict
+        self, file: WrittenFile, run: Callable, params: object, state: object, inputs: dict
     ) -> None:
         """Compares the slopes of a randomly weighted sum of the outputs; random outputs are left
         out.
@@ -152,7 +152,7 @@ class _Check:
             return
         floats = {k: x for k, x in inputs.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
 
-        def loss(params: Any, floats: dict, state: Any, inputs: dict) -> Any:
+        def loss(params: object, floats: dict, state: object, inputs: dict) -> Any:
             outs, _ = run(params, state, {**inputs, **floats})
             return sum(
                 (x * w).sum() for x, w in zip(_without_infinities(outs), weights) if w is not None

@@ -44,7 +44,7 @@ def weights_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     return {k: to_numpy(v.detach()) for k, v in state if isinstance(v, torch.Tensor)}
 
 
-def flat_arrays(value: Any) -> list[Any]:
+def flat_arrays(value: object) -> list[Any]:
     """Returns the arrays of a result, in its order."""
     if isinstance(value, dict):
         value = list(value.values())
@@ -77,7 +77,7 @@ class NnxFile:
         split: Any = nnx.split(self.model, nnx.Param, ...)
         graph, params, state = split
 
-        def run(params: Any, state: Any, inputs: dict[str, Any]) -> tuple[list, dict]:
+        def run(params: object, state: object, inputs: dict[str, Any]) -> tuple[list, dict]:
             model = nnx.merge(graph, params, state)
             outputs = flat_arrays(model(**inputs))
             return outputs, self.by_name(nnx.state(model, nnx.BatchStat))
@@ -133,7 +133,7 @@ class LinenFile:
         """Returns whether it does something else in training mode."""
         return bool(self.takes() & set(FLAGS))
 
-    def by_name(self, state: Any) -> dict[str, Any]:
+    def by_name(self, state: object) -> dict[str, Any]:
         """Returns the arrays of parameters, or of statistics, by their names in the file."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(state)
         return {".".join(str(x.key) for x in path): value for path, value in leaves}

@@ -98,7 +98,7 @@ def _is_derivative(kind: type[Function], operands: tuple) -> bool:
         return False
 
 
-def _match_differences(forward: Callable, inputs: list[Any], slopes: list[torch.Tensor]) -> bool:
+def _match_differences(forward: Callable, inputs: list[object], slopes: list[torch.Tensor]) -> bool:
     """Returns whether finite differences of forward agree with these slopes: autograd has no
     derivative of what forward writes to in place.
     """
@@ -117,7 +117,7 @@ def _match_differences(forward: Callable, inputs: list[Any], slopes: list[torch.
     return bool((difference - predicted).abs() <= CLOSE * max(scale, float(difference.abs())))
 
 
-def _weighted_sum(out: Any) -> torch.Tensor:
+def _weighted_sum(out: torch.Tensor | tuple) -> torch.Tensor:
     """Returns one number that depends on all results."""
     outs = [x for x in (out if isinstance(out, tuple) else [out]) if isinstance(x, torch.Tensor)]
     weights = lambda x: torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)

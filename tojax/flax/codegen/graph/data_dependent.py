@@ -57,7 +57,7 @@ def recorded_decisions() -> Iterator[Decisions]:
         logger.removeFilter(decisions)
 
 
-def may_hold_sizes(value: Any, leaves: list[Any]) -> bool:
+def may_hold_sizes(value: object, leaves: list[object]) -> bool:
     """Returns whether an input may be an array of sizes: a few integers, not one for each token."""
     if (
         not isinstance(value, torch.Tensor)

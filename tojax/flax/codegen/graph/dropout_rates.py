@@ -118,7 +118,7 @@ class _RateRecorder(TorchFunctionMode):
         self.rates_by_place: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func in FUNCTIONS and self.path:

@@ -34,7 +34,7 @@ class _MaskBranches(TorchFunctionMode):
         self.lines: list[str] = []
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         if getattr(func, "__name__", "") == "__bool__" and isinstance(args[0], FakeTensor):
             frame = sys._getframe(1)

@@ -33,7 +33,7 @@ def flattened(root: fx.GraphModule) -> tuple[fx.Graph, dict[str, fx.Node]]:
 class _Copier:
     """Copies graphs into one, with what is written to replaced by its present value."""
 
-    def __init__(self, written: set[Any]) -> None:
+    def __init__(self, written: set[int]) -> None:
         self.graph = fx.Graph()
         self.written = written
         self.by_name: dict[str, fx.Node] = {}
@@ -112,7 +112,7 @@ class _Copier:
             }
 
 
-def _written_memory(root: fx.GraphModule) -> set[Any]:
+def _written_memory(root: fx.GraphModule) -> set[int]:
     """Returns the memory of everything that is written to."""
     graphs = [x.graph for x in root.modules() if isinstance(x, fx.GraphModule)]
     return {memory(written_by(n)) for g in graphs for n in g.nodes if writes(n)} - {None}

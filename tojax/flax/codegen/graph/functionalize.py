@@ -48,7 +48,7 @@ def written_by(node: fx.Node) -> fx.Node | None:
     return node.kwargs.get("out") if any(_is_written(x) for x in schema.arguments) else None
 
 
-def _is_written(argument: Any) -> bool:
+def _is_written(argument: torch.Argument) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
@@ -112,7 +112,9 @@ class Versions:
             if new_base is not new:
                 self.views[new] = View(view.take, view.base, new_base)
 
-    def _create(self, target: Any, args: tuple, like: fx.Node, kwargs: Any = None) -> fx.Node:
+    def _create(
+        self, target: Callable, args: tuple, like: fx.Node, kwargs: dict | None = None
+    ) -> fx.Node:
         node = self.graph.call_function(target)
         node.args, node.kwargs = args, kwargs or {}  # among them sizes, which fx warns of
         node.meta = like.meta | self.origin
@@ -168,7 +170,7 @@ class Versions:
         new.meta["val"] = value.meta["val"].to(_dtype(old))
         return new
 
-    def _filled_diagonal(self, old: fx.Node, value: Any, node: fx.Node) -> fx.Node:
+    def _filled_diagonal(self, old: fx.Node, value: float, node: fx.Node) -> fx.Node:
         """Returns a matrix with this number on its diagonal."""
         diagonal = self._create(aten.diagonal.default, (old,), node)
         diagonal.meta["val"] = old.meta["val"].diagonal()
@@ -223,7 +225,7 @@ def _functional_overload(node: fx.Node, name: str) -> Any:
     return getattr(overloads, overload, None) or _overload_without_out(overloads, node)
 
 
-def _overload_without_out(overloads: Any, node: fx.Node) -> Any:
+def _overload_without_out(overloads: torch._ops.OpOverloadPacket, node: fx.Node) -> Any:
     """Returns the overload with the same arguments, ``out`` left out."""
     signature = lambda x: [(a.name, str(a.type)) for a in x._schema.arguments if not _is_written(a)]
     overloads_ = (getattr(overloads, x) for x in overloads.overloads())

@@ -7,6 +7,7 @@ is ``x``, and positions that the module counts itself never belong to two texts 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,7 +76,7 @@ class MaskSimplifier:
             elif first in self.ranges:
                 self._record_range(node, name, first)
 
-    def _record_uniform(self, node: fx.Node, name: str, value: Any) -> None:
+    def _record_uniform(self, node: fx.Node, name: str, value: float) -> None:
         operand = node.args[1] if len(node.args) > 1 else None
         operand = self.uniform.get(operand) if isinstance(operand, fx.Node) else operand
         if name in VALUE_PRESERVING or (name == "aten.cumsum" and value == 0):
@@ -100,7 +101,7 @@ class MaskSimplifier:
             if symbolic(sizes[0][place]) == symbolic(sizes[1][dim]):
                 self.ranges[node] = place
 
-    def _is_steps_of_one(self, node: Any) -> bool:
+    def _is_steps_of_one(self, node: fx.Node) -> bool:
         """Returns whether this is the difference of a range with its first minus one put in
         front.
         """
@@ -187,7 +188,7 @@ class MaskSimplifier:
         self.replaced[node] = lowered
         self.graph.erase_node(node)
 
-    def _range_of_rank(self, x: Any, rank: int, near: fx.Node) -> fx.Node:
+    def _range_of_rank(self, x: fx.Node, rank: int, near: fx.Node) -> fx.Node:
         """Returns a range of this rank along its first dimension."""
         x = _arange(x)
         with self.graph.inserting_before(near):
@@ -198,7 +199,7 @@ class MaskSimplifier:
             x = self.insert(aten.unsqueeze.default, near, x, 1)
         return x
 
-    def insert(self, operator_: Any, near: fx.Node, x: fx.Node, *args: Any) -> fx.Node:
+    def insert(self, operator_: Callable, near: fx.Node, x: fx.Node, *args: Any) -> fx.Node:
         """Returns a new node, inserted before another."""
         with self.graph.inserting_before(near):
             node = self.graph.call_function(operator_, (x, *args))
@@ -208,7 +209,7 @@ class MaskSimplifier:
         return node
 
 
-def _arange(node: Any) -> fx.Node:
+def _arange(node: fx.Node) -> fx.Node:
     """Returns the ``arange`` that a range over positions was made by."""
     while packet(node) != "aten.arange":
         node = node.args[0]
@@ -221,7 +222,7 @@ def _is_full_slice(node: fx.Node) -> bool:
     )
 
 
-def _is_call(node: Any, name: str, *args: Any) -> bool:
+def _is_call(node: object, name: str, *args: Any) -> bool:
     return isinstance(node, fx.Node) and packet(node) == name and tuple(node.args) == args
 
 

@@ -65,11 +65,11 @@ class KnownNumbers(TorchFunctionMode):
         super().__init__()
         self.twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def record(self, traced: Any, real: Any) -> None:
+    def record(self, traced: object, real: object) -> None:
         if isinstance(traced, FakeTensor) and isinstance(real, torch.Tensor):
             self.twins[id(traced)] = traced, real
 
-    def real(self, x: Any) -> Any:
+    def real(self, x: object) -> Any:
         """Returns the array with the numbers; None where they are not known."""
         if not isinstance(x, torch.Tensor):
             return None if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) else x
@@ -78,7 +78,7 @@ class KnownNumbers(TorchFunctionMode):
         return None if isinstance(x, (FakeTensor, torch.nn.Parameter)) else x
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         call = (args, kwargs or {})
         leaves = [x for x in _leaves(call) if x is not None]
@@ -179,11 +179,11 @@ def _writes(name: str) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
-def _arrays(value: Any) -> list:
+def _arrays(value: object) -> list:
     return [x for x in _leaves(value) if isinstance(x, torch.Tensor)]
 
 
-def _leaves(value: Any) -> list:
+def _leaves(value: object) -> list:
     """Returns all parts of a value, those of slices included."""
     leaves: list = []
     fx.node.map_aggregate(value, leaves.append)

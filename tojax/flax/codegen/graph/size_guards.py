@@ -92,7 +92,7 @@ def _pads(branch: ast.If) -> bool:
     return False
 
 
-def _is_from_python(file: pathlib.Path, relation: Any) -> bool:
+def _is_from_python(file: pathlib.Path, relation: object) -> bool:
     """Returns whether Python code asked it; torch's own modules test equality only to check."""
     if TORCH not in file.parents:
         return True

@@ -33,13 +33,13 @@ class Take(NamedTuple):
         return str(self.target).split(".")[1] if "." in str(self.target) else ""
 
 
-def memory(node: Any) -> Any:
+def memory(node: object) -> Any:
     """Returns a key for the memory of an array; None for what is no array."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
-def shares(a: Any, b: Any) -> bool:
+def shares(a: object, b: object) -> bool:
     """Returns whether two arrays lie in one memory."""
     return memory(a) is not None and memory(a) == memory(b)
 

@@ -41,7 +41,7 @@ def _row_rules(first: torch.Tensor) -> Iterator[Callable[[Any], bool]]:
     yield lambda x: x is first
 
 
-def _has_single_column(x: Any) -> bool:
+def _has_single_column(x: object) -> bool:
     """Returns whether an array may hold sequences of length 1; of floats it may be one feature."""
     return isinstance(x, torch.Tensor) and x.ndim in (2, 3) and x.shape[1] == 1
 

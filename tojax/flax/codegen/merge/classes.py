@@ -10,6 +10,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import torch
+
 from tojax.flax.codegen.author.constructors import Constructor, assigned_values
 from tojax.flax.codegen.author.evaluate import (
     CONFIG,
@@ -42,7 +44,7 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
     classes: list[Class] = []
     class_of: dict[Block, tuple[Class, Instance]] = {}
     for height in sorted(set(heights.values())):
-        groups: dict[Any, list[Instance]] = defaultdict(list)
+        groups: dict[tuple, list[Instance]] = defaultdict(list)
         for block in (b for b, h in heights.items() if h == height):
             instance = Instance(block, scopes[block], {})
             line_builder = Lines(instance, class_of, writer)
@@ -147,7 +149,7 @@ def _class_key(code: ClassCode, instance: Instance) -> tuple:
     return code.name, tuple(code.parameters), tuple(map(text, code.body)), texts
 
 
-def _join_groups(writer: Writer, groups: dict[Any, list[Instance]]) -> None:
+def _join_groups(writer: Writer, groups: dict[tuple, list[Instance]]) -> None:
     """Joins groups of one class where the code of one serves the other."""
     for key, other_key in [(a, b) for a in groups for b in groups if a is not b and a[0] == b[0]]:
         if not groups.get(key) or not groups.get(other_key):
@@ -183,7 +185,7 @@ def _adopted_instance(
     return None if extra else Instance(instance.block, instance.scope, lines, instance.needs)
 
 
-def _is_equal_body(body: list[ast.stmt], own_body: list[ast.stmt], module: Any) -> bool:
+def _is_equal_body(body: list[ast.stmt], own_body: list[ast.stmt], module: torch.nn.Module) -> bool:
     """Returns whether one body computes for this module what its own body computes.
 
     In a square layer ``self.nx`` is ``self.nf``: either may stand for a number of its code.
@@ -193,7 +195,7 @@ def _is_equal_body(body: list[ast.stmt], own_body: list[ast.stmt], module: Any) 
     )
 
 
-def _is_equal(a: Any, b: Any, module: Any) -> bool:
+def _is_equal(a: object, b: object, module: torch.nn.Module) -> bool:
     if isinstance(a, ast.AST):
         number = _number(a, module)
         if number is not None and isinstance(a, ast.Attribute):
@@ -202,12 +204,12 @@ def _is_equal(a: Any, b: Any, module: Any) -> bool:
             return False
         assert isinstance(b, ast.AST)
         return all(_is_equal(getattr(a, x, None), getattr(b, x, None), module) for x in a._fields)
-    if isinstance(a, list):
+    if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(_is_equal(x, y, module) for x, y in zip(a, b))
     return a == b
 
 
-def _number(expr: Any, module: Any) -> Any:
+def _number(expr: object, module: torch.nn.Module) -> Any:
     """Returns the number that a constant, or an attribute of the module, is."""
     value = getattr(expr, "value", None)
     match expr:
@@ -258,7 +260,7 @@ def _bind(instance: Instance) -> None:
         scope.bind(name, values.most_common(1)[0][0])
 
 
-def _attribute(name: str, value: Any) -> ast.expr:
+def _attribute(name: str, value: object) -> ast.expr:
     return with_path(with_hints(value, name), name, "self")
 
 

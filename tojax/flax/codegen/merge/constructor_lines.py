@@ -80,7 +80,7 @@ class Lines:
         return self.writer.style.construct(ast.Call(ast.Name(cls.name, ast.Load()), args, flags))
 
 
-def _is_flag(value: Any) -> bool:
+def _is_flag(value: object) -> bool:
     return isinstance(value, (bool, str))
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import fx
 
 from tojax.flax.codegen.author.constructors import Constructor
@@ -28,6 +29,7 @@ from tojax.flax.codegen.author.evaluate import (
 from tojax.flax.codegen.author.source_lines import class_trees, forward_of, frames_of
 from tojax.flax.codegen.graph.flatten import RESHAPES
 from tojax.flax.codegen.graph.functionalize import packet
+from tojax.flax.codegen.module.class_code import Field
 from tojax.flax.codegen.module.layers import with_hints, with_path
 from tojax.flax.codegen.python.sizes import Sizes
 from tojax.flax.codegen.python.syntax import name_of, replaced, replaced_by_id
@@ -45,7 +47,7 @@ class ForwardNumbers:
       fields: the fields that the class has to set for them, by attribute.
     """
 
-    def __init__(self, module: Any, config: Any, fields: dict[str, Any],
+    def __init__(self, module: torch.nn.Module, config: Any, fields: dict[str, Field],
                  sizes: Sizes):  # fmt: skip
         self.scope, self.fields = Scope(module, config), fields
         self.sizes = sizes
@@ -78,7 +80,7 @@ class ForwardNumbers:
                 swap[id(x)] = term
         return replaced_by_id(expr, swap)
 
-    def term_for(self, value: Any, node: fx.Node, in_line: bool) -> ast.expr | None:
+    def term_for(self, value: float, node: fx.Node, in_line: bool) -> ast.expr | None:
         """Returns the first of the author's expressions that gives this number and can be written.
 
         A ``plain`` number stands in the line itself.
@@ -130,7 +132,7 @@ class ForwardNumbers:
                 names[id(x)] = name
         return names
 
-    def _checked_term(self, candidate: ast.expr, wanted: Any) -> ast.expr | None:
+    def _checked_term(self, candidate: ast.expr, wanted: object) -> ast.expr | None:
         """Returns the candidate as code, if it gives this number and the class can have it."""
         try:
             value, expr = _ForwardReader(self).read(candidate)

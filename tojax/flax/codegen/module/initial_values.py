@@ -98,7 +98,7 @@ def constant_expression(array: torch.Tensor) -> ast.expr:
     return fill("jnp.array(x)", {"x": number_list(array.tolist())})
 
 
-def number_list(value: Any) -> ast.expr:
+def number_list(value: object) -> ast.expr:
     """Returns nested lists of numbers."""
     if isinstance(value, list):
         return ast.List([number_list(x) for x in value], ast.Load())

@@ -68,7 +68,7 @@ def named(**values: Any) -> list[tuple[str, Any, bool]]:
     return [(k, v, False) for k, v in values.items() if k not in defaults or v != defaults[k]]
 
 
-def single(values: Any) -> Any:
+def single(values: object) -> Any:
     """Returns one number if all dimensions have the same, else a tuple."""
     values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
     return values[0] if len(set(values)) == 1 else values
@@ -251,7 +251,7 @@ def constructor(layer: Layer, home: str) -> ast.Call:
     return ast.Call(ast.parse(name, mode="eval").body, values, words)
 
 
-def with_hints(value: Any, name: str, kind: str = "argument") -> ast.expr:
+def with_hints(value: object, name: str, kind: str = "argument") -> ast.expr:
     """Returns a value as an expression, its numbers marked with the argument that they are."""
     expr = expression(value)
     if not isinstance(value, (bool, str)):

@@ -162,7 +162,7 @@ def refuse_unread(call: Call) -> None:
             raise NotImplementedError(f"{call.node.target} with {name}={shown}")
 
 
-def fit_number(value: Any, argument: Any, node: fx.Node) -> Any:
+def fit_number(value: Any, argument: torch.Argument, node: fx.Node) -> Any:
     """Returns a number that 32 bits hold, an integer among floats as a float.
 
     Raises:
@@ -176,7 +176,7 @@ def fit_number(value: Any, argument: Any, node: fx.Node) -> Any:
     raise Unwritable(f"the whole number {value}, which does not fit JAX's 32 bits", node)
 
 
-def map_nodes(value: Any, expression: Callable, size: Any = None) -> Any:
+def map_nodes(value: Any, expression: Callable, size: Callable | None = None) -> Any:
     """Returns an argument with its nodes as expressions, and sizes as well."""
     if isinstance(value, fx.Node):
         return expression(value)

@@ -69,11 +69,9 @@ def attention_call(graph: Graph, block: Block) -> TorchCall | None:
     return TorchCall(inputs, call.outputs if weights else call.outputs[:1], positional=3)
 
 
-def type_to_leave(graph: Graph, error: Any, torch_types: set[type]) -> type | None:
-    """Returns the innermost module class around the error that can stay in PyTorch, if there is
-    one.
-    """
-    for block in error.blocks:
+def type_to_leave(graph: Graph, blocks: list[Block], torch_types: set[type]) -> type | None:
+    """Returns the first module class of these blocks that can stay in PyTorch, if there is one."""
+    for block in blocks:
         if block.path and type(block.module) not in torch_types and torch_call(graph, block):
             return type(block.module)
     return None

@@ -158,7 +158,7 @@ class Writer:
             return results[0] if len(results) == 1 else ast.Tuple(results, ast.Load())
         by_node = dict(zip(block.outputs, results))
 
-        def build(tree: Any) -> ast.expr | None:
+        def build(tree: object) -> ast.expr | None:
             if isinstance(tree, fx.Node):
                 return by_node[tree]
             if isinstance(tree, dict):

@@ -1,7 +1,6 @@
 """Reads and writes at places that arrays give."""
 
 import ast
-from typing import Any
 
 import torch
 from torch import fx
@@ -88,7 +87,7 @@ def fewer(call: Call) -> bool:
     return any(symbolic(array.shape[d]) != symbolic(index.shape[d]) for d in other_dims)
 
 
-def scatter_fewer(call: Call, source: Any):
+def scatter_fewer(call: Call, source: ast.expr | float):
     """Writes ``scatter`` to fewer rows than there are."""
     shapes = [[*map(symbolic, call.fake(x).shape)] for x in ("index", "src") if x in call.args]
     if shapes[1:] not in ([], shapes[:1]):

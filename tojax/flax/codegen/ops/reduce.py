@@ -4,6 +4,8 @@ import ast
 import operator
 from typing import Any
 
+from torch import fx
+
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.python.templates import DTYPES, Call, rows, writes
 
@@ -94,7 +96,7 @@ def _whole(call: Call) -> Any:
     return call.write("self.astype(jnp.int32)")
 
 
-def _places(node: Any) -> bool:
+def _places(node: fx.Node) -> bool:
     """Returns whether values are places that a selection gave: integers from 0."""
     while packet(node) in ("aten.to", "aten.view", "aten.reshape", "aten.flatten", "aten.sort"):
         node = node.args[0]
@@ -128,7 +130,7 @@ def larger(call: Call, name: str):
     return call.write(f"jnp.{name}(self, found)", found=result)
 
 
-def filled(node: Any) -> Any:
+def filled(node: fx.Node) -> Any:
     """Returns the number that an array is filled with; None if it is not one number."""
     place = {"aten.full": 1, "aten.full_like": 1, "aten.new_full": 2}.get(packet(node))
     if place is not None and isinstance(node.args[place], (int, float)):

@@ -136,7 +136,7 @@ def first_apart(elements: list[ast.expr]) -> ast.expr | None:
     return _swapped(elements[0], swap) if swap else None
 
 
-def _is_flag(node: Any) -> bool:
+def _is_flag(node: object) -> bool:
     return (
         isinstance(node, ast.Constant)
         and hasattr(node, "hint")

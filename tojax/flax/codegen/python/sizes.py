@@ -18,7 +18,7 @@ DEFAULTS = {
 }
 
 
-def symbolic(size: Any) -> Any:
+def symbolic(size: object) -> Any:
     """Returns the sympy expression of a symbolic size; numbers as they are, also those that
     ``tojax.flax.codegen.graph.data_dependent`` takes from the example.
     """
@@ -32,7 +32,7 @@ def symbolic(size: Any) -> Any:
     return expr
 
 
-def unknown(size: Any) -> set[Any]:
+def unknown(size: object) -> set[Any]:
     """Returns the symbols in a size, or in an expression of sizes, that stand for numbers in
     arrays.
     """
@@ -80,7 +80,7 @@ class Sizes:
         self.asked: dict[Any, str] | None = None  # sizes that the caller has to tell
         self.inline = False  # whether sizes have no names, as in a lambda
 
-    def __call__(self, size: Any) -> ast.expr:
+    def __call__(self, size: object) -> ast.expr:
         """Returns the size as an expression.
 
         Raises:
@@ -154,7 +154,7 @@ class Sizes:
             return f"{CALLS[kind]}({', '.join(factors)})"
         raise NotImplementedError(f"a size computed by {kind}")
 
-    def _multiple(self, expr: Any) -> str | None:
+    def _multiple(self, expr: object) -> str | None:
         """Returns the size as a multiple of an input's size, as ``batch * length`` of rows is."""
         for size in self.sources:
             rest = expr / size if getattr(size, "is_Mul", False) else None

@@ -40,7 +40,7 @@ class ReadArguments(dict):
         self.seen.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         self.seen.add(name)
         return super().get(name, default)
 

@@ -107,7 +107,7 @@ class Linen:
     def file(self, writer: Writer, root: Block) -> str:
         merged_classes, configs = merged(writer, root)
         takes = described_parameters(writer, root)
-        written = lambda x: self.written(writer, x, x is merged_classes[-1] and takes)
+        written = lambda x: self.written(writer, x, takes if x is merged_classes[-1] else "")
         texts = [*configs.texts(), *map(written, merged_classes)]
         helpers = snippets(writer.snippets, texts, RECURRENT)
         helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in texts)
@@ -118,7 +118,7 @@ class Linen:
         text = assembled(file_parts, loader, check, "from flax import linen as nn")
         return headline(merged_classes[-1].name, "Flax's Linen") + text
 
-    def written(self, writer: Writer, cls: Class, outermost: str | bool) -> str:
+    def written(self, writer: Writer, cls: Class, outermost: str) -> str:
         """Returns the text of a class; of the outermost one with what it takes."""
         fields = {x: _field(x, cls) for x in cls.parameters}
         kinds = {fields[x]: _annotation(values) for x, values in cls.parameters.items()}

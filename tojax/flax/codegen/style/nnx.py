@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -77,7 +76,7 @@ class Nnx:
         takes = described_parameters(writer, root)
         classes = [
             *configs.texts(),
-            *(_class(x, x is merged_classes[-1] and takes) for x in merged_classes),
+            *(_class(x, takes if x is merged_classes[-1] else "") for x in merged_classes),
         ]
         texts = [*snippets(writer.snippets, classes), *classes]
         texts = [x.replace(", **mode", "") for x in texts]
@@ -86,7 +85,7 @@ class Nnx:
         return headline(merged_classes[-1].name, "Flax's nnx") + text
 
 
-def _class(cls: Class, outermost: str | bool) -> str:
+def _class(cls: Class, outermost: str) -> str:
     """Returns the text of a class; of the outermost one with what it takes."""
     lines = [f"self.{name} = {text(x)}" for name, x in cls.lines.items()]
     init = "\n".join("        " + x for x in lines) or "        pass"
@@ -104,5 +103,5 @@ def _class(cls: Class, outermost: str | bool) -> str:
     )
 
 
-def _default(name: str, value: Any, outermost: str | bool) -> str:
+def _default(name: str, value: object, outermost: str) -> str:
     return f"{name}={ast.unparse(expression(value))}" if outermost else name
