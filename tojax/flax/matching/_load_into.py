@@ -131,9 +131,8 @@ def load_into(
     notes = epsilons(pairing, search.side)
     checked = "nothing, for lack of an example or of a torch module"
     if calls:
-        checked = (
-            f"the outputs differ by {check_outputs(search, calls, notes):.1e} of the largest value"
-        )
+        error = check_outputs(search, calls, notes)
+        checked = f"the outputs differ by {error:.1e} of the largest value"
     return _write(flax, pairing, values, left_out, notes, checked)
 
 
@@ -174,10 +173,9 @@ def _calls(
     if torch_example is not None:
         options = [torch_example]
     else:
-        channels_first = lambda x: (
-            submodule_runs.channels_first(np.asarray(x)) if getattr(x, "ndim", 0) > 2 else x
-        )
-        options = [example, jax.tree.map(channels_first, example)]
+        is_map = lambda x: getattr(x, "ndim", 0) > 2
+        first = lambda x: submodule_runs.channels_first(np.asarray(x)) if is_map(x) else x
+        options = [example, jax.tree.map(first, example)]
     failed: Exception | None = None
     for args in options:
         try:

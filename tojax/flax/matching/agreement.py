@@ -193,13 +193,8 @@ def _apply_pattern(pairing: Pairing, group: list[Flax], pattern: list[Choice]) -
     assignment: Assignment = {}
     for f, choice in zip(group, pattern):
         choices = pairing.open[f]
-        same = [
-            c
-            for c in choices
-            if c.layout == choice.layout
-            and template(pairing.torch_names[c.torch])
-            == template(pairing.torch_names[choice.torch])
-        ]
+        place = lambda c: (c.layout, template(pairing.torch_names[c.torch]))
+        same = [c for c in choices if place(c) == place(choice)]
         if choice in choices or same:
             assignment[f] = choice if choice in choices else same[0]
     return assignment

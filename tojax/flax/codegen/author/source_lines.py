@@ -126,18 +126,13 @@ def _shape_source(value: ast.expr) -> tuple[str | None, int | None]:
         elif not (isinstance(value.slice, ast.Slice) and value.slice.lower is None):
             return None, None
         value = value.value
-    if (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr == "size"
-    ):
-        if value.args and isinstance(value.args[0], ast.Constant):
-            dim = value.args[0].value
-        value = value.func
-    elif not (isinstance(value, ast.Attribute) and value.attr == "shape"):
-        return None, None
-    array = value.value
-    return (array.id, dim) if isinstance(array, ast.Name) else (None, None)
+    match value:
+        case ast.Call(func=ast.Attribute(attr="size", value=ast.Name(id=array)), args=args):
+            constants: list[Any] = [x.value for x in args if isinstance(x, ast.Constant)]
+            return array, (*constants, dim)[0]
+        case ast.Attribute(attr="shape", value=ast.Name(id=array)):
+            return array, dim
+    return None, None
 
 
 @functools.cache
@@ -223,15 +218,9 @@ def _assignments(file: str) -> list[ast.Assign]:
 @functools.cache
 def _statement(forward: Forward, line: int) -> Statement | None:
     """Returns the innermost simple statement, or head of a compound one, with this line."""
-    best: Any = None
-    for x in ast.walk(forward.tree):
-        if (
-            isinstance(x, ast.stmt)
-            and x is not forward.tree
-            and x.lineno <= line <= (x.end_lineno or 0)
-            and (best is None or x.lineno >= best.lineno)
-        ):
-            best = x
+    statements = [x for x in ast.walk(forward.tree) if isinstance(x, ast.stmt)][1:]
+    around = [x for x in statements if x.lineno <= line <= (x.end_lineno or 0)]
+    best = max(reversed(around), key=lambda x: x.lineno, default=None)
     return None if best is None else Statement(best.lineno, _targets(best))
 
 

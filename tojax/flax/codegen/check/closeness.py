@@ -70,13 +70,9 @@ def _mismatch(got: object, want: np.ndarray, close: float, least: float) -> str:
     signs = lambda x: np.where(np.isnan(x), 2, np.sign(x.real))[infinite]
     if (~(np.abs(got) < INFINITE) != infinite).any() or (signs(got) != signs(want)).any():
         return "is infinite, or no number, in other places"
-    difference = np.abs(got[~infinite] - want[~infinite]).max(initial=0)
     largest = max(np.abs(want[~infinite]).max(initial=0), least)
-    return (
-        f"{OFF_BY} {difference / largest:.1e} of its largest value"
-        if difference > close * largest
-        else ""
-    )
+    off = np.abs(got[~infinite] - want[~infinite]).max(initial=0) / largest
+    return f"{OFF_BY} {off:.1e} of its largest value" if off > close else ""
 
 
 def _exact_or_nothing(exact: Callable[[], list]) -> list:

@@ -19,10 +19,7 @@ from flax import nnx
 from tojax.torch.engine.callback import to_numpy
 
 _COUNT = itertools.count()
-FLAGS = (
-    "deterministic",
-    "use_running_average",
-)  # by which a file in Linen does not train
+FLAGS = ("deterministic", "use_running_average")  # by which a file in Linen does not train
 
 
 @contextlib.contextmanager

@@ -59,14 +59,11 @@ def recorded_decisions() -> Iterator[Decisions]:
 
 def may_hold_sizes(value: object, leaves: list[object]) -> bool:
     """Returns whether an input may be an array of sizes: a few integers, not one for each token."""
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.is_floating_point()
-        or value.numel() > MAX_ELEMENTS
-    ):
+    if not isinstance(value, torch.Tensor) or value.is_floating_point():
         return False
     tensors = [x for x in leaves if isinstance(x, torch.Tensor) and x is not value]
-    return bool(tensors) and not any(x.shape == value.shape for x in tensors)
+    is_small = value.numel() <= MAX_ELEMENTS
+    return is_small and bool(tensors) and not any(x.shape == value.shape for x in tensors)
 
 
 def sizes_from_arrays(program: ExportedProgram) -> set[Any]:

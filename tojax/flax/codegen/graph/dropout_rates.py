@@ -58,23 +58,17 @@ def restore_rates(nodes: list[fx.Node], module: torch.nn.Module, args: tuple, kw
     nodes_by_place: dict[Any, list[fx.Node]] = defaultdict(list)
     for node in dropouts:
         nodes_by_place[["", *calls_of(node)][-1].partition("@")[0], packet(node)].append(node)
-    attention_layer = (
-        torch.nn.MultiheadAttention
-    )  # a layer of the file, or else looked at in its own place
+    kind_at = lambda place: type(module.get_submodule(place[0]))
     lost = {x for x, rates in rates_by_place.items() if any(rates) and x not in nodes_by_place}
-    lost = {x for x in lost if type(module.get_submodule(x[0])) is not attention_layer}
+    lost = {x for x in lost if kind_at(x) is not torch.nn.MultiheadAttention}  # which has its own
     if lost:
         names = ", ".join(sorted({f"in {x[0] or 'the whole'}" for x in lost}))
         warn_left_out(f"{names} evaluation mode has no operator for it")
     for (path, kind), nodes_there in nodes_by_place.items():
         rates = rates_by_place[path, kind]
         if len(rates) != len(nodes_there):  # in training it may leave out whole layers
-            cls = type(module.get_submodule(path))
-            similar = [
-                x
-                for x in rates_by_place
-                if x[1] == kind and type(module.get_submodule(x[0])) is cls
-            ]
+            cls = kind_at((path, kind))
+            similar = [x for x in rates_by_place if x[1] == kind and kind_at(x) is cls]
             distinct = {rate for x in similar for rate in rates_by_place[x]}
             rates = [*distinct] * len(nodes_there) if len(distinct) == 1 else []
         for node, rate in zip(nodes_there, rates):

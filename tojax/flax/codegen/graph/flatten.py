@@ -126,15 +126,12 @@ def _is_identity(node: fx.Node) -> bool:
         return [*map(symbolic, source)] == [*map(symbolic, target)]
     if name not in SAME and name != "aten.to":
         return False
-    source, target = (
-        NARROW.get(x, x) for x in (node.args[0].meta["val"].dtype, node.meta["val"].dtype)
-    )
-    return source == target
+    dtypes = {x.meta["val"].dtype for x in (node.args[0], node)}
+    return len({NARROW.get(x, x) for x in dtypes}) == 1
 
 
 def _region_and_inputs(node: fx.Node) -> tuple[fx.Node, list]:
     """Returns the wrapped region and its inputs."""
-    region_index = next(
-        i for i, x in enumerate(node.args) if isinstance(x, fx.Node) and x.op == "get_attr"
-    )
-    return node.args[region_index], list(node.args[region_index + 1 :])
+    is_region = lambda x: isinstance(x, fx.Node) and x.op == "get_attr"
+    index = next(i for i, x in enumerate(node.args) if is_region(x))
+    return node.args[index], list(node.args[index + 1 :])

@@ -113,11 +113,11 @@ class MaskSimplifier:
         dim = node.kwargs.get("dim", -1 if dim is None else dim) % x.meta["val"].ndim
         if n not in (None, 1) or dim != self.ranges[x] or not isinstance(prepended, fx.Node):
             return False
-        cut = prepended.args[0]
-        is_one_less = (
-            packet(prepended) == "aten.sub" and prepended.args[1] == 1 and not prepended.kwargs
-        )
-        return is_one_less and _is_call(cut, "aten.slice", x, dim, 0, 1)
+        first = prepended.args[0]
+        is_first = isinstance(first, fx.Node) and packet(first) == "aten.slice"
+        is_first = is_first and first.args == (x, dim, 0, 1)
+        is_one_less = packet(prepended) == "aten.sub" and prepended.args[1:] == (1,)
+        return is_first and is_one_less and not prepended.kwargs
 
     def replacement(self, node: fx.Node) -> fx.Node | None:
         """Returns a simpler node that may stand in a node's place."""
@@ -220,10 +220,6 @@ def _is_full_slice(node: fx.Node) -> bool:
     return packet(node) == "aten.slice" and (
         len(node.args) < 3 or (node.args[2] in (0, None) and node.args[3:4] in ((), (ALL,)))
     )
-
-
-def _is_call(node: object, name: str, *args: Any) -> bool:
-    return isinstance(node, fx.Node) and packet(node) == name and tuple(node.args) == args
 
 
 def _broadcasts_alike(user: fx.Node, mask: fx.Node, other: fx.Node) -> bool:

@@ -111,10 +111,8 @@ class KnownNumbers(TorchFunctionMode):
         if len(unknown_leaves) < len(arrays):
             if name in TAKES_SIZES:
                 call = self._with_numbers(call)
-            if (
-                name == "repeat_interleave"
-                and (picked := self._repeat_interleave(*call)) is not None
-            ):
+            picked = self._repeat_interleave(*call) if name == "repeat_interleave" else None
+            if picked is not None:
                 return picked
             call = self._with_places(call) if name in ("__getitem__", "__setitem__") else call
         if arrays and _writes(name):

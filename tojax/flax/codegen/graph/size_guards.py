@@ -114,9 +114,8 @@ def size_check(guards: list[Condition], arrays: dict[str, list[Any]]) -> list[as
     if not texts:
         return []
     line, *other_lines = dict.fromkeys(texts.values())
-    message = (
-        f"written for other sizes, which decide at {line}{' and elsewhere' * bool(other_lines)}"
-    )
+    place = line + " and elsewhere" * bool(other_lines)
+    message = f"written for other sizes, which decide at {place}"
     test = " and ".join(f"({x})" for x in texts) if len(texts) > 1 else next(iter(texts))
     return ast.parse(f"if not ({test}):\n    raise ValueError({message!r})").body
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 from dataclasses import dataclass, field
 
 from tojax.flax.codegen.python.join_branches import Guard, text_of
@@ -71,10 +72,8 @@ class JoinedArguments:
         for function in (x for x in self.functions if name not in x.parameters):
             if name in names_stored(*function.body):
                 return None
-            counts = {
-                q: self._num_matching(function, name, q) for q in (None, *function.parameters)
-            }
-            candidates.add(max(counts, key=lambda x: counts[x]))
+            count = functools.partial(self._num_matching, function, name)
+            candidates.add(max((None, *function.parameters), key=count))
         return candidates.pop() if len(candidates) == 1 else None
 
     def _num_matching(self, target: FunctionCode, name: str, replacement: str | None) -> int:
@@ -84,10 +83,8 @@ class JoinedArguments:
         count = 0
         for source in (x for x in self.functions if name in x.parameters):
             reading = [s for s in source.body if name in names_loaded(s)]
-            count += sum(
-                text_of([self._translated(s, source, target, replacements)]) in texts
-                for s in reading
-            )
+            translated = [self._translated(s, source, target, replacements) for s in reading]
+            count += sum(text_of([s]) in texts for s in translated)
         return count
 
     def _translated(self, statement: ast.stmt, source: FunctionCode, target: FunctionCode,
@@ -98,9 +95,7 @@ class JoinedArguments:
         }
         for (array, dim), size in source.sizes.used.items():
             array = replacements.get(array, array) or ""
-            size_expr = (
-                _size_expression(target.sizes, array, dim) if array in target.sizes.arrays else None
-            )
+            size_expr = _size_expression(target.sizes, array, dim)
             if size_expr is not None and size not in target.sizes.used.values():
                 names[size] = size_expr
         return changed_copy(statement, _Replacements(names))
@@ -163,13 +158,10 @@ def _array(statement: ast.stmt) -> str:
     = x.shape[:2]``.
     """
     match statement:
-        case (
-            ast.Assign(value=ast.Attribute(value=ast.Name(id=name), attr="shape"))
-            | ast.Assign(
-                value=ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="shape"))
-            )
-        ):
-            return name
+        case ast.Assign(value=ast.Subscript(value=value) | value):
+            match value:
+                case ast.Attribute(value=ast.Name(id=name), attr="shape"):
+                    return name
     return ""
 
 
@@ -192,8 +184,8 @@ def _missing_size_lines(
 
 
 def _size_expression(sizes: Sizes, array: str, dim: int) -> ast.expr | None:
-    """Returns a function's name for a size."""
-    if dim >= len(sizes.arrays[array]):
+    """Returns a function's name for a size of an array, if it has that."""
+    if dim >= len(sizes.arrays.get(array, ())):
         return None
     size = symbolic(sizes.arrays[array][dim])
     if isinstance(size, int):

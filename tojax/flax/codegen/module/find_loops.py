@@ -77,12 +77,7 @@ class _RoundMatcher:
     """Compares rounds of one length with the first round."""
 
     def __init__(
-        self,
-        steps: list[Step],
-        start: int,
-        period: int,
-        roles: Roles,
-        last: set[fx.Node],
+        self, steps: list[Step], start: int, period: int, roles: Roles, last: set[fx.Node]
     ):
         self.steps, self.start, self.period = steps, start, period
         self.roles, self.last = roles, last
@@ -100,10 +95,8 @@ class _RoundMatcher:
             count += 1
         for num_rounds in range(count, 1, -1):
             self._reset()  # rounds that are left out say nothing
-            if (
-                all(map(self._round_matches, range(1, num_rounds)))
-                and (loop := self._loop_of(num_rounds)) is not None
-            ):
+            all_match = all(map(self._round_matches, range(1, num_rounds)))
+            if all_match and (loop := self._loop_of(num_rounds)) is not None:
                 return loop
         return None
 
@@ -122,11 +115,8 @@ class _RoundMatcher:
         """Returns whether two steps do the same, one of them ``i`` rounds later."""
         if (a.block is None) != (b.block is None) or len(a.reads) != len(b.reads):
             return False
-        if len(a.makes) != len(b.makes) or [x is None for x in a.makes] != [
-            x is None for x in b.makes
-        ]:
-            return False
-        if any((x in self.last) != (y in self.last) for x, y in zip(a.makes, b.makes)):
+        kind = lambda x: (x is None, x in self.last)
+        if [*map(kind, a.makes)] != [*map(kind, b.makes)]:
             return False
         if a.block is not None:
             assert b.block is not None
@@ -182,9 +172,8 @@ class _RoundMatcher:
         return kind == b_kind != "input" and a != b and self._names_match(a, b, i)
 
     def _complete(self, rounds, makers, carries, outside) -> Loop | None:
-        ends = {made_at: node for node, made_at in makers[-1].items()}
-        seconds = {made_at: node for node, made_at in makers[1].items()}
-        firsts = {made_at: node for node, made_at in makers[0].items()}
+        by_place = lambda values: {place: node for node, place in values.items()}
+        firsts, seconds, ends = map(by_place, (makers[0], makers[1], makers[-1]))
         inside = {n for steps in rounds for step in steps for n in step.nodes}
         escapes = lambda x: any(u not in inside and not is_size(u) for u in x.users)
         for i, values in enumerate(makers):

@@ -91,9 +91,8 @@ def steps_of(
 def _inlined(block: Block, is_called: Callable[[Block], bool]) -> list[fx.Node | Block]:
     items: list[fx.Node | Block] = []
     for item in block.items:
-        items += (
-            _inlined(item, is_called) if isinstance(item, Block) and not is_called(item) else [item]
-        )
+        is_inlined = isinstance(item, Block) and not is_called(item)
+        items += _inlined(item, is_called) if is_inlined else [item]
     return items
 
 

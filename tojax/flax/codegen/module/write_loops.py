@@ -30,12 +30,10 @@ def write_loop(loop: Loop, body: Body) -> None:
     ends = [(updated, body.value(updated)) for _, _, updated, _ in loop.carries]
     differing = [(name, x) for name, (_, x) in zip(names, ends) if not _is_name(x, name)]
     if differing:
-        updated_names, values = [name for name, _ in differing], [x for _, x in differing]
-        body.statements.append(
-            assignment(updated_names[0], values[0])
-            if len(values) == 1
-            else assignment(updated_names, ast.Tuple(values, ast.Load()))
-        )
+        targets, values = [name for name, _ in differing], [x for _, x in differing]
+        is_single = len(values) == 1
+        value = values[0] if is_single else ast.Tuple(values, ast.Load())
+        body.statements.append(assignment(targets[0] if is_single else targets, value))
     inner, body.statements = body.statements, outer
     for steps in (loop.rounds[0], *loop.rounds[2:]):
         for step in steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from typing import Any
 
 import torch
@@ -105,13 +106,8 @@ def in_order(node: fx.Node) -> bool:
 
 def without_batch(node: fx.Node) -> bool:
     """Returns whether a convolution or a pooling has no batch dimension."""
-    name = operation(node)
-    return (
-        name in WINDOWS
-        and name.endswith("d")
-        and name[-2].isdigit()
-        and rank(node) != int(name[-2]) + 2
-    )
+    dims = re.fullmatch(r".*(\d)d", operation(node))
+    return operation(node) in WINDOWS and dims is not None and rank(node) != int(dims[1]) + 2
 
 
 def shape(node: fx.Node, last: set[fx.Node]) -> list[Any]:

@@ -137,8 +137,5 @@ def first_apart(elements: list[ast.expr]) -> ast.expr | None:
 
 
 def _is_flag(node: object) -> bool:
-    return (
-        isinstance(node, ast.Constant)
-        and hasattr(node, "hint")
-        and isinstance(node.value, (bool, str))
-    )
+    is_flag = isinstance(node, ast.Constant) and isinstance(node.value, (bool, str))
+    return is_flag and hasattr(node, "hint")

@@ -180,11 +180,10 @@ def _waves(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 def _heard(count: int, name: str, value: Any, position: int) -> Iterator[str]:
     """Yields frequencies whose second entry has this sine or cosine at a position."""
-    angle = (
-        math.asin(max(-1, min(1, value))) if name == "sin" else math.acos(max(-1, min(1, value)))
-    )
-    for possible in {angle, math.pi - angle} if name == "sin" else {angle}:
-        yield from _geometric(count, possible / position)
+    value = max(-1, min(1, value))
+    angles = {math.asin(value), math.pi - math.asin(value)} if name == "sin" else {math.acos(value)}
+    for angle in angles:
+        yield from _geometric(count, angle / position)
 
 
 def _places(array: np.ndarray) -> Iterator[tuple[str, float]]:

@@ -91,9 +91,8 @@ class _Branches:
             if not all(0 < len(x) < len(who) for x in sides) or test.join in stored:
                 continue
             try:
-                yes, no = (
-                    self.join([who[i] for i in x], [gaps[i] for i in x], stored) for x in sides
-                )
+                pick = lambda xs, side: [xs[i] for i in side]
+                yes, no = (self.join(pick(who, x), pick(gaps, x), stored) for x in sides)
             except Inseparable:
                 continue
             branch = _if(test, yes, no)

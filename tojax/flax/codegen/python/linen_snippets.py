@@ -158,17 +158,13 @@ MULTIHEAD = '''class MultiheadAttention(nn.Module):
         weights, biases = jnp.split(self.in_proj_weight, 3), (0, 0, 0)
         if self.use_bias:
             biases = jnp.split(self.in_proj_bias, 3)
-'''
-MULTIHEAD += (
-    SCORES
-    + """\
+        SCORES
         probabilities = self.drop(nn.softmax(scores), deterministic=deterministic)
         outputs = jnp.einsum("bhqk,bkhd->bqhd", probabilities, value)
         outputs = self.out_proj(outputs.reshape(*outputs.shape[:2], -1))
         outputs = outputs if self.batch_first else outputs.swapaxes(0, 1)
         return outputs, probabilities.mean(1) if average_attn_weights else probabilities
-"""
-)
+'''.replace("        SCORES\n", SCORES)
 OWN = {
     "PaddedEmbed": PADDED_EMBED,
     "BatchNorm": BATCH_NORM,

@@ -207,17 +207,13 @@ MULTIHEAD = '''class MultiheadAttention(nnx.Module):
         weights, biases = jnp.split(self.in_proj_weight[...], 3), (0, 0, 0)
         if self.in_proj_bias is not None:
             biases = jnp.split(self.in_proj_bias[...], 3)
-'''
-MULTIHEAD += (
-    SCORES
-    + """\
+        SCORES
         probabilities = self.dropout(nnx.softmax(scores))
         outputs = jnp.einsum("bhqk,bkhd->bqhd", probabilities, value)
         outputs = self.out_proj(outputs.reshape(*outputs.shape[:2], -1))
         outputs = outputs if self.batch_first else outputs.swapaxes(0, 1)
         return outputs, probabilities.mean(1) if average_attn_weights else probabilities
-"""
-)
+'''.replace("        SCORES\n", SCORES)
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
 ALONE = {"attention_with_dropout": ATTENTION}

@@ -141,14 +141,11 @@ class _Filler(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         spliced: list[ast.expr] = []
         for x in node.args:
-            if (
-                isinstance(x, ast.Starred)
-                and isinstance(x.value, ast.Name)
-                and x.value.id in self.args
-            ):
-                spliced += map(expression, self.args[x.value.id])
-            else:
-                spliced.append(self.visit(x))
+            match x:
+                case ast.Starred(value=ast.Name(id=name)) if name in self.args:
+                    spliced += map(expression, self.args[name])
+                case _:
+                    spliced.append(self.visit(x))
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
         return ast.Call(self.visit(node.func), spliced, keywords)
 
