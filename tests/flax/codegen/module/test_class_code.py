@@ -57,6 +57,6 @@ def test_calls_that_give_different_results_are_refused():
         ("for x in s:\n  a = x(a)\nreturn a", "for x in s:\n  b = x(a)\nreturn b", False),
     ],
 )
-def test_code_is_the_same_whatever_its_values_are_called(one, other, same):
-    texts = [canonical_code(["a"], ast.parse(x).body) for x in (one, other)]
+def test_code_is_the_same_whatever_its_values_are_called(code, renamed, same):
+    texts = [canonical_code(["a"], ast.parse(x).body) for x in (code, renamed)]
     assert (texts[0] == texts[1]) is same

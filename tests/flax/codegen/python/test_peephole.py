@@ -36,8 +36,8 @@ def plain(text: str) -> str:
         ),
     ],
 )  # fmt: skip
-def test_what_undoes_itself_goes(before, after):
-    assert plain(before) == after
+def test_what_undoes_itself_goes(code, simplified):
+    assert plain(code) == simplified
 
 
 @pytest.mark.parametrize(
