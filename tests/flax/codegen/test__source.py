@@ -117,7 +117,7 @@ def test_no_example(style):
     assert raised.value.do.endswith("tojax.flax.source(module, input)")
 
 
-@pytest.mark.parametrize("given", [(drawn(3, 5),), (drawn(3, 4), 1)])
+@pytest.mark.parametrize("example", [(drawn(3, 5),), (drawn(3, 4), 1)])
 def test_an_example_that_the_module_does_not_take(example):
     with pytest.raises(WrongArguments, match=r"(?s)fails on this example.*why.*do"):
         tojax.flax.source(torch.nn.Linear(4, 2), *example)

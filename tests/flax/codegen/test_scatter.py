@@ -21,7 +21,7 @@ class Scattered(nn.Module):
         return x.scatter_reduce(self.dim, index, source, self.how, include_self=self.include_self)
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("how", ["add", "sum", "mean", "prod", "amax", "amin"])
 def test_joined(how, dim, include_self):

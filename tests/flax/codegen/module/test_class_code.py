@@ -49,7 +49,7 @@ def test_calls_that_give_different_results_are_refused():
 
 
 @pytest.mark.parametrize(
-    "one, other, same",
+    "code, renamed, same",
     [
         ("a = f(a)\nreturn a", "b = f(a)\nreturn b", True),
         ("b = f(a)\nreturn b", "b = f(a)\nreturn a", False),

@@ -14,7 +14,7 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("code", "simplified"),
     [
         ("q = f(x).swapaxes(1, 2)\ny = g(q.swapaxes(1, 2))", "q = f(x)\ny = g(q)"),
         (

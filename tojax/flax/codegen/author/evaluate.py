@@ -68,7 +68,7 @@ class Scope:
                         self.bind(own_name, getattr(module, name, None))
 
     def own_name(self, parameter: str, constructor: Constructor) -> str | None:
-        """Returns the class's own name for a base's parameter, None if it does not hand it up."""
+        """Returns the class's own name for a parameter of a base; None if it passes a value."""
         if parameter in constructor.locals or parameter not in constructor.parameters:
             return None
         if constructor is self.constructors[0]:

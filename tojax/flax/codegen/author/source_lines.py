@@ -69,7 +69,7 @@ class Forward:
         return None
 
     def attributes(self) -> set[str]:
-        """Returns the names X of ``self.X`` in it."""
+        """Returns the names X of all ``self.X`` in the function."""
         return {
             x.attr
             for x in ast.walk(self.tree)
@@ -79,7 +79,7 @@ class Forward:
         }
 
     def aliases(self) -> dict[str, str]:
-        """Returns the other name of a value: ``residual = hidden_states``."""
+        """Returns the second name of each value: ``residual = hidden_states``."""
         aliases: dict[str, str] = {}
         for x in ast.walk(self.tree):
             match x:
@@ -88,7 +88,7 @@ class Forward:
         return aliases
 
     def unpacked(self) -> dict[str, list[str]]:
-        """Returns the names of elements: ``cos, sin = position_embeddings``."""
+        """Returns the names of unpacked elements: ``cos, sin = position_embeddings``."""
         return {
             x.value.id: [t.id if isinstance(t, ast.Name) else "_" for t in x.targets[0].elts]
             for x in ast.walk(self.tree)
@@ -118,7 +118,7 @@ class Forward:
 
 
 def _shape_source(value: ast.expr) -> tuple[str | None, int | None]:
-    """Returns (array, dimension) of ``x.shape``, ``x.size(1)``, ``x.shape[:2]`` and the like."""
+    """Returns (array, dimension) of ``x.shape``, ``x.size(1)`` or ``x.shape[:2]``."""
     dim: Any = None
     if isinstance(value, ast.Subscript):
         if isinstance(value.slice, ast.Constant) and isinstance(value.slice.value, int):
@@ -186,7 +186,7 @@ def forward_of(cls: type[torch.nn.Module]) -> Forward | None:
 def helper_name(node: fx.Node) -> str:
     """Returns the name of a value in a function that forward calls, "" if it has none.
 
-    A statement's name is that of its result alone, not of what it computes on the way.
+    A name belongs to the result of its statement, not to intermediate values.
     """
     for file, line in reversed(frames_of(node)):
         if "/torch/" in file or not (assignment := _assigned(file, line)):
@@ -199,7 +199,7 @@ def helper_name(node: fx.Node) -> str:
 
 @functools.cache
 def _assigned(file: str, line: int) -> tuple[int, int, str] | None:
-    """Returns the lines and the name of the assignment to one variable in which a line stands."""
+    """Returns (first line, last line, name) of the assignment to one variable around a line."""
     for x in _assignments(file):
         if x.lineno <= line <= (x.end_lineno or 0) and isinstance(x.targets[0], ast.Name):
             return x.lineno, x.end_lineno or 0, x.targets[0].id
@@ -217,7 +217,7 @@ def _assignments(file: str) -> list[ast.Assign]:
 
 @functools.cache
 def _statement(forward: Forward, line: int) -> Statement | None:
-    """Returns the innermost simple statement, or head of a compound one, with this line."""
+    """Returns the innermost simple statement around a line, or the head of a compound one."""
     statements = [x for x in ast.walk(forward.tree) if isinstance(x, ast.stmt)][1:]
     around = [x for x in statements if x.lineno <= line <= (x.end_lineno or 0)]
     best = max(reversed(around), key=lambda x: x.lineno, default=None)

@@ -35,9 +35,9 @@ def tolerance(tensors: list[torch.Tensor]) -> float:
 
 def first_mismatch(got: list, want: list[np.ndarray], close: float, least: float = 1e-6,
           exact: Callable[[], list] | None = None) -> str:  # fmt: skip
-    """Returns the first difference in words; "" where there is none.
+    """Describes the first difference; "" where there is none.
 
-    ``exact()`` gives the same in 64 bits: where torch itself is as far from that, all is well.
+    ``exact()`` computes the same in 64 bits; a difference passes where torch is as far from that.
     """
     if len(got) != len(want):
         return f"{len(got)} arrays, torch has {len(want)}"
@@ -83,7 +83,7 @@ def _exact_or_nothing(exact: Callable[[], list]) -> list:
 
 
 def _is_torch_as_far(got: np.ndarray, want: np.ndarray, truth: np.ndarray) -> bool:
-    """Returns whether torch is as far from the exact values as this is."""
+    """Returns whether torch is about as far from the exact values."""
     if not got.shape == want.shape == truth.shape or not np.isfinite(truth).all():
         return False
     return bool(np.abs(got - truth).max() <= 4 * np.abs(want - truth).max())

@@ -23,9 +23,7 @@ CLOSE = 1e-3  # of the largest value
 
 def first_different_submodule(text: str, module: torch.nn.Module, side: TorchSide,
                 inputs_of: Callable[[list], dict]) -> str | None:  # fmt: skip
-    """Returns the path of the submodule with the first difference in its own lines; None if
-    unknown.
-    """
+    """Returns the path of the first submodule whose own code differs; None if that is unknown."""
     try:
         torch_calls = _torch_calls(module, side)
         with loaded_file(text, module) as file, jax.disable_jit(False):
@@ -69,7 +67,7 @@ def _layouts(x: np.ndarray) -> list[np.ndarray]:
 
 
 def _torch_calls(module: torch.nn.Module, side: TorchSide) -> list[tuple[str, bool, list]]:
-    """Returns (path, whether it begins, its inputs or outputs) of first calls in order."""
+    """Returns (path, whether it is the start, inputs or outputs) of first calls in order."""
     calls: dict[tuple[str, bool], list] = {}
     tensors = lambda value: [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
     record = lambda name, entering, value: calls.setdefault(

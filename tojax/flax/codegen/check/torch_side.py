@@ -46,15 +46,14 @@ class TorchSide:
         return values, state
 
     def slopes(self, weights: list[np.ndarray | None]) -> tuple[dict, list]:
-        """Returns the slopes of the weighted sum of the outputs, by the state dict's names and by
-        leaves.
+        """Returns the gradients of a weighted sum of the outputs, by name and by leaf.
 
-        A parameter that torch keeps as it is has NaN.
+        They are NaN for parameters that torch does not differentiate.
         """
         return _slopes(self, self.module, self.leaves, weights)
 
     def in_double(self, leaves: list) -> tuple[Any, list]:
-        """Returns the module and its leaves with wide floats."""
+        """Returns the module and its leaves in 64 bits."""
         wide = lambda x: x.double() if _floats(x) else x
         return copy.deepcopy(self.module).double(), [wide(x) for x in leaves]
 
@@ -74,8 +73,9 @@ class TorchSide:
         return module, [perturbed(x) if _floats(x) else x for x in leaves]
 
     def truth(self, call: Callable[[Any, list], Any], leaves: list | None = None) -> Any:
-        """Returns a call's result in 64 bits; in the module's own precision with other last bits,
-        where it insists on that.
+        """Returns the result of a call in 64 bits.
+
+        A module that insists on its precision is called in that, with the last bits perturbed.
         """
         leaves = self.leaves if leaves is None else leaves
         try:

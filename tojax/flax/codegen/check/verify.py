@@ -120,7 +120,7 @@ class _Check:
     def compare(
         self, what: str, got: list, want: list, exact: Callable, first: bool = False
     ) -> None:
-        """Raises where these differ; the error names the submodule that does ``first``."""
+        """Raises if outputs differ; with ``first`` the error names the first such submodule."""
         if len(got) == len(want):
             got, want = self.unskipped(got), self.unskipped(want)
         comparable = lambda: self.unskipped(exact())
@@ -256,7 +256,7 @@ class _Check:
                 raise self.error(f"{name} differs after a call in training mode", mismatch)
 
     def error(self, what: str, why: str, where: str | None = None) -> WrongSource:
-        """Returns the error; ``where`` is the path of the submodule that differs first."""
+        """Returns the error; ``where`` is the path of the first submodule that differs."""
         submodule = self.module.get_submodule(where) if where else self.module
         kind = type(submodule)
         try:
@@ -274,12 +274,12 @@ class _Check:
 
 
 def _compiled_fast(function: Callable) -> Callable:
-    """Returns the function compiled in little time: it runs once."""
+    """Returns the function compiled without optimizations, since it runs once."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def _without_infinities(outs: list) -> list:
-    """Outputs with 0 for what is infinite, or as good as that."""
+    """Returns the outputs with 0 in place of numbers that are infinite or as good as that."""
     finite = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
     return [jnp.where(jnp.abs(x) < 1e30, x, 0) if finite(x) else x for x in outs]
 

@@ -82,7 +82,7 @@ class NnxFile:
         return run, params, state
 
     def trains(self) -> bool:
-        """Returns whether it does something else in training mode."""
+        """Returns whether training mode changes anything."""
         self.model.train()
         training_graph = nnx.split(self.model)[0]
         self.model.eval()
@@ -127,7 +127,7 @@ class LinenFile:
         return run, self.variables.get("params", {}), rest
 
     def trains(self) -> bool:
-        """Returns whether it does something else in training mode."""
+        """Returns whether training mode changes anything."""
         return bool(self.takes() & set(FLAGS))
 
     def by_name(self, state: object) -> dict[str, Any]:

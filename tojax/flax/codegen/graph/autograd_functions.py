@@ -24,10 +24,8 @@ CLOSE = 1e-3  # of the slopes: a forward that computes in float32 has fewer
 
 
 def check_gradients(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> None:
-    """Raises Unsupported if a Function that the module calls has a backward that is another
-    gradient.
-
-    Its backward is compared with how forward changes, at the operands of its first call.
+    """Raises Unsupported if a Function of the module has a backward that is no derivative of its
+    forward, which is checked with the operands of its first call.
     """
     if not any(map(_defines_functions, {type(m).__module__ for m in module.modules()})):
         return
@@ -54,7 +52,7 @@ def _defines_functions(name: str) -> bool:
 
 @contextlib.contextmanager
 def _recorded_calls() -> Iterator[OperandsByFunction]:
-    """Records the classes that are applied meanwhile, with the operands of their first call."""
+    """Records which Functions are applied, with the operands of their first call."""
     calls: OperandsByFunction = {}
     original_apply = vars(Function)["apply"]
 
@@ -99,8 +97,8 @@ def _is_derivative(kind: type[Function], operands: tuple) -> bool:
 
 
 def _match_differences(forward: Callable, inputs: list[object], slopes: list[torch.Tensor]) -> bool:
-    """Returns whether finite differences of forward agree with these slopes: autograd has no
-    derivative of what forward writes to in place.
+    """Returns whether finite differences of forward agree with these slopes. They also hold where
+    forward writes in place, which autograd cannot differentiate.
     """
     steps = [torch.randn_like(x) * STEP for x in slopes]
 

@@ -79,8 +79,7 @@ def sizes_from_arrays(program: ExportedProgram) -> set[Any]:
 
 
 def deciding_inputs(program: ExportedProgram, symbols: set[Any]) -> tuple[set[str], bool]:
-    """Returns the inputs whose numbers decide something, and whether sizes of inputs do so through
-    arrays.
+    """Returns the inputs whose numbers decide something, and whether sizes of inputs reach these.
 
     Raises:
       DataDependentSizes: numbers in other arrays decide.
@@ -104,7 +103,7 @@ def deciding_inputs(program: ExportedProgram, symbols: set[Any]) -> tuple[set[st
 
 
 def reaches_arrays(number: fx.Node) -> bool:
-    """Returns whether arrays are made with a number; checks of it do not count."""
+    """Returns whether arrays are made with a number; checks of the number do not count."""
     for user in number.users:
         value = user.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):

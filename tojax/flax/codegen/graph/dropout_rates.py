@@ -37,16 +37,14 @@ def rate_of(node: fx.Node) -> float:
 
 
 def calls_of(node: fx.Node) -> list[str]:
-    """Returns the calls that a node stands in, outermost first."""
+    """Returns the submodule calls around a node, outermost first."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [path for path, _ in stack.values() if path and not path.startswith("_empty")]
     return list(dict.fromkeys(paths))
 
 
 def restore_rates(nodes: list[fx.Node], module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
-    """Gives dropout and attention that drop nothing in evaluation mode their rate of training
-    mode.
-    """
+    """Gives dropout and attention without a rate in evaluation mode that of training mode."""
     dropouts = [n for n in nodes if packet(n) in PLACES]
     try:
         rates_by_place = _training_rates(module, args, kwargs)

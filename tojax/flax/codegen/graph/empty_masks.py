@@ -19,7 +19,7 @@ from tojax.flax.codegen.graph.private import FakeTensor
 
 @contextlib.contextmanager
 def take_mask_branches(module: torch.nn.Module) -> Iterator[list[str]]:
-    """Lets calls of the module go into such branches; yields the lines of these."""
+    """Makes calls of the module enter such branches; yields the lines where they do."""
     mode = _MaskBranches()
     enter, leave = lambda *_: mode.__enter__(), lambda *_: mode.__exit__(None, None, None)
     with watched([("", module)], enter, leave):
@@ -48,8 +48,8 @@ class _MaskBranches(TorchFunctionMode):
 
 @functools.cache
 def neutral_lines(path: str) -> dict[int, str]:
-    """Returns the lines that test a mask and then only write to its places, with the mask's
-    name.
+    """Returns, by line, the name of each mask that an ``if`` tests and whose places alone its body
+    writes to.
     """
     try:
         tree = ast.parse("".join(linecache.getlines(path)))

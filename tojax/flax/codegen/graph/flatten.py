@@ -22,8 +22,9 @@ WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
 def flattened(root: fx.GraphModule) -> tuple[fx.Graph, dict[str, fx.Node]]:
-    """Inlines regions without gradients or with autocast and removes writes. Returns the graph, and
-    its nodes by their old names.
+    """Inlines regions without gradients and with autocast, and removes writes.
+
+    Returns the graph, and its nodes by their names in the program.
     """
     copier = _Copier(_written_memory(root))
     copier.graph.output(copier.copy(root, None, False))
@@ -87,9 +88,7 @@ class _Copier:
         raise AssertionError("a graph without output")
 
     def _unwrap_identity(self, node: fx.Node, value: fx.Node) -> fx.Node:
-        """Returns the input of an operator that only hands it on; a clone where either is written
-        to later.
-        """
+        """Returns the input of an identity; a clone if one of the two is written to later."""
         is_plain = shares(node, node.args[0]) or not {memory(node), memory(value)} & self.written
         if is_plain or packet(node) == "aten.lift_fresh_copy":
             return value
@@ -119,7 +118,7 @@ def _written_memory(root: fx.GraphModule) -> set[int]:
 
 
 def _is_identity(node: fx.Node) -> bool:
-    """Returns whether an operator only hands its input on; 64 bits are JAX's 32."""
+    """Returns whether an operator returns its input; 64 bits count as JAX's 32."""
     name = packet(node)
     if name in RESHAPES:
         source, target = (x.meta["val"].shape for x in (node.args[0], node))

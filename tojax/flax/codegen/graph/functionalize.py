@@ -71,14 +71,14 @@ class Versions:
         self.origin: dict[str, Any] = {}  # in which call and line new nodes stand
 
     def set_origin(self, node: fx.Node) -> None:
-        """Sets the node from which new nodes have their call and line."""
+        """Sets the node whose call and source line new nodes get."""
         self.origin = {k: x for k in ("nn_module_stack", "stack_trace") if (x := node.meta.get(k))}
 
     def current(self, node: fx.Node) -> fx.Node:
-        """Returns the present value; a view of something written to is taken again.
+        """Returns the present value; a view of a changed array is taken again.
 
         Raises:
-          Unsupported: it was written to in a way that cannot be said.
+          Unsupported: it was written to in a way that JAX cannot express.
         """
         while node in self.latest:
             node = self.latest[node]
@@ -121,9 +121,9 @@ class Versions:
         return node
 
     def out_of_place(self, node: fx.Node, args: tuple, kwargs: dict, frozen: bool) -> fx.Node:
-        """Returns the out-of-place operator, whose result becomes the argument's present value.
+        """Returns the out-of-place operator, whose result replaces the argument from now on.
 
-        Without gradients autograd does not see the write: the argument's goes on as it was.
+        Autograd does not see a write without gradients: the argument keeps the gradient it had.
 
         Raises:
           Unsupported: there is no such operator.
@@ -149,7 +149,7 @@ class Versions:
         return new
 
     def _replace_without_gradient(self, old: fx.Node, new: fx.Node) -> fx.Node:
-        """Writes without gradients, to an array of such a region or to one from outside."""
+        """Replaces an array by its value after a write that autograd does not see."""
         base = old
         while base in self.views:
             base = self.views[base].base

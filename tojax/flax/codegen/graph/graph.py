@@ -56,10 +56,9 @@ class Graph:
         return [x for x in pytree.tree_leaves(self.outputs) if isinstance(x, fx.Node)]
 
     def call_arguments(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
-        """Returns the arguments of a submodule's call, by its parameters and in their order: nodes,
-        constants.
+        """Returns the arguments of a submodule's call in its parameters' order: nodes, constants.
 
-        None where it is not known; a call by another name of the module has that behind its @.
+        None where they are not known. A call by a second name of the module has that behind an @.
         """
         signature = self.signatures.get(call) or self.signatures.get(call.partition("@")[2])
         if signature is None:
@@ -72,7 +71,7 @@ class Graph:
 
 
 def export_graph(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
-    """Exports the module; every size may vary that decides nothing.
+    """Exports the module; sizes that decide nothing may vary.
 
     Raises:
       Unsupported: torch.export refuses the module, or a Function has a gradient of its own.
@@ -147,9 +146,9 @@ class Aliases:
         return f"{self.canonical[home]}.{leaf}" if home in self.canonical else name
 
     def rename(self, node: fx.Node) -> None:
-        """Renames the calls of a node; each alias becomes a call of its own.
+        """Renames the calls of a node: each alias becomes a call of its own.
 
-        A name that the caller does not reach stays as it was.
+        A module keeps an alias where its caller does not contain its one name.
         """
         if not self.canonical or not (stack := node.meta.get("nn_module_stack")):
             return

@@ -102,9 +102,7 @@ class MaskSimplifier:
                 self.ranges[node] = place
 
     def _is_steps_of_one(self, node: fx.Node) -> bool:
-        """Returns whether this is the difference of a range with its first minus one put in
-        front.
-        """
+        """Returns whether this is the difference of consecutive positions of a range: all ones."""
         if packet(node) != "aten.diff" or node.args[0] not in self.ranges:
             return False
         operands: list[Any] = [*node.args, *[None] * 4]
@@ -142,9 +140,7 @@ class MaskSimplifier:
         return None
 
     def without_full_indices(self, node: fx.Node) -> fx.Node | None:
-        """Returns ``x`` for ``x[arange(n)[:, None], arange(m)]``, with dimensions of size 1
-        put in.
-        """
+        """Returns ``x`` for ``x[arange(n)[:, None], arange(m)]``, with new dimensions of size 1."""
         x, places = node.args
         shape = [symbolic(s) for s in x.meta["val"].shape]
         if len(places) != len(shape) or not all(p in self.ranges for p in places):
@@ -164,9 +160,7 @@ class MaskSimplifier:
         return x
 
     def lower_rank(self, node: fx.Node) -> None:
-        """Drops leading dimensions of size 1 of a comparison of positions, where masks
-        broadcast.
-        """
+        """Drops leading dimensions of 1 of a comparison of positions if its users broadcast."""
         rank = node.meta["val"].ndim
         if rank < 3 or not all(x in self.ranges for x in node.args):
             return
@@ -223,9 +217,7 @@ def _is_full_slice(node: fx.Node) -> bool:
 
 
 def _broadcasts_alike(user: fx.Node, mask: fx.Node, other: fx.Node) -> bool:
-    """Returns whether a user of ``mask`` has the same value if it reads ``other``, which
-    broadcasts.
-    """
+    """Returns whether ``user`` may read ``other``, which broadcasts, in place of ``mask``."""
     if _same_type(other, mask):
         return True
     if other.meta["val"].dtype != mask.meta["val"].dtype:

@@ -59,7 +59,7 @@ def tracked_numbers(module: torch.nn.Module, values: dict[str, Any]) -> Iterator
 
 
 class KnownNumbers(TorchFunctionMode):
-    """A mode that keeps, for each traced array with known numbers, an array that has them."""
+    """A mode that computes real arrays beside the traced ones whose numbers are known."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class KnownNumbers(TorchFunctionMode):
             return fx.node.map_aggregate(call, number)
 
     def _has_counted_size(self, name: str, call: Call) -> bool:
-        """Returns whether the numbers decide how large the result is."""
+        """Returns whether the arrays' numbers decide the size of the result."""
         args, kwargs = call
         selects = name == "__getitem__" and any(x.dtype == torch.bool for x in _arrays(args[1:]))
         lists_places = name == "where" and len(args) + len(kwargs) == 1

@@ -67,9 +67,7 @@ def conditions(program: ExportedProgram) -> list[Condition]:
 
 @functools.cache
 def padding_lines(path: str) -> set[int]:
-    """Returns the lines that test whether something is shorter, and then only pad what is missing:
-    nothing, if it is as long.
-    """
+    """Returns the lines that test for a short input and then only pad what is missing."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
@@ -93,7 +91,7 @@ def _pads(branch: ast.If) -> bool:
 
 
 def _is_from_python(file: pathlib.Path, relation: object) -> bool:
-    """Returns whether Python code asked it; torch's own modules test equality only to check."""
+    """Returns whether user code tests a relation; torch's own modules only check equality."""
     if TORCH not in file.parents:
         return True
     return TORCH / "nn" in file.parents and getattr(relation, "rel_op", "") != "=="

@@ -79,7 +79,7 @@ def program_of(module: torch.nn.Module, args: tuple, kwargs: dict) -> Exported:
 
 @dataclass(frozen=True)
 class _Ways:
-    """The ways to export a module with an example; each raises an error where it is none.
+    """The ways to export a module with an example; one that does not apply raises an error.
 
     Attributes:
       simple_calls: the submodules whose calls torch.export can describe.
@@ -219,7 +219,7 @@ def _expression_length(size: object) -> int:
 
 
 def every_size(x: object) -> list[int]:
-    """Returns all dimensions of an array, none of what is none."""
+    """Returns all dimensions of an array; of other values none."""
     return list(range(x.ndim)) if isinstance(x, torch.Tensor) else []
 
 

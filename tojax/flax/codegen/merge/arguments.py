@@ -77,7 +77,7 @@ class JoinedArguments:
         return candidates.pop() if len(candidates) == 1 else None
 
     def _num_matching(self, target: FunctionCode, name: str, replacement: str | None) -> int:
-        """Returns how many statements that read an argument are in a function after translation."""
+        """Counts the statements that read an argument and that the target has after translation."""
         texts = {text_of([s]) for s in target.body}
         replacements = {name: replacement}
         count = 0
@@ -123,9 +123,7 @@ class JoinedArguments:
         return [*statements[:header], *size_lines.values(), *statements[header:]]
 
     def _with_heads(self, target: FunctionCode) -> list[ast.stmt]:
-        """Returns a function's body, with the header of whichever function names most sizes of an
-        array.
-        """
+        """Returns a function's body, with the header that names most sizes of an array."""
         statements = []
         for statement in target.body:
             array = _array(statement)
@@ -141,9 +139,7 @@ class JoinedArguments:
     def _translations(
         self, target: FunctionCode, replacements: dict[str, str | None]
     ) -> dict[str, tuple[FunctionCode, ast.stmt]]:
-        """Returns others' statements that read these arguments, by their text in this function's
-        names.
-        """
+        """Returns other functions' statements that read these arguments, by translated text."""
         translations: dict[str, tuple[FunctionCode, ast.stmt]] = {}
         for source in (x for x in self.functions if x is not target):
             for s in source.body:
@@ -154,9 +150,7 @@ class JoinedArguments:
 
 
 def _array(statement: ast.stmt) -> str:
-    """Returns the array of which a statement names the sizes: x of ``batch, length
-    = x.shape[:2]``.
-    """
+    """Returns ``x`` of a statement ``batch, length = x.shape[:2]``, "" of others."""
     match statement:
         case ast.Assign(value=ast.Subscript(value=value) | value):
             match value:
@@ -175,7 +169,7 @@ def changed_copy(statement: ast.stmt, transformer: ast.NodeTransformer) -> ast.s
 def _missing_size_lines(
     statement: ast.stmt, source: FunctionCode, target: FunctionCode
 ) -> dict[str, ast.stmt]:
-    """Returns the lines that name sizes in a statement which another function does not name."""
+    """Returns the lines for sizes in a statement that another function does not name."""
     assigned = names_stored(*target.body)
     needed = {
         x for x in names_loaded(statement) if x in source.sizes.used.values() and x not in assigned

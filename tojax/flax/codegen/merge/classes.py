@@ -73,7 +73,7 @@ def _class(writer: Writer, instances: list[Instance]) -> Class:
 
 
 def _united(writer: Writer, classes: list[Class]) -> list[Class]:
-    """Returns the classes, those of one name united where a person would write one."""
+    """Returns the classes; those of one name are united where that is shorter."""
     groups: list[list[Class]] = []
     for cls in classes:
         for group in groups:
@@ -115,7 +115,7 @@ def _unite(writer: Writer, classes: list[Class]) -> Class:
 
 
 def _set_heights(writer: Writer, block: Block, heights: dict[Block, int]) -> int:
-    """Counts the levels of classes below each block that is a class."""
+    """Sets the number of levels of classes below each block that becomes a class."""
     if block not in heights:
         inner_blocks = [x for x in writer.code_of(block).fields.values() if isinstance(x, Block)]
         heights[block] = 1 + max(
@@ -142,7 +142,7 @@ def _free_name(name: str, classes: list[Class]) -> str:
 
 
 def _class_key(code: ClassCode, instance: Instance) -> tuple:
-    """Returns all that modules of one class have in common: the code without numbers."""
+    """Returns the code without its numbers, which modules of one class have in common."""
     lines = copy.deepcopy(instance.lines)
     blank: dict[int, ast.expr] = {id(x): name_of("number") for x in numbers(lines)}
     texts = tuple((k, text(replaced_by_id(x, blank))) for k, x in lines.items())
@@ -246,7 +246,7 @@ def _resolve(cls: Class, style: Style) -> None:
 
 
 def _bind(instance: Instance) -> None:
-    """Infers parameter values from numbers that the author wrote as a parameter alone."""
+    """Infers values of parameters from numbers that the author passes as a parameter."""
     scope = instance.scope
     votes: dict[str, Counter] = defaultdict(Counter)
     for number in numbers(instance.lines):

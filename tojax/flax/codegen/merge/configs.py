@@ -21,9 +21,7 @@ class Nested:
 def config_argument(
     config: object, needs: dict[str, Any], outer_config: object
 ) -> tuple[ast.expr, dict[str, Any]]:
-    """Returns the configuration that a class is passed, and fields that this needs of the outer
-    one.
-    """
+    """Returns the configuration for a class, and the fields that it needs of the outer one."""
     if outer_config is not None and _has_values(outer_config, needs):
         return ast.Name("config", ast.Load()), needs
     for name, member in vars(outer_config).items() if outer_config is not None else ():

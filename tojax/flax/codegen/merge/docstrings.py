@@ -16,7 +16,7 @@ def headline(name: str, style: str) -> str:
 
 
 def docstring(takes: str) -> str:
-    """Returns a docstring of these lines, "" of none."""
+    """Returns a docstring with these lines; "" for none."""
     if not takes:
         return ""
     first, *further_lines = takes.splitlines()
@@ -38,7 +38,7 @@ def described_parameters(writer: Writer, root: Block) -> str:
 
 
 def _size(size: torch.SymInt, usual: str, names: dict[tuple, str]) -> str:
-    """Returns a number, or a size's usual name, with a number if the example has different ones."""
+    """Returns a number, or the usual name of a size, numbered if the example has several of it."""
     if not isinstance(symbolic(size), int):
         key = usual, size.node.hint
         count = sum(x == usual for x, _ in names)

@@ -134,7 +134,7 @@ class Body:
         ]
 
     def write_steps(self, steps: list[Step]) -> None:
-        """Writes steps, those of one of the author's statements together."""
+        """Writes steps; those of one of the author's statements share its names."""
         groups: list[tuple[Statement | None, list[Step]]] = []
         for step in steps:
             statement = self.statement_of(step)
@@ -189,7 +189,7 @@ class Body:
             self.pending[node] = step
 
     def _make_alias(self, node: fx.Node, name: str, target: str | None) -> bool:
-        """Lets a value that is only another variable go by its name; returns whether it does."""
+        """Lets a value that equals a variable go by its name; returns whether it does."""
         source = self.bound.get(name)
         if source is None or target == name:
             return False
@@ -259,9 +259,9 @@ class Body:
     def rename_live_value(
         self, name: str, next_expr: ast.expr, except_for: Collection[fx.Node] = ()
     ) -> None:
-        """Moves a value that is read later out of ``name``, before ``name`` is assigned again.
+        """Copies the value of ``name`` to another variable if it is read after an assignment.
 
-        It gets the author's other name for it, or one that ``next_expr`` does not read.
+        This is the author's second name for it, or one that ``next_expr`` does not read.
         """
         node = self.bound.get(name)
         if node is None or self.reads_left[node] <= 0 or node in except_for:
@@ -283,9 +283,7 @@ class Body:
         return holder not in (None, node) and self.reads_left[holder] > 0
 
     def _fallback_name(self, step: Step, node: fx.Node) -> str:
-        """Returns a name where the author gave none: the first operand's, if that
-        is read no more.
-        """
+        """Returns a name where the author gives none: that of an operand that is no longer read."""
         for x in step.reads:
             if (name := self.names.get(x)) and self.reads_left[x] <= 0:
                 return name

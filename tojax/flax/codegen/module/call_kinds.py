@@ -31,7 +31,7 @@ class Style(Protocol):
         """Returns whether other modules may read the weights that they read of this block."""
 
     def mode_flags(self, kinds: CallKinds, block: Block) -> list[ast.keyword]:
-        """Returns the arguments by which a block is told whether this is training."""
+        """Returns the arguments that switch a block to training mode."""
 
     def layer_flags(self, layer: str) -> list[ast.keyword]:
         """Returns these arguments for a layer of Flax."""
@@ -161,9 +161,7 @@ class CallKinds:
         return self.sequentials[block.path]
 
     def is_chain(self, block: Block) -> bool:
-        """Returns whether the modules of a Sequential agree on the layout of the values between
-        them.
-        """
+        """Returns whether the modules of a Sequential agree on the layout of what they pass on."""
         chain = chain_of(block)
         if type(block.module) is not torch.nn.Sequential or chain is None:
             return False
@@ -194,7 +192,7 @@ class CallKinds:
         return bool(kind) and name.startswith(block.prefix)
 
     def config(self, block: Block) -> Any:
-        """Returns the configuration of a module, or of the innermost one around it that has one."""
+        """Returns the configuration of a module, or of the nearest module around it."""
         homes = [block.path.rsplit(".", i)[0] for i in range(block.path.count(".") + 1)]
         modules = [self.root.module.get_submodule(x) for x in (*homes, "")]
         return next((x.config for x in modules if hasattr(x, "config")), None)

@@ -48,7 +48,7 @@ class ClassCode:
 
 
 def canonical_code(parameters: list[str], body: list[ast.stmt]) -> str:
-    """Returns a function's code with its variables numbered in order, whatever their names."""
+    """Returns the code of a function with numbered variables: their names do not count."""
     numbered = _NumberedNames()
     for name in parameters:
         numbered.store(name)

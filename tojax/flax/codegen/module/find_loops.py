@@ -50,7 +50,7 @@ def _dotted_names(step: Step, roles: Roles) -> list[str]:
 
 
 def _periods(steps: list[Step], start: int, roles: Roles) -> list[int]:
-    """Returns after how many steps the next module of a list may be called, from a step on."""
+    """Returns the numbers of steps after which the next module of a list is called."""
     gaps: list[int] = []
     firsts: dict[tuple[str, int, str], int] = {}
     for i, step in enumerate(steps[start : start + MAX_STEPS]):
@@ -126,7 +126,7 @@ class _RoundMatcher:
         return _skeleton(a.node) == _skeleton(b.node)
 
     def _names_match(self, a: str, b: str, i: int) -> bool:
-        """Returns whether two names are equal, or of a list's modules ``i`` places apart."""
+        """Returns whether two names are equal, or a list's modules ``i`` places apart."""
         if a == b:
             self.unchanging.add(a)
             return True
@@ -161,9 +161,9 @@ class _RoundMatcher:
         return self._complete(rounds, makers, carries, outside)
 
     def _steady(self, x: fx.Node, y: fx.Node, i: int) -> bool:
-        """Returns whether a value from outside is the same in all rounds, or the next in its list.
+        """Returns whether a value from outside is the same in all rounds, or the next of a list.
 
-        A list that a loop goes through gives each round its own: what is the same is of no such.
+        It may not be a member of a list that the loop goes through: each round has its own.
         """
         (kind, a), (b_kind, b) = (self.roles.get(n, ("input", "")) for n in (x, y))
         if x is y:

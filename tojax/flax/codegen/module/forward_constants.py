@@ -81,9 +81,9 @@ class ForwardNumbers:
         return replaced_by_id(expr, swap)
 
     def term_for(self, value: float, node: fx.Node, in_line: bool) -> ast.expr | None:
-        """Returns the first of the author's expressions that gives this number and can be written.
+        """Returns the first expression of the author's that gives this number and can be written.
 
-        A ``plain`` number stands in the line itself.
+        ``in_line`` says that the author's line has the number itself.
         """
         for candidate in self._candidates(node):
             if value in COMMON and not isinstance(candidate, ast.BinOp) and in_line:
@@ -102,7 +102,7 @@ class ForwardNumbers:
         return None
 
     def _shape_terms(self, expr: ast.expr, fresh: list, node: fx.Node) -> dict[int, ast.expr]:
-        """Returns terms for the sizes of a shape: the author's in the same place, from behind."""
+        """Returns terms for the sizes of a shape: the author's in the same place from the end."""
         method = lambda x: isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute)
         calls: list[Any] = [x for x in self._candidates(node) if method(x)]
         reshapes = [x for x in calls if f"aten.{x.func.attr}" in RESHAPES]
@@ -121,7 +121,7 @@ class ForwardNumbers:
         return swap
 
     def _argument_sizes(self, expr: ast.expr, fresh: list) -> dict[int, ast.expr]:
-        """Returns the sizes of a shape that an argument has in the same place."""
+        """Returns names of sizes that an argument has in the same place of its shape."""
         args = next((x.args for x in [expr] if isinstance(x, ast.Call)), [])
         shape = args[-1].elts if args and isinstance(args[-1], ast.Tuple) else args
         names = {}
@@ -185,7 +185,7 @@ class ForwardNumbers:
 
 
 class _ForwardReader(Reader):
-    """A reader that knows sizes that the author took of arguments, where they are numbers."""
+    """A reader that knows the author's names for sizes of arguments that are numbers."""
 
     def __init__(self, numbers: ForwardNumbers):
         super().__init__(numbers.scope, numbers.function)
@@ -214,7 +214,7 @@ def _shape_elements(
 
 
 def _numbers(expr: ast.AST) -> Iterator[Any]:
-    """Yields the numbers in an expression, axes and places of modules in lists left out."""
+    """Yields the numbers in an expression, without axes and places in lists of modules."""
     match expr:
         case ast.Subscript(value=ast.Attribute() | ast.Subscript() as home, slice=ast.Constant()):
             if ast.unparse(home).startswith("self."):

@@ -130,8 +130,8 @@ class Operators:
 
 
 def gradient_ends(graph: Graph) -> set[fx.Node]:
-    """Returns the nodes where gradients end: the results of regions without gradients that depend
-    on parameters or inputs.
+    """Returns the nodes where gradients end: results of regions without gradients that depend on
+    parameters or inputs.
     """
     live = {n for n, (kind, _) in graph.roles.items() if kind in ("param", "input")}
     for node in graph.nodes:
@@ -145,10 +145,10 @@ def gradient_ends(graph: Graph) -> set[fx.Node]:
 
 
 def refuse_unread(call: Call) -> None:
-    """Refuses arguments that the row did not read and that are not the schema's default.
+    """Refuses arguments that the row did not read and that differ from the schema's default.
 
     Raises:
-      NotImplementedError: it is another value, so what was written means something else.
+      NotImplementedError: there is one, so that the written code would mean something else.
     """
     tensors = [x.meta["val"] for x in operands(call.node)]
     keeps_dtype = not tensors or tensors[0].dtype == getattr(call.out, "dtype", tensors[0].dtype)
@@ -163,10 +163,10 @@ def refuse_unread(call: Call) -> None:
 
 
 def fit_number(value: Any, argument: torch.Argument, node: fx.Node) -> Any:
-    """Returns a number that 32 bits hold, an integer among floats as a float.
+    """Returns a number that fits in 32 bits; a large integer among floats as a float.
 
     Raises:
-      Unwritable: they do not hold it.
+      Unwritable: it does not fit.
     """
     numbers = str(argument.type) in ("number", "Optional[number]", "Tensor")
     if not numbers or type(value) is not int or -(2**31) <= value < 2**31:

@@ -64,7 +64,7 @@ class Loop:
         return self.rounds[1]
 
     def inner(self) -> list[fx.Node]:
-        """Returns the carried values and its own that the written round reads or hands on."""
+        """Returns the values from inside the loop that the written round reads or passes on."""
         made_inside = {x for step in self.written_round for x in step.makes}
         made_inside |= {carried for _, carried, _, _ in self.carries}
         read = [x for step in self.written_round for x in step.reads if x in made_inside]

@@ -28,9 +28,7 @@ class TorchCall:
 
 
 def torch_call(graph: Graph, block: Block) -> TorchCall | None:
-    """Returns how PyTorch calls a submodule; None where that is not known, or not
-    of plain arrays.
-    """
+    """Returns how PyTorch calls a submodule; None if that is unknown or takes more than arrays."""
     signature, forward = graph.signatures.get(block.path), forward_of(block.module.__class__)
     if forward is None or block.call != block.path:
         return None
@@ -57,9 +55,7 @@ def call_arguments(
 
 
 def attention_call(graph: Graph, block: Block) -> TorchCall | None:
-    """Returns how nn.MultiheadAttention is called, without arguments that its values do not depend
-    on.
-    """
+    """Returns how nn.MultiheadAttention is called, without arguments that do not change values."""
     call = torch_call(graph, block)
     if call is None or len(call.outputs) != 2 or call.inputs[0][1].meta["val"].ndim != 3:
         return None

@@ -59,7 +59,7 @@ class Writer:
     # ---- one class
 
     def code_of(self, block: Block) -> ClassCode:
-        """Returns the code of a block's class; Unwritable errors learn the blocks they are in."""
+        """Returns the code of a block's class; Unwritable errors collect the blocks around them."""
         if block not in self.codes:
             try:
                 self._write_code(block)
@@ -148,7 +148,7 @@ class Writer:
         return statements
 
     def output(self, node: fx.Node, body: Body) -> ast.expr:
-        """Returns a result; those of the whole model have their dimensions as in torch."""
+        """Returns a result; the whole model's have torch's order of dimensions."""
         expr = body.value(node)
         return expr if body.block.path else self.operators.in_layout(expr, node, False)
 
@@ -303,7 +303,7 @@ class Writer:
         return attribute(inner)
 
     def check_same_calls(self, block: Block) -> None:
-        """Refuses a call that the class of the module's first call does not serve."""
+        """Refuses a call that does something else than the first call of the module."""
         first_call = self.first_calls.setdefault(block.path, block)
         code, first_code = self.code_of(first_call), self.code_of(block)
         if first_call is not block and (
@@ -313,7 +313,7 @@ class Writer:
             raise Unwritable(f"calls of {block.path} that do different things", block.outputs[0])
 
     def set_reads(self, step: Step, body: Body) -> None:
-        """Sets the fields that a step reads, where another step is written in its place."""
+        """Sets the fields that a step needs which another step stands for in a loop."""
         for x in step.reads:
             if self.kinds.role(x)[0]:
                 self.stored_value(x, body)

@@ -59,7 +59,7 @@ def channels_last(nodes: list[fx.Node], inputs: list[fx.Node]) -> set[fx.Node]:
 
 
 def _keeps_rank(node: fx.Node, operands: list[fx.Node]) -> bool:
-    """Returns whether the operands are numbers or of one rank, which the results have as well."""
+    """Returns whether the results have the rank of the operands, which may also be numbers."""
     several = isinstance(node.meta["val"], (list, tuple))
     if not several and rank(node) != max(map(rank, operands)):
         return False
@@ -78,7 +78,7 @@ def turn(node: fx.Node) -> list[int]:
 
 
 def channels_moved_last(dims: list[Any]) -> list[Any]:
-    """Returns the entries that belong to dimensions, in the order with channels last."""
+    """Returns the entries of a list, one for each dimension, in the order with channels last."""
     return [dims[0], *dims[2:], dims[1]]
 
 
@@ -95,7 +95,7 @@ def place(dim: int, count: int) -> int:
 
 
 def in_order(node: fx.Node) -> bool:
-    """Returns whether a reduction leaves the other dimensions in one order in both layouts."""
+    """Returns whether a reduction leaves dimensions whose order is the same in both layouts."""
     count = max(map(rank, node.all_input_nodes))
     dims = node.args[1] if len(node.args) > 1 else None
     if dims is None or not isinstance(dims, (list, tuple, int)):

@@ -81,7 +81,7 @@ def gather(call: Call):
 
 
 def fewer(call: Call) -> bool:
-    """Returns whether an index has other sizes than the array beside its own dimension."""
+    """Returns whether the index has other sizes than the array beside the indexed dimension."""
     array, index = call.fake("self"), call.fake("index")
     other_dims = [d for d in range(array.ndim) if d != call.dim % max(array.ndim, 1)]
     return any(symbolic(array.shape[d]) != symbolic(index.shape[d]) for d in other_dims)
@@ -128,7 +128,7 @@ def places(call: Call) -> str:
 
 
 def sides(call: Call) -> dict[str, int]:
-    """Returns the dimension that is indexed, and the one after it."""
+    """Returns the indexed dimension and the one after it."""
     dim = call.dim % max(call.fake("self").ndim, 1)
     return {"dim": dim, "after": dim + 1}
 

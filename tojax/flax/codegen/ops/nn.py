@@ -97,7 +97,7 @@ def scaled(call: Call, template: str, **values: object):
 
 
 def usual(call: Call) -> bool:
-    """Returns whether the scale is the one that JAX takes by itself."""
+    """Returns whether the scale is JAX's default."""
     width = call.fake("query").shape[-1]
     return isinstance(width, int) and abs(call.scale - width**-0.5) < 1e-12
 
@@ -111,7 +111,7 @@ def conv(call: Call):
 
 @writes("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(call: Call):
-    """Returns a convolution of the input spread out, with each group's kernel turned around."""
+    """Writes a convolution of the dilated input by each group's flipped kernel."""
     sizes = (spread(call, name, [0]) for name in ("dilation", "padding", "output_padding"))
     windows = zip(*sizes, call.fake("weight").shape[2:])
     pads = [(d * (k - 1) - p, d * (k - 1) - p + o) for d, p, o, k in windows]
@@ -178,7 +178,7 @@ def product_added(call: Call):
 
 @writes("group_norm")
 def group_norm(call: Call):
-    """Channels are last, so a group's are, too."""
+    """Writes it for channels last: those of a group are last, too."""
     sizes = [call.size(n) for n in (call.out.shape[0], *call.out.shape[2:])]
     axes = (*range(1, call.out.ndim - 1), -1)
     text = "jax.nn.standardize(input.reshape(*sizes, num_groups, -1), axis=axes, epsilon=eps)"
@@ -187,7 +187,7 @@ def group_norm(call: Call):
 
 @writes("_weight_norm")
 def weight_norm(call: Call):
-    """Directions of length 1, each times its own length."""
+    """Writes directions of length 1, each times its own length."""
     count = call.fake("v").ndim
     axes = tuple(i for i in range(count) if i != call.dim % count)
     return call.write("v * (g / jnp.sqrt(jnp.square(v).sum(axes, keepdims=True)))", axes=axes)

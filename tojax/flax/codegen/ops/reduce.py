@@ -87,7 +87,7 @@ def histc(call: Call):
 
 
 def _whole(call: Call) -> Any:
-    """Returns the values as integers, without a way there and back."""
+    """Returns the values as integers; floats that were made of integers are these."""
     match call.args["self"]:
         case ast.Call(func=ast.Attribute(attr="astype", value=inner)) if not (
             call.node.args[0].args[0].meta["val"].is_floating_point()
@@ -97,7 +97,7 @@ def _whole(call: Call) -> Any:
 
 
 def _places(node: fx.Node) -> bool:
-    """Returns whether values are places that a selection gave: integers from 0."""
+    """Returns whether values are indices from topk, sort or argmax: integers from 0."""
     while packet(node) in ("aten.to", "aten.view", "aten.reshape", "aten.flatten", "aten.sort"):
         node = node.args[0]
         if node.target is operator.getitem and packet(node.args[0]) == "aten.sort":
@@ -121,7 +121,7 @@ def extreme_of_two(call: Call):
 
 
 def larger(call: Call, name: str):
-    """Returns the larger or smaller, where the other array holds a single number, of that."""
+    """Returns the maximum or minimum; an array filled with one number is written as that."""
     operand, is_expression = call.node.args[1], not isinstance(call.other, ast.Name)
     same = all(call.fake("self").shape == x.shape and call.fake("self").dtype == x.dtype
                for x in (call.out, call.fake("other")))  # fmt: skip

@@ -88,7 +88,7 @@ def smooth(call: Call):
 
 @writes("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 def smoothed(call: Call):
-    """Returns the kernel as wide as the step, JAX's way and that of the Python Imaging Library."""
+    """Writes an antialiased resize: the kernel is as wide as the step, as in JAX and Pillow."""
     scales = zip(factors(call), *sizes(call))
     if call.align_corners or any(
         f is not None and symbolic(a) * f != symbolic(b) for f, a, b in scales

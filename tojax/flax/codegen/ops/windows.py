@@ -83,7 +83,7 @@ def adaptive(call: Call):
 
 @writes("unfold")
 def unfold(call: Call):
-    """Windows along one dimension, their places as the last one."""
+    """Writes windows along one dimension; the places in a window are the last dimension."""
     rank = call.fake("self").ndim
     dim = call.dimension % rank
     count, step = call.size(call.out.shape[dim]), call.step
@@ -99,7 +99,7 @@ def unfold(call: Call):
 
 @writes("im2col")
 def im2col(call: Call):
-    """Columns hold channel, row and column, in this order."""
+    """Writes windows as columns of channel, row and column, in this order."""
     window, stride, dilation = (
         tuple(call.args[name]) for name in ("kernel_size", "stride", "dilation")
     )

@@ -27,7 +27,7 @@ class Columns:
     values: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
 
     def joined(self, lines: list[ast.expr | None]) -> list[ast.expr | None]:
-        """Returns the lines, the same one for all whose lines are alike; None stays what it is."""
+        """Returns the lines, with one line for all that are alike; None stays None."""
         lines = _spelled(lines)
         groups: dict[str, list[int]] = defaultdict(list)
         for i, line in enumerate(lines):
@@ -65,7 +65,7 @@ class Columns:
         return name
 
     def _fits(self, name: str, values: dict[int, list[Any]]) -> bool:
-        """Returns whether a parameter of this name has no other values."""
+        """Returns whether a parameter of this name has these values, or none yet."""
         values_by_kind = self.values.get(name, {})
         value_of = lambda i, x: values_by_kind.get(i, self.kinds[i][0].get(name, x))
         return all(value_of(i, x) == x for i, x in values.items())
@@ -97,7 +97,7 @@ def _with(call: ast.Call, most: ast.Call) -> ast.Call:
 
 
 def _among(parameters: dict[str, Any]) -> Callable[[ast.AST], bool]:
-    """Returns whether something else could stand in a place: a number or flag, or one of these."""
+    """Returns a test of whether a node may differ: a number or flag, or one of these parameters."""
 
     def blank(node: ast.AST) -> bool:
         if isinstance(node, ast.Name):
@@ -120,7 +120,7 @@ def _blanked(line: ast.expr, blank: Callable[[ast.AST], bool]) -> str:
 
 
 def first_apart(elements: list[ast.expr]) -> ast.expr | None:
-    """Returns ``Block(first=i == 0)`` for a list whose first module has other flags; None else."""
+    """Returns ``Block(first=i == 0)`` if the flags of the first module alone differ, else None."""
     flags = [[x for x in ast.walk(part_) if _is_flag(x)] for part_ in elements]
     alike = {_blanked(x, _is_flag) for x in elements}
     if len(elements) < 3 or len(alike) > 1:

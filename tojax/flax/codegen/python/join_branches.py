@@ -11,7 +11,7 @@ from tojax.flax.codegen.python.syntax import names_stored
 
 
 class Inseparable(Exception):
-    """Bodies that differ where no test tells them apart."""
+    """Raised for bodies that differ where no test tells them apart."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Guard:
 
 
 def branched(bodies: list[list[ast.stmt]], tests: list[Guard]) -> list[ast.stmt]:
-    """Returns a body that does, where the tests hold as for one of these, what that one does.
+    """Returns one body that does what each body does where the tests hold as for it.
 
     Raises:
       Inseparable: no test tells some of them apart.

@@ -10,7 +10,7 @@ TURNED = ".transpose(0, 3, 1, 2)"  # channels from the last place to where torch
 
 
 def plainer(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Returns the statements, which are changed, without sizes that nothing reads."""
+    """Simplifies statements in place; returns them without sizes that nothing reads."""
     for i, statement in enumerate(body):
         body[i] = _Channels().visit(statement)
         match statement:
@@ -57,7 +57,7 @@ def _first(call: ast.Call) -> str:
 
 
 def _uses(body: list[ast.stmt], name: str, undoing: str) -> tuple[int, list[ast.expr]]:
-    """Returns how often a variable is read until it gets another value, and where it is undone."""
+    """Returns how often a variable is read before it is assigned again, and where it is undone."""
     loads = 0
     undone: list[ast.expr] = []
     for statement in body:

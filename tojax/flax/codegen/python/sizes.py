@@ -19,8 +19,8 @@ DEFAULTS = {
 
 
 def symbolic(size: object) -> Any:
-    """Returns the sympy expression of a symbolic size; numbers as they are, also those that
-    ``tojax.flax.codegen.graph.data_dependent`` takes from the example.
+    """Returns the sympy expression of a symbolic size, or the number that torch.export took for it
+    from the example; other numbers as they are.
     """
     if not isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return size
@@ -33,9 +33,7 @@ def symbolic(size: object) -> Any:
 
 
 def unknown(size: object) -> set[Any]:
-    """Returns the symbols in a size, or in an expression of sizes, that stand for numbers in
-    arrays.
-    """
+    """Returns the symbols in a size, or expression of sizes, that stand for numbers in arrays."""
     if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         size = size.node.expr
     symbols = getattr(size, "free_symbols", ())
@@ -92,7 +90,7 @@ class Sizes:
         return ast.parse(self._text(expr), mode="eval").body
 
     def static(self, name: str) -> int | None:
-        """Returns the number that the author's name for a size stands for, if it is one."""
+        """Returns the number behind the author's name for a size, None if it is symbolic."""
         for (array, dim), called in self.names.items():
             if called == name and array in self.arrays and -1 <= dim < len(self.arrays[array]):
                 size = symbolic(self.arrays[array][dim])
@@ -101,7 +99,7 @@ class Sizes:
         return None
 
     def same(self, dim: int, size: int) -> ast.expr | None:
-        """Returns the name of an argument's size that is this number, in this dimension."""
+        """Returns the name of the size of an argument that has this number in this dimension."""
         if self.inline:
             return None
         for array, shape in self.arrays.items():
@@ -110,7 +108,7 @@ class Sizes:
         return None
 
     def named(self, name: str) -> None:
-        """Has the function take this size."""
+        """Adds the author's size of this name to the header."""
         for (array, dim), called in self.names.items():
             if called == name and array in self.arrays:
                 self._name(*self._place(array, dim))
@@ -155,7 +153,7 @@ class Sizes:
         raise NotImplementedError(f"a size computed by {kind}")
 
     def _multiple(self, expr: object) -> str | None:
-        """Returns the size as a multiple of an input's size, as ``batch * length`` of rows is."""
+        """Returns a multiple of an input's size: rows are ``2 * batch * length``."""
         for size in self.sources:
             rest = expr / size if getattr(size, "is_Mul", False) else None
             if rest is not None and rest.is_Integer:

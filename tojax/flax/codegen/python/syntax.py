@@ -46,12 +46,12 @@ def names_stored(*trees: ast.AST) -> set[str]:
 
 
 def name_of(text: str) -> ast.Name:
-    """Returns a variable, read."""
+    """Returns a variable that is read."""
     return ast.Name(text, ast.Load())
 
 
 def target(names: str | Sequence[str]) -> ast.expr:
-    """Returns a variable as it is assigned, or a tuple of several."""
+    """Returns a variable that is assigned, or a tuple of several."""
     if isinstance(names, str):
         return ast.Name(names, ast.Store())
     return ast.Tuple([target(x) for x in names], ast.Store())

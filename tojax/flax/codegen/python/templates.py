@@ -151,7 +151,7 @@ class _Filler(ast.NodeTransformer):
 
 
 def swapped(expr: ast.expr, one: int, other: int) -> ast.expr:
-    """Returns two dimensions exchanged; exchanging them again restores the value."""
+    """Returns two dimensions exchanged; a second exchange removes the first."""
     match expr:
         case ast.Call(func=ast.Attribute(attr="swapaxes", value=inner), args=args):
             if [x.value for x in args if isinstance(x, ast.Constant)] == [one, other]:
@@ -182,7 +182,7 @@ TAKEN |= {"rngs", "deterministic", "use_running_average", "scope", "method", "mu
 
 
 def variable(name: str) -> str:
-    """Returns a name that hides nothing of Python's or of the file's imports."""
+    """Returns a name that hides no builtin and no import of the file."""
     hides = keyword.iskeyword(name) or hasattr(builtins, name) or name in TAKEN
     return f"{name}_" if hides else name
 

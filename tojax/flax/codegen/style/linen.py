@@ -45,7 +45,7 @@ class Linen:
     constructs = re.compile(r"\bnn\.|self\.(param|variable)\(|\b[A-Z]\w*\(")
 
     def exposes_weights(self, kinds: CallKinds, block: Block) -> bool:
-        """Returns whether others may read its weights: Embed has them before it is called, other
+        """Returns whether others may read its weights: an Embed has them before it is called, other
         layers do not.
         """
         if type(block.module) is torch.nn.Embedding:
@@ -119,7 +119,7 @@ class Linen:
         return headline(merged_classes[-1].name, "Flax's Linen") + text
 
     def written(self, writer: Writer, cls: Class, outermost: str) -> str:
-        """Returns the text of a class; of the outermost one with what it takes."""
+        """Returns the text of a class; the outermost one describes its inputs."""
         fields = {x: _field(x, cls) for x in cls.parameters}
         kinds = {fields[x]: _annotation(values) for x, values in cls.parameters.items()}
         defaults = [ast.unparse(expression(values[0])) for values in cls.parameters.values()]
@@ -151,7 +151,7 @@ class Linen:
 
 
 def _field(name: str, cls: Class) -> str:
-    """Returns the attribute that a parameter of the constructor is; setup may not set it again."""
+    """Returns the attribute for a parameter of the constructor; setup may not assign it again."""
     line = cls.lines.get(name)
     is_taken = line is not None and text(line) != name
     return f"{name}_" if is_taken or name in RESERVED else name

@@ -86,7 +86,7 @@ class Nnx:
 
 
 def _class(cls: Class, outermost: str) -> str:
-    """Returns the text of a class; of the outermost one with what it takes."""
+    """Returns the text of a class; the outermost one describes its inputs."""
     lines = [f"self.{name} = {text(x)}" for name, x in cls.lines.items()]
     init = "\n".join("        " + x for x in lines) or "        pass"
     body = "\n".join(f"        {x}" for s in cls.code.body for x in text(s).splitlines())
