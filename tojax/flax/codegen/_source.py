@@ -104,10 +104,10 @@ def _written(
             try:
                 return STYLES[style].file(writer, root), writer.code_of(root)
             except Unwritable as error:
-                left = type_to_leave(graph, error.blocks, torch_types) if partial else None
-                if left is None:
+                submodule_type = type_to_leave(graph, error.blocks, torch_types)
+                if not partial or submodule_type is None:
                     raise
-                torch_types.add(left)
+                torch_types.add(submodule_type)
     except (NotImplementedError, GuardOnDataDependentSymNode) as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {_first(error)}",

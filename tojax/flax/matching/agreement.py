@@ -57,8 +57,7 @@ class Search:
         while True:
             open_families = families(self.pairing)
             for flax, torch in self.counterparts():
-                inner = lambda family: [g for g in family if all(f.is_inside(flax) for f in g)]  # noqa: B023
-                inside = [(f, groups) for f in open_families if (groups := inner(f))]
+                inside = [(f, groups) for f in open_families if (groups := _inside(f, flax))]
                 key = (flax, torch, tuple(len(f) for f, _ in inside))
                 if inside and key not in tried and self._large_enough(flax, inside):
                     tried.add(key)
@@ -171,6 +170,10 @@ class Search:
                 }
             values |= self.arrays[key]
         return values
+
+
+def _inside(family: Family, path: tuple) -> Family:
+    return [g for g in family if all(f.is_inside(path) for f in g)]
 
 
 def _patterns(pairing: Pairing, family: Family) -> Iterator[list[Choice]]:

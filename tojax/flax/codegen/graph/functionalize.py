@@ -225,7 +225,7 @@ def _functional_overload(node: fx.Node, name: str) -> Any:
     return getattr(overloads, overload, None) or _overload_without_out(overloads, node)
 
 
-def _overload_without_out(overloads: torch._ops.OpOverloadPacket, node: fx.Node) -> Any:
+def _overload_without_out(overloads: Any, node: fx.Node) -> Any:
     """Returns the overload with the same arguments, ``out`` left out."""
     signature = lambda x: [(a.name, str(a.type)) for a in x._schema.arguments if not _is_written(a)]
     overloads_ = (getattr(overloads, x) for x in overloads.overloads())
