@@ -147,5 +147,6 @@ def formatted(text: str) -> str:
             why="it formats the source code that is written",
             do="pip install 'tojax[flax]'",
         )
-    command = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "--isolated", "-"]
+    python = [sys.executable, "-P"]  # a module of the working folder is none of Python's
+    command = [*python, "-m", "ruff", "format", "--line-length", "100", "--isolated", "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
