@@ -9,6 +9,6 @@ import pytest
 def quiet():
     """torch.export logs each step; pytest would keep gigabytes of that."""
     log = logging.getLogger("torch.__trace")
-    before, log.disabled = log.disabled, True
+    was_disabled, log.disabled = log.disabled, True
     yield
-    log.disabled = before
+    log.disabled = was_disabled

@@ -15,10 +15,10 @@ T5 = dict(d_model=48, d_kv=12, d_ff=80, num_layers=3, num_heads=4, vocab_size=96
 MIXTRAL = dict(num_key_value_heads=2, num_local_experts=5, num_experts_per_tok=2)
 
 
-def _language(cls, config, **more):
+def _language(cls, config, **inputs):
     """A language model, tokens and a mask of padding."""
     ones = torch.ones(2, 7, dtype=torch.int64)
-    return cls(config), dict(input_ids=ids(2, 7), attention_mask=ones) | more
+    return cls(config), dict(input_ids=ids(2, 7), attention_mask=ones) | inputs
 
 
 def llama():

@@ -30,7 +30,7 @@ def leaves(value) -> list:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
-        return [x for part in value for x in leaves(part)]
+        return [x for element in value for x in leaves(element)]
     return [] if value is None else [value]
 
 
@@ -48,9 +48,9 @@ def assert_same_values(module, model, inputs, depth=64) -> None:
         want = leaves(module(*inputs))
     got = leaves(model(*arrays(inputs)))
     assert len(got) == len(want)
-    for mine, other in zip(got, want):
-        assert mine.shape == other.shape
-        assert_close(mine, other.numpy(), reduction=depth)
+    for x, y in zip(got, want):
+        assert x.shape == y.shape
+        assert_close(x, y.numpy(), reduction=depth)
 
 
 def assert_same_gradients(module, model, inputs, depth=256) -> None:
@@ -58,14 +58,14 @@ def assert_same_gradients(module, model, inputs, depth=256) -> None:
     module.zero_grad()
     sum((3 * x).sin().sum() for x in leaves(module(*inputs))).backward()
     loss = lambda model, *x: sum(jnp.sin(3 * y).sum() for y in leaves(model(*x)))
-    found = nnx.to_flat_state(nnx.grad(loss)(model, *arrays(inputs)))
+    gradients = nnx.to_flat_state(nnx.grad(loss)(model, *arrays(inputs)))
     names = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
     slopes = {k: p.grad if p.grad is not None else 0 * p for k, p in module.named_parameters()}
-    assert len(found) == len(slopes)
+    assert len(gradients) == len(slopes)
     chains = {x for x, node in nnx.iter_graph(model) if isinstance(node, nnx.Sequential)}
-    for path, value in found:
-        kept = lambda i, x, path=path: path[:i] not in chains and x != "layers_"
-        *home, name = (str(x) for i, x in enumerate(path) if kept(i, x))
+    for path, value in gradients:
+        in_torch = lambda i, x, path=path: path[:i] not in chains and x != "layers_"
+        *home, name = (str(x) for i, x in enumerate(path) if in_torch(i, x))
         key = ".".join([*home, name])
         key = key if key in slopes else ".".join([*home, names.get(name, name)])
         want = slopes[key].detach().numpy()
@@ -80,9 +80,9 @@ def same_outputs(module, file, inputs) -> None:
     model = getattr(file, type(module).__name__)(rngs=nnx.Rngs(0))
     file.load_params(model, {k: v.detach().numpy() for k, v in module.state_dict().items()}).eval()
     got = leaves(model(**{k: jnp.asarray(np.asarray(v)) for k, v in inputs.items()}))
-    more = {"use_cache": False} if hasattr(module, "config") and "input_ids" in inputs else {}
+    options = {"use_cache": False} if hasattr(module, "config") and "input_ids" in inputs else {}
     with torch.no_grad():
-        want = leaves(module(**inputs, **more))
+        want = leaves(module(**inputs, **options))
     assert len(got) == len(want)
-    for mine, other in zip(got, want):
-        assert_close(mine, other.numpy(), reduction=4096)
+    for x, y in zip(got, want):
+        assert_close(x, y.numpy(), reduction=4096)

@@ -20,17 +20,17 @@ from tojax.errors import Unsupported, WrongArguments
 
 @pytest.mark.parametrize("name", CASES)
 def test_plain_modules(name):
-    cls, inputs, others = CASES[name]
+    cls, inputs, other_inputs = CASES[name]
     torch.manual_seed(0)
     module = cls().eval()
-    for part in module.modules():
-        if isinstance(part, torch.nn.BatchNorm2d):
-            part.running_mean.normal_()
-            part.running_var.uniform_(0.5, 2)
+    for submodule in module.modules():
+        if isinstance(submodule, torch.nn.BatchNorm2d):
+            submodule.running_mean.normal_()
+            submodule.running_var.uniform_(0.5, 2)
     text, model = prepared(module, inputs)
     model.eval()
     assert_same_values(module, model, inputs)
-    assert_same_values(module, model, others)
+    assert_same_values(module, model, other_inputs)
     assert_same_gradients(module, model, inputs)
     fresh = getattr(loaded(text), cls.__name__)(rngs=nnx.Rngs(1))
     assert all(np.isfinite(x).all() for x in leaves(fresh(*arrays(inputs))))
@@ -42,10 +42,10 @@ def test_training_mode():
     module = cls()
     _, model = prepared(module, inputs)
     model.train()
-    before = np.asarray(model.bn1.mean[...])
+    initial = np.asarray(model.bn1.mean[...])
     first, second = (np.asarray(model(*arrays(inputs))) for _ in range(2))
     assert np.abs(first - second).max() > 1e-3
-    assert np.abs(model.bn1.mean[...] - before).max() > 1e-3
+    assert np.abs(model.bn1.mean[...] - initial).max() > 1e-3
     assert module.training
 
 
@@ -117,7 +117,7 @@ def test_no_example(style):
     assert raised.value.do.endswith("tojax.flax.source(module, input)")
 
 
-@pytest.mark.parametrize("given", [(drawn(3, 5),), (drawn(3, 4), 1)])
-def test_an_example_that_the_module_does_not_take(given):
+@pytest.mark.parametrize("example", [(drawn(3, 5),), (drawn(3, 4), 1)])
+def test_an_example_that_the_module_does_not_take(example):
     with pytest.raises(WrongArguments, match=r"(?s)fails on this example.*why.*do"):
-        tojax.flax.source(torch.nn.Linear(4, 2), *given)
+        tojax.flax.source(torch.nn.Linear(4, 2), *example)

@@ -134,10 +134,10 @@ def test_linen(name):
     file = loaded(tojax.flax.source(module, *inputs(2, 5, 7), style="linen"))
     model = getattr(file, cls.__name__)()
     variables = file.load_params({k: v.numpy() for k, v in module.state_dict().items()})
-    for given in (inputs(2, 5, 7), inputs(3, 6, 4)):
-        assert_same_values(module, lambda *x: model.apply(variables, *x), given)
-    made = model.init(jax.random.key(0), *arrays(inputs(2, 5, 7)))
-    assert jax.tree.structure(made) == jax.tree.structure(variables)
+    for example in (inputs(2, 5, 7), inputs(3, 6, 4)):
+        assert_same_values(module, lambda *x: model.apply(variables, *x), example)
+    initialised = model.init(jax.random.key(0), *arrays(inputs(2, 5, 7)))
+    assert jax.tree.structure(initialised) == jax.tree.structure(variables)
 
 
 class Dropping(nn.Module):
@@ -159,18 +159,18 @@ def running(module, inputs, style):
     """(outputs in evaluation mode, those in training mode by a seed)"""
     file = loaded(tojax.flax.source(module, *inputs, style=style))
     cls = getattr(file, type(module).__name__)
-    given = arrays(inputs)
+    values = arrays(inputs)
     weights = {k: v.numpy() for k, v in module.state_dict().items()}
     if style == "nnx":
         model = file.load_params(cls(rngs=nnx.Rngs(0)), weights)
         model.eval()
-        out = model(*given)
+        out = model(*values)
         model.train()
-        return out, lambda seed: model(*given)
+        return out, lambda seed: model(*values)
     variables, model = file.load_params(weights), cls()
     rngs = lambda seed: {"dropout": jax.random.key(seed)}
-    train = lambda seed: model.apply(variables, *given, deterministic=False, rngs=rngs(seed))
-    return model.apply(variables, *given), train
+    train = lambda seed: model.apply(variables, *values, deterministic=False, rngs=rngs(seed))
+    return model.apply(variables, *values), train
 
 
 @pytest.mark.parametrize("style", ["nnx", "linen"])
@@ -179,11 +179,11 @@ def test_probabilities_are_dropped_out_in_training(style):
     query, key = torch.zeros(8, 4, 16, 16), drawn(8, 4, 16, 16)
     value = torch.eye(16).expand(8, 4, 16, 16)
     inputs = (query, key, value, torch.cat([value, value], -1))
-    found, train = running(Dropping(0.3).eval(), inputs, style)
-    for x in leaves(found):
+    outputs, train = running(Dropping(0.3).eval(), inputs, style)
+    for x in leaves(outputs):
         np.testing.assert_allclose(x, np.full(x.shape, 1 / 16) * (np.asarray(x) > 0), rtol=1e-5)
-    first, other = train(0), train(1)
-    for x, y in zip(leaves(first), leaves(other)):
+    first, second = train(0), train(1)
+    for x, y in zip(leaves(first), leaves(second)):
         x, count = np.asarray(x)[..., :16], x[..., :16].size
         assert abs((x == 0).mean() - 0.3) < 5 * (0.3 * 0.7 / count) ** 0.5
         np.testing.assert_allclose(x[x > 0], 1 / 16 / 0.7, rtol=1e-5)
@@ -202,11 +202,11 @@ def test_attention_of_torch_drops_out(style):
     """On average over draws the probabilities are those of evaluation mode."""
     torch.manual_seed(0)
     module = Looking().eval()
-    found, train = running(module, CASES["looking"][1](2, 5, 7), style)
+    outputs, train = running(module, CASES["looking"][1](2, 5, 7), style)
     draws = jnp.stack([train(seed)[2] for seed in range(200)])
     assert abs((draws == 0).mean() - 0.2) < 5 * (0.2 * 0.8 / draws.size) ** 0.5
-    np.testing.assert_allclose(draws.mean(0), found[2], atol=0.1)
-    np.testing.assert_array_equal(train(0)[1], found[1])
+    np.testing.assert_allclose(draws.mean(0), outputs[2], atol=0.1)
+    np.testing.assert_array_equal(train(0)[1], outputs[1])
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -227,16 +227,16 @@ def test_modules_are_as_before(fails):
             return super().forward(x, x, x, x)[0]
 
     module = Counting()
-    before = {k: x.clone() for k, x in module.state_dict().items()}
+    initial = {k: x.clone() for k, x in module.state_dict().items()}
     state = torch.get_rng_state()
-    said = pytest.warns(UserWarning, match="left out.*labels") if fails else nullcontext()
-    with said:
+    warning = pytest.warns(UserWarning, match="left out.*labels") if fails else nullcontext()
+    with warning:
         text = tojax.flax.source(module, drawn(4, 3, 16))
     assert ("Dropout(" in text) != fails
     assert module.training and module.norm.training
     assert torch.equal(state, torch.get_rng_state())
     for k, x in module.state_dict().items():
-        assert torch.equal(x, before[k])
+        assert torch.equal(x, initial[k])
 
 
 class Telling(Dropping):

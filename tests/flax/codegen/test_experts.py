@@ -45,8 +45,8 @@ class ParallelExperts(nn.Module):
         self.weight = nn.Parameter(torch.randn(3, 5, 4))
 
     def forward(self, inputs, counts):
-        parts = inputs.split(counts, dim=0)
-        return torch.cat([part @ one.T for part, one in zip(parts, self.weight)])
+        groups = inputs.split(counts, dim=0)
+        return torch.cat([rows @ matrix.T for rows, matrix in zip(groups, self.weight)])
 
 
 class Sorted(nn.Module):

@@ -11,23 +11,23 @@ from tests.flax.codegen.running import assert_same_values, prepared
 class Scattered(nn.Module):
     """A sixth of the places gets nothing, others get several numbers."""
 
-    def __init__(self, how, dim, own):
+    def __init__(self, how, dim, include_self):
         super().__init__()
-        self.how, self.dim, self.own = how, dim, own
+        self.how, self.dim, self.include_self = how, dim, include_self
 
     def forward(self, x, index, source):
         if self.how == "add":
             return x.scatter_add(self.dim, index, source)
-        return x.scatter_reduce(self.dim, index, source, self.how, include_self=self.own)
+        return x.scatter_reduce(self.dim, index, source, self.how, include_self=self.include_self)
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("how", ["add", "sum", "mean", "prod", "amax", "amin"])
-def test_joined(how, dim, own):
+def test_joined(how, dim, include_self):
     index = torch.arange(60).reshape(3, 4, 5) * 7 % 5 % 3
     inputs = (drawn(3, 4, 5), index, drawn(3, 4, 5))
-    module = Scattered(how, dim, own).eval()
+    module = Scattered(how, dim, include_self).eval()
     _, model = prepared(module, inputs)
     assert_same_values(module, model, inputs)
     if dim == 0:

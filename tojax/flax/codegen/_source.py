@@ -9,19 +9,19 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tojax.errors import Unsupported, WrongArguments
+from tojax.flax.codegen.author.source_lines import line_of
 from tojax.flax.codegen.check.verify import verify
 from tojax.flax.codegen.graph.graph import Graph, export_graph
 from tojax.flax.codegen.graph.submodule_tree import block_tree
 from tojax.flax.codegen.graph.widen_example import widen
 from tojax.flax.codegen.module.class_code import ClassCode
 from tojax.flax.codegen.module.operators import Unwritable
-from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.module.torch_parts import type_to_leave
 from tojax.flax.codegen.module.writer import Writer
 from tojax.flax.codegen.style.linen import Linen
 from tojax.flax.codegen.style.nnx import Nnx
 
-STYLES: dict[str, Style] = {"nnx": Nnx(), "linen": Linen()}
+STYLES: dict[str, Nnx | Linen] = {"nnx": Nnx(), "linen": Linen()}
 
 
 def source(
@@ -102,15 +102,16 @@ def _written(
         while True:
             writer = Writer(graph, root, STYLES[style], torch_types)
             try:
-                return writer.style.file(writer, root), writer.code_of(root)
+                return STYLES[style].file(writer, root), writer.code_of(root)
             except Unwritable as error:
-                if not partial or not (submodule_type := type_to_leave(graph, error, torch_types)):
+                submodule_type = type_to_leave(graph, error.blocks, torch_types)
+                if not partial or submodule_type is None:
                     raise
-                torch_types |= {submodule_type}
+                torch_types.add(submodule_type)
     except (NotImplementedError, GuardOnDataDependentSymNode) as error:
         raise Unsupported(
             f"{type(module).__name__} in Flax source: {_first(error)}",
-            where=(isinstance(error, Unwritable) and error.line()) or "",
+            where=line_of(error.node) if isinstance(error, Unwritable) else "",
             why="no rule writes this in terms of jax and flax",
             do="change that line, or pass partial=True to leave its submodule a call into tojax",
         ) from error

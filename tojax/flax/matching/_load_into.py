@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from tojax.errors import ForwardFailed, WrongArguments
 from tojax.flax.matching import (
@@ -25,7 +27,7 @@ from tojax.flax.matching.layer import Choice, Slot, Tensor, Torch
 from tojax.flax.matching.names import word_and_number
 from tojax.flax.matching.pairing import Pairing, families, pair
 from tojax.flax.matching.report import Match, Report
-from tojax.flax.matching.sides import LinenSide, NnxSide, flax_side
+from tojax.flax.matching.sides import FlaxSide, flax_side
 from tojax.flax.matching.stored import Stored, read_weights
 
 if TYPE_CHECKING:
@@ -43,11 +45,11 @@ _NOT_NEEDED = {
 
 
 def load_into(
-    flax_module: Any,
-    source: Any,
+    flax_module: nnx.Module | nn.Module,
+    source: object,
     *,
-    variables: Any = None,
-    example: Any = None,
+    variables: object = None,
+    example: object = None,
     torch_example: tuple | Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     match: Mapping[str, Any] | None = None,
@@ -126,12 +128,11 @@ def load_into(
     search.decide_all()
     _take_certain(pairing)
     left_out += _check_complete(pairing, slots, stored, _why_open(stored, search, example))
-    notes = epsilons(pairing, search.runner)
+    notes = epsilons(pairing, search.side)
     checked = "nothing, for lack of an example or of a torch module"
     if calls:
-        checked = (
-            f"the outputs differ by {check_outputs(search, calls, notes):.1e} of the largest value"
-        )
+        error = check_outputs(search, calls, notes)
+        checked = f"the outputs differ by {error:.1e} of the largest value"
     return _write(flax, pairing, values, left_out, notes, checked)
 
 
@@ -150,7 +151,7 @@ def _without_ignored(stored: Stored, ignore: Iterable[str]) -> tuple[Stored, lis
 
 
 def _pair_layers(
-    stored: Stored, flax: NnxSide | LinenSide, slots: list[Slot], match: Mapping[str, Any]
+    stored: Stored, flax: FlaxSide, slots: list[Slot], match: Mapping[str, Any]
 ) -> Pairing:
     """Pairs the layers of both sides by the user's decisions, names and shapes."""
     ours = flax_layers.layers(slots, flax.modules)
@@ -172,10 +173,9 @@ def _calls(
     if torch_example is not None:
         options = [torch_example]
     else:
-        channels_first = lambda x: (
-            submodule_runs.channels_first(np.asarray(x)) if getattr(x, "ndim", 0) > 2 else x
-        )
-        options = [example, jax.tree.map(channels_first, example)]
+        is_map = lambda x: getattr(x, "ndim", 0) > 2
+        first = lambda x: submodule_runs.channels_first(np.asarray(x)) if is_map(x) else x
+        options = [example, jax.tree.map(first, example)]
     failed: Exception | None = None
     for args in options:
         try:
@@ -192,7 +192,7 @@ def _calls(
 
 def _search(
     stored: Stored,
-    flax: NnxSide | LinenSide,
+    flax: FlaxSide,
     pairing: Pairing,
     calls: list[submodule_runs.Call],
     example: tuple | None,
@@ -209,9 +209,7 @@ def _search(
             recorded[path] = submodule_runs.call_on_random(modules[path], _widths(inner))
         return recorded[path]
 
-    return Search(
-        pairing, flax.runner(), call, modules, example if calls else None, tolerance, fixed
-    )
+    return Search(pairing, flax, call, modules, example if calls else None, tolerance, fixed)
 
 
 def _widths(layers: list[Torch]) -> list[int]:
@@ -243,12 +241,12 @@ def _equal_values(choices: list[Choice]) -> bool:
     return all(np.array_equal(a, b) for v in values[1:] for a, b in zip(values[0], v))
 
 
-def _why_open(stored: Stored, search: Search, example: Any) -> str:
+def _why_open(stored: Stored, search: Search, example: object) -> str:
     if stored.module is None:
         return "names and shapes do not tell them apart, and arrays alone cannot be run"
     if example is None:
         return "names and shapes do not tell them apart, nor did submodules on random inputs"
-    error = getattr(search.runner, "error", None)
+    error = search.side.error
     raised = f"; the flax side last raised {str(error).splitlines()[0]!r}" if error else ""
     return "no single assignment makes the outputs equal" + raised
 
@@ -302,7 +300,7 @@ def _why_not_needed(tensor: Tensor, used: set[str], stored: Stored) -> str:
 
 
 def _write(
-    flax: NnxSide | LinenSide,
+    flax: FlaxSide,
     pairing: Pairing,
     values: Mapping[tuple, Any],
     left_out: list[tuple[str, str]],

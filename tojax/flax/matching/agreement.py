@@ -14,7 +14,8 @@ import numpy as np
 
 from tojax.flax.matching.layer import Choice, Flax, Torch
 from tojax.flax.matching.pairing import Pairing, families, template
-from tojax.flax.matching.submodule_runs import Call, Runner, distance
+from tojax.flax.matching.sides import FlaxSide
+from tojax.flax.matching.submodule_runs import Call
 
 MAX_ASSIGNMENTS = 1000  # tried for one submodule
 
@@ -27,7 +28,7 @@ class Search:
 
     Args:
       pairing: the decided and the open layers.
-      runner: runs the flax side.
+      side: the flax side.
       call: returns the torch side's call of a submodule, or None.
       paths: of torch's submodules.
       example: the arguments of the flax module, None if unknown.
@@ -38,7 +39,7 @@ class Search:
     def __init__(
         self,
         pairing: Pairing,
-        runner: Runner,
+        side: FlaxSide,
         call: Callable[[str], Call | None],
         paths: Iterable[str],
         example: tuple | None,
@@ -46,7 +47,7 @@ class Search:
         fixed: Mapping[tuple, Any],
     ):
         self.fixed = fixed
-        self.pairing, self.runner, self.call = pairing, runner, call
+        self.pairing, self.side, self.call = pairing, side, call
         self.paths, self.example, self.tolerance = list(paths), example, tolerance
         self.arrays: dict[Any, Any] = {}
 
@@ -90,7 +91,7 @@ class Search:
                 by_content.setdefault(labels, []).append(name)
         pairs = [
             (len(labels), -len(path), path, name)
-            for path in self.runner.modules
+            for path in self.side.modules
             if (labels := content(tuple(map(str, path)), ours, 0))
             for name in by_content.get(labels, ())
         ]
@@ -102,11 +103,10 @@ class Search:
         """
         layers = [f for _, groups in inside for group in groups for f in group]
         rows = any("channels last" in c.layout for f in layers for c in self.pairing.open[f])
-        prefix = tuple(map(str, path))
         maps = (
             len(choice.torch.tensors["weight"].shape) > 2
             for f, (choice, _) in self.pairing.decided.items()
-            if f.parts[: len(prefix)] == prefix and "weight" in choice.torch.tensors
+            if f.is_inside(path) and "weight" in choice.torch.tensors
         )
         return not rows or any(maps)
 
@@ -120,16 +120,12 @@ class Search:
             return False
         agreeing: list[list[list[Choice]]] = []
         for joint in itertools.product(*options):
-            assignment: Assignment = {}
-            for (_, groups), pattern in zip(inside, joint):
-                for group in groups:
-                    assignment |= _apply_pattern(self.pairing, group, pattern)
+            assignment = self._joint_assignment(inside, joint)
             error = self.distance(path, call, assignment)
             if np.isinf(error):  # it cannot be called as torch's, with any weights
                 return False
-            is_duplicate = any(
-                self._same_values(assignment, inside, patterns) for patterns in agreeing
-            )
+            earlier = (self._joint_assignment(inside, patterns) for patterns in agreeing)
+            is_duplicate = any(self._same_values(assignment, x) for x in earlier)
             if error <= self.tolerance and not is_duplicate:
                 agreeing.append(list(joint))
         if len(agreeing) != 1:
@@ -140,28 +136,28 @@ class Search:
                     self.pairing.take(f, choice, "agreement")
         return True
 
-    def _same_values(
-        self,
-        assignment: Assignment,
-        inside: list[tuple[Family, Family]],
-        patterns: list[list[Choice]],
-    ) -> bool:
-        """Returns True if the patterns give all variables the same values as the assignment."""
-        from_patterns: Assignment = {}
+    def _joint_assignment(
+        self, inside: list[tuple[Family, Family]], patterns: Iterable[list[Choice]]
+    ) -> Assignment:
+        """Returns the choices of all groups in a submodule by a pattern for each family."""
+        assignment: Assignment = {}
         for (_, groups), pattern in zip(inside, patterns):
             for group in groups:
-                from_patterns |= _apply_pattern(self.pairing, group, pattern)
-        values, expected = self.values(assignment), self.values(from_patterns)
+                assignment |= _apply_pattern(self.pairing, group, pattern)
+        return assignment
+
+    def _same_values(self, one: Assignment, other: Assignment) -> bool:
+        """Returns whether two assignments give all variables the same values."""
+        values, expected = self.values(one), self.values(other)
         return all(bool(jnp.array_equal(values[p], expected[p])) for p in values)
 
     def distance(self, path: tuple, call: Call, assignment: Assignment) -> float:
         """Returns how far the flax submodule's output is from torch's with this assignment."""
-        prefix = tuple(map(str, path))
         choices = {f: c for f, (c, _) in self.pairing.decided.items()} | assignment
-        inner = {f: c for f, c in choices.items() if f.parts[: len(prefix)] == prefix}
+        inner = {f: c for f, c in choices.items() if f.is_inside(path)}
         args = self.example if not path else None
         fixed = {p: v for p, v in self.fixed.items() if p[: len(path)] == path}
-        return distance(self.runner, path, self.values(inner) | fixed, call, args)
+        return self.side.distance(path, self.values(inner) | fixed, call, args)
 
     def values(self, assignment: Assignment) -> dict[tuple, Any]:
         """Returns the values of the variables of these layers."""
@@ -177,8 +173,7 @@ class Search:
 
 
 def _inside(family: Family, path: tuple) -> Family:
-    prefix = tuple(map(str, path))
-    return [g for g in family if all(f.parts[: len(prefix)] == prefix for f in g)]
+    return [g for g in family if all(f.is_inside(path) for f in g)]
 
 
 def _patterns(pairing: Pairing, family: Family) -> Iterator[list[Choice]]:
@@ -201,13 +196,8 @@ def _apply_pattern(pairing: Pairing, group: list[Flax], pattern: list[Choice]) -
     assignment: Assignment = {}
     for f, choice in zip(group, pattern):
         choices = pairing.open[f]
-        same = [
-            c
-            for c in choices
-            if c.layout == choice.layout
-            and template(pairing.torch_names[c.torch])
-            == template(pairing.torch_names[choice.torch])
-        ]
+        place = lambda c: (c.layout, template(pairing.torch_names[c.torch]))
+        same = [c for c in choices if place(c) == place(choice)]
         if choice in choices or same:
             assignment[f] = choice if choice in choices else same[0]
     return assignment

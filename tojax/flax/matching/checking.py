@@ -8,7 +8,8 @@ from tojax.errors import ForwardFailed
 from tojax.flax.matching.agreement import Search
 from tojax.flax.matching.load_errors import different
 from tojax.flax.matching.pairing import Pairing
-from tojax.flax.matching.submodule_runs import Call, Runner, closest_difference, difference
+from tojax.flax.matching.sides import FlaxSide
+from tojax.flax.matching.submodule_runs import Call, closest_difference, difference
 
 
 def check_outputs(search: Search, calls: list[Call], notes: list[str]) -> float:
@@ -20,13 +21,13 @@ def check_outputs(search: Search, calls: list[Call], notes: list[str]) -> float:
     error = search.distance((), calls[-1], {})
     if error <= search.tolerance:
         return error
-    if np.isinf(error) and search.runner.error is not None:
+    if np.isinf(error) and search.side.error is not None:
         raise ForwardFailed(
             "the flax module does not take the example",
             where="its own forward",
-            why=f"it raised {type(search.runner.error).__name__}: {search.runner.error}",
+            why=f"it raised {type(search.side.error).__name__}: {search.side.error}",
             do="give the arguments that it takes as example=(...), kwargs={...}",
-        ) from search.runner.error
+        ) from search.side.error
     raise different(error, search.tolerance, _first_difference(search, calls), notes)
 
 
@@ -34,7 +35,7 @@ def _first_difference(search: Search, calls: list[Call]) -> str:
     """Describes the first torch submodule, in order of return, whose counterpart differs."""
     values = search.values({f: choice for f, (choice, _) in search.pairing.decided.items()})
     assert search.example is not None
-    recorded = search.runner.record_calls(values | dict(search.fixed), search.example)
+    recorded = search.side.record_calls(values | dict(search.fixed), search.example)
     counterparts: dict[str, list[tuple]] = {}
     for path, name in search.counterparts():
         if path and path in recorded:
@@ -52,11 +53,11 @@ def _first_difference(search: Search, calls: list[Call]) -> str:
     return "every submodule that has a counterpart agrees: look at the code after them"
 
 
-def epsilons(pairing: Pairing, runner: Runner) -> list[str]:
+def epsilons(pairing: Pairing, side: FlaxSide) -> list[str]:
     """Returns notes on norms whose epsilon is not torch's."""
     notes = []
     for f, (choice, _) in pairing.decided.items():
-        mine = getattr(runner.modules.get(f.path), "epsilon", None)
+        mine = getattr(side.modules.get(f.path), "epsilon", None)
         for name in ("eps", "variance_epsilon"):
             theirs = getattr(choice.torch.module, name, None)
             if isinstance(mine, float) and isinstance(theirs, float) and mine != theirs:

@@ -141,7 +141,7 @@ def _recurrent_cells(
             yield path, kind, slots
 
 
-def _kind(module: Any, group: Mapping[str, Slot]) -> tuple[str, dict[str, Any]]:
+def _kind(module: object, group: Mapping[str, Slot]) -> tuple[str, dict[str, Any]]:
     for cls, kind in _KINDS.items():
         if isinstance(module, cls):
             return kind, {"transpose_kernel": getattr(module, "transpose_kernel", None)}
@@ -173,7 +173,7 @@ def counting_group(layer: Flax | Torch) -> str:
     return "matrix" if matrix else "conv"
 
 
-def place_like(value: Any, old: Any) -> jax.Array:
+def place_like(value: object, old: object) -> jax.Array:
     """Puts the array on the devices of the old one."""
     sharding = getattr(old, "sharding", None)
     return jax.device_put(value, sharding if isinstance(old, jax.Array) else None)

@@ -74,6 +74,10 @@ class Flax:
     def name(self) -> str:
         return "/".join(self.parts)
 
+    def is_inside(self, path: tuple) -> bool:
+        """Returns whether the layer belongs to the submodule at a path, or is it."""
+        return self.parts[: len(path)] == tuple(map(str, path))
+
     @property
     def shown(self) -> str:
         """The path; at the root, the name of a variable."""

@@ -177,9 +177,8 @@ def _convolution_layouts(
             flip = lambda a: np.flip(a.transpose(*spatial, 0, 1), tuple(range(len(spatial))))
             layouts.append(Layout("spatial axes first, flipped", flip))
         if swapped is not False and want == (*have[2:], have[1], have[0]):
-            layouts.append(
-                Layout("spatial axes first, outputs before", lambda a: a.transpose(*spatial, 1, 0))
-            )
+            outputs_before = lambda a: a.transpose(*spatial, 1, 0)
+            layouts.append(Layout("spatial axes first, outputs before", outputs_before))
     return layouts, len(layouts) == 1
 
 

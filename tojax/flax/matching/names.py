@@ -127,9 +127,8 @@ def word_and_number(step: str) -> tuple[str, int | None]:
         return "norm", number
     if number is not None and stem.endswith(("_block", "_layer")):
         return "layers", number
-    return (
-        "" if stem in _CLASS_WORDS and number is not None and stem != "layers" else stem
-    ), number
+    is_counted = stem in _CLASS_WORDS and number is not None and stem != "layers"
+    return "" if is_counted else stem, number
 
 
 def names(layers: Sequence[L], group: Callable[[L], Hashable]) -> dict[L, Name]:

@@ -26,7 +26,7 @@ class Stored(NamedTuple):
     module: Any = None
 
 
-def read_weights(source: Any) -> Stored:
+def read_weights(source: object) -> Stored:
     """Reads a module, a Model, a mapping of names, a safetensors file or a folder of them.
 
     Raises:
@@ -86,7 +86,7 @@ def _tensor(name: str, array: Any) -> Tensor:
     return Tensor(name, (name,), tuple(array.shape), lambda: as_numpy(array))
 
 
-def as_numpy(array: Any) -> np.ndarray:
+def as_numpy(array: object) -> np.ndarray:
     """Copies a tensor or array to the host; bfloat16 stays bfloat16."""
     if not hasattr(array, "detach"):
         return np.asarray(array)

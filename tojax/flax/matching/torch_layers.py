@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ def _with_conv1d_kinds(layers: list[Torch]) -> list[Torch]:
     return [replace(x, kind="matrix") if is_matrix(x) else x for x in layers]
 
 
-def _of_group(path: str, leaves: dict[str, Tensor], module: Any, fused: bool) -> Iterable[Torch]:
+def _of_group(path: str, leaves: dict[str, Tensor], module: object, fused: bool) -> Iterable[Torch]:
     """Yields the layers of a module's own arrays."""
     cells: dict[str, dict[str, Tensor]] = {}
     by_role: dict[str, Tensor] = {}
@@ -104,7 +103,7 @@ def _cell(path: str, match: re.Match, both_ways: bool) -> str:
     return f"{level}.{'backward' if match[4] else 'forward'}" if both_ways else level
 
 
-def _kind(path: str, tensors: Mapping[str, Tensor], module: Any) -> str:
+def _kind(path: str, tensors: Mapping[str, Tensor], module: object) -> str:
     """Returns the kind by class, or by unambiguous names and shapes; else an empty string."""
     if module is not None:
         for cls in type(module).__mro__:

@@ -29,7 +29,11 @@ class Result(NamedTuple):
 
 
 def run_forward(
-    model: Model, args: tuple, kwargs: dict[str, Any], key: Any = None, settings: Settings = None
+    model: Model,
+    args: tuple,
+    kwargs: dict[str, Any],
+    key: jax.Array | None = None,
+    settings: Settings = None,
 ) -> Result:
     """Runs the forward pass of a model in its mode.
 
@@ -77,7 +81,7 @@ def run_with_key(
     model: Model,
     args: tuple,
     kwargs: dict[str, Any],
-    draw: Callable[[], Any],
+    draw: Callable[[], jax.Array | None],
     do: str,
     settings: Settings = None,
 ) -> Result:
@@ -123,5 +127,5 @@ def _entries_to_keep(writes, model) -> tuple[dict[str, jax.Array], frozenset[str
     return {k: v for k, v in writes.items() if k in names}, missed
 
 
-def _value(leaf: Any) -> Any:
+def _value(leaf: object) -> Any:
     return leaf.value if isinstance(leaf, Static) else leaf

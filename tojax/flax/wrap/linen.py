@@ -119,7 +119,7 @@ class Module(nn.Module):
 
 
 def to_linen(
-    model: Any, *, train: bool | None = None, pretrained: bool = False, name: str | None = None
+    model: object, *, train: bool | None = None, pretrained: bool = False, name: str | None = None
 ) -> Module:
     """Makes a Linen module of a model.
 

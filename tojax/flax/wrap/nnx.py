@@ -14,6 +14,7 @@ from tojax.flax.wrap.initialise import fresh
 from tojax.flax.wrap.names import BUFFERS, PARAMS, STATISTICS, Node
 from tojax.flax.wrap.wrapped_model import WrappedModel, class_named, wrap
 
+Streams = nnx.Rngs | nnx.RngStream | None
 DROPOUT = "dropout"  # the stream of random numbers, as nnx.Dropout's
 
 
@@ -72,7 +73,7 @@ class Part(nnx.Module):
 class Module(Part):
     """A converted model as an nnx module; ``to_nnx`` makes it."""
 
-    def __init__(self, wrapped: WrappedModel, params: dict, state: dict, stream: Any):
+    def __init__(self, wrapped: WrappedModel, params: dict, state: dict, stream: Streams):
         _fill(self, wrapped.tree, {**params, **state}, wrapped)
         self._wrapped = wrapped.without_arrays()
         self.rngs = nnx.data(stream)
@@ -81,7 +82,7 @@ class Module(Part):
         deterministic = not modes.pop() if len(modes) == 1 else None  # None: only some parts train
         self.deterministic = self.use_running_average = deterministic
 
-    def __call__(self, *args, rngs: Any = None, **kwargs) -> Any:
+    def __call__(self, *args, rngs: Streams | jax.Array = None, **kwargs) -> Any:
         """Runs the forward pass.
 
         Args:
@@ -141,7 +142,7 @@ class Module(Part):
         return arrays, places
 
 
-def to_nnx(model: Any, *, rngs: Any = None, pretrained: bool | None = None) -> Module:
+def to_nnx(model: object, *, rngs: Streams = None, pretrained: bool | None = None) -> Module:
     """Makes an nnx module of a model.
 
     Its variables stand under the source's own names, ``module.layers[0].self_attn.q_proj.weight``:
@@ -229,7 +230,7 @@ def _layers(node: Node, wrapped: WrappedModel) -> dict[str, Node]:
     return {name: children.get(name) or empty(name) for name in names}
 
 
-def _stream(rngs: Any) -> Any:
+def _stream(rngs: object) -> Any:
     """Returns a stream for the module alone, None without ``rngs``."""
     if not isinstance(rngs, (nnx.Rngs, nnx.RngStream, type(None))):
         raise WrongArguments(
@@ -237,19 +238,21 @@ def _stream(rngs: Any) -> Any:
             why="a module keeps a stream of random numbers",
             do="give nnx.Rngs(0), or nnx.Rngs(dropout=0) for dropout alone",
         )
-    if isinstance(rngs, nnx.Rngs):
-        try:
-            rngs = rngs[DROPOUT]
-        except KeyError:
-            return None
-    return None if rngs is None else rngs.fork()
+    stream = _stream_of(rngs, DROPOUT)
+    return None if stream is None else stream.fork()
 
 
 def _draw(rngs: Any, stream: str = DROPOUT) -> jax.Array | None:
     """Draws a key, None if there is no stream."""
-    if isinstance(rngs, nnx.Rngs):
-        try:
-            rngs = rngs[stream]
-        except KeyError:
-            return None
+    rngs = _stream_of(rngs, stream)
     return rngs() if callable(rngs) else rngs
+
+
+def _stream_of(rngs: object, name: str) -> Any:
+    """Returns a stream of an ``nnx.Rngs``, None without it; everything else is itself."""
+    if not isinstance(rngs, nnx.Rngs):
+        return rngs
+    try:
+        return rngs[name]
+    except KeyError:
+        return None

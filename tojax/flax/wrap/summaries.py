@@ -12,7 +12,7 @@ _DUMPERS: list[Any] = [NoneDumper, NoneDumper.__base__]  # of nnx.tabulate, of n
 _REGISTERED = {dict, list, tuple, type(None)}
 
 
-def printable(tree: Any) -> None:
+def printable(tree: object) -> None:
     """Registers the container classes of ``tree`` with Flax's tables: a mapping shows its items,
     any other container the name of its class.
 

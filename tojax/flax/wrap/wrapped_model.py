@@ -82,7 +82,7 @@ class WrappedModel:
         return f"<{self.model.source.name} from {self.model.source.framework}>"
 
 
-def wrap(source: Any, function: str) -> WrappedModel:
+def wrap(source: object, function: str) -> WrappedModel:
     """Wraps a model, or an object that a frontend converts to one.
 
     Raises:

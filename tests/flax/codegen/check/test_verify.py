@@ -61,8 +61,8 @@ def wrong(monkeypatch):
 @pytest.mark.parametrize("style", ["nnx", "linen"])
 @pytest.mark.parametrize(("cls", "where"), [(Net, r"odd\.1 \(Odd\)"), (Outside, "Outside")])
 def test_a_difference_names_its_submodule(wrong, cls, where, style):
-    said = rf"(?s)values differ.*where: {where},? .*test_verify\.py:\d+.*why:.*off by"
-    with pytest.raises(WrongSource, match=said):
+    message = rf"(?s)values differ.*where: {where},? .*test_verify\.py:\d+.*why:.*off by"
+    with pytest.raises(WrongSource, match=message):
         tojax.flax.source(cls(), drawn(2, 4), style=style)
     assert "1.01" in tojax.flax.source(cls(), drawn(2, 4), style=style, check=False)
 

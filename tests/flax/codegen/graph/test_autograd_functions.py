@@ -63,9 +63,9 @@ class Net(torch.nn.Module):
 @pytest.mark.parametrize("function", [Square, Later])
 def test_the_derivative_in_other_words(function):
     check_gradients(Net(function), (X,), {})
-    before = torch.autograd.Function.apply
+    apply = torch.autograd.Function.apply
     check_gradients(Net(function), (X,), {})
-    assert torch.autograd.Function.apply == before
+    assert torch.autograd.Function.apply == apply
 
 
 def test_another_gradient_is_refused():

@@ -26,9 +26,9 @@ def put(view):
     """Seven in the place 0 of a part."""
 
     def change(y):
-        part = view(y)
-        part[0] = 7
-        return part
+        row = view(y)
+        row[0] = 7
+        return row
 
     return change
 
@@ -71,38 +71,38 @@ def several(y):
 def divided(divide):
     def change(y):
         with torch.no_grad():
-            for i, part in enumerate(divide(y)):
-                part.mul_(i + 2)
+            for i, piece in enumerate(divide(y)):
+                piece.mul_(i + 2)
 
     return change
 
 
 def outside(y):
     with torch.no_grad():
-        own = y * 3
-        own.mul_(y)
+        tripled = y * 3
+        tripled.mul_(y)
         y[:, 0].mul_(2)
-    return own
+    return tripled
 
 
 def copies(y):
     turned = y.mT.contiguous()
     turned[0], y[0] = 1, 2
-    whole = y.long()
-    narrow = whole.to(torch.int32)
+    integers = y.long()
+    narrow = integers.to(torch.int32)
     narrow[0] = 3
-    return turned, whole, narrow
+    return turned, integers, narrow
 
 
 def kinds(y):
     half = y.half()
     half.add_(y)
-    whole = y.long()
-    whole.copy_(3.7 * y)
+    integers = y.long()
+    integers.copy_(3.7 * y)
     below = y.clone().lt_(0.3)
-    whole &= 6
-    whole <<= 2
-    return half, whole, below
+    integers &= 6
+    integers <<= 2
+    return half, integers, below
 
 
 CHANGES = {

@@ -28,12 +28,12 @@ class Shared(nn.Module):
         self.kinds = nn.ModuleList([nn.Linear(4, 3)] * 2)
 
     def forward(self, x, reference):
-        found = []
+        results = []
         for level in range(2):
             kinds, boxes = self.kinds[level](x[:, level]), self.boxes[level](x[:, level])
             boxes[..., :2] += reference[:, level]
-            found += [kinds, boxes.sigmoid()]
-        return tuple(found)
+            results += [kinds, boxes.sigmoid()]
+        return tuple(results)
 
 
 def test_a_module_is_called_by_its_first_name():

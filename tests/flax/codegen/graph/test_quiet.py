@@ -42,7 +42,8 @@ def test_all_else_is_printed(capsys, caplog):
 
 
 def test_an_error_leaves_nothing_behind():
-    before = sys.stderr, [[*logging.getLogger(name).filters] for name in LOGGERS]
+    streams_and_filters = sys.stderr, [[*logging.getLogger(name).filters] for name in LOGGERS]
     with pytest.raises(KeyError), quiet():
         raise KeyError
-    assert before == (sys.stderr, [[*logging.getLogger(name).filters] for name in LOGGERS])
+    filters = [[*logging.getLogger(name).filters] for name in LOGGERS]
+    assert streams_and_filters == (sys.stderr, filters)

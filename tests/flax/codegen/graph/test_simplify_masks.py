@@ -49,9 +49,10 @@ class Chosen(nn.Module):
     def forward(self, x, y):
         n, m = x.shape
         rows, columns = torch.arange(n), torch.arange(m)
-        some = x[rows[:, None], torch.arange(2)]
+        picked = x[rows[:, None], torch.arange(2)]
         turned = x[rows, columns[:, None]]
-        return some, turned, x[rows[:, None], columns] + y, torch.diff(columns, prepend=columns[:1])
+        steps = torch.diff(columns, prepend=columns[:1])
+        return picked, turned, x[rows[:, None], columns] + y, steps
 
 
 def test_other_ranges_are_kept():

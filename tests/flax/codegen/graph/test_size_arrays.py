@@ -24,8 +24,8 @@ class Packed(nn.Module):
         x = self.proj(patches) + self.places[rows]
         ends = torch.repeat_interleave(grid[:, 0] * grid[:, 1], 1).cumsum(0)
         lengths = torch.diff(ends, prepend=ends.new_zeros(1)).tolist()
-        parts = [part.softmax(0) @ part.mT @ part for part in x.split(lengths)]
-        return torch.cat(parts) if grid.prod(1).sum() > 3 else x
+        mixed = [group.softmax(0) @ group.mT @ group for group in x.split(lengths)]
+        return torch.cat(mixed) if grid.prod(1).sum() > 3 else x
 
 
 class Selected(nn.Module):
@@ -37,10 +37,10 @@ class Selected(nn.Module):
 
     def forward(self, table, counts):
         long = counts > 1
-        kept = self.proj(table)[long]
+        selected = self.proj(table)[long]
         firsts = torch.unique_consecutive(counts.repeat_interleave(2))
         repeated = self.proj(table).repeat_interleave(counts, dim=0)
-        return kept.sum(0) + repeated.cumsum(0)[-1] + firsts.float().mean()
+        return selected.sum(0) + repeated.cumsum(0)[-1] + firsts.float().mean()
 
 
 class Written(nn.Module):

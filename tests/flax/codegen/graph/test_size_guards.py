@@ -76,13 +76,13 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_that_decide_otherwise_are_refused(name):
-    cls, example, same, other = CASES[name]
+    cls, example, same, refused = CASES[name]
     module = cls().eval()
     text, model = prepared(module, example)
     assert_same_values(module, model, example)
     assert_same_values(module, model, same)
     with pytest.raises(ValueError, match=r"decide at test_size_guards\.py:\d+"):
-        model(*arrays(other))
+        model(*arrays(refused))
     assert text.count("raise ValueError") == 2  # one is the loader's
 
 

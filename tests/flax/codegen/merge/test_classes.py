@@ -102,8 +102,8 @@ def test_the_place_of_a_module_is_no_number_of_the_author_s():
 
 def test_a_constructor_is_the_author_s():
     text = tojax.flax.source(Wide(6, 16), drawn(2, 5, 6))
-    given = "features=6, hidden=16, heads=2, expansion=3, depth=2, eps=1e-05, *, rngs: nnx.Rngs"
-    assert given in text
+    sizes = "features=6, hidden=16, heads=2, expansion=3, depth=2, eps=1e-05"
+    assert f"{sizes}, *, rngs: nnx.Rngs" in text
     assert "nnx.Linear(hidden, expansion * hidden, rngs=rngs)" in text
     assert "for _ in range(depth)" in text
 
@@ -119,9 +119,9 @@ def test_a_constructor_is_the_author_s():
 def test_other_sizes_from_one_file(cls, first, second, shapes):
     torch.manual_seed(0)
     file = loaded(tojax.flax.source(cls(*first), drawn(*shapes[0])))
-    for given, shape in zip((first, second), shapes):
-        module = cls(*given).eval()
-        model = getattr(file, cls.__name__)(*given, rngs=nnx.Rngs(0))
+    for sizes, shape in zip((first, second), shapes):
+        module = cls(*sizes).eval()
+        model = getattr(file, cls.__name__)(*sizes, rngs=nnx.Rngs(0))
         weights = {k: v.numpy() for k, v in module.state_dict().items()}
         assert_same_values(module, file.load_params(model, weights), (drawn(*shape),))
 

@@ -18,7 +18,7 @@ def test_inner_ones_come_first_whenever_they_were_recorded():
     outer, configs = Outer(inner=inner, width=4), Configs()
     configs.record(outer, {"width": 4})
     configs.record(outer, {"inner": Nested(inner, {"sizes": [2, 3]})})
-    made: dict = {}
+    namespace: dict = {}
     for text in ["import dataclasses", *configs.texts()]:
-        exec(text, made)
-    assert made["Outer"]().inner.sizes == (2, 3) and made["Outer"]().width == 4
+        exec(text, namespace)
+    assert namespace["Outer"]().inner.sizes == (2, 3) and namespace["Outer"]().width == 4

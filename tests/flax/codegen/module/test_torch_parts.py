@@ -20,9 +20,9 @@ class Odd(nn.Module):
         super().__init__()
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x, other, twice=False):
-        y = torch.special.i0e(self.proj(x)) + other
-        return y * 2 if twice else y, other.sin()
+    def forward(self, x, offset, twice=False):
+        y = torch.special.i0e(self.proj(x)) + offset
+        return y * 2 if twice else y, offset.sin()
 
 
 class Net(nn.Module):
@@ -33,10 +33,10 @@ class Net(nn.Module):
         self.out = nn.Linear(width, 3)
 
     def forward(self, x):
-        x = other = torch.tanh(self.enter(x))
+        x = offset = torch.tanh(self.enter(x))
         for odd in self.odd:
-            x, other = odd(x, other, twice=True)
-        return self.out(x + other)
+            x, offset = odd(x, offset, twice=True)
+        return self.out(x + offset)
 
 
 def test_the_rest_is_written():

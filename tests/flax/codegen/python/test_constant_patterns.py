@@ -31,8 +31,8 @@ def squares(side, stride=1):
 def windows(side):
     """Relative places as Swin numbers them."""
     places = torch.stack(torch.meshgrid(*[torch.arange(side)] * 2, indexing="ij")).flatten(1)
-    apart = places[:, :, None] - places[:, None, :] + side - 1
-    return apart[0] * (2 * side - 1) + apart[1]
+    distances = places[:, :, None] - places[:, None, :] + side - 1
+    return distances[0] * (2 * side - 1) + distances[1]
 
 
 def learned(length, width, order, padding=None):

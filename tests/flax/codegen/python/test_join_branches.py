@@ -20,8 +20,8 @@ FLAG = Guard("self.flag", "not self.flag", [True, False])
 
 
 def test_what_is_shared_stands_alone():
-    found = joined(["x = f(x)\ny = g(x)\nz = h(y)", "x = f(x)\ny = k(x)\nz = h(y)"], [FLAG])
-    assert found == "x = f(x)\nif self.flag:\n    y = g(x)\nelse:\n    y = k(x)\nz = h(y)"
+    body = joined(["x = f(x)\ny = g(x)\nz = h(y)", "x = f(x)\ny = k(x)\nz = h(y)"], [FLAG])
+    assert body == "x = f(x)\nif self.flag:\n    y = g(x)\nelse:\n    y = k(x)\nz = h(y)"
 
 
 def test_what_only_one_does():
@@ -32,11 +32,11 @@ def test_what_only_one_does():
 
 def test_three_kinds_by_two_tests():
     tests = [Guard("a", "not a", [True, False, False]), Guard("b", "not b", [None, True, False])]
-    found = joined(["x = f(x)", "x = g(x)", "x = h(x)"], tests)
-    for given, wanted in {(1, 1): "f", (1, 0): "f", (0, 1): "g", (0, 0): "h"}.items():
-        names = {"a": given[0], "b": given[1], "x": 0} | {k: lambda _, k=k: k for k in "fgh"}
-        exec(found, names)
-        assert names["x"] == wanted
+    body = joined(["x = f(x)", "x = g(x)", "x = h(x)"], tests)
+    for flags, name in {(1, 1): "f", (1, 0): "f", (0, 1): "g", (0, 0): "h"}.items():
+        names = {"a": flags[0], "b": flags[1], "x": 0} | {k: lambda _, k=k: k for k in "fgh"}
+        exec(body, names)
+        assert names["x"] == name
 
 
 def test_a_test_says_nothing_after_its_variable_was_stored():
@@ -52,6 +52,6 @@ def test_what_no_test_tells_apart_is_refused():
 
 def test_bodies_stay_as_they_are():
     bodies = [body("x = f(x)\ny = g(x)"), body("x = f(x)\ny = h(x)")]
-    before = copy.deepcopy(bodies)
+    originals = copy.deepcopy(bodies)
     branched(bodies, [FLAG])
-    assert [text_of(x) for x in bodies] == [text_of(x) for x in before]
+    assert [text_of(x) for x in bodies] == [text_of(x) for x in originals]

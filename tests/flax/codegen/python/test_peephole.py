@@ -14,7 +14,7 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("code", "simplified"),
     [
         ("q = f(x).swapaxes(1, 2)\ny = g(q.swapaxes(1, 2))", "q = f(x)\ny = g(q)"),
         (
@@ -36,8 +36,8 @@ def plain(text: str) -> str:
         ),
     ],
 )  # fmt: skip
-def test_what_undoes_itself_goes(before, after):
-    assert plain(before) == after
+def test_what_undoes_itself_goes(code, simplified):
+    assert plain(code) == simplified
 
 
 @pytest.mark.parametrize(

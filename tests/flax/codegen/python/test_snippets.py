@@ -38,32 +38,32 @@ def test_running_statistics_are_torchs(style, cls):
     text = tojax.flax.source(module, steps[0], style=style)
     file = loaded(text)
     weights = lambda: {k: x.numpy() for k, x in module.state_dict().items()}
-    before = {k: x.copy() for k, x in weights().items()}
+    initial = {k: x.copy() for k, x in weights().items()}
     if style == "nnx":
-        model = file.load_params(getattr(file, cls.__name__)(rngs=nnx.Rngs(0)), before)
+        model = file.load_params(getattr(file, cls.__name__)(rngs=nnx.Rngs(0)), initial)
         model.train()
         for x in steps:
             model(jnp.asarray(x.numpy()))
         model.eval()
-        found = nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
-        kept = lambda: nnx.to_pure_dict(
+        statistics = nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
+        expected = lambda: nnx.to_pure_dict(
             nnx.state(file.load_params(nnx.clone(model), weights()), nnx.BatchStat)
         )
         apply = model
     else:
-        model, variables = getattr(file, cls.__name__)(), file.load_params(before)
+        model, variables = getattr(file, cls.__name__)(), file.load_params(initial)
         for x in steps:
             how = dict(mutable="batch_stats", rngs={"dropout": jax.random.key(0)})
-            given = jnp.asarray(x.numpy())
-            variables |= model.apply(variables, given, deterministic=False, **how)[1]
-        found = variables["batch_stats"]
-        kept = lambda: file.load_params(weights())["batch_stats"]
+            batch = jnp.asarray(x.numpy())
+            variables |= model.apply(variables, batch, deterministic=False, **how)[1]
+        statistics = variables["batch_stats"]
+        expected = lambda: file.load_params(weights())["batch_stats"]
         apply = lambda x: model.apply(variables, x)
     module.train()
     with torch.no_grad():
         for x in steps:
             module(x)
-    jax.tree.map(lambda x, y: assert_close(x, y, reduction=1024), found, kept())
+    jax.tree.map(lambda x, y: assert_close(x, y, reduction=1024), statistics, expected())
     module.eval()
     assert_same_values(module, apply, steps[:1])
 

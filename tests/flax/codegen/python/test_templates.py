@@ -36,10 +36,10 @@ def module(name, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_inputs(name, style, tmp_path):
     text = tojax.flax.source(module(name, tmp_path), torch.ones(3, 5, 4), style=style)
-    own = variable(name)
-    assert own.rstrip("_") == name.rstrip("_")
-    assert f"def __call__(self, {own}" in text
-    assert f"if not {own}.shape[1] <= 5:\n            raise ValueError" in text
+    written = variable(name)
+    assert written.rstrip("_") == name.rstrip("_")
+    assert f"def __call__(self, {written}" in text
+    assert f"if not {written}.shape[1] <= 5:\n            raise ValueError" in text
 
 
 class Counts(nn.Module):

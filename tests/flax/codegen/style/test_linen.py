@@ -41,27 +41,27 @@ def assert_same_slopes(module, file, model, variables, inputs):
         out = model.apply({"params": params, **rest}, *arrays(inputs))
         return sum(jnp.sin(3 * y).sum() for y in leaves(out))
 
-    found = jax.grad(loss)(variables["params"])
-    jax.tree.map(lambda x, y: assert_close(x, y, reduction=256), found, want)
+    gradients = jax.grad(loss)(variables["params"])
+    jax.tree.map(lambda x, y: assert_close(x, y, reduction=256), gradients, want)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_plain_modules(name):
-    cls, inputs, others = CASES[name]
+    cls, inputs, other_inputs = CASES[name]
     torch.manual_seed(0)
     module = cls().eval()
-    for part in module.modules():
-        if isinstance(part, torch.nn.BatchNorm2d):
-            part.running_mean.normal_()
-            part.running_var.uniform_(0.5, 2)
+    for submodule in module.modules():
+        if isinstance(submodule, torch.nn.BatchNorm2d):
+            submodule.running_mean.normal_()
+            submodule.running_var.uniform_(0.5, 2)
     file, model, variables = prepared(module, inputs)
     apply = lambda *x: model.apply(variables, *x)
     assert_same_values(module, apply, inputs)
-    assert_same_values(module, apply, others)
+    assert_same_values(module, apply, other_inputs)
     if variables.get("params"):
         assert_same_slopes(module, file, model, variables, inputs)
-    fresh, made = model.init_with_output(jax.random.key(1), *arrays(inputs))
-    assert jax.tree.structure(made) == jax.tree.structure(variables)
+    fresh, initialised = model.init_with_output(jax.random.key(1), *arrays(inputs))
+    assert jax.tree.structure(initialised) == jax.tree.structure(variables)
     assert all(np.isfinite(x).all() for x in leaves(fresh))
 
 
@@ -79,11 +79,11 @@ def test_training_mode():
             mutable=["batch_stats"],
         )
 
-    (first, kept), (same, _), (other, _) = step(0), step(0), step(1)
+    (first, updated), (same, _), (second, _) = step(0), step(0), step(1)
     np.testing.assert_array_equal(first, same)
-    assert np.abs(first - other).max() > 1e-3
-    before = variables["batch_stats"]["bn1"]["mean"]
-    assert np.abs(kept["batch_stats"]["bn1"]["mean"] - before).max() > 1e-3
+    assert np.abs(first - second).max() > 1e-3
+    initial = variables["batch_stats"]["bn1"]["mean"]
+    assert np.abs(updated["batch_stats"]["bn1"]["mean"] - initial).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["vit", "generator", "resnet", "pooled"])
@@ -94,14 +94,14 @@ def test_all_layers_are_told_of_training(name):
 
     def run(**how):
         rngs = {"dropout": jax.random.key(0)}
-        given = arrays(inputs)
-        out, kept = model.apply(variables, *given, rngs=rngs, mutable=["batch_stats"], **how)
-        return leaves(out)[0], kept
+        values = arrays(inputs)
+        out, updated = model.apply(variables, *values, rngs=rngs, mutable=["batch_stats"], **how)
+        return leaves(out)[0], updated
 
-    trained, kept = run(deterministic=False)
+    trained, updated = run(deterministic=False)
     assert np.abs(trained - run()[0]).max() > 1e-4
-    before = {k: variables[k] for k in kept}
-    moved = jax.tree.map(lambda x, y: bool((x != y).any()), kept, before)
+    initial = {k: variables[k] for k in updated}
+    moved = jax.tree.map(lambda x, y: bool((x != y).any()), updated, initial)
     assert all(jax.tree.leaves(moved))
 
 
@@ -114,8 +114,8 @@ def test_a_train_state_learns():
     @jax.jit
     def step(state, key):
         def loss(params):
-            given = {"params": params}
-            out = state.apply_fn(given, x, deterministic=False, rngs={"dropout": key})
+            variables = {"params": params}
+            out = state.apply_fn(variables, x, deterministic=False, rngs={"dropout": key})
             return optax.softmax_cross_entropy_with_integer_labels(out, y).mean()
 
         value, slopes = jax.value_and_grad(loss)(state.params)
@@ -147,13 +147,13 @@ def test_llama():
 def test_weights_that_do_not_fit_are_all_listed(style):
     module = MLP()
     file = loaded(tojax.flax.source(module, drawn(5, 8), style=style))
-    given = weights(module)
-    del given["layers.1.weight"], given["out.bias"]
-    given["layers.0.weight"] = np.ones((3, 4), "float32")
-    given["out.weight"] = np.ones(3, "float32")
+    state = weights(module)
+    del state["layers.1.weight"], state["out.bias"]
+    state["layers.0.weight"] = np.ones((3, 4), "float32")
+    state["out.weight"] = np.ones(3, "float32")
     model = [file.MLP(rngs=nnx.Rngs(0))] if style == "nnx" else []
     with pytest.raises(ValueError, match="do not fit") as caught:
-        file.load_params(*model, given)
+        file.load_params(*model, state)
     lines = str(caught.value).splitlines()[1:]
     assert sum("missing" in x for x in lines) == 2
     assert sum("has the shape" in x for x in lines) == 2
@@ -194,8 +194,8 @@ def test_names(make):
     file, model, variables = prepared(module, inputs)
     assert_same_values(module, lambda *x: model.apply(variables, *x), (drawn(5, 4),))
     assert_same_slopes(module, file, model, variables, inputs)
-    made = model.init(jax.random.key(0), *arrays(inputs))
-    assert jax.tree.structure(made) == jax.tree.structure(variables)
+    initialised = model.init(jax.random.key(0), *arrays(inputs))
+    assert jax.tree.structure(initialised) == jax.tree.structure(variables)
 
 
 class Scoped(torch.nn.Module):

@@ -155,7 +155,7 @@ class Constructor:
         spellings = [x for x in TORCH_NAMES.get(name, (name,)) if x in order]
         values = []
         calls = [x for x in self.expressions_for(path) if isinstance(x, ast.Call)]
-        matching = [x for x in calls if ast.unparse(x.func).split(".")[-1] == callee.__name__]
+        matching = [x for x in calls if _function_name(x) == callee.__name__]
         for call in matching or calls:  # the author may make another class under a condition
             values += [k.value for k in call.keywords if k.arg in spellings]
             places = [order.index(x) for x in spellings if order.index(x) < len(call.args)]
@@ -167,10 +167,7 @@ class Constructor:
         dimensions = []
         for expression in self.expressions_for(path):
             for x in ast.walk(expression):
-                if (
-                    isinstance(x, ast.Call)
-                    and ast.unparse(x.func).split(".")[-1] in ARRAY_FUNCTIONS
-                ):
+                if isinstance(x, ast.Call) and _function_name(x) in ARRAY_FUNCTIONS:
                     sizes = x.args
                     if sizes and isinstance(sizes[0], (ast.Tuple, ast.List)):
                         sizes = sizes[0].elts
@@ -187,13 +184,12 @@ def assigned_values(cls: type) -> list[ast.expr]:
     """Returns the values of all assignments in a class and its bases."""
     nodes = [x for tree in class_trees(cls) for x in ast.walk(tree)]
     values = [x.value for x in nodes if isinstance(x, ast.Assign)]
-    buffers = [
-        x for x in nodes if isinstance(x, ast.Call) and _function_name(x) == "register_buffer"
+    calls = lambda nodes: [x for x in nodes if isinstance(x, ast.Call)]
+    buffers = [x for x in calls(nodes) if _function_name(x) == "register_buffer"]
+    ranges = [
+        y for x in buffers for y in calls(ast.walk(x)) if _function_name(y) in RANGE_FUNCTIONS
     ]
-    calls = [y for x in buffers for y in ast.walk(x) if isinstance(y, ast.Call)]
-    return values + [
-        x for call in calls if _function_name(call) in RANGE_FUNCTIONS for x in call.args
-    ]
+    return values + [x for call in ranges for x in call.args]
 
 
 def _function_name(call: ast.Call) -> str:
@@ -227,10 +223,8 @@ def _constructor(cls: type, function: Callable) -> Constructor | None:
     if not isinstance(tree, ast.FunctionDef):
         return None
     rename_first_to_self(tree)
-    arguments, star_parameters = (
-        tree.args,
-        {x.arg for x in (tree.args.vararg, tree.args.kwarg) if x},
-    )
+    arguments = tree.args
+    star_parameters = {x.arg for x in (arguments.vararg, arguments.kwarg) if x}
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
     pairs = [*zip(positional, defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import torch
+
 from tojax.flax.codegen.author.constructors import Constructor, constructors_of
 
 BINARY_OPERATORS = {
@@ -32,7 +34,7 @@ class NotExpressible(Exception):
     """Raised for an expression that has no meaning in the class that is written."""
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Returns whether a value is an int or a float."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -46,7 +48,7 @@ class Scope:
       super_arguments: the arguments of a base's constructor, with the constructor that passed them.
     """
 
-    def __init__(self, module: Any, config: Any):
+    def __init__(self, module: torch.nn.Module, config: Any):
         self.module = module
         self.constructors = constructors_of(module.__class__)
         takes = [n for c in self.constructors[:1] for n in c.parameters]
@@ -66,7 +68,7 @@ class Scope:
                         self.bind(own_name, getattr(module, name, None))
 
     def own_name(self, parameter: str, constructor: Constructor) -> str | None:
-        """Returns the class's own name for a base's parameter, None if it does not hand it up."""
+        """Returns the class's own name for a parameter of a base; None if it passes a value."""
         if parameter in constructor.locals or parameter not in constructor.parameters:
             return None
         if constructor is self.constructors[0]:
@@ -92,7 +94,7 @@ class Scope:
         arguments |= {k.arg: k.value for k in super_call.keywords if k.arg in base.parameters}
         self.super_arguments[base] = {name: (x, constructor) for name, x in arguments.items()}
 
-    def bind(self, parameter: str, value: Any) -> None:
+    def bind(self, parameter: str, value: object) -> None:
         if is_number(value):
             self.values.setdefault(parameter, value)
 
@@ -205,7 +207,7 @@ class Reader:
                 return value, ast.Attribute(ast.Name("config", ast.Load()), key, ast.Load())
         raise NotExpressible(key)
 
-    def number(self, value: Any) -> Any:
+    def number(self, value: object) -> Any:
         if not is_number(value):
             raise NotExpressible(repr(value))
         return value

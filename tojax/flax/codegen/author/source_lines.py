@@ -17,6 +17,18 @@ from torch import fx
 FRAME = re.compile(r'File "(.+?)", line (\d+)')
 
 
+def frames_of(node: fx.Node) -> list[tuple[str, int]]:
+    """Returns the file and line of each Python frame in which a node was made, innermost last."""
+    frames = FRAME.findall(node.meta.get("stack_trace") or "")
+    return [(file, int(line)) for file, line in frames]
+
+
+def line_of(node: fx.Node) -> str:
+    """Returns ``file.py:12``, where a node was made; "" if that is not known."""
+    frames = frames_of(node)
+    return "{}:{}".format(*frames[-1]) if frames else ""
+
+
 @dataclass(frozen=True)
 class Statement:
     """A simple statement of a forward function; equal if it is the same one.
@@ -51,13 +63,13 @@ class Forward:
 
     def statement(self, node: fx.Node) -> Statement | None:
         """Returns the statement of this function that a node comes from, None if there is none."""
-        for file, line in reversed(FRAME.findall(node.meta.get("stack_trace") or "")):
-            if file == self.file and self.first <= int(line) <= self.last:
-                return _statement(self, int(line))
+        for file, line in reversed(frames_of(node)):
+            if file == self.file and self.first <= line <= self.last:
+                return _statement(self, line)
         return None
 
     def attributes(self) -> set[str]:
-        """Returns the names X of ``self.X`` in it."""
+        """Returns the names X of all ``self.X`` in the function."""
         return {
             x.attr
             for x in ast.walk(self.tree)
@@ -67,7 +79,7 @@ class Forward:
         }
 
     def aliases(self) -> dict[str, str]:
-        """Returns the other name of a value: ``residual = hidden_states``."""
+        """Returns the second name of each value: ``residual = hidden_states``."""
         aliases: dict[str, str] = {}
         for x in ast.walk(self.tree):
             match x:
@@ -76,7 +88,7 @@ class Forward:
         return aliases
 
     def unpacked(self) -> dict[str, list[str]]:
-        """Returns the names of elements: ``cos, sin = position_embeddings``."""
+        """Returns the names of unpacked elements: ``cos, sin = position_embeddings``."""
         return {
             x.value.id: [t.id if isinstance(t, ast.Name) else "_" for t in x.targets[0].elts]
             for x in ast.walk(self.tree)
@@ -106,7 +118,7 @@ class Forward:
 
 
 def _shape_source(value: ast.expr) -> tuple[str | None, int | None]:
-    """Returns (array, dimension) of ``x.shape``, ``x.size(1)``, ``x.shape[:2]`` and the like."""
+    """Returns (array, dimension) of ``x.shape``, ``x.size(1)`` or ``x.shape[:2]``."""
     dim: Any = None
     if isinstance(value, ast.Subscript):
         if isinstance(value.slice, ast.Constant) and isinstance(value.slice.value, int):
@@ -114,18 +126,13 @@ def _shape_source(value: ast.expr) -> tuple[str | None, int | None]:
         elif not (isinstance(value.slice, ast.Slice) and value.slice.lower is None):
             return None, None
         value = value.value
-    if (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr == "size"
-    ):
-        if value.args and isinstance(value.args[0], ast.Constant):
-            dim = value.args[0].value
-        value = value.func
-    elif not (isinstance(value, ast.Attribute) and value.attr == "shape"):
-        return None, None
-    array = value.value
-    return (array.id, dim) if isinstance(array, ast.Name) else (None, None)
+    match value:
+        case ast.Call(func=ast.Attribute(attr="size", value=ast.Name(id=array)), args=args):
+            constants: list[Any] = [x.value for x in args if isinstance(x, ast.Constant)]
+            return array, (*constants, dim)[0]
+        case ast.Attribute(attr="shape", value=ast.Name(id=array)):
+            return array, dim
+    return None, None
 
 
 @functools.cache
@@ -179,26 +186,20 @@ def forward_of(cls: type[torch.nn.Module]) -> Forward | None:
 def helper_name(node: fx.Node) -> str:
     """Returns the name of a value in a function that forward calls, "" if it has none.
 
-    A statement's name is that of its result alone, not of what it computes on the way.
+    A name belongs to the result of its statement, not to intermediate values.
     """
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
-    for file, line in reversed(frames):
-        if "/torch/" in file or not (assignment := _assigned(file, int(line))):
+    for file, line in reversed(frames_of(node)):
+        if "/torch/" in file or not (assignment := _assigned(file, line)):
             continue
         first, last, name = assignment
-        return "" if any(_is_within(x, file, first, last) for x in node.users) else name
+        lines = [n for user in node.users for f, n in frames_of(user) if f == file]
+        return "" if any(first <= n <= last for n in lines) else name
     return ""
-
-
-def _is_within(node: fx.Node, file: str, first: int, last: int) -> bool:
-    """Returns whether a node comes from these lines, or from what they call."""
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
-    return any(f == file and first <= int(line) <= last for f, line in frames)
 
 
 @functools.cache
 def _assigned(file: str, line: int) -> tuple[int, int, str] | None:
-    """Returns the lines and the name of the assignment to one variable in which a line stands."""
+    """Returns (first line, last line, name) of the assignment to one variable around a line."""
     for x in _assignments(file):
         if x.lineno <= line <= (x.end_lineno or 0) and isinstance(x.targets[0], ast.Name):
             return x.lineno, x.end_lineno or 0, x.targets[0].id
@@ -216,16 +217,10 @@ def _assignments(file: str) -> list[ast.Assign]:
 
 @functools.cache
 def _statement(forward: Forward, line: int) -> Statement | None:
-    """Returns the innermost simple statement, or head of a compound one, with this line."""
-    best: Any = None
-    for x in ast.walk(forward.tree):
-        if (
-            isinstance(x, ast.stmt)
-            and x is not forward.tree
-            and x.lineno <= line <= (x.end_lineno or 0)
-            and (best is None or x.lineno >= best.lineno)
-        ):
-            best = x
+    """Returns the innermost simple statement around a line, or the head of a compound one."""
+    statements = [x for x in ast.walk(forward.tree) if isinstance(x, ast.stmt)][1:]
+    around = [x for x in statements if x.lineno <= line <= (x.end_lineno or 0)]
+    best = max(reversed(around), key=lambda x: x.lineno, default=None)
     return None if best is None else Statement(best.lineno, _targets(best))
 
 

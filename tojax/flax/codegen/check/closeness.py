@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ def arrays_of(tensors: list[torch.Tensor]) -> list[np.ndarray]:
     return [_widest(to_numpy(x.detach())) for x in tensors]
 
 
-def _widest(x: Any) -> np.ndarray:
+def _widest(x: object) -> np.ndarray:
     """Returns an array of the widest type of its kind."""
     x = np.asarray(x)
     if x.dtype.kind in "biu":
@@ -36,9 +35,9 @@ def tolerance(tensors: list[torch.Tensor]) -> float:
 
 def first_mismatch(got: list, want: list[np.ndarray], close: float, least: float = 1e-6,
           exact: Callable[[], list] | None = None) -> str:  # fmt: skip
-    """Returns the first difference in words; "" where there is none.
+    """Describes the first difference; "" where there is none.
 
-    ``exact()`` gives the same in 64 bits: where torch itself is as far from that, all is well.
+    ``exact()`` computes the same in 64 bits; a difference passes where torch is as far from that.
     """
     if len(got) != len(want):
         return f"{len(got)} arrays, torch has {len(want)}"
@@ -57,7 +56,7 @@ def first_mismatch(got: list, want: list[np.ndarray], close: float, least: float
     return ""
 
 
-def _mismatch(got: Any, want: np.ndarray, close: float, least: float) -> str:
+def _mismatch(got: object, want: np.ndarray, close: float, least: float) -> str:
     got = _widest(got)
     if got.shape != want.shape:
         return f"has the shape {got.shape}, torch's {want.shape}"
@@ -71,13 +70,9 @@ def _mismatch(got: Any, want: np.ndarray, close: float, least: float) -> str:
     signs = lambda x: np.where(np.isnan(x), 2, np.sign(x.real))[infinite]
     if (~(np.abs(got) < INFINITE) != infinite).any() or (signs(got) != signs(want)).any():
         return "is infinite, or no number, in other places"
-    difference = np.abs(got[~infinite] - want[~infinite]).max(initial=0)
     largest = max(np.abs(want[~infinite]).max(initial=0), least)
-    return (
-        f"{OFF_BY} {difference / largest:.1e} of its largest value"
-        if difference > close * largest
-        else ""
-    )
+    off = np.abs(got[~infinite] - want[~infinite]).max(initial=0) / largest
+    return f"{OFF_BY} {off:.1e} of its largest value" if off > close else ""
 
 
 def _exact_or_nothing(exact: Callable[[], list]) -> list:
@@ -88,7 +83,7 @@ def _exact_or_nothing(exact: Callable[[], list]) -> list:
 
 
 def _is_torch_as_far(got: np.ndarray, want: np.ndarray, truth: np.ndarray) -> bool:
-    """Returns whether torch is as far from the exact values as this is."""
+    """Returns whether torch is about as far from the exact values."""
     if not got.shape == want.shape == truth.shape or not np.isfinite(truth).all():
         return False
     return bool(np.abs(got - truth).max() <= 4 * np.abs(want - truth).max())

@@ -16,16 +16,14 @@ from torch.utils import _pytree as pytree
 from tojax.flax.codegen.check.closeness import arrays_of
 from tojax.flax.codegen.check.torch_side import TorchSide
 from tojax.flax.codegen.check.written_file import NnxFile, WrittenFile, flat_arrays, loaded_file
-from tojax.flax.codegen.graph.dropout_rates import unmodified
+from tojax.flax.codegen.graph.module_calls import unmodified, watched
 
 CLOSE = 1e-3  # of the largest value
 
 
 def first_different_submodule(text: str, module: torch.nn.Module, side: TorchSide,
                 inputs_of: Callable[[list], dict]) -> str | None:  # fmt: skip
-    """Returns the path of the submodule with the first difference in its own lines; None if
-    unknown.
-    """
+    """Returns the path of the first submodule whose own code differs; None if that is unknown."""
     try:
         torch_calls = _torch_calls(module, side)
         with loaded_file(text, module) as file, jax.disable_jit(False):
@@ -69,24 +67,16 @@ def _layouts(x: np.ndarray) -> list[np.ndarray]:
 
 
 def _torch_calls(module: torch.nn.Module, side: TorchSide) -> list[tuple[str, bool, list]]:
-    """Returns (path, whether it begins, its inputs or outputs) of first calls in order."""
+    """Returns (path, whether it is the start, inputs or outputs) of first calls in order."""
     calls: dict[tuple[str, bool], list] = {}
     tensors = lambda value: [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
     record = lambda name, entering, value: calls.setdefault(
         (name, entering), arrays_of(tensors(value))
     )
-    handles = []
-    for name, submodule in module.named_modules():
-        enter = lambda _, args, kwargs, name=name: record(name, True, (args, kwargs)) and None
-        leave = lambda _, args, out, name=name: record(name, False, out) and None
-        handles.append(submodule.register_forward_pre_hook(enter, with_kwargs=True))
-        handles.append(submodule.register_forward_hook(leave))
-    try:
-        with unmodified(module), torch.no_grad():
-            side.call(copy.deepcopy(side.leaves))
-    finally:
-        for handle in handles:
-            handle.remove()
+    enter = lambda name, args, kwargs: record(name, True, (args, kwargs))
+    leave = lambda name, args, kwargs, out: record(name, False, out)
+    with watched(module.named_modules(), enter, leave), unmodified(module), torch.no_grad():
+        side.call(copy.deepcopy(side.leaves))
     return [(*key, value) for key, value in calls.items()]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.check.closeness import arrays_of
-from tojax.flax.codegen.graph.dropout_rates import unmodified
+from tojax.flax.codegen.graph.module_calls import unmodified
 from tojax.torch.engine.callback import to_numpy
 
 
@@ -46,15 +46,14 @@ class TorchSide:
         return values, state
 
     def slopes(self, weights: list[np.ndarray | None]) -> tuple[dict, list]:
-        """Returns the slopes of the weighted sum of the outputs, by the state dict's names and by
-        leaves.
+        """Returns the gradients of a weighted sum of the outputs, by name and by leaf.
 
-        A parameter that torch keeps as it is has NaN.
+        They are NaN for parameters that torch does not differentiate.
         """
         return _slopes(self, self.module, self.leaves, weights)
 
     def in_double(self, leaves: list) -> tuple[Any, list]:
-        """Returns the module and its leaves with wide floats."""
+        """Returns the module and its leaves in 64 bits."""
         wide = lambda x: x.double() if _floats(x) else x
         return copy.deepcopy(self.module).double(), [wide(x) for x in leaves]
 
@@ -74,8 +73,9 @@ class TorchSide:
         return module, [perturbed(x) if _floats(x) else x for x in leaves]
 
     def truth(self, call: Callable[[Any, list], Any], leaves: list | None = None) -> Any:
-        """Returns a call's result in 64 bits; in the module's own precision with other last bits,
-        where it insists on that.
+        """Returns the result of a call in 64 bits.
+
+        A module that insists on its precision is called in that, with the last bits perturbed.
         """
         leaves = self.leaves if leaves is None else leaves
         try:
@@ -155,7 +155,7 @@ def _array(x: torch.Tensor, slope: torch.Tensor | None) -> np.ndarray:
     return slope.detach().cpu().numpy() if x.dtype == torch.double else to_numpy(slope)
 
 
-def _floats(x: Any) -> bool:
+def _floats(x: object) -> bool:
     return isinstance(x, torch.Tensor) and x.is_floating_point()
 
 
@@ -172,7 +172,7 @@ def resized_examples(leaves: list, shapes: list) -> Iterator[list]:
         ]
 
 
-def _resized(x: Any, shape: Any, rows: int, length: int) -> Any:
+def _resized(x: Any, shape: Sequence | None, rows: int, length: int) -> Any:
     """Returns one array; rows or a length of 0 stay as they are."""
     if shape is None:
         return x

@@ -95,9 +95,8 @@ class _Check:
         second = values(seed=1)
         if len(second) != len(first):
             return {*range(len(first))}
-        return {
-            i for i, (x, y) in enumerate(zip(first, second)) if first_mismatch([x], [y], self.close)
-        }
+        differs = lambda x, y: bool(first_mismatch([x], [y], self.close))
+        return {i for i, pair in enumerate(zip(first, second)) if differs(*pair)}
 
     def draws_numbers(self) -> bool:
         """Returns whether an operator draws numbers in evaluation mode."""
@@ -107,9 +106,8 @@ class _Check:
     def values(self, file: WrittenFile) -> None:
         """Compares values and slopes for the example."""
         self.want = self.side.values()
-        self.skipped = (
-            self.random_outputs(self.side.values, self.want) if self.draws_numbers() else set()
-        )
+        draws = self.draws_numbers()
+        self.skipped = self.random_outputs(self.side.values, self.want) if draws else set()
         run, params, state = file.as_function()
         inputs = self.inputs_of(self.side.leaves)
         try:
@@ -122,20 +120,21 @@ class _Check:
     def compare(
         self, what: str, got: list, want: list, exact: Callable, first: bool = False
     ) -> None:
-        """Raises where these differ; the error names the submodule that does ``first``."""
-        unskipped = lambda xs: [x for i, x in enumerate(xs) if i not in self.skipped]
+        """Raises if outputs differ; with ``first`` the error names the first such submodule."""
         if len(got) == len(want):
-            got, want = unskipped(got), unskipped(want)
-        if mismatch := first_mismatch(got, want, self.close, exact=lambda: unskipped(exact())):
-            where = (
-                first_different_submodule(self.text, self.module, self.side, self.inputs_of)
-                if first
-                else None
-            )
+            got, want = self.unskipped(got), self.unskipped(want)
+        comparable = lambda: self.unskipped(exact())
+        if mismatch := first_mismatch(got, want, self.close, exact=comparable):
+            sides = self.text, self.module, self.side, self.inputs_of
+            where = first_different_submodule(*sides) if first else None
             raise self.error(f"{what} differ", mismatch, where)
 
+    def unskipped(self, outputs: list) -> list:
+        """Returns the outputs that are not random."""
+        return [x for i, x in enumerate(outputs) if i not in self.skipped]
+
     def slopes(
-        self, file: WrittenFile, run: Callable, params: Any, state: Any, inputs: dict
+        self, file: WrittenFile, run: Callable, params: object, state: object, inputs: dict
     ) -> None:
         """Compares the slopes of a randomly weighted sum of the outputs; random outputs are left
         out.
@@ -152,7 +151,7 @@ class _Check:
             return
         floats = {k: x for k, x in inputs.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
 
-        def loss(params: Any, floats: dict, state: Any, inputs: dict) -> Any:
+        def loss(params: object, floats: dict, state: object, inputs: dict) -> Any:
             outs, _ = run(params, state, {**inputs, **floats})
             return sum(
                 (x * w).sum() for x, w in zip(_without_infinities(outs), weights) if w is not None
@@ -179,30 +178,22 @@ class _Check:
         wide = {k: np.asarray(x, np.float64) for k, x in slopes.items()}
         return {k: x for k, x in wide.items() if not np.isnan(x).all()}
 
-    def _compare_slopes(self, file_slopes: dict, want: dict, exact: Callable[[], dict]) -> None:
+    def _compare_slopes(self, file_slopes: dict, want: dict, all_exact: Callable[[], dict]) -> None:
         largest = max((np.abs(x[np.isfinite(x)]).max(initial=0) for x in want.values()), default=0)
         truth: dict[str, np.ndarray] = {}
 
         def exact_slope(name: str) -> list:
             if not truth:
-                truth.update(exact())
+                truth.update(all_exact())
             return [truth[name]]
 
         for name, x in want.items():
-            if (
-                name not in file_slopes
-                or x.dtype.kind != "f"
-                or file_slopes[name].dtype == jax.dtypes.float0
-            ):
+            slope = file_slopes.get(name)
+            if slope is None or x.dtype.kind != "f" or slope.dtype == jax.dtypes.float0:
                 continue
-            mismatch = first_mismatch(
-                [file_slopes[name]],
-                [x],
-                SLOPE_FACTOR * self.close,
-                max(1e-2 * largest, 1e-6),
-                functools.partial(exact_slope, name),
-            )
-            if mismatch:
+            close, least = SLOPE_FACTOR * self.close, max(1e-2 * largest, 1e-6)
+            exact = functools.partial(exact_slope, name)
+            if mismatch := first_mismatch([slope], [x], close, least, exact):
                 raise self.error(f"the gradient of {name} differs", mismatch)
 
     def sizes(self, file: WrittenFile) -> None:
@@ -243,18 +234,14 @@ class _Check:
                          "evaluation mode", UserWarning)  # fmt: skip
             return
         if not file.trains():
-            indices = [i for i in range(len(want)) if i not in self.skipped]
-            mismatch = first_mismatch(
-                [want[i] for i in indices], [self.want[i] for i in indices], self.close
-            )
-            if mismatch:
+            without = self.unskipped(want), self.unskipped(self.want)
+            if mismatch := first_mismatch(*without, self.close):
                 raise self.error("has no training mode and the module does", mismatch)
             return
         run, params, state_ = file.as_function(training=True)
         got, statistics = _compiled_fast(run)(params, state_, self.inputs_of(self.side.leaves))
-        if mismatch := first_mismatch(
-            got, want, self.close, exact=lambda: self.side.exact(training=True)
-        ):
+        exact = functools.partial(self.side.exact, training=True)
+        if mismatch := first_mismatch(got, want, self.close, exact=exact):
             raise self.error("values in training mode differ", mismatch)
         self._compare_statistics(statistics, state, file)
 
@@ -263,13 +250,13 @@ class _Check:
         for name, x in file.converted(state)[1].items():
             if name not in statistics:
                 continue
-            mismatch = first_mismatch([statistics[name]], [np.asarray(x, np.float64)], self.close,
-                         exact=functools.partial(truth, name))  # fmt: skip
-            if mismatch:
+            got, want = [statistics[name]], [np.asarray(x, np.float64)]
+            exact = functools.partial(truth, name)
+            if mismatch := first_mismatch(got, want, self.close, exact=exact):
                 raise self.error(f"{name} differs after a call in training mode", mismatch)
 
     def error(self, what: str, why: str, where: str | None = None) -> WrongSource:
-        """Returns the error; ``where`` is the path of the submodule that differs first."""
+        """Returns the error; ``where`` is the path of the first submodule that differs."""
         submodule = self.module.get_submodule(where) if where else self.module
         kind = type(submodule)
         try:
@@ -287,12 +274,12 @@ class _Check:
 
 
 def _compiled_fast(function: Callable) -> Callable:
-    """Returns the function compiled in little time: it runs once."""
+    """Returns the function compiled without optimizations, since it runs once."""
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def _without_infinities(outs: list) -> list:
-    """Outputs with 0 for what is infinite, or as good as that."""
+    """Returns the outputs with 0 in place of numbers that are infinite or as good as that."""
     finite = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
     return [jnp.where(jnp.abs(x) < 1e30, x, 0) if finite(x) else x for x in outs]
 

@@ -19,10 +19,7 @@ from flax import nnx
 from tojax.torch.engine.callback import to_numpy
 
 _COUNT = itertools.count()
-FLAGS = (
-    "deterministic",
-    "use_running_average",
-)  # by which a file in Linen does not train
+FLAGS = ("deterministic", "use_running_average")  # by which a file in Linen does not train
 
 
 @contextlib.contextmanager
@@ -44,7 +41,7 @@ def weights_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
     return {k: to_numpy(v.detach()) for k, v in state if isinstance(v, torch.Tensor)}
 
 
-def flat_arrays(value: Any) -> list[Any]:
+def flat_arrays(value: object) -> list[Any]:
     """Returns the arrays of a result, in its order."""
     if isinstance(value, dict):
         value = list(value.values())
@@ -77,7 +74,7 @@ class NnxFile:
         split: Any = nnx.split(self.model, nnx.Param, ...)
         graph, params, state = split
 
-        def run(params: Any, state: Any, inputs: dict[str, Any]) -> tuple[list, dict]:
+        def run(params: object, state: object, inputs: dict[str, Any]) -> tuple[list, dict]:
             model = nnx.merge(graph, params, state)
             outputs = flat_arrays(model(**inputs))
             return outputs, self.by_name(nnx.state(model, nnx.BatchStat))
@@ -85,7 +82,7 @@ class NnxFile:
         return run, params, state
 
     def trains(self) -> bool:
-        """Returns whether it does something else in training mode."""
+        """Returns whether training mode changes anything."""
         self.model.train()
         training_graph = nnx.split(self.model)[0]
         self.model.eval()
@@ -130,10 +127,10 @@ class LinenFile:
         return run, self.variables.get("params", {}), rest
 
     def trains(self) -> bool:
-        """Returns whether it does something else in training mode."""
+        """Returns whether training mode changes anything."""
         return bool(self.takes() & set(FLAGS))
 
-    def by_name(self, state: Any) -> dict[str, Any]:
+    def by_name(self, state: object) -> dict[str, Any]:
         """Returns the arrays of parameters, or of statistics, by their names in the file."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(state)
         return {".".join(str(x.key) for x in path): value for path, value in leaves}

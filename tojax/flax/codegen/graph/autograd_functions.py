@@ -24,10 +24,8 @@ CLOSE = 1e-3  # of the slopes: a forward that computes in float32 has fewer
 
 
 def check_gradients(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> None:
-    """Raises Unsupported if a Function that the module calls has a backward that is another
-    gradient.
-
-    Its backward is compared with how forward changes, at the operands of its first call.
+    """Raises Unsupported if a Function of the module has a backward that is no derivative of its
+    forward, which is checked with the operands of its first call.
     """
     if not any(map(_defines_functions, {type(m).__module__ for m in module.modules()})):
         return
@@ -54,7 +52,7 @@ def _defines_functions(name: str) -> bool:
 
 @contextlib.contextmanager
 def _recorded_calls() -> Iterator[OperandsByFunction]:
-    """Records the classes that are applied meanwhile, with the operands of their first call."""
+    """Records which Functions are applied, with the operands of their first call."""
     calls: OperandsByFunction = {}
     original_apply = vars(Function)["apply"]
 
@@ -98,9 +96,9 @@ def _is_derivative(kind: type[Function], operands: tuple) -> bool:
         return False
 
 
-def _match_differences(forward: Callable, inputs: list[Any], slopes: list[torch.Tensor]) -> bool:
-    """Returns whether finite differences of forward agree with these slopes: autograd has no
-    derivative of what forward writes to in place.
+def _match_differences(forward: Callable, inputs: list[object], slopes: list[torch.Tensor]) -> bool:
+    """Returns whether finite differences of forward agree with these slopes. They also hold where
+    forward writes in place, which autograd cannot differentiate.
     """
     steps = [torch.randn_like(x) * STEP for x in slopes]
 
@@ -117,7 +115,7 @@ def _match_differences(forward: Callable, inputs: list[Any], slopes: list[torch.
     return bool((difference - predicted).abs() <= CLOSE * max(scale, float(difference.abs())))
 
 
-def _weighted_sum(out: Any) -> torch.Tensor:
+def _weighted_sum(out: torch.Tensor | tuple) -> torch.Tensor:
     """Returns one number that depends on all results."""
     outs = [x for x in (out if isinstance(out, tuple) else [out]) if isinstance(x, torch.Tensor)]
     weights = lambda x: torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)

@@ -17,7 +17,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from tojax.flax.codegen.graph.functionalize import packet, writes, written_by
+from tojax.flax.codegen.graph.functionalize import packet, reached, writes, written_by
 from tojax.flax.codegen.graph.private import by_example, symbol_of
 from tojax.flax.codegen.graph.views import shares
 from tojax.flax.codegen.python.sizes import unknown
@@ -57,16 +57,13 @@ def recorded_decisions() -> Iterator[Decisions]:
         logger.removeFilter(decisions)
 
 
-def may_hold_sizes(value: Any, leaves: list[Any]) -> bool:
+def may_hold_sizes(value: object, leaves: list[object]) -> bool:
     """Returns whether an input may be an array of sizes: a few integers, not one for each token."""
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.is_floating_point()
-        or value.numel() > MAX_ELEMENTS
-    ):
+    if not isinstance(value, torch.Tensor) or value.is_floating_point():
         return False
     tensors = [x for x in leaves if isinstance(x, torch.Tensor) and x is not value]
-    return bool(tensors) and not any(x.shape == value.shape for x in tensors)
+    is_small = value.numel() <= MAX_ELEMENTS
+    return is_small and bool(tensors) and not any(x.shape == value.shape for x in tensors)
 
 
 def sizes_from_arrays(program: ExportedProgram) -> set[Any]:
@@ -82,8 +79,7 @@ def sizes_from_arrays(program: ExportedProgram) -> set[Any]:
 
 
 def deciding_inputs(program: ExportedProgram, symbols: set[Any]) -> tuple[set[str], bool]:
-    """Returns the inputs whose numbers decide something, and whether sizes of inputs do so through
-    arrays.
+    """Returns the inputs whose numbers decide something, and whether sizes of inputs reach these.
 
     Raises:
       DataDependentSizes: numbers in other arrays decide.
@@ -107,7 +103,7 @@ def deciding_inputs(program: ExportedProgram, symbols: set[Any]) -> tuple[set[st
 
 
 def reaches_arrays(number: fx.Node) -> bool:
-    """Returns whether arrays are made with a number; checks of it do not count."""
+    """Returns whether arrays are made with a number; checks of the number do not count."""
     for user in number.users:
         value = user.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
@@ -120,15 +116,7 @@ def reaches_arrays(number: fx.Node) -> bool:
 
 def ancestors(node: fx.Node) -> set[fx.Node]:
     """Returns the nodes that a node is computed from, those that write to it included."""
-    visited: set[fx.Node] = set()
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        for x in (*current.all_input_nodes, *_writers(current)):
-            if x not in visited:
-                visited.add(x)
-                stack.append(x)
-    return visited
+    return reached(node, lambda x: (*x.all_input_nodes, *_writers(x)))
 
 
 def _writers(node: fx.Node) -> list[fx.Node]:

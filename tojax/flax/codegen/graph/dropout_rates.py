@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from tojax import warn_once
 from tojax.flax.codegen.graph.functionalize import packet
+from tojax.flax.codegen.graph.module_calls import unmodified, watched
 
 ATTENTION, DROPOUT = "aten.scaled_dot_product_attention", "aten.dropout"
 PLACES = {ATTENTION: (4, "dropout_p"), DROPOUT: (1, "p")}
@@ -37,16 +37,14 @@ def rate_of(node: fx.Node) -> float:
 
 
 def calls_of(node: fx.Node) -> list[str]:
-    """Returns the calls that a node stands in, outermost first."""
+    """Returns the submodule calls around a node, outermost first."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [path for path, _ in stack.values() if path and not path.startswith("_empty")]
     return list(dict.fromkeys(paths))
 
 
 def restore_rates(nodes: list[fx.Node], module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
-    """Gives dropout and attention that drop nothing in evaluation mode their rate of training
-    mode.
-    """
+    """Gives dropout and attention without a rate in evaluation mode that of training mode."""
     dropouts = [n for n in nodes if packet(n) in PLACES]
     try:
         rates_by_place = _training_rates(module, args, kwargs)
@@ -58,23 +56,17 @@ def restore_rates(nodes: list[fx.Node], module: torch.nn.Module, args: tuple, kw
     nodes_by_place: dict[Any, list[fx.Node]] = defaultdict(list)
     for node in dropouts:
         nodes_by_place[["", *calls_of(node)][-1].partition("@")[0], packet(node)].append(node)
-    attention_layer = (
-        torch.nn.MultiheadAttention
-    )  # a layer of the file, or else looked at in its own place
+    kind_at = lambda place: type(module.get_submodule(place[0]))
     lost = {x for x, rates in rates_by_place.items() if any(rates) and x not in nodes_by_place}
-    lost = {x for x in lost if type(module.get_submodule(x[0])) is not attention_layer}
+    lost = {x for x in lost if kind_at(x) is not torch.nn.MultiheadAttention}  # which has its own
     if lost:
         names = ", ".join(sorted({f"in {x[0] or 'the whole'}" for x in lost}))
         warn_left_out(f"{names} evaluation mode has no operator for it")
     for (path, kind), nodes_there in nodes_by_place.items():
         rates = rates_by_place[path, kind]
         if len(rates) != len(nodes_there):  # in training it may leave out whole layers
-            cls = type(module.get_submodule(path))
-            similar = [
-                x
-                for x in rates_by_place
-                if x[1] == kind and type(module.get_submodule(x[0])) is cls
-            ]
+            cls = kind_at((path, kind))
+            similar = [x for x in rates_by_place if x[1] == kind and kind_at(x) is cls]
             distinct = {rate for x in similar for rate in rates_by_place[x]}
             rates = [*distinct] * len(nodes_there) if len(distinct) == 1 else []
         for node, rate in zip(nodes_there, rates):
@@ -89,18 +81,17 @@ def _training_rates(
 ) -> dict[tuple[str, str], list[float]]:
     """Returns the rates of one call in training mode by module and operator, in order."""
     recorder = _RateRecorder()
-    handles = []
-    for name, submodule in module.named_modules():
-        enter = lambda *_, name=name: recorder.path.append(name)
-        leave = lambda *_: recorder.path.pop() and None
-        handles.append(submodule.register_forward_pre_hook(enter))
-        handles.append(submodule.register_forward_hook(leave, always_call=True))
+    enter, leave = lambda name, *_: recorder.path.append(name), lambda *_: recorder.path.pop()
     try:
-        with unmodified(module), torch.no_grad(), torch.random.fork_rng(), recorder:
+        with (
+            watched(module.named_modules(), enter, leave),
+            unmodified(module),
+            torch.no_grad(),
+            torch.random.fork_rng(),
+            recorder,
+        ):
             module.train()(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     finally:
-        for handle in handles:
-            handle.remove()
         module.eval()
     return recorder.rates_by_place
 
@@ -119,7 +110,7 @@ class _RateRecorder(TorchFunctionMode):
         self.rates_by_place: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func in FUNCTIONS and self.path:
@@ -128,23 +119,3 @@ class _RateRecorder(TorchFunctionMode):
             on = args[flag] if flag < len(args) else kwargs.get(training, True)
             self.rates_by_place[self.path[-1], kind].append(float(rate) * bool(on))
         return func(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def unmodified(module: torch.nn.Module) -> Iterator[None]:
-    """Restores what the module holds on exit: no caches of a call stay, buffers are as before."""
-    namespaces = [vars(submodule) for submodule in module.modules()]
-    containers = [
-        x for namespace in namespaces for x in namespace.values() if isinstance(x, (dict, list))
-    ]
-    copies = [(x, x.copy()) for x in (*namespaces, *containers)]
-    buffers = [(x, x.clone()) for x in module.buffers()]
-    try:
-        yield
-    finally:
-        for namespace, values in copies:
-            namespace.clear()
-            namespace.extend(values) if isinstance(namespace, list) else namespace.update(values)
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)

@@ -13,22 +13,17 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tojax.flax.codegen.graph.module_calls import watched
 from tojax.flax.codegen.graph.private import FakeTensor
 
 
 @contextlib.contextmanager
 def take_mask_branches(module: torch.nn.Module) -> Iterator[list[str]]:
-    """Lets calls of the module go into such branches; yields the lines of these."""
+    """Makes calls of the module enter such branches; yields the lines where they do."""
     mode = _MaskBranches()
-    handles = [
-        module.register_forward_pre_hook(lambda *_: mode.__enter__() and None),
-        module.register_forward_hook(lambda *_: mode.__exit__(None, None, None), always_call=True),
-    ]
-    try:
+    enter, leave = lambda *_: mode.__enter__(), lambda *_: mode.__exit__(None, None, None)
+    with watched([("", module)], enter, leave):
         yield mode.lines
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class _MaskBranches(TorchFunctionMode):
@@ -39,7 +34,7 @@ class _MaskBranches(TorchFunctionMode):
         self.lines: list[str] = []
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         if getattr(func, "__name__", "") == "__bool__" and isinstance(args[0], FakeTensor):
             frame = sys._getframe(1)
@@ -53,8 +48,8 @@ class _MaskBranches(TorchFunctionMode):
 
 @functools.cache
 def neutral_lines(path: str) -> dict[int, str]:
-    """Returns the lines that test a mask and then only write to its places, with the mask's
-    name.
+    """Returns, by line, the name of each mask that an ``if`` tests and whose places alone its body
+    writes to.
     """
     try:
         tree = ast.parse("".join(linecache.getlines(path)))

@@ -22,8 +22,9 @@ WRAPPERS = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
 def flattened(root: fx.GraphModule) -> tuple[fx.Graph, dict[str, fx.Node]]:
-    """Inlines regions without gradients or with autocast and removes writes. Returns the graph, and
-    its nodes by their old names.
+    """Inlines regions without gradients and with autocast, and removes writes.
+
+    Returns the graph, and its nodes by their names in the program.
     """
     copier = _Copier(_written_memory(root))
     copier.graph.output(copier.copy(root, None, False))
@@ -33,7 +34,7 @@ def flattened(root: fx.GraphModule) -> tuple[fx.Graph, dict[str, fx.Node]]:
 class _Copier:
     """Copies graphs into one, with what is written to replaced by its present value."""
 
-    def __init__(self, written: set[Any]) -> None:
+    def __init__(self, written: set[int]) -> None:
         self.graph = fx.Graph()
         self.written = written
         self.by_name: dict[str, fx.Node] = {}
@@ -87,9 +88,7 @@ class _Copier:
         raise AssertionError("a graph without output")
 
     def _unwrap_identity(self, node: fx.Node, value: fx.Node) -> fx.Node:
-        """Returns the input of an operator that only hands it on; a clone where either is written
-        to later.
-        """
+        """Returns the input of an identity; a clone if one of the two is written to later."""
         is_plain = shares(node, node.args[0]) or not {memory(node), memory(value)} & self.written
         if is_plain or packet(node) == "aten.lift_fresh_copy":
             return value
@@ -112,29 +111,26 @@ class _Copier:
             }
 
 
-def _written_memory(root: fx.GraphModule) -> set[Any]:
+def _written_memory(root: fx.GraphModule) -> set[int]:
     """Returns the memory of everything that is written to."""
     graphs = [x.graph for x in root.modules() if isinstance(x, fx.GraphModule)]
     return {memory(written_by(n)) for g in graphs for n in g.nodes if writes(n)} - {None}
 
 
 def _is_identity(node: fx.Node) -> bool:
-    """Returns whether an operator only hands its input on; 64 bits are JAX's 32."""
+    """Returns whether an operator returns its input; 64 bits count as JAX's 32."""
     name = packet(node)
     if name in RESHAPES:
         source, target = (x.meta["val"].shape for x in (node.args[0], node))
         return [*map(symbolic, source)] == [*map(symbolic, target)]
     if name not in SAME and name != "aten.to":
         return False
-    source, target = (
-        NARROW.get(x, x) for x in (node.args[0].meta["val"].dtype, node.meta["val"].dtype)
-    )
-    return source == target
+    dtypes = {x.meta["val"].dtype for x in (node.args[0], node)}
+    return len({NARROW.get(x, x) for x in dtypes}) == 1
 
 
 def _region_and_inputs(node: fx.Node) -> tuple[fx.Node, list]:
     """Returns the wrapped region and its inputs."""
-    region_index = next(
-        i for i, x in enumerate(node.args) if isinstance(x, fx.Node) and x.op == "get_attr"
-    )
-    return node.args[region_index], list(node.args[region_index + 1 :])
+    is_region = lambda x: isinstance(x, fx.Node) and x.op == "get_attr"
+    index = next(i for i, x in enumerate(node.args) if is_region(x))
+    return node.args[index], list(node.args[index + 1 :])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
 from tojax.errors import Unsupported
-from tojax.flax.codegen.author.source_lines import FRAME
+from tojax.flax.codegen.author.source_lines import line_of
 from tojax.flax.codegen.graph.views import Take, base_of, put, take_of, through
 
 aten = torch.ops.aten
@@ -19,6 +20,17 @@ PREDICATES |= {"less", "less_equal", "greater", "greater_equal", "not_equal", "l
 def packet(node: fx.Node) -> str:
     """Returns ``aten.add_`` of ``aten.add_.Tensor``."""
     return ".".join(str(node.target).split(".")[:2])
+
+
+def reached(start: fx.Node, following: Callable[[fx.Node], Iterable[fx.Node]]) -> set[fx.Node]:
+    """Returns the nodes to which ``following`` leads from one node, in one step or several."""
+    visited: set[fx.Node] = set()
+    stack = [start]
+    while stack:
+        unvisited = [x for x in following(stack.pop()) if x not in visited]
+        visited.update(unvisited)
+        stack += unvisited
+    return visited
 
 
 def writes(node: fx.Node) -> bool:
@@ -36,7 +48,7 @@ def written_by(node: fx.Node) -> fx.Node | None:
     return node.kwargs.get("out") if any(_is_written(x) for x in schema.arguments) else None
 
 
-def _is_written(argument: Any) -> bool:
+def _is_written(argument: torch.Argument) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
@@ -59,14 +71,14 @@ class Versions:
         self.origin: dict[str, Any] = {}  # in which call and line new nodes stand
 
     def set_origin(self, node: fx.Node) -> None:
-        """Sets the node from which new nodes have their call and line."""
+        """Sets the node whose call and source line new nodes get."""
         self.origin = {k: x for k in ("nn_module_stack", "stack_trace") if (x := node.meta.get(k))}
 
     def current(self, node: fx.Node) -> fx.Node:
-        """Returns the present value; a view of something written to is taken again.
+        """Returns the present value; a view of a changed array is taken again.
 
         Raises:
-          Unsupported: it was written to in a way that cannot be said.
+          Unsupported: it was written to in a way that JAX cannot express.
         """
         while node in self.latest:
             node = self.latest[node]
@@ -100,16 +112,18 @@ class Versions:
             if new_base is not new:
                 self.views[new] = View(view.take, view.base, new_base)
 
-    def _create(self, target: Any, args: tuple, like: fx.Node, kwargs: Any = None) -> fx.Node:
+    def _create(
+        self, target: Callable, args: tuple, like: fx.Node, kwargs: dict | None = None
+    ) -> fx.Node:
         node = self.graph.call_function(target)
         node.args, node.kwargs = args, kwargs or {}  # among them sizes, which fx warns of
         node.meta = like.meta | self.origin
         return node
 
     def out_of_place(self, node: fx.Node, args: tuple, kwargs: dict, frozen: bool) -> fx.Node:
-        """Returns the out-of-place operator, whose result becomes the argument's present value.
+        """Returns the out-of-place operator, whose result replaces the argument from now on.
 
-        Without gradients autograd does not see the write: the argument's goes on as it was.
+        Autograd does not see a write without gradients: the argument keeps the gradient it had.
 
         Raises:
           Unsupported: there is no such operator.
@@ -135,7 +149,7 @@ class Versions:
         return new
 
     def _replace_without_gradient(self, old: fx.Node, new: fx.Node) -> fx.Node:
-        """Writes without gradients, to an array of such a region or to one from outside."""
+        """Replaces an array by its value after a write that autograd does not see."""
         base = old
         while base in self.views:
             base = self.views[base].base
@@ -156,7 +170,7 @@ class Versions:
         new.meta["val"] = value.meta["val"].to(_dtype(old))
         return new
 
-    def _filled_diagonal(self, old: fx.Node, value: Any, node: fx.Node) -> fx.Node:
+    def _filled_diagonal(self, old: fx.Node, value: float, node: fx.Node) -> fx.Node:
         """Returns a matrix with this number on its diagonal."""
         diagonal = self._create(aten.diagonal.default, (old,), node)
         diagonal.meta["val"] = old.meta["val"].diagonal()
@@ -183,18 +197,13 @@ def _result_dtype(name: str, args: tuple, old: fx.Node) -> torch.dtype:
 
 def _differentiable(node: fx.Node) -> bool:
     """Returns whether a value depends on inputs, parameters or buffers of floats."""
-    visited, stack = {node}, [node]
-    while stack:
-        current = stack.pop()
-        value = current.meta.get("val")
-        if isinstance(value, torch.Tensor) and not value.is_floating_point():
-            continue
-        if current.op == "placeholder":
-            return True
-        unvisited = [x for x in current.all_input_nodes if x not in visited]
-        visited.update(unvisited)
-        stack += unvisited
-    return False
+
+    def carries(x: fx.Node) -> bool:
+        value = x.meta.get("val")
+        return not isinstance(value, torch.Tensor) or value.is_floating_point()
+
+    sources = reached(node, lambda x: x.all_input_nodes if carries(x) else ())
+    return any(x.op == "placeholder" and carries(x) for x in {node, *sources})
 
 
 def _functional_overload(node: fx.Node, name: str) -> Any:
@@ -228,10 +237,9 @@ def _overload_without_out(overloads: Any, node: fx.Node) -> Any:
 
 
 def _refused(what: str, node: fx.Node) -> Unsupported:
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
     return Unsupported(
         f"a write through {what} in Flax source",
-        where=":".join(frames[-1]) if frames else "",
+        where=line_of(node),
         why="JAX has no arrays that share memory, and no rule says what else this write changes",
         do="write to the array itself and not through a view of it, or choose by torch.where",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,6 @@ from tojax.flax.codegen.graph.dropout_rates import restore_rates
 from tojax.flax.codegen.graph.flatten import flattened
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.graph.grouped_query import without_repeated_heads
-from tojax.flax.codegen.graph.module_aliases import Aliases
 from tojax.flax.codegen.graph.simplify_masks import MaskSimplifier
 from tojax.flax.codegen.graph.size_guards import Condition, conditions
 from tojax.flax.codegen.graph.torch_export import program_of
@@ -51,11 +51,14 @@ class Graph:
     conditions: list[Condition] = field(default_factory=list)
     entries: tuple = ()
 
-    def call_arguments(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
-        """Returns the arguments of a submodule's call, by its parameters and in their order: nodes,
-        constants.
+    def leaves(self) -> list[fx.Node]:
+        """Returns the results of the whole module, each as often as the author returns it."""
+        return [x for x in pytree.tree_leaves(self.outputs) if isinstance(x, fx.Node)]
 
-        None where it is not known; a call by another name of the module has that behind its @.
+    def call_arguments(self, call: str, parameters: list[str]) -> list[tuple[str, Any]] | None:
+        """Returns the arguments of a submodule's call in its parameters' order: nodes, constants.
+
+        None where they are not known. A call by a second name of the module has that behind an @.
         """
         signature = self.signatures.get(call) or self.signatures.get(call.partition("@")[2])
         if signature is None:
@@ -68,20 +71,21 @@ class Graph:
 
 
 def export_graph(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> Graph:
-    """Exports the module; every size may vary that decides nothing.
+    """Exports the module; sizes that decide nothing may vary.
 
     Raises:
       Unsupported: torch.export refuses the module, or a Function has a gradient of its own.
     """
     autograd_functions.check_gradients(module, args, kwargs)
-    program, constants, constant_inputs, fixed = program_of(module, args, dict(kwargs))
+    exported = program_of(module, args, dict(kwargs))
+    program = exported.program
     signature, aliases = program.graph_signature, Aliases(module)
     home = lambda name: aliases.array(_canonical_name(module, name))
     names = {
         **{k: ("param", home(v)) for k, v in signature.inputs_to_parameters.items()},
         **{k: ("buffer", aliases.array(v)) for k, v in signature.inputs_to_buffers.items()},
         **{k: ("constant", v) for k, v in signature.inputs_to_lifted_tensor_constants.items()},
-        **{k: ("constant", k) for k in constant_inputs},
+        **{k: ("constant", k) for k in exported.constant_inputs},
     }
     flat, by_name = flattened(program.graph_module)
     simplifier = MaskSimplifier(flat)
@@ -107,20 +111,56 @@ def export_graph(module: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]
     restore_rates(nodes, module, args, dict(kwargs))
     nodes = without_repeated_heads(nodes)
     frozen = {n for n in nodes if n.meta.get("tojax_frozen")}
-    constants = {**constants, **constant_inputs}
     return Graph(
         nodes=nodes,
         roles=roles,
         signatures=calls,
         outputs=outputs,
-        constants=constants,
+        constants={**program.constants, **exported.constant_inputs},
         by_name=by_name,
         frozen=frozen,
         ranges=set(simplifier.ranges),
-        fixed=fixed,
+        fixed=exported.fixed,
         conditions=conditions(program),
         entries=entries,
     )
+
+
+class Aliases:
+    """The one name of each module that has several, and of the arrays in it: a head that a list
+    has for each layer. It is the innermost, which the modules around it reach as well.
+    """
+
+    def __init__(self, module: torch.nn.Module):
+        names: dict[torch.nn.Module, list[str]] = defaultdict(list)
+        for name, submodule in module.named_modules(remove_duplicate=False):
+            names[submodule].append(name)
+        several = [x for x in names.values() if len(x) > 1]
+        self.canonical = {
+            x: max(same, key=lambda x: x.count(".")) for same in several for x in same
+        }
+
+    def array(self, name: str) -> str:
+        """Returns the name of a parameter or buffer."""
+        home, _, leaf = name.rpartition(".")
+        return f"{self.canonical[home]}.{leaf}" if home in self.canonical else name
+
+    def rename(self, node: fx.Node) -> None:
+        """Renames the calls of a node: each alias becomes a call of its own.
+
+        A module keeps an alias where its caller does not contain its one name.
+        """
+        if not self.canonical or not (stack := node.meta.get("nn_module_stack")):
+            return
+        renamed, prefix = {}, ""
+        for key, (path, kind) in stack.items():
+            name = path.partition("@")[0]
+            canonical_name = self.canonical.get(name, name)
+            if canonical_name != name and canonical_name.startswith(prefix):
+                path = f"{canonical_name}@{path.replace('@', '_')}"
+            renamed[key] = path, kind
+            prefix = f"{path.partition('@')[0]}." if path else ""
+        node.meta["nn_module_stack"] = renamed
 
 
 def _drop_empty_operands(node: fx.Node) -> None:

@@ -8,6 +8,8 @@ from torch import fx
 
 from tojax.flax.codegen.graph.functionalize import packet
 
+REPEATING = {f"aten.{x}" for x in ("reshape", "view", "expand", "unsqueeze", "slice", "clone")}
+
 
 def without_repeated_heads(nodes: list[fx.Node]) -> list[fx.Node]:
     """Lets attention read keys and values before they are repeated; returns the nodes still
@@ -31,22 +33,11 @@ def without_repeated_heads(nodes: list[fx.Node]) -> list[fx.Node]:
 def unrepeated(node: fx.Node) -> fx.Node | None:
     """Returns ``x`` of ``x[:, :, None].expand(...).reshape(...)``, None for other nodes."""
     steps = []
-    while packet(node) in (
-        "aten.reshape",
-        "aten.expand",
-        "aten.slice",
-        "aten.unsqueeze",
-        "aten.clone",
-        "aten.view",
-    ):
+    while packet(node) in REPEATING:
         steps.append(packet(node).removeprefix("aten."))
         if steps[-1] == "unsqueeze" and node.args[1] == 2:
-            inside = [x for x in steps if x not in ("slice", "clone")]
-            return (
-                node.args[0]
-                if inside in (["reshape", "expand", "unsqueeze"], ["view", "expand", "unsqueeze"])
-                and node.args[0].meta["val"].ndim == 4
-                else None
-            )
+            reshaped, *inside = [x for x in steps if x not in ("slice", "clone")]
+            repeats = reshaped in ("reshape", "view") and inside == ["expand", "unsqueeze"]
+            return node.args[0] if repeats and node.args[0].meta["val"].ndim == 4 else None
         node = node.args[0]
     return None

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 
 def symbol_of(size: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
-    """Returns a symbolic number without the replacements that are known of it."""
+    """Returns a symbolic number before known replacements."""
     return size.node._expr
 
 
@@ -37,8 +37,8 @@ def untraced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def grouped_experts(module: torch.nn.Module) -> Iterator[bool]:
-    """Makes transformers' experts, which loop over those that are hit, grouped products over all;
-    yields whether there are any.
+    """Writes transformers' experts as grouped products over all, not as a loop over those that are
+    hit; yields whether there are any.
     """
     name = "_experts_implementation"
     configs = {
@@ -82,8 +82,8 @@ def parallel_experts(module: torch.nn.Module) -> Iterator[bool]:
 
 
 def masks_not_inspected() -> Any:
-    """Keeps torch.nn's Transformers from testing whether a mask is the causal one: it is added as
-    it is, which has the same values.
+    """Keeps torch.nn's Transformers from testing whether a mask is causal: it is added as it is,
+    with the same result.
     """
     is_causal_argument = lambda mask, is_causal=None, size=None: bool(is_causal)
     return mock.patch.object(
@@ -93,8 +93,8 @@ def masks_not_inspected() -> Any:
 
 @contextlib.contextmanager
 def restored_modes() -> Iterator[None]:
-    """Closes modes of torch that are still open on exit. Where a module fails, torch.export runs
-    none of the hooks that would close what a hook has opened.
+    """Closes modes of torch that are still open on exit: torch.export skips the closing hooks of a
+    module that fails.
     """
     count = lambda: len(overrides._get_current_function_mode_stack())
     depth = count()

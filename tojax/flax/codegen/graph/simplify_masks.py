@@ -7,6 +7,7 @@ is ``x``, and positions that the module counts itself never belong to two texts 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,17 +70,13 @@ class MaskSimplifier:
                 self.ranges[node] = 0
         elif self._is_steps_of_one(node):
             self.uniform[node] = 1
-        elif (first := self._first_operand(node)) is None:
-            return
-        elif first in self.uniform:
-            self._record_uniform(node, name, self.uniform[first])
-        elif first in self.ranges:
-            self._record_range(node, name, first)
+        elif node.args and isinstance(first := node.args[0], fx.Node):
+            if first in self.uniform:
+                self._record_uniform(node, name, self.uniform[first])
+            elif first in self.ranges:
+                self._record_range(node, name, first)
 
-    def _first_operand(self, node: fx.Node) -> fx.Node | None:
-        return node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-
-    def _record_uniform(self, node: fx.Node, name: str, value: Any) -> None:
+    def _record_uniform(self, node: fx.Node, name: str, value: float) -> None:
         operand = node.args[1] if len(node.args) > 1 else None
         operand = self.uniform.get(operand) if isinstance(operand, fx.Node) else operand
         if name in VALUE_PRESERVING or (name == "aten.cumsum" and value == 0):
@@ -104,10 +101,8 @@ class MaskSimplifier:
             if symbolic(sizes[0][place]) == symbolic(sizes[1][dim]):
                 self.ranges[node] = place
 
-    def _is_steps_of_one(self, node: Any) -> bool:
-        """Returns whether this is the difference of a range with its first minus one put in
-        front.
-        """
+    def _is_steps_of_one(self, node: fx.Node) -> bool:
+        """Returns whether this is the difference of consecutive positions of a range: all ones."""
         if packet(node) != "aten.diff" or node.args[0] not in self.ranges:
             return False
         operands: list[Any] = [*node.args, *[None] * 4]
@@ -116,11 +111,11 @@ class MaskSimplifier:
         dim = node.kwargs.get("dim", -1 if dim is None else dim) % x.meta["val"].ndim
         if n not in (None, 1) or dim != self.ranges[x] or not isinstance(prepended, fx.Node):
             return False
-        cut = prepended.args[0]
-        is_one_less = (
-            packet(prepended) == "aten.sub" and prepended.args[1] == 1 and not prepended.kwargs
-        )
-        return is_one_less and _is_call(cut, "aten.slice", x, dim, 0, 1)
+        first = prepended.args[0]
+        is_first = isinstance(first, fx.Node) and packet(first) == "aten.slice"
+        is_first = is_first and first.args == (x, dim, 0, 1)
+        is_one_less = packet(prepended) == "aten.sub" and prepended.args[1:] == (1,)
+        return is_first and is_one_less and not prepended.kwargs
 
     def replacement(self, node: fx.Node) -> fx.Node | None:
         """Returns a simpler node that may stand in a node's place."""
@@ -145,9 +140,7 @@ class MaskSimplifier:
         return None
 
     def without_full_indices(self, node: fx.Node) -> fx.Node | None:
-        """Returns ``x`` for ``x[arange(n)[:, None], arange(m)]``, with dimensions of size 1
-        put in.
-        """
+        """Returns ``x`` for ``x[arange(n)[:, None], arange(m)]``, with new dimensions of size 1."""
         x, places = node.args
         shape = [symbolic(s) for s in x.meta["val"].shape]
         if len(places) != len(shape) or not all(p in self.ranges for p in places):
@@ -167,9 +160,7 @@ class MaskSimplifier:
         return x
 
     def lower_rank(self, node: fx.Node) -> None:
-        """Drops leading dimensions of size 1 of a comparison of positions, where masks
-        broadcast.
-        """
+        """Drops leading dimensions of 1 of a comparison of positions if its users broadcast."""
         rank = node.meta["val"].ndim
         if rank < 3 or not all(x in self.ranges for x in node.args):
             return
@@ -191,7 +182,7 @@ class MaskSimplifier:
         self.replaced[node] = lowered
         self.graph.erase_node(node)
 
-    def _range_of_rank(self, x: Any, rank: int, near: fx.Node) -> fx.Node:
+    def _range_of_rank(self, x: fx.Node, rank: int, near: fx.Node) -> fx.Node:
         """Returns a range of this rank along its first dimension."""
         x = _arange(x)
         with self.graph.inserting_before(near):
@@ -202,7 +193,7 @@ class MaskSimplifier:
             x = self.insert(aten.unsqueeze.default, near, x, 1)
         return x
 
-    def insert(self, operator_: Any, near: fx.Node, x: fx.Node, *args: Any) -> fx.Node:
+    def insert(self, operator_: Callable, near: fx.Node, x: fx.Node, *args: Any) -> fx.Node:
         """Returns a new node, inserted before another."""
         with self.graph.inserting_before(near):
             node = self.graph.call_function(operator_, (x, *args))
@@ -212,7 +203,7 @@ class MaskSimplifier:
         return node
 
 
-def _arange(node: Any) -> fx.Node:
+def _arange(node: fx.Node) -> fx.Node:
     """Returns the ``arange`` that a range over positions was made by."""
     while packet(node) != "aten.arange":
         node = node.args[0]
@@ -225,14 +216,8 @@ def _is_full_slice(node: fx.Node) -> bool:
     )
 
 
-def _is_call(node: Any, name: str, *args: Any) -> bool:
-    return isinstance(node, fx.Node) and packet(node) == name and tuple(node.args) == args
-
-
 def _broadcasts_alike(user: fx.Node, mask: fx.Node, other: fx.Node) -> bool:
-    """Returns whether a user of ``mask`` has the same value if it reads ``other``, which
-    broadcasts.
-    """
+    """Returns whether ``user`` may read ``other``, which broadcasts, in place of ``mask``."""
     if _same_type(other, mask):
         return True
     if other.meta["val"].dtype != mask.meta["val"].dtype:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import fx
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tojax.flax.codegen.graph.data_dependent import DataDependentSizes
+from tojax.flax.codegen.graph.module_calls import watched
 from tojax.flax.codegen.graph.private import FakeTensor, untraced
 
 VALUE_READS = {
@@ -45,37 +47,29 @@ def tracked_numbers(module: torch.nn.Module, values: dict[str, Any]) -> Iterator
     signature = inspect.signature(module.forward)
     values = pytree.tree_map_only(torch.Tensor, torch.clone, values)  # the module may write to them
 
-    def enter(_: Any, args: tuple, kwargs: dict) -> None:
+    def enter(_: str, args: tuple, kwargs: dict) -> None:
         bound = signature.bind(*args, **kwargs).arguments
         for name, value in values.items():
             for fake, real in zip(pytree.tree_leaves(bound[name]), pytree.tree_leaves(value)):
                 numbers.record(fake, real)
         numbers.__enter__()
 
-    leave = lambda *_: numbers.__exit__(None, None, None)
-    handles = [
-        module.register_forward_pre_hook(enter, with_kwargs=True),
-        module.register_forward_hook(leave, always_call=True),
-    ]
-    try:
+    with watched([("", module)], enter, lambda *_: numbers.__exit__(None, None, None)):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class KnownNumbers(TorchFunctionMode):
-    """A mode that keeps, for each traced array with known numbers, an array that has them."""
+    """A mode that computes real arrays beside the traced ones whose numbers are known."""
 
     def __init__(self) -> None:
         super().__init__()
         self.twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def record(self, traced: Any, real: Any) -> None:
+    def record(self, traced: object, real: object) -> None:
         if isinstance(traced, FakeTensor) and isinstance(real, torch.Tensor):
             self.twins[id(traced)] = traced, real
 
-    def real(self, x: Any) -> Any:
+    def real(self, x: object) -> Any:
         """Returns the array with the numbers; None where they are not known."""
         if not isinstance(x, torch.Tensor):
             return None if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) else x
@@ -84,7 +78,7 @@ class KnownNumbers(TorchFunctionMode):
         return None if isinstance(x, (FakeTensor, torch.nn.Parameter)) else x
 
     def __torch_function__(
-        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         call = (args, kwargs or {})
         leaves = [x for x in _leaves(call) if x is not None]
@@ -93,9 +87,8 @@ class KnownNumbers(TorchFunctionMode):
         unknown_leaves = [x for x in leaves if self.real(x) is None]
         if unknown_leaves or not (arrays or name in NEW):
             return self._partly_known(func, name, call, arrays, unknown_leaves)
-        if arrays and (
-            name in VALUE_READS or self._has_counted_size(name, call) or not _traced(arrays)
-        ):
+        traced = any(isinstance(x, FakeTensor) for x in arrays)
+        if arrays and (name in VALUE_READS or self._has_counted_size(name, call) or not traced):
             return self._untraced(func, call)
         call = self._with_numbers(call) if name in TAKES_SIZES else call
         out = func(*call[0], **call[1])
@@ -107,7 +100,7 @@ class KnownNumbers(TorchFunctionMode):
 
     def _untraced(self, func: Callable, call: Call) -> Any:
         """Calls a function outside of the trace."""
-        args, kwargs = _map(call, self.real)
+        args, kwargs = fx.node.map_aggregate(call, self.real)
         with untraced(), torch.no_grad():
             return func(*args, **kwargs)
 
@@ -118,10 +111,8 @@ class KnownNumbers(TorchFunctionMode):
         if len(unknown_leaves) < len(arrays):
             if name in TAKES_SIZES:
                 call = self._with_numbers(call)
-            if (
-                name == "repeat_interleave"
-                and (picked := self._repeat_interleave(*call)) is not None
-            ):
+            picked = self._repeat_interleave(*call) if name == "repeat_interleave" else None
+            if picked is not None:
                 return picked
             call = self._with_places(call) if name in ("__getitem__", "__setitem__") else call
         if arrays and _writes(name):
@@ -147,10 +138,10 @@ class KnownNumbers(TorchFunctionMode):
             return x if real is None else real.item()
 
         with untraced():
-            return _map(call, number)
+            return fx.node.map_aggregate(call, number)
 
     def _has_counted_size(self, name: str, call: Call) -> bool:
-        """Returns whether the numbers decide how large the result is."""
+        """Returns whether the arrays' numbers decide the size of the result."""
         args, kwargs = call
         selects = name == "__getitem__" and any(x.dtype == torch.bool for x in _arrays(args[1:]))
         lists_places = name == "where" and len(args) + len(kwargs) == 1
@@ -186,32 +177,12 @@ def _writes(name: str) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
-def _traced(arrays: list) -> bool:
-    return any(isinstance(x, FakeTensor) for x in arrays)
-
-
-def _arrays(value: Any) -> list:
+def _arrays(value: object) -> list:
     return [x for x in _leaves(value) if isinstance(x, torch.Tensor)]
 
 
-def _leaves(value: Any) -> list:
+def _leaves(value: object) -> list:
     """Returns all parts of a value, those of slices included."""
-    if isinstance(value, slice):
-        return [value.start, value.stop, value.step]
-    if isinstance(value, dict):
-        return [x for element in value.values() for x in _leaves(element)]
-    if isinstance(value, (tuple, list)):
-        return [x for element in value for x in _leaves(element)]
-    return [value]
-
-
-def _map(value: Any, change: Callable) -> Any:
-    """Returns the same tree with each leaf changed."""
-    if isinstance(value, slice):
-        return slice(*(_map(x, change) for x in (value.start, value.stop, value.step)))
-    if isinstance(value, dict):
-        return {k: _map(x, change) for k, x in value.items()}
-    if isinstance(value, (tuple, list)):
-        elements = [_map(x, change) for x in value]
-        return elements if isinstance(value, list) else tuple(elements)
-    return None if value is None else change(value)
+    leaves: list = []
+    fx.node.map_aggregate(value, leaves.append)
+    return leaves

@@ -67,9 +67,7 @@ def conditions(program: ExportedProgram) -> list[Condition]:
 
 @functools.cache
 def padding_lines(path: str) -> set[int]:
-    """Returns the lines that test whether something is shorter, and then only pad what is missing:
-    nothing, if it is as long.
-    """
+    """Returns the lines that test for a short input and then only pad what is missing."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except SyntaxError:
@@ -92,8 +90,8 @@ def _pads(branch: ast.If) -> bool:
     return False
 
 
-def _is_from_python(file: pathlib.Path, relation: Any) -> bool:
-    """Returns whether Python code asked it; torch's own modules test equality only to check."""
+def _is_from_python(file: pathlib.Path, relation: object) -> bool:
+    """Returns whether user code tests a relation; torch's own modules only check equality."""
     if TORCH not in file.parents:
         return True
     return TORCH / "nn" in file.parents and getattr(relation, "rel_op", "") != "=="
@@ -114,9 +112,8 @@ def size_check(guards: list[Condition], arrays: dict[str, list[Any]]) -> list[as
     if not texts:
         return []
     line, *other_lines = dict.fromkeys(texts.values())
-    message = (
-        f"written for other sizes, which decide at {line}{' and elsewhere' * bool(other_lines)}"
-    )
+    place = line + " and elsewhere" * bool(other_lines)
+    message = f"written for other sizes, which decide at {place}"
     test = " and ".join(f"({x})" for x in texts) if len(texts) > 1 else next(iter(texts))
     return ast.parse(f"if not ({test}):\n    raise ValueError({message!r})").body
 

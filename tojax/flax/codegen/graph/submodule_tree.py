@@ -31,6 +31,15 @@ class Block:
     inputs: list[fx.Node] = field(default_factory=list)
     outputs: list[fx.Node] = field(default_factory=list)
 
+    @property
+    def prefix(self) -> str:
+        """The beginning of the dotted names inside of the module."""
+        return f"{self.path}." if self.path else ""
+
+    def inner(self, name: str) -> str:
+        """Returns a dotted name inside of the module without the module's own."""
+        return name[len(self.prefix) :]
+
     def nodes(self) -> Iterator[fx.Node]:
         """Yields all operators, those of submodules included."""
         for item in self.items:
@@ -77,32 +86,22 @@ def block_tree(graph: Graph, module: torch.nn.Module) -> Block:
 
 def _set_interfaces(root: Block, graph: Graph) -> None:
     """Sets the inputs and outputs of all blocks."""
-    results: set[fx.Node] = set()
-    torch.utils._pytree.tree_map_only(fx.Node, results.add, graph.outputs)
+    results = set(graph.leaves())
 
     def visit(block: Block) -> None:
         inside = set(block.nodes())
-        prefix = f"{block.path}." if block.path else ""
         for node in block.nodes():
             for operand in node.all_input_nodes:
                 kind, name = graph.roles.get(operand, ("", ""))
-                is_own = kind in ("param", "buffer", "constant") and name.startswith(prefix)
-                if (
-                    operand not in inside
-                    and not is_own
-                    and not is_size(operand)
-                    and operand not in block.inputs
-                ):
+                is_own = kind in ("param", "buffer", "constant") and name.startswith(block.prefix)
+                is_inner = is_own or operand in inside or is_size(operand)
+                if not is_inner and operand not in block.inputs:
                     block.inputs.append(operand)
-            if node in results or any(
-                user not in inside and not is_size(user)
-                for user in node.users
-                if user.op != "output"
-            ):
+            readers = [x for x in node.users if x.op != "output" and not is_size(x)]
+            if node in results or not inside.issuperset(readers):
                 block.outputs.append(node)
         for child in block.children():
             visit(child)
 
     visit(root)
-    leaves = [n for n in torch.utils._pytree.tree_leaves(graph.outputs) if isinstance(n, fx.Node)]
-    root.outputs = list(dict.fromkeys(leaves))
+    root.outputs = list(dict.fromkeys(graph.leaves()))

@@ -33,19 +33,19 @@ class Take(NamedTuple):
         return str(self.target).split(".")[1] if "." in str(self.target) else ""
 
 
-def memory(node: Any) -> Any:
+def memory(node: object) -> Any:
     """Returns a key for the memory of an array; None for what is no array."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
-def shares(a: Any, b: Any) -> bool:
+def shares(a: object, b: object) -> bool:
     """Returns whether two arrays lie in one memory."""
     return memory(a) is not None and memory(a) == memory(b)
 
 
 def base_of(node: fx.Node) -> fx.Node | None:
-    """Returns the array that a node is a view of, as its operator has it."""
+    """Returns the array of its operator's arguments that a node is a view of."""
     producer = node
     while producer.target is operator.getitem:
         producer = producer.args[0]
@@ -53,7 +53,7 @@ def base_of(node: fx.Node) -> fx.Node | None:
 
 
 def take_of(node: fx.Node) -> Take | None:
-    """Returns how a view is taken of its base; None where there is no name for it."""
+    """Returns how a view is taken of its base; None where no operator says it."""
     if node.target is operator.getitem:
         return _take_of_piece(node)
     if not node.args or not shares(node, node.args[0]):
@@ -66,7 +66,7 @@ def take_of(node: fx.Node) -> Take | None:
 
 
 def _take_of_piece(node: fx.Node) -> Take | None:
-    """Returns how one piece of a split array is taken, as if it were taken alone."""
+    """Returns how one piece of a split array would be taken alone."""
     divided, place = node.args
     name, pieces = Take(divided.target, (), divided).name, divided.meta["val"]
     if name == "unbind":
@@ -114,7 +114,7 @@ def put(new: Create, base: fx.Node, take: Take, view: fx.Node) -> fx.Node | None
 
 
 def _dims_in_view(take: Take, rank: int) -> list[int]:
-    """Returns the dimensions of the base in the order that a view has them in."""
+    """Returns the base's dimensions in the order of the view."""
     probe = torch.empty([*range(2, rank + 2)], device="meta")  # by their sizes
     return [size - 2 for size in take.target(probe, *take.args).shape]
 
@@ -130,9 +130,7 @@ def _is_full_view(base: fx.Node, view: fx.Node) -> bool:
 
 
 def through(new: Create, base: fx.Node, value: fx.Node) -> fx.Node:
-    """Returns the value of ``value`` with the gradient of ``base``: autograd did not see the
-    write.
-    """
+    """Returns ``value`` with the gradient of ``base``: autograd did not see the write."""
     detached_value, detached_base = (new(aten.detach.default, (x,), base) for x in (value, base))
     zero = new(aten.sub.Tensor, (base, detached_base), base)
     return new(aten.add.Tensor, (detached_value, zero), base)

@@ -10,16 +10,16 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tojax import warn_once
-from tojax.flax.codegen.graph.dropout_rates import unmodified
+from tojax.flax.codegen.graph.module_calls import unmodified
 
 CLOSE = 1e-3  # of the largest value
 TOKENS = (torch.int32, torch.int64)
 
 
 def widen(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[Any, Any]:
-    """Returns the example with two rows, and two places, where it has one and the module takes two.
+    """Returns the example with a batch or a length of 1 doubled, if the module takes that.
 
-    What the module refuses stays as it is, with a warning.
+    Otherwise it stays as it is, with a warning.
     """
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [x for x in leaves if isinstance(x, torch.Tensor) and x.ndim]
@@ -31,8 +31,8 @@ def widen(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[Any, Any]
 
 
 def _row_rules(first: torch.Tensor) -> Iterator[Callable[[Any], bool]]:
-    """Yields tests of which arrays have a row for each element of the batch: all, or those like the
-    first.
+    """Yields tests of whether an array has a row for each element of the batch: first all that may,
+    last those like the first input.
     """
     has_single_row = lambda x: isinstance(x, torch.Tensor) and x.ndim > 0 and x.shape[0] == 1
     yield has_single_row
@@ -41,7 +41,7 @@ def _row_rules(first: torch.Tensor) -> Iterator[Callable[[Any], bool]]:
     yield lambda x: x is first
 
 
-def _has_single_column(x: Any) -> bool:
+def _has_single_column(x: object) -> bool:
     """Returns whether an array may hold sequences of length 1; of floats it may be one feature."""
     return isinstance(x, torch.Tensor) and x.ndim in (2, 3) and x.shape[1] == 1
 
@@ -49,9 +49,7 @@ def _has_single_column(x: Any) -> bool:
 def _doubled(
     module: torch.nn.Module, leaves: list, spec: pytree.TreeSpec, dim: int, rules: Iterator
 ) -> list:
-    """Returns the example with this dimension doubled, by the first of these rules that the module
-    takes.
-    """
+    """Returns the example doubled in one dimension, by the first rule that the module takes."""
     try:
         narrow = _outputs(module, leaves, spec)
     except Exception:  # what is wrong with it is said where it is exported

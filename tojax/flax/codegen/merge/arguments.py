@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 from dataclasses import dataclass, field
 
 from tojax.flax.codegen.python.join_branches import Guard, text_of
 from tojax.flax.codegen.python.sizes import Sizes, symbolic
-from tojax.flax.codegen.python.templates import expression, name_of
+from tojax.flax.codegen.python.syntax import name_of, names_loaded, names_stored
+from tojax.flax.codegen.python.templates import expression
 
 
 @dataclass(frozen=True)
@@ -68,25 +70,21 @@ class JoinedArguments:
         """Returns the argument that others have in this one's place; None if there is none."""
         candidates = set()
         for function in (x for x in self.functions if name not in x.parameters):
-            if name in _stored(function.body):
+            if name in names_stored(*function.body):
                 return None
-            counts = {
-                q: self._num_matching(function, name, q) for q in (None, *function.parameters)
-            }
-            candidates.add(max(counts, key=lambda x: counts[x]))
+            count = functools.partial(self._num_matching, function, name)
+            candidates.add(max((None, *function.parameters), key=count))
         return candidates.pop() if len(candidates) == 1 else None
 
     def _num_matching(self, target: FunctionCode, name: str, replacement: str | None) -> int:
-        """Returns how many statements that read an argument are in a function after translation."""
+        """Counts the statements that read an argument and that the target has after translation."""
         texts = {text_of([s]) for s in target.body}
         replacements = {name: replacement}
         count = 0
         for source in (x for x in self.functions if name in x.parameters):
-            reading = [s for s in source.body if name in _loaded(s)]
-            count += sum(
-                text_of([self._translated(s, source, target, replacements)]) in texts
-                for s in reading
-            )
+            reading = [s for s in source.body if name in names_loaded(s)]
+            translated = [self._translated(s, source, target, replacements) for s in reading]
+            count += sum(text_of([s]) in texts for s in translated)
         return count
 
     def _translated(self, statement: ast.stmt, source: FunctionCode, target: FunctionCode,
@@ -97,9 +95,7 @@ class JoinedArguments:
         }
         for (array, dim), size in source.sizes.used.items():
             array = replacements.get(array, array) or ""
-            size_expr = (
-                _size_expression(target.sizes, array, dim) if array in target.sizes.arrays else None
-            )
+            size_expr = _size_expression(target.sizes, array, dim)
             if size_expr is not None and size not in target.sizes.used.values():
                 names[size] = size_expr
         return changed_copy(statement, _Replacements(names))
@@ -122,54 +118,44 @@ class JoinedArguments:
                 size_lines |= _missing_size_lines(original, source, target)
                 translated = changed_copy(original, _Replacements({}))
             statements.append(translated)
-            stored |= _stored([translated])
+            stored |= names_stored(translated)
         header = len(target.sizes.header())
         return [*statements[:header], *size_lines.values(), *statements[header:]]
 
     def _with_heads(self, target: FunctionCode) -> list[ast.stmt]:
-        """Returns a function's body, with the header of whichever function names most sizes of an
-        array.
-        """
+        """Returns a function's body, with the header that names most sizes of an array."""
         statements = []
         for statement in target.body:
             array = _array(statement)
             heads = [
                 s for x in self.functions for s in x.sizes.header() if array and _array(s) == array
             ]
-            longer = [s for s in heads if _stored([s]) > _stored([statement])]
-            are_tuples = all(len(_stored([s])) > 1 for s in longer)
-            statements.append(
-                max(longer, key=lambda s: len(_stored([s]))) if longer and are_tuples else statement
-            )
+            longer = [s for s in heads if names_stored(s) > names_stored(statement)]
+            if all(len(names_stored(s)) > 1 for s in longer):
+                statement = max([statement, *longer], key=lambda s: len(names_stored(s)))
+            statements.append(statement)
         return statements
 
     def _translations(
         self, target: FunctionCode, replacements: dict[str, str | None]
     ) -> dict[str, tuple[FunctionCode, ast.stmt]]:
-        """Returns others' statements that read these arguments, by their text in this function's
-        names.
-        """
+        """Returns other functions' statements that read these arguments, by translated text."""
         translations: dict[str, tuple[FunctionCode, ast.stmt]] = {}
         for source in (x for x in self.functions if x is not target):
             for s in source.body:
-                if _loaded(s) & set(replacements) & set(source.parameters):
+                if names_loaded(s) & set(replacements) & set(source.parameters):
                     text = text_of([self._translated(s, source, target, replacements)])
                     translations.setdefault(text, (source, s))
         return translations
 
 
 def _array(statement: ast.stmt) -> str:
-    """Returns the array of which a statement names the sizes: x of ``batch, length
-    = x.shape[:2]``.
-    """
+    """Returns ``x`` of a statement ``batch, length = x.shape[:2]``, "" of others."""
     match statement:
-        case (
-            ast.Assign(value=ast.Attribute(value=ast.Name(id=name), attr="shape"))
-            | ast.Assign(
-                value=ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="shape"))
-            )
-        ):
-            return name
+        case ast.Assign(value=ast.Subscript(value=value) | value):
+            match value:
+                case ast.Attribute(value=ast.Name(id=name), attr="shape"):
+                    return name
     return ""
 
 
@@ -183,17 +169,17 @@ def changed_copy(statement: ast.stmt, transformer: ast.NodeTransformer) -> ast.s
 def _missing_size_lines(
     statement: ast.stmt, source: FunctionCode, target: FunctionCode
 ) -> dict[str, ast.stmt]:
-    """Returns the lines that name sizes in a statement which another function does not name."""
-    assigned = {x for s in target.body for x in _stored([s])}
+    """Returns the lines for sizes in a statement that another function does not name."""
+    assigned = names_stored(*target.body)
     needed = {
-        x for x in _loaded(statement) if x in source.sizes.used.values() and x not in assigned
+        x for x in names_loaded(statement) if x in source.sizes.used.values() and x not in assigned
     }
-    return {text_of([s]): s for s in source.sizes.header() if needed & _stored([s])}
+    return {text_of([s]): s for s in source.sizes.header() if needed & names_stored(s)}
 
 
 def _size_expression(sizes: Sizes, array: str, dim: int) -> ast.expr | None:
-    """Returns a function's name for a size."""
-    if dim >= len(sizes.arrays[array]):
+    """Returns a function's name for a size of an array, if it has that."""
+    if dim >= len(sizes.arrays.get(array, ())):
         return None
     size = symbolic(sizes.arrays[array][dim])
     if isinstance(size, int):
@@ -217,13 +203,3 @@ class _Replacements(ast.NodeTransformer):
             nothing = lambda x: isinstance(x, ast.Constant) and x.value is None
             node.keywords = [x for x in node.keywords if not nothing(x.value)]
         return node
-
-
-def _loaded(statement: ast.stmt) -> set[str]:
-    names = (x for x in ast.walk(statement) if isinstance(x, ast.Name))
-    return {x.id for x in names if isinstance(x.ctx, ast.Load)}
-
-
-def _stored(body: list[ast.stmt]) -> set[str]:
-    names = (x for s in body for x in ast.walk(s) if isinstance(x, ast.Name))
-    return {x.id for x in names if isinstance(x.ctx, ast.Store)}

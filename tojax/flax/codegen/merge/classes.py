@@ -10,6 +10,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import torch
+
 from tojax.flax.codegen.author.constructors import Constructor, assigned_values
 from tojax.flax.codegen.author.evaluate import (
     CONFIG,
@@ -22,14 +24,13 @@ from tojax.flax.codegen.author.evaluate import (
 from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.merge.configs import Configs
 from tojax.flax.codegen.merge.constructor_lines import Lines, as_tree, text
-from tojax.flax.codegen.merge.renamed_attributes import is_equal_body
 from tojax.flax.codegen.merge.shared_class import Class, Instance
 from tojax.flax.codegen.merge.variants import pass_by_name, united
+from tojax.flax.codegen.module.call_kinds import Style
 from tojax.flax.codegen.module.class_code import ClassCode
 from tojax.flax.codegen.module.layers import with_hints, with_path
-from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.module.writer import Writer
-from tojax.flax.codegen.python.templates import Swapped
+from tojax.flax.codegen.python.syntax import free_name, name_of, replaced_by_id
 
 FIELD = "config.{}"
 
@@ -43,11 +44,12 @@ def merged(writer: Writer, root: Block) -> tuple[list[Class], Configs]:
     classes: list[Class] = []
     class_of: dict[Block, tuple[Class, Instance]] = {}
     for height in sorted(set(heights.values())):
-        groups: dict[Any, list[Instance]] = defaultdict(list)
+        groups: dict[tuple, list[Instance]] = defaultdict(list)
         for block in (b for b, h in heights.items() if h == height):
             instance = Instance(block, scopes[block], {})
             line_builder = Lines(instance, class_of, writer)
-            instance.lines = line_builder.build_all(as_tree(writer.code_of(block).fields))
+            fields = as_tree(writer.code_of(block).fields)
+            instance.lines = {k: line_builder.build(x, k) for k, x in fields.items()}
             groups[_class_key(writer.code_of(block), instance)].append(instance)
         _join_groups(writer, groups)
         for cls in _united(writer, [_class(writer, x) for x in groups.values()]):
@@ -71,7 +73,7 @@ def _class(writer: Writer, instances: list[Instance]) -> Class:
 
 
 def _united(writer: Writer, classes: list[Class]) -> list[Class]:
-    """Returns the classes, those of one name united where a person would write one."""
+    """Returns the classes; those of one name are united where that is shorter."""
     groups: list[list[Class]] = []
     for cls in classes:
         for group in groups:
@@ -92,7 +94,7 @@ def _calls_agree(writer: Writer, classes: list[Class]) -> bool:
         if any(parameter_lists) and parameter_lists != [parameter_lists[0]] * len(parameter_lists):
             return False
     blocks = [x.instances[0].block for x in classes]
-    mode_flags = [[*map(ast.dump, writer.style.mode_flags(writer, x))] for x in blocks]
+    mode_flags = [[*map(ast.dump, writer.style.mode_flags(writer.kinds, x))] for x in blocks]
     return all(x == mode_flags[0] for x in mode_flags)
 
 
@@ -113,7 +115,7 @@ def _unite(writer: Writer, classes: list[Class]) -> Class:
 
 
 def _set_heights(writer: Writer, block: Block, heights: dict[Block, int]) -> int:
-    """Counts the levels of classes below each block that is a class."""
+    """Sets the number of levels of classes below each block that becomes a class."""
     if block not in heights:
         inner_blocks = [x for x in writer.code_of(block).fields.values() if isinstance(x, Block)]
         heights[block] = 1 + max(
@@ -140,14 +142,14 @@ def _free_name(name: str, classes: list[Class]) -> str:
 
 
 def _class_key(code: ClassCode, instance: Instance) -> tuple:
-    """Returns all that modules of one class have in common: the code without numbers."""
+    """Returns the code without its numbers, which modules of one class have in common."""
     lines = copy.deepcopy(instance.lines)
-    blank: dict[int, ast.expr] = {id(x): ast.Name("number", ast.Load()) for x in numbers(lines)}
-    texts = tuple((k, text(Swapped(blank).visit(x))) for k, x in lines.items())
+    blank: dict[int, ast.expr] = {id(x): name_of("number") for x in numbers(lines)}
+    texts = tuple((k, text(replaced_by_id(x, blank))) for k, x in lines.items())
     return code.name, tuple(code.parameters), tuple(map(text, code.body)), texts
 
 
-def _join_groups(writer: Writer, groups: dict[Any, list[Instance]]) -> None:
+def _join_groups(writer: Writer, groups: dict[tuple, list[Instance]]) -> None:
     """Joins groups of one class where the code of one serves the other."""
     for key, other_key in [(a, b) for a in groups for b in groups if a is not b and a[0] == b[0]]:
         if not groups.get(key) or not groups.get(other_key):
@@ -170,7 +172,7 @@ def _adopted_instance(
 ) -> Instance | None:
     """Returns a module with the code of another; None if it does not fit."""
     module = instance.block.module
-    if code.parameters != own_code.parameters or not is_equal_body(
+    if code.parameters != own_code.parameters or not _is_equal_body(
         code.body, own_code.body, module
     ):
         return None
@@ -181,6 +183,39 @@ def _adopted_instance(
         k for k in instance.lines if k not in lines and not is_number(getattr(module, k, None))
     }
     return None if extra else Instance(instance.block, instance.scope, lines, instance.needs)
+
+
+def _is_equal_body(body: list[ast.stmt], own_body: list[ast.stmt], module: torch.nn.Module) -> bool:
+    """Returns whether one body computes for this module what its own body computes.
+
+    In a square layer ``self.nx`` is ``self.nf``: either may stand for a number of its code.
+    """
+    return len(body) == len(own_body) and all(
+        _is_equal(a, b, module) for a, b in zip(body, own_body)
+    )
+
+
+def _is_equal(a: object, b: object, module: torch.nn.Module) -> bool:
+    if isinstance(a, ast.AST):
+        number = _number(a, module)
+        if number is not None and isinstance(a, ast.Attribute):
+            return number == _number(b, module)
+        if type(a) is not type(b):
+            return False
+        assert isinstance(b, ast.AST)
+        return all(_is_equal(getattr(a, x, None), getattr(b, x, None), module) for x in a._fields)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_is_equal(x, y, module) for x, y in zip(a, b))
+    return a == b
+
+
+def _number(expr: object, module: torch.nn.Module) -> Any:
+    """Returns the number that a constant, or an attribute of the module, is."""
+    value = getattr(expr, "value", None)
+    match expr:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            value = getattr(module, name, None)
+    return value if is_number(value) else None
 
 
 def numbers(lines: dict[str, ast.expr]) -> list[Any]:
@@ -211,7 +246,7 @@ def _resolve(cls: Class, style: Style) -> None:
 
 
 def _bind(instance: Instance) -> None:
-    """Infers parameter values from numbers that the author wrote as a parameter alone."""
+    """Infers values of parameters from numbers that the author passes as a parameter."""
     scope = instance.scope
     votes: dict[str, Counter] = defaultdict(Counter)
     for number in numbers(instance.lines):
@@ -225,7 +260,7 @@ def _bind(instance: Instance) -> None:
         scope.bind(name, values.most_common(1)[0][0])
 
 
-def _attribute(name: str, value: Any) -> ast.expr:
+def _attribute(name: str, value: object) -> ast.expr:
     return with_path(with_hints(value, name), name, "self")
 
 
@@ -294,15 +329,12 @@ def _set_parameters(cls: Class, columns: list[tuple], terms: dict[int, ast.expr]
         if i in terms or len(set(values)) == 1:
             continue
         if values not in name_of_values:
-            name = column[0].hint
-            while name in cls.parameters:
-                name += "_"
-            name_of_values[values] = name
+            name = name_of_values[values] = free_name(column[0].hint, cls.parameters)
             cls.parameters[name] = list(values)
-        terms[i] = ast.Name(name_of_values[values], ast.Load())
+        terms[i] = name_of(name_of_values[values])
     lines = copy.deepcopy(instances[0].lines)
     swap = {id(x): terms[i] for i, x in enumerate(numbers(lines)) if i in terms}
-    cls.lines = {k: Swapped(swap).visit(x) for k, x in lines.items()}
+    cls.lines = {k: replaced_by_id(x, swap) for k, x in lines.items()}
 
 
 def _value(instance: Instance, name: str) -> Any:

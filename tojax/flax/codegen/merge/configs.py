@@ -19,11 +19,9 @@ class Nested:
 
 
 def config_argument(
-    config: Any, needs: dict[str, Any], outer_config: Any
+    config: object, needs: dict[str, Any], outer_config: object
 ) -> tuple[ast.expr, dict[str, Any]]:
-    """Returns the configuration that a class is passed, and fields that this needs of the outer
-    one.
-    """
+    """Returns the configuration for a class, and the fields that it needs of the outer one."""
     if outer_config is not None and _has_values(outer_config, needs):
         return ast.Name("config", ast.Load()), needs
     for name, member in vars(outer_config).items() if outer_config is not None else ():
@@ -44,7 +42,7 @@ def add_fields(needs: dict[str, Any], new_fields: dict[str, Any]) -> None:
         needs[name] = value
 
 
-def _has_values(config: Any, needs: dict[str, Any]) -> bool:
+def _has_values(config: object, needs: dict[str, Any]) -> bool:
     """Returns whether a configuration has these values."""
     if not hasattr(config, "to_dict") and not hasattr(config, "__dict__"):
         return False
@@ -58,7 +56,7 @@ def _has_values(config: Any, needs: dict[str, Any]) -> bool:
     return True
 
 
-def _config_call(config: Any, needs: dict[str, Any]) -> ast.expr:
+def _config_call(config: object, needs: dict[str, Any]) -> ast.expr:
     """Returns the construction of a configuration with these fields."""
     words = [
         ast.keyword(
@@ -74,7 +72,7 @@ def _config_call(config: Any, needs: dict[str, Any]) -> ast.expr:
     return call
 
 
-def _list_as_tuple(value: Any) -> Any:
+def _list_as_tuple(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -84,7 +82,7 @@ class Configs:
 
     fields_by_class: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def record(self, config: Any, needs: dict[str, Any]) -> None:
+    def record(self, config: object, needs: dict[str, Any]) -> None:
         """Records fields that are read of a configuration."""
         if not needs:
             return

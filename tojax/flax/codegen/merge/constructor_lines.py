@@ -38,14 +38,6 @@ class Lines:
     class_of: dict[Block, tuple[Class, Instance]]
     writer: Writer
 
-    def full_path(self, path: str) -> str:
-        """Returns the name of a module from the outermost."""
-        home, path = self.instance.block.path, path.removeprefix(f"{LIST}.")
-        return f"{home}.{path}" if home else path
-
-    def build_all(self, fields: dict[str, Any]) -> dict[str, ast.expr]:
-        return {k: self.build(x, k) for k, x in fields.items()}
-
     def build(self, value: Any, path: str) -> ast.expr:
         """Returns the expression of a field."""
         if isinstance(value, Block):
@@ -60,8 +52,9 @@ class Lines:
             self.build(value[str(i)], f"{path}.{i}") if str(i) in value else ast.Constant(None)
             for i in range(size)
         ]
-        if self.writer.sequentials.get(self.full_path(path)):
-            return self.writer.style.sequential(elements, self.writer, self.full_path(path))
+        full_path = self.instance.block.prefix + path.removeprefix(f"{LIST}.")
+        if self.writer.kinds.sequentials.get(full_path):
+            return self.writer.style.sequential(elements, self.writer.kinds, full_path)
         list_expr: ast.expr = ast.List(elements, ast.Load())
         if len({text(x) for x in elements}) == 1 and size > 1:
             number = with_path(with_hints(size, f"num_{path}"), path, "count")
@@ -87,7 +80,7 @@ class Lines:
         return self.writer.style.construct(ast.Call(ast.Name(cls.name, ast.Load()), args, flags))
 
 
-def _is_flag(value: Any) -> bool:
+def _is_flag(value: object) -> bool:
     return isinstance(value, (bool, str))
 
 
@@ -101,16 +94,12 @@ def _flag(value: Any, name: str, path: str) -> ast.expr:
 def text(node: ast.AST) -> str:
     """Returns the code; a returned tuple is written without parentheses."""
     code = ast.unparse(ast.fix_missing_locations(node))
-    return (
-        RETURNED.sub(lambda m: m[1] + _without_parentheses(m[2]), code)
-        if "return (" in code
-        else code
-    )
+    return RETURNED.sub(_without_parentheses, code) if "return (" in code else code
 
 
-def _without_parentheses(value: str) -> str:
-    """Returns a returned value, without parentheses where it is a tuple of several."""
-    match ast.parse(value, mode="eval").body:
+def _without_parentheses(statement: re.Match[str]) -> str:
+    """Returns a return statement, without parentheses where the value is a tuple of several."""
+    match ast.parse(statement[2], mode="eval").body:
         case ast.Tuple(elts=[_, _, *_]):
-            return value[1:-1]
-    return value
+            return statement[1] + statement[2][1:-1]
+    return statement[0]

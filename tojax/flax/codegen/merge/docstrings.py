@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import torch
 
 from tojax.flax.codegen.graph.submodule_tree import Block
 from tojax.flax.codegen.module.writer import Writer
@@ -15,8 +15,8 @@ def headline(name: str, style: str) -> str:
     return f'"""{name} in {style}, written by tojax from its PyTorch module."""\n\n'
 
 
-def docstring(takes: Any) -> str:
-    """Returns a docstring of these lines, "" of none."""
+def docstring(takes: str) -> str:
+    """Returns a docstring with these lines; "" for none."""
     if not takes:
         return ""
     first, *further_lines = takes.splitlines()
@@ -26,7 +26,7 @@ def docstring(takes: Any) -> str:
 
 def described_parameters(writer: Writer, root: Block) -> str:
     """Returns ``input_ids: int32 (batch, length)`` and so on, equal sizes by one name."""
-    code, names = writer.code_of(root), dict[Any, str]()
+    code, names = writer.code_of(root), dict[tuple, str]()
     lines = []
     for node, name in zip(code.inputs, code.parameters):
         value = node.meta["val"]
@@ -37,8 +37,8 @@ def described_parameters(writer: Writer, root: Block) -> str:
     return "\n".join(lines)
 
 
-def _size(size: Any, usual: str, names: dict[Any, str]) -> str:
-    """Returns a number, or a size's usual name, with a number if the example has different ones."""
+def _size(size: torch.SymInt, usual: str, names: dict[tuple, str]) -> str:
+    """Returns a number, or the usual name of a size, numbered if the example has several of it."""
     if not isinstance(symbolic(size), int):
         key = usual, size.node.hint
         count = sum(x == usual for x, _ in names)

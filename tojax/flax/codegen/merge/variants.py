@@ -80,7 +80,7 @@ class _Distinctions:
 
 
 def united(classes: list[Class]) -> United | None:
-    """Returns the classes of one name as one; None where that is not shorter or not possible."""
+    """Returns one class for several of one name; None if that is impossible or not shorter."""
     kinds = [FunctionCode(x.code.parameters, x.code.body, x.code.argument_sizes) for x in classes]
     arguments, flags = JoinedArguments(kinds), _Distinctions(classes)
     try:

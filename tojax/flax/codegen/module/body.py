@@ -5,18 +5,20 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 from torch import fx
 
 from tojax.flax.codegen.author.source_lines import Statement, forward_of, helper_name
+from tojax.flax.codegen.graph.graph import Graph
 from tojax.flax.codegen.graph.submodule_tree import Block
+from tojax.flax.codegen.module.class_code import Field
 from tojax.flax.codegen.module.forward_constants import ForwardNumbers
-from tojax.flax.codegen.module.steps import Step
-from tojax.flax.codegen.module.write_loops import write_loop
+from tojax.flax.codegen.module.steps import Loop, Step
 from tojax.flax.codegen.ops import channels_last
 from tojax.flax.codegen.python.sizes import DEFAULTS, Sizes
-from tojax.flax.codegen.python.templates import name_of, variable
+from tojax.flax.codegen.python.syntax import assignment, free_name, name_of, names_loaded
+from tojax.flax.codegen.python.templates import variable
 
 # What an operator gives, where the author does not say.
 PARTS = {
@@ -27,16 +29,59 @@ PARTS = {
 }
 
 
+class CallWriter(Protocol):
+    """The writer of the whole file, as far as a body needs it.
+
+    Attributes:
+      last: the values that are written with channels last.
+      labels: the variables in which values were first stored.
+      passed_names: parameters that values are passed to which several layers return.
+      loops: the modules that one call of a loop calls.
+    """
+
+    graph: Graph
+    last: set[fx.Node]
+    labels: dict[fx.Node, str]
+    passed_names: dict[fx.Node, list[str]]
+    loops: list[list[str]]
+
+    def step_call(self, step: Step, body: Body) -> ast.expr: ...
+
+    def write_loop(self, loop: Loop, body: Body) -> None: ...
+
+    def stored_value(self, node: fx.Node, body: Body) -> ast.expr: ...
+
+    def output(self, node: fx.Node, body: Body) -> ast.expr: ...
+
+    def returned_value(self, block: Block, results: list[ast.expr]) -> ast.expr: ...
+
+    def entry_statements(self, block: Block, inputs: dict[fx.Node, str]) -> list[ast.stmt]: ...
+
+    def result_names(self, block: Block) -> list[str]: ...
+
+    def set_reads(self, step: Step, body: Body) -> None: ...
+
+    def interface(self, block: Block) -> tuple[list[int], list, list[str]]: ...
+
+
 class Body:
     """Writes the statements of a block.
 
     Attributes:
       inputs: the names of the block's inputs.
+      fields: the fields that the class needs for it, by attribute.
       statements: the finished body, return included.
     """
 
-    def __init__(self, block: Block, inputs: dict[fx.Node, str], steps: list[Step], writer: Any):
-        self.block, self.inputs, self.writer = block, inputs, writer
+    def __init__(
+        self,
+        block: Block,
+        inputs: dict[fx.Node, str],
+        steps: list[Step],
+        writer: CallWriter,
+        fields: dict[str, Field],
+    ):
+        self.block, self.inputs, self.writer, self.fields = block, inputs, writer, fields
         self.forward = forward_of(block.module.__class__)
         self.names: dict[fx.Node, str] = dict(inputs)  # variables that hold values
         self.bound = {name: node for node, name in inputs.items()}
@@ -47,7 +92,7 @@ class Body:
         self.steps = steps
         self.reads_left: Counter[fx.Node] = Counter(x for item in steps for x in item.reads)
         self.reads_left.update(x for item in steps if item.loop for x in item.loop.inner())
-        self.reads_left.update(block.outputs if block.path else writer.leaves())
+        self.reads_left.update(block.outputs if block.path else writer.graph.leaves())
         self.uses = Counter(self.reads_left)
         shapes = {name: channels_last.shape(node, writer.last) for node, name in inputs.items()}
         sizes = self.forward.sizes() if self.forward else {}
@@ -64,7 +109,6 @@ class Body:
                     (name, channels_last.place(d, count)): n for (_, d), n in author_names.items()
                 }
         self.sizes = Sizes(shapes, sizes, set(inputs.values()) | self._assigned())
-        self.fields: dict[str, Any] = {}
         self.numbers: ForwardNumbers | None = None
 
     def _assigned(self) -> set[str]:
@@ -77,7 +121,7 @@ class Body:
         self.write_steps(self.steps)
         results = [self.writer.output(node, self) for node in self.block.outputs]
         self.result_names = [x.id if isinstance(x, ast.Name) else "" for x in results]
-        is_single = len(results) == 1 and (self.block.path or len(self.writer.leaves()) == 1)
+        is_single = len(results) == 1 and (self.block.path or len(self.writer.graph.leaves()) == 1)
         if is_single and isinstance(results[0], ast.Name) and self.statements:
             last: Any = self.statements[-1]  # `x = ...; return x` in one line
             if isinstance(last, ast.Assign) and ast.unparse(last.targets[0]) == results[0].id:
@@ -90,7 +134,7 @@ class Body:
         ]
 
     def write_steps(self, steps: list[Step]) -> None:
-        """Writes steps, those of one of the author's statements together."""
+        """Writes steps; those of one of the author's statements share its names."""
         groups: list[tuple[Statement | None, list[Step]]] = []
         for step in steps:
             statement = self.statement_of(step)
@@ -125,7 +169,7 @@ class Body:
     def _write_step(self, step: Step, targets: dict[fx.Node, str]) -> None:
         """Writes an assignment, or keeps the step until its value is used."""
         if step.loop:
-            write_loop(step.loop, self)
+            self.writer.write_loop(step.loop, self)
             return
         if len(step.makes) != 1 or step.gives_list:
             if any(step.makes):
@@ -145,7 +189,7 @@ class Body:
             self.pending[node] = step
 
     def _make_alias(self, node: fx.Node, name: str, target: str | None) -> bool:
-        """Lets a value that is only another variable go by its name; returns whether it does."""
+        """Lets a value that equals a variable go by its name; returns whether it does."""
         source = self.bound.get(name)
         if source is None or target == name:
             return False
@@ -183,7 +227,7 @@ class Body:
         self.names[node], self.bound[name] = name, node
         self.writer.labels.setdefault(node, name)
         if not (isinstance(expr, ast.Name) and expr.id == name):
-            self.statements.append(ast.Assign([ast.Name(name, ast.Store())], expr, lineno=0))
+            self.statements.append(assignment(name, expr))
 
     def _assign_many(self, step: Step, targets: dict[fx.Node, str]) -> None:
         """Writes ``values, indices = ...``."""
@@ -204,35 +248,30 @@ class Body:
             if node in self.writer.passed_names and self._is_taken(name, node):
                 passed_names = self.writer.passed_names[node]
                 name = next((x for x in passed_names if not self._is_taken(x, node)), name)
-            while name != "_" and name in names:
-                name += "_"
-            names.append(name)
+            names.append("_" if name == "_" else free_name(name, names))
         for node, name in zip(step.makes, names):
             if node is not None:
                 self.rename_live_value(name, expr, [node])
                 self.names[node], self.bound[name] = name, node
                 self.writer.labels.setdefault(node, name)
-        target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
-        self.statements.append(ast.Assign([target], expr, lineno=0))
+        self.statements.append(assignment(names, expr))
 
     def rename_live_value(
         self, name: str, next_expr: ast.expr, except_for: Collection[fx.Node] = ()
     ) -> None:
-        """Moves a value that is read later out of ``name``, before ``name`` is assigned again.
+        """Copies the value of ``name`` to another variable if it is read after an assignment.
 
-        It gets the author's other name for it, or one that ``next_expr`` does not read.
+        This is the author's second name for it, or one that ``next_expr`` does not read.
         """
         node = self.bound.get(name)
         if node is None or self.reads_left[node] <= 0 or node in except_for:
             return
         aliases = self.forward.aliases() if self.forward else {}
         new_name = variable(aliases.get(name, f"{name}_before"))
-        read = {x.id for x in ast.walk(next_expr) if isinstance(x, ast.Name)}
+        read = names_loaded(next_expr)
         while new_name in read or self._is_live(new_name):
             new_name += "_"
-        self.statements.append(
-            ast.Assign([ast.Name(new_name, ast.Store())], name_of(name), lineno=0)
-        )
+        self.statements.append(assignment(new_name, name_of(name)))
         for value, value_name in list(self.names.items()):
             if value_name == name:
                 self.names[value] = new_name
@@ -244,9 +283,7 @@ class Body:
         return holder not in (None, node) and self.reads_left[holder] > 0
 
     def _fallback_name(self, step: Step, node: fx.Node) -> str:
-        """Returns a name where the author gave none: the first operand's, if that
-        is read no more.
-        """
+        """Returns a name where the author gives none: that of an operand that is no longer read."""
         for x in step.reads:
             if (name := self.names.get(x)) and self.reads_left[x] <= 0:
                 return name

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+import ast
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import fx
@@ -11,19 +13,76 @@ from torch import fx
 from tojax.flax.codegen.graph.dropout_rates import rate_of, warn_left_out
 from tojax.flax.codegen.graph.graph import Graph
 from tojax.flax.codegen.graph.submodule_tree import Block
-from tojax.flax.codegen.module.activations import activation
-from tojax.flax.codegen.module.layers import Layer, layer_of
-from tojax.flax.codegen.module.operators import Operators
+from tojax.flax.codegen.module.layers import Layer, activation, layer_of
 from tojax.flax.codegen.module.steps import chain_of
-from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.module.torch_parts import TorchCall, attention_call, torch_call
 
 
-class CallKinds:
-    """Chooses the form of each block of a graph."""
+class Style(Protocol):
+    """Everything that nnx and Linen spell differently.
 
-    def __init__(self, graph: Graph, root: Block, style: Style, torch_types: Collection[type] = ()):
+    Attributes:
+      constructs: matches a line that makes more than a plain value.
+    """
+
+    constructs: re.Pattern[str]
+
+    def exposes_weights(self, kinds: CallKinds, block: Block) -> bool:
+        """Returns whether other modules may read the weights that they read of this block."""
+
+    def mode_flags(self, kinds: CallKinds, block: Block) -> list[ast.keyword]:
+        """Returns the arguments that switch a block to training mode."""
+
+    def layer_flags(self, layer: str) -> list[ast.keyword]:
+        """Returns these arguments for a layer of Flax."""
+
+    def construct(self, call: ast.Call) -> ast.expr:
+        """Returns the construction of a module."""
+
+    def layer(self, layer: Layer) -> ast.expr:
+        """Returns the construction of a layer of Flax."""
+
+    def sequential(self, parts: list[ast.expr], kinds: CallKinds, path: str) -> ast.expr:
+        """Returns a Sequential of these modules."""
+
+    def module_list(self, modules: ast.expr) -> ast.expr:
+        """Returns a list of modules as an attribute."""
+
+    def module_dict(self, modules: dict[str, ast.expr]) -> ast.expr:
+        """Returns a dict of modules as an attribute."""
+
+    def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
+        """Returns the holder of a parameter; ``drawn`` draws it: "rngs.params.normal(shape)"."""
+
+    def table(self, values: ast.expr) -> ast.expr:
+        """Returns the holder of a constant."""
+
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
+        """Returns the holder of a constant that comes with the weights."""
+
+    def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
+        """Returns the array in one of these holders."""
+
+
+class CallKinds:
+    """Chooses the form of each block of a graph.
+
+    Attributes:
+      last: the values that are written with channels last.
+      function: writes a module without parameters as a function of one input, None if it is none.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        root: Block,
+        style: Style,
+        last: set[fx.Node],
+        function: Callable[[Block], ast.expr | None],
+        torch_types: Collection[type] = (),
+    ):
         self.graph, self.root, self.style = graph, root, style
+        self.last, self.function = last, function
         self.torch_calls: dict[Block, TorchCall] = {}
         for block in all_blocks(root):
             if type(block.module) in torch_types and (call := torch_call(graph, block)):
@@ -31,8 +90,6 @@ class CallKinds:
         self.layers: dict[Block, Layer | None] = {}
         self.sequentials: dict[str, bool] = {}
         self.activations: dict[Block, str | None] = {}
-        self.operators = Operators(graph)
-        self.last = self.operators.last
         for block in all_blocks(root):
             self.layer(block)
         self._set_attention()
@@ -56,9 +113,8 @@ class CallKinds:
         if block in self.torch_calls and block not in self.layers:
             return Layer("TorchPart", is_snippet=True)
         if block not in self.layers:
-            may_be_layer = not any(
-                self.role(x)[0] for x in block.inputs
-            ) and self.style.exposes_weights(self, block)
+            has_own_weights = not any(self.role(x)[0] for x in block.inputs)
+            may_be_layer = has_own_weights and self.style.exposes_weights(self, block)
             self.layers[block] = layer_of(block) if may_be_layer else None
         return self.layers[block]
 
@@ -77,6 +133,16 @@ class CallKinds:
             self.activations[block] = activation(block)
         return self.activations[block]
 
+    def becomes_class(self, block: Block) -> bool:
+        """Returns whether a block becomes a class."""
+        return self.is_called(block) and not self.is_layer_like(block)
+
+    def layer_name(self, path: str) -> str | None:
+        """Returns the layer of Flax that a module is, where it is called."""
+        layers = (layer for block, layer in self.layers.items() if block.path == path and layer)
+        layer = next(layers, None)
+        return layer.name.removeprefix("Padded") if layer else None
+
     def is_layer_like(self, block: Block) -> bool:
         """Returns whether a block is called with one value, as a layer is."""
         return bool(self.layer(block) or self.activation(block) or self.sequential(block))
@@ -89,15 +155,13 @@ class CallKinds:
             children = [p for x in all_blocks(self.root) for p in x.children() if x not in calls]
             inside = {y for x in calls for y in all_blocks(x)}
             is_self_contained = all(
-                x in inside or not x.path.startswith(f"{block.path}.") for x in children
+                x in inside or not x.path.startswith(block.prefix) for x in children
             )
             self.sequentials[block.path] = is_self_contained and all(map(self.is_chain, calls))
         return self.sequentials[block.path]
 
     def is_chain(self, block: Block) -> bool:
-        """Returns whether the modules of a Sequential agree on the layout of the values between
-        them.
-        """
+        """Returns whether the modules of a Sequential agree on the layout of what they pass on."""
         chain = chain_of(block)
         if type(block.module) is not torch.nn.Sequential or chain is None:
             return False
@@ -125,20 +189,16 @@ class CallKinds:
     def owns(self, block: Block, node: fx.Node) -> bool:
         """Returns whether a parameter, buffer or constant is inside of a block's module."""
         kind, name = self.role(node)
-        return bool(kind) and name.startswith(f"{block.path}." if block.path else "")
+        return bool(kind) and name.startswith(block.prefix)
 
     def config(self, block: Block) -> Any:
-        """Returns the configuration of a module, or of the innermost one around it that has one."""
+        """Returns the configuration of a module, or of the nearest module around it."""
         homes = [block.path.rsplit(".", i)[0] for i in range(block.path.count(".") + 1)]
         modules = [self.root.module.get_submodule(x) for x in (*homes, "")]
         return next((x.config for x in modules if hasattr(x, "config")), None)
 
-    def function(self, block: Block) -> Any:
-        """Returns a module without parameters as a function of one input, None if it is none."""
-        raise NotImplementedError
 
-
-def all_blocks(block: Block):
+def all_blocks(block: Block) -> Iterator[Block]:
     """Yields a block and those inside it."""
     yield block
     for child in block.children():

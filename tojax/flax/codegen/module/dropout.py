@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 import torch
 from torch import fx
 
 from tojax.flax.codegen.graph.dropout_rates import rate_of
 from tojax.flax.codegen.module.body import Body
+from tojax.flax.codegen.module.call_kinds import Style
 from tojax.flax.codegen.module.layers import Layer, positional
-from tojax.flax.codegen.module.style import Style
+from tojax.flax.codegen.python.syntax import free_name
 from tojax.flax.codegen.python.templates import attribute
 
 
@@ -28,14 +28,10 @@ def dropout_layer_call(rate: float, node: fx.Node, body: Body, style: Style) -> 
     """Returns the call of a dropout layer without its input; adds the layer to the class."""
     layer = style.layer(Layer("Dropout", positional(rate=rate)))
     name = _attribute_name(rate, body)
-    while name in body.fields and not _same_code(body.fields[name], layer):
-        name += "_"
+    same_code = lambda x: isinstance(x, ast.AST) and ast.unparse(x) == ast.unparse(layer)
+    name = free_name(name, {k for k, x in body.fields.items() if not same_code(x)})
     body.fields[name] = layer
     return ast.Call(attribute(name), [], style.layer_flags("Dropout"))
-
-
-def _same_code(a: Any, b: ast.expr) -> bool:
-    return isinstance(a, ast.AST) and ast.unparse(a) == ast.unparse(b)
 
 
 def _attribute_name(rate: float, body: Body) -> str:

@@ -4,47 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
 from tojax.flax.codegen.graph.submodule_tree import is_size
-from tojax.flax.codegen.module.steps import Step
+from tojax.flax.codegen.module.steps import Loop, Step
 from tojax.flax.codegen.python.sizes import symbolic
 
 Roles = dict[fx.Node, tuple[str, str]]  # as in ``Graph``
 MAX_STEPS = 400  # steps that a round may have
-
-
-@dataclass(eq=False)
-class Loop:
-    """A loop.
-
-    Attributes:
-      rounds: its steps, round by round; each does the same with the next module of each list.
-      lists: the paths of the lists, each with the place where it begins.
-      carries: values that go from round to round: the initial value, the value that enters the
-        second round, the value that the second round makes of it, and the final value.
-      outside: values from outside that other rounds than the second read.
-    """
-
-    rounds: list[list[Step]]
-    lists: dict[str, int]
-    carries: list[tuple[fx.Node, fx.Node, fx.Node, fx.Node]]
-    outside: list[fx.Node]
-
-    @property
-    def written_round(self) -> list[Step]:
-        """The round that is written: it tells carried values from those that only come in."""
-        return self.rounds[1]
-
-    def inner(self) -> list[fx.Node]:
-        """Returns the carried values and its own that the written round reads or hands on."""
-        made_inside = {x for step in self.written_round for x in step.makes}
-        made_inside |= {carried for _, carried, _, _ in self.carries}
-        read = [x for step in self.written_round for x in step.reads if x in made_inside]
-        return read + [updated for _, _, updated, _ in self.carries]
 
 
 def with_loops(steps: list[Step], roles: Roles, last: set[fx.Node]) -> list[Step]:
@@ -81,7 +50,7 @@ def _dotted_names(step: Step, roles: Roles) -> list[str]:
 
 
 def _periods(steps: list[Step], start: int, roles: Roles) -> list[int]:
-    """Returns after how many steps the next module of a list may be called, from a step on."""
+    """Returns the numbers of steps after which the next module of a list is called."""
     gaps: list[int] = []
     firsts: dict[tuple[str, int, str], int] = {}
     for i, step in enumerate(steps[start : start + MAX_STEPS]):
@@ -108,12 +77,7 @@ class _RoundMatcher:
     """Compares rounds of one length with the first round."""
 
     def __init__(
-        self,
-        steps: list[Step],
-        start: int,
-        period: int,
-        roles: Roles,
-        last: set[fx.Node],
+        self, steps: list[Step], start: int, period: int, roles: Roles, last: set[fx.Node]
     ):
         self.steps, self.start, self.period = steps, start, period
         self.roles, self.last = roles, last
@@ -131,10 +95,8 @@ class _RoundMatcher:
             count += 1
         for num_rounds in range(count, 1, -1):
             self._reset()  # rounds that are left out say nothing
-            if (
-                all(map(self._round_matches, range(1, num_rounds)))
-                and (loop := self._loop_of(num_rounds)) is not None
-            ):
+            all_match = all(map(self._round_matches, range(1, num_rounds)))
+            if all_match and (loop := self._loop_of(num_rounds)) is not None:
                 return loop
         return None
 
@@ -153,11 +115,8 @@ class _RoundMatcher:
         """Returns whether two steps do the same, one of them ``i`` rounds later."""
         if (a.block is None) != (b.block is None) or len(a.reads) != len(b.reads):
             return False
-        if len(a.makes) != len(b.makes) or [x is None for x in a.makes] != [
-            x is None for x in b.makes
-        ]:
-            return False
-        if any((x in self.last) != (y in self.last) for x, y in zip(a.makes, b.makes)):
+        kind = lambda x: (x is None, x in self.last)
+        if [*map(kind, a.makes)] != [*map(kind, b.makes)]:
             return False
         if a.block is not None:
             assert b.block is not None
@@ -167,7 +126,7 @@ class _RoundMatcher:
         return _skeleton(a.node) == _skeleton(b.node)
 
     def _names_match(self, a: str, b: str, i: int) -> bool:
-        """Returns whether two names are equal, or of a list's modules ``i`` places apart."""
+        """Returns whether two names are equal, or a list's modules ``i`` places apart."""
         if a == b:
             self.unchanging.add(a)
             return True
@@ -202,9 +161,9 @@ class _RoundMatcher:
         return self._complete(rounds, makers, carries, outside)
 
     def _steady(self, x: fx.Node, y: fx.Node, i: int) -> bool:
-        """Returns whether a value from outside is the same in all rounds, or the next in its list.
+        """Returns whether a value from outside is the same in all rounds, or the next of a list.
 
-        A list that a loop goes through gives each round its own: what is the same is of no such.
+        It may not be a member of a list that the loop goes through: each round has its own.
         """
         (kind, a), (b_kind, b) = (self.roles.get(n, ("input", "")) for n in (x, y))
         if x is y:
@@ -213,9 +172,8 @@ class _RoundMatcher:
         return kind == b_kind != "input" and a != b and self._names_match(a, b, i)
 
     def _complete(self, rounds, makers, carries, outside) -> Loop | None:
-        ends = {made_at: node for node, made_at in makers[-1].items()}
-        seconds = {made_at: node for node, made_at in makers[1].items()}
-        firsts = {made_at: node for node, made_at in makers[0].items()}
+        by_place = lambda values: {place: node for node, place in values.items()}
+        firsts, seconds, ends = map(by_place, (makers[0], makers[1], makers[-1]))
         inside = {n for steps in rounds for step in steps for n in step.nodes}
         escapes = lambda x: any(u not in inside and not is_size(u) for u in x.users)
         for i, values in enumerate(makers):

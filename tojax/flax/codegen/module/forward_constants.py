@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import fx
 
 from tojax.flax.codegen.author.constructors import Constructor
@@ -25,12 +26,13 @@ from tojax.flax.codegen.author.evaluate import (
     is_number,
     names_in,
 )
-from tojax.flax.codegen.author.source_lines import FRAME, class_trees, forward_of
+from tojax.flax.codegen.author.source_lines import class_trees, forward_of, frames_of
 from tojax.flax.codegen.graph.flatten import RESHAPES
 from tojax.flax.codegen.graph.functionalize import packet
+from tojax.flax.codegen.module.class_code import Field
 from tojax.flax.codegen.module.layers import with_hints, with_path
 from tojax.flax.codegen.python.sizes import Sizes
-from tojax.flax.codegen.python.templates import Swapped
+from tojax.flax.codegen.python.syntax import name_of, replaced, replaced_by_id
 
 COMMON = {0, 1, 2, 0.5}  # too common to stand for anything
 HALVES = {"aten.slice", "aten.narrow"}
@@ -45,7 +47,7 @@ class ForwardNumbers:
       fields: the fields that the class has to set for them, by attribute.
     """
 
-    def __init__(self, module: Any, config: Any, fields: dict[str, Any],
+    def __init__(self, module: torch.nn.Module, config: Any, fields: dict[str, Field],
                  sizes: Sizes):  # fmt: skip
         self.scope, self.fields = Scope(module, config), fields
         self.sizes = sizes
@@ -68,7 +70,7 @@ class ForwardNumbers:
             swap |= self._argument_sizes(expr, [x for x in fresh if id(x) not in swap])
         is_common = lambda x: x.value == 0 or (isinstance(x.value, int) and x.value in COMMON)
         fresh = [x for x in fresh if not is_common(x) and id(x) not in swap]
-        line = _innermost(node)
+        line = linecache.getline(*frames[-1]) if (frames := frames_of(node)) else ""
         literal = {float(x) for x in re.findall(r"\d+\.?\d*(?:[eE][-+]?\d+)?", line)}
         for x in fresh:
             is_integer = isinstance(x.value, int)
@@ -76,12 +78,12 @@ class ForwardNumbers:
                 continue
             if (term := self.term_for(x.value, node, x.value in literal)) is not None:
                 swap[id(x)] = term
-        return Swapped(swap).visit(expr) if swap else expr
+        return replaced_by_id(expr, swap)
 
-    def term_for(self, value: Any, node: fx.Node, in_line: bool) -> ast.expr | None:
-        """Returns the first of the author's expressions that gives this number and can be written.
+    def term_for(self, value: float, node: fx.Node, in_line: bool) -> ast.expr | None:
+        """Returns the first expression of the author's that gives this number and can be written.
 
-        A ``plain`` number stands in the line itself.
+        ``in_line`` says that the author's line has the number itself.
         """
         for candidate in self._candidates(node):
             if value in COMMON and not isinstance(candidate, ast.BinOp) and in_line:
@@ -100,7 +102,7 @@ class ForwardNumbers:
         return None
 
     def _shape_terms(self, expr: ast.expr, fresh: list, node: fx.Node) -> dict[int, ast.expr]:
-        """Returns terms for the sizes of a shape: the author's in the same place, from behind."""
+        """Returns terms for the sizes of a shape: the author's in the same place from the end."""
         method = lambda x: isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute)
         calls: list[Any] = [x for x in self._candidates(node) if method(x)]
         reshapes = [x for x in calls if f"aten.{x.func.attr}" in RESHAPES]
@@ -119,7 +121,7 @@ class ForwardNumbers:
         return swap
 
     def _argument_sizes(self, expr: ast.expr, fresh: list) -> dict[int, ast.expr]:
-        """Returns the sizes of a shape that an argument has in the same place."""
+        """Returns names of sizes that an argument has in the same place of its shape."""
         args = next((x.args for x in [expr] if isinstance(x, ast.Call)), [])
         shape = args[-1].elts if args and isinstance(args[-1], ast.Tuple) else args
         names = {}
@@ -130,7 +132,7 @@ class ForwardNumbers:
                 names[id(x)] = name
         return names
 
-    def _checked_term(self, candidate: ast.expr, wanted: Any) -> ast.expr | None:
+    def _checked_term(self, candidate: ast.expr, wanted: object) -> ast.expr | None:
         """Returns the candidate as code, if it gives this number and the class can have it."""
         try:
             value, expr = _ForwardReader(self).read(candidate)
@@ -151,7 +153,8 @@ class ForwardNumbers:
         for name in names.parameters:  # a size, from now on
             self.sizes.named(name)
         self.fields |= new_fields
-        return _SelfForConfig().visit(expr)
+        is_config = lambda x: isinstance(x, ast.Name) and x.id == "config"
+        return replaced(expr, lambda x: name_of("self") if is_config(x) else None)
 
     def _candidates(self, node: fx.Node) -> Iterator[ast.expr]:
         """Yields the expressions of the statement, then those of variables that it reads."""
@@ -182,7 +185,7 @@ class ForwardNumbers:
 
 
 class _ForwardReader(Reader):
-    """A reader that knows sizes that the author took of arguments, where they are numbers."""
+    """A reader that knows the author's names for sizes of arguments that are numbers."""
 
     def __init__(self, numbers: ForwardNumbers):
         super().__init__(numbers.scope, numbers.function)
@@ -210,15 +213,8 @@ def _shape_elements(
                 yield x
 
 
-class _SelfForConfig(ast.NodeTransformer):
-    """Writes ``config.x`` as ``self.x``, for a forward function."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Name("self", ast.Load()) if node.id == "config" else node
-
-
 def _numbers(expr: ast.AST) -> Iterator[Any]:
-    """Yields the numbers in an expression, axes and places of modules in lists left out."""
+    """Yields the numbers in an expression, without axes and places in lists of modules."""
     match expr:
         case ast.Subscript(value=ast.Attribute() | ast.Subscript() as home, slice=ast.Constant()):
             if ast.unparse(home).startswith("self."):
@@ -237,12 +233,6 @@ def _numbers(expr: ast.AST) -> Iterator[Any]:
         case _:
             for x in ast.iter_child_nodes(expr):
                 yield from _numbers(x)
-
-
-def _innermost(node: fx.Node) -> str:
-    """Returns the source line that made a node."""
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
-    return linecache.getline(frames[-1][0], int(frames[-1][1])) if frames else ""
 
 
 @functools.cache

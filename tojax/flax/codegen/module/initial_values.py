@@ -9,8 +9,8 @@ import torch
 
 from tojax.flax.codegen.author.constructors import constructors_of
 from tojax.flax.codegen.author.source_lines import class_trees
+from tojax.flax.codegen.module.call_kinds import Style
 from tojax.flax.codegen.module.layers import with_table_hints
-from tojax.flax.codegen.module.style import Style
 from tojax.flax.codegen.python.constant_patterns import expression_for
 from tojax.flax.codegen.python.templates import expression, fill
 
@@ -29,7 +29,7 @@ NARROW = {torch.int64: torch.int32, torch.float64: torch.float32, torch.bfloat16
 
 
 def initializer(value: torch.Tensor, module: torch.nn.Module, name: str) -> str:
-    """Returns how a bare parameter is initialised: as its author does, or by the value it has."""
+    """Returns the author's initializer of a bare parameter, or one that fits its value."""
     if (author_initializer := _author_initializer(module, name)) is not None:
         return author_initializer
     if bool((value == 1).all()):
@@ -59,9 +59,7 @@ def _author_initializer(module: torch.nn.Module, name: str) -> str | None:
 
 
 def _std(call: ast.Call) -> Any:
-    """Returns the standard deviation that an initialiser was given: its third
-    argument, default 1.
-    """
+    """Returns the standard deviation passed to an initializer, the third argument; 1 by default."""
     deviations = [k.value for k in call.keywords if k.arg == "std"] + call.args[2:3]
     if not deviations:
         return 1.0
@@ -69,10 +67,10 @@ def _std(call: ast.Call) -> Any:
 
 
 def constant_holder(array: torch.Tensor, saved: bool, style: Style) -> ast.expr:
-    """Returns the holder of a constant; a table without an expression comes with the weights.
+    """Returns the holder of a constant: an expression, or an array that comes with the weights.
 
     Raises:
-      NotImplementedError: there is no expression, and no file of weights has it either.
+      NotImplementedError: there is no expression, and the weights do not have it.
     """
     try:
         return style.table(with_table_hints(constant_expression(array)))
@@ -98,7 +96,7 @@ def constant_expression(array: torch.Tensor) -> ast.expr:
     return fill("jnp.array(x)", {"x": number_list(array.tolist())})
 
 
-def number_list(value: Any) -> ast.expr:
+def number_list(value: object) -> ast.expr:
     """Returns nested lists of numbers."""
     if isinstance(value, list):
         return ast.List([number_list(x) for x in value], ast.Load())

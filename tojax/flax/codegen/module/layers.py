@@ -1,4 +1,4 @@
-"""Flax's own layers, where they compute the same as torch's."""
+"""Flax's own layers and activations, where they compute the same as torch's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import nn
 
+from tojax.flax.codegen import ops  # noqa: F401  (ops fills the table)
 from tojax.flax.codegen.graph.submodule_tree import Block
-from tojax.flax.codegen.python.templates import expression
+from tojax.flax.codegen.python.templates import expression, same_layout
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def named(**values: Any) -> list[tuple[str, Any, bool]]:
     return [(k, v, False) for k, v in values.items() if k not in defaults or v != defaults[k]]
 
 
-def single(values: Any) -> Any:
+def single(values: object) -> Any:
     """Returns one number if all dimensions have the same, else a tuple."""
     values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
     return values[0] if len(set(values)) == 1 else values
@@ -200,6 +203,40 @@ def multihead(m: nn.MultiheadAttention, block: Block) -> Layer | None:
     return Layer("MultiheadAttention", sizes + keywords, is_snippet=True)
 
 
+# Activations that a module spells out are recognised by their values.
+ACTIVATIONS = {
+    "nnx.gelu(x)": lambda x: F.gelu(x, approximate="tanh"),
+    "nnx.gelu(x, approximate=False)": F.gelu,
+    "nnx.silu(x)": F.silu,
+    "nnx.softplus(x)": F.softplus,
+    "x * jnp.tanh(nnx.softplus(x))": F.mish,
+    "nnx.relu(x) ** 2": lambda x: F.relu(x) ** 2,
+    "x * nnx.sigmoid(1.702 * x)": lambda x: x * torch.sigmoid(1.702 * x),
+}
+
+
+def activation(block: Block) -> str | None:
+    """Returns the activation, in terms of ``x``, that a module of elementwise operators computes.
+
+    It is compared in double precision at some thousand places from -30 to 30.
+    """
+    names = {str(n.target).split(".")[1].strip("_") for n in block.nodes() if "." in str(n.target)}
+    is_simple = len(block.inputs) == len(block.outputs) == 1 and len(block.items) > 1
+    has_parameters = next(block.module.parameters(), None) is not None
+    if not is_simple or not names <= same_layout or has_parameters:
+        return None
+    x = torch.cat([torch.linspace(-4, 4, 4001), torch.linspace(-30, 30, 601)]).double()
+    try:
+        with torch.no_grad():
+            values = block.module(x)
+    except Exception:  # it wants another kind of input, so it is none of these
+        return None
+    if not isinstance(values, torch.Tensor) or values.shape != x.shape:
+        return None
+    matches = lambda y: torch.allclose(values.double(), y, rtol=1e-12, atol=1e-13)
+    return next((text for text, function in ACTIVATIONS.items() if matches(function(x))), None)
+
+
 def constructor(layer: Layer, home: str) -> ast.Call:
     """Returns ``nnx.Linear(8, 16, use_bias=False)``, its numbers marked with their names."""
     values = [
@@ -214,7 +251,7 @@ def constructor(layer: Layer, home: str) -> ast.Call:
     return ast.Call(ast.parse(name, mode="eval").body, values, words)
 
 
-def with_hints(value: Any, name: str, kind: str = "argument") -> ast.expr:
+def with_hints(value: object, name: str, kind: str = "argument") -> ast.expr:
     """Returns a value as an expression, its numbers marked with the argument that they are."""
     expr = expression(value)
     if not isinstance(value, (bool, str)):

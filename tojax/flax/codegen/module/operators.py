@@ -11,7 +11,6 @@ import torch
 from torch import fx
 
 from tojax.flax.codegen import ops  # noqa: F401  (ops fills the table)
-from tojax.flax.codegen.author.source_lines import FRAME
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.graph.graph import Graph
 from tojax.flax.codegen.module.body import Body
@@ -36,11 +35,6 @@ class Unwritable(NotImplementedError):
         super().__init__(what)
         self.node = node
         self.blocks: list[Any] = []  # in which it stands, the innermost first
-
-    def line(self) -> str | None:
-        """Returns the user's line."""
-        frames = FRAME.findall(self.node.meta.get("stack_trace") or "")
-        return ":".join(frames[-1]) if frames else None
 
 
 class Operators:
@@ -110,13 +104,11 @@ class Operators:
         count = channels_last.rank(node)
         if count < 3 or (node in self.last) == last:
             return expr
-        dims = (
-            channels_last.channels_moved_last([*range(count)])
-            if last
-            else [0, count - 1, *range(1, count - 1)]
-        )
         if count == 3:
             return swapped(expr, 1, 2)
+        if last:
+            return channels_last.moved_last(expr, node)
+        dims = [0, count - 1, *range(1, count - 1)]
         return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
 
     def permuted(self, node: fx.Node, expr: ast.expr) -> ast.expr:
@@ -138,8 +130,8 @@ class Operators:
 
 
 def gradient_ends(graph: Graph) -> set[fx.Node]:
-    """Returns the nodes where gradients end: the results of regions without gradients that depend
-    on parameters or inputs.
+    """Returns the nodes where gradients end: results of regions without gradients that depend on
+    parameters or inputs.
     """
     live = {n for n, (kind, _) in graph.roles.items() if kind in ("param", "input")}
     for node in graph.nodes:
@@ -153,10 +145,10 @@ def gradient_ends(graph: Graph) -> set[fx.Node]:
 
 
 def refuse_unread(call: Call) -> None:
-    """Refuses arguments that the row did not read and that are not the schema's default.
+    """Refuses arguments that the row did not read and that differ from the schema's default.
 
     Raises:
-      NotImplementedError: it is another value, so what was written means something else.
+      NotImplementedError: there is one, so that the written code would mean something else.
     """
     tensors = [x.meta["val"] for x in operands(call.node)]
     keeps_dtype = not tensors or tensors[0].dtype == getattr(call.out, "dtype", tensors[0].dtype)
@@ -170,11 +162,11 @@ def refuse_unread(call: Call) -> None:
             raise NotImplementedError(f"{call.node.target} with {name}={shown}")
 
 
-def fit_number(value: Any, argument: Any, node: fx.Node) -> Any:
-    """Returns a number that 32 bits hold, an integer among floats as a float.
+def fit_number(value: Any, argument: torch.Argument, node: fx.Node) -> Any:
+    """Returns a number that fits in 32 bits; a large integer among floats as a float.
 
     Raises:
-      Unwritable: they do not hold it.
+      Unwritable: it does not fit.
     """
     numbers = str(argument.type) in ("number", "Optional[number]", "Tensor")
     if not numbers or type(value) is not int or -(2**31) <= value < 2**31:
@@ -184,7 +176,7 @@ def fit_number(value: Any, argument: Any, node: fx.Node) -> Any:
     raise Unwritable(f"the whole number {value}, which does not fit JAX's 32 bits", node)
 
 
-def map_nodes(value: Any, expression: Callable, size: Any = None) -> Any:
+def map_nodes(value: Any, expression: Callable, size: Callable | None = None) -> Any:
     """Returns an argument with its nodes as expressions, and sizes as well."""
     if isinstance(value, fx.Node):
         return expression(value)

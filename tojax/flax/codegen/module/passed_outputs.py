@@ -16,7 +16,7 @@ from tojax.flax.codegen.graph.submodule_tree import Block
 
 
 def pass_on_outputs(graph: Graph, blocks: Iterable[Block]) -> dict[fx.Node, list[str]]:
-    """Adds values that a block takes, and another block of its class computes, to its outputs.
+    """Makes a block return the values that it takes and that a block of its class computes.
 
     Returns the names of these values where they are taken.
     """

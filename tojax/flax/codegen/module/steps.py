@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import fx
 
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.graph.submodule_tree import Block, is_size
+from tojax.flax.codegen.module.torch_parts import TorchCall
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class Step:
     nodes: list[fx.Node]
     name: str
     block: Block | None = None
-    loop: Any = None
+    loop: Loop | None = None
     gives_list: bool = False
 
     @property
@@ -41,10 +41,42 @@ class Step:
         return self.nodes[0]
 
 
-def steps_of(block: Block, is_called: Callable[[Block], bool], torch_calls: Any = ()) -> list[Step]:
+@dataclass(eq=False)
+class Loop:
+    """A loop.
+
+    Attributes:
+      rounds: its steps, round by round; each does the same with the next module of each list.
+      lists: the paths of the lists, each with the place where it begins.
+      carries: values that go from round to round: the initial value, the value that enters the
+        second round, the value that the second round makes of it, and the final value.
+      outside: values from outside that other rounds than the second read.
+    """
+
+    rounds: list[list[Step]]
+    lists: dict[str, int]
+    carries: list[tuple[fx.Node, fx.Node, fx.Node, fx.Node]]
+    outside: list[fx.Node]
+
+    @property
+    def written_round(self) -> list[Step]:
+        """The round that is written: it tells carried values from those that only come in."""
+        return self.rounds[1]
+
+    def inner(self) -> list[fx.Node]:
+        """Returns the values from inside the loop that the written round reads or passes on."""
+        made_inside = {x for step in self.written_round for x in step.makes}
+        made_inside |= {carried for _, carried, _, _ in self.carries}
+        read = [x for step in self.written_round for x in step.reads if x in made_inside]
+        return read + [updated for _, _, updated, _ in self.carries]
+
+
+def steps_of(
+    block: Block, is_called: Callable[[Block], bool], torch_calls: Mapping[Block, TorchCall]
+) -> list[Step]:
     """Returns the steps of a block; submodules that are not ``is_called(block)`` are inlined.
 
-    ``parts`` are called as PyTorch calls them.
+    ``torch_calls`` are the submodules that PyTorch's arguments are passed to.
     """
     steps = []
     for item in _inlined(block, is_called):
@@ -59,9 +91,8 @@ def steps_of(block: Block, is_called: Callable[[Block], bool], torch_calls: Any 
 def _inlined(block: Block, is_called: Callable[[Block], bool]) -> list[fx.Node | Block]:
     items: list[fx.Node | Block] = []
     for item in block.items:
-        items += (
-            _inlined(item, is_called) if isinstance(item, Block) and not is_called(item) else [item]
-        )
+        is_inlined = isinstance(item, Block) and not is_called(item)
+        items += _inlined(item, is_called) if is_inlined else [item]
     return items
 
 

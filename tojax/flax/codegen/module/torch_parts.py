@@ -28,9 +28,7 @@ class TorchCall:
 
 
 def torch_call(graph: Graph, block: Block) -> TorchCall | None:
-    """Returns how PyTorch calls a submodule; None where that is not known, or not
-    of plain arrays.
-    """
+    """Returns how PyTorch calls a submodule; None if that is unknown or takes more than arrays."""
     signature, forward = graph.signatures.get(block.path), forward_of(block.module.__class__)
     if forward is None or block.call != block.path:
         return None
@@ -57,9 +55,7 @@ def call_arguments(
 
 
 def attention_call(graph: Graph, block: Block) -> TorchCall | None:
-    """Returns how nn.MultiheadAttention is called, without arguments that its values do not depend
-    on.
-    """
+    """Returns how nn.MultiheadAttention is called, without arguments that do not change values."""
     call = torch_call(graph, block)
     if call is None or len(call.outputs) != 2 or call.inputs[0][1].meta["val"].ndim != 3:
         return None
@@ -69,11 +65,9 @@ def attention_call(graph: Graph, block: Block) -> TorchCall | None:
     return TorchCall(inputs, call.outputs if weights else call.outputs[:1], positional=3)
 
 
-def type_to_leave(graph: Graph, error: Any, torch_types: set[type]) -> type | None:
-    """Returns the innermost module class around the error that can stay in PyTorch, if there is
-    one.
-    """
-    for block in error.blocks:
+def type_to_leave(graph: Graph, blocks: list[Block], torch_types: set[type]) -> type | None:
+    """Returns the first module class of these blocks that can stay in PyTorch, if there is one."""
+    for block in blocks:
         if block.path and type(block.module) not in torch_types and torch_call(graph, block):
             return type(block.module)
     return None

@@ -2,56 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import operator
+import re
 from typing import Any
 
 import torch
 from torch import fx
 
-from tojax.flax.codegen.python.templates import elementwise
+from tojax.flax.codegen.python.templates import fill, same_layout
 
 WINDOWS = {
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    *(f"{name}{n}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)),
-    "upsample_linear1d",
-    "upsample_bilinear2d",
-    "upsample_trilinear3d",
-    "upsample_bicubic2d",
-    "_upsample_bilinear2d_aa",
-    "_upsample_bicubic2d_aa",
+    *("batch_norm", "group_norm", "instance_norm"),
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
+    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
 }
-WITH_DIM = {
-    "cat",
-    "concat",
-    "softmax",
-    "log_softmax",
-    "mean",
-    "sum",
-    "amax",
-    "amin",
-    "cumsum",
-    "chunk",
-    "split",
-    "split_with_sizes",
-}
+for _name in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool"):
+    WINDOWS |= {f"{_name}{n}d" for n in (1, 2, 3)}
+for _name in ("upsample_nearest", "_upsample_nearest_exact"):
+    WINDOWS |= {f"{_name}{n}d" for n in (1, 2, 3)}
 REDUCTIONS = {"mean", "sum", "amax", "amin"}
+WITH_DIM = REDUCTIONS | {"cat", "concat", "softmax", "log_softmax", "cumsum"}
+WITH_DIM |= {"chunk", "split", "split_with_sizes"}
 DROPOUT = {"dropout"}
 TRANSPOSES = {"permute", "transpose", "swapaxes"}
 
@@ -75,7 +47,7 @@ def channels_last(nodes: list[fx.Node], inputs: list[fx.Node]) -> set[fx.Node]:
         operands = [x for x in node.all_input_nodes if rank(x) > 2]
         if name in WINDOWS and rank(node) > 2:
             last.add(node)
-        elif name in elementwise | DROPOUT | WITH_DIM and any(x in last for x in operands):
+        elif name in same_layout | DROPOUT | WITH_DIM and any(x in last for x in operands):
             last |= {node} if _keeps_rank(node, operands) else set()
         elif node.target is operator.getitem and node.args[0] in last:
             last.add(node)
@@ -87,7 +59,7 @@ def channels_last(nodes: list[fx.Node], inputs: list[fx.Node]) -> set[fx.Node]:
 
 
 def _keeps_rank(node: fx.Node, operands: list[fx.Node]) -> bool:
-    """Returns whether the operands are numbers or of one rank, which the results have as well."""
+    """Returns whether the results have the rank of the operands, which may also be numbers."""
     several = isinstance(node.meta["val"], (list, tuple))
     if not several and rank(node) != max(map(rank, operands)):
         return False
@@ -106,8 +78,14 @@ def turn(node: fx.Node) -> list[int]:
 
 
 def channels_moved_last(dims: list[Any]) -> list[Any]:
-    """Returns the entries that belong to dimensions, in the order with channels last."""
+    """Returns the entries of a list, one for each dimension, in the order with channels last."""
     return [dims[0], *dims[2:], dims[1]]
+
+
+def moved_last(expr: ast.expr, node: fx.Node) -> ast.expr:
+    """Returns a value as torch lays it out, transposed to channels last."""
+    dims = channels_moved_last([*range(rank(node))])
+    return fill("x.transpose(*dims)", {"x": expr, "dims": dims})
 
 
 def place(dim: int, count: int) -> int:
@@ -117,7 +95,7 @@ def place(dim: int, count: int) -> int:
 
 
 def in_order(node: fx.Node) -> bool:
-    """Returns whether a reduction leaves the other dimensions in one order in both layouts."""
+    """Returns whether a reduction leaves dimensions whose order is the same in both layouts."""
     count = max(map(rank, node.all_input_nodes))
     dims = node.args[1] if len(node.args) > 1 else None
     if dims is None or not isinstance(dims, (list, tuple, int)):
@@ -128,13 +106,8 @@ def in_order(node: fx.Node) -> bool:
 
 def without_batch(node: fx.Node) -> bool:
     """Returns whether a convolution or a pooling has no batch dimension."""
-    name = operation(node)
-    return (
-        name in WINDOWS
-        and name.endswith("d")
-        and name[-2].isdigit()
-        and rank(node) != int(name[-2]) + 2
-    )
+    dims = re.fullmatch(r".*(\d)d", operation(node))
+    return operation(node) in WINDOWS and dims is not None and rank(node) != int(dims[1]) + 2
 
 
 def shape(node: fx.Node, last: set[fx.Node]) -> list[Any]:

@@ -15,32 +15,18 @@ def shape_of(call: Call):
     return sizes[0] if len(sizes) == 1 else sizes
 
 
-@writes(
-    "zeros",
-    "ones",
-    "new_zeros",
-    "new_ones",
-    "zeros_like",
-    "ones_like",
-    "empty",
-    "new_empty",
-    "empty_like",
-)
+@writes(*(f"{new}{x}" for x in ("zeros", "ones", "empty") for new in ("", "new_")))
+@writes("zeros_like", "ones_like", "empty_like")
 def filled(call: Call):
     """Writes zeros for uninitialised arrays: they are written to before they are read."""
-    name = "ones" if "ones" in str(call.node.target) else "zeros"
+    name = "ones" if "ones" in call.name else "zeros"
     return call.write(f"jnp.{name}(shape{typed(call, 'jnp.float32')})", shape=shape_of(call))
 
 
 @writes("full", "new_full", "full_like", "fill", "zero")
 def full(call: Call):
-    if "fill_value" not in call.args:
-        return call.write(
-            f"jnp.full(shape, x{typed(call, '')})",
-            shape=shape_of(call),
-            x=call.args.get("value", 0),
-        )
-    return call.write(f"jnp.full(shape, fill_value{typed(call, '')})", shape=shape_of(call))
+    value = call.args.get("fill_value" if "fill_value" in call.args else "value", 0)
+    return call.write(f"jnp.full(shape, x{typed(call, '')})", shape=shape_of(call), x=value)
 
 
 @writes("scalar_tensor")
@@ -53,12 +39,8 @@ def arange(call: Call):
     arguments = ["end"]
     if call.args.get("start", 0) != 0 or call.args.get("step", 1) != 1:
         arguments = ["start", "end"] + ["step"] * (call.args.get("step", 1) != 1)
-    default = (
-        "jnp.float32"
-        if any(isinstance(call.args.get(x), float) for x in ("start", "end", "step"))
-        else "jnp.int32"
-    )
-    dtype = typed(call, default)
+    floats = any(isinstance(call.args.get(x), float) for x in ("start", "end", "step"))
+    dtype = typed(call, "jnp.float32" if floats else "jnp.int32")
     return call.write(f"jnp.arange({', '.join(arguments)}{dtype and ', dtype=' + dtype[2:]})")
 
 

@@ -64,28 +64,11 @@ UNARY = {
     "real": "self.real",
     "conj": "self.conj()",
 }
-SAME = [
-    "abs",
-    "cos",
-    "sin",
-    "tan",
-    "cosh",
-    "sinh",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "square",
-    "floor",
-    "ceil",
-    "round",
-    "sign",
-]
-rows(BINARY | UNARY | {name: f"jnp.{name}(self)" for name in SAME}, same_layout=True)
+SAME = (
+    *("abs", "cos", "sin", "tan", "cosh", "sinh", "exp", "exp2", "expm1", "log", "log2", "log10"),
+    *("log1p", "sqrt", "square", "floor", "ceil", "round", "sign"),
+)
+rows(BINARY | UNARY | {name: f"jnp.{name}(self)" for name in SAME}, elementwise=True)
 rows(
     {
         "clone": "self",
@@ -96,7 +79,7 @@ rows(
         "masked_fill": "jnp.where(mask, value, self)",
         "lerp": "self + weight * (end - self)",
     },
-    same_layout=True,
+    elementwise=True,
 )
 rows(
     {
@@ -117,7 +100,7 @@ rows(
 )
 
 
-@writes("bitwise_left_shift", "__lshift__", same_layout=["bitwise_left_shift", "__lshift__"])
+@writes("bitwise_left_shift", "__lshift__", elementwise=True)
 def left_shift(call: Call):
     """Refuses shifts of 64-bit integers beyond JAX's 32 bits."""
     if call.out.dtype == torch.int64 and isinstance(call.other, int) and call.other > 30:
@@ -125,40 +108,38 @@ def left_shift(call: Call):
     return call.write("self << other")
 
 
-@writes("add", same_layout=["add"])
+@writes("add", elementwise=True)
 def add(call: Call):
     if call.args.get("alpha", 1) != 1:
         return call.write("self + alpha * other")
     return call.self if call.other == 0 and same_dtype(call) else call.write("self + other")
 
 
-@writes("mul", same_layout=["mul"])
+@writes("mul", elementwise=True)
 def mul(call: Call):
     return call.self if call.other == 1 and same_dtype(call) else call.write("self * other")
 
 
-@writes("rsub", same_layout=["rsub"])
+@writes("rsub", elementwise=True)
 def rsub(call: Call):
     return call.write("other - self" if call.alpha == 1 else "other - alpha * self")
 
 
-@writes("div", "true_divide", same_layout=["div"])
+@writes("div", "true_divide", elementwise=True)
 def div(call: Call):
     mode = call.args.get("rounding_mode")
-    template = {None: "self / other", "floor": "self // other", "trunc": "jnp.trunc(self / other)"}[
-        mode
-    ]
     if mode == "trunc" and not call.out.dtype.is_floating_point:
         return call.write("jax.lax.div(self, other)")
-    return call.write(template)
+    templates = {None: "self / other", "floor": "self // other", "trunc": "jnp.trunc(self / other)"}
+    return call.write(templates[mode])
 
 
-@writes("pow", same_layout=["pow"])
+@writes("pow", elementwise=True)
 def power(call: Call):
     return call.write("jnp.sqrt(self)" if call.exponent == 0.5 else "self**exponent")
 
 
-@writes("clamp", "clip", "clamp_min", "clamp_max", same_layout=["clamp"])
+@writes("clamp", "clip", "clamp_min", "clamp_max", elementwise=True)
 def clamp(call: Call):
     low, high = call.args.get("min"), call.args.get("max")
     if high is None:
@@ -166,7 +147,7 @@ def clamp(call: Call):
     return call.write("jnp.minimum(self, max)" if low is None else "jnp.clip(self, min, max)")
 
 
-@writes("logit", "special_logit", same_layout=["logit", "special_logit"])
+@writes("logit", "special_logit", elementwise=True)
 def logit(call: Call):
     """Writes logit, with its input kept away from 0 and 1 by ``eps``."""
     if call.args.get("eps") is None:
@@ -174,12 +155,12 @@ def logit(call: Call):
     return call.write("jax.scipy.special.logit(jnp.clip(self, eps, 1 - eps))")
 
 
-@writes("gelu", same_layout=["gelu"])
+@writes("gelu", elementwise=True)
 def gelu(call: Call):
     return call.write("nnx.gelu(self, approximate=tanh)", tanh=call.approximate == "tanh")
 
 
-@writes("softplus", same_layout=["softplus"])
+@writes("softplus", elementwise=True)
 def softplus(call: Call):
     if call.beta == 1:
         return call.write("nnx.softplus(self)")
@@ -197,17 +178,11 @@ def same_dtype(call: Call, name="self") -> bool:
     "float",
     "_autocast_to_full_precision",
     "_autocast_to_reduced_precision",
-    same_layout=["to"],
+    elementwise=True,
 )
 def cast(call: Call):
     """Writes a cast; 64 bits are JAX's 32, so that widening to them is nothing."""
     narrow = {torch.int64: torch.int32, torch.float64: torch.float32}
     call.args.get("other")  # the result has its kind
-    source_dtype, target_dtype = (
-        narrow.get(x, x) for x in (call.fake("self").dtype, call.out.dtype)
-    )
-    return (
-        call.self
-        if source_dtype == target_dtype
-        else call.write("self.astype(dtype)", dtype=target_dtype)
-    )
+    source, target = (narrow.get(x, x) for x in (call.fake("self").dtype, call.out.dtype))
+    return call.self if source == target else call.write("self.astype(dtype)", dtype=target)

@@ -1,7 +1,6 @@
 """Reads and writes at places that arrays give."""
 
 import ast
-from typing import Any
 
 import torch
 from torch import fx
@@ -82,13 +81,13 @@ def gather(call: Call):
 
 
 def fewer(call: Call) -> bool:
-    """Returns whether an index has other sizes than the array beside its own dimension."""
+    """Returns whether the index has other sizes than the array beside the indexed dimension."""
     array, index = call.fake("self"), call.fake("index")
     other_dims = [d for d in range(array.ndim) if d != call.dim % max(array.ndim, 1)]
     return any(symbolic(array.shape[d]) != symbolic(index.shape[d]) for d in other_dims)
 
 
-def scatter_fewer(call: Call, source: Any):
+def scatter_fewer(call: Call, source: ast.expr | float):
     """Writes ``scatter`` to fewer rows than there are."""
     shapes = [[*map(symbolic, call.fake(x).shape)] for x in ("index", "src") if x in call.args]
     if shapes[1:] not in ([], shapes[:1]):
@@ -129,7 +128,7 @@ def places(call: Call) -> str:
 
 
 def sides(call: Call) -> dict[str, int]:
-    """Returns the dimension that is indexed, and the one after it."""
+    """Returns the indexed dimension and the one after it."""
     dim = call.dim % max(call.fake("self").ndim, 1)
     return {"dim": dim, "after": dim + 1}
 

@@ -3,7 +3,9 @@
 import ast
 from typing import Any
 
-from tojax.flax.codegen.python.templates import Call, expression, fill, rows, swapped, table, writes
+from tojax.flax.codegen.ops.shape import listed
+from tojax.flax.codegen.ops.windows import spread
+from tojax.flax.codegen.python.templates import Call, fill, rows, swapped, table, writes
 
 rows(
     {
@@ -77,64 +79,57 @@ def by_hand(call: Call):
 
 @writes("batch_norm")
 def batch_norm(call: Call):
-    """Writes it with the running statistics, or with the batch's own where the call
-    asks for them.
-    """
-    weights = "".join(
-        f" {sign} {name}"
-        for sign, name in (("*", "weight"), ("+", "bias"))
-        if call.args.get(name) is not None
-    )
+    """Writes it with the running statistics, or with the batch's own where the call says so."""
     if not call.training:
-        text = "(input - running_mean) * jax.lax.rsqrt(running_var + eps)"
-        return call.write(text + weights)
+        return scaled(call, "(input - running_mean) * jax.lax.rsqrt(running_var + eps)")
     if call.args.get("running_mean") is not None:
         raise NotImplementedError("batch_norm in training mode outside of its module")
     axes = tuple(range(call.out.ndim - 1))
     text = "jax.nn.standardize(input, axis=axes, epsilon=eps)"
-    return call.write(text + weights, axes=axes if len(axes) > 1 else axes[0])
+    return scaled(call, text, axes=axes if len(axes) > 1 else axes[0])
+
+
+def scaled(call: Call, template: str, **values: object):
+    """Returns the template times the weight, plus the bias, where there are these."""
+    for sign, name in (("*", "weight"), ("+", "bias")):
+        template += f" {sign} {name}" * (call.args.get(name) is not None)
+    return call.write(template, **values)
 
 
 def usual(call: Call) -> bool:
-    """Returns whether the scale is the one that JAX takes by itself."""
+    """Returns whether the scale is JAX's default."""
     width = call.fake("query").shape[-1]
     return isinstance(width, int) and abs(call.scale - width**-0.5) < 1e-12
 
 
 @writes("conv1d", "conv2d", "conv3d")
 def conv(call: Call):
-    rank = call.out.ndim - 2
-    spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
-    pads = call.padding.upper() if isinstance(call.padding, str) else pairs(spread(call.padding))
-    arguments = ["input", "weight", "strides", "pads"]
-    arguments += ["rhs_dilation=dilation"] * (set(call.dilation) != {1})
-    arguments += ["feature_group_count=groups"] * (call.groups != 1)
-    space = "DHW"[-rank:]
-    arguments.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
-    bias = " + bias" if call.args.get("bias") is not None else ""
-    text = f"jax.lax.conv_general_dilated({', '.join(arguments)}){bias}"
-    sizes = {"strides": spread(call.stride), "dilation": spread(call.dilation)}
-    return call.write(text, pads=pads, **sizes)
+    padding = call.padding
+    pads = padding.upper() if isinstance(padding, str) else pairs(spread(call, "padding", [0]))
+    return convolution(call, "weight", "strides", "pads", pads=pads)
 
 
 @writes("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(call: Call):
-    """Returns a convolution of the input spread out, with each group's kernel turned around."""
-    rank = call.out.ndim - 2
-    spread = lambda x: tuple(x) * rank if len(x) == 1 else tuple(x)
-    window, dilation = call.fake("weight").shape[2:], spread(call.dilation)
-    arguments = ["input", "kernel", "ones", "pads", "lhs_dilation=strides"]
+    """Writes a convolution of the dilated input by each group's flipped kernel."""
+    sizes = (spread(call, name, [0]) for name in ("dilation", "padding", "output_padding"))
+    windows = zip(*sizes, call.fake("weight").shape[2:])
+    pads = [(d * (k - 1) - p, d * (k - 1) - p + o) for d, p, o, k in windows]
+    terms = ("kernel", "ones", "pads", "lhs_dilation=strides")
+    ones = (1,) * (call.out.ndim - 2)
+    return convolution(call, *terms, kernel=turned(call), ones=ones, pads=listed(pads))
+
+
+def convolution(call: Call, *terms: str, **values: object):
+    """Returns a convolution of the input, which has its channels last."""
+    space, dilation = "DHW"[2 - call.out.ndim :], spread(call, "dilation", [1])
+    arguments = ["input", *terms]
     arguments += ["rhs_dilation=dilation"] * (set(dilation) != {1})
     arguments += ["feature_group_count=groups"] * (call.groups != 1)
-    space = "DHW"[-rank:]
     arguments.append(f"dimension_numbers=('N{space}C', 'OI{space}', 'N{space}C')")
-    reach = [d * (k - 1) - p for d, k, p in zip(dilation, window, spread(call.padding))]
-    pads = [(r, r + values) for r, values in zip(reach, spread(call.output_padding))]
     bias = " + bias" if call.args.get("bias") is not None else ""
     text = f"jax.lax.conv_general_dilated({', '.join(arguments)}){bias}"
-    values = {"strides": spread(call.stride), "dilation": dilation, "ones": (1,) * rank}
-    listed = ast.List([expression(x) for x in pads], ast.Load())
-    return call.write(text, kernel=turned(call), pads=listed, **values)
+    return call.write(text, strides=spread(call, "stride", [1]), dilation=dilation, **values)
 
 
 def turned(call: Call) -> ast.expr:
@@ -150,24 +145,21 @@ def turned(call: Call) -> ast.expr:
 
 
 def pairs(padding) -> ast.expr:
-    return ast.List([expression((p, p)) for p in padding], ast.Load())
+    return listed([(p, p) for p in padding])
 
 
 @writes("layer_norm")
 def layer_norm(call: Call):
     rank = len(call.normalized_shape)
     axes = -1 if rank == 1 else tuple(range(-rank, 0))
-    text = "jax.nn.standardize(input, axis=axes, epsilon=eps)"
-    text += " * weight" * (call.args.get("weight") is not None)
-    text += " + bias" * (call.args.get("bias") is not None)
-    return call.write(text, axes=axes)
+    return scaled(call, "jax.nn.standardize(input, axis=axes, epsilon=eps)", axes=axes)
 
 
 @writes("rms_norm")
 def rms_norm(call: Call):
     eps = call.args.get("eps") or 1.1920929e-07
     text = "input * jax.lax.rsqrt(jnp.square(input).mean(-1, keepdims=True) + eps)"
-    return call.write(text + " * weight" * (call.args.get("weight") is not None), eps=eps)
+    return scaled(call, text, eps=eps)
 
 
 @writes("normalize")
@@ -186,19 +178,16 @@ def product_added(call: Call):
 
 @writes("group_norm")
 def group_norm(call: Call):
-    """Channels are last, so a group's are, too."""
+    """Writes it for channels last: those of a group are last, too."""
     sizes = [call.size(n) for n in (call.out.shape[0], *call.out.shape[2:])]
     axes = (*range(1, call.out.ndim - 1), -1)
     text = "jax.nn.standardize(input.reshape(*sizes, num_groups, -1), axis=axes, epsilon=eps)"
-    text += ".reshape(*sizes, -1)"
-    text += " * weight" * (call.args.get("weight") is not None)
-    text += " + bias" * (call.args.get("bias") is not None)
-    return call.write(text, sizes=sizes, axes=axes)
+    return scaled(call, text + ".reshape(*sizes, -1)", sizes=sizes, axes=axes)
 
 
 @writes("_weight_norm")
 def weight_norm(call: Call):
-    """Directions of length 1, each times its own length."""
+    """Writes directions of length 1, each times its own length."""
     count = call.fake("v").ndim
     axes = tuple(i for i in range(count) if i != call.dim % count)
     return call.write("v * (g / jnp.sqrt(jnp.square(v).sum(axes, keepdims=True)))", axes=axes)

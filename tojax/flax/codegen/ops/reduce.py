@@ -1,8 +1,10 @@
-"""Sums, means, extremes, orders."""
+"""Sums, means, extremes, orders, Fourier transforms: along dimensions."""
 
 import ast
 import operator
 from typing import Any
+
+from torch import fx
 
 from tojax.flax.codegen.graph.functionalize import packet
 from tojax.flax.codegen.python.templates import DTYPES, Call, rows, writes
@@ -37,24 +39,21 @@ def along(call: Call) -> str:
 
 @writes(*NAMES)
 def reduce(call: Call):
-    name = str(call.node.target).split(".")[1]
     source_dtype, dtype = call.fake("self").dtype, call.args.get("dtype")
     cast = dtype is not None and DTYPES[dtype] != DTYPES[source_dtype]
     arguments = [x for x in (along(call), "dtype=dtype" * cast) if x]
-    return call.write(f"self.{NAMES[name]}({', '.join(arguments)})")
+    return call.write(f"self.{NAMES[call.name]}({', '.join(arguments)})")
 
 
 @writes("cumsum", "cumprod")
 def running(call: Call):
-    name = str(call.node.target).split(".")[1]
     source_dtype, target_dtype = call.fake("self").dtype, call.out.dtype
     call.args.get("dtype")  # the result has it
     same = DTYPES[source_dtype] == DTYPES[target_dtype]
-    counts = (
-        DTYPES[target_dtype] == "jnp.int32" and not source_dtype.is_floating_point
-    )  # JAX counts in these
+    # JAX counts in these
+    counts = DTYPES[target_dtype] == "jnp.int32" and not source_dtype.is_floating_point
     dtype_argument = "" if same or counts else ", dtype=dtype"
-    return call.write(f"self.{name}(dim{dtype_argument})", dtype=call.out.dtype)
+    return call.write(f"self.{call.name}(dim{dtype_argument})", dtype=target_dtype)
 
 
 @writes("logsumexp")
@@ -88,7 +87,7 @@ def histc(call: Call):
 
 
 def _whole(call: Call) -> Any:
-    """Returns the values as integers, without a way there and back."""
+    """Returns the values as integers; floats that were made of integers are these."""
     match call.args["self"]:
         case ast.Call(func=ast.Attribute(attr="astype", value=inner)) if not (
             call.node.args[0].args[0].meta["val"].is_floating_point()
@@ -97,8 +96,8 @@ def _whole(call: Call) -> Any:
     return call.write("self.astype(jnp.int32)")
 
 
-def _places(node: Any) -> bool:
-    """Returns whether values are places that a selection gave: integers from 0."""
+def _places(node: fx.Node) -> bool:
+    """Returns whether values are indices from topk, sort or argmax: integers from 0."""
     while packet(node) in ("aten.to", "aten.view", "aten.reshape", "aten.flatten", "aten.sort"):
         node = node.args[0]
         if node.target is operator.getitem and packet(node.args[0]) == "aten.sort":
@@ -110,20 +109,19 @@ def _places(node: Any) -> bool:
 
 @writes("std", "var")
 def deviation(call: Call):
-    name = str(call.node.target).split(".")[1]
     ddof = call.args.get("correction", call.args.get("unbiased", 1))
     ddof = 1 if ddof is None else int(ddof)
     arguments = [x for x in (along(call), f"ddof={ddof}" if ddof else "") if x]
-    return call.write(f"self.{name}({', '.join(arguments)})")
+    return call.write(f"self.{call.name}({', '.join(arguments)})")
 
 
 @writes("minimum", "maximum")
 def extreme_of_two(call: Call):
-    return larger(call, str(call.node.target).split(".")[1])
+    return larger(call, call.name)
 
 
 def larger(call: Call, name: str):
-    """Returns the larger or smaller, where the other array holds a single number, of that."""
+    """Returns the maximum or minimum; an array filled with one number is written as that."""
     operand, is_expression = call.node.args[1], not isinstance(call.other, ast.Name)
     same = all(call.fake("self").shape == x.shape and call.fake("self").dtype == x.dtype
                for x in (call.out, call.fake("other")))  # fmt: skip
@@ -132,7 +130,7 @@ def larger(call: Call, name: str):
     return call.write(f"jnp.{name}(self, found)", found=result)
 
 
-def filled(node: Any) -> Any:
+def filled(node: fx.Node) -> Any:
     """Returns the number that an array is filled with; None if it is not one number."""
     place = {"aten.full": 1, "aten.full_like": 1, "aten.new_full": 2}.get(packet(node))
     if place is not None and isinstance(node.args[place], (int, float)):
@@ -142,7 +140,7 @@ def filled(node: Any) -> Any:
 
 @writes("max", "min")
 def extreme(call: Call):
-    name = str(call.node.target).split(".")[1]
+    name = call.name
     if "other" in call.args:
         return larger(call, f"{name}imum")
     if "dim" not in call.args:
@@ -153,15 +151,12 @@ def extreme(call: Call):
 
 @writes("softmax", "log_softmax", "_softmax", "_log_softmax")
 def softmax(call: Call):
-    name = str(call.node.target).split(".")[1].strip("_")
+    name = call.name.strip("_")
     dtype = call.args.get("dtype")
     if dtype is not None and dtype != call.fake("self").dtype:
         return call.write(f"nnx.{name}(self.astype(dtype), axis=dim)")
-    return call.write(
-        f"nnx.{name}(self, axis=dim)"
-        if call.dim not in (-1, call.out.ndim - 1)
-        else f"nnx.{name}(self)"
-    )
+    axis = ", axis=dim" * (call.dim not in (-1, call.out.ndim - 1))
+    return call.write(f"nnx.{name}(self{axis})")
 
 
 @writes("topk")
@@ -177,17 +172,16 @@ def sort(call: Call):
     descending = ", descending=True" if call.args.get("descending") else ""
     if all(u.args[1] != 1 for u in call.node.users):
         return call.write(f"(jnp.sort(self, axis=dim{descending}),)")
-    return call.write(
-        f"(jnp.sort(self, axis=dim{descending}), jnp.argsort(self, axis=dim{descending}))"
-    )
+    arguments = f"self, axis=dim{descending}"
+    return call.write(f"(jnp.sort({arguments}), jnp.argsort({arguments}))")
 
 
 @writes("cummax", "cummin")
 def running_extreme(call: Call):
     if any(u.args[1] == 1 and u.users for u in call.node.users):
         raise NotImplementedError("places of running extremes")
-    name, dim = str(call.node.target).split(".")[1], call.dim % call.fake("self").ndim
-    return call.write(f"(jax.lax.{name}(self, dim),)", dim=dim)
+    dim = call.dim % call.fake("self").ndim
+    return call.write(f"(jax.lax.{call.name}(self, dim),)", dim=dim)
 
 
 @writes("norm", "linalg_vector_norm", "linalg_norm")
@@ -198,12 +192,32 @@ def norm(call: Call):
     order = call.args.get("ord", call.args.get("p", 2))
     dim = call.args.get("dim")
     if order not in (2, None):
-        is_vector = (
-            call.fake("self").ndim == 1 if dim is None else isinstance(dim, int) or len(dim) == 1
-        )
-        if not is_vector:
+        count = call.fake("self").ndim if dim is None else 1 if isinstance(dim, int) else len(dim)
+        if count != 1:
             raise NotImplementedError(f"the norm of order {order} over several dimensions")
     axes = along(call)
     dim = ", axis=" + axes if axes and not axes.startswith("keep") else ", " * bool(axes) + axes
     shown = f", ord={order!r}" if order not in (2, None) else ""
     return call.write(f"jnp.linalg.norm(self{shown}{dim})")
+
+
+# Fourier transforms, which JAX has under torch's names.
+ONE = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
+MANY = ["fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"]
+
+
+@writes(*(f"fft_{name}" for name in ONE + MANY))
+def transform(call: Call):
+    name = call.name.removeprefix("fft_")
+    size, dim = ("n", "dim") if name in ONE else ("s", "dim")
+    arguments = ["self"] + [f"{size}={size}"] * (call.args.get(size) is not None)
+    if call.args.get(dim) not in (None, -1, [-2, -1] if name.endswith("2") else None):
+        arguments.append("axis=dim" if name in ONE else "axes=dim")
+    arguments += ["norm=norm"] * (call.args.get("norm") not in (None, "backward"))
+    return call.write(f"jnp.fft.{name}({', '.join(arguments)})")
+
+
+@writes("fft_fftshift", "fft_ifftshift")
+def shifted(call: Call):
+    name = call.name.removeprefix("fft_")
+    return call.write(f"jnp.fft.{name}(self{', axes=dim' * (call.args.get('dim') is not None)})")

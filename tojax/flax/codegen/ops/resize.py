@@ -9,12 +9,8 @@ def factors(call: Call) -> list[float | None]:
     rank = call.out.ndim - 2
     scale_factors = call.args.get("scale_factors")
     if scale_factors is None:
-        names = {
-            1: ("scales",),
-            2: ("scales_h", "scales_w"),
-            3: ("scales_d", "scales_h", "scales_w"),
-        }
-        scale_factors = [call.args.get(name) for name in names[rank]]
+        names = ("scales_d", "scales_h", "scales_w")[-rank:] if rank > 1 else ("scales",)
+        scale_factors = [call.args.get(name) for name in names]
     return list(scale_factors)
 
 
@@ -47,12 +43,10 @@ def picture(call: Call):
 @writes("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
 def nearest(call: Call):
     """Repeats each place by a whole factor, else takes the place at or before the sample."""
-    source, target = sizes(call)
-    ratios = [symbolic(b) / symbolic(a) for a, b in zip(source, target)]
+    ratios = [symbolic(b) / symbolic(a) for a, b in zip(*sizes(call))]
     factors(call)
-    if not all(
-        getattr(f, "is_Integer", f == int(f) if isinstance(f, float) else False) for f in ratios
-    ):
+    is_whole = lambda f: f.is_integer() if isinstance(f, float) else getattr(f, "is_Integer", False)
+    if not all(map(is_whole, ratios)):
         return gathered(call, "jnp.floor(jnp.arange(size) * step).astype(int)")
     output = picture(call)
     for axis, factor in enumerate(map(int, ratios), 1):
@@ -81,30 +75,26 @@ def gathered(call: Call, places: str):
 @writes("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d")
 def smooth(call: Call):
     """Writes a smooth resize; cubic by a snippet, since JAX's cubic kernel is another one."""
-    cubic = "cubic" in str(call.node.target)
+    cubic = "cubic" in call.name
     scales, corners = zip(factors(call), *sizes(call)), call.align_corners
     by_ratio = all(f is None or symbolic(a) * f == symbolic(b) for f, a, b in scales)
     if by_ratio and not cubic and not corners:
         return resized(call, "linear", "False")
     options = ", cubic=True" * cubic + ", corners=True" * bool(corners)
     shape = [call.size(n) for n in sizes(call)[1]]
-    return call.write(
-        f"interpolated(x, shape, steps{options})",
-        x=picture(call),
-        shape=shape,
-        steps=steps(call, corners),
-    )
+    text = f"interpolated(x, shape, steps{options})"
+    return call.write(text, x=picture(call), shape=shape, steps=steps(call, corners))
 
 
 @writes("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 def smoothed(call: Call):
-    """Returns the kernel as wide as the step, JAX's way and that of the Python Imaging Library."""
+    """Writes an antialiased resize: the kernel is as wide as the step, as in JAX and Pillow."""
     scales = zip(factors(call), *sizes(call))
     if call.align_corners or any(
         f is not None and symbolic(a) * f != symbolic(b) for f, a, b in scales
     ):
         raise NotImplementedError("antialiasing with aligned corners, or a factor that is cut off")
-    return resized(call, "cubic" if "cubic" in str(call.node.target) else "linear", "True")
+    return resized(call, "cubic" if "cubic" in call.name else "linear", "True")
 
 
 def resized(call: Call, method: str, antialias: str):
@@ -119,7 +109,6 @@ def grid_sample(call: Call):
     if call.out.ndim != 4 or call.padding_mode == 2:
         raise NotImplementedError("grid_sample in three dimensions, or with reflections")
     options = f", mode='{mode}'" * (mode != "bilinear")
-    options += ", border=True" * (call.padding_mode == 1) + ", corners=True" * bool(
-        call.align_corners
-    )
+    options += ", border=True" * (call.padding_mode == 1)
+    options += ", corners=True" * bool(call.align_corners)
     return call.write(f"sampled(input, grid{options})")

@@ -83,7 +83,7 @@ def adaptive(call: Call):
 
 @writes("unfold")
 def unfold(call: Call):
-    """Windows along one dimension, their places as the last one."""
+    """Writes windows along one dimension; the places in a window are the last dimension."""
     rank = call.fake("self").ndim
     dim = call.dimension % rank
     count, step = call.size(call.out.shape[dim]), call.step
@@ -92,22 +92,20 @@ def unfold(call: Call):
     entries = [FULL] * rank
     entries[dim] = at
     windows = Index(call.self, entries).expression()
-    return (
-        windows if dim == rank - 1 else call.write("jnp.moveaxis(x, at, -1)", x=windows, at=dim + 1)
-    )
+    if dim == rank - 1:
+        return windows
+    return call.write("jnp.moveaxis(x, at, -1)", x=windows, at=dim + 1)
 
 
 @writes("im2col")
 def im2col(call: Call):
-    """Columns hold channel, row and column, in this order."""
+    """Writes windows as columns of channel, row and column, in this order."""
     window, stride, dilation = (
         tuple(call.args[name]) for name in ("kernel_size", "stride", "dilation")
     )
     text = "jax.lax.conv_general_dilated_patches(self, window, stride, pads"
-    text += (
-        ", rhs_dilation=dilation" * (set(dilation) != {1})
-        + ", precision=jax.lax.Precision.HIGHEST)"
-    )
+    text += ", rhs_dilation=dilation" * (set(dilation) != {1})
+    text += ", precision=jax.lax.Precision.HIGHEST)"
     patches = call.write(text, window=window, stride=stride, dilation=dilation,
                        pads=[(p, p) for p in call.padding])  # fmt: skip
     shape = [call.size(call.out.shape[0]), call.size(call.out.shape[1]), -1]

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tojax.flax.codegen.python.syntax import name_of, replaced, replaced_by_id
+
 DEFAULTS = {"strides": 1, "kernel_dilation": 1, "feature_group_count": 1}  # of Flax's layers
 
 
@@ -25,14 +27,12 @@ class Columns:
     values: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
 
     def joined(self, lines: list[ast.expr | None]) -> list[ast.expr | None]:
-        """Returns the lines, the same one for all whose lines are alike; None stays what it is."""
+        """Returns the lines, with one line for all that are alike; None stays None."""
         lines = _spelled(lines)
         groups: dict[str, list[int]] = defaultdict(list)
         for i, line in enumerate(lines):
             if line is not None:
-                groups[
-                    ast.dump(_Blank(_among(self.kinds[i][0])).visit(copy.deepcopy(line)))
-                ].append(i)
+                groups[_blanked(line, _among(self.kinds[i][0]))].append(i)
         result: list[ast.expr | None] = [None] * len(lines)
         for group in groups.values():
             aligned = self._aligned({i: lines[i] for i in group})
@@ -49,7 +49,7 @@ class Columns:
             if len({ast.unparse(x) for x in column}) > 1:
                 name = self._parameter(dict(zip(lines, column)))
                 swap[id(column[0])] = ast.Name(name, ast.Load())
-        return _Put(swap).visit(_same(next(iter(lines.values())), swap))
+        return _swapped(next(iter(lines.values())), swap)
 
     def _parameter(self, column: dict[int, Any]) -> str:
         """Returns the name of the parameter that has these values."""
@@ -65,7 +65,7 @@ class Columns:
         return name
 
     def _fits(self, name: str, values: dict[int, list[Any]]) -> bool:
-        """Returns whether a parameter of this name has no other values."""
+        """Returns whether a parameter of this name has these values, or none yet."""
         values_by_kind = self.values.get(name, {})
         value_of = lambda i, x: values_by_kind.get(i, self.kinds[i][0].get(name, x))
         return all(value_of(i, x) == x for i, x in values.items())
@@ -97,7 +97,7 @@ def _with(call: ast.Call, most: ast.Call) -> ast.Call:
 
 
 def _among(parameters: dict[str, Any]) -> Callable[[ast.AST], bool]:
-    """Returns whether something else could stand in a place: a number or flag, or one of these."""
+    """Returns a test of whether a node may differ: a number or flag, or one of these parameters."""
 
     def blank(node: ast.AST) -> bool:
         if isinstance(node, ast.Name):
@@ -107,37 +107,22 @@ def _among(parameters: dict[str, Any]) -> Callable[[ast.AST], bool]:
     return blank
 
 
-def _same(line: ast.expr, swap: dict[int, ast.expr]) -> ast.expr:
-    """Returns a copy in which what is swapped is still the same."""
-    memo = {}
-    for x in ast.walk(line):
-        if id(x) in swap:
-            memo[id(x)] = x
-    return copy.deepcopy(line, memo)
+def _swapped(line: ast.expr, swap: dict[int, ast.expr]) -> ast.expr:
+    """Returns a copy with other expressions in place of nodes, by their ids."""
+    memo = {id(x): x for x in ast.walk(line) if id(x) in swap}  # these are not copied
+    return replaced_by_id(copy.deepcopy(line, memo), swap)
 
 
-class _Blank(ast.NodeTransformer):
-    def __init__(self, blank: Any):
-        self.blank = blank
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        if self.blank(node):
-            return ast.Name("number", ast.Load())
-        return super().generic_visit(node)
-
-
-class _Put(ast.NodeTransformer):
-    def __init__(self, swap: dict[int, ast.expr]):
-        self.swap = swap
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        return self.swap.get(id(node)) or super().generic_visit(node)
+def _blanked(line: ast.expr, blank: Callable[[ast.AST], bool]) -> str:
+    """Returns a line as text, with what may differ left out."""
+    number = lambda x: name_of("number") if blank(x) else None
+    return ast.dump(replaced(copy.deepcopy(line), number))
 
 
 def first_apart(elements: list[ast.expr]) -> ast.expr | None:
-    """Returns ``Block(first=i == 0)`` for a list whose first module has other flags; None else."""
+    """Returns ``Block(first=i == 0)`` if the flags of the first module alone differ, else None."""
     flags = [[x for x in ast.walk(part_) if _is_flag(x)] for part_ in elements]
-    alike = {ast.dump(_Blank(_is_flag).visit(copy.deepcopy(x))) for x in elements}
+    alike = {_blanked(x, _is_flag) for x in elements}
     if len(elements) < 3 or len(alike) > 1:
         return None
     swap: dict[int, ast.expr] = {}
@@ -148,12 +133,9 @@ def first_apart(elements: list[ast.expr]) -> ast.expr | None:
         if first != rest[0]:
             text = "i == 0" if first else "i > 0"
             swap[id(column[0])] = ast.parse(text, mode="eval").body
-    return _Put(swap).visit(_same(elements[0], swap)) if swap else None
+    return _swapped(elements[0], swap) if swap else None
 
 
-def _is_flag(node: Any) -> bool:
-    return (
-        isinstance(node, ast.Constant)
-        and hasattr(node, "hint")
-        and isinstance(node.value, (bool, str))
-    )
+def _is_flag(node: object) -> bool:
+    is_flag = isinstance(node, ast.Constant) and isinstance(node.value, (bool, str))
+    return is_flag and hasattr(node, "hint")

@@ -57,9 +57,7 @@ def difference(array: np.ndarray, text: str) -> float:
 
 
 def candidates(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Yields expressions that may give the array, each with the largest number whose rounding it
-    may show.
-    """
+    """Yields expressions that may give the array, each with the largest number that it rounds."""
     if array.size < 2:
         return
     for find in (_steps, _triangle, _rates, _outer, _waves, _places, _grid, _columns):
@@ -67,7 +65,7 @@ def candidates(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 
 def _steps(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Sums of ranges over the dimensions into which the flat array falls: counts, grids."""
+    """Yields sums of ranges over the dimensions of a flat array: counts, grids."""
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
         return
     flat, runs = array.reshape(-1), []
@@ -99,7 +97,7 @@ def _steps(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 
 def _triangle(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Yields masks of places before or after, and the identity."""
+    """Yields triangular masks and the identity."""
     if array.ndim != 2:
         return
     rows, columns = array.shape
@@ -117,7 +115,7 @@ def _triangle(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 
 def _rates(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Returns the falling frequencies of rotary and sinusoidal positions."""
+    """Yields the falling frequencies of rotary and sinusoidal positions."""
     if array.ndim == 1 and array.size > 3 and array.dtype.kind == "f" and abs(array[0] - 1) < 1e-6:
         for text in _geometric(array.size, float(array[1])):
             yield text, 1.0
@@ -140,7 +138,7 @@ def _geometric(count: int, second: float) -> Iterator[str]:
 
 
 def _outer(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Positions times frequencies."""
+    """Yields positions times frequencies."""
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) < 3 or array[0].any():
         return
     if np.isfinite(array).all() and (row := _best(array[1])):
@@ -148,7 +146,7 @@ def _outer(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 
 def _waves(array: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Sines and cosines of positions times frequencies, side by side or in turns."""
+    """Yields sines and cosines of positions times frequencies, side by side or interleaved."""
     if array.ndim != 2 or len(array) < 3 or array.dtype.kind not in "fc":
         return
     empty = [i for i, row in enumerate(array) if not row.any()]
@@ -180,11 +178,10 @@ def _waves(array: np.ndarray) -> Iterator[tuple[str, float]]:
 
 def _heard(count: int, name: str, value: Any, position: int) -> Iterator[str]:
     """Yields frequencies whose second entry has this sine or cosine at a position."""
-    angle = (
-        math.asin(max(-1, min(1, value))) if name == "sin" else math.acos(max(-1, min(1, value)))
-    )
-    for possible in {angle, math.pi - angle} if name == "sin" else {angle}:
-        yield from _geometric(count, possible / position)
+    value = max(-1, min(1, value))
+    angles = {math.asin(value), math.pi - math.asin(value)} if name == "sin" else {math.acos(value)}
+    for angle in angles:
+        yield from _geometric(count, angle / position)
 
 
 def _places(array: np.ndarray) -> Iterator[tuple[str, float]]:

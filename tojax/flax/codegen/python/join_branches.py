@@ -7,9 +7,11 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tojax.flax.codegen.python.syntax import names_stored
+
 
 class Inseparable(Exception):
-    """Bodies that differ where no test tells them apart."""
+    """Raised for bodies that differ where no test tells them apart."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Guard:
 
 
 def branched(bodies: list[list[ast.stmt]], tests: list[Guard]) -> list[ast.stmt]:
-    """Returns a body that does, where the tests hold as for one of these, what that one does.
+    """Returns one body that does what each body does where the tests hold as for it.
 
     Raises:
       Inseparable: no test tells some of them apart.
@@ -69,10 +71,10 @@ class _Branches:
             ends = [len(t) if line is None else t.index(line, p) for t, p in zip(texts, places)]
             gaps = [body[p:e] for body, p, e in zip(parts, places, ends)]
             joined += self._join_gap(who, gaps, stored)
-            stored = stored | {n for gap in gaps for s in gap for n in _stores(s)}
+            stored = stored | names_stored(*(s for gap in gaps for s in gap))
             if line is not None:
                 joined.append(parts[0][ends[0]])
-                stored = stored | _stores(parts[0][ends[0]])
+                stored = stored | names_stored(parts[0][ends[0]])
             places = [e + 1 for e in ends]
         return joined
 
@@ -89,9 +91,8 @@ class _Branches:
             if not all(0 < len(x) < len(who) for x in sides) or test.join in stored:
                 continue
             try:
-                yes, no = (
-                    self.join([who[i] for i in x], [gaps[i] for i in x], stored) for x in sides
-                )
+                pick = lambda xs, side: [xs[i] for i in side]
+                yes, no = (self.join(pick(who, x), pick(gaps, x), stored) for x in sides)
             except Inseparable:
                 continue
             branch = _if(test, yes, no)
@@ -112,8 +113,3 @@ def _if(test: Guard, yes: list[ast.stmt], no: list[ast.stmt]) -> list[ast.stmt]:
     if isinstance(yes[-1], ast.Return):
         return [ast.If(condition, yes, []), *no]
     return [ast.If(condition, yes, no)]
-
-
-def _stores(statement: ast.stmt) -> set[str]:
-    names = (x for x in ast.walk(statement) if isinstance(x, ast.Name))
-    return {x.id for x in names if isinstance(x.ctx, ast.Store)}

@@ -1,5 +1,7 @@
 """Parts of a file in Linen that are the same for every module."""
 
+from tojax.flax.codegen.python.snippets import SCORES
+
 LOADER = '''
 
 def load_params(weights, model=None, *inputs):
@@ -156,23 +158,13 @@ MULTIHEAD = '''class MultiheadAttention(nn.Module):
         weights, biases = jnp.split(self.in_proj_weight, 3), (0, 0, 0)
         if self.use_bias:
             biases = jnp.split(self.in_proj_bias, 3)
-        heads = [
-            (x @ weight.T + bias).reshape(*x.shape[:2], self.num_heads, -1)
-            for x, weight, bias in zip(given, weights, biases)
-        ]
-        query, key, value = heads
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * query.shape[-1] ** -0.5
-        added = lambda mask: jnp.where(mask, -jnp.inf, 0) if mask.dtype == bool else mask
-        if attn_mask is not None:
-            scores += added(attn_mask if attn_mask.ndim == 2 else attn_mask.reshape(scores.shape))
-        if key_padding_mask is not None:
-            scores += added(key_padding_mask)[:, None, None]
+        SCORES
         probabilities = self.drop(nn.softmax(scores), deterministic=deterministic)
         outputs = jnp.einsum("bhqk,bkhd->bqhd", probabilities, value)
         outputs = self.out_proj(outputs.reshape(*outputs.shape[:2], -1))
         outputs = outputs if self.batch_first else outputs.swapaxes(0, 1)
         return outputs, probabilities.mean(1) if average_attn_weights else probabilities
-'''
+'''.replace("        SCORES\n", SCORES)
 OWN = {
     "PaddedEmbed": PADDED_EMBED,
     "BatchNorm": BATCH_NORM,

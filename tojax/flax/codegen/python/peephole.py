@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from tojax.flax.codegen.python.syntax import names_loaded, replaced_by_id
+
 TURNED = ".transpose(0, 3, 1, 2)"  # channels from the last place to where torch has them
 
 
 def plainer(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Returns the statements, which are changed, without sizes that nothing reads."""
+    """Simplifies statements in place; returns them without sizes that nothing reads."""
     for i, statement in enumerate(body):
         body[i] = _Channels().visit(statement)
         match statement:
@@ -17,18 +19,15 @@ def plainer(body: list[ast.stmt]) -> list[ast.stmt]:
                 loads, undone = _uses(body[i + 1 :], name, undoing)
                 if loads and loads == len(undone):
                     statement.value = inner
-                    swap = {id(x) for x in undone}
-                    for j in range(i + 1, len(body)):
-                        body[j] = _Without(swap).visit(body[j])
+                    swap = {id(x): _operand(x) for x in undone}
+                    body[i + 1 :] = [replaced_by_id(s, swap) for s in body[i + 1 :]]
                     if name.startswith("cumsum"):
-                        body[i:] = [_Renamed(name, name.replace("cumsum", "counts")).visit(x)
-                                    for x in body[i:]]  # fmt: skip
-    read = {x.id for s in body for x in ast.walk(s) if isinstance(x, ast.Name) and _loads(x)}
+                        renamed = name.replace("cumsum", "counts")
+                        for x in (x for s in body[i:] for x in ast.walk(s)):
+                            if isinstance(x, ast.Name) and x.id == name:
+                                x.id = renamed
+    read = names_loaded(*body)
     return [s for s in body if not _sizes(s) or {x.id for x in _sizes(s)} & read]
-
-
-def _loads(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Load)
 
 
 def _sizes(statement: ast.stmt) -> list[ast.Name]:
@@ -58,7 +57,7 @@ def _first(call: ast.Call) -> str:
 
 
 def _uses(body: list[ast.stmt], name: str, undoing: str) -> tuple[int, list[ast.expr]]:
-    """Returns how often a variable is read until it gets another value, and where it is undone."""
+    """Returns how often a variable is read before it is assigned again, and where it is undone."""
     loads = 0
     undone: list[ast.expr] = []
     for statement in body:
@@ -75,25 +74,14 @@ def _uses(body: list[ast.stmt], name: str, undoing: str) -> tuple[int, list[ast.
     return loads, undone
 
 
-class _Without(ast.NodeTransformer):
-    """Takes what undoes away: ``x.swapaxes(1, 2)`` is ``x``, ``jnp.diff(x, prepend=0)`` too."""
-
-    def __init__(self, undone: set[int]):
-        self.undone = undone
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        if id(node) not in self.undone:
-            return self.generic_visit(node)  # type: ignore[return-value]
-        swapped = isinstance(node.func, ast.Attribute) and node.func.attr == "swapaxes"
-        return node.func.value if swapped else node.args[0]  # type: ignore[attr-defined]
-
-
-class _Renamed(ast.NodeTransformer):
-    def __init__(self, before: str, after: str):
-        self.before, self.after = before, after
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Name(self.after, node.ctx) if node.id == self.before else node
+def _operand(undone: ast.expr) -> ast.expr:
+    """Returns ``x`` of ``x.swapaxes(1, 2)`` and of ``jnp.diff(x, prepend=0)``."""
+    match undone:
+        case ast.Call(func=ast.Attribute(attr="swapaxes", value=value)):
+            return value
+        case ast.Call(args=[value, *_]):
+            return value
+    raise AssertionError(ast.unparse(undone))
 
 
 class _Channels(ast.NodeTransformer):

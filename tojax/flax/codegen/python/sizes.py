@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tojax.flax.codegen.python.syntax import free_name
 from tojax.flax.codegen.python.templates import expression
 
 DEFAULTS = {
@@ -17,9 +18,9 @@ DEFAULTS = {
 }
 
 
-def symbolic(size: Any) -> Any:
-    """Returns the sympy expression of a symbolic size; numbers as they are, also those that
-    ``tojax.flax.codegen.graph.data_dependent`` takes from the example.
+def symbolic(size: object) -> Any:
+    """Returns the sympy expression of a symbolic size, or the number that torch.export took for it
+    from the example; other numbers as they are.
     """
     if not isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return size
@@ -31,10 +32,8 @@ def symbolic(size: Any) -> Any:
     return expr
 
 
-def unknown(size: Any) -> set[Any]:
-    """Returns the symbols in a size, or in an expression of sizes, that stand for numbers in
-    arrays.
-    """
+def unknown(size: object) -> set[Any]:
+    """Returns the symbols in a size, or expression of sizes, that stand for numbers in arrays."""
     if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         size = size.node.expr
     symbols = getattr(size, "free_symbols", ())
@@ -79,7 +78,7 @@ class Sizes:
         self.asked: dict[Any, str] | None = None  # sizes that the caller has to tell
         self.inline = False  # whether sizes have no names, as in a lambda
 
-    def __call__(self, size: Any) -> ast.expr:
+    def __call__(self, size: object) -> ast.expr:
         """Returns the size as an expression.
 
         Raises:
@@ -91,7 +90,7 @@ class Sizes:
         return ast.parse(self._text(expr), mode="eval").body
 
     def static(self, name: str) -> int | None:
-        """Returns the number that the author's name for a size stands for, if it is one."""
+        """Returns the number behind the author's name for a size, None if it is symbolic."""
         for (array, dim), called in self.names.items():
             if called == name and array in self.arrays and -1 <= dim < len(self.arrays[array]):
                 size = symbolic(self.arrays[array][dim])
@@ -100,7 +99,7 @@ class Sizes:
         return None
 
     def same(self, dim: int, size: int) -> ast.expr | None:
-        """Returns the name of an argument's size that is this number, in this dimension."""
+        """Returns the name of the size of an argument that has this number in this dimension."""
         if self.inline:
             return None
         for array, shape in self.arrays.items():
@@ -109,7 +108,7 @@ class Sizes:
         return None
 
     def named(self, name: str) -> None:
-        """Has the function take this size."""
+        """Adds the author's size of this name to the header."""
         for (array, dim), called in self.names.items():
             if called == name and array in self.arrays:
                 self._name(*self._place(array, dim))
@@ -127,7 +126,7 @@ class Sizes:
             if self.asked is None:
                 raise NotImplementedError(f"the size {expr}, which no input has")
             if expr not in self.asked:  # the caller knows it
-                name = next(n for n in self._free("length") if n not in self.asked.values())
+                name = free_name("length", self.reserved | {*self.asked.values()})
                 self.reserved.add(name)
                 self.asked[expr] = name
             return self.asked[expr]
@@ -153,19 +152,13 @@ class Sizes:
             return f"{CALLS[kind]}({', '.join(factors)})"
         raise NotImplementedError(f"a size computed by {kind}")
 
-    def _multiple(self, expr: Any) -> str | None:
-        """Returns the size as a multiple of an input's size, as ``batch * length`` of rows is."""
+    def _multiple(self, expr: object) -> str | None:
+        """Returns a multiple of an input's size: rows are ``2 * batch * length``."""
         for size in self.sources:
             rest = expr / size if getattr(size, "is_Mul", False) else None
             if rest is not None and rest.is_Integer:
                 return f"{rest} * {self._name(*self.sources[size])}"
         return None
-
-    def _free(self, name: str):
-        while True:
-            if name not in self.reserved:
-                yield name
-            name += "_"
 
     def _name(self, array: str, dim: int) -> str:
         if self.inline:
@@ -174,10 +167,8 @@ class Sizes:
             rank = len(self.arrays[array])
             names = DEFAULTS.get(rank, [f"size_{i}" for i in range(rank)])
             name = self.names.get((array, dim)) or self.names.get((array, dim - rank)) or names[dim]
-            while name in self.reserved:
-                name += "_"
-            self.reserved.add(name)
-            self.used[array, dim] = name
+            self.used[array, dim] = free_name(name, self.reserved)
+            self.reserved.add(self.used[array, dim])
         return self.used[array, dim]
 
     def header(self) -> list[ast.stmt]:

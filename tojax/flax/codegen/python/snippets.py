@@ -175,6 +175,19 @@ PADDED_EMBED = '''class PaddedEmbed(nnx.Embed):
         padding = (inputs == self.padding_idx)[..., None]
         return jnp.where(padding, jax.lax.stop_gradient(found), found)
 '''
+# From projections to scores, in either style.
+SCORES = """        heads = [
+            (x @ weight.T + bias).reshape(*x.shape[:2], self.num_heads, -1)
+            for x, weight, bias in zip(given, weights, biases)
+        ]
+        query, key, value = heads
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * query.shape[-1] ** -0.5
+        added = lambda mask: jnp.where(mask, -jnp.inf, 0) if mask.dtype == bool else mask
+        if attn_mask is not None:
+            scores += added(attn_mask if attn_mask.ndim == 2 else attn_mask.reshape(scores.shape))
+        if key_padding_mask is not None:
+            scores += added(key_padding_mask)[:, None, None]
+"""
 MULTIHEAD = '''class MultiheadAttention(nnx.Module):
     """PyTorch's; masks are what is added to the scores, or True where they do not look."""
 
@@ -194,26 +207,17 @@ MULTIHEAD = '''class MultiheadAttention(nnx.Module):
         weights, biases = jnp.split(self.in_proj_weight[...], 3), (0, 0, 0)
         if self.in_proj_bias is not None:
             biases = jnp.split(self.in_proj_bias[...], 3)
-        heads = [
-            (x @ weight.T + bias).reshape(*x.shape[:2], self.num_heads, -1)
-            for x, weight, bias in zip(given, weights, biases)
-        ]
-        query, key, value = heads
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) * query.shape[-1] ** -0.5
-        added = lambda mask: jnp.where(mask, -jnp.inf, 0) if mask.dtype == bool else mask
-        if attn_mask is not None:
-            scores += added(attn_mask if attn_mask.ndim == 2 else attn_mask.reshape(scores.shape))
-        if key_padding_mask is not None:
-            scores += added(key_padding_mask)[:, None, None]
+        SCORES
         probabilities = self.dropout(nnx.softmax(scores))
         outputs = jnp.einsum("bhqk,bkhd->bqhd", probabilities, value)
         outputs = self.out_proj(outputs.reshape(*outputs.shape[:2], -1))
         outputs = outputs if self.batch_first else outputs.swapaxes(0, 1)
         return outputs, probabilities.mean(1) if average_attn_weights else probabilities
-'''
+'''.replace("        SCORES\n", SCORES)
 SNIPPETS = {"LSTMLayers": LSTM, "GRULayers": GRU}
 FUNCTIONS = {"interpolated": INTERPOLATED, "sampled": SAMPLED}
 ALONE = {"attention_with_dropout": ATTENTION}
+MODULES = {"TorchPart": PART, "MultiheadAttention": MULTIHEAD, "PaddedEmbed": PADDED_EMBED}
 
 
 def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) -> list[str]:
@@ -221,9 +225,7 @@ def snippets(names: set[str], classes: list[str], recurrent: str = RECURRENT) ->
     calls = [name for name in FUNCTIONS if any(re.search(rf"\b{name}\(", x) for x in classes)]
     functions = [TAPS, *(FUNCTIONS[name] for name in calls)] if calls else []
     functions += [x for name, x in ALONE.items() if any(f"{name}(" in y for y in classes)]
-    functions += [PART] * ("TorchPart" in names)
-    functions += [MULTIHEAD] * ("MultiheadAttention" in names)
-    functions += [PADDED_EMBED] * ("PaddedEmbed" in names)
+    functions += [x for name, x in MODULES.items() if name in names]
     functions += [BATCH_NORM] * any(re.search(r"(?<![.\w])BatchNorm\(", x) for x in classes)
     functions += [CUMULATIVE] * ("CumulativeBatchNorm" in names)
     layers = sorted(names & set(SNIPPETS))

@@ -8,7 +8,7 @@ import copy
 import functools
 import keyword
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class ReadArguments(dict):
         self.seen.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         self.seen.add(name)
         return super().get(name, default)
 
@@ -71,6 +71,11 @@ class Call:
             raise AttributeError(name) from None
 
     @property
+    def name(self) -> str:
+        """``softmax`` for ``aten.softmax.int``."""
+        return str(self.node.target).split(".")[1]
+
+    @property
     def out(self) -> Any:
         """The fake tensor of the result."""
         return self.node.meta["val"]
@@ -90,15 +95,12 @@ class Call:
 LIST = "layers_"  # where a Sequential that is a class of its own has its modules
 Row = str | Callable[[Call], ast.expr]
 table: dict[str, Row] = {}
-elementwise: set[str] = set()  # operators whose result has the layout of their operands
+same_layout: set[str] = set()  # operators whose result has the layout of their operands
 
 
-def writes(*names: str, same_layout: Collection[str] = ()) -> Callable:
-    """Registers how operators are written: ``function(call) -> expression``.
-
-    Those in ``same_layout`` are elementwise.
-    """
-    elementwise.update(same_layout)
+def writes(*names: str, elementwise: bool = False) -> Callable:
+    """Registers how operators are written: ``function(call) -> expression``."""
+    same_layout.update(names if elementwise else ())
 
     def register(function: Callable[[Call], ast.expr]) -> Callable:
         for name in names:
@@ -108,9 +110,9 @@ def writes(*names: str, same_layout: Collection[str] = ()) -> Callable:
     return register
 
 
-def rows(templates: Mapping[str, str], same_layout: bool = False) -> None:
-    """Registers templates; with ``same_layout`` those of elementwise operators."""
-    elementwise.update(templates if same_layout else ())
+def rows(templates: Mapping[str, str], elementwise: bool = False) -> None:
+    """Registers templates of operators by their names."""
+    same_layout.update(templates if elementwise else ())
     table.update({f"aten.{name}": template for name, template in templates.items()})
 
 
@@ -139,20 +141,17 @@ class _Filler(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         spliced: list[ast.expr] = []
         for x in node.args:
-            if (
-                isinstance(x, ast.Starred)
-                and isinstance(x.value, ast.Name)
-                and x.value.id in self.args
-            ):
-                spliced += map(expression, self.args[x.value.id])
-            else:
-                spliced.append(self.visit(x))
+            match x:
+                case ast.Starred(value=ast.Name(id=name)) if name in self.args:
+                    spliced += map(expression, self.args[name])
+                case _:
+                    spliced.append(self.visit(x))
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
         return ast.Call(self.visit(node.func), spliced, keywords)
 
 
 def swapped(expr: ast.expr, one: int, other: int) -> ast.expr:
-    """Returns two dimensions exchanged; exchanging them again restores the value."""
+    """Returns two dimensions exchanged; a second exchange removes the first."""
     match expr:
         case ast.Call(func=ast.Attribute(attr="swapaxes", value=inner), args=args):
             if [x.value for x in args if isinstance(x, ast.Constant)] == [one, other]:
@@ -177,18 +176,13 @@ def expression(value: Any) -> ast.expr:
     return ast.Constant(value)
 
 
-def name_of(text: str) -> ast.Name:
-    """Returns a variable, read."""
-    return ast.Name(text, ast.Load())
-
-
 # Imports, and what Linen's apply takes beside the inputs.
 TAKEN = {"jax", "jnp", "nnx", "nn", "self", "math", "json", "pathlib", "sys", "dataclasses"}
 TAKEN |= {"rngs", "deterministic", "use_running_average", "scope", "method", "mutable"}
 
 
 def variable(name: str) -> str:
-    """Returns a name that hides nothing of Python's or of the file's imports."""
+    """Returns a name that hides no builtin and no import of the file."""
     hides = keyword.iskeyword(name) or hasattr(builtins, name) or name in TAKEN
     return f"{name}_" if hides else name
 
@@ -198,13 +192,3 @@ def attribute(path: str) -> ast.expr:
     path = f"{LIST}.{path}".rstrip(".") if not path or path[0].isdigit() else path
     text = "".join(f"[{x}]" if x.isdigit() else f".{x}" for x in path.split("."))
     return ast.parse(f"self{text}", mode="eval").body
-
-
-class Swapped(ast.NodeTransformer):
-    """Replaces numbers by expressions, by the ``id`` of their nodes."""
-
-    def __init__(self, swap: dict[int, ast.expr]):
-        self.swap = swap
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return self.swap.get(id(node), node)

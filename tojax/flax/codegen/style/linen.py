@@ -16,12 +16,11 @@ from tojax.flax.codegen.merge.classes import merged
 from tojax.flax.codegen.merge.constructor_lines import text
 from tojax.flax.codegen.merge.docstrings import described_parameters, docstring, headline
 from tojax.flax.codegen.merge.shared_class import Class
-from tojax.flax.codegen.module.call_kinds import all_blocks
+from tojax.flax.codegen.module.call_kinds import CallKinds, all_blocks
 from tojax.flax.codegen.module.layers import Layer, constructor
 from tojax.flax.codegen.module.writer import Writer
-from tojax.flax.codegen.python.file_text import assembled
+from tojax.flax.codegen.python.file_text import LINEN, assembled, check_of
 from tojax.flax.codegen.python.linen_snippets import LOADER, OWN, RECURRENT, SEQUENTIAL
-from tojax.flax.codegen.python.self_check import LINEN, check_of
 from tojax.flax.codegen.python.snippets import snippets
 from tojax.flax.codegen.python.templates import DTYPES, expression, fill
 
@@ -45,21 +44,21 @@ class Linen:
 
     constructs = re.compile(r"\bnn\.|self\.(param|variable)\(|\b[A-Z]\w*\(")
 
-    def exposes_weights(self, writer: Writer, block: Block) -> bool:
-        """Returns whether others may read its weights: Embed has them before it is called, other
+    def exposes_weights(self, kinds: CallKinds, block: Block) -> bool:
+        """Returns whether others may read its weights: an Embed has them before it is called, other
         layers do not.
         """
         if type(block.module) is torch.nn.Embedding:
             return True
-        inside = {n for b in all_blocks(writer.root) if b.path == block.path for n in b.nodes()}
-        owned = [n for n, (kind, _) in writer.graph.roles.items() if kind and writer.owns(block, n)]
+        inside = {n for b in all_blocks(kinds.root) if b.path == block.path for n in b.nodes()}
+        owned = [n for n, (kind, _) in kinds.graph.roles.items() if kind and kinds.owns(block, n)]
         return all(user in inside for n in owned for user in n.users if user.op != "output")
 
-    def mode_flags(self, writer: Writer, block: Block) -> list[ast.keyword]:
-        if layer := writer.layer(block):
+    def mode_flags(self, kinds: CallKinds, block: Block) -> list[ast.keyword]:
+        if layer := kinds.layer(block):
             return self.layer_flags(layer.name)
         drops = any(rate_of(n) for n in block.items if not isinstance(n, Block))
-        trains = drops or any(self.mode_flags(writer, x) for x in block.children())
+        trains = drops or any(self.mode_flags(kinds, x) for x in block.children())
         return self.layer_flags("Dropout") if trains else []
 
     def layer_flags(self, layer: str) -> list[ast.keyword]:
@@ -71,15 +70,13 @@ class Linen:
 
     def layer(self, layer: Layer) -> ast.expr:
         arguments = [x for x in layer.arguments if x[0] not in INFERRED]
-        is_snippet = (
-            layer.is_snippet or layer.name == "BatchNorm"
-        )  # which keeps a batch's variance as it is
-        return constructor(
-            Layer(layer.name.replace("Linear", "Dense"), arguments, is_snippet), "nn"
-        )
+        # Flax's BatchNorm keeps a batch's variance as it is
+        is_snippet = layer.is_snippet or layer.name == "BatchNorm"
+        name = layer.name.replace("Linear", "Dense")
+        return constructor(Layer(name, arguments, is_snippet), "nn")
 
-    def sequential(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
-        has_flags = any(self.mode_flags(writer, x) for x in writer.layers if x.path == path)
+    def sequential(self, parts: list[ast.expr], kinds: CallKinds, path: str) -> ast.expr:
+        has_flags = any(self.mode_flags(kinds, x) for x in kinds.layers if x.path == path)
         name = "SequentialLayers" if has_flags else "nn.Sequential"
         return fill(f"{name}(parts)", {"parts": ast.List(parts, ast.Load())})
 
@@ -110,7 +107,7 @@ class Linen:
     def file(self, writer: Writer, root: Block) -> str:
         merged_classes, configs = merged(writer, root)
         takes = described_parameters(writer, root)
-        written = lambda x: self.written(writer, x, x is merged_classes[-1] and takes)
+        written = lambda x: self.written(writer, x, takes if x is merged_classes[-1] else "")
         texts = [*configs.texts(), *map(written, merged_classes)]
         helpers = snippets(writer.snippets, texts, RECURRENT)
         helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in texts)
@@ -121,8 +118,8 @@ class Linen:
         text = assembled(file_parts, loader, check, "from flax import linen as nn")
         return headline(merged_classes[-1].name, "Flax's Linen") + text
 
-    def written(self, writer: Writer, cls: Class, outermost: str | bool) -> str:
-        """Returns the text of a class; of the outermost one with what it takes."""
+    def written(self, writer: Writer, cls: Class, outermost: str) -> str:
+        """Returns the text of a class; the outermost one describes its inputs."""
         fields = {x: _field(x, cls) for x in cls.parameters}
         kinds = {fields[x]: _annotation(values) for x, values in cls.parameters.items()}
         defaults = [ast.unparse(expression(values[0])) for values in cls.parameters.values()]
@@ -141,7 +138,7 @@ class Linen:
         lines = {k: _NnxToLinen(fields).visit(_with_names(x, k)) for k, x in cls.lines.items()}
         lines = {k: text(x) for k, x in lines.items() if text(x) != f"self.{k}"}
         setup = [f"        self.{name} = {x}" for name, x in lines.items()]
-        has_flags = bool(self.mode_flags(writer, cls.instances[0].block))
+        has_flags = bool(self.mode_flags(writer.kinds, cls.instances[0].block))
         takes = ["self", *cls.code.takes(), *["deterministic=True"] * has_flags]
         dicts = {k for k, x in cls.lines.items() if isinstance(x, ast.Dict)}
         statements = [text(_NnxToLinen({}, dicts).visit(s)) for s in cls.code.body]
@@ -154,7 +151,7 @@ class Linen:
 
 
 def _field(name: str, cls: Class) -> str:
-    """Returns the attribute that a parameter of the constructor is; setup may not set it again."""
+    """Returns the attribute for a parameter of the constructor; setup may not assign it again."""
     line = cls.lines.get(name)
     is_taken = line is not None and text(line) != name
     return f"{name}_" if is_taken or name in RESERVED else name

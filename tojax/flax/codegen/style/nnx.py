@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -14,11 +13,12 @@ from tojax.flax.codegen.merge.classes import merged
 from tojax.flax.codegen.merge.constructor_lines import text
 from tojax.flax.codegen.merge.docstrings import described_parameters, docstring, headline
 from tojax.flax.codegen.merge.shared_class import Class
+from tojax.flax.codegen.module.call_kinds import CallKinds
 from tojax.flax.codegen.module.layers import Layer, constructor
 from tojax.flax.codegen.module.writer import Writer
-from tojax.flax.codegen.python.file_text import NNX_LOADER, assembled
-from tojax.flax.codegen.python.self_check import NNX, check_of
+from tojax.flax.codegen.python.file_text import NNX, NNX_LOADER, assembled, check_of
 from tojax.flax.codegen.python.snippets import snippets
+from tojax.flax.codegen.python.syntax import name_of
 from tojax.flax.codegen.python.templates import DTYPES, expression, fill
 
 
@@ -27,11 +27,11 @@ class Nnx:
 
     constructs = re.compile("rngs")  # what a line has that makes more than a plain value
 
-    def exposes_weights(self, writer: Writer, block: Block) -> bool:
+    def exposes_weights(self, kinds: CallKinds, block: Block) -> bool:
         """Returns True: other modules may read the weights of a layer."""
         return True
 
-    def mode_flags(self, writer: Writer, block: Block) -> list[ast.keyword]:
+    def mode_flags(self, kinds: CallKinds, block: Block) -> list[ast.keyword]:
         """Returns no arguments: in nnx the module knows whether this is training."""
         return []
 
@@ -40,21 +40,15 @@ class Nnx:
         return []
 
     def construct(self, call: ast.Call) -> ast.expr:
-        """Returns a module that is constructed."""
-        return ast.Call(
-            call.func,
-            call.args,
-            [*call.keywords, ast.keyword("rngs", ast.Name("rngs", ast.Load()))],
-        )
+        rngs = ast.keyword("rngs", name_of("rngs"))
+        return ast.Call(call.func, call.args, [*call.keywords, rngs])
 
     def layer(self, layer: Layer) -> ast.expr:
-        is_snippet = (
-            layer.is_snippet or layer.name == "BatchNorm"
-        )  # which keeps a batch's variance as it is
+        # Flax's BatchNorm keeps a batch's variance as it is
+        is_snippet = layer.is_snippet or layer.name == "BatchNorm"
         return self.construct(constructor(replace(layer, is_snippet=is_snippet), "nnx"))
 
-    def sequential(self, parts: list[ast.expr], writer: Writer, path: str) -> ast.expr:
-        """Returns one module after the other, as in the Sequential of this path."""
+    def sequential(self, parts: list[ast.expr], kinds: CallKinds, path: str) -> ast.expr:
         return fill("nnx.Sequential(*parts)", {"parts": parts})
 
     def module_list(self, modules: ast.expr) -> ast.expr:
@@ -65,21 +59,15 @@ class Nnx:
         return ast.Call(ast.parse("nnx.Dict", mode="eval").body, [], words)
 
     def parameter(self, drawn: str, shape: ast.expr) -> ast.expr:
-        """Returns the holder of a parameter; ``drawn`` draws it: "rngs.params.normal(shape) *
-        0.02".
-        """
         return fill(f"nnx.Param({drawn})", {"shape": shape})
 
     def table(self, values: ast.expr) -> ast.expr:
-        """Returns the holder of a constant."""
         return fill("nnx.Variable(values)", {"values": values})
 
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> ast.expr:
-        """Returns the holder of a constant that comes with the weights."""
         return fill(f"Buffer(jnp.zeros(shape, {DTYPES[dtype]}))", {"shape": shape})
 
     def read(self, attribute: ast.expr, holder: ast.expr | None = None) -> ast.expr:
-        """Returns the array of one of these."""
         return fill("x[...]", {"x": attribute})
 
     def file(self, writer: Writer, root: Block) -> str:
@@ -88,7 +76,7 @@ class Nnx:
         takes = described_parameters(writer, root)
         classes = [
             *configs.texts(),
-            *(_class(x, x is merged_classes[-1] and takes) for x in merged_classes),
+            *(_class(x, takes if x is merged_classes[-1] else "") for x in merged_classes),
         ]
         texts = [*snippets(writer.snippets, classes), *classes]
         texts = [x.replace(", **mode", "") for x in texts]
@@ -97,8 +85,8 @@ class Nnx:
         return headline(merged_classes[-1].name, "Flax's nnx") + text
 
 
-def _class(cls: Class, outermost: str | bool) -> str:
-    """Returns the text of a class; of the outermost one with what it takes."""
+def _class(cls: Class, outermost: str) -> str:
+    """Returns the text of a class; the outermost one describes its inputs."""
     lines = [f"self.{name} = {text(x)}" for name, x in cls.lines.items()]
     init = "\n".join("        " + x for x in lines) or "        pass"
     body = "\n".join(f"        {x}" for s in cls.code.body for x in text(s).splitlines())
@@ -115,5 +103,5 @@ def _class(cls: Class, outermost: str | bool) -> str:
     )
 
 
-def _default(name: str, value: Any, outermost: str | bool) -> str:
+def _default(name: str, value: object, outermost: str) -> str:
     return f"{name}={ast.unparse(expression(value))}" if outermost else name

@@ -10,7 +10,7 @@ import tojax
 from tests.flax.codegen.running import assert_same_values, prepared
 from tests.flax.codegen.tables import drawn
 from tojax.errors import Unsupported
-from tojax.flax.codegen.module.same_calls import canonical_code
+from tojax.flax.codegen.module.class_code import canonical_code
 
 
 class Pair(nn.Module):
@@ -45,11 +45,11 @@ def test_later_calls_take_their_inputs_as_the_first():
 def test_calls_that_give_different_results_are_refused():
     with pytest.raises(Unsupported, match="calls of pair that do different things") as error:
         tojax.flax.source(Twice(False).eval(), drawn(3, 4), drawn(3, 4))
-    assert "module/test_same_calls.py" in str(error.value)
+    assert "module/test_class_code.py" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    "one, other, same",
+    "code, renamed, same",
     [
         ("a = f(a)\nreturn a", "b = f(a)\nreturn b", True),
         ("b = f(a)\nreturn b", "b = f(a)\nreturn a", False),
@@ -57,6 +57,6 @@ def test_calls_that_give_different_results_are_refused():
         ("for x in s:\n  a = x(a)\nreturn a", "for x in s:\n  b = x(a)\nreturn b", False),
     ],
 )
-def test_code_is_the_same_whatever_its_values_are_called(one, other, same):
-    texts = [canonical_code(["a"], ast.parse(x).body) for x in (one, other)]
+def test_code_is_the_same_whatever_its_values_are_called(code, renamed, same):
+    texts = [canonical_code(["a"], ast.parse(x).body) for x in (code, renamed)]
     assert (texts[0] == texts[1]) is same
