@@ -58,23 +58,23 @@ def verify(
       '1'
     """
     actual = JaxSide(model, args, kwargs, rng)
-    other = side_of(model, reference, args, kwargs, rng)
-    expected, free = other.run(), actual.run()
+    original = side_of(model, reference, args, kwargs, rng)
+    expected, free = original.run(), actual.run()
     moved = reordered(expected, free)
     forced = {path: x for path, x in expected.values.items() if path not in moved}
-    judge, wide = (side.run(wide=True, forced=forced) for side in (other, actual))
+    judge, wide = (side.run(wide=True, forced=forced) for side in (original, actual))
     passes = Passes(expected, free, actual.run(forced=forced), judge, wide, moved)
     modules = compare(passes, actual.kinds())
     return Report(
         model=model.source.name,
-        reference=other.name,
+        reference=original.name,
         dtype=str(passes.actual.values[OUTPUT][0].dtype)
         if passes.actual.values[OUTPUT]
         else "no float",
         modules=modules,
         predictions=_predictions(passes, actual),
         places={x.path: place for x in faults(modules) if (place := _place(model, x.path))},
-        seconds={"JAX": passes.actual.seconds, other.name: expected.seconds},
+        seconds={"JAX": passes.actual.seconds, original.name: expected.seconds},
         versions={p: metadata.version(p) for p in PACKAGES if p in sys.modules},
     )
 

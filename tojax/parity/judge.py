@@ -1,4 +1,4 @@
-"""Which modules are at fault: where JAX is further from 64 bits than the other side's rounding is.
+"""The modules at fault: those where JAX is further from 64 bits than the other side's rounding is.
 
 A module's outputs are compared for the same inputs: every pass but the first is given the first
 one's values in the place of what modules return, after these are noted. So errors do not travel,
@@ -103,9 +103,9 @@ def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
                 outer, replace(comparison, path=outer, kind=kinds[outer], fault=fault)
             )
     for outer, comparison in handed.items():
-        own = comparisons.get(outer)
-        comparisons[outer] = comparison if own is None else replace(
-            own, added=comparison.added, rounding=comparison.rounding, wide=comparison.wide,
+        compared = comparisons.get(outer)
+        comparisons[outer] = comparison if compared is None else replace(
+            compared, added=comparison.added, rounding=comparison.rounding, wide=comparison.wide,
             scale=comparison.scale, fault=comparison.fault,
         )  # fmt: skip
     return [*comparisons.values()]

@@ -57,14 +57,14 @@ class Report:
             count = sum(x.path != OUTPUT for x in self.modules)
             also = f", {len(self.gradients)} gradients" if self.gradients else ""
             return f"equal up to {self.dtype} rounding; {count} modules{also}"
-        worst, *others = self.faults
+        worst, *further = self.faults
         name = worst.path or "the model's own code"
         error = max(worst.added.relative, worst.wide / worst.scale if worst.scale else 0.0)
-        more = f"; {len(others)} more" if others else ""
+        rest = f"; {len(further)} more" if further else ""
         place = f"; {self.places[worst.path]}" if worst.path in self.places else ""
         if worst.fault.startswith("shapes"):
-            return f"{name}: {worst.fault}{place}{more}"
-        return f"{name} adds an error of {error:.0e} that rounding does not explain{place}{more}"
+            return f"{name}: {worst.fault}{place}{rest}"
+        return f"{name} adds an error of {error:.0e} that rounding does not explain{place}{rest}"
 
     def __str__(self) -> str:
         rows = sorted(self.modules, key=lambda x: -x.excess)[:SHOWN]

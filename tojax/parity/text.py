@@ -49,14 +49,14 @@ def predictions(
     """
     p, q = (_log_softmax(x.astype(np.float64)) for x in (expected, logits))
     divergence = (np.exp(p) * (p - q)).sum(-1)
-    best, own = (np.argsort(-x, -1, kind="stable")[..., :top] for x in (p, q))
-    agreement = (best[..., :, None] == own[..., None, :]).any(-1).mean(-1)
-    differ = np.argwhere(best[..., 0] != own[..., 0])
+    best, likeliest = (np.argsort(-x, -1, kind="stable")[..., :top] for x in (p, q))
+    agreement = (best[..., :, None] == likeliest[..., None, :]).any(-1).mean(-1)
+    differ = np.argwhere(best[..., 0] != likeliest[..., 0])
     first = None
     if len(differ):
         row, position = map(int, differ[0])
         of = lambda token: float(expected[row, position, token])
-        first = row, position, of(best[row, position, 0]) - of(own[row, position, 0])
+        first = row, position, of(best[row, position, 0]) - of(likeliest[row, position, 0])
     return Predictions(divergence, agreement, first, (_perplexity(q, ids), _perplexity(p, ids)))
 
 
@@ -69,5 +69,5 @@ def _perplexity(logs: np.ndarray, ids: np.ndarray) -> float:
     """Returns the perplexity of a text's tokens after the first."""
     if ids.shape[1] < 2:
         return float("nan")
-    own = np.take_along_axis(logs[:, :-1], ids[:, 1:, None], -1)
-    return float(np.exp(-own.mean()))
+    tokens = np.take_along_axis(logs[:, :-1], ids[:, 1:, None], -1)
+    return float(np.exp(-tokens.mean()))

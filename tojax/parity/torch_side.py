@@ -51,10 +51,10 @@ class TorchSide:
                 values.update({key + k: [*map(to_numpy, x)] for k, x in tensors.items()})
                 if forced is None:
                     return None
-                other = {
+                replacements = {
                     k: replaced(x, forced.get(key + k)) for k, x in leaves.items() if k in tensors
                 }
-                leaves |= {k: x for k, x in other.items() if x is not None}
+                leaves |= {k: x for k, x in replacements.items() if x is not None}
                 return jax.tree.unflatten(structure, leaves.values())
 
             return hook
@@ -97,9 +97,9 @@ def replaced(tree: Any, arrays: list[np.ndarray] | None) -> Any:
         return None
     values = iter(arrays)
     # by way of 64 bits, which hold any narrower float: numpy has no bfloat16
-    other = lambda x: torch.from_numpy(np.asarray(next(values), np.float64)).to(x.dtype)
+    cast = lambda x: torch.from_numpy(np.asarray(next(values), np.float64)).to(x.dtype)
     is_tensor = lambda x: isinstance(x, torch.Tensor)
-    change = lambda x: other(x) if is_tensor(x) and x.is_floating_point() else x
+    change = lambda x: cast(x) if is_tensor(x) and x.is_floating_point() else x
     return jax.tree.map(change, tree, is_leaf=is_tensor)
 
 

@@ -341,8 +341,8 @@ class Job:
         if "readings" not in carry:
             return out
         steps = int(carry["at"]) - self.length - 1
-        for prompt, others in zip(carry["prompt readings"], carry["readings"]):
-            row = lambda i, others=others: jax.tree.map(lambda x: x[i], others)
+        for prompt, steps_after in zip(carry["prompt readings"], carry["readings"]):
+            row = lambda i, tree=steps_after: jax.tree.map(lambda x: x[i], tree)
             rows = [prompt, *map(row, range(steps))]
             out = out, {path: tuple(values[path] for values in rows) for path in prompt}
         return out
