@@ -81,3 +81,22 @@ def test_parts_of_channels(size):
     assert_same_values(module, model, inputs)
     assert_same_values(module, model, (drawn(3, 3, 7, 9),))
     assert_same_gradients(module, model, inputs)
+
+
+class Clipped(nn.Module):
+    """Elementwise operators by their rarer names between convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3)
+
+    def forward(self, x):
+        y = torch.clip(self.conv(x), 0.1, 2.0).clamp_min(0.2).true_divide(3.0)
+        return self.out(y.type_as(x))
+
+
+def test_elementwise_operators_keep_channels_last():
+    module, inputs = Clipped().eval(), (drawn(2, 3, 8, 8),)
+    text, model = prepared(module, inputs)
+    assert text[: text.index("def load_params")].count(".transpose(") == 2
+    assert_same_values(module, model, inputs)
