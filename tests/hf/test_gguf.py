@@ -12,6 +12,8 @@ from tojax.errors import BadCheckpoint
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 from benchmarks import gguf_file  # noqa: E402
 
+pytestmark = pytest.mark.sample(every=2)
+
 Q8 = gguf.GGMLQuantizationType.Q8_0
 
 

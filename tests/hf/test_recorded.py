@@ -12,6 +12,8 @@ from tests.hf.tiny import TEXT, VISION, image, text
 from tests.tolerance import assert_close
 from tojax import trees
 
+pytestmark = pytest.mark.sample(every=2)
+
 WANTED = {"output_hidden_states": True, "output_attentions": True}
 
 

@@ -12,6 +12,8 @@ import tojax
 from tests.hf import tiny
 from tojax.errors import Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):

@@ -12,6 +12,8 @@ import tojax
 from tests.hf import tiny
 from tojax.errors import BadCheckpoint
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):

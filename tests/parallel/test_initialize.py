@@ -11,6 +11,8 @@ from tojax.errors import WrongArguments
 from tojax.parallel import initialize
 from tojax.parallel._initialize import COUNTS
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch):

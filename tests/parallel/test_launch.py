@@ -11,6 +11,8 @@ import pytest
 
 from tojax.parallel import launch
 
+pytestmark = pytest.mark.sample(every=2)
+
 PLACE = """
     import jax, sys
     jax.distributed.initialize()

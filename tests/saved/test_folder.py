@@ -18,6 +18,8 @@ import tojax
 from tojax.errors import BadCheckpoint, NotWritten, Unsupported, WrongArguments, WrongValue
 from tojax.saved import writing
 
+pytestmark = pytest.mark.sample(every=2)
+
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
 

@@ -10,6 +10,8 @@ from tests.hf import tiny
 from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 class Net(torch.nn.Module):
     """Views, sizes as values, a mean, a mask made of sizes."""

@@ -10,6 +10,8 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 import tojax
 from tojax.errors import BadCheckpoint, ForwardFailed, TojaxError, Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.ones((2, 4), np.float32)
 
 

@@ -9,6 +9,8 @@ import tojax.tensorflow
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=8)
+
 split = tojax.tensorflow.split_preprocessing
 TEXT = tf.TensorSpec([None], tf.string)
 T = tf.constant(["a b", "c", "b zz a"])

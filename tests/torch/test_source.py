@@ -15,6 +15,8 @@ from tests.tolerance import assert_close
 from tojax.errors import Unsupported, WrongArguments
 from tojax.torch.core.interop import to_jax, to_torch
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
 

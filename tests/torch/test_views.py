@@ -14,6 +14,8 @@ from tests.torch.programs import KINDS, Run
 from tojax.errors import UncheckedValues, Unsupported
 from tojax.torch.core.dtypes import to_jax
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.round(np.random.default_rng(0).standard_normal((3, 4)) * 4).astype(np.float32) / 4
 Y = np.round(np.random.default_rng(1).standard_normal((2, 2, 3)) * 4).astype(np.float32) / 4
 Z = (X[:2] + 1j * X[1:]).astype(np.complex64)

@@ -20,6 +20,8 @@ from tests.jobs import HEARTBEAT, WAIT, Job
 from tests.tolerance import assert_close
 from tests.train import distributed
 
+pytestmark = pytest.mark.sample(every=2)
+
 PROMPT = np.array([[1, 5, 7]])
 ROOT = Path(__file__).parents[2]
 # what a row's loss sums: hidden sizes, positions, a batch; and that of the steps before it

@@ -6,6 +6,8 @@ import tojax
 from tests.flax.codegen.goldens import GOLDENS, file_of, made
 from tests.flax.codegen.running import loaded, same_outputs
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda x: x.__name__)
 def test_golden(golden):

@@ -17,6 +17,8 @@ from tests.tolerance import assert_close
 from tojax.errors import MissingRng, WrongArguments
 from tojax.flax import to_linen
 
+pytestmark = pytest.mark.sample(every=3)
+
 KEY = jax.random.key(0)
 DROPOUT = {"dropout": jax.random.key(1)}
 STATS = ["batch_stats"]

@@ -15,6 +15,8 @@ from tests.tolerance import assert_close
 from tojax.errors import MissingRng, Unsupported, WrongArguments
 from tojax.flax import Buffer, to_nnx
 
+pytestmark = pytest.mark.sample(every=3)
+
 RNGS = lambda: nnx.Rngs(dropout=0)
 square = lambda module, x: (module(x) ** 2).sum()
 tracked = lambda module: int(module.features[1].num_batches_tracked[...])

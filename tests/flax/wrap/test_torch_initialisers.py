@@ -9,6 +9,8 @@ from tests.flax.wrap.nets import gpt2, net
 from tests.tolerance import assert_close
 from tojax.flax.wrap.torch_initialisers import rerun
 
+pytestmark = pytest.mark.sample(every=3)
+
 ARRAYS = lambda tensors: {k: t.detach().numpy() for k, t in tensors.items()}
 
 

@@ -16,11 +16,13 @@ from transformers.generation.stopping_criteria import (
 )
 
 import tojax
-from tests.expectations import further
 from tests.hf import tiny
+from tests.sampling import further
 from tojax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation.decode import programs
 from tojax.hf.generation.job.strategy import Decoding
+
+pytestmark = pytest.mark.sample(every=10)
 
 DECODERS = ["gpt2", "llama", "gemma2", "phi", "mixtral"]
 DECODERS += further("mistral", "qwen3", "phi3", "opt")

@@ -15,6 +15,8 @@ from tests.hf import tiny
 from tests.tolerance import assert_close
 from tojax.errors import SlowGeneration, Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=10)
+
 TEXT = tiny.DECODER | dict(vocab_size=120, max_position_embeddings=128)
 PICTURE = 100
 MROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}

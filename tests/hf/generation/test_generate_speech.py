@@ -10,9 +10,11 @@ import transformers
 from transformers import GenerationConfig, Speech2TextConfig
 
 import tojax
-from tests.expectations import further
 from tests.hf import tiny
+from tests.sampling import further
 from tojax.errors import MissingRng, Unsupported, WrongArguments
+
+pytestmark = pytest.mark.sample(every=10)
 
 SUPPRESSED = [5, 6, 7, 90]
 LANGUAGES = {"<|en|>": 80, "<|de|>": 81, "<|fr|>": 82}

@@ -11,6 +11,8 @@ from tests.hf import tiny
 from tojax.errors import NotNumbers
 from tojax.hf.generation.decode import programs
 
+pytestmark = pytest.mark.sample(every=10)
+
 LIMIT, SIZE = 20, 60
 SMALL = dict(vocab_size=SIZE, n_positions=LIMIT, n_embd=32, n_layer=2, n_head=4)
 WAYS = [

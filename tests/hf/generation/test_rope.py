@@ -7,8 +7,8 @@ import torch
 import transformers as t
 
 import tojax
-from tests.expectations import further
 from tests.hf import tiny
+from tests.sampling import further
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
@@ -26,7 +26,10 @@ KINDS = {
     ),
 }
 OPTIONS = {"max_new_tokens": 14, "eos_token_id": -1, "do_sample": False, "use_cache": True}
-pytestmark = pytest.mark.filterwarnings("error::tojax.errors.SlowGeneration")
+pytestmark = [
+    pytest.mark.sample(every=10),
+    pytest.mark.filterwarnings("error::tojax.errors.SlowGeneration"),
+]
 
 
 def build(name, kind="longrope", **extra):

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import tojax
-from tests.expectations import further
 from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
+from tests.sampling import further
 from tojax.errors import MissingRng, NotNumbers, Unsupported, WrongArguments
+
+pytestmark = pytest.mark.sample(every=10)
 
 IDS, MASK = (x.numpy() for x in padded())
 

@@ -14,11 +14,13 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
 
 import tojax
-from tests.expectations import further
 from tests.hf import tiny
+from tests.sampling import further
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tojax.hf.loading import load
 from tojax.hf.loading.deferred import Reader
+
+pytestmark = pytest.mark.sample(every=2)
 
 # gpt2: tied; mixtral: experts are merged; detr: frozen weights; rwkv, mamba: no attention;
 # chinese_clip: its class writes zeros into a row of what was loaded

@@ -12,6 +12,8 @@ from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
 from tojax.parallel import explain, shard
 
+pytestmark = pytest.mark.sample(every=9)
+
 SCHEMES = "int8", "fp8", "int4", "nf4"
 TARGETS = "proj|c_fc|c_attn|c_proj"
 

@@ -8,6 +8,8 @@ from jax import lax
 
 from tests.stablehlo.agree import agree
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.arange(1, 4, dtype=np.float32)
 
 

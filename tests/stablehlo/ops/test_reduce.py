@@ -7,6 +7,8 @@ import pytest
 from tests.stablehlo.texts import function, same
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
 
 

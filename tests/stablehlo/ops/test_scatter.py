@@ -8,6 +8,8 @@ from jax import lax
 from tests.stablehlo.agree import agree
 from tests.stablehlo.texts import function, same
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.arange(1, 7, dtype=np.float32)
 NUMBERS = """#stablehlo.scatter<update_window_dims = [], inserted_window_dims = [0],
   scatter_dims_to_operand_dims = [0], index_vector_dim = 1>"""

@@ -5,6 +5,8 @@ import pytest
 
 from tests.stablehlo.texts import called, function, same
 
+pytestmark = pytest.mark.sample(every=8)
+
 KEY = np.array([3, 1, 2, 1, 3, 0, 2], np.float32)
 VALUE = np.arange(7, dtype=np.int32)
 ODD = np.array([np.nan, -0.0, 0.0, np.inf, -np.inf, 1, -np.nan], np.float32)

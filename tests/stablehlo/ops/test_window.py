@@ -7,6 +7,8 @@ import pytest
 from tests.stablehlo.texts import function, same
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.random.default_rng(0).permutation(30).reshape(5, 6).astype(np.float32) / 8
 
 

@@ -10,6 +10,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import LostGradient
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
 

@@ -9,6 +9,8 @@ import tensorflow as tf
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 tf1 = tf.compat.v1
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 

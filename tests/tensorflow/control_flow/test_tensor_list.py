@@ -7,6 +7,8 @@ import tensorflow as tf
 import tojax
 from tests.tensorflow.agree import agree
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
 

@@ -14,6 +14,8 @@ import tensorflow as tf
 from tests.tensorflow.agree import agree
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 xla = importlib.import_module("tensorflow.compiler.tf2xla.python.xla")
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4)).astype(np.float32)

@@ -9,6 +9,8 @@ import tensorflow as tf
 import tojax
 from tests.tensorflow.agree import agree
 
+pytestmark = pytest.mark.sample(every=10)
+
 X = np.array([[-100, -2, -0.5, -0.0, 0, 1e-4], [0.5, 1, 3, 6, 7, 100]], np.float32)
 ODD = np.array([np.nan, np.inf, -np.inf], np.float32)
 KINKED = [tf.nn.relu, tf.nn.relu6, tf.nn.elu, tf.nn.selu, tf.nn.leaky_relu]

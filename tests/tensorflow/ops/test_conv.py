@@ -11,6 +11,8 @@ from tests.tensorflow.agree import agree
 from tests.tolerance import assert_close
 from tojax.errors import ForwardFailed
 
+pytestmark = pytest.mark.sample(every=10)
+
 RNG = np.random.default_rng(1)
 EXPLICIT = [[0, 0], [1, 2], [0, 3], [0, 0]]
 FLAT = [0, 0, 1, 2, 0, 3, 0, 0]

@@ -9,6 +9,8 @@ from tests.tensorflow.agree import agree
 from tojax.dtypes import x64
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw = tf.raw_ops
 LONG = 1 << 17
 IDS = np.array([[0, 2, -1], [3, 9, 1]], np.int32)

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tests.tensorflow.agree import agree
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw = tf.raw_ops
 X = np.arange(1, 31, dtype=np.float32).reshape(2, 3, 5)
 V = np.array([[1.0, np.nan, 3.0], [-0.0, np.inf, 6.0]], np.float32)

@@ -9,6 +9,8 @@ from tests.tensorflow.agree import agree
 from tests.tolerance import assert_close
 from tojax.tensorflow.core.schema import table
 
+pytestmark = pytest.mark.sample(every=10)
+
 R = tf.raw_ops
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 4, 5, 6)).astype(np.float32)

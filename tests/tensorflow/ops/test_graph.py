@@ -9,6 +9,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import NoGradient, WrongValue
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw = tf.raw_ops
 X = np.array([[1.0, -2.0]], np.float32)
 

@@ -8,6 +8,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=10)
+
 # Colors, gray ones and equal ones included.
 
 

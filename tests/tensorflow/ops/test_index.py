@@ -8,6 +8,8 @@ import tensorflow as tf
 import tojax
 from tests.tensorflow.agree import agree
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw = tf.raw_ops
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 IDS = np.array([[0, 1], [1, 1]], np.int32)

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tests.tensorflow.agree import agree
 
+pytestmark = pytest.mark.sample(every=10)
+
 R = tf.raw_ops
 RNG = np.random.default_rng(0)
 floats = lambda *shape: RNG.standard_normal(shape).astype(np.float32)

@@ -9,6 +9,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=10)
+
 # Cross entropy: both outputs, broadcasting, labels that are no class.
 
 

@@ -10,6 +10,8 @@ from tests.tensorflow.agree import agree
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=10)
+
 RNG = np.random.default_rng(1)
 CORNER = RNG.random((12, 2)) * 3
 BOXES = np.concatenate([CORNER, CORNER + RNG.random((12, 2)) + 0.7], 1).astype(np.float32)

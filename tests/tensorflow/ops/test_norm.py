@@ -9,6 +9,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=10)
+
 RNG = np.random.default_rng(1)
 raw = tf.raw_ops
 

@@ -10,6 +10,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=10)
+
 R = tf.raw_ops
 X = np.array([[-2.0, -0.5, 0.0, -0.0], [0.25, 1.0, 3.0, 2.5]], np.float32)
 ODD = np.array([-np.inf, np.inf, np.nan, -1.0, 2.0], np.float32)

@@ -10,6 +10,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=10)
+
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((2, 7, 6, 3)).astype(np.float32)
 X3 = RNG.standard_normal((1, 4, 5, 3, 2)).astype(np.float32)

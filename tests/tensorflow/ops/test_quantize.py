@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tests.tensorflow.agree import agree
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw, quantization = tf.raw_ops, tf.quantization
 X = np.array([[-9, -1.45, -0.73, -0.01, 0], [0.02, 0.61, 1.26, 2.41, 7]], np.float32)  # no ties
 RANGES = [(-1.5, 2.0), (0.0, 3.0), (-2.0, 0.0), (0.5, 3.0), (-3.0, -1.0), (0.0, 0.0)]

@@ -10,6 +10,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=10)
+
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 FLOATS = {
     "Sum": tf.reduce_sum, "Mean": tf.reduce_mean, "Max": tf.reduce_max, "Min": tf.reduce_min,

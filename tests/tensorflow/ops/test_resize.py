@@ -10,6 +10,8 @@ from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 from tojax.tensorflow.ops.resize import KERNELS
 
+pytestmark = pytest.mark.sample(every=10)
+
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((2, 5, 6, 3)).astype(np.float32)
 SIZES = [(8, 11), (3, 4), (5, 3), (10, 12), (1, 1), (5, 6)]

@@ -9,6 +9,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw = tf.raw_ops
 X = np.array([[1, 0], [1, 5], [-2, 0], [4, 4], [4, 0]], np.float32)
 IDS = np.array([0, 0, 2, 2, 2], np.int32)

@@ -11,6 +11,8 @@ from tests.tensorflow.agree import agree
 from tojax.errors import DataDependent
 from tojax.tensorflow.ops.shape import broadcast_gradient_args, concat_offset
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw = tf.raw_ops
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 5
 Z = (X + 1j * X[::-1]).astype(np.complex64)

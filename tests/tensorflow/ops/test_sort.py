@@ -9,6 +9,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw = tf.raw_ops
 X = np.array([[3.0, 1.0, 3.0, -0.0], [0.0, -7.0, 2.0, 2.0]], np.float32)
 ODD = np.array([[np.nan, 1, np.inf], [-np.inf, np.nan, -np.inf], [np.nan] * 3], np.float32)

@@ -8,6 +8,8 @@ import tensorflow as tf
 import tojax
 from tests.tensorflow.agree import agree
 
+pytestmark = pytest.mark.sample(every=10)
+
 AT = np.array([[0, 1], [2, 3], [2, 0]], np.int64)
 V = np.array([1.5, -2.0, 0.5], np.float32)
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)

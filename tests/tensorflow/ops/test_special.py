@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tests.tensorflow.agree import agree
 
+pytestmark = pytest.mark.sample(every=10)
+
 R = tf.raw_ops
 POSITIVE = np.array([0.05, 0.5, 1.0, 1.5, 2.0, 7.0, 30.0], np.float32)
 BOTH = np.array([-7.5, -2.0, -0.5, 0.0, 0.1, 1.0, 3.0, 9.5], np.float32)

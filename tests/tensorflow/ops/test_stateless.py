@@ -9,6 +9,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=10)
+
 R = tf.raw_ops
 SEED = np.array([7, -3], np.int32)
 LOGITS = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)

@@ -8,6 +8,8 @@ import tojax
 from tests.tensorflow.agree import agree
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=10)
+
 raw = tf.raw_ops
 X = np.arange(192, dtype=np.float32).reshape(2, 4, 6, 4)
 

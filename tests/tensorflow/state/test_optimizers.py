@@ -11,6 +11,8 @@ from tests.tolerance import assert_close
 from tojax.tensorflow.core.private import op_def_of
 from tojax.tensorflow.state.optimizers import ATTRIBUTES, RULES
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 GRAD = RNG.standard_normal((4, 3)).astype(np.float32)
 NUMBERS = {

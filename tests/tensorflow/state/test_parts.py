@@ -6,6 +6,8 @@ import tensorflow as tf
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=8)
+
 raw = tf.raw_ops
 X = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]], np.float32)
 ROWS = np.array([0, 2], np.int32)

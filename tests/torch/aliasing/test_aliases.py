@@ -14,6 +14,8 @@ from tests.torch.beside_torch import same_gradients, same_values
 from tojax.errors import MissingRng, Unsupported
 from tojax.torch.aliasing import aliases
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 VECTOR = X.ravel()
 CASES = {

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([[0.3, -0.7, 0.9], [2.5, 7.0, -0.2]], np.float32)
 CASES = {
     "absolute_": (),

@@ -10,6 +10,8 @@ from tests.tolerance import assert_close
 from tests.torch.beside_torch import same_values
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([[0.5, -np.inf, 2.0]], np.float32)
 REFUSED = {
     "fill_": lambda e: e.fill_(1.5),

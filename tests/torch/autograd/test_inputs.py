@@ -9,6 +9,8 @@ import tojax
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import same_gradients
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([0.5, -1, 2], np.float32)
 
 

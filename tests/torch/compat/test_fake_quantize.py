@@ -14,7 +14,10 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:Please use quant_min")
+pytestmark = [
+    pytest.mark.sample(every=5),
+    pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:Please use quant_min"),
+]
 
 RNG = np.random.default_rng(0)
 BATCHES = [RNG.standard_normal((2, 3, 4, 4)).astype(np.float32) * scale for scale in (1, 3, 0.1)]

@@ -9,6 +9,8 @@ from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
 from tojax.torch.compat.hf_cache import NAMES, renamed
 
+pytestmark = pytest.mark.sample(every=5)
+
 IDS = np.array([[1, 5, 7, 9]])
 
 

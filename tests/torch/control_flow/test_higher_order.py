@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 import tojax
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=4)
+
 
 def close(got, want, rtol=1e-5):
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=rtol, atol=1e-6)

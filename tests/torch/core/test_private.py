@@ -20,6 +20,8 @@ transformers = pytest.importorskip("transformers")
 import tojax.hf.generation.request.private as generation  # noqa: E402
 import tojax.hf.loading.private as loading  # noqa: E402
 
+pytestmark = pytest.mark.sample(every=5)
+
 TARGETS = [x for x in private_names.TARGETS if not x.made_later and x.exists]
 
 

@@ -12,6 +12,8 @@ from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 from tojax.torch.core.sizes import is_positive, is_zero, limits, symbolic, to_torch
 
+pytestmark = pytest.mark.sample(every=5)
+
 
 def exported(source, *shapes, constraints=(), dtype=np.float32):
     """(the model, its program for these symbolic shapes)."""

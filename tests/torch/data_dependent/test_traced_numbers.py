@@ -11,6 +11,8 @@ from tests.tolerance import assert_close
 from tests.torch.beside_torch import same_gradients
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=4)
+
 X, V = np.array([[-3.0, 0.5, 2.0]], np.float32), np.float32(1.5)
 ROW = torch.tensor([[1]])
 CASES = {

@@ -7,6 +7,8 @@ import torch
 import tojax
 from tests.torch.beside_torch import same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([1, -2, 3, 0.5], np.float32)
 LIBRARY = torch.library.Library("tojax_aliasing", "DEF")
 OPS = torch.ops.tojax_aliasing

@@ -6,6 +6,8 @@ import torch
 
 from tests.torch.beside_torch import same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([1, -2, 3, 0.5], np.float32)
 
 

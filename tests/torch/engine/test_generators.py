@@ -10,6 +10,8 @@ from tests.tolerance import assert_close
 from tests.torch.beside_torch import same_values
 from tojax.errors import FrozenDraw, MissingRng, Unsupported
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.arange(1, 5, dtype=np.float32)
 seeded = lambda: torch.Generator().manual_seed(3)
 

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 
 from tests.torch.beside_torch import EDGES, FAR, INFINITE, NAN, same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=8)
+
 NAMES = """relu relu6 hardtanh hardsigmoid hardswish silu mish leaky_relu elu selu celu logsigmoid
 hardshrink softshrink tanhshrink softsign softplus gelu sigmoid tanh"""
 FUNCTIONS = {name: getattr(F, name) for name in NAMES.split()}

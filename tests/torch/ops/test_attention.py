@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import TojaxError
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 Q, K, V = (
     RNG.standard_normal(s).astype(np.float32) for s in [(2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 6)]

@@ -7,6 +7,8 @@ import torch
 import tojax
 from tests.torch.beside_torch import same_values
 
+pytestmark = pytest.mark.sample(every=8)
+
 INTEGERS = ["uint8", "int8", "int16", "int32"]
 
 

@@ -6,6 +6,8 @@ import torch
 
 from tests.torch.beside_torch import same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=8)
+
 ENDS = np.array([0, -0.0, 1, -2, 5, np.inf, -np.inf, np.nan], np.float32)
 PAIRS = {
     "maximum": torch.maximum,

@@ -7,6 +7,8 @@ import torch
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import gradients, same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 normal = lambda *shape: RNG.standard_normal(shape).astype(np.float32)
 LOW = np.tril(normal(3, 3)) + 3 * np.eye(3, dtype=np.float32)

@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 
 import tojax
-from tests.expectations import further
+from tests.sampling import further
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import gradients, same_gradients, same_values
+
+pytestmark = pytest.mark.sample(every=8)
 
 SCORES = np.random.default_rng(0).standard_normal((8, 4, 5)).astype(np.float32)
 LENGTHS = [4, 1, 0, 5]

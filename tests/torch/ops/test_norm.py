@@ -6,6 +6,8 @@ import torch
 
 from tests.torch.beside_torch import same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 X, WEIGHT, BIAS = (RNG.standard_normal(s).astype(np.float32) for s in ((2, 4, 6), 4, 4))
 LAST = X.transpose(0, 2, 1).copy()

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 import tojax
-from tests.expectations import further
+from tests.sampling import further
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import EDGES, FAR, INFINITE, NAN, same_gradients, same_values
+
+pytestmark = pytest.mark.sample(every=8)
 
 CASES = {
     "addcmul": lambda t: torch.addcmul(t, t, t, value=1.7),

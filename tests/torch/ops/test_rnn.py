@@ -11,6 +11,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.random.default_rng(0).standard_normal((3, 6, 4)).astype(np.float32)
 LENGTHS = [2, 6, 4]
 

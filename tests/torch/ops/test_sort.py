@@ -7,6 +7,8 @@ import torch.nn.functional as F
 
 from tests.torch.beside_torch import gradients, same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=8)
+
 TIES = np.array([[1, 3, 3, 2, 3], [2, 2, 2, 2, 2], [5, 1, 1, 5, 0], [1, 2, 1, 2, 1]], np.float32)
 HOLES = TIES.copy()
 HOLES[[0, 1, 2, 2], [0, 2, 0, 1]] = np.nan

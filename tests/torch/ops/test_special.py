@@ -8,6 +8,8 @@ import tojax
 from tests.tolerance import assert_close
 from tests.torch.beside_torch import gradients, same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 FUNCTIONS = {
     "polygamma": lambda x: torch.polygamma(1, x),

@@ -6,6 +6,8 @@ import torch
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 aten = torch.ops.aten
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 8, 2
 CAUSAL = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)

@@ -18,6 +18,8 @@ from tests.flax.codegen.running import (
     same_outputs,  # fmt: skip
 )
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Block(nn.Module):
     """A flag, a part that only some have, an argument that only some are given."""

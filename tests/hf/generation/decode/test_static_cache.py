@@ -13,6 +13,8 @@ from tojax.hf.generation.decode import programs
 from tojax.hf.generation.job.job import Job
 from tojax.hf.generation.request.request import build_request
 
+pytestmark = pytest.mark.sample(every=10)
+
 
 @pytest.mark.parametrize("batch, heads", [(1, 2), (3, 2), (3, 1)])
 def test_the_loop_copies_no_cache(batch, heads):

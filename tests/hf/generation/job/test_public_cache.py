@@ -10,6 +10,8 @@ from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
 from tojax.errors import Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=10)
+
 
 def greedy(model, ids, mask, count):
     """The likeliest ``count`` tokens, as one program with a while_loop."""

@@ -13,6 +13,8 @@ from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
 from tojax.errors import Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=10)
+
 IDS, MASK = (x.numpy() for x in padded())
 
 

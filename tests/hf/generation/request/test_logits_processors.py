@@ -12,6 +12,8 @@ from tests.hf import tiny
 from tojax.hf.generation.decode.programs import likeliest
 from tojax.hf.generation.request import logits_processors
 
+pytestmark = pytest.mark.sample(every=10)
+
 LENGTH, TOTAL, VOCABULARY = 12, 24, 96
 ENDS = torch.tensor([2, 7])
 SOURCE = torch.tensor([[5, 6, 5, 9, 5, 6], [8, 8, 8, 3, 4, 3]])

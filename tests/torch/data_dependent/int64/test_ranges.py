@@ -6,6 +6,8 @@ import tojax
 from tojax.torch.core.lifting import inner
 from tojax.torch.data_dependent.int64 import ranges
 
+pytestmark = pytest.mark.sample(every=4)
+
 FIVE = torch.arange(5)
 CASES = {
     (0, 4): lambda b: FIVE * b,

@@ -8,6 +8,8 @@ import torch
 import tojax
 from tests.torch.beside_torch import same_gradients, same_values
 
+pytestmark = pytest.mark.sample(every=4)
+
 BOXES = np.array([[0, 0, 5, 5], [1, 1, 6, 6], [2, 2, 2, 9], [0, 0, 1, 1]], np.float32)
 SCORES = np.array([0.1, 0.9, 0.5, 0.7], np.float32)
 
