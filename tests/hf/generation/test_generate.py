@@ -17,6 +17,7 @@ from transformers.generation.stopping_criteria import (
 
 import tojax
 from tests.hf import tiny
+from tests.hf.generation.outputs import assert_same_output
 from tests.sampling import further
 from tojax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation.decode import programs
@@ -47,14 +48,13 @@ def padded():
 
 
 def same(name, ids, **options):
-    """Both texts for the same options."""
+    """Returns both outputs for the same options."""
     module, model = built(name)
     options = ({} if "generation_config" in options else {"max_new_tokens": 12}) | options
     arrays = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     want = module.generate(ids, **{"do_sample": False} | options)
     got = tojax.generate(model, ids.numpy(), **{"do_sample": False} | arrays)
-    if not hasattr(want, "sequences"):
-        np.testing.assert_array_equal(got, want.numpy())
+    assert_same_output(got, want)
     return got, want
 
 
@@ -134,13 +134,8 @@ def test_beams_of_an_encoder_decoder():
 def test_scores_of_every_step():
     asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
     for options in ({}, {"num_beams": 2}):
-        got, want = same("llama", tiny.ids(7, 2), max_new_tokens=5, **asked, **options)
-        assert type(got) is type(want)
-        np.testing.assert_array_equal(got.sequences, want.sequences)
-        for name in ("scores", "logits"):
-            assert len(got[name]) == len(want[name])
-            for mine, theirs in zip(got[name], want[name]):
-                np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+        got, _ = same("llama", tiny.ids(7, 2), max_new_tokens=5, **asked, **options)
+        assert {"scores", "logits"} < set(got)
 
 
 def test_a_streamer_gets_every_token_in_order():

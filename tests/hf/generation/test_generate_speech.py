@@ -11,6 +11,7 @@ from transformers import GenerationConfig, Speech2TextConfig
 
 import tojax
 from tests.hf import tiny
+from tests.hf.generation.outputs import assert_same_output
 from tests.sampling import further
 from tojax.errors import MissingRng, Unsupported, WrongArguments
 
@@ -46,15 +47,14 @@ def built(multilingual=True):
 
 
 def same(multilingual=True, frames=40, **options):
-    """Both transcriptions."""
+    """Returns both transcriptions."""
     module, model = built(multilingual)
     sound = 3 * tiny.noise(3, 16, frames)
     mask = {} if frames <= 40 else {"attention_mask": torch.ones(3, frames, dtype=torch.long)}
     want = module.generate(sound, **options, **mask)
     mask = {k: v.numpy() for k, v in mask.items()}
     got = tojax.generate(model, input_features=sound.numpy(), **options, **mask)
-    if isinstance(want, torch.Tensor):
-        np.testing.assert_array_equal(got, want.numpy())
+    assert_same_output(got, want)
     return got, want
 
 
@@ -104,10 +104,8 @@ def test_timestamps_and_long_sounds():
 
 def test_scores():
     asked = {"return_dict_in_generate": True, "output_scores": True}
-    got, want = same(language="en", max_new_tokens=4, **asked)
-    np.testing.assert_array_equal(got.sequences, want.sequences)
-    for mine, theirs in zip(got.scores, want.scores, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+    got, _ = same(language="en", max_new_tokens=4, **asked)
+    assert "scores" in got
 
 
 def test_temperature_draws_with_the_key():
