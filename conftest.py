@@ -59,7 +59,8 @@ NEEDS = {
     "cli": "typer",
 }
 MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(package) is None}
-collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in ("tojax", "tests")]
+TOPS = ("tojax", "tests", "tests/processes")
+collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in TOPS]
 
 
 pytest_plugins = ["tests.sampling"]

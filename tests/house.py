@@ -156,6 +156,16 @@ def mirrored(files: Iterable[str], tests: Iterable[str]) -> Findings:
     return found
 
 
+def processes(path: str, text: str) -> Findings:
+    """Test files that start processes, or stand where such do, without the mark that says so."""
+    if not path.rpartition("/")[2].startswith("test_") or "pytest.mark.processes" in text:
+        return []
+    starts = r"^ *(from|import) (subprocess|multiprocessing|tests\.processes)\b"
+    if path.startswith("tests/processes/") or re.search(starts, text, re.M):
+        return [(f"processes {path}", "starts processes without pytest.mark.processes")]
+    return []
+
+
 def graph(files: Mapping[str, str]) -> dict[str, set[str]]:
     """Which module imports which, but for lazy imports of the facade."""
     modules = {module_name(path) for path in files}

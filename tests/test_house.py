@@ -87,6 +87,7 @@ RULES = {
     "old": lambda: each(house.old_names, sources()),
     "docstring": documentation,
     "test": untested,
+    "processes": lambda: each(house.processes, sources()),
 }
 
 
@@ -255,6 +256,16 @@ def test_mirrored_can_fail():
     assert len(house.mirrored(files, [])) == 2
     tests = ["tests/torch/core/test_a_fast.py", "tests/hf/test_b.py", "tests/hf/test_ab.py"]
     assert house.mirrored(files, tests) == []
+
+
+def test_processes_can_fail():
+    starts, mark = "import os\ndef f():\n    import subprocess\n", "x = pytest.mark.processes\n"
+    assert len(house.processes("tests/a/test_b.py", starts)) == 1
+    assert len(house.processes("tests/a/test_b.py", "from tests.processes.jobs import Job")) == 1
+    assert len(house.processes("tests/processes/a/test_b.py", "import os")) == 1
+    assert house.processes("tests/a/test_b.py", mark + starts) == []
+    assert house.processes("tests/a/test_b.py", "import os") == []
+    assert house.processes("tests/processes/jobs.py", starts) == []
 
 
 BAD_NAMES = [

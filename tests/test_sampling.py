@@ -40,9 +40,9 @@ LEFT = ["test_file[0]", "test_file[3]", "test_file[6]", "test_own[0]", "test_own
 SUMMARY = ["6 of 14 cases were to run; `make conformance` runs all of them"]
 
 
-@pytest.mark.parametrize("processes", [0, 2])
-def test_the_first_and_every_nth_case_run(run, processes):
-    cases, summary = run("-m", "not conformance", "-n", str(processes))
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.processes)])
+def test_the_first_and_every_nth_case_run(run, workers):
+    cases, summary = run("-m", "not conformance", "-n", str(workers))
     assert summary == SUMMARY
     assert sorted(cases) == LEFT
 

@@ -15,7 +15,7 @@ if importlib.util.find_spec("tf2jax") is None:
     pytest.skip("tf2jax is not installed", allow_module_level=True)
 from tests.conformance.tf2jax_shim import FOLDER
 
-pytestmark = pytest.mark.sample(every=2)
+pytestmark = [pytest.mark.processes, pytest.mark.sample(every=2)]
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ["_src/tf2jax_test.py", "experimental/mhlo_test.py"]

@@ -53,6 +53,7 @@ FAILS = """
 """
 
 
+@pytest.mark.processes
 def test_an_exception_ends_the_job(tmp_path):
     """At once, although JAX's way out would wait minutes for the others."""
     path = tmp_path / "script.py"

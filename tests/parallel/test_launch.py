@@ -11,7 +11,7 @@ import pytest
 
 from tojax.parallel import launch
 
-pytestmark = pytest.mark.sample(every=2)
+pytestmark = [pytest.mark.processes, pytest.mark.sample(every=2)]
 
 PLACE = """
     import jax, sys

@@ -22,6 +22,7 @@ except tojax.errors.Unsupported as error:
 """
 
 
+@pytest.mark.processes
 def test_a_module_that_is_refused():
     done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True)
     assert done.stdout == "torch.export refuses Decides\n"

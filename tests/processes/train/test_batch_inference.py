@@ -16,7 +16,9 @@ pytest.importorskip("transformers")
 
 import tojax
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = pytest.mark.processes
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 MODEL, PART, SIZES, WAIT = EXAMPLES / "tiny-llama", 64, (32, 64, 128, 256), 300
 WORDS = list("abcdefgh ()[]+-:")
 

@@ -12,14 +12,16 @@ import tojax
 from tests.cli.test_messages import four_lines
 from tojax.errors import missing
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).parents[3]
 DEMO = "examples/tiny-llama"
 OTHERS = "optax,tensorflow,keras,flax,orbax,grain,qwix,peft,matplotlib"
 
 
 def without(packages, *arguments):
     done = subprocess.run(
-        [sys.executable, "tests/cli/missing_run.py", packages, *map(str, arguments)],
+        [sys.executable, "tests/processes/cli/missing_run.py", packages, *map(str, arguments)],
         cwd=ROOT, capture_output=True, text=True, timeout=240,
         env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
     )  # fmt: skip
