@@ -19,6 +19,7 @@ from tests.expectations import complaints, expected_failures
 from tests.floors import ROOMS
 
 ROOT = Path(__file__).parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TOPS = ("tojax", "tests", "examples", "benchmarks", "docs")
 NESTED = {"jaxlib": "jax", "ml-dtypes": "jax", "protobuf": "tensorflow"}  # come with these
 
@@ -190,6 +191,15 @@ def test_what_jax_keeps_of_its_internals_is_looked_up_in_one_place():
             )
         ]
     )
+
+
+def test_a_file_of_each_folder_runs_with_all_optimizations():
+    (listed,) = re.findall(r"^OPTIMIZED := \$\(addprefix (.*?), ([^)]*)\)", MAKEFILE, re.M | re.S)
+    files = {listed[0] + name for name in listed[1].replace("\\", " ").split()}
+    assert files <= {*sources()}
+    compiling = {path.split("/")[1] for path in sources() if re.match(r"tests/\w+/", path)}
+    compiling -= {"cli", "conformance", "processes"}  # whole suites; what compiles elsewhere
+    assert {path.split("/")[1] for path in files} == compiling
 
 
 def test_text_speaks_of_no_machine_and_no_registry():
