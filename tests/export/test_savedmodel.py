@@ -7,7 +7,7 @@ import torch
 from jax.sharding import AxisType
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import MissingDependency, MissingRng, NotWritten, Unsupported, WrongArguments
 from tojax.export import flat, portable, to_savedmodel

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import UncheckedValues
 

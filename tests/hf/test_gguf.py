@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import BadCheckpoint
 

@@ -9,7 +9,7 @@ import transformers as t
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tojax
-from tests.hf.tiny import TEXT, VISION
+from tests.models.tiny import TEXT, VISION
 from tojax.errors import MissingRng, Unsupported
 from tojax.hf import pipeline
 

@@ -8,7 +8,7 @@ from transformers import GitConfig, GitForCausalLM
 from transformers.modeling_outputs import BaseModelOutput
 
 import tojax
-from tests.hf.tiny import TEXT, VISION, image, text
+from tests.models.tiny import TEXT, VISION, image, text
 from tests.tolerance import assert_close
 from tojax import trees
 

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.errors import Unsupported, WrongArguments
 
 pytestmark = pytest.mark.sample(every=2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.errors import BadCheckpoint
 
 pytestmark = pytest.mark.sample(every=2)

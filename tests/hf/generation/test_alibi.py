@@ -6,7 +6,7 @@ import torch
 import transformers
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 
 pytestmark = pytest.mark.sample(every=10)
 

@@ -16,8 +16,8 @@ from transformers.generation.stopping_criteria import (
 )
 
 import tojax
-from tests.hf import tiny
 from tests.hf.generation.outputs import assert_same_output
+from tests.models import tiny
 from tests.sampling import further
 from tojax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation.decode import programs

@@ -11,7 +11,7 @@ import torch
 import transformers as t
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import SlowGeneration, Unsupported, WrongArguments
 

@@ -10,8 +10,8 @@ import transformers
 from transformers import GenerationConfig, Speech2TextConfig
 
 import tojax
-from tests.hf import tiny
 from tests.hf.generation.outputs import assert_same_output
+from tests.models import tiny
 from tests.sampling import further
 from tojax.errors import MissingRng, Unsupported, WrongArguments
 

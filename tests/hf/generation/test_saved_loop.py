@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import tojax
-from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
+from tests.models import tiny
 from tests.sampling import further
 from tojax.errors import MissingRng, NotNumbers, Unsupported, WrongArguments
 

@@ -6,7 +6,7 @@ import torch
 import transformers as t
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.sampling import further
 
 WINDOW = 5

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.sampling import further
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tojax.hf.loading import load

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 
 pytestmark = pytest.mark.processes

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import tojax
-from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
+from tests.models import tiny
 from tests.sampling import further
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf.generation.job.job import Job

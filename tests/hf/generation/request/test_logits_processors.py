@@ -8,7 +8,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.generation import logits_process as theirs
 
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.hf.generation.decode.programs import likeliest
 from tojax.hf.generation.request import logits_processors
 

@@ -11,7 +11,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.hf.generation.request import logits_processors, warpers
 
