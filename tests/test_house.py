@@ -50,7 +50,7 @@ def texts() -> dict[str, str]:
     return found
 
 
-def none(findings):
+def assert_no_findings(findings):
     """Fails with one finding a line."""
     if findings:
         lines = [": ".join(f) if isinstance(f, tuple) else f for f in findings]
@@ -103,7 +103,7 @@ RULES = {
 def test_rule(rule):
     listed = expected_failures("house.txt")
     expected = {name: why for name, why in listed.items() if name.split()[0] == rule}
-    none(complaints(dict(RULES[rule]()), expected))
+    assert_no_findings(complaints(dict(RULES[rule]()), expected))
 
 
 def test_exceptions_belong_to_a_rule():
@@ -119,19 +119,23 @@ def test_tests_that_cover_others_exist():
 
 
 def test_no_file_is_above_the_hard_stop():
-    none(each(lambda path, text: house.lengths(path, text, house.HARD_LINES), sources()))
+    assert_no_findings(
+        each(lambda path, text: house.lengths(path, text, house.HARD_LINES), sources())
+    )
 
 
 def test_imports_go_down():
-    none(house.floors(product()))
+    assert_no_findings(house.floors(product()))
 
 
 def test_imports_go_down_inside_of_the_frontends():
-    none([f for part, order in ROOMS.items() for f in house.rooms(product(), part, order)])
+    assert_no_findings(
+        [f for part, order in ROOMS.items() for f in house.rooms(product(), part, order)]
+    )
 
 
 def test_parts_that_could_be_packages_need_little_of_the_others():
-    none(house.fences(product()))
+    assert_no_findings(house.fences(product()))
 
 
 def test_private_names_of_others_are_in_one_place():
@@ -144,11 +148,13 @@ def test_private_names_of_others_are_in_one_place():
     known = {n for x in (torch, loading, generation, tensorflow) for n in x.ATTRIBUTES}
     files = {k: v for k, v in product().items() if not k.endswith("/private.py")}
     defined = set().union(*map(house.defined_names, files.values()))
-    none([(k, name) for k, v in files.items() for name in house.foreign_private(v, known, defined)])
+    assert_no_findings(
+        [(k, name) for k, v in files.items() for name in house.foreign_private(v, known, defined)]
+    )
 
 
 def test_no_import_cycles():
-    none(house.cycles(product()))
+    assert_no_findings(house.cycles(product()))
 
 
 def test_the_import_graph_is_the_one_that_grimp_sees():
@@ -162,7 +168,9 @@ def test_the_import_graph_is_the_one_that_grimp_sees():
 
 
 def test_no_module_shares_its_name_with_a_public_function():
-    none(house.shadows(product(), [name for name, thing in facade() if callable(thing)]))
+    assert_no_findings(
+        house.shadows(product(), [name for name, thing in facade() if callable(thing)])
+    )
 
 
 def test_no_model_is_written_by_hand():
@@ -184,12 +192,12 @@ def test_imported_packages_are_declared():
         for dists in [{x.lower().replace("_", "-") for x in provided.get(name, [name])}]
         if not declared & {NESTED.get(x, x) for x in dists}
     ]
-    none(missing)
+    assert_no_findings(missing)
 
 
 def test_what_jax_keeps_of_its_internals_is_looked_up_in_one_place():
     """By ``need`` and ``optional``: an import of a name that is gone would say less."""
-    none(
+    assert_no_findings(
         [
             f"{path}: {name}"
             for path, text in product().items()
@@ -211,4 +219,4 @@ def test_a_file_of_each_folder_runs_with_all_optimizations():
 
 
 def test_text_speaks_of_no_machine_and_no_registry():
-    none(each(house.private_text, texts()))
+    assert_no_findings(each(house.private_text, texts()))

@@ -53,7 +53,7 @@ def changed(folder, weights=None, **config):
     return folder
 
 
-def four_lines(said):
+def assert_four_lines(said):
     """The lines of an error, without their names."""
     lines = said.strip().splitlines()
     assert lines[0].startswith("error: ")
@@ -66,7 +66,7 @@ def four_lines(said):
 def test_dtypes(tojax, verb, dtype):
     code, out, err = tojax(verb, DEMO, "--dtype", dtype)
     assert (code, out) == (1, "")
-    assert "float16, float32" in four_lines(err)[-1]
+    assert "float16, float32" in assert_four_lines(err)[-1]
 
 
 CONFIGS = {
@@ -88,7 +88,7 @@ def test_values_in_a_config(tojax, tmp_path, verb, name):
     code, _, err = tojax(verb, changed(tmp_path / "changed", **config))
     assert code == 1
     assert said in err
-    four_lines(err)
+    assert_four_lines(err)
 
 
 TYPES = {
@@ -106,7 +106,7 @@ def test_unknown_model_types(tojax, tmp_path, verb, name):
     code, _, err = tojax(verb, changed(tmp_path / "changed", **config))
     assert code == 1
     assert said in err
-    assert len(four_lines(err)) == 4
+    assert len(assert_four_lines(err)) == 4
 
 
 def test_missing_weights_are_listed_one_by_one(tojax, tmp_path):
@@ -129,7 +129,7 @@ def test_nan_on_both_sides_is_no_disagreement(tojax, tmp_path):
 
     code, out, err = tojax("run", changed(tmp_path / "changed", spoil))
     assert code == 1
-    assert "both give NaN (logits: 100% of its values)" in four_lines(err)[0]
+    assert "both give NaN (logits: 100% of its values)" in assert_four_lines(err)[0]
     assert "model.norm.weight" in err
     assert "disagree" not in out + err
 
@@ -164,13 +164,13 @@ def test_more_tokens_than_positions(tojax):
     assert "the model has 512 positions: " in err and "not 1000000" in err
     code, out, err = tojax("generate", DEMO, "-p", "def main " * 400)
     assert (code, out) == (1, "")
-    assert "512 positions" in four_lines(err)[0]
+    assert "512 positions" in assert_four_lines(err)[0]
 
 
 def test_a_prompt_that_is_no_text(tojax):
     code, out, err = tojax("generate", DEMO, "-p", b"d\xe9f".decode("utf-8", "surrogateescape"))
     assert (code, out) == (1, "")
-    assert "not UTF-8" in four_lines(err)[0]
+    assert "not UTF-8" in assert_four_lines(err)[0]
 
 
 @pytest.mark.parametrize("verb", ["generate", "run", "inspect"])
@@ -193,13 +193,13 @@ def test_a_full_disk(tojax, monkeypatch, arguments):
         monkeypatch.setattr(sys, "stdout", full)
         code, _, err = tojax(*arguments)
     assert code == 1
-    assert four_lines(err)[0] == "error: No space left on device"
+    assert assert_four_lines(err)[0] == "error: No space left on device"
 
 
 def test_a_full_disk_for_a_file(tojax):
     code, _, err = tojax("flax", DEMO, "-o", "/dev/full")
     assert code == 1
-    assert four_lines(err)[0] == "error: No space left on device"
+    assert assert_four_lines(err)[0] == "error: No space left on device"
 
 
 @pytest.mark.parametrize("verb", ["run", "inspect", "generate", "export", "plan", "finetune"])
@@ -208,7 +208,7 @@ def test_onnx_files_are_not_read_yet(tojax, tmp_path, verb):
     file.touch()
     code, out, err = tojax(verb, file, *NEEDED.get(verb, ()))
     assert (code, out) == (1, "")
-    assert four_lines(err)[0] == "error: ONNX files are not read yet"
+    assert assert_four_lines(err)[0] == "error: ONNX files are not read yet"
 
 
 @pytest.mark.parametrize("verb", ["export", "plan", "finetune"])
@@ -216,6 +216,6 @@ def test_what_is_saved_already(tojax, tmp_path, verb):
     (tmp_path / "model.json").write_text("{}")
     code, out, err = tojax(verb, tmp_path, *NEEDED[verb])
     assert (code, out) == (1, "")
-    lines = four_lines(err)
+    lines = assert_four_lines(err)
     assert lines[0] == f"error: {tmp_path.name} is a saved model, no checkpoint"
     assert "model.save or tojax export wrote it" in lines[2] and "tojax.load" in lines[3]

@@ -40,7 +40,7 @@ def outcomes(file: str, folder: Path) -> dict[str, str]:
     return found
 
 
-def check(file: str, folder: Path) -> None:
+def assert_expected_outcomes(file: str, folder: Path) -> None:
     found = outcomes(file, folder)
     failed = {name for name, outcome in found.items() if outcome == "failed"}
     expected = {name for name in expected_failures("tf2jax.txt") if name in found}
@@ -50,10 +50,10 @@ def check(file: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("file", SAMPLE)
 def test_features(file, tmp_path):
-    check(file, tmp_path)
+    assert_expected_outcomes(file, tmp_path)
 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("file", WHOLE)
 def test_operators_and_round_trips(file, tmp_path):
-    check(file, tmp_path)
+    assert_expected_outcomes(file, tmp_path)

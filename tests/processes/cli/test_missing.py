@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tojax
-from tests.cli.test_messages import four_lines
+from tests.cli.test_messages import assert_four_lines
 from tojax.errors import missing
 
 pytestmark = pytest.mark.processes
@@ -49,7 +49,7 @@ def test_what_to_install(extra):
     packages, arguments = CASES[extra]
     code, out, err = without(packages, *arguments)
     assert (code, out) == (1, "")
-    lines = four_lines(err)
+    lines = assert_four_lines(err)
     assert len(lines) == 4
     assert packages.split(",")[0] in lines[0]
     assert lines[-1].endswith(f'pip install "tojax[{extra.strip()}]"')

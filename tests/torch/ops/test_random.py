@@ -281,7 +281,7 @@ def test_draws(name):
         assert (draws != run(X, jax.random.key(1))).any(), "another key draws the same"
 
 
-def mapped(name):
+def assert_maps(name):
     """vmap over keys is a loop, and every draw has a finite gradient."""
     run = model_of(ALL[name])
 
@@ -298,13 +298,13 @@ def mapped(name):
 
 @pytest.mark.parametrize("name", ["aten.dropout.default", "normal_", "aten.rand_like.default"])
 def test_vmap_and_grad(name):
-    mapped(name)
+    assert_maps(name)
 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("name", ALL)
 def test_vmap_and_grad_of_all(name):
-    mapped(name)
+    assert_maps(name)
 
 
 class Loop(torch.nn.Module):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tojax
-from tests.torch.beside_torch import same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values
 
 pytestmark = pytest.mark.sample(every=4)
 
@@ -40,8 +40,8 @@ ONCE = {
 
 @pytest.mark.parametrize("name", ONCE)
 def test_places_of_rows(name):
-    same_values(ONCE[name], BOXES, SCORES, reduction=16)
-    same_gradients(ONCE[name], BOXES, SCORES, reduction=16)
+    assert_same_values(ONCE[name], BOXES, SCORES, reduction=16)
+    assert_same_gradients(ONCE[name], BOXES, SCORES, reduction=16)
 
 
 def test_rows_of_an_unknown_number_are_no_result():
