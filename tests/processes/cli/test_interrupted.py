@@ -29,6 +29,7 @@ gc.callbacks.append(collect)
 }
 
 
+@pytest.mark.sample(every=2)
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_an_interruption_is_quiet(name):
     code = f"""

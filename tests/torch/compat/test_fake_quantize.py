@@ -15,7 +15,7 @@ from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
 pytestmark = [
-    pytest.mark.sample(every=5),
+    pytest.mark.sample(every=10),
     pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:Please use quant_min"),
 ]
 
