@@ -18,6 +18,14 @@ test conformance: export HF_HUB_OFFLINE := 1
 conformance: export JAX_DISABLE_MOST_OPTIMIZATIONS := 0
 conformance: export XLA_FLAGS :=
 
+# conftest.py turns off what takes XLA long. One file of each folder runs with it as well, as the
+# programs of users do; all others do so in `make conformance`.
+OPTIMIZED := $(addprefix tests/, calls/test_program.py export/test_plain.py \
+  flax/wrap/test_forward.py hf/generation/test_alibi.py numerics/test_bessel.py \
+  parallel/plans/test_declared.py saved/test_calls.py stablehlo/test_source.py \
+  tensorflow/test_source.py torch/test_modules.py train/step/test_train_state.py \
+  transforms/rolling/test_loop.py)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint type format docs conformance compat lowest newest versions bench clean
 
@@ -37,6 +45,7 @@ demo: $(READY)  ## run a tiny language model: JAX beside torch, then text
 
 test: lint type  ## the checks: lint, types, all tests but the conformance suites
 	$(PY) -m pytest -m "not conformance"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(PY) -m pytest $(OPTIMIZED) -m "not conformance"
 
 lint: $(READY)  ## ruff: rules and format
 	$(BIN)/ruff check .

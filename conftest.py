@@ -59,71 +59,19 @@ NEEDS = {
     "cli": "typer",
 }
 MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(package) is None}
-collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in ("tojax", "tests")]
+TOPS = ("tojax", "tests", "tests/processes")
+collect_ignore_glob = [f"{top}/{folder}/*" for folder in MISSING for top in TOPS]
 
 
-# Of the cases of each parametrized test there the first and then every nth are in `make test`, all
-# of them in `make conformance`. The first line that fits counts.
-SAMPLED = {
-    "tests/conformance/test_tensorflow_set.py": 3,
-    "tests/conformance/": 2,
-    "tests/flax/codegen/": 15,
-    "tests/flax/wrap/": 3,
-    "tests/hf/generation/": 10,
-    "tests/hf/quantized/": 3,
-    "tests/hf/test_families.py": 18,
-    "tests/hf/": 2,
-    "tests/parallel/plans/test_packed.py": 9,
-    "tests/parallel/test_shard.py": 15,
-    "tests/parallel/": 2,
-    "tests/saved/": 2,
-    "tests/stablehlo/": 8,
-    "tests/tensorflow/ops/": 10,
-    "tests/tensorflow/": 8,
-    "tests/calls/test_program.py": 4,
-    "tests/torch/compat/": 5,
-    "tests/torch/core/": 5,
-    "tests/torch/ops/": 8,
-    "tests/torch/test_extremes.py": 10,
-    "tests/torch/": 4,
-    "tests/train/test_examples.py": 6,
-    "tests/train/": 2,
-    "tests/transforms/test_roll.py": 10,
-    "tests/transforms/": 3,
-}
+pytest_plugins = ["tests.sampling"]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option for a part of what `make test` runs."""
-    parser.addoption(
-        "--every",
-        type=int,
-        default=1,
-        metavar="N",
-        help="of what is no conformance test, the first of each file and every Nth after it",
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what `make test` leaves out, and what ``--every`` does besides."""
-    seen: dict[str, int] = {}
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what fails with an installed version."""
     failing = of_versions()
     for item in items:
         if item.nodeid in failing:
             item.add_marker(pytest.mark.xfail(reason=failing[item.nodeid], strict=True))
-        if item.get_closest_marker("conformance"):
-            continue
-        every = next((n for home, n in SAMPLED.items() if item.nodeid.startswith(home)), 1)
-        name = item.nodeid.partition("[")[0]
-        place = seen[name] = seen.get(name, -1) + 1
-        if place % every:
-            item.add_marker(pytest.mark.conformance)
-    by_file: dict[Path, int] = {}
-    for item in items:
-        if not item.get_closest_marker("conformance"):
-            place = by_file[item.path] = by_file.get(item.path, -1) + 1
-            if place % config.getoption("--every"):
-                item.add_marker(pytest.mark.conformance)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -107,8 +107,3 @@ def complaints(failed: Mapping[str, str], expected: Mapping[str, str]) -> list[s
     new = [f"{name}: {wrong}" for name, wrong in failed.items() if name not in expected]
     gone = [f"{name}: expected to fail and does not" for name in expected if name not in failed]
     return new + gone
-
-
-def further(*values: Any) -> list[Any]:
-    """Test parameters for more of what ``make test`` runs a part of: ``make conformance`` does."""
-    return [pytest.param(value, marks=pytest.mark.conformance) for value in values]

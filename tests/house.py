@@ -144,16 +144,53 @@ def fences(files: Mapping[str, str]) -> Findings:
     return found
 
 
-def mirrored(files: Iterable[str], tests: Iterable[str]) -> Findings:
-    """Modules without a test file of their name, ``test_NAME.py`` or ``test_NAME_*.py``."""
-    given = [path.removesuffix(".py") for path in tests]
-    found: Findings = []
-    for path in files:
+def untested(files: Mapping[str, str], tests: Iterable[str]) -> dict[str, str]:
+    """Returns modules with functions but without a test file of their name, ``test_NAME.py`` or
+    ``test_NAME_*.py``; for each the first of these names.
+    """
+    suites = [f"{path.removesuffix('.py')}_" for path in tests]
+    missing = {}
+    for path, text in files.items():
         folder, _, name = path.removesuffix(".py").rpartition("/")
-        want = f"tests/{folder.removeprefix('tojax/')}/test_{name.lstrip('_')}"
-        if not name.startswith("__") and not any(f"{x}_".startswith(f"{want}_") for x in given):
-            found.append((f"test {path}", f"there is no {want}.py"))
-    return found
+        test = f"tests/{folder.removeprefix('tojax/')}/test_{name.lstrip('_')}"
+        if not name.startswith("__") and not any(x.startswith(f"{test}_") for x in suites):
+            nodes = ast.walk(ast.parse(text))
+            if any(isinstance(node, (ast.FunctionDef, ast.Lambda)) for node in nodes):
+                missing[path] = f"{test}.py"
+    return missing
+
+
+def mirrored(
+    files: Mapping[str, str], tests: Iterable[str], covers: Mapping[str, Iterable[str]]
+) -> Findings:
+    """Modules that neither a test file of their name nor a cover of their folder tests; covers of
+    nothing, and by no file.
+
+    Args:
+      files: modules.
+      tests: paths of test files.
+      covers: folders, with the test files that run all of their modules.
+    """
+    tests = set(tests)
+    missing = untested(files, tests)
+    bare = {path: test for path, test in missing.items() if not path.startswith((*covers,))}
+    idle = [folder for folder in covers if not any(path.startswith(folder) for path in missing)]
+    gone = [(folder, x) for folder, suites in covers.items() for x in {*suites} - tests]
+    return [
+        *((f"test {path}", f"there is no {test}") for path, test in bare.items()),
+        *((f"covered {folder}", "every module there has a test file") for folder in idle),
+        *((f"covered {folder}", f"there is no {x}") for folder, x in gone),
+    ]
+
+
+def processes(path: str, text: str) -> Findings:
+    """Test files that start processes, or stand where such do, without the mark that says so."""
+    if not path.rpartition("/")[2].startswith("test_") or "pytest.mark.processes" in text:
+        return []
+    starts = r"^ *(from|import) (subprocess|multiprocessing|tests\.processes)\b"
+    if path.startswith("tests/processes/") or re.search(starts, text, re.M):
+        return [(f"processes {path}", "starts processes without pytest.mark.processes")]
+    return []
 
 
 def graph(files: Mapping[str, str]) -> dict[str, set[str]]:

@@ -1,4 +1,4 @@
-"""Arrays of several processes, in one process; tests/train/test_distributed.py has several."""
+"""Arrays of several processes, in one process; tests/processes/train has several."""
 
 import jax
 import jax.numpy as jnp

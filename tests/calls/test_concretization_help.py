@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.errors import DataDependent, TojaxError, WrongArguments
 
 X = np.ones((2, 3), np.float32)

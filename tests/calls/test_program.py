@@ -12,6 +12,8 @@ import torch
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=4)
+
 IDS = np.array([[1, 5, 7, 9]])
 USES = {
     "call": lambda model: model(IDS),

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tojax
-from tests.cli.test_cli import DEMO, ROOT
-from tests.cli.test_cli import tojax as shell
 from tests.tolerance import assert_close
 from tojax.cli import _export, app
 from tojax.cli._reports import exit_code_of
+
+DEMO = "examples/tiny-llama"
 
 
 def run(capsys, *arguments):
@@ -18,20 +18,6 @@ def run(capsys, *arguments):
     code = exit_code_of(lambda: app(["export", *map(str, arguments)]))
     said = capsys.readouterr()
     return code, said.out + said.err
-
-
-def test_a_language_model_with_its_loop(tmp_path):
-    out = tmp_path / "llama"
-    options = "--batch", "2", "--length", "12", "--generate", "6"
-    code, said, err = shell("export", DEMO, "-o", str(out), *options)
-    assert code == 0, err
-    assert "generated tokens: the same" in said and "input_ids int32[2, 12]" in said
-    assert said.splitlines()[-1].startswith(f"load it: model = tojax.load('{out}'); ids = ")
-    assert (out / "tokenizer" / "tokenizer.json").exists()
-    ids = np.arange(3, 15).reshape(1, 12)
-    model = tojax.from_pretrained(ROOT / DEMO)
-    want = tojax.generate(model, ids, max_new_tokens=6, do_sample=False)
-    np.testing.assert_array_equal(tojax.generate(tojax.load(out), ids), want)
 
 
 def test_rolled_and_quantized(tmp_path, capsys):

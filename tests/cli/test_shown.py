@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.cli.test_messages import DEMO, four_lines, tojax
+from tests.cli.test_messages import DEMO, assert_four_lines, tojax
 from tojax.cli import _shown
 
 __all__ = ["tojax"]  # the fixture
@@ -85,7 +85,7 @@ def test_an_empty_folder_is_told_at_once(tojax, tmp_path, verb, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)  # nothing heavy may be imported for it
     code, _, err = tojax(verb, tmp_path)
     assert code == 1
-    assert "has no config.json" in four_lines(err)[0]
+    assert "has no config.json" in assert_four_lines(err)[0]
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_an_empty_folder_is_told_at_once(tojax, tmp_path, verb, monkeypatch):
 def test_a_class_that_gives_no_module(tojax, path, said):
     code, _, err = tojax("flax", path, "--input", "2x3")
     assert code == 1
-    assert said in four_lines(err)[-1]
+    assert said in assert_four_lines(err)[-1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tojax as package
-from tests.cli.test_messages import DEMO, four_lines, tojax
+from tests.cli.test_messages import DEMO, assert_four_lines, tojax
 from tojax.cli import _source
 
 __all__ = ["tojax"]  # the fixture
@@ -66,13 +66,13 @@ def test_a_base_that_is_not_there(tojax, adapter, tmp_path, base, monkeypatch):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": base}))
     code, _, err = tojax("generate", moved, *SHORT)
     assert code == 1
-    assert "--adapter" in four_lines(err)[-1]
+    assert "--adapter" in assert_four_lines(err)[-1]
 
 
 def test_an_adapter_that_is_none(tojax, tmp_path):
     code, _, err = tojax("generate", DEMO, "--adapter", tmp_path, *SHORT)
     assert code == 1
-    assert "has no adapter_config.json" in four_lines(err)[0]
+    assert "has no adapter_config.json" in assert_four_lines(err)[0]
 
 
 def test_what_export_wrote(tojax, tmp_path):
@@ -94,7 +94,7 @@ def test_what_export_wrote(tojax, tmp_path):
     assert code == 0 and "is there and is replaced" in err
     shutil.rmtree(out / "tokenizer")
     code, _, err = tojax("generate", out, *SHORT)
-    assert code == 1 and "--tokenizer" in four_lines(err)[-1]
+    assert code == 1 and "--tokenizer" in assert_four_lines(err)[-1]
 
 
 @pytest.mark.parametrize("form", ["folder", "file"])

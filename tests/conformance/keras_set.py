@@ -112,7 +112,7 @@ class Both:
         want = leaves(self._call())
         self._reset()
         got = self.model(*self.case.args, **self.case.kwargs)
-        close(jax.tree.leaves(got), want, self.case.depth, "value")
+        assert_agrees(jax.tree.leaves(got), want, self.case.depth, "value")
 
     def train(self) -> None:
         """With the state of now the draws are TensorFlow's own; with a key they are the key's."""
@@ -124,9 +124,11 @@ class Both:
             model.params, *case.args, **case.kwargs, mutable=True, **options
         )
         got, state = call()
-        close(jax.tree.leaves(got), want, case.depth, "training mode")
+        assert_agrees(jax.tree.leaves(got), want, case.depth, "training mode")
         now = {**model.params, **state}
-        close([now[k] for k in after], [fitting(x) for x in after.values()], case.depth, "state")
+        assert_agrees(
+            [now[k] for k in after], [fitting(x) for x in after.values()], case.depth, "state"
+        )
         if case.train == "drawn":
             self._keys(call, want)
 
@@ -134,7 +136,7 @@ class Both:
         """The same key gives the same result, another key another one."""
         first, again, other = (jax.tree.leaves(call(rng=jax.random.key(k))[0]) for k in (1, 1, 2))
         assert [x.shape for x in first] == [x.shape for x in want]
-        close(again, first, 1, "the same key")
+        assert_agrees(again, first, 1, "the same key")
         assert any((np.asarray(a) != b).any() for a, b in zip(first, other)), "keys do not count"
         if self.case.check is not None:
             assert self.case.check(first[0], *self.case.args), "the statistics of the draw"
@@ -162,7 +164,7 @@ class Both:
         wanted = theirs(list(of_params))
         wanted = [np.zeros(x.shape, x.dtype) if y is None else y for x, y in zip(ours, wanted)]
         scale = max(float(np.abs(x).max(initial=0)) for x in wanted)  # that of a bias may cancel
-        close(ours, wanted, 4 * case.depth, "gradient", scale)
+        assert_agrees(ours, wanted, 4 * case.depth, "gradient", scale)
 
     def _tape(self, given, structure, places):
         """TensorFlow's gradients by the names of params, and the cotangents of its outputs."""
@@ -204,7 +206,7 @@ class Both:
         stacked = [np.stack([scale(given[i], k) for k in range(2)]) for i in places]
         got = jax.jit(jax.vmap(call))(*stacked)
         each = [jax.jit(call)(*(x[k] for x in stacked)) for k in range(2)]
-        close(got, [np.stack(x) for x in zip(*each)], case.depth, "vmap")
+        assert_agrees(got, [np.stack(x) for x in zip(*each)], case.depth, "vmap")
 
 
 def tensors(tree: Any) -> Any:
@@ -219,7 +221,7 @@ def is_float(x: Any) -> bool:
     return hasattr(x, "dtype") and x.dtype.kind in "fc"
 
 
-def close(got: Any, want: Any, depth: int, what: str, scale: float | None = None) -> None:
+def assert_agrees(got: Any, want: Any, depth: int, what: str, scale: float | None = None) -> None:
     """Structures, shapes, dtypes (as narrow as JAX's) and values."""
     assert len(got) == len(want), (what, len(got), len(want))
     for mine, other in zip(got, want):

@@ -8,7 +8,9 @@ pytest.importorskip("tensorflow")
 import keras
 
 from tests.conformance.keras_applications import NAMES, run
-from tests.expectations import further
+from tests.sampling import further
+
+pytestmark = pytest.mark.sample(every=2)
 
 
 @pytest.mark.parametrize("name", [*NAMES[:2], *further(*NAMES[2:])])

@@ -6,7 +6,9 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from tests.conformance.keras_set import CASES, run
-from tests.expectations import further
+from tests.sampling import further
+
+pytestmark = pytest.mark.sample(every=2)
 
 SAMPLE = sorted(CASES)[::12]
 OTHERS = [name for name in CASES if name not in SAMPLE]

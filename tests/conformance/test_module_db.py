@@ -9,6 +9,8 @@ import pytest
 from tests.conformance import module_db
 from tests.expectations import expected_failures
 
+pytestmark = pytest.mark.sample(every=2)
+
 SAMPLED = 12
 
 

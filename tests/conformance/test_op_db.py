@@ -15,6 +15,8 @@ import torch
 from tests.conformance import op_db
 from tests.expectations import FOLDER, expected_failures
 
+pytestmark = pytest.mark.sample(every=2)
+
 # mode, dtype, whether JAX keeps 64-bit dtypes: how many entries `make test` samples
 CONFIGS = {
     ("values", "float32", False): 15,

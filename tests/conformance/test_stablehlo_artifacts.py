@@ -13,6 +13,8 @@ import tojax
 from tests.expectations import expected_failures
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=2)
+
 FOLDER = "jax._src.internal_test_util.export_back_compat_test_data"
 EXPECTED = expected_failures("stablehlo_artifacts.txt")
 # Vectors are unique up to a factor of absolute value 1, reflectors up to their sign.

@@ -10,6 +10,8 @@ import pytest
 from tests.conformance import stablehlo_set
 from tests.expectations import complaints, expected_failures
 
+pytestmark = pytest.mark.sample(every=2)
+
 EXPECTED = expected_failures("stablehlo_set.txt")
 
 

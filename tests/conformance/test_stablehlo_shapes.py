@@ -14,6 +14,8 @@ from tests.conformance.stablehlo_cases.shapes import CASES, SIZES
 from tests.expectations import expected_failures
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=2)
+
 SAMPLE = sorted(CASES)[::8]
 EXPECTED = expected_failures("stablehlo_shapes.txt")
 

@@ -14,6 +14,8 @@ from tests.conformance import tensorflow_set
 from tests.conformance.tensorflow_cases import refused
 from tests.expectations import complaints, expected_failures
 
+pytestmark = pytest.mark.sample(every=3)
+
 EXPECTED = expected_failures("tensorflow_set.txt")
 NAMES = [*tensorflow_set.CASES]
 

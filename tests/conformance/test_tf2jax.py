@@ -15,6 +15,8 @@ if importlib.util.find_spec("tf2jax") is None:
     pytest.skip("tf2jax is not installed", allow_module_level=True)
 from tests.conformance.tf2jax_shim import FOLDER
 
+pytestmark = [pytest.mark.processes, pytest.mark.sample(every=2)]
+
 ROOT = Path(__file__).parents[2]
 SAMPLE = ["_src/tf2jax_test.py", "experimental/mhlo_test.py"]
 WHOLE = ["_src/ops_test.py", "_src/linalg_ops_test.py", "_src/roundtrip_test.py"]
@@ -38,7 +40,7 @@ def outcomes(file: str, folder: Path) -> dict[str, str]:
     return found
 
 
-def check(file: str, folder: Path) -> None:
+def assert_expected_outcomes(file: str, folder: Path) -> None:
     found = outcomes(file, folder)
     failed = {name for name, outcome in found.items() if outcome == "failed"}
     expected = {name for name in expected_failures("tf2jax.txt") if name in found}
@@ -48,10 +50,10 @@ def check(file: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("file", SAMPLE)
 def test_features(file, tmp_path):
-    check(file, tmp_path)
+    assert_expected_outcomes(file, tmp_path)
 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("file", WHOLE)
 def test_operators_and_round_trips(file, tmp_path):
-    check(file, tmp_path)
+    assert_expected_outcomes(file, tmp_path)

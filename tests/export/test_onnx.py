@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import MissingDependency, MissingOps, NotWritten, Unsupported, WrongArguments
 from tojax.export import flat, run_onnx, to_onnx

@@ -16,7 +16,7 @@ from tojax.stablehlo.control_flow.loops import while_loop
 X = np.linspace(-1, 1, 32, dtype="f").reshape(1, 4, 8)
 
 
-def same(function, *args, reduction=1):
+def assert_same(function, *args, reduction=1):
     made = plain(function, *args)
     assert_close(jaxpr_as_fun(made)(*args), jax.tree.leaves(function(*args)), reduction=reduction)
     return primitives(made)
@@ -28,7 +28,7 @@ def test_calls_and_derivatives_of_ones_own():
         return jnp.sin(x)
 
     f.defjvp(lambda x, t: (f(*x), jnp.cos(*x) * t[0]))
-    assert same(jax.jit(lambda x: jax.checkpoint(f)(x) + jax.nn.relu(x)), X) == {
+    assert assert_same(jax.jit(lambda x: jax.checkpoint(f)(x) + jax.nn.relu(x)), X) == {
         "sin",
         "max",
         "add",
@@ -38,7 +38,7 @@ def test_calls_and_derivatives_of_ones_own():
 def test_choices_between_platforms():
     conv = torch.nn.Conv1d(4, 4, 3, groups=4)
     model = tojax.from_torch(torch.nn.Sequential(conv, torch.nn.Linear(6, 6)))
-    found = same(lambda x: model.apply(model.params, x), X, reduction=18)
+    found = assert_same(lambda x: model.apply(model.params, x), X, reduction=18)
     assert "conv_general_dilated" in found
     assert not found & {"platform_index", "cond", "kept_on_cpu", "jit", "pjit"}
 
@@ -47,9 +47,9 @@ def test_loops_and_branches_are_plain_inside():
     def f(x):
         body = lambda i, c: jax.jit(jnp.sin)(c) + lax.optimization_barrier(c)
         looped = lax.fori_loop(0, 3, body, x)
-        return lax.cond(x.sum() > 0, jax.jit(jnp.sin), jax.jit(jnp.cos), looped)
+        return lax.cond(x.max() > 0, jax.jit(jnp.sin), jax.jit(jnp.cos), looped)
 
-    found = same(f, X)
+    found = assert_same(f, X)
     assert {"cond", "sin", "cos"} <= found and not found & {"jit", "pjit", "optimization_barrier"}
 
 
@@ -66,7 +66,7 @@ def test_windows(window, strides, padding, apart, init, pair):
     pool = lambda x: lax.reduce_window(
         x, np.float32(init), pair, window, strides, padding, window_dilation=apart
     )
-    assert not same(pool, X, reduction=4) & {"reduce_window_max", "reduce_window_sum"}
+    assert not assert_same(pool, X, reduction=4) & {"reduce_window_max", "reduce_window_sum"}
 
 
 @pytest.mark.parametrize("wide", [(2, 2), (1, 2)])
@@ -87,9 +87,9 @@ def test_windows_of_sizes_with_names(wide):
 @pytest.mark.parametrize("pair", [lax.max, lax.min, lax.add, lax.mul])
 def test_reductions_with_a_first_value(pair):
     f = lambda x: lax.reduce(x, np.float32(0.5), lambda a, b: pair(a, b), (1,))
-    assert "reduce" not in same(f, X, reduction=4)
+    assert "reduce" not in assert_same(f, X, reduction=4)
 
 
 def test_loops_with_a_derivative_are_loops():
     f = lambda x: while_loop(lambda c: c.sum() < 9, lambda c: [jax.jit(jnp.exp)(c)], [x])[0]
-    assert "while" in same(f, X) and "reversible_while" in primitives(jax.make_jaxpr(f)(X))
+    assert "while" in assert_same(f, X) and "reversible_while" in primitives(jax.make_jaxpr(f)(X))

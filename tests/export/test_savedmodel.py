@@ -1,8 +1,5 @@
 """SavedModels of models: read back with equal outputs and gradients, by tojax and by TensorFlow."""
 
-import subprocess
-import sys
-
 import jax
 import numpy as np
 import pytest
@@ -10,7 +7,7 @@ import torch
 from jax.sharding import AxisType
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import MissingDependency, MissingRng, NotWritten, Unsupported, WrongArguments
 from tojax.export import flat, portable, to_savedmodel
@@ -113,26 +110,6 @@ def test_a_full_disk_leaves_the_old_one(model, folder, monkeypatch):
         to_savedmodel(model, folder, X)
     assert (folder / "saved_model.pb").read_bytes() == before
     assert [p.name for p in folder.parent.iterdir()] == [folder.name]
-
-
-FULL = """
-import resource, sys, numpy as np, tensorflow, torch, tojax
-from tojax.errors import NotWritten
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-model = tojax.from_torch(torch.nn.Linear(300, 200))
-try:
-    tojax.export.to_savedmodel(model, sys.argv[1], np.ones((1, 300), "f"))
-except NotWritten as error:
-    print(error)
-"""
-
-
-def test_a_file_that_the_system_does_not_take(tmp_path):
-    """TensorFlow writes by itself, and its errors are none of Python's."""
-    command = [sys.executable, "-c", FULL, str(tmp_path / "m")]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert "cannot be written" in run.stdout and "File too large" in run.stdout, run.stderr
-    assert not any(tmp_path.iterdir())
 
 
 def test_files_that_are_no_part_of_a_savedmodel(model, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flax import nnx
 
-from tests.flax.torch_side import empty, lively, normal, run, same
+from tests.flax.torch_side import assert_same_outputs, empty, lively, normal, run
 from tests.tolerance import assert_close
 from tojax.errors import WrongWeights
 from tojax.flax import load_into
@@ -49,7 +49,7 @@ def test_rows_after_a_flattened_map_are_in_the_order_of_the_outputs(channels_fir
     theirs, ours, x = lively(TorchCnn()), empty(Cnn, channels_first), normal(2, 8, 8, 3)
     _, report = load_into(ours, theirs, example=(x,))
     ours.eval()
-    same(run(ours, x), theirs, np.moveaxis(x, -1, 1))
+    assert_same_outputs(run(ours, x), theirs, np.moveaxis(x, -1, 1))
     rows = "transposed" if channels_first else "transposed, rows of 4 channels last"
     assert (report["fc/kernel"].layout, report["fc/kernel"].how) == (rows, "agreement")
     assert report["conv1/kernel"].layout == "spatial axes first"
@@ -66,7 +66,7 @@ def test_a_flattened_map_without_an_example_is_ambiguous():
     theirs, x = lively(TorchCnn()), normal(2, 8, 8, 3)
     _, report = load_into(ours, theirs.state_dict(), match=match)
     ours.eval()
-    same(run(ours, x), theirs, np.moveaxis(x, -1, 1))
+    assert_same_outputs(run(ours, x), theirs, np.moveaxis(x, -1, 1))
     assert report["fc/kernel"].how == "given"
 
 
@@ -82,7 +82,7 @@ class LinenCnn(nn.Module):
 def test_linen_cnn():
     theirs, module, x = lively(TorchCnn()), LinenCnn(), normal(2, 8, 8, 3)
     variables, report = load_into(module, theirs, example=(x,), kwargs={"train": False})
-    same(module.apply(variables, x, train=False), theirs, np.moveaxis(x, -1, 1))
+    assert_same_outputs(module.apply(variables, x, train=False), theirs, np.moveaxis(x, -1, 1))
     assert report["Dense_0/kernel"].how == "agreement"
 
 
@@ -185,7 +185,7 @@ def test_resnet_of_other_names_by_agreement_of_its_blocks():
     theirs, ours, x = lively(TorchResNet()), empty(ResNet), normal(2, 16, 16, 3)
     _, report = load_into(ours, theirs, example=(x,))
     ours.eval()
-    same(run(ours, x), theirs, np.moveaxis(x, -1, 1))
+    assert_same_outputs(run(ours, x), theirs, np.moveaxis(x, -1, 1))
     assert report["stage0/1/norm_b/scale"].torch == "layer1.1.bn2.weight"
     assert report["stage0/1/norm_b/scale"].how == "agreement"
     assert report["stage1/0/shortcut_conv/kernel"].how == "shape"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flax import nnx
 
-from tests.flax.torch_side import empty, lively, normal, run, same
+from tests.flax.torch_side import assert_same_outputs, empty, lively, normal, run
 from tests.tolerance import assert_close
 from tojax.errors import WrongWeights
 from tojax.flax import load_into
@@ -35,7 +35,7 @@ def test_encoder_with_packed_attention():
     theirs = torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
     theirs, ours, x = lively(theirs), empty(Encoder), normal(2, 5, 8)
     _, report = load_into(ours, theirs, example=(x,))
-    same(run(ours, x), theirs, x)
+    assert_same_outputs(run(ours, x), theirs, x)
     assert report["attention/key/kernel"].torch == "self_attn.in_proj_weight[8:16]"
     assert report["attention/out/kernel"].layout == "transposed, reshaped"
     assert report["after_mlp/scale"].torch == "norm2.weight"
@@ -46,7 +46,7 @@ def test_encoder_decides_by_itself_on_random_inputs():
     theirs = torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
     theirs, ours, x = lively(theirs), empty(Encoder), normal(2, 5, 8)
     _, report = load_into(ours, theirs)
-    same(run(ours, x), theirs, x)
+    assert_same_outputs(run(ours, x), theirs, x)
     assert report["after_mlp/scale"].how == "agreement"
 
 
@@ -104,11 +104,11 @@ def test_recurrent(cell):
     if issubclass(cell, nnx.Module):
         ours = nnx.RNN(cell(3, 4, rngs=nnx.Rngs(0)))
         load_into(ours, theirs, example=(x,))
-        same(run(ours, x), theirs, x)
+        assert_same_outputs(run(ours, x), theirs, x)
     else:
         module = nn.RNN(cell(4))
         variables, _ = load_into(module, theirs, example=(x,))
-        same(jax.jit(module.apply)(variables, x), theirs, x)
+        assert_same_outputs(jax.jit(module.apply)(variables, x), theirs, x)
 
 
 def test_a_bias_that_a_cell_cannot_hold_is_an_error():
@@ -131,7 +131,7 @@ def test_two_layers_in_both_directions():
     theirs = lively(torch.nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True))
     ours, x = TwoWays(nnx.Rngs(0)), normal(2, 6, 3)
     _, report = load_into(ours, theirs, example=(x,))
-    same(run(ours, x), theirs, x)
+    assert_same_outputs(run(ours, x), theirs, x)
     name = "upper/backward_rnn/cell/dense_i/kernel"
     assert report[name].torch == "weight_ih_l1_reverse"
 

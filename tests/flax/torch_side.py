@@ -27,7 +27,7 @@ def lively(module):
     return module.eval()
 
 
-def same(got, module, x, reduction=256):
+def assert_same_outputs(got, module, x, reduction=256):
     with torch.no_grad():
         want = module(torch.from_numpy(np.asarray(x)))
     want = (want[0] if isinstance(want, tuple) else want).numpy()

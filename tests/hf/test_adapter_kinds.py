@@ -16,10 +16,13 @@ from tojax.errors import BadCheckpoint, Unsupported
 BASE = "examples/tiny-llama"
 IDS = np.arange(12)[None]
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`is_gradient_checkpointing`:FutureWarning",
-    "ignore:(Model has|Setting|You are|Some|Unsloth).*:UserWarning",
-)
+pytestmark = [
+    pytest.mark.sample(every=2),
+    pytest.mark.filterwarnings(
+        "ignore:`is_gradient_checkpointing`:FutureWarning",
+        "ignore:(Model has|Setting|You are|Some|Unsloth).*:UserWarning",
+    ),
+]
 
 
 def lora(**options):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tojax
-from tests.expectations import further
+from tests.sampling import further
 
 SIZE = (2, 4, 8, 8)
 

@@ -15,9 +15,11 @@ from transformers import (
 )
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import UncheckedValues
+
+pytestmark = pytest.mark.sample(every=18)
 
 VALUES, GRADIENTS = 1e-4, 1e-3  # relative to the largest value of each array
 

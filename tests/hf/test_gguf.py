@@ -5,12 +5,14 @@ import pytest
 import torch
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import BadCheckpoint
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 from benchmarks import gguf_file  # noqa: E402
+
+pytestmark = pytest.mark.sample(every=2)
 
 Q8 = gguf.GGMLQuantizationType.Q8_0
 

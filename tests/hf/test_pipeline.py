@@ -9,7 +9,7 @@ import transformers as t
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tojax
-from tests.hf.tiny import TEXT, VISION
+from tests.models.tiny import TEXT, VISION
 from tojax.errors import MissingRng, Unsupported
 from tojax.hf import pipeline
 
@@ -31,27 +31,27 @@ def words() -> t.PreTrainedTokenizerFast:
     )
 
 
-def alike(got, want):
+def assert_alike(got, want):
     """Equal labels and texts, numbers within 1e-4."""
     if isinstance(want, dict):
         assert set(got) == set(want)
         for key in want:
-            alike(got[key], want[key])
+            assert_alike(got[key], want[key])
     elif isinstance(want, list) and want and isinstance(want[0], (dict, list)):
         assert len(got) == len(want)
         for pair in zip(got, want):
-            alike(*pair)
+            assert_alike(*pair)
     elif isinstance(want, str):
         assert got == want
     else:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def compare(task, folder, inputs, **options):
+def assert_same_results(task, folder, inputs, **options):
     ours = pipeline(task, folder, **options)
     theirs = t.pipeline(task, str(folder), device="cpu", **options)
     got = ours(inputs)
-    alike(got, theirs(inputs))
+    assert_alike(got, theirs(inputs))
     return got
 
 
@@ -63,12 +63,12 @@ def bert(tmp_path_factory):
 
 
 def test_fill_mask(bert):
-    found = compare("fill-mask", bert, "the [MASK] sat on the mat", top_k=3)
+    found = assert_same_results("fill-mask", bert, "the [MASK] sat on the mat", top_k=3)
     assert len(found) == 3
 
 
 def test_feature_extraction(bert):
-    found = compare("feature-extraction", bert, ["the cat", "the dog ran on"])
+    found = assert_same_results("feature-extraction", bert, ["the cat", "the dog ran on"])
     assert np.shape(found[1][0]) == (4, 32)
 
 
@@ -77,7 +77,7 @@ def test_text_classification_in_batches(tmp_path):
     config = t.BertConfig(**TEXT, num_labels=3)
     folder = save(t.BertForSequenceClassification(config), tmp_path, words())
     texts = ["the cat sat", "the dog ran on the mat"]
-    compare("text-classification", folder, texts, batch_size=2, top_k=None)
+    assert_same_results("text-classification", folder, texts, batch_size=2, top_k=None)
 
 
 def test_image_classification(tmp_path):
@@ -89,7 +89,7 @@ def test_image_classification(tmp_path):
     processor = t.ViTImageProcessorPil(size={"height": 32, "width": 32})
     folder = save(module, tmp_path, processor)
     pixels = np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype=np.uint8)
-    compare("image-classification", folder, Image.fromarray(pixels), top_k=2)
+    assert_same_results("image-classification", folder, Image.fromarray(pixels), top_k=2)
 
 
 def test_automatic_speech_recognition(tmp_path):
@@ -108,7 +108,7 @@ def test_automatic_speech_recognition(tmp_path):
         t.Wav2Vec2FeatureExtractor(),
     )
     sound = np.sin(np.arange(1600, dtype=np.float32) / 7)
-    compare("automatic-speech-recognition", folder, sound)
+    assert_same_results("automatic-speech-recognition", folder, sound)
 
 
 def test_text_generation_from_a_model():

@@ -11,6 +11,8 @@ import transformers as tf
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=2)
+
 LENGTH = 1200
 WIDE = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
 WORDS = WIDE | dict(vocab_size=200)

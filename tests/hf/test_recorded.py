@@ -8,9 +8,11 @@ from transformers import GitConfig, GitForCausalLM
 from transformers.modeling_outputs import BaseModelOutput
 
 import tojax
-from tests.hf.tiny import TEXT, VISION, image, text
+from tests.models.tiny import TEXT, VISION, image, text
 from tests.tolerance import assert_close
 from tojax import trees
+
+pytestmark = pytest.mark.sample(every=2)
 
 WANTED = {"output_hidden_states": True, "output_attentions": True}
 

@@ -9,8 +9,10 @@ import torch
 from transformers import PreTrainedModel
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.errors import Unsupported, WrongArguments
+
+pytestmark = pytest.mark.sample(every=2)
 
 
 @pytest.fixture(scope="module")

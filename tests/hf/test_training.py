@@ -2,21 +2,15 @@
 
 import jax
 import numpy as np
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import tojax
+from tests.models import tiny
 
 IDS = np.arange(1, 17).reshape(2, 8)
 
 
 def test_gradient_checkpointing_gives_the_same_gradients():
-    config = LlamaConfig(
-        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
-        num_attention_heads=2, max_position_embeddings=32,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    module = LlamaForCausalLM(config).train()
+    module = tiny.llama().train()
 
     def gradients():
         model = tojax.from_torch(module)

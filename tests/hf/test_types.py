@@ -13,6 +13,8 @@ import transformers as tf
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=2)
+
 V = dict(vocab_size=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 S = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
 D = V | S | dict(max_position_embeddings=64)

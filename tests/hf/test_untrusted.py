@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.errors import BadCheckpoint
+
+pytestmark = pytest.mark.sample(every=2)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def folder(saved, tmp_path):
     return Path(shutil.copytree(saved, tmp_path / "copy"))
 
 
-def refused(call):
+def assert_refused(call):
     with pytest.raises(BadCheckpoint) as caught:
         call()
     said = str(caught.value).replace("\n    ", "; ").splitlines()
@@ -64,11 +66,11 @@ def test_weights_outside_of_the_folder(folder, name):
     name = name.format(outside=outside) if isinstance(name, str) else name
     indexed(folder, name).rename(outside)
     (folder / "sub").mkdir()
-    assert "as a file of the weights" in refused(lambda: tojax.from_pretrained(folder))
+    assert "as a file of the weights" in assert_refused(lambda: tojax.from_pretrained(folder))
     (folder / "model.safetensors.index.json").unlink()
     if name:
         change(folder, transformers_weights=name)
-        assert "as a file of the weights" in refused(lambda: tojax.from_pretrained(folder))
+        assert "as a file of the weights" in assert_refused(lambda: tojax.from_pretrained(folder))
 
 
 def test_pickles_outside_of_the_folder(folder):
@@ -76,7 +78,7 @@ def test_pickles_outside_of_the_folder(folder):
     (folder / "pytorch_model.bin").write_bytes(b"")
     told = {"weight_map": {"a": "../outside.bin"}}
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(told))
-    said = refused(lambda: tojax.from_pretrained(folder, allow_pickle=True))
+    said = assert_refused(lambda: tojax.from_pretrained(folder, allow_pickle=True))
     assert "as a file of the weights" in said
 
 
@@ -103,7 +105,7 @@ def test_what_is_no_file(folder, name, how):
         indexed(folder, "model-1.safetensors").rename(folder / "model-1.safetensors")
     (folder / name).unlink()
     os.mkfifo(folder / name) if how == "pipe" else (folder / name).mkdir()
-    assert refused(lambda: tojax.from_pretrained(folder)) == f"{name} is no regular file"
+    assert assert_refused(lambda: tojax.from_pretrained(folder)) == f"{name} is no regular file"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names there")
@@ -114,7 +116,9 @@ def test_adapters_that_are_no_files(folder, tmp_path, name):
     tojax.train.save_adapter(tojax.train.lora(model, 2, "q_proj"), adapter)
     (adapter / name).unlink()
     os.mkfifo(adapter / name)
-    assert "no regular file" in refused(lambda: tojax.from_pretrained(folder, adapter=adapter))
+    assert "no regular file" in assert_refused(
+        lambda: tojax.from_pretrained(folder, adapter=adapter)
+    )
     with pytest.raises(BadCheckpoint, match="no regular file"):
         tojax.train.load_adapter(model, adapter)
 
@@ -129,10 +133,10 @@ def test_a_saved_model_that_is_no_file(tmp_path):
 def test_more_layers_than_weights(folder):
     start = time.monotonic()
     change(folder, num_hidden_layers=10**7)
-    assert "num_hidden_layers = 10000000" in refused(lambda: tojax.from_pretrained(folder))
+    assert "num_hidden_layers = 10000000" in assert_refused(lambda: tojax.from_pretrained(folder))
     assert time.monotonic() - start < 5
     change(folder, num_hidden_layers=40)
-    assert "missing" in refused(lambda: tojax.from_pretrained(folder))
+    assert "missing" in assert_refused(lambda: tojax.from_pretrained(folder))
 
 
 WRONG = {
@@ -167,7 +171,7 @@ def test_configs_with_entries_of_other_types(folder, name, value):
 @pytest.mark.parametrize("content", ["[]", "3", "null", '"x"', "[" * 10**5, "", "{", "\ufeff{}"])
 def test_configs_that_are_something_else(folder, content):
     (folder / "config.json").write_text(content)
-    assert "config.json" in refused(lambda: tojax.from_pretrained(folder))
+    assert "config.json" in assert_refused(lambda: tojax.from_pretrained(folder))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +180,7 @@ def test_configs_that_are_something_else(folder, content):
 def test_an_index_that_is_something_else(folder, content):
     (folder / "model.safetensors").rename(folder / "other.safetensors")
     (folder / "model.safetensors.index.json").write_text(content)
-    refused(lambda: tojax.from_pretrained(folder))
+    assert_refused(lambda: tojax.from_pretrained(folder))
 
 
 HEADERS = [

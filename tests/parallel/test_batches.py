@@ -10,6 +10,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tojax.errors import WrongBatch
 from tojax.parallel.batches import mesh_of, place, shares
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 def test_rows_divide():
     mesh = jax.make_mesh((4, 2), ("data", "model"))

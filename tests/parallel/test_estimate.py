@@ -12,6 +12,8 @@ from tojax.parallel import estimate
 from tojax.parallel._estimate import estimate_traced, input_specs, mesh_for
 from tojax.parallel.estimation.compiled import compile_call
 
+pytestmark = pytest.mark.sample(every=2)
+
 WITHIN = 0.15  # of the peak of a run, as promised
 FIRST = [("llama", "forward", "tp+fsdp"), ("gpt2", "decode", "tp"), ("llama", "train", "fsdp")]
 RUNS = [(name, what, plan) for name in CONFIGS for what in CALLS for plan in PLANS]

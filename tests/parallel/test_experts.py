@@ -21,6 +21,8 @@ from tojax.parallel.collectives import collective_calls, size_of
 from tojax.parallel.forward import Forward
 from tojax.train import TrainState, make_step
 
+pytestmark = pytest.mark.sample(every=2)
+
 LATENT = dict(kv_lora_rank=16, q_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8)
 GROUPS = dict(n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1)
 SMALL = dict(num_experts_per_tok=2, moe_intermediate_size=32)

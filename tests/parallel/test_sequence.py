@@ -15,6 +15,8 @@ from tojax.errors import WrongArguments
 from tojax.parallel import explain, place, shard
 from tojax.train import TrainState, make_step
 
+pytestmark = pytest.mark.sample(every=2)
+
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 TEXT = [k for k, (_, _, given) in CASES.items() if given is IDS]
 SAMPLE = {"llama", "grouped heads", EXPLICIT}  # the others are in `make conformance`

@@ -20,6 +20,8 @@ from tojax.parallel.collectives import collective_calls
 from tojax.parallel.forward import Forward
 from tojax.train import TrainState, lora, make_step
 
+pytestmark = pytest.mark.sample(every=15)
+
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 WRITES = "CausalLM", "LMHead", "ConditionalGeneration"
 GENERATES = [k for k, (cls, _, _) in CASES.items() if any(x in cls for x in WRITES)]

@@ -10,6 +10,8 @@ import torch
 import tojax
 from tojax.errors import BadCheckpoint, TojaxError
 
+pytestmark = pytest.mark.sample(every=2)
+
 X = np.ones((4, 3), np.float32)
 OTHERS = [None, 3, "x", 2.5, True, [], [3], {}, {"a": 3}, [[]], [None]]
 

@@ -18,6 +18,8 @@ from tojax.errors import (
     WrongArguments,
 )
 
+pytestmark = pytest.mark.sample(every=2)
+
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 INTEGERS = np.arange(4, dtype=np.int32)
 

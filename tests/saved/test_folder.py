@@ -4,10 +4,6 @@ import errno
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import jax
 import numpy as np
@@ -17,6 +13,8 @@ import torch
 import tojax
 from tojax.errors import BadCheckpoint, NotWritten, Unsupported, WrongArguments, WrongValue
 from tojax.saved import writing
+
+pytestmark = pytest.mark.sample(every=2)
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
@@ -62,51 +60,6 @@ def test_an_interrupted_save_loses_nothing(model, folder, monkeypatch, name, err
         model.save(folder, X)
     assert [p.name for p in folder.parent.iterdir()] == ["m"]
     assert contents(folder) == before
-
-
-FULL = """
-import resource, sys, numpy as np, torch, tojax
-from tojax.errors import NotWritten
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-try:
-    tojax.from_torch(torch.nn.Linear(300, 200)).save(sys.argv[1], np.ones((1, 300), "f"))
-except NotWritten as error:
-    print(error)
-"""
-
-
-def test_a_file_that_the_system_does_not_take(folder):
-    """A limit on the size of a file stands for a full disk: the write itself fails."""
-    before = contents(folder)
-    run = subprocess.run(
-        [sys.executable, "-c", FULL, str(folder)], capture_output=True, text=True, timeout=120
-    )
-    assert "cannot be written" in run.stdout and "what was there before" in run.stdout, run.stderr
-    assert contents(folder) == before and [p.name for p in folder.parent.iterdir()] == ["m"]
-
-
-INTERRUPTED = """
-import sys, time, numpy as np, torch, tojax
-from tojax.saved import writing
-save = writing.save_file
-def slow(*args):
-    save(*args)
-    print("now", flush=True)
-    time.sleep(60)
-writing.save_file = slow
-tojax.from_torch(torch.nn.Linear(3, 2)).save(sys.argv[1], np.ones((1, 3), "f"))
-"""
-
-
-def test_ctrl_c_in_the_middle(folder):
-    before = contents(folder)
-    command = [sys.executable, "-c", INTERRUPTED, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
-        assert run.stdout.readline() == b"now\n"
-        time.sleep(0.1)
-        run.send_signal(signal.SIGINT)
-        assert run.wait(60) != 0
-    assert contents(folder) == before and [p.name for p in folder.parent.iterdir()] == ["m"]
 
 
 def test_a_folder_that_is_not_ours(model, tmp_path):

@@ -1,10 +1,5 @@
 """What saves that were killed leave behind: gone with the next save, and nothing else with it."""
 
-import contextlib
-import signal
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -16,28 +11,6 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
 pytestmark = pytest.mark.skipif(scratch.fcntl is None, reason="no locks on folders there")
 
-SLOW = """
-import sys, numpy as np, torch, tojax
-from tojax.saved import writing
-save = writing.save_file
-def slow(*args):
-    save(*args)
-    print("now", flush=True)
-    sys.stdin.readline()
-writing.save_file = slow
-tojax.from_torch(torch.nn.Linear(3, 2)).save(sys.argv[1], np.ones((1, 3), "f"))
-"""
-
-
-@contextlib.contextmanager
-def in_the_middle(folder):
-    """Another process that has written a part of its save, and waits for a line."""
-    command = [sys.executable, "-c", SLOW, str(folder)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, stderr=subprocess.DEVNULL) as run:
-        assert run.stdout.readline() == b"now\n"
-        yield run
-
 
 @pytest.fixture
 def model():
@@ -46,26 +19,6 @@ def model():
 
 def listed(folder):
     return sorted(p.name for p in folder.iterdir())
-
-
-def test_what_a_kill_leaves_goes_with_the_next_save(model, tmp_path):
-    with in_the_middle(tmp_path / "m") as run:
-        run.send_signal(signal.SIGKILL)
-        run.wait(60)
-    assert len(listed(tmp_path)) == 1 and listed(tmp_path)[0].startswith(".m-")
-    model.save(tmp_path / "other", X)
-    assert len(listed(tmp_path)) == 2
-    model.save(tmp_path / "m", X)
-    assert listed(tmp_path) == ["m", "other"]
-
-
-def test_two_processes_that_save_at_once(model, tmp_path):
-    with in_the_middle(tmp_path / "m") as run:
-        model.save(tmp_path / "m", X)
-        assert len(listed(tmp_path)) == 2  # the other one's is still there
-        run.communicate(b"\n\n", timeout=60)
-    assert listed(tmp_path) == ["m"]
-    assert tojax.load(tmp_path / "m")(X[:1]).shape == (1, 2)  # of the last one
 
 
 def test_what_was_put_aside_comes_back(model, tmp_path):

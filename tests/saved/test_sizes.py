@@ -12,6 +12,8 @@ from tests.tolerance import assert_close
 from tojax.errors import Unsupported, WrongArguments
 from tojax.saved import SavedSource, dimensions
 
+pytestmark = pytest.mark.sample(every=2)
+
 tf = pytest.importorskip("tensorflow")
 
 

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
+
+pytestmark = pytest.mark.sample(every=2)
 
 
 class Net(torch.nn.Module):

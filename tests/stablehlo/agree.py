@@ -11,7 +11,7 @@ import tojax
 from tests.tolerance import assert_close
 
 
-def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64):
+def assert_agrees(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64):
     """Compares value, gradient (for random cotangents) and vmap; returns the Model."""
     shapes = [jax.ShapeDtypeStruct(np.shape(x), x.dtype) for x in args]
     artifact = export.export(jax.jit(function))(*shapes)

@@ -11,6 +11,8 @@ from tests.stablehlo.texts import called, function
 from tests.tolerance import assert_close
 from tojax.errors import MissingOps, Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.array([0.5, -0.25, 0.75], np.float32)
 
 

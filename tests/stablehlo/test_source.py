@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=8)
+
 X, Y = np.ones((2, 3), np.float32), np.arange(4, dtype=np.float32)
 
 

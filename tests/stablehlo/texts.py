@@ -37,7 +37,7 @@ def reference(text: str, *args) -> list[np.ndarray]:
         return [dense(None, ir.DenseElementsAttr(x)) for x in stablehlo.eval_module(module, inputs)]
 
 
-def same(text: str, *args, reduction: int = 1):
+def assert_like_reference(text: str, *args, reduction: int = 1):
     """Compares a module with the reference interpreter, under jit and outside of it."""
     want = reference(text, *args)
     model = tojax.from_stablehlo(text)

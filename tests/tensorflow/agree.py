@@ -14,7 +14,9 @@ from tests.tolerance import assert_close
 from tojax import dtypes
 
 
-def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64, **options) -> Any:
+def assert_agrees(
+    function, *args, grad: bool = True, vmap: bool = True, depth: int = 64, **options
+) -> Any:
     """Compares ``function`` with its conversion on numpy arrays, and returns the Model.
 
     Values are compared under ``jit`` and, without ``grad`` and ``vmap``, outside of it, too, where
@@ -26,14 +28,14 @@ def agree(function, *args, grad: bool = True, vmap: bool = True, depth: int = 64
     model = tojax.from_tensorflow(function, *args, **options)
     theirs = tf.function(function)
     want = _leaves(theirs(*map(tf.constant, args)))
-    _close(jax.tree.leaves(model(*args)), want, depth, "value")
+    _assert_close(jax.tree.leaves(model(*args)), want, depth, "value")
     if not grad and not vmap:
         eager = model.apply(model.params, *args)
-        _close(jax.tree.leaves(eager), want, depth, "value outside jit")
+        _assert_close(jax.tree.leaves(eager), want, depth, "value outside jit")
     if grad and any(map(is_float, args)) and any(map(is_float, want)):
-        _gradients(theirs, model, args, want, depth)
+        _assert_same_gradients(theirs, model, args, want, depth)
     if vmap:
-        _mapped(model, args, depth)
+        _assert_same_under_vmap(model, args, depth)
     return model
 
 
@@ -42,7 +44,7 @@ def is_float(x) -> bool:
     return dtypes.is_float(x.dtype)
 
 
-def _gradients(function, model, args, want, depth) -> None:
+def _assert_same_gradients(function, model, args, want, depth) -> None:
     rng = np.random.default_rng(0)
     floats = [i for i, x in enumerate(args) if is_float(x)]
     weights = [rng.standard_normal(x.shape).astype(x.dtype) for x in want]
@@ -67,24 +69,24 @@ def _gradients(function, model, args, want, depth) -> None:
         want_grad = (
             np.zeros_like(args[i]) if want_grad is None else tf.convert_to_tensor(want_grad).numpy()
         )
-        _close([grad], [want_grad], depth, f"gradient of argument {i}")
+        _assert_close([grad], [want_grad], depth, f"gradient of argument {i}")
 
 
-def _mapped(model, args, depth) -> None:
+def _assert_same_under_vmap(model, args, depth) -> None:
     """Compares under vmap on three copies: floats are scaled a little, others stay."""
     factor = lambda x, k: np.asarray(1 + k / 8 if is_float(x) else 1, x.dtype)
     scaled = [np.stack([x * factor(x, k) for k in range(3)]) for x in args]
     call = lambda *xs: jax.tree.leaves(model.apply(model.params, *xs))
     got = jax.jit(jax.vmap(call))(*scaled)
     each = [jax.tree.leaves(model(*(x[k] for x in scaled))) for k in range(3)]
-    _close(got, [np.stack(x) for x in zip(*each)], depth, "vmap")
+    _assert_close(got, [np.stack(x) for x in zip(*each)], depth, "vmap")
 
 
 def _leaves(out) -> list[np.ndarray]:
     return [x.numpy() for x in tf.nest.flatten(out, expand_composites=True)]
 
 
-def _close(got, want, depth, what) -> None:
+def _assert_close(got, want, depth, what) -> None:
     """Compares shapes, dtypes (as narrow as JAX's) and values."""
     for x, y in zip(got, want):
         assert x.dtype == jax.dtypes.canonicalize_dtype(y.dtype), (what, x.dtype)

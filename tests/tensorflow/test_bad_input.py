@@ -10,6 +10,8 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 import tojax
 from tojax.errors import BadCheckpoint, ForwardFailed, TojaxError, Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.ones((2, 4), np.float32)
 
 
@@ -48,7 +50,7 @@ def cut(folder, pattern, size):
         file.write_bytes(file.read_bytes()[:size])
 
 
-def damaged(error, folder):
+def assert_names_folder(error, folder):
     """The error names the folder and has all of its lines."""
     assert str(folder) in error.what
     assert error.why
@@ -60,7 +62,7 @@ def test_the_graph_is_cut_short(copy, size):
     cut(copy, "saved_model.pb", size)
     with pytest.raises(BadCheckpoint, match="damaged or was cut short") as caught:
         tojax.from_tensorflow(copy)
-    damaged(caught.value, copy)
+    assert_names_folder(caught.value, copy)
 
 
 @pytest.mark.parametrize("pattern", ["variables/*.index", "variables/*.data*"])
@@ -72,7 +74,7 @@ def test_variables_are_lost_or_cut_short(copy, pattern, size):
     cut(copy, pattern, size)
     with pytest.raises(BadCheckpoint) as caught:
         tojax.from_tensorflow(copy)
-    damaged(caught.value, copy)
+    assert_names_folder(caught.value, copy)
 
 
 def test_the_folder_of_variables_is_lost(copy):

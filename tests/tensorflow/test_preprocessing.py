@@ -9,6 +9,8 @@ import tojax.tensorflow
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=8)
+
 split = tojax.tensorflow.split_preprocessing
 TEXT = tf.TensorSpec([None], tf.string)
 T = tf.constant(["a b", "c", "b zz a"])
@@ -26,7 +28,7 @@ def rows():
     return tf.Variable(values, name="rows")
 
 
-def same(function, *args):
+def assert_same(function, *args):
     """(preprocess, model), checked against the function."""
     preprocess, model = split(function, *(tf.TensorSpec([None] * x.ndim, x.dtype) for x in args))
     got = jax.tree.leaves(model(*preprocess(*args)))
@@ -40,7 +42,7 @@ def test_a_table_and_its_embedding(table, rows):
             tf.gather(rows, table.lookup(tf.strings.split(text).to_tensor("-"))), 1
         )
 
-    preprocess, model = same(bag, T)
+    preprocess, model = assert_same(bag, T)
     assert {*model.params} == {"rows"}
     (ids,) = preprocess(T)
     assert ids.dtype == tf.int64
@@ -56,7 +58,7 @@ def test_numeric_arguments_go_to_both_parts(table):
         hot = tf.one_hot(table.lookup(text), 5) * x[:, None]
         return {"hot": hot, "ids": ids, "shaped": tf.reshape(x, tf.shape(ids))}
 
-    same(both, T, tf.constant([1.0, 2.0, 3.0]))
+    assert_same(both, T, tf.constant([1.0, 2.0, 3.0]))
 
 
 def test_functions_and_branches(table):
@@ -65,7 +67,7 @@ def test_functions_and_branches(table):
         ids = table.lookup(text)
         return tf.cond(tf.shape(text)[0] > 2, lambda: ids, lambda: ids * 2)
 
-    same(lambda text: tf.sin(tf.cast(called(text), tf.float32)), T)
+    assert_same(lambda text: tf.sin(tf.cast(called(text), tf.float32)), T)
 
 
 def test_text_vectorization(tmp_path):
@@ -76,7 +78,7 @@ def test_text_vectorization(tmp_path):
     layers += [tf.keras.layers.GlobalAveragePooling1D(), tf.keras.layers.Dense(2)]
     keras = tf.keras.Sequential(layers)
     texts = tf.constant(["the mat", "cat dog sat on"])
-    preprocess, model = same(keras, texts)
+    preprocess, model = assert_same(keras, texts)
     assert len(model.params) == 3
     keras.export(tmp_path / "saved", verbose=False)
     prepare, restored = split(tmp_path / "saved", TEXT)
@@ -91,7 +93,7 @@ def test_python_functions():
         halves = tf.numpy_function(lambda a: (a / 2).astype("f"), [x], tf.float32)
         return tf.sin(tf.ensure_shape(halves, [None])) * x
 
-    same(doubled, tf.constant([1.0, 2.0]))
+    assert_same(doubled, tf.constant([1.0, 2.0]))
 
 
 def test_strings_as_outputs_are_refused(table):
@@ -145,4 +147,4 @@ def test_a_table_with_traced_keys(table):
     model = tojax.from_tensorflow(words, np.array([1, 5], np.int32))
     with pytest.raises(Unsupported, match="AsString works on strings"):
         model(np.array([1, 5], np.int32))
-    same(words, tf.constant([1, 5]))
+    assert_same(words, tf.constant([1, 5]))

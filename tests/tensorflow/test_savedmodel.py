@@ -11,7 +11,10 @@ from tests.tolerance import assert_close
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 
 # Keras saves weights with np.array of tensors, which do not know numpy 2's `copy` yet.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")
+pytestmark = [
+    pytest.mark.sample(every=8),
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy"),
+]
 
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
 NAMES = ["first/kernel", "first/bias", "norm/gamma", "norm/beta", "last/kernel", "last/bias"]

@@ -26,7 +26,7 @@ def as_list(out) -> list:
     return list(out) if isinstance(out, (tuple, list)) else [out]
 
 
-def same_values(function, *arrays, reduction=1, **options):
+def assert_same_values(function, *arrays, reduction=1, **options):
     """In one compiled program, and operator by operator."""
     want = [x.numpy() for x in as_list(function(*tensors(arrays)))]
     apply = tojax.from_torch(function).apply
@@ -54,6 +54,6 @@ def gradients(function, *arrays):
     return [np.asarray(x) for x in got], [x.numpy() for x in want]
 
 
-def same_gradients(function, *arrays, reduction=1, **options):
+def assert_same_gradients(function, *arrays, reduction=1, **options):
     got, want = gradients(function, *arrays)
     assert_close(got, want, reduction=reduction, **options)

@@ -11,6 +11,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.torch.core import interop
 
+pytestmark = pytest.mark.sample(every=4)
+
 EPS = float(jnp.finfo("bfloat16").eps)
 DRAW = torch.Generator().manual_seed(0)
 

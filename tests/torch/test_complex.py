@@ -11,6 +11,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.torch.core.dtypes import to_jax
 
+pytestmark = pytest.mark.sample(every=4)
+
 DRAW = torch.Generator().manual_seed(0)
 Z = torch.randn(4, 6, dtype=torch.complex64, generator=DRAW)
 

@@ -13,6 +13,8 @@ import torch
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=4)
+
 STEPS = 20
 SHOWN = {
     "torch_training_step": lambda first, last, accuracy: last < first / 10 and accuracy > 95,

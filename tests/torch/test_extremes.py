@@ -8,6 +8,8 @@ import torch.nn.functional as F
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=10)
+
 inf = float("inf")
 Z = torch.zeros(3)
 CASES = {

@@ -11,6 +11,8 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence,
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 
 

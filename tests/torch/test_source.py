@@ -11,22 +11,14 @@ import pytest
 import torch
 
 import tojax
+from tests.models.modules import Tied
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported, WrongArguments
 from tojax.torch.core.interop import to_jax, to_torch
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-
-
-class Tied(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = torch.nn.Embedding(5, 3)
-        self.head = torch.nn.Linear(3, 5, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, ids):
-        return self.head(self.embed(ids))
 
 
 class Counter(torch.nn.Module):

@@ -14,6 +14,8 @@ from tests.torch.programs import KINDS, Run
 from tojax.errors import UncheckedValues, Unsupported
 from tojax.torch.core.dtypes import to_jax
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.round(np.random.default_rng(0).standard_normal((3, 4)) * 4).astype(np.float32) / 4
 Y = np.round(np.random.default_rng(1).standard_normal((2, 2, 3)) * 4).astype(np.float32) / 4
 Z = (X[:2] + 1j * X[1:]).astype(np.complex64)
@@ -59,7 +61,7 @@ def unless_refused(run, *args):
     return None
 
 
-def values(program):
+def assert_same_values(program):
     """Every tensor at the end, those of the caller included, is what torch has."""
     plan = Run(program)
     want = plan(*map(torch.tensor, (X, Y, Z)), torch.tensor(N).long(), torch.tensor(B), constant())
@@ -81,7 +83,7 @@ def loss_of(outs, cos):
     return total
 
 
-def gradients(program):
+def assert_same_gradients(program):
     """The gradient of all tensors with respect to the inputs, where torch has one."""
     plan = Run(program)
     inputs = [torch.tensor(v, requires_grad=True) for v in (X, Y, Z)]
@@ -102,27 +104,27 @@ def gradients(program):
 @settings(max_examples=60, **SEARCH)
 @given(PROGRAMS)
 def test_values(program):
-    values(program)
+    assert_same_values(program)
 
 
 @settings(max_examples=60, **SEARCH)
 @given(TRACKED)
 def test_gradients(program):
-    gradients(program)
+    assert_same_gradients(program)
 
 
 @pytest.mark.conformance
 @settings(max_examples=4000, **SEARCH)
 @given(PROGRAMS)
 def test_values_of_many(program):
-    values(program)
+    assert_same_values(program)
 
 
 @pytest.mark.conformance
 @settings(max_examples=4000, **SEARCH)
 @given(TRACKED)
 def test_gradients_of_many(program):
-    gradients(program)
+    assert_same_gradients(program)
 
 
 def detached(y):

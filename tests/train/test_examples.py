@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sample(every=6)
+
 SHOWN = {
     "train_xor": lambda first, last, accuracy: last < first / 4 and accuracy > 95,
     "train_digits_resnet": lambda ours, theirs: ours == theirs > 90,

@@ -13,6 +13,8 @@ from tojax.errors import WrongValue
 from tojax.train import TrainState, fit, load_adapter, lora, make_step, merge, save_adapter
 from tojax.transforms import quantize
 
+pytestmark = pytest.mark.sample(every=2)
+
 X = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
 Y = np.tanh(X[:, :8])
 TX = optax.adam(0.01)

@@ -11,6 +11,8 @@ import tojax
 from tojax.errors import WrongArguments, WrongValue
 from tojax.transforms import quantize
 
+pytestmark = pytest.mark.sample(every=3)
+
 X = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
 
 

@@ -15,6 +15,8 @@ from tojax.errors import NotRolled, WrongArguments
 from tojax.parallel import shard
 from tojax.transforms import explain, roll, unroll
 
+pytestmark = pytest.mark.sample(every=10)
+
 DEPTHS = ("num_hidden_layers", "n_layer", "encoder_layers", "decoder_layers", "num_layers")
 DEEP = dict.fromkeys(DEPTHS, 4) | {"depths": [4, 4]}
 # matrix products outside of loops: embeddings and heads, first layers with a table of positions

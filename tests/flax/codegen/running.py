@@ -75,7 +75,7 @@ def assert_same_gradients(module, model, inputs, depth=256) -> None:
         assert_close(mine, want, reduction=depth)
 
 
-def same_outputs(module, file, inputs) -> None:
+def assert_same_outputs(module, file, inputs) -> None:
     """A file's outermost class beside the module, by the names of the inputs."""
     model = getattr(file, type(module).__name__)(rngs=nnx.Rngs(0))
     file.load_params(model, {k: v.detach().numpy() for k, v in module.state_dict().items()}).eval()

@@ -17,6 +17,8 @@ from tests.flax.codegen.running import (
 )
 from tojax.errors import Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_plain_modules(name):

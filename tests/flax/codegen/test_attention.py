@@ -22,7 +22,10 @@ from tests.flax.codegen.running import (
     prepared,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")  # by torch's own
+pytestmark = [
+    pytest.mark.sample(every=15),
+    pytest.mark.filterwarnings("ignore:enable_nested_tensor is True"),  # by torch's own
+]
 HOW = dict(dropout=0.3, batch_first=True)
 
 

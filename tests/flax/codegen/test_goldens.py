@@ -4,7 +4,9 @@ import pytest
 
 import tojax
 from tests.flax.codegen.goldens import GOLDENS, file_of, made
-from tests.flax.codegen.running import loaded, same_outputs
+from tests.flax.codegen.running import assert_same_outputs, loaded
+
+pytestmark = pytest.mark.sample(every=15)
 
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda x: x.__name__)
@@ -12,4 +14,4 @@ def test_golden(golden):
     """``python -m tests.flax.codegen.goldens`` writes them anew; read what changed."""
     module, inputs = made(golden)
     assert tojax.flax.source(module, **inputs) == file_of(golden).read_text()
-    same_outputs(module, loaded(file_of(golden).read_text()), inputs)
+    assert_same_outputs(module, loaded(file_of(golden).read_text()), inputs)

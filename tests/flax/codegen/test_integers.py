@@ -7,6 +7,8 @@ from torch import nn
 import tojax
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=15)
+
 WHOLE = torch.arange(-6, 6, dtype=torch.int32).reshape(3, 4) * 7
 
 

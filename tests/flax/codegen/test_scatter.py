@@ -7,6 +7,8 @@ from torch import nn
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import assert_same_values, prepared
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Scattered(nn.Module):
     """A sixth of the places gets nothing, others get several numbers."""

@@ -13,7 +13,7 @@ import torch
 from flax import nnx
 
 import tojax
-from tests.flax.torch_side import TorchTied, lively, normal, same, torch_mlp
+from tests.flax.torch_side import TorchTied, assert_same_outputs, lively, normal, torch_mlp
 from tojax.errors import BadCheckpoint, ForwardFailed, WrongArguments, WrongWeights
 from tojax.flax import load_into
 
@@ -42,7 +42,7 @@ def test_mlp(sizes, source):
     ours = Mlp(nnx.Rngs(0), *sizes)
     filled, report = load_into(ours, given)
     assert filled is ours
-    same(ours(x), theirs, x)
+    assert_same_outputs(ours(x), theirs, x)
     assert report["layers/0/kernel"].torch == "0.weight"
     assert {m.layout for m in report} == {"transposed", "as it is"}
 
@@ -64,7 +64,7 @@ def test_linen_mlp(how):
     if how != "example":
         given["variables"] = module.init(jax.random.key(0), x)
     variables, report = load_into(module, theirs, **given)
-    same(module.apply(variables, x), theirs, x)
+    assert_same_outputs(module.apply(variables, x), theirs, x)
     assert report["Dense_1/kernel"].torch == "2.weight"
     assert report["Dense_1/kernel"].how == "order"
     assert ("outputs differ by" in report.checked) == (how != "variables")
@@ -84,7 +84,7 @@ def test_tied_head(source):
     theirs, ours, ids = lively(TorchTied()), Tied(nnx.Rngs(0)), np.array([[1, 2, 10]])
     given = theirs if source == "module" else theirs.state_dict()
     _, report = load_into(ours, given, example=(ids,))
-    same(ours(ids), theirs, ids)
+    assert_same_outputs(ours(ids), theirs, ids)
     assert report.left_out == (("lm_head.weight", "tied to wte.weight"),)
 
 
@@ -104,7 +104,7 @@ def test_square_parameters_are_turned_as_the_outputs_say(turned):
     theirs, x = lively(torch.nn.Linear(8, 8)), normal(3, 8)
     ours = Plain(turned)
     _, report = load_into(ours, theirs)
-    same(ours(x), theirs, x)
+    assert_same_outputs(ours(x), theirs, x)
     assert (report["w"].layout, report["w"].how) == (
         "as it is" if turned else "transposed",
         "agreement",
@@ -135,7 +135,7 @@ def test_what_no_output_tells_apart_is_ambiguous():
     with pytest.raises(WrongWeights, match=r"(?s)2 layers.*left: one \| two.*right: one \| two"):
         load_into(Sum(nnx.Rngs(0)), theirs, example=(x,))
     ours, report = load_into(Sum(nnx.Rngs(0)), theirs, match={"left": "two"}, example=(x,))
-    same(ours(x), theirs, x)
+    assert_same_outputs(ours(x), theirs, x)
     assert (report["left/bias"].how, report["right/bias"].how) == ("given", "shape")
 
 

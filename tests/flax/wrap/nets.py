@@ -26,18 +26,6 @@ class Net(torch.nn.Module):
         return self.head(self.features(x).mean((2, 3)))
 
 
-class Tied(torch.nn.Module):
-    """A head that is the embedding."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.head = torch.nn.Embedding(10, 4), torch.nn.Linear(4, 10, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, ids):
-        return self.head(self.embed(ids).cumsum(1))
-
-
 class Counting(torch.nn.Module):
     """State of other kinds: a buffer, an attribute that grows into state, and one that does not."""
 
@@ -62,10 +50,10 @@ def net() -> tojax.Model:
 @functools.cache
 def gpt2() -> tojax.Model:
     """A language model with tied weights."""
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
+    from tests.models import tiny
 
-    config = transformers.GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=32)
-    return tojax.from_torch(transformers.GPT2LMHeadModel(config).eval())
+    return tojax.from_torch(tiny.gpt2())
 
 
 @functools.cache

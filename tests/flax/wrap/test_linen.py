@@ -12,10 +12,13 @@ from flax import linen as nn
 from flax.training import train_state
 
 import tojax
-from tests.flax.wrap.nets import IDS, Counting, Net, Tied, X, keras_net, net, torch_gradients
+from tests.flax.wrap.nets import IDS, Counting, Net, X, keras_net, net, torch_gradients
+from tests.models.modules import Tied
 from tests.tolerance import assert_close
 from tojax.errors import MissingRng, WrongArguments
 from tojax.flax import to_linen
+
+pytestmark = pytest.mark.sample(every=3)
 
 KEY = jax.random.key(0)
 DROPOUT = {"dropout": jax.random.key(1)}

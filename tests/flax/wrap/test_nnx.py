@@ -10,10 +10,13 @@ import torch
 from flax import nnx
 
 import tojax
-from tests.flax.wrap.nets import IDS, Counting, Net, Tied, X, gpt2, keras_net, net, torch_gradients
+from tests.flax.wrap.nets import IDS, Counting, Net, X, gpt2, keras_net, net, torch_gradients
+from tests.models.modules import Tied
 from tests.tolerance import assert_close
 from tojax.errors import MissingRng, Unsupported, WrongArguments
 from tojax.flax import Buffer, to_nnx
+
+pytestmark = pytest.mark.sample(every=3)
 
 RNGS = lambda: nnx.Rngs(dropout=0)
 square = lambda module, x: (module(x) ** 2).sum()

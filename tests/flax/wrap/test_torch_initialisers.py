@@ -9,6 +9,8 @@ from tests.flax.wrap.nets import gpt2, net
 from tests.tolerance import assert_close
 from tojax.flax.wrap.torch_initialisers import rerun
 
+pytestmark = pytest.mark.sample(every=3)
+
 ARRAYS = lambda tensors: {k: t.detach().numpy() for k, t in tensors.items()}
 
 
@@ -48,7 +50,7 @@ def test_models_of_transformers_have_their_own():
     assert set(made) == set(gpt2().params)
     std = made["transformer.h.0.attn.c_proj.weight"].std()
     assert 0.008 < std < 0.012  # 0.02 / sqrt(2 * 2 layers)
-    assert_close(made["transformer.h.0.ln_1.weight"], np.ones(16, np.float32))
+    assert_close(made["transformer.h.0.ln_1.weight"], np.ones(32, np.float32))
 
 
 def test_a_checkpoint_whose_module_holds_no_weights():

@@ -6,7 +6,9 @@ import torch
 import transformers
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
+
+pytestmark = pytest.mark.sample(every=10)
 
 SIZES = dict(vocab_size=96, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 FALCON = SIZES | dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 
 
 def test_both_ways_are_in_the_program():

@@ -16,11 +16,14 @@ from transformers.generation.stopping_criteria import (
 )
 
 import tojax
-from tests.expectations import further
-from tests.hf import tiny
+from tests.hf.generation.outputs import assert_same_output
+from tests.models import tiny
+from tests.sampling import further
 from tojax.errors import MissingRng, SlowGeneration, Unsupported, WrongArguments
 from tojax.hf.generation.decode import programs
 from tojax.hf.generation.job.strategy import Decoding
+
+pytestmark = pytest.mark.sample(every=10)
 
 DECODERS = ["gpt2", "llama", "gemma2", "phi", "mixtral"]
 DECODERS += further("mistral", "qwen3", "phi3", "opt")
@@ -44,28 +47,27 @@ def padded():
     return ids, mask
 
 
-def same(name, ids, **options):
-    """Both texts for the same options."""
+def assert_same(name, ids, **options):
+    """Returns both outputs for the same options."""
     module, model = built(name)
     options = ({} if "generation_config" in options else {"max_new_tokens": 12}) | options
     arrays = {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     want = module.generate(ids, **{"do_sample": False} | options)
     got = tojax.generate(model, ids.numpy(), **{"do_sample": False} | arrays)
-    if not hasattr(want, "sequences"):
-        np.testing.assert_array_equal(got, want.numpy())
+    assert_same_output(got, want)
     return got, want
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_greedy_equals_transformers(name):
     ids, mask = padded()
-    same(name, ids, attention_mask=mask)
-    same(name, tiny.ids(7, 1))
+    assert_same(name, ids, attention_mask=mask)
+    assert_same(name, tiny.ids(7, 1))
 
 
 @pytest.mark.parametrize("name", STATES)
 def test_states_without_positions(name):
-    same(name, tiny.ids(7, 2))
+    assert_same(name, tiny.ids(7, 2))
 
 
 @pytest.mark.parametrize("name", SEQ2SEQ)
@@ -73,12 +75,12 @@ def test_encoder_decoder(name):
     ids = tiny.ids(9, 3)
     mask = torch.ones_like(ids)
     mask[1, -3:] = 0
-    same(name, ids, attention_mask=mask)
+    assert_same(name, ids, attention_mask=mask)
 
 
 def test_without_a_cache_the_text_runs_again():
     ids, mask = padded()
-    same("llama", ids, attention_mask=mask, use_cache=False)
+    assert_same("llama", ids, attention_mask=mask, use_cache=False)
 
 
 def test_rows_end_at_their_end_token():
@@ -86,7 +88,7 @@ def test_rows_end_at_their_end_token():
     ids = tiny.ids(7, 4)
     free = module.generate(ids, max_new_tokens=10, do_sample=False, eos_token_id=-1)
     ends = [int(free[0, 9]), int(free[1, 12])]
-    same("llama", ids, max_new_tokens=10, eos_token_id=ends, pad_token_id=0)
+    assert_same("llama", ids, max_new_tokens=10, eos_token_id=ends, pad_token_id=0)
 
 
 PROCESSED = {
@@ -105,7 +107,7 @@ PROCESSED = {
 @pytest.mark.parametrize("names", [list(PROCESSED)[:3], list(PROCESSED)[3:]])
 def test_processors_in_the_loop(names):
     ids, mask = padded()
-    same("llama", ids, attention_mask=mask, **{k: PROCESSED[k] for k in names})
+    assert_same("llama", ids, attention_mask=mask, **{k: PROCESSED[k] for k in names})
 
 
 @pytest.mark.parametrize(
@@ -122,23 +124,18 @@ def test_beams_equal_those_of_transformers(options):
     module, _ = built("llama")
     free = module.generate(ids, max_new_tokens=6, do_sample=False, eos_token_id=-1)
     ends = sorted({int(x) for x in free[:, -3:].flatten()})[:2]
-    same("llama", ids, attention_mask=mask, eos_token_id=ends, **options)
+    assert_same("llama", ids, attention_mask=mask, eos_token_id=ends, **options)
 
 
 def test_beams_of_an_encoder_decoder():
-    same("t5", tiny.ids(9, 2), num_beams=3)
+    assert_same("t5", tiny.ids(9, 2), num_beams=3)
 
 
 def test_scores_of_every_step():
     asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
     for options in ({}, {"num_beams": 2}):
-        got, want = same("llama", tiny.ids(7, 2), max_new_tokens=5, **asked, **options)
-        assert type(got) is type(want)
-        np.testing.assert_array_equal(got.sequences, want.sequences)
-        for name in ("scores", "logits"):
-            assert len(got[name]) == len(want[name])
-            for mine, theirs in zip(got[name], want[name]):
-                np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+        got, _ = assert_same("llama", tiny.ids(7, 2), max_new_tokens=5, **asked, **options)
+        assert {"scores", "logits"} < set(got)
 
 
 def test_a_streamer_gets_every_token_in_order():
@@ -199,7 +196,7 @@ def test_new_prompts_and_options_do_not_compile_again():
 
 
 def test_a_padded_prompt_is_used_only_where_nothing_shows_of_it():
-    same("mamba", tiny.ids(7, 2))
+    assert_same("mamba", tiny.ids(7, 2))
     assert known(built("mamba")[1]) == {Decoding.PADDED: False, Decoding.CACHED: True}
 
 
@@ -255,19 +252,19 @@ def test_other_params():
 def test_a_generation_config_holds_options():
     ids, mask = padded()
     config = GenerationConfig(max_new_tokens=7, repetition_penalty=1.6, num_beams=2, pad_token_id=0)
-    got, _ = same("llama", ids, attention_mask=mask, generation_config=config)
-    free, _ = same("llama", ids, attention_mask=mask)
+    got, _ = assert_same("llama", ids, attention_mask=mask, generation_config=config)
+    free, _ = assert_same("llama", ids, attention_mask=mask)
     assert got.shape[1] <= ids.shape[1] + 7 < free.shape[1]
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_guidance(name):
     ids, mask = padded()
-    free, _ = same(name, ids, attention_mask=mask, eos_token_id=-1)
-    got, _ = same(name, ids, attention_mask=mask, guidance_scale=3.0, eos_token_id=-1)
+    free, _ = assert_same(name, ids, attention_mask=mask, eos_token_id=-1)
+    got, _ = assert_same(name, ids, attention_mask=mask, guidance_scale=3.0, eos_token_id=-1)
     assert (np.asarray(got) != np.asarray(free)).any()
     long = {"negative_prompt_ids": tiny.ids(11, 3) - 1, "guidance_scale": 3.0, "top_k": 50}
-    against, _ = same(name, ids, attention_mask=mask, eos_token_id=-1, **long)
+    against, _ = assert_same(name, ids, attention_mask=mask, eos_token_id=-1, **long)
     assert (np.asarray(got) != np.asarray(against)).any()
 
 
@@ -313,7 +310,7 @@ def test_stop_strings():
 def test_stopping_criteria_of_transformers():
     """They take the place of the options of their kind."""
     ids, mask = padded()
-    free, _ = same("llama", ids, attention_mask=mask, eos_token_id=-1)
+    free, _ = assert_same("llama", ids, attention_mask=mask, eos_token_id=-1)
     for criteria, length in (
         ([MaxLengthCriteria(14)], 14),
         ([MaxLengthCriteria(17), MaxLengthCriteria(15)], 15),
@@ -321,7 +318,7 @@ def test_stopping_criteria_of_transformers():
         ([EosTokenCriteria([int(free[0, 11]), int(free[1, 13])])], None),
     ):
         given = {"stopping_criteria": StoppingCriteriaList(criteria), "attention_mask": mask}
-        got, _ = same("llama", ids, eos_token_id=-1, pad_token_id=0, **given)
+        got, _ = assert_same("llama", ids, eos_token_id=-1, pad_token_id=0, **given)
         assert length is None or got.shape[1] == length
     assert (np.asarray(got[0, 12:]) == 0).all()
 
@@ -381,10 +378,10 @@ def test_a_logits_processor_of_ones_own():
 
     ids, mask = padded()
     given = {"attention_mask": mask, "logits_processor": LogitsProcessorList([Alternating()])}
-    got, _ = same("llama", ids, eos_token_id=-1, **given)
+    got, _ = assert_same("llama", ids, eos_token_id=-1, **given)
     new = np.asarray(got)[:, ids.shape[1] - 1 :] % 2
     assert (new[:, 1:] != new[:, :-1]).all()
-    same("llama", ids, num_beams=2, **given)
+    assert_same("llama", ids, num_beams=2, **given)
     _, model = built("llama")
     given = {"attention_mask": mask.numpy(), "logits_processor": given["logits_processor"]}
     drafted = {"assistant_model": model, "eos_token_id": -1, "do_sample": False}

@@ -11,9 +11,11 @@ import torch
 import transformers as t
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import SlowGeneration, Unsupported, WrongArguments
+
+pytestmark = pytest.mark.sample(every=10)
 
 TEXT = tiny.DECODER | dict(vocab_size=120, max_position_embeddings=128)
 PICTURE = 100

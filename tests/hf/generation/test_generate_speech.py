@@ -10,9 +10,12 @@ import transformers
 from transformers import GenerationConfig, Speech2TextConfig
 
 import tojax
-from tests.expectations import further
-from tests.hf import tiny
+from tests.hf.generation.outputs import assert_same_output
+from tests.models import tiny
+from tests.sampling import further
 from tojax.errors import MissingRng, Unsupported, WrongArguments
+
+pytestmark = pytest.mark.sample(every=10)
 
 SUPPRESSED = [5, 6, 7, 90]
 LANGUAGES = {"<|en|>": 80, "<|de|>": 81, "<|fr|>": 82}
@@ -43,16 +46,15 @@ def built(multilingual=True):
     return module, tojax.from_torch(module)
 
 
-def same(multilingual=True, frames=40, **options):
-    """Both transcriptions."""
+def assert_same(multilingual=True, frames=40, **options):
+    """Returns both transcriptions."""
     module, model = built(multilingual)
     sound = 3 * tiny.noise(3, 16, frames)
     mask = {} if frames <= 40 else {"attention_mask": torch.ones(3, frames, dtype=torch.long)}
     want = module.generate(sound, **options, **mask)
     mask = {k: v.numpy() for k, v in mask.items()}
     got = tojax.generate(model, input_features=sound.numpy(), **options, **mask)
-    if isinstance(want, torch.Tensor):
-        np.testing.assert_array_equal(got, want.numpy())
+    assert_same_output(got, want)
     return got, want
 
 
@@ -67,45 +69,45 @@ def same(multilingual=True, frames=40, **options):
     ids=str,
 )
 def test_language_and_task(options):
-    same(**options)
+    assert_same(**options)
 
 
 def test_the_language_is_detected():
-    same()
+    assert_same()
 
 
 def test_one_language_alone():
-    got, _ = same(multilingual=False)
+    got, _ = assert_same(multilingual=False)
     assert len(np.unique(np.asarray(got), axis=0)) == 3 and len(np.unique(got)) > 4
 
 
 def test_forced_ids_of_older_checkpoints():
     own = built()[0].generation_config.to_dict()
-    free, _ = same(max_new_tokens=5)
+    free, _ = assert_same(max_new_tokens=5)
     own |= {"forced_decoder_ids": [[1, 81], [2, 84]]}
-    forced, _ = same(max_new_tokens=5, generation_config=GenerationConfig(**own))
+    forced, _ = assert_same(max_new_tokens=5, generation_config=GenerationConfig(**own))
     assert (np.asarray(forced) != np.asarray(free)).any()
 
 
 def test_suppressed_tokens_do_not_come():
-    got, _ = same(language="en", max_new_tokens=15)
+    got, _ = assert_same(language="en", max_new_tokens=15)
     most = np.unique(got)[:20].tolist()
     own = built()[0].generation_config.to_dict() | {"suppress_tokens": most}
-    other, _ = same(language="en", max_new_tokens=15, generation_config=GenerationConfig(**own))
+    other, _ = assert_same(
+        language="en", max_new_tokens=15, generation_config=GenerationConfig(**own)
+    )
     assert not np.isin(got, SUPPRESSED).any() and not np.isin(other, most).any()
 
 
 def test_timestamps_and_long_sounds():
-    same(language="en", return_timestamps=True)
-    same(language="en", return_timestamps=True, frames=70)
+    assert_same(language="en", return_timestamps=True)
+    assert_same(language="en", return_timestamps=True, frames=70)
 
 
 def test_scores():
     asked = {"return_dict_in_generate": True, "output_scores": True}
-    got, want = same(language="en", max_new_tokens=4, **asked)
-    np.testing.assert_array_equal(got.sequences, want.sequences)
-    for mine, theirs in zip(got.scores, want.scores, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+    got, _ = assert_same(language="en", max_new_tokens=4, **asked)
+    assert "scores" in got
 
 
 def test_temperature_draws_with_the_key():

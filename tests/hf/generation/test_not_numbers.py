@@ -4,15 +4,16 @@ import jax
 import numpy as np
 import pytest
 import torch
-import transformers as t
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.errors import NotNumbers
 from tojax.hf.generation.decode import programs
 
+pytestmark = pytest.mark.sample(every=10)
+
 LIMIT, SIZE = 20, 60
-SMALL = dict(vocab_size=SIZE, n_positions=LIMIT, n_embd=32, n_layer=2, n_head=4)
+SMALL = dict(vocab_size=SIZE, n_positions=LIMIT)
 WAYS = [
     {},
     {"do_sample": True, "rng": jax.random.key(0)},
@@ -23,8 +24,7 @@ WAYS = [
 
 
 def gpt2():
-    torch.manual_seed(0)
-    module = t.GPT2LMHeadModel(t.GPT2Config(**SMALL, bos_token_id=1, eos_token_id=None)).eval()
+    module = tiny.gpt2(**SMALL, bos_token_id=1, eos_token_id=None)
     module.generation_config.pad_token_id = 0
     return module, tojax.from_torch(module)
 
@@ -82,9 +82,7 @@ def test_prompts_up_to_the_limit_share_a_program():
 
 
 def test_longer_prompts_share_a_program_where_positions_are_no_table():
-    config = t.LlamaConfig(**tiny.DECODER | {"max_position_embeddings": LIMIT})
-    torch.manual_seed(0)
-    module = t.LlamaForCausalLM(config).eval()
+    module = tiny.llama(max_position_embeddings=LIMIT)
     model = tojax.from_torch(module)
     for length in (25, 30):
         ids = prompt(length, 2)

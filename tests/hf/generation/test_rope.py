@@ -7,8 +7,8 @@ import torch
 import transformers as t
 
 import tojax
-from tests.expectations import further
-from tests.hf import tiny
+from tests.models import tiny
+from tests.sampling import further
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
@@ -26,7 +26,10 @@ KINDS = {
     ),
 }
 OPTIONS = {"max_new_tokens": 14, "eos_token_id": -1, "do_sample": False, "use_cache": True}
-pytestmark = pytest.mark.filterwarnings("error::tojax.errors.SlowGeneration")
+pytestmark = [
+    pytest.mark.sample(every=10),
+    pytest.mark.filterwarnings("error::tojax.errors.SlowGeneration"),
+]
 
 
 def build(name, kind="longrope", **extra):
@@ -45,7 +48,7 @@ def prompts(length=10, batch=2):
     return ids, mask
 
 
-def compare(make, length=10, batch=2, **options):
+def assert_same(make, length=10, batch=2, **options):
     ids, mask = prompts(length, batch)
     options = OPTIONS | options
     want = make().generate(ids, attention_mask=mask, **options)
@@ -64,7 +67,7 @@ GROWING = [
 @pytest.mark.parametrize("case", GROWING, ids=str)
 def test_frequencies_follow_the_text(case):
     kind, use_cache = case
-    compare(lambda: build("Llama", kind), use_cache=use_cache)
+    assert_same(lambda: build("Llama", kind), use_cache=use_cache)
 
 
 def test_frequencies_follow_positions_that_are_traced():
@@ -103,7 +106,7 @@ RENEWED = [
 def test_a_cache_that_is_made_anew(case):
     """These read the whole text again where the long frequencies begin."""
     name, how = case
-    compare(lambda: build(name, max_position_embeddings=4 * SWITCH), **how)
+    assert_same(lambda: build(name, max_position_embeddings=4 * SWITCH), **how)
 
 
 @pytest.mark.conformance

@@ -1,17 +1,16 @@
-"""Loops of loaded models: the tokens of the unsaved model, also where no framework is installed."""
-
-import subprocess
-import sys
+"""Loops of loaded models: the tokens of the unsaved model."""
 
 import jax
 import numpy as np
 import pytest
 
 import tojax
-from tests.expectations import further
-from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
+from tests.models import tiny
+from tests.sampling import further
 from tojax.errors import MissingRng, NotNumbers, Unsupported, WrongArguments
+
+pytestmark = pytest.mark.sample(every=10)
 
 IDS, MASK = (x.numpy() for x in padded())
 
@@ -156,27 +155,6 @@ def test_several_answers(folder):
     got = tojax.load(folder / "answers").generate(**cut(6), rng=key)
     assert got.shape[0] == 6
     np.testing.assert_array_equal(got, want)
-
-
-WITHOUT = """
-import sys, numpy as np
-sys.modules |= dict.fromkeys(["torch", "transformers", "tensorflow", "keras", "flax"])
-import jax, tojax
-greedy, sampled = (tojax.load(f"{sys.argv[1]}/{name}") for name in ("greedy", "sampled"))
-ids, mask = np.load(f"{sys.argv[1]}/ids.npy")
-np.save(f"{sys.argv[1]}/greedy.npy", tojax.generate(greedy, ids, mask))
-np.save(f"{sys.argv[1]}/sampled.npy", tojax.generate(sampled, ids, mask, rng=jax.random.key(3)))
-"""
-
-
-def test_without_any_framework(folder, greedy, sampled):
-    np.save(folder / "ids.npy", np.stack([IDS, MASK]))
-    subprocess.run([sys.executable, "-c", WITHOUT, str(folder)], check=True, timeout=120)
-    model = built("llama")[1]
-    want = model.generate(IDS, MASK, max_new_tokens=12, do_sample=False)
-    np.testing.assert_array_equal(np.load(folder / "greedy.npy"), want)
-    want = model.generate(IDS, MASK, **SAMPLED, rng=jax.random.key(3))
-    np.testing.assert_array_equal(np.load(folder / "sampled.npy"), want)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import torch
 import transformers as t
 
 import tojax
-from tests.expectations import further
-from tests.hf import tiny
+from tests.models import tiny
+from tests.sampling import further
 
 WINDOW = 5
 INKLING = dict(

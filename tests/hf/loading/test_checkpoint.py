@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.errors import BadCheckpoint, HubUnreachable, NewWeights, Unsupported
 from tojax.hf.loading.checkpoint import find_checkpoint
 

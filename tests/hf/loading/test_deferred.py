@@ -8,6 +8,8 @@ from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.loading.checkpoint import stored_in
 from tojax.hf.loading.deferred import Node, Reader, from_file, read_all
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):

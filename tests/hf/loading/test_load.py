@@ -1,8 +1,6 @@
 """Checkpoints as Models: what transformers' own loader gives, array by array, and where it lies."""
 
 import json
-import subprocess
-import sys
 import textwrap
 
 import jax
@@ -14,11 +12,13 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
 
 import tojax
-from tests.expectations import further
-from tests.hf import tiny
+from tests.models import tiny
+from tests.sampling import further
 from tojax.errors import BadCheckpoint, Unsupported, WrongArguments
 from tojax.hf.loading import load
 from tojax.hf.loading.deferred import Reader
+
+pytestmark = pytest.mark.sample(every=2)
 
 # gpt2: tied; mixtral: experts are merged; detr: frozen weights; rwkv, mamba: no attention;
 # chinese_clip: its class writes zeros into a row of what was loaded
@@ -246,37 +246,6 @@ def test_sharded_arrays_can_be_saved(llama, tmp_path):
         tojax.from_pretrained(tmp_path / "copy").params, tojax.from_pretrained(llama).params
     )
     assert isinstance(model.params["lm_head.weight"].sharding, NamedSharding)
-
-
-MEMORY = """
-import json, sys
-from pathlib import Path
-import tojax
-def status(field):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(x for x in lines if x.startswith(field)).split()[1])
-small, large = sys.argv[1:]
-tojax.from_pretrained(small)  # modules that transformers imports while it loads
-before = status("VmRSS")
-Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
-model = tojax.from_pretrained(large)
-size = sum(v.nbytes for v in model.params.values())
-print(json.dumps([status("VmHWM") - before, size]))
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
-def test_weights_are_in_memory_once(llama, tmp_path):
-    config = transformers.LlamaConfig(
-        hidden_size=512, intermediate_size=1376, num_hidden_layers=8, num_attention_heads=8,
-        vocab_size=8000,
-    )  # fmt: skip
-    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path, max_shard_size="50MB")
-    command = [sys.executable, "-c", MEMORY, str(llama), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peak, size = json.loads(done.stdout)
-    assert size > 120e6
-    assert peak < 1.15 * size
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import tojax
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.hf.loading.checkpoint import find_checkpoint
 
+pytestmark = pytest.mark.sample(every=2)
+
 CALLS = [tojax.from_pretrained, tojax.convert, lambda x: find_checkpoint(x, need_weights=False)]
 
 

@@ -5,6 +5,8 @@ import pytest
 from tojax.errors import WrongArguments
 from tojax.parallel.estimation.chips import CHIPS, slice_of
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 def test_names():
     assert slice_of("v6e-8") == (CHIPS["v6e"], 8)

@@ -8,6 +8,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from tojax.parallel.plans.declared import KINDS, dimensions
 
+pytestmark = pytest.mark.sample(every=2)
+
 # What says how modules work together, or leaves weights as they are.
 OTHERS = {"replicated_with_grad_allreduce", "mla_kv_a_proj", "local_params", "replicate"}
 OTHERS |= {"all_reduce", "moe_tp_experts", "moe_identity_expert"}

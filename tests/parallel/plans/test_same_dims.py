@@ -8,6 +8,8 @@ from jax import lax
 
 from tojax.parallel.plans.same_dims import SameDims, groups_of
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 def roots(function, *shapes, parts=2):
     """Of the inputs, then of the outputs, the same small number for the same dimension."""

@@ -7,6 +7,8 @@ import pytest
 
 from tojax.stablehlo.control_flow.loops import trips, while_loop
 
+pytestmark = pytest.mark.sample(every=8)
+
 I = np.int32
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tojax.stablehlo.control_flow.reversible import SLOTS, while_loop
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = jnp.array([1.0, 2.0])
 W = jnp.array([1.01, 1.02])
 

@@ -7,6 +7,8 @@ import pytest
 from tests.stablehlo.texts import called
 from tojax.errors import BadCheckpoint
 
+pytestmark = pytest.mark.sample(every=8)
+
 
 def constant(text, kind):
     return called(

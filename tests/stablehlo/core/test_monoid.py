@@ -7,6 +7,8 @@ from jax import lax
 
 from tojax.stablehlo.core.monoid import LOGICAL, OPERATIONS, identity
 
+pytestmark = pytest.mark.sample(every=8)
+
 DTYPES = ["float32", "bfloat16", "int32", "uint8", "int8", "float8_e4m3fn"]
 
 

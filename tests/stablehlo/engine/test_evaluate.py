@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.stablehlo.agree import agree
+from tests.stablehlo.agree import assert_agrees
 from tests.stablehlo.texts import called, function
 
 X = np.arange(4, dtype=np.float32)
 
 
 def test_composite():
-    agree(
+    assert_agrees(
         lambda x: jax.lax.composite(lambda y: jnp.sin(y) + 1, "my.function")(x),
         X,
         grad=False,

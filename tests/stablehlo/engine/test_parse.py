@@ -10,6 +10,8 @@ from tests.stablehlo.texts import called, function
 from tests.tolerance import assert_close
 from tojax.errors import BadCheckpoint, MissingOps
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.arange(4, dtype=np.float32)
 
 

@@ -7,6 +7,8 @@ import pytest
 from tests.stablehlo.texts import called, function
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 V = np.array([0.5, 1, 2], np.float32)
 W = np.array([2, 3], np.float32)

@@ -7,6 +7,8 @@ from tests.stablehlo.texts import called, function
 from tojax.errors import Unsupported
 from tojax.stablehlo.core.schema import overloads
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 T = "tensor<2x3xf32>"
 SUM = """({ ^bb0(%a: tensor<f32>, %b: tensor<f32>):

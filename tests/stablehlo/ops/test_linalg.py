@@ -6,6 +6,8 @@ import pytest
 from tests.stablehlo.texts import called, function
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 A = np.array([[4, 1, 0.5], [1, 5, 2], [0.5, 2, 6]], np.float32)
 B = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
 

@@ -8,6 +8,8 @@ import pytest
 from tests.tolerance import assert_close
 from tojax.stablehlo.ops.linalg import geqrf, householder_product, multiplied, packed
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 
 

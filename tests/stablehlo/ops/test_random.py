@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.stablehlo.agree import agree
+from tests.stablehlo.agree import assert_agrees
 from tests.stablehlo.texts import called, function
 from tojax.errors import Unsupported
 
@@ -13,7 +13,7 @@ def test_key_of_the_generator():
     """Its state of 64 bits is two of 32 where JAX has no more."""
     key = jax.random.key_data(jax.random.key(3, impl="rbg"))
     draw = lambda k: jax.random.uniform(jax.random.wrap_key_data(k, impl="rbg"), (4,))
-    agree(draw, np.asarray(key), vmap=False)
+    assert_agrees(draw, np.asarray(key), vmap=False)
 
 
 def test_without_a_key():

@@ -9,6 +9,8 @@ import tensorflow as tf
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 tf1 = tf.compat.v1
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
@@ -20,7 +22,7 @@ def old_control_flow():
     tf1.enable_control_flow_v2()
 
 
-def converted(build, *args):
+def assert_agrees(build, *args):
     """The Model of a graph, checked against a session: values, gradients and vmap."""
     graph = tf1.Graph()
     with graph.as_default(), tf1.Session(graph=graph) as session:
@@ -159,4 +161,4 @@ def pieces(x):
     ],
 )
 def test_control_flow(build):
-    converted(build, X)
+    assert_agrees(build, X)

@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 
 import tojax
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
+
+pytestmark = pytest.mark.sample(every=8)
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
@@ -47,7 +49,7 @@ def joined(x):
 
 @pytest.mark.parametrize("function", [growing, fixed, pushed, joined])
 def test_list(function):
-    agree(function, X)
+    assert_agrees(function, X)
 
 
 def test_a_list_that_grows_for_an_unknown_time():

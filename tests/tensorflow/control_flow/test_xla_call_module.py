@@ -10,6 +10,8 @@ from jax.experimental import jax2tf
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tojax
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
 from tojax.tensorflow.core.schema import table
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
@@ -21,8 +21,8 @@ def without(monkeypatch):
 def test_through_the_bridge(without):
     len(table)  # all rows are read
     without("Softmax", "Cumsum", "Sin")
-    agree(tf.nn.softmax, X)
-    agree(lambda x: tf.cumsum(tf.sin(x), 1), X)
+    assert_agrees(tf.nn.softmax, X)
+    assert_agrees(lambda x: tf.cumsum(tf.sin(x), 1), X)
 
 
 def test_what_xla_does_not_know(without):

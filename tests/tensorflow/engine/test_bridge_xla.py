@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
+
+pytestmark = pytest.mark.sample(every=8)
 
 xla = importlib.import_module("tensorflow.compiler.tf2xla.python.xla")
 RNG = np.random.default_rng(0)
@@ -80,7 +82,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name):
     function, *args = CASES[name]
-    model = agree(tf.function(function, jit_compile=True), *args, grad=False, depth=256)
+    model = assert_agrees(tf.function(function, jit_compile=True), *args, grad=False, depth=256)
     assert_slopes(model, args)
 
 

@@ -12,6 +12,8 @@ from tensorflow.python.framework.convert_to_constants import (
 import tojax
 from tojax.errors import BadCheckpoint, WrongArguments
 
+pytestmark = pytest.mark.sample(every=8)
+
 tf1 = tf.compat.v1
 X = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)

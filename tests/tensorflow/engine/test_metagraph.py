@@ -8,6 +8,8 @@ import tensorflow as tf
 import tojax
 from tojax.errors import BadCheckpoint, WrongArguments
 
+pytestmark = pytest.mark.sample(every=8)
+
 tf1 = tf.compat.v1
 X, W, M = (
     np.random.default_rng(0).standard_normal(shape).astype(np.float32)

@@ -10,6 +10,8 @@ import tensorflow as tf
 import tojax
 from tojax.errors import DataDependent, StaticArgument
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.arange(12, dtype=np.float32).reshape(2, 6)
 N = np.int32(3)
 

@@ -7,9 +7,11 @@ import pytest
 import tensorflow as tf
 
 import tojax
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
 from tojax.errors import ForwardFailed
+
+pytestmark = pytest.mark.sample(every=10)
 
 RNG = np.random.default_rng(1)
 EXPLICIT = [[0, 0], [1, 2], [0, 3], [0, 0]]
@@ -29,46 +31,50 @@ X3, W3 = random(1, 4, 5, 3, 2), random(2, 3, 2, 2, 3)
 def test_conv2d(padding, strides, dilations):
     grad = dilations == 1 or isinstance(padding, str)  # TensorFlow's kernels lack it
     run = lambda x, w: tf.nn.conv2d(x, w, strides, padding, dilations=dilations)
-    agree(run, X, W, grad=grad)
+    assert_agrees(run, X, W, grad=grad)
 
 
 def test_conv2d_of_groups():
-    agree(lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), random(1, 5, 5, 6), W, grad=False)
+    assert_agrees(lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), random(1, 5, 5, 6), W, grad=False)
 
 
 def test_conv2d_of_whole_numbers():
     x, w = (np.arange(18).reshape(1, 3, 3, 2) % 5, np.arange(16).reshape(2, 2, 2, 2) - 7)
-    agree(lambda x, w: tf.nn.conv2d(x, w, 1, "VALID"), x.astype(np.int32), w.astype(np.int32))
+    assert_agrees(
+        lambda x, w: tf.nn.conv2d(x, w, 1, "VALID"), x.astype(np.int32), w.astype(np.int32)
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
 def test_conv2d_in_half_precision(dtype):
-    agree(lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), X.astype(dtype), W.astype(dtype), grad=False)
+    assert_agrees(
+        lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), X.astype(dtype), W.astype(dtype), grad=False
+    )
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("strides", [1, 2])
 def test_conv3d(padding, strides):
     strides = [1, strides, strides, strides, 1]
-    agree(lambda x, w: tf.nn.conv3d(x, w, strides, padding), X3, W3)
+    assert_agrees(lambda x, w: tf.nn.conv3d(x, w, strides, padding), X3, W3)
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID", EXPLICIT])
 def test_conv1d_and_conv(padding):
     if padding in ("SAME", "VALID"):
-        agree(lambda x, w: tf.nn.conv1d(x, w, 2, padding), random(2, 9, 3), random(4, 3, 5))
-        agree(lambda x, w: tf.nn.convolution(x, w, padding=padding), X, W)
+        assert_agrees(lambda x, w: tf.nn.conv1d(x, w, 2, padding), random(2, 9, 3), random(4, 3, 5))
+        assert_agrees(lambda x, w: tf.nn.convolution(x, w, padding=padding), X, W)
     how = {"padding": "EXPLICIT", "explicit_paddings": FLAT}
     how = {"padding": padding} if isinstance(padding, str) else how
     run = lambda x, w: tf.raw_ops.Conv(input=x, filter=w, strides=[1, 2, 1, 1], **how)
-    agree(run, X, W, grad=False)
+    assert_agrees(run, X, W, grad=False)
 
 
 def test_conv_of_several_batch_dimensions():
     run = lambda x, w: tf.raw_ops.Conv(
         input=x, filter=w, strides=[1, 1, 1, 1], padding="SAME", batch_dims=2
     )
-    agree(run, random(2, 3, 5, 5, 3), W, grad=False)
+    assert_agrees(run, random(2, 3, 5, 5, 3), W, grad=False)
 
 
 def test_conv_of_groups():
@@ -87,12 +93,12 @@ def test_depthwise(padding, strides, dilations):
     )
     # TensorFlow dilates by space_to_batch, which takes no explicit padding
     if dilations is None or isinstance(padding, str):
-        agree(run, X, random(3, 2, 3, 2))
+        assert_agrees(run, X, random(3, 2, 3, 2))
 
 
 def test_separable():
     run = lambda x, d, p: tf.nn.separable_conv2d(x, d, p, [1, 1, 1, 1], "SAME")
-    agree(run, X, random(3, 2, 3, 2), random(1, 1, 6, 4))
+    assert_agrees(run, X, random(3, 2, 3, 2), random(1, 1, 6, 4))
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
@@ -101,37 +107,41 @@ def test_transposed(padding, strides):
     shape = [2, 7, 6, 3]
     forward = tf.nn.conv2d(X, W, strides, padding)
     run = lambda y, w: tf.nn.conv2d_transpose(y, w, shape, strides, padding)
-    agree(run, forward.numpy(), W)
+    assert_agrees(run, forward.numpy(), W)
     run = lambda x, y: tf.raw_ops.Conv2DBackpropFilter(
         input=x, filter_sizes=[3, 2, 3, 4], out_backprop=y, strides=[1, strides, strides, 1],
         padding=padding,
     )  # fmt: skip
-    agree(run, X, forward.numpy())
+    assert_agrees(run, X, forward.numpy())
 
 
 def test_transposed_with_explicit_padding():
     how = {"strides": [1, 2, 1, 1], "padding": EXPLICIT}
     forward = tf.nn.conv2d(X, W, **how).numpy()
-    agree(lambda y, w: tf.nn.conv2d_transpose(y, w, X.shape, **how), forward, W)
+    assert_agrees(lambda y, w: tf.nn.conv2d_transpose(y, w, X.shape, **how), forward, W)
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_transposed_3d(padding):
     how = {"strides": [1, 2, 1, 1, 1], "padding": padding}
     forward = tf.nn.conv3d(X3, W3, **how).numpy()
-    agree(lambda y, w: tf.nn.conv3d_transpose(y, w, X3.shape, **how), forward, W3)
+    assert_agrees(lambda y, w: tf.nn.conv3d_transpose(y, w, X3.shape, **how), forward, W3)
     run = lambda x, y: tf.raw_ops.Conv3DBackpropFilterV2(
         input=x, filter_sizes=W3.shape, out_backprop=y, **how
     )
-    agree(run, X3, forward)
+    assert_agrees(run, X3, forward)
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_transposed_depthwise(padding):
     w, how = random(3, 2, 3, 2), {"strides": [1, 1, 1, 1], "padding": padding}
     forward = tf.nn.depthwise_conv2d(X, w, **how).numpy()
-    agree(lambda y, w: tf.nn.depthwise_conv2d_backprop_input(X.shape, w, y, **how), forward, w)
-    agree(lambda x, y: tf.nn.depthwise_conv2d_backprop_filter(x, w.shape, y, **how), X, forward)
+    assert_agrees(
+        lambda y, w: tf.nn.depthwise_conv2d_backprop_input(X.shape, w, y, **how), forward, w
+    )
+    assert_agrees(
+        lambda x, y: tf.nn.depthwise_conv2d_backprop_filter(x, w.shape, y, **how), X, forward
+    )
 
 
 @pytest.mark.parametrize(

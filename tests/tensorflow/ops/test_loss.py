@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 
 import tojax
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
 from tojax.errors import Unsupported
+
+pytestmark = pytest.mark.sample(every=10)
 
 # Cross entropy: both outputs, broadcasting, labels that are no class.
 
@@ -20,40 +22,42 @@ raw = tf.raw_ops
 
 def test_dense():
     labels = tf.nn.softmax(X[::-1]).numpy()
-    agree(lambda x, y: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=y).loss, X, X)
+    assert_agrees(lambda x, y: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=y).loss, X, X)
     run = lambda x: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=labels)
-    agree(run, X)
-    agree(lambda y: raw.SoftmaxCrossEntropyWithLogits(features=X, labels=y), X, grad=False)
-    agree(lambda x, y: tf.nn.softmax_cross_entropy_with_logits(y, x), X, labels)
+    assert_agrees(run, X)
+    assert_agrees(lambda y: raw.SoftmaxCrossEntropyWithLogits(features=X, labels=y), X, grad=False)
+    assert_agrees(lambda x, y: tf.nn.softmax_cross_entropy_with_logits(y, x), X, labels)
 
 
 def test_dense_broadcasts():
     run = lambda x, y: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=y)
-    agree(run, X, X[:1], grad=False)
-    agree(run, X[:1], X[:, :1], grad=False)
+    assert_agrees(run, X, X[:1], grad=False)
+    assert_agrees(run, X[:1], X[:, :1], grad=False)
 
 
 def test_sparse():
     run = lambda x: raw.SparseSoftmaxCrossEntropyWithLogits(features=x, labels=LABELS)
-    agree(run, X)
-    agree(lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), X, LABELS)
-    agree(
+    assert_agrees(run, X)
+    assert_agrees(lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), X, LABELS)
+    assert_agrees(
         lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x),
         X,
         LABELS.astype(np.int64),
     )
     half = X.astype(np.float16)
-    agree(lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), half, LABELS)
+    assert_agrees(lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), half, LABELS)
 
 
 def test_infinite_logits():
     odd = X.copy()
     odd[:, 1] = -np.inf
-    agree(
+    assert_agrees(
         lambda x, y: tf.nn.sparse_softmax_cross_entropy_with_logits(y, x), odd, LABELS, vmap=False
     )
     one_hot = np.eye(5, dtype=np.float32)[LABELS]
-    agree(lambda x: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=one_hot), odd, grad=False)
+    assert_agrees(
+        lambda x: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=one_hot), odd, grad=False
+    )
 
 
 def test_labels_that_are_no_class():
@@ -80,9 +84,9 @@ def ctc(x, indices, values, times, op=raw.CTCLoss, **how):
 
 
 def test_loss():
-    agree(lambda *xs: ctc(*xs).loss, LOGITS, INDICES, VALUES, TIMES)
-    agree(lambda *xs: ctc(*xs), LOGITS, INDICES, VALUES, TIMES, grad=False, vmap=False)
-    agree(lambda x, v, t: ctc(x, INDICES, v, t).loss, LOGITS, VALUES, TIMES)
+    assert_agrees(lambda *xs: ctc(*xs).loss, LOGITS, INDICES, VALUES, TIMES)
+    assert_agrees(lambda *xs: ctc(*xs), LOGITS, INDICES, VALUES, TIMES, grad=False, vmap=False)
+    assert_agrees(lambda x, v, t: ctc(x, INDICES, v, t).loss, LOGITS, VALUES, TIMES)
 
 
 def test_loss_with_the_first_class_as_blank():
@@ -99,7 +103,7 @@ def test_too_long():
     how = {"ignore_longer_outputs_than_inputs": True}
     for times, grad in (([2, 4, 5], True), ([3, 4, 5], False)):
         args = LOGITS, INDICES, VALUES, np.array(times, np.int32)
-        agree(lambda *xs: ctc(*xs, **how).loss, *args, grad=grad, vmap=False)
+        assert_agrees(lambda *xs: ctc(*xs, **how).loss, *args, grad=grad, vmap=False)
     model = tojax.from_tensorflow(lambda *xs: ctc(*xs).loss, LOGITS, INDICES, VALUES, TIMES)
     loss = model(LOGITS, INDICES, VALUES, np.array([2, 4, 5], np.int32))
     assert np.isinf(loss).tolist() == [True, False, False]
@@ -110,7 +114,7 @@ def test_of_tf_nn():
         labels = tf.SparseTensor(indices, values, (3, 3))
         return tf.compat.v1.nn.ctc_loss(labels, x, times)
 
-    agree(function, LOGITS, INDICES, VALUES, TIMES, vmap=False)
+    assert_agrees(function, LOGITS, INDICES, VALUES, TIMES, vmap=False)
 
 
 @pytest.mark.parametrize(

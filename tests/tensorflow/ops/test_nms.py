@@ -6,9 +6,11 @@ import pytest
 import tensorflow as tf
 
 import tojax
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
+
+pytestmark = pytest.mark.sample(every=10)
 
 RNG = np.random.default_rng(1)
 CORNER = RNG.random((12, 2)) * 3
@@ -27,18 +29,18 @@ def test_padded(size, least, sigma):
     run = lambda b, s: raw.NonMaxSuppressionV5(
         boxes=b, scores=s, soft_nms_sigma=sigma, pad_to_max_output_size=True, **how
     )
-    agree(run, BOXES, SCORES, grad=False, vmap=sigma == 0)
+    assert_agrees(run, BOXES, SCORES, grad=False, vmap=sigma == 0)
 
 
 def test_padded_of_tf_image():
     how = {"max_output_size": 3, "iou_threshold": 0.3, "pad_to_max_output_size": True}
     run = lambda b, s: tf.compat.v1.image.non_max_suppression_padded(b, s, **how)
-    agree(run, BOXES, SCORES, grad=False, vmap=False)
+    assert_agrees(run, BOXES, SCORES, grad=False, vmap=False)
     run = lambda b, s: tf.image.non_max_suppression_padded(b, s, **how)
-    agree(run, BOXES, SCORES, grad=False, vmap=False)
+    assert_agrees(run, BOXES, SCORES, grad=False, vmap=False)
 
 
-def exact(run, *args):
+def assert_same_boxes(run, *args):
     """Outside of jit the number of boxes is known; inside it is not."""
     model = tojax.from_tensorflow(run, *args)
     want = [x.numpy() for x in tf.nest.flatten(run(*args))]
@@ -66,12 +68,14 @@ def exact(run, *args):
     ],
 )
 def test_exact(run):
-    exact(run, BOXES, SCORES)
+    assert_same_boxes(run, BOXES, SCORES)
 
 
 def test_given_overlaps():
     overlaps = RNG.random((12, 12)).astype(np.float32)
-    exact(lambda o, s: tf.image.non_max_suppression_overlaps(o, s, 6, 0.5, 0.1), overlaps, SCORES)
+    assert_same_boxes(
+        lambda o, s: tf.image.non_max_suppression_overlaps(o, s, 6, 0.5, 0.1), overlaps, SCORES
+    )
 
 
 def test_no_boxes():
@@ -79,7 +83,7 @@ def test_no_boxes():
         boxes=b, scores=s, max_output_size=3, iou_threshold=0.5, score_threshold=0.0,
         pad_to_max_output_size=True,
     )  # fmt: skip
-    agree(run, BOXES[:0], SCORES[:0], grad=False, vmap=False)
+    assert_agrees(run, BOXES[:0], SCORES[:0], grad=False, vmap=False)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -93,4 +97,4 @@ def test_combined(shared, pad, clip, total):
     run = lambda b, s: tf.image.combined_non_max_suppression(
         b, s, 4, total, 0.3, 0.2, pad_per_class=pad, clip_boxes=clip
     )
-    agree(run, boxes, scores, grad=False)
+    assert_agrees(run, boxes, scores, grad=False)

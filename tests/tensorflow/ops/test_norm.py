@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 
 import tojax
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
 from tests.tolerance import assert_close
+
+pytestmark = pytest.mark.sample(every=10)
 
 RNG = np.random.default_rng(1)
 raw = tf.raw_ops
@@ -28,7 +30,7 @@ NAMES = "x", "scale", "offset", "mean", "variance"
 def test_fused(version, training):
     op = getattr(raw, f"FusedBatchNorm{version}")
     run = lambda *xs: op(**dict(zip(NAMES, xs)), is_training=training, epsilon=0.01)
-    agree(lambda *xs: run(*xs)[:3], *GIVEN)
+    assert_agrees(lambda *xs: run(*xs)[:3], *GIVEN)
     model = tojax.from_tensorflow(lambda *xs: tuple(run(*xs)), *GIVEN)
     want = [x.numpy() for x in run(*GIVEN)]
     want[4] = VARIANCE if not training else X.var((0, 1, 2))
@@ -39,16 +41,16 @@ def test_fused_moving_average():
     run = lambda *xs: raw.FusedBatchNormV3(
         **dict(zip(NAMES, xs)), is_training=True, exponential_avg_factor=0.3
     )[:3]
-    agree(run, *GIVEN)
+    assert_agrees(run, *GIVEN)
 
 
 def test_fused_of_half_precision_and_of_little():
     how = {"is_training": True}
     run = lambda *xs: raw.FusedBatchNormV3(**dict(zip(NAMES, xs)), **how)[:3]
     run_wide = lambda x, *xs: [tf.cast(y, tf.float32) for y in run(tf.cast(x, tf.float16), *xs)]
-    agree(run_wide, *GIVEN, grad=False, vmap=False)
-    agree(run, X[:1, :1, :1], *GIVEN[1:], grad=False)
-    agree(run, X[:0], *GIVEN[1:], grad=False, vmap=False)
+    assert_agrees(run_wide, *GIVEN, grad=False, vmap=False)
+    assert_agrees(run, X[:1, :1, :1], *GIVEN[1:], grad=False)
+    assert_agrees(run, X[:0], *GIVEN[1:], grad=False, vmap=False)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -105,12 +107,12 @@ def test_forward_and_second_derivatives():
 def test_local_response(radius, bias, alpha, beta):
     x = random(2, 3, 2, 7)
     how = {"depth_radius": radius, "bias": bias, "alpha": alpha, "beta": beta}
-    agree(lambda x: tf.nn.local_response_normalization(x, **how), x)
+    assert_agrees(lambda x: tf.nn.local_response_normalization(x, **how), x)
     y = tf.nn.local_response_normalization(x, **how).numpy()
     run = lambda g, x: raw.LRNGrad(input_grads=g, input_image=x, output_image=y, **how)
-    agree(run, x[::-1], x, grad=False, vmap=False)
+    assert_agrees(run, x[::-1], x, grad=False, vmap=False)
 
 
 def test_l2_loss():
-    agree(tf.nn.l2_loss, X)
-    agree(tf.nn.l2_loss, X[:0])
+    assert_agrees(tf.nn.l2_loss, X)
+    assert_agrees(tf.nn.l2_loss, X[:0])

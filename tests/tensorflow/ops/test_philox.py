@@ -11,6 +11,8 @@ from tests.tolerance import assert_close
 from tojax.errors import Unsupported, WrongArguments
 from tojax.tensorflow.ops.philox import Stream, halves, long_remainder, seeded, words
 
+pytestmark = pytest.mark.sample(every=10)
+
 # The generator.
 
 

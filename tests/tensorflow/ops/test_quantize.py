@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
+
+pytestmark = pytest.mark.sample(every=10)
 
 raw, quantization = tf.raw_ops, tf.quantization
 X = np.array([[-9, -1.45, -0.73, -0.01, 0], [0.02, 0.61, 1.26, 2.41, 7]], np.float32)  # no ties
@@ -19,26 +21,26 @@ def test_fake_quant(bits, narrow):
         vmap = low != high
         if bits == 8 or vmap:
             run = lambda *xs: quantization.fake_quant_with_min_max_vars(*xs, **how)
-            agree(run, X, *ends, vmap=vmap)
+            assert_agrees(run, X, *ends, vmap=vmap)
         if vmap:
             run = lambda x, low=low, high=high: quantization.fake_quant_with_min_max_args(
                 x, low, high, **how
             )
-            agree(run, X)
+            assert_agrees(run, X)
     lows, highs = (np.array(x, np.float32) for x in zip(*RANGES[:5]))
     run = lambda *xs: quantization.fake_quant_with_min_max_vars_per_channel(*xs, **how)
-    agree(run, X, lows, highs)
+    assert_agrees(run, X, lows, highs)
 
 
 def test_operators_of_gradients():
     ends = np.float32(-1.5), np.float32(2)
     run = lambda g, *xs: quantization.fake_quant_with_min_max_vars_gradient(g, *xs)
-    agree(run, X[::-1], X, *ends, grad=False)
+    assert_agrees(run, X[::-1], X, *ends, grad=False)
     run = lambda g, x: quantization.fake_quant_with_min_max_args_gradient(g, x, -1.5, 2)
-    agree(run, X[::-1], X, grad=False)
+    assert_agrees(run, X[::-1], X, grad=False)
     ends = [np.array(x, np.float32) for x in zip(*RANGES[:5])]
     run = lambda g, *xs: quantization.fake_quant_with_min_max_vars_per_channel_gradient(g, *xs)
-    agree(run, X[::-1], X, *ends, grad=False)
+    assert_agrees(run, X[::-1], X, *ends, grad=False)
 
 
 @pytest.mark.parametrize("given, narrow", [(False, False), (True, False), (True, True)])
@@ -46,29 +48,29 @@ def test_operators_of_gradients():
 def test_there_and_back(given, narrow, signed):
     how = {"range_given": given, "signed_input": signed, "narrow_range": narrow}
     how["round_mode"] = "HALF_UP" if narrow else "HALF_TO_EVEN"
-    agree(lambda x: quantization.quantize_and_dequantize(x, -1.5, 2.0, **how), X)
-    agree(lambda x: quantization.quantize_and_dequantize_v2(x, -1.5, 2.0, **how), X)
+    assert_agrees(lambda x: quantization.quantize_and_dequantize(x, -1.5, 2.0, **how), X)
+    assert_agrees(lambda x: quantization.quantize_and_dequantize_v2(x, -1.5, 2.0, **how), X)
     if not narrow:  # of each slice; TensorFlow's other kernels take no such range
         ends = [np.array(x, np.float32) for x in zip(*RANGES[:5])]
         how.pop("round_mode")
         run = lambda x: raw.QuantizeAndDequantizeV3(
             input=x, input_min=ends[0], input_max=ends[1], num_bits=8, axis=1, **how
         )
-        agree(run, X)
+        assert_agrees(run, X)
 
 
 def test_there_and_back_of_a_traced_width():
     run = lambda x, n: raw.QuantizeAndDequantizeV3(
         input=x, input_min=-1.5, input_max=2.0, num_bits=n, range_given=True
     )
-    agree(run, X, np.int32(5))
+    assert_agrees(run, X, np.int32(5))
     ends = np.float32(-1.5), np.float32(2)
     run = lambda *xs: quantization.quantize_and_dequantize_v2(*xs, range_given=True)
-    agree(run, X, *ends)
+    assert_agrees(run, X, *ends)
     run = lambda g, *xs: raw.QuantizeAndDequantizeV4Grad(
         gradients=g, input=xs[0], input_min=xs[1], input_max=xs[2]
     )
-    agree(run, X[::-1], X, *ends, grad=False)
+    assert_agrees(run, X[::-1], X, *ends, grad=False)
 
 
 # Integers of a range: modes, rounding, one range for each channel.
@@ -93,7 +95,9 @@ def test_there(mode, kind, ends):
             integers = tf.cast(integers, tf.float32)
         return integers, out.output_min, out.output_max
 
-    agree(quantized, V, *map(np.float32, ends), grad=False, depth=64 if kind.size == 1 else 65536)
+    assert_agrees(
+        quantized, V, *map(np.float32, ends), grad=False, depth=64 if kind.size == 1 else 65536
+    )
 
 
 @pytest.mark.parametrize("how", [
@@ -115,7 +119,7 @@ def test_options(how):
         )
         return tf.bitcast(out.output, tf.int8), back
 
-    agree(there_and_back, V, *ends, grad=False)
+    assert_agrees(there_and_back, V, *ends, grad=False)
 
 
 @pytest.mark.parametrize("kind", [tf.quint8, tf.qint8], ids=lambda x: x.name)
@@ -129,7 +133,9 @@ def test_halves_to_even(kind, narrow, ends):
         )  # fmt: skip
         return tf.bitcast(out.output, tf.uint8), out.output_min, out.output_max
 
-    agree(quantized, np.linspace(-3, 3, 13, dtype=np.float32), *map(np.float32, ends), grad=False)
+    assert_agrees(
+        quantized, np.linspace(-3, 3, 13, dtype=np.float32), *map(np.float32, ends), grad=False
+    )
 
 
 @pytest.mark.parametrize("mode", ["MIN_COMBINED", "MIN_FIRST", "SCALED"])
@@ -143,4 +149,4 @@ def test_back(mode, kind):
         max_range=2.5,
         mode=mode,
     )
-    agree(run, V, grad=False, depth=64 if kind.size == 1 else 65536)
+    assert_agrees(run, V, grad=False, depth=64 if kind.size == 1 else 65536)

@@ -8,6 +8,8 @@ import tensorflow as tf
 import tojax
 from tojax.errors import MissingRng
 
+pytestmark = pytest.mark.sample(every=10)
+
 R = tf.raw_ops
 KEY = jax.random.key(0)
 N = 4000

@@ -7,6 +7,8 @@ import tensorflow as tf
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=10)
+
 SEED = np.array([7, -3], np.int32)
 N = 1001
 ALPHA = np.array([0.3, 1.0, 1.5, 20.0], np.float32)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tensorflow.agree import agree
+from tests.tensorflow.agree import assert_agrees
+
+pytestmark = pytest.mark.sample(every=10)
 
 raw = tf.raw_ops
 RNG = np.random.default_rng(1)
@@ -24,10 +26,10 @@ GIVEN = CS, H, W, *PEEPS, B
 def test_lstm(peephole, clip):
     how = {"use_peephole": peephole, "cell_clip": clip}
     run = lambda *xs: raw.LSTMBlockCell(**dict(zip(NAMES, xs)), forget_bias=0.7, **how)
-    agree(run, X[0], *GIVEN, grad=False)
+    assert_agrees(run, X[0], *GIVEN, grad=False)
     run = lambda *xs: raw.BlockLSTM(seq_len_max=4, **dict(zip(NAMES, xs)), **how)
-    agree(run, X, *GIVEN, grad=False, vmap=False)
-    agree(lambda *xs: (run(*xs).cs, run(*xs).h), X, *GIVEN)
+    assert_agrees(run, X, *GIVEN, grad=False, vmap=False)
+    assert_agrees(lambda *xs: (run(*xs).cs, run(*xs).h), X, *GIVEN)
 
 
 @pytest.mark.parametrize("op", [raw.BlockLSTM, raw.BlockLSTMV2])
@@ -37,13 +39,13 @@ def test_lstm_that_ends_early(op):
     """
     how = {"use_peephole": True, "cell_clip": 0.4}
     run = lambda *xs: op(seq_len_max=2, **dict(zip(NAMES, xs)), **how)
-    agree(lambda *xs: (run(*xs).cs, run(*xs).h), X, *GIVEN, grad=False, vmap=False)
+    assert_agrees(lambda *xs: (run(*xs).cs, run(*xs).h), X, *GIVEN, grad=False, vmap=False)
 
 
 def test_gru():
     names = "x", "h_prev", "w_ru", "w_c", "b_ru", "b_c"
     args = X[0], H, random(8, 10), random(8, 5), random(10), random(5)
-    agree(lambda *xs: raw.GRUBlockCell(**dict(zip(names, xs))), *args, grad=False)
+    assert_agrees(lambda *xs: raw.GRUBlockCell(**dict(zip(names, xs))), *args, grad=False)
 
 
 # Gradients, where a graph takes them itself.
@@ -62,7 +64,7 @@ def test_lstm_cell(peephole):
         grads = raw.LSTMBlockCellGrad(**inputs, **residuals, **cotangents, use_peephole=peephole)
         return [*grads[:2], *(grads[2:] if peephole else ())]  # else TensorFlow leaves them as is
 
-    agree(run, X[0], *GIVEN, grad=False, vmap=False)
+    assert_agrees(run, X[0], *GIVEN, grad=False, vmap=False)
 
 
 @pytest.mark.parametrize("length", [4, 3])
@@ -76,7 +78,7 @@ def test_lstm_grad(peephole, length):
         grads = raw.BlockLSTMGrad(**inputs, **residuals, **cotangents, use_peephole=peephole)
         return [grads[0][:length], *grads[1:4], *(grads[4:7] if peephole else ()), grads[7]]
 
-    agree(run, X, *GIVEN, grad=False, vmap=False)
+    assert_agrees(run, X, *GIVEN, grad=False, vmap=False)
 
 
 def test_gru_grad():
@@ -87,4 +89,4 @@ def test_gru_grad():
         r, u, c, h = raw.GRUBlockCell(**dict(zip(names, xs)))
         return raw.GRUBlockCellGrad(**dict(zip(names, xs)), r=r, u=u, c=c, d_h=tf.sin(h))
 
-    agree(run, *args, grad=False)
+    assert_agrees(run, *args, grad=False)

@@ -8,6 +8,8 @@ import tensorflow as tf
 import tojax
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.zeros(5, np.float32)
 
 

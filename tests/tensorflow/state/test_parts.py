@@ -6,6 +6,8 @@ import tensorflow as tf
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=8)
+
 raw = tf.raw_ops
 X = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]], np.float32)
 ROWS = np.array([0, 2], np.int32)
@@ -14,7 +16,7 @@ CELLS = np.array([[0, 1], [2, 2]], np.int32)
 ONE = np.array([2.0, 90.0], np.float32)
 
 
-def same(use, *args):
+def assert_same_update(use, *args):
     """Compares the result of ``use(variable, *args)``, and the new value of the variable."""
     variable = tf.Variable(X)
     model = tojax.from_tensorflow(lambda *args: use(variable, *args), *args)
@@ -33,9 +35,9 @@ def test_rows(name):
         op(resource=v.handle, indices=i, updates=new)
         return v.read_value()
 
-    same(use, ROWS, NEW)
-    same(use, ROWS[::-1].reshape(2, 1), NEW[:, None])
-    same(use, ROWS, np.float32(2))
+    assert_same_update(use, ROWS, NEW)
+    assert_same_update(use, ROWS[::-1].reshape(2, 1), NEW[:, None])
+    assert_same_update(use, ROWS, np.float32(2))
 
 
 @pytest.mark.parametrize("name", ["Update", "Add", "Sub", "Min", "Max"])
@@ -46,16 +48,18 @@ def test_positions(name):
         op(ref=v.handle, indices=i, updates=new)
         return v.read_value()
 
-    same(use, CELLS, ONE)
-    same(use, CELLS[:, :1], NEW)
+    assert_same_update(use, CELLS, ONE)
+    assert_same_update(use, CELLS[:, :1], NEW)
 
 
 def test_reading():
-    same(lambda v, i: tf.gather(v, i), ROWS)
-    same(lambda v, i: v.sparse_read(i), ROWS)
-    same(lambda v, i: v.gather_nd(i), CELLS)
-    same(lambda v, i: tf.nn.embedding_lookup(v, i), ROWS)
-    same(lambda v, i: tf.gather(v, i, batch_dims=1), np.array([[0], [2], [1]], np.int32))
+    assert_same_update(lambda v, i: tf.gather(v, i), ROWS)
+    assert_same_update(lambda v, i: v.sparse_read(i), ROWS)
+    assert_same_update(lambda v, i: v.gather_nd(i), CELLS)
+    assert_same_update(lambda v, i: tf.nn.embedding_lookup(v, i), ROWS)
+    assert_same_update(
+        lambda v, i: tf.gather(v, i, batch_dims=1), np.array([[0], [2], [1]], np.int32)
+    )
 
 
 def test_slices():
@@ -65,4 +69,4 @@ def test_slices():
         v[i, 2].assign(5.0)
         return v * 2
 
-    same(use, np.int32(1), NEW)
+    assert_same_update(use, np.int32(1), NEW)

@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import StateDropped, WrongArguments
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.arange(3, dtype=np.float32)
 
 

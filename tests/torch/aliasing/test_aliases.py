@@ -10,9 +10,11 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import tojax
-from tests.torch.beside_torch import same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values
 from tojax.errors import MissingRng, Unsupported
 from tojax.torch.aliasing import aliases
+
+pytestmark = pytest.mark.sample(every=4)
 
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 VECTOR = X.ravel()
@@ -54,14 +56,14 @@ def test_a_write_to_the_result(name):
         out *= 2
         return y, out + x.sum()
 
-    same_values(function, X)
+    assert_same_values(function, X)
     if "unsafe" not in name:  # torch's autograd does not follow those, as their name says
-        same_gradients(function, X)
+        assert_same_gradients(function, X)
 
 
 def test_relu_in_place_behind_a_dropout():
     layers = torch.nn.Sequential(torch.nn.Dropout2d(0.1), torch.nn.ReLU(inplace=True)).eval()
-    same_values(lambda x: (lambda y: layers(y) + y)(x[None, None] * 1), X - 3)
+    assert_same_values(lambda x: (lambda y: layers(y) + y)(x[None, None] * 1), X - 3)
 
 
 def test_what_drops_still_draws():
@@ -126,7 +128,7 @@ def test_every_operator_of_torch(op):
 
         arrays = [leaves[i].numpy() for i in places]
         try:
-            same_values(function, *arrays)
+            assert_same_values(function, *arrays)
         except Unsupported as error:
             assert name in REFUSED and "one in memory" in str(error)
 

@@ -8,6 +8,8 @@ import torch
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=4)
+
 X, W = np.arange(1, 5, dtype=np.float32), np.array([2.0, 3.0, 4.0, 5.0], np.float32)
 
 

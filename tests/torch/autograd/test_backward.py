@@ -14,6 +14,8 @@ from torch.autograd import functional
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32))
 grad = torch.autograd.grad
 

@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.linspace(-2, 2, 6, dtype=np.float32)
 
 

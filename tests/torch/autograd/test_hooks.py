@@ -13,7 +13,7 @@ from tojax.errors import Unsupported
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32))
 
 
-def same_gradients(module):
+def assert_same_gradients(module):
     """Of a module that gives a number."""
     out = module(X)
     out.backward()
@@ -43,13 +43,13 @@ class Layers(nn.Module):
 def test_of_parameters():
     module = Layers()
     module.a.weight.register_hook(lambda g: g * torch.tensor([1.0, 0.0, 1.0]))
-    same_gradients(module)
+    assert_same_gradients(module)
 
 
 def test_of_tensors():
     module = Layers()
     module.clip = True
-    same_gradients(module)
+    assert_same_gradients(module)
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # torch, of module.a
@@ -59,7 +59,7 @@ def test_of_modules():
     module.b.register_full_backward_hook(lambda module, grads, outs: (grads[0] + outs[0],))
     module.c.register_full_backward_pre_hook(lambda module, outs: (3 * outs[0],))
     module.a.register_full_backward_pre_hook(lambda module, outs: (outs[0] / 2,))
-    same_gradients(module)
+    assert_same_gradients(module)
 
 
 def test_of_several_arguments_and_results():
@@ -84,7 +84,7 @@ def test_of_several_arguments_and_results():
         return grads[0], grads[1] * outs[0], None
 
     module.two.register_full_backward_hook(hook)
-    same_gradients(module)
+    assert_same_gradients(module)
     assert all(x == [True, True, False, True, True] for x in seen) and len(seen) > 1
 
 

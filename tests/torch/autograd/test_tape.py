@@ -9,6 +9,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.torch.autograd.tape import Tape
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32))
 grad = torch.autograd.grad
 

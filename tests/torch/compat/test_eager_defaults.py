@@ -15,6 +15,8 @@ from transformers.utils import is_torchdynamo_compiling
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=5)
+
 ONES = np.ones((2, 3), np.float32)
 
 

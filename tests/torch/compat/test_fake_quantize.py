@@ -14,7 +14,10 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:Please use quant_min")
+pytestmark = [
+    pytest.mark.sample(every=10),
+    pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:Please use quant_min"),
+]
 
 RNG = np.random.default_rng(0)
 BATCHES = [RNG.standard_normal((2, 3, 4, 4)).astype(np.float32) * scale for scale in (1, 3, 0.1)]
@@ -41,7 +44,7 @@ def prepared(module, batch=None):
     return module
 
 
-def compare(module, batches=BATCHES, reduction=1):
+def assert_same_training(module, batches=BATCHES, reduction=1):
     """Outputs, gradients and the buffers, batch after batch, under jit."""
     model = tojax.from_torch(copy.deepcopy(module))
 
@@ -78,7 +81,7 @@ def test_modules(kind, cls, rounding, observing):
     module = prepared(KINDS[kind](cls), first)
     module.enable_fake_quant(rounding)
     module.enable_observer(observing)
-    compare(module)
+    assert_same_training(module)
 
 
 CONFIGS = {
@@ -99,7 +102,7 @@ def test_prepare_qat(config, training):
     module = prepared(quantization.prepare_qat(module), BATCHES[0])
     if not training:
         module.eval().apply(quantization.disable_observer)
-    compare(module, reduction=27)
+    assert_same_training(module, reduction=27)
 
 
 @pytest.mark.parametrize("cls", [fakes.FakeQuantize, fakes.FusedMovingAvgObsFakeQuantize])
@@ -117,7 +120,7 @@ def test_observers_alone(channels):
     )
     for cls in kinds:
         module = prepared(cls(), BATCHES[2] if channels else None)
-        compare(module)
+        assert_same_training(module)
         if channels:
             with pytest.raises(Unsupported, match="has seen no values"):
                 tojax.from_torch(cls()).apply({}, BATCHES[0], mutable=True)

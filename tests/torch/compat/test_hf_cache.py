@@ -2,21 +2,21 @@
 
 import numpy as np
 import pytest
-import transformers as tf
 
 import tojax
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import WrongArguments
 from tojax.torch.compat.hf_cache import NAMES, renamed
+
+pytestmark = pytest.mark.sample(every=5)
 
 IDS = np.array([[1, 5, 7, 9]])
 
 
 @pytest.fixture(scope="module")
 def model():
-    sizes = dict(vocab_size=32, hidden_size=16, intermediate_size=32, max_position_embeddings=16)
-    config = tf.LlamaConfig(num_hidden_layers=1, num_attention_heads=2, **sizes)
-    return tojax.from_torch(tf.LlamaForCausalLM(config).eval())
+    return tojax.from_torch(tiny.llama(num_hidden_layers=1))
 
 
 @pytest.fixture(scope="module")

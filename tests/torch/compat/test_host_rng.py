@@ -10,6 +10,8 @@ import torch
 import tojax
 from tojax.errors import FrozenDraw
 
+pytestmark = pytest.mark.sample(every=5)
+
 
 @pytest.mark.parametrize("draw", [random.random, np.random.rand], ids=["python", "numpy"])
 def test_a_compiled_draw_is_said_and_one_outside_is_drawn_again(draw):

@@ -14,6 +14,8 @@ from tojax.private_names import Target
 from tojax.torch.compat import patches
 from tojax.torch.engine import session  # noqa: F401  (registers them)
 
+pytestmark = pytest.mark.sample(every=5)
+
 PATCHES = [p for t, p in patches.PATCHES.items() if t.loaded and p.probe is not None]
 X = np.array([[1.0, -2.0, 3.0]], np.float32)
 

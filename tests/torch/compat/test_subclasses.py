@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=5)
+
 Q = np.random.default_rng(0).standard_normal((1, 2, 5, 8)).astype(np.float32)
 
 

@@ -12,6 +12,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=5)
+
 
 @pytest.fixture(autouse=True)
 def checks(monkeypatch):

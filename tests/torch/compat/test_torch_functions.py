@@ -9,6 +9,8 @@ from scipy import stats
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=5)
+
 X = np.array([1, -2, 3, 0.5], np.float32)
 
 

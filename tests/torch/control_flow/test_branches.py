@@ -12,6 +12,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent, StateDropped
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([0.5, 1.5, 2.5], np.float32)
 
 

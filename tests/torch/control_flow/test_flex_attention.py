@@ -8,6 +8,8 @@ from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, fle
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=4)
+
 DRAW = np.random.default_rng(0)
 Q, K, V = (DRAW.standard_normal((2, 4, 6, 8)).astype(np.float32) for _ in range(3))
 SLOPES = torch.tensor([0.1, 0.2, 0.3, 0.4])

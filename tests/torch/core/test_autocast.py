@@ -11,6 +11,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=5)
+
 X = torch.randn(4, 8, 8, generator=torch.Generator().manual_seed(0))
 W = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
 LSTM = torch.nn.LSTM(8, 8), torch.nn.LSTMCell(8, 8)

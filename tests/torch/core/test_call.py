@@ -7,6 +7,8 @@ import torch
 import tojax
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=5)
+
 X = np.array([3.0, 0.5, -2.0], np.float32)
 SHORT = {
     "frexp": lambda x: torch.frexp(x)[1],

@@ -9,6 +9,8 @@ import tojax
 from tojax.errors import TojaxError, Unsupported
 from tojax.torch.core import interop
 
+pytestmark = pytest.mark.sample(every=5)
+
 BIG = 2**40 + 3
 INTS = torch.arange(6).reshape(2, 3)
 BOOLS = INTS > 2

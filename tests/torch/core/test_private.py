@@ -20,6 +20,8 @@ transformers = pytest.importorskip("transformers")
 import tojax.hf.generation.request.private as generation  # noqa: E402
 import tojax.hf.loading.private as loading  # noqa: E402
 
+pytestmark = pytest.mark.sample(every=5)
+
 TARGETS = [x for x in private_names.TARGETS if not x.made_later and x.exists]
 
 
@@ -53,7 +55,7 @@ def test_a_name_of_torch_that_is_gone(name, monkeypatch):
         next(
             x for x in names.values() if isinstance(x, private_names.Gone)
         )()  # the feature is used
-    told(caught.value, name, "torch", torch.__version__)
+    assert_explains(caught.value, name, "torch", torch.__version__)
 
 
 NAMES = [x for x in private_names.NAMES if x.startswith("transformers")]
@@ -69,7 +71,7 @@ def test_a_name_of_transformers_that_is_gone(name, monkeypatch):
         private.all_masks()
         for target in private_names.TARGETS:
             replace(target).place  # looked up anew
-    told(caught.value, name, "transformers", transformers.__version__)
+    assert_explains(caught.value, name, "transformers", transformers.__version__)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda x: x.path)
@@ -80,11 +82,11 @@ def test_a_target_that_is_gone(target, monkeypatch):
         replace(target).place  # looked up anew
     package = target.package
     version = torch.__version__ if package == "torch" else transformers.__version__
-    told(caught.value, target.path, package, version)
+    assert_explains(caught.value, target.path, package, version)
     assert target.feature in str(caught.value)
 
 
-def told(error: Exception, name: str, package: str, version: str) -> None:
+def assert_explains(error: Exception, name: str, package: str, version: str) -> None:
     """Whether the error says what is gone and which version is installed."""
     lines = str(error).splitlines()
     assert len(lines) == 4

@@ -9,6 +9,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.torch.core.schema import HIDDEN_WRITES
 
+pytestmark = pytest.mark.sample(every=5)
+
 aten = torch.ops.aten
 X = np.random.default_rng(0).normal(3, 2, (4, 3, 5)).astype(np.float32)
 MEAN, VAR = np.arange(3, dtype=np.float32), np.full(3, 1.5, np.float32)

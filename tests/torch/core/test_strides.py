@@ -11,6 +11,8 @@ import torch
 import tojax
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=5)
+
 X = np.arange(24, dtype="float32").reshape(2, 3, 4)
 
 

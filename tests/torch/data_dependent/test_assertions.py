@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent, UncheckedValues
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([1.0, 2, 3], np.float32)
 
 

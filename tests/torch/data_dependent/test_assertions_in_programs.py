@@ -10,6 +10,8 @@ from transformers.utils import torch_compilable_check
 import tojax
 from tojax.errors import ForwardFailed, UncheckedValues
 
+pytestmark = pytest.mark.sample(every=4)
+
 GOOD, BAD = np.array([1.0, 2.0], np.float32), np.array([1.0, -2.0], np.float32)
 
 

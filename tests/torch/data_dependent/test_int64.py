@@ -7,6 +7,8 @@ import torch
 import tojax
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=4)
+
 BIG, SMALL = np.array([70000, 3]), np.array([7, 3])
 BEYOND = {
     "product": lambda x: x * x,

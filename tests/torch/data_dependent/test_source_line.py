@@ -14,6 +14,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.torch.data_dependent.source_line import test_at as asked_at
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([1.0, -5, 2, 3], np.float32)
 
 

@@ -9,6 +9,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import StaticArgument, Unsupported
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
 MASK = np.array([[1, 1, 0, 1, 0], [1, 0, 0, 1, 0]])
 run = lambda function, *args: jax.jit(lambda *a: tojax.from_torch(function).apply({}, *a))(*args)

@@ -7,6 +7,8 @@ import torch
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 MASK = torch.tensor([True, False, True])
 

@@ -11,6 +11,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([[1.0, -2.0, 6.0], [0.5, 4.0, -1.0]], np.float32)
 LOW = X / 10
 

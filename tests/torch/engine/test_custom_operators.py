@@ -5,7 +5,9 @@ import pytest
 import torch
 
 import tojax
-from tests.torch.beside_torch import same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values
+
+pytestmark = pytest.mark.sample(every=4)
 
 X = np.array([1, -2, 3, 0.5], np.float32)
 LIBRARY = torch.library.Library("tojax_aliasing", "DEF")
@@ -72,21 +74,21 @@ def counted(x):
 
 @pytest.mark.parametrize("function", [written, through_a_view, counted])
 def test_writes_and_views(function):
-    same_values(function, X)
+    assert_same_values(function, X)
 
 
 def test_a_filter_sample_by_sample():
     """In plain torch it is the same program, with gradients, which the operator has none of."""
     x = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
     c = np.array([0.3, -0.5], np.float32)
-    same_values(filtered, x, c, reduction=16)
+    assert_same_values(filtered, x, c, reduction=16)
 
     def plain(x, c):
         out = torch.zeros(2, 2 + 6)
         filter_into(x, c, out)
         return out
 
-    same_values(plain, x, c, reduction=16)
+    assert_same_values(plain, x, c, reduction=16)
 
     def rows(x, c):
         """The same without writes, which torch's autograd would refuse."""
@@ -95,7 +97,7 @@ def test_a_filter_sample_by_sample():
             out.append(x[:, i] - torch.stack(out[-2:], 1) @ c)
         return torch.stack(out, 1)
 
-    same_gradients(rows, x, c, reduction=64)
+    assert_same_gradients(rows, x, c, reduction=64)
 
 
 def test_without_python_code():

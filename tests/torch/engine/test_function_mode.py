@@ -8,7 +8,7 @@ import torch
 
 import tojax
 from tests.tolerance import assert_close
-from tests.torch.beside_torch import same_values
+from tests.torch.beside_torch import assert_same_values
 
 X = np.array([1, -2, 3, 0.5], np.float32)
 
@@ -22,9 +22,9 @@ def written(x):
 
 
 def test_deepcopy():
-    same_values(lambda x: copy.deepcopy(x) * 2, X)
-    same_values(lambda x: copy.deepcopy({"a": [x[1:], 3]})["a"][0] * 3, X)
-    same_values(written, X)
+    assert_same_values(lambda x: copy.deepcopy(x) * 2, X)
+    assert_same_values(lambda x: copy.deepcopy({"a": [x[1:], 3]})["a"][0] * 3, X)
+    assert_same_values(written, X)
 
 
 class Copies(torch.nn.Module):

@@ -9,6 +9,8 @@ from torch import nn
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=4)
+
 RNG = np.random.default_rng(0)
 normal = lambda *shape: RNG.standard_normal(shape).astype(np.float32)
 MODULES = {

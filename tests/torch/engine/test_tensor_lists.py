@@ -7,6 +7,8 @@ import torch
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.arange(16, dtype=np.float32).reshape(4, 4)
 I = np.arange(4)
 

@@ -12,6 +12,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent, MissingOps, MissingRng, TojaxError
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 
 

@@ -4,7 +4,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.torch.beside_torch import EDGES, FAR, INFINITE, NAN, same_gradients, same_values
+from tests.torch.beside_torch import (
+    EDGES,
+    FAR,
+    INFINITE,
+    NAN,
+    assert_same_gradients,
+    assert_same_values,
+)
+
+pytestmark = pytest.mark.sample(every=8)
 
 NAMES = """relu relu6 hardtanh hardsigmoid hardswish silu mish leaky_relu elu selu celu logsigmoid
 hardshrink softshrink tanhshrink softsign softplus gelu sigmoid tanh"""
@@ -28,11 +37,11 @@ NUMBERS = {"edges": EDGES, "far": FAR, "infinite": INFINITE, "nan": NAN}
 @pytest.mark.parametrize(("name", "x"), CASES)
 def test_values(name, x):
     if name not in OFF_AT_INFINITY or x != "infinite":
-        same_values(FUNCTIONS[name], NUMBERS[x], reduction=256)
+        assert_same_values(FUNCTIONS[name], NUMBERS[x], reduction=256)
 
 
 @pytest.mark.parametrize(("name", "x"), [case for case in CASES if case[1] != "nan"])
 def test_gradients(name, x):
     """Of NaN each kernel of torch has another one."""
     if name not in OFF_AT_INFINITY or x != "infinite":
-        same_gradients(FUNCTIONS[name], NUMBERS[x], reduction=256, scale=1.0)
+        assert_same_gradients(FUNCTIONS[name], NUMBERS[x], reduction=256, scale=1.0)

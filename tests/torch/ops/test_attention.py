@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import TojaxError
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 Q, K, V = (
     RNG.standard_normal(s).astype(np.float32) for s in [(2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 6)]
@@ -20,7 +22,7 @@ GROUPED = [
 SHAPES = [(5, 7), (1, 7), (4, 5, 7), (1, 5, 7), (2, 1, 5, 7), (2, 4, 5, 7), (2, 1, 1, 7)]
 
 
-def same(function, *arrays):
+def assert_same(function, *arrays):
     """Outputs and gradients of a weighted sum agree."""
     tensors = [torch.from_numpy(a.copy()) for a in arrays]
     floats = [t.requires_grad_() for t in tensors if t.is_floating_point()]
@@ -47,21 +49,25 @@ def same(function, *arrays):
 def test_masks(shape, kind):
     mask = RNG.random(shape) > 0.4 if kind == "bool" else RNG.standard_normal(shape)
     mask = mask if kind == "bool" else mask.astype(np.float32)
-    same(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), Q, K, V, mask)
+    assert_same(
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), Q, K, V, mask
+    )
 
 
 @pytest.mark.parametrize("shape", [None, (5, 7), (8, 5, 7), (2, 8, 5, 7), (2, 1, 1, 7)], ids=str)
 def test_grouped_heads(shape):
     mask = np.ones((5, 7), bool) if shape is None else RNG.random(shape) > 0.4
     attend = F.scaled_dot_product_attention
-    same(lambda q, k, v, m: attend(q, k, v, attn_mask=m, enable_gqa=True), *GROUPED, mask)
+    assert_same(lambda q, k, v, m: attend(q, k, v, attn_mask=m, enable_gqa=True), *GROUPED, mask)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_causal_is_aligned_at_the_top_left(grouped):
     attend = F.scaled_dot_product_attention
     arrays = GROUPED if grouped else (Q, K, V)
-    same(lambda q, k, v: attend(q, k, v, is_causal=True, enable_gqa=grouped, scale=0.3), *arrays)
+    assert_same(
+        lambda q, k, v: attend(q, k, v, is_causal=True, enable_gqa=grouped, scale=0.3), *arrays
+    )
 
 
 @pytest.mark.parametrize("hidden", [False, -np.inf, np.finfo(np.float32).min], ids=str)
@@ -70,15 +76,15 @@ def test_rows_that_are_masked_out_entirely(hidden):
     mask[0, 0, 2], mask[1] = False, False
     mask = mask if hidden is False else np.where(mask, 0, hidden).astype(np.float32)
     stay = torch.from_numpy(mask)
-    same(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=stay), Q, K, V)
+    assert_same(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=stay), Q, K, V)
 
 
 def test_batch_dimensions_broadcast():
     def attend(q, k, v):
         return F.scaled_dot_product_attention(q, k, v)
 
-    same(attend, Q, K[:1], V[:1])
-    same(attend, Q[0, 0], K[0, 0], V[0, 0])
+    assert_same(attend, Q, K[:1], V[:1])
+    assert_same(attend, Q[0, 0], K[0, 0], V[0, 0])
 
 
 @pytest.mark.parametrize("batch", [(), (4,), (2, 4), (3, 1, 2)], ids=str)
@@ -88,9 +94,9 @@ def test_dimensions(batch):
     mask = RNG.standard_normal((7, 5)).astype(np.float32)
     mask[3] = -np.inf
     attend = F.scaled_dot_product_attention
-    same(lambda *qkv: attend(*qkv, is_causal=True, scale=0.5), *arrays)
-    same(lambda *qkv: attend(*qkv, attn_mask=torch.tensor(mask), scale=2.0), *arrays)
-    same(lambda *qkv: attend(*qkv, attn_mask=torch.tensor(mask > -0.3)), *arrays)
+    assert_same(lambda *qkv: attend(*qkv, is_causal=True, scale=0.5), *arrays)
+    assert_same(lambda *qkv: attend(*qkv, attn_mask=torch.tensor(mask), scale=2.0), *arrays)
+    assert_same(lambda *qkv: attend(*qkv, attn_mask=torch.tensor(mask > -0.3)), *arrays)
 
 
 def test_causal_with_a_mask_is_refused():

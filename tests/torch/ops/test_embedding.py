@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import ForwardFailed
 
+pytestmark = pytest.mark.sample(every=8)
+
 TABLE = torch.arange(12.0).reshape(4, 3)
 
 

@@ -12,6 +12,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent, Unsupported
 
+pytestmark = pytest.mark.sample(every=8)
+
 REGION = "Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 SCHEMAS = {
     "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -36,7 +38,7 @@ ROIS = np.float32([[0, 1.3, 2.1, 7.7, 6.2], [1, -3, -2.5, 5, 12], [0, 4, 4, 4, 4
                    [1, 9, 7, 3, 2], [1, -9, -9, 25, 20], [0, 40, 40, 50, 50]])  # fmt: skip
 
 
-def same(op, reference, arrays, *rest, places=(0,)):
+def assert_same(op, reference, arrays, *rest, places=(0,)):
     """Values of all results, and gradients of the first, for the arrays at ``places``."""
     tensors = [torch.tensor(a) for a in arrays]
     for i in places:
@@ -130,11 +132,11 @@ def roi_pool(input, rois, scale, height, width):
 @pytest.mark.parametrize("aligned", [False, True])
 @pytest.mark.parametrize("scale", [1.0, 0.4])
 def test_roi_align(aligned, scale):
-    same(vision.roi_align, roi_align, (IMAGES[:, :1], ROIS), scale, 2, 3, 2, aligned)
+    assert_same(vision.roi_align, roi_align, (IMAGES[:, :1], ROIS), scale, 2, 3, 2, aligned)
 
 
 def test_ps_roi_align():
-    same(vision.ps_roi_align, ps_roi_align, (IMAGES, ROIS), 0.7, 2, 3, 2)
+    assert_same(vision.ps_roi_align, ps_roi_align, (IMAGES, ROIS), 0.7, 2, 3, 2)
 
 
 @pytest.mark.parametrize("bins", [(2, 3), (7, 7)])
@@ -142,7 +144,7 @@ def test_roi_pool(bins):
     ties = np.round(IMAGES[:, :2])
     rois = torch.tensor(ROIS)
     op = lambda x, *rest: vision.roi_pool(x, rois, *rest)
-    same(op, lambda x, *rest: roi_pool(x, rois, *rest), (ties,), 0.5, *bins)
+    assert_same(op, lambda x, *rest: roi_pool(x, rois, *rest), (ties,), 0.5, *bins)
     model = tojax.from_torch(lambda *arrays: vision.roi_pool(*arrays, 1.0, *bins))
     want = roi_pool(torch.tensor(IMAGES[:, :2]), torch.tensor(ROIS[:3]), 1.0, *bins)
     assert_close(model(IMAGES[:, :2], ROIS[:3]), want)
@@ -236,7 +238,7 @@ def test_deform_conv2d(groups, shifts, use_mask):
     arrays = (normal(2, 4, 5, 4), normal(2, 4 // groups, 3, 2), 2 * normal(2, 12 * shifts, *out),
               normal(2, 6 * shifts, *out), normal(2))  # fmt: skip
     places = (0, 1, 2, 3, 4) if use_mask else (0, 1, 2, 4)
-    same(vision.deform_conv2d, deform_conv2d, arrays, *rest, places=places)
+    assert_same(vision.deform_conv2d, deform_conv2d, arrays, *rest, places=places)
 
 
 @pytest.mark.parametrize("targets", [[1], [1, 1, 2], [2, 1, 3, 3]], ids=str)

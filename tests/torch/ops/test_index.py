@@ -7,7 +7,9 @@ import torch
 
 import tojax
 from tests.tolerance import assert_close
-from tests.torch.beside_torch import same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values
+
+pytestmark = pytest.mark.sample(every=8)
 
 RNG = np.random.default_rng(0)
 normal = lambda *shape: RNG.standard_normal(shape).astype(np.float32)
@@ -68,14 +70,14 @@ WRITES = {
 @pytest.mark.parametrize("name", WRITES)
 def test_repeated_places(name):
     function, *arrays = WRITES[name]
-    same_values(function, *arrays)
-    same_gradients(function, *arrays, reduction=8)
+    assert_same_values(function, *arrays)
+    assert_same_gradients(function, *arrays, reduction=8)
 
 
 def test_repeated_places_that_are_traced():
     write = lambda y, v, i: y.index_put((i,), v)
-    same_values(write, Y, V, PLACES)
-    same_gradients(write, Y, V, PLACES, reduction=8)
+    assert_same_values(write, Y, V, PLACES)
+    assert_same_gradients(write, Y, V, PLACES, reduction=8)
 
 
 def test_under_vmap():
@@ -97,5 +99,5 @@ CHOSEN = {
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_masks_that_are_known(name):
-    same_values(CHOSEN[name], Y)
-    same_gradients(CHOSEN[name], Y, reduction=32)
+    assert_same_values(CHOSEN[name], Y)
+    assert_same_gradients(CHOSEN[name], Y, reduction=32)

@@ -8,6 +8,8 @@ from jax.test_util import check_grads
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 DRAW = np.random.default_rng(0)
 
 

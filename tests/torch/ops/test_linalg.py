@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from tests.tolerance import assert_close
-from tests.torch.beside_torch import gradients, same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values, gradients
+
+pytestmark = pytest.mark.sample(every=8)
 
 RNG = np.random.default_rng(0)
 normal = lambda *shape: RNG.standard_normal(shape).astype(np.float32)
@@ -22,11 +24,11 @@ def test_cholesky_factors(upper):
         (lambda f: torch.cholesky_inverse(f, upper=upper), (factor,)),
         (lambda f, b: torch.cholesky_solve(b, f, upper=upper), (factor, normal(3, 2))),
     ):
-        same_values(function, *arrays, reduction=256)
+        assert_same_values(function, *arrays, reduction=256)
         got, want = gradients(function, *arrays)
         assert_close(got, [triangle(want[0]), *want[1:]], reduction=1024)
         beside = factor + (LOW if upper else LOW.T) - np.diag(np.diag(LOW))
-        same_values(function, beside, *arrays[1:], reduction=256)
+        assert_same_values(function, beside, *arrays[1:], reduction=256)
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -36,7 +38,7 @@ def test_through_the_factorisation(upper):
         inverse = torch.cholesky_inverse(factor, upper=upper)
         return inverse, torch.cholesky_solve(b, factor, upper=upper)
 
-    same_gradients(function, normal(4, 4), normal(4, 2), reduction=4096)
+    assert_same_gradients(function, normal(4, 4), normal(4, 2), reduction=4096)
 
 
 def test_pinv_of_hermitian_matrices():
@@ -45,9 +47,9 @@ def test_pinv_of_hermitian_matrices():
     Q = np.linalg.qr(normal(4, 4))[0]
     singular = (Q * np.array([3, 1, -2, 0], np.float32)) @ Q.T
     for a in (SQUARE + SQUARE.T, (singular + singular.T) / 2, np.eye(4, dtype=np.float32)):
-        same_values(pinv, a, reduction=256)
-        same_gradients(pinv, a, reduction=4096)
-    same_gradients(lambda a: pinv(a + a.mT), SQUARE, reduction=4096)
+        assert_same_values(pinv, a, reduction=256)
+        assert_same_gradients(pinv, a, reduction=4096)
+    assert_same_gradients(lambda a: pinv(a + a.mT), SQUARE, reduction=4096)
 
 
 @pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
@@ -56,5 +58,7 @@ def test_lstsq(driver, shape):
     solve = lambda a, b: tuple(torch.linalg.lstsq(a, b, driver=driver)[:2])
     a, b = normal(*shape), normal(*shape[:-1], 2)
     a = SQUARE if shape == (4, 4) else a
-    same_values(lambda a, b: tuple(torch.linalg.lstsq(a, b, driver=driver)), a, b, reduction=4096)
-    same_gradients(solve, a, b, reduction=16384)
+    assert_same_values(
+        lambda a, b: tuple(torch.linalg.lstsq(a, b, driver=driver)), a, b, reduction=4096
+    )
+    assert_same_gradients(solve, a, b, reduction=16384)

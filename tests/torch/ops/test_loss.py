@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 
 import tojax
-from tests.expectations import further
+from tests.sampling import further
 from tests.tolerance import assert_close
-from tests.torch.beside_torch import gradients, same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values, gradients
+
+pytestmark = pytest.mark.sample(every=8)
 
 SCORES = np.random.default_rng(0).standard_normal((8, 4, 5)).astype(np.float32)
 LENGTHS = [4, 1, 0, 5]
@@ -54,8 +56,8 @@ def test_binary_cross_entropy_of_certain_probabilities(reduction):
         p, target, w = P[i : i + 1], torch.tensor(TARGET[i : i + 1]), torch.tensor([i / 4 + 0.5])
         rest = (target, w) if i % 2 else (target,)
         loss = lambda p, rest=rest: F.binary_cross_entropy(p, *rest, reduction=reduction)
-        same_values(loss, p, reduction=8)
-        same_gradients(loss, p, reduction=8)
+        assert_same_values(loss, p, reduction=8)
+        assert_same_gradients(loss, p, reduction=8)
 
 
 def test_binary_cross_entropy_by_its_target():
@@ -78,5 +80,5 @@ def test_losses_that_are_linear_from_somewhere_on(beta):
         lambda x: F.smooth_l1_loss(x, torch.zeros(11), reduction="none", beta=beta),
         lambda x: F.huber_loss(x, torch.zeros(11), reduction="none", delta=beta or 0.1),
     ):
-        same_values(lambda x, f=function: tuple(f(x).split(4)), x, reduction=4)
-        same_gradients(function, x, reduction=4)
+        assert_same_values(lambda x, f=function: tuple(f(x).split(4)), x, reduction=4)
+        assert_same_gradients(function, x, reduction=4)

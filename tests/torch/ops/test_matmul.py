@@ -9,6 +9,8 @@ import torch
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 
 def converted(features: int = 12, bias: bool = True):
     torch.manual_seed(0)

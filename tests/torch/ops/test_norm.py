@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.torch.beside_torch import same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values
+
+pytestmark = pytest.mark.sample(every=8)
 
 RNG = np.random.default_rng(0)
 X, WEIGHT, BIAS = (RNG.standard_normal(s).astype(np.float32) for s in ((2, 4, 6), 4, 4))
@@ -23,5 +25,5 @@ NORMS = {
 def test_mean_and_deviation(name):
     """Those of groups have a gradient in torch, those of layers and batches none."""
     function, x = NORMS[name]
-    same_values(function, x, WEIGHT, BIAS, reduction=64)
-    same_gradients(function, x, WEIGHT, BIAS, reduction=512)
+    assert_same_values(function, x, WEIGHT, BIAS, reduction=64)
+    assert_same_gradients(function, x, WEIGHT, BIAS, reduction=512)

@@ -6,9 +6,18 @@ import pytest
 import torch
 
 import tojax
-from tests.expectations import further
+from tests.sampling import further
 from tests.tolerance import assert_close
-from tests.torch.beside_torch import EDGES, FAR, INFINITE, NAN, same_gradients, same_values
+from tests.torch.beside_torch import (
+    EDGES,
+    FAR,
+    INFINITE,
+    NAN,
+    assert_same_gradients,
+    assert_same_values,
+)
+
+pytestmark = pytest.mark.sample(every=8)
 
 CASES = {
     "addcmul": lambda t: torch.addcmul(t, t, t, value=1.7),
@@ -39,7 +48,7 @@ KINKS = "sgn sign abs floor ceil round trunc frac isnan isinf isfinite signbit n
 
 @pytest.mark.parametrize("name", KINKS.split())
 def test_one_operand_at_the_edges(name):
-    same_values(getattr(torch, name), ENDS)
+    assert_same_values(getattr(torch, name), ENDS)
 
 
 BINARY = """heaviside fmod remainder atan2 copysign nextafter maximum minimum fmax fmin eq lt
@@ -50,7 +59,7 @@ isclose floor_divide div pow hypot"""
 def test_two_operands_at_the_edges(name):
     ends = np.array([0, -0.0, 1, -2, np.inf, -np.inf, np.nan], np.float32)
     x, y = (v.ravel() for v in np.meshgrid(ends, ends))
-    same_values(getattr(torch, name), x, y, reduction=4)
+    assert_same_values(getattr(torch, name), x, y, reduction=4)
 
 
 ZERO = np.array([0, -0.0, 0, 1, -1, 2, 0], np.float32)
@@ -62,7 +71,7 @@ def test_gradients_at_zero(name):
         x, y = np.array([0, 0, 0, 2, 3], np.float32), np.array([0, 1, 2, 0, -1.5], np.float32)
     else:
         x, y = (v.ravel() for v in np.meshgrid(ZERO, ZERO))
-    same_gradients(getattr(torch, name), x, y, reduction=4)
+    assert_same_gradients(getattr(torch, name), x, y, reduction=4)
 
 
 FLOATS = [0.5, -0.5, 1.9, -1.9, 127.5, 128, 255.9, 256, 300, -1, -128, -129, -300, 32768, 40000]
@@ -76,8 +85,8 @@ def test_floats_as_integers(dtype, source):
     to, given = getattr(torch, dtype), getattr(torch, source)
     inside = [x for x in FLOATS if abs(x) < (6e4 if source == "float16" else 1e11)]
     x = np.array(inside + ([] if dtype == "int32" else [np.nan]), np.float32)
-    same_values(lambda x: x.to(given).to(to), x)
-    same_values(lambda x: torch.zeros(len(x), dtype=to).copy_(x.to(given)), x)
+    assert_same_values(lambda x: x.to(given).to(to), x)
+    assert_same_values(lambda x: torch.zeros(len(x), dtype=to).copy_(x.to(given)), x)
     beyond = np.array([3e9, 1e20, np.inf, -3e9, -np.inf], np.float32)
     got = tojax.from_torch(lambda x: x.to(to))(beyond)
     limits = np.iinfo(np.int32)
@@ -101,7 +110,7 @@ def test_integers_divided(name, dtype):
     divide = lambda x, y: DIVISIONS[name](cast(x), cast(y)) * 1.0
     by = np.where(NONE == 0, 3, NONE).astype(np.int32)
     by = abs(by) if dtype == "uint8" else by
-    same_values(divide, SOME, by)
+    assert_same_values(divide, SOME, by)
 
 
 @pytest.mark.parametrize("name", DIVISIONS)
@@ -123,15 +132,15 @@ def test_integers_divided_by_zero(name):
     with pytest.raises(tojax.errors.ForwardFailed, match="divided by 0"):
         of_constant(SOME)
     floats = SOME.astype(np.float32), NONE.astype(np.float32)
-    same_values(DIVISIONS[name], *floats)
+    assert_same_values(DIVISIONS[name], *floats)
 
 
 def test_integers_to_negative_powers():
     """Which are small, whatever their floats are: 0 ** -3 is 0."""
     x, y = (v.ravel() for v in np.meshgrid(np.array([0, 1, -1, 2, 5]), np.array([-3, -2, 0, 1, 3])))
-    same_values(lambda x, y: torch.pow(x, y).float(), x, y)
-    same_values(lambda y: (0**y).float(), y)
-    same_values(lambda x: (x > 0) ** torch.tensor(-1), x)
+    assert_same_values(lambda x, y: torch.pow(x, y).float(), x, y)
+    assert_same_values(lambda y: (0**y).float(), y)
+    assert_same_values(lambda x: (x > 0) ** torch.tensor(-1), x)
 
 
 NUMBERS = (True, False, 2, 0.5)
@@ -177,23 +186,27 @@ def parts(function):
 def test_powers_of_complex_zero():
     """The real part decides between 0, infinity and NaN; a number of 0 gives 1."""
     zero = np.zeros_like(COMPLEX)
-    same_values(torch.pow, zero, COMPLEX)
-    same_values(lambda z, y: z**y.real, zero, COMPLEX)
-    same_values(lambda z, y: z.real**y, zero, COMPLEX)
-    same_values(lambda y: 0**y, COMPLEX)
+    assert_same_values(torch.pow, zero, COMPLEX)
+    assert_same_values(lambda z, y: z**y.real, zero, COMPLEX)
+    assert_same_values(lambda z, y: z.real**y, zero, COMPLEX)
+    assert_same_values(lambda y: 0**y, COMPLEX)
     for y in (0, 1, 2, 0.5, 1.5, 0j, 1 + 0j, 2 + 0j, 1 + 2j, 2j, -1 + 1j):
-        same_values(lambda z, y=y: z**y, np.array([0, 1 + 2j, -1], np.complex64), reduction=4)
+        assert_same_values(
+            lambda z, y=y: z**y, np.array([0, 1 + 2j, -1], np.complex64), reduction=4
+        )
 
 
 def test_gradients_of_powers_of_complex_zero():
     """Where they are finite or NaN; infinite ones have no direction."""
     for y in (*COMPLEX[[0, 1, 2, 5, 6, 8]], 4 - 2j):
         pairs = [np.float32([part]) for part in (0, 0, y.real, y.imag)]
-        same_gradients(parts(torch.pow), *pairs, reduction=4)
+        assert_same_gradients(parts(torch.pow), *pairs, reduction=4)
     for y in (0, 1, 2, 3, 0j, 1 + 0j, 2 + 0j, 2 + 1j):
         zero = np.zeros(3, np.float32)
-        same_gradients(parts(lambda z, y=y: z**y), zero, np.array([0, 1, -1], "f4"), reduction=4)
-    same_gradients(parts(lambda y: 0**y), np.array([1, 2, 3], "f4"), zero, reduction=4)
+        assert_same_gradients(
+            parts(lambda z, y=y: z**y), zero, np.array([0, 1, -1], "f4"), reduction=4
+        )
+    assert_same_gradients(parts(lambda y: 0**y), np.array([1, 2, 3], "f4"), zero, reduction=4)
 
 
 CORNERS = {
@@ -210,4 +223,4 @@ CORNERS = {
 
 @pytest.mark.parametrize("name", CORNERS)
 def test_gradients_of_lengths_at_zero(name):
-    same_gradients(CORNERS[name], ZERO, ZERO[::-1].copy(), reduction=16)
+    assert_same_gradients(CORNERS[name], ZERO, ZERO[::-1].copy(), reduction=16)

@@ -9,6 +9,8 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 
 quantized = torch.ops.quantized_decomposed

@@ -8,6 +8,8 @@ import torch
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 RNG = np.random.default_rng(0)
 X, W = (RNG.standard_normal(s).astype(np.float32) for s in ((32, 5, 64), (2, 16, 64)))
 REDUCED = {

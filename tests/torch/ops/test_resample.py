@@ -10,13 +10,15 @@ import torch.nn.functional as F
 
 import tojax
 from tests.tolerance import assert_close
-from tests.torch.beside_torch import same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values
+
+pytestmark = pytest.mark.sample(every=8)
 
 RNG = np.random.default_rng(0)
 normal = lambda *shape: RNG.standard_normal(shape).astype(np.float32)
 
 
-def same(function, *arrays):
+def assert_same(function, *arrays):
     """Outputs, and gradients of a weighted sum, in one compiled program."""
     tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
     want = function(*tensors)
@@ -77,7 +79,7 @@ def test_interpolate(mode):
         def every(x, chosen=chosen):
             return torch.cat([F.interpolate(x, **options).flatten() for options in chosen])
 
-        same(every, IMAGES[rank])
+        assert_same(every, IMAGES[rank])
 
 
 @pytest.mark.parametrize("corners", [False, True])
@@ -91,14 +93,14 @@ def test_grid_sample(padding, corners):
         return torch.cat([y.flatten() for y in planes + solids])
 
     grids = 1.5 * normal(2, 6, 4, 2), 1.5 * normal(1, 3, 4, 2, 3)
-    same(every, IMAGES[4], grids[0], IMAGES[5], grids[1])
+    assert_same(every, IMAGES[4], grids[0], IMAGES[5], grids[1])
 
 
 @pytest.mark.parametrize("corners", [False, True])
 def test_affine_grid(corners):
     flat = lambda theta: F.affine_grid(theta, [2, 1, 3, 4], align_corners=corners)
-    same(flat, normal(2, 2, 3))
-    same(
+    assert_same(flat, normal(2, 2, 3))
+    assert_same(
         lambda theta: F.affine_grid(theta, [1, 1, 2, 2, 3], align_corners=corners), normal(1, 3, 4)
     )
 
@@ -114,10 +116,10 @@ WINDOWS = {
 def test_fold_and_unfold(name):
     windows, image = WINDOWS[name], IMAGES[4]
     columns = F.unfold(torch.tensor(image), **windows)
-    same(lambda x: F.unfold(x, **windows), image)
-    same(lambda x: F.fold(x, image.shape[2:], **windows), columns.numpy())
-    same(lambda x: F.unfold(x, **windows), image[0])
-    same(lambda x: F.fold(x, image.shape[2:], **windows), columns[0].numpy())
+    assert_same(lambda x: F.unfold(x, **windows), image)
+    assert_same(lambda x: F.fold(x, image.shape[2:], **windows), columns.numpy())
+    assert_same(lambda x: F.unfold(x, **windows), image[0])
+    assert_same(lambda x: F.fold(x, image.shape[2:], **windows), columns[0].numpy())
 
 
 def test_volumes_under_vmap():
@@ -143,7 +145,7 @@ def test_grid_sample_where_there_is_no_picture(mode, padding):
             ends = ends[np.isfinite(ends)]
         grid = np.stack([np.roll(ends, i) for i in range(rank)], -1)[(None,) * rank]
         image = normal(1, 2, *[2, 3, 4][-rank:])
-        same_values(
+        assert_same_values(
             lambda i, g: F.grid_sample(i, g, mode, padding, align_corners=False),
             image,
             grid,
@@ -159,4 +161,4 @@ def test_grid_sample_gradients_at_the_border(mode, padding, align_corners):
     ends = np.array([0, 0.5, -1, 1, -0.75, 0.75, -1.5, 3], np.float32)
     grid = np.stack([ends, np.roll(ends, 1)], -1)[None, None]
     sample = lambda i, g: F.grid_sample(i, g, mode, padding, align_corners=align_corners)
-    same_gradients(sample, normal(1, 2, 3, 4), grid, reduction=256)
+    assert_same_gradients(sample, normal(1, 2, 3, 4), grid, reduction=256)

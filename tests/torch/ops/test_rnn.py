@@ -11,6 +11,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.random.default_rng(0).standard_normal((3, 6, 4)).astype(np.float32)
 LENGTHS = [2, 6, 4]
 
@@ -44,7 +46,7 @@ class Packed(nn.Module):
         return rnn.pad_packed_sequence(out, batch_first=True, total_length=7)[0], last
 
 
-def same(module, x):
+def assert_same(module, x):
     """Outputs and the gradient of the sum of their squares agree."""
     outs = jax.tree.leaves(module(torch.from_numpy(x)))
     grads = torch.autograd.grad(sum((o**2).sum() for o in outs), list(module.parameters()))
@@ -64,17 +66,17 @@ def same(module, x):
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name):
-    same(LAYERS[name], X)
+    assert_same(LAYERS[name], X)
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_cells(name):
-    same(CELLS[name], X[0])
+    assert_same(CELLS[name], X[0])
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN], ids=lambda kind: kind.__name__)
 def test_packed_sequences(kind):
-    same(Packed(kind), X)
+    assert_same(Packed(kind), X)
 
 
 def test_dropout_between_layers_follows_the_key():

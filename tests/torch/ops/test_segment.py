@@ -6,6 +6,8 @@ import torch
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 X = np.array([[1, 5], [3, 5], [2, 0], [4, -1], [np.nan, 2]], np.float32)
 
 

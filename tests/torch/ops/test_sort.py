@@ -5,7 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.torch.beside_torch import gradients, same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values, gradients
+
+pytestmark = pytest.mark.sample(every=8)
 
 TIES = np.array([[1, 3, 3, 2, 3], [2, 2, 2, 2, 2], [5, 1, 1, 5, 0], [1, 2, 1, 2, 1]], np.float32)
 HOLES = TIES.copy()
@@ -44,7 +46,7 @@ UNORDERED = {
 
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_the_gradient_of_equal_elements(name):
-    same_gradients(SELECTIONS[name], TIES, reduction=20)
+    assert_same_gradients(SELECTIONS[name], TIES, reduction=20)
 
 
 @pytest.mark.parametrize("name", SELECTIONS | UNORDERED)
@@ -52,7 +54,7 @@ def test_values_with_nan(name):
     """torch sorts by ``<`` alone for the mode, which NaN upsets."""
     function = (SELECTIONS | UNORDERED)[name]
     for x in (TIES,) if name == "mode" else (TIES, HOLES):
-        same_values(function, x)
+        assert_same_values(function, x)
 
 
 @pytest.mark.parametrize("name", UNORDERED)
@@ -66,7 +68,7 @@ def test_one_of_equal_elements_has_all_of_the_gradient(name):
 
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_nan_is_equal_to_nan(name):
-    same_gradients(SELECTIONS[name], HOLES, reduction=20)
+    assert_same_gradients(SELECTIONS[name], HOLES, reduction=20)
 
 
 QUERIES = np.array([np.nan, -1, 0, -0.0, 1, 1.5, np.inf, -np.inf, 5], np.float32)
@@ -80,12 +82,14 @@ SEQUENCES = np.array(
 def test_search_with_nan(right):
     """Also in the middle, where the answer depends on which elements are looked at."""
     rows = np.tile(QUERIES, (len(SEQUENCES), 1))
-    same_values(lambda s, v: torch.searchsorted(s, v, right=right), SEQUENCES, rows)
+    assert_same_values(lambda s, v: torch.searchsorted(s, v, right=right), SEQUENCES, rows)
     for row in SEQUENCES:
-        same_values(lambda s, v: torch.searchsorted(s, v, right=right, out_int32=True), row, rows)
-        same_values(lambda s, v: torch.bucketize(v, s, right=right), row, rows)
-        same_values(lambda s: torch.searchsorted(s, float("nan"), right=right), row)
-        same_values(lambda s: torch.bucketize(2, s, right=right), row)
+        assert_same_values(
+            lambda s, v: torch.searchsorted(s, v, right=right, out_int32=True), row, rows
+        )
+        assert_same_values(lambda s, v: torch.bucketize(v, s, right=right), row, rows)
+        assert_same_values(lambda s: torch.searchsorted(s, float("nan"), right=right), row)
+        assert_same_values(lambda s: torch.bucketize(2, s, right=right), row)
 
 
 STABLE = {
@@ -102,4 +106,4 @@ STABLE = {
 @pytest.mark.parametrize("name", STABLE)
 def test_zeros_of_either_sign_are_equal(name):
     zeros = np.array([[0, -0.0, 1, -0.0, 0], [-0.0, 0, -1, 0, -0.0], [0, -0.0] * 2 + [0]], "f4")
-    same_values(STABLE[name], zeros)
+    assert_same_values(STABLE[name], zeros)

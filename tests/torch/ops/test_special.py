@@ -6,7 +6,9 @@ from scipy.special import airy
 
 import tojax
 from tests.tolerance import assert_close
-from tests.torch.beside_torch import gradients, same_gradients, same_values
+from tests.torch.beside_torch import assert_same_gradients, assert_same_values, gradients
+
+pytestmark = pytest.mark.sample(every=8)
 
 RNG = np.random.default_rng(0)
 FUNCTIONS = {
@@ -44,9 +46,9 @@ ENDS = {
 def test_values_and_gradients_at_the_ends(name):
     function, x = ENDS[name]
     for one in np.array(x, np.float32).reshape(-1, 1):
-        same_values(function, one, reduction=4)
+        assert_same_values(function, one, reduction=4)
         if name != "entr" or one >= 0:  # below 0 it is -inf, and torch gives NaN
-            same_gradients(function, one, reduction=4)
+            assert_same_gradients(function, one, reduction=4)
 
 
 SUMS = {
@@ -60,7 +62,7 @@ def test_sums_of_exponentials_at_infinity(name):
     """Of two equal infinities, where torch has NaN, each gets half."""
     ends = np.array([np.inf, -np.inf, 0, 1, -2, 500, -500], np.float32)
     x, y = (v.ravel() for v in np.meshgrid(ends, ends))
-    same_values(SUMS[name], x, y, reduction=4)
+    assert_same_values(SUMS[name], x, y, reduction=4)
     got, want = gradients(SUMS[name], x, y)
     equal = (x == y) & np.isinf(x)
     for a, b in zip(got, want):
@@ -73,13 +75,13 @@ def test_running_sums_of_exponentials():
     """torch's gradient next to infinities is NaN; here it is that of each logsumexp."""
     running = lambda x: x.logcumsumexp(1)
     rows = RNG.standard_normal((3, 5)).astype(np.float32)
-    same_values(running, rows, reduction=16)
-    same_gradients(running, rows, reduction=16)
+    assert_same_values(running, rows, reduction=16)
+    assert_same_gradients(running, rows, reduction=16)
     far = np.array([[30, 0, 30, -30, 3]], np.float32)
-    same_values(running, far, reduction=16)
-    same_gradients(running, far, reduction=16)
+    assert_same_values(running, far, reduction=16)
+    assert_same_gradients(running, far, reduction=16)
     ends = np.array([[-np.inf, 1, 2, 0], [1, np.inf, 2, 0], [0, -np.inf, 1, 1]], np.float32)
-    same_values(running, ends, reduction=16)
+    assert_same_values(running, ends, reduction=16)
     each = lambda x: torch.stack([x[:, :i].logsumexp(1) for i in range(1, 5)], 1)
     got = gradients(running, ends)[0]
     finite = np.nan_to_num(gradients(each, np.clip(ends, -300, 300))[1][0])
@@ -101,12 +103,12 @@ def test_gradients_of_products_with_logarithms(name):
     """The value at 0 is 0, which does not make the gradient 0."""
     ends = np.array([0, -0.0, 1, -1, 0.5, 2, -3], np.float32)
     x, y = (v.ravel() for v in np.meshgrid(ends, ends))
-    same_gradients(LOGARITHMS[name], x, y, reduction=4)
-    same_values(LOGARITHMS[name], x, y, reduction=4)
+    assert_same_gradients(LOGARITHMS[name], x, y, reduction=4)
+    assert_same_values(LOGARITHMS[name], x, y, reduction=4)
 
 
 @pytest.mark.parametrize("name", ["special.ndtri", "lgamma", "erfinv", "logit", "special.entr"])
 def test_infinite_gradients(name):
     """Where a value is infinite its gradient is not 0, and no NaN if it has a limit."""
     function = getattr(torch.special, name.rpartition(".")[2], None) or getattr(torch, name)
-    same_gradients(function, np.array([0, 0.25, 0.5, 1], np.float32), reduction=16)
+    assert_same_gradients(function, np.array([0, 0.25, 0.5, 1], np.float32), reduction=16)

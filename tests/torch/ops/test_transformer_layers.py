@@ -6,6 +6,8 @@ import torch
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 aten = torch.ops.aten
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 8, 2
 CAUSAL = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
@@ -18,7 +20,7 @@ def drawn(*shape):
     return torch.randn(*shape) / shape[-1] ** 0.5
 
 
-def same(op, tensors, *rest):
+def assert_same(op, tensors, *rest):
     want = op(*tensors, *rest)
     got = tojax.from_torch(lambda *xs: op(*xs, *rest))(*(x.numpy() for x in tensors))
     assert_close(got, want, reduction=8 * WIDTH)
@@ -33,8 +35,8 @@ def test_attention(mask, kind, wanted, averaged):
     op = lambda q, k, v, *w: aten._native_multi_head_attention(
         q, k, v, WIDTH, HEADS, *w, mask, wanted, averaged, kind
     )
-    same(op, [x, x + 1, x - 1, *weights])
-    same(op, [x, x, x, *weights])
+    assert_same(op, [x, x + 1, x - 1, *weights])
+    assert_same(op, [x, x, x, *weights])
 
 
 @pytest.mark.parametrize(("mask", "kind"), MASKS[:3])
@@ -48,4 +50,4 @@ def test_encoder_layer(mask, kind, gelu, first):
     op = lambda src, *w: aten._transformer_encoder_layer_fwd(
         src, WIDTH, HEADS, *w[:4], gelu, first, 1e-5, *w[4:], mask, kind
     )
-    same(op, [torch.randn(BATCH, LENGTH, WIDTH), *heads, *norms, *feed])
+    assert_same(op, [torch.randn(BATCH, LENGTH, WIDTH), *heads, *norms, *feed])

@@ -12,6 +12,8 @@ from jax.sharding import PartitionSpec as P
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=8)
+
 GUARDS = "reduce_precision", "optimization_barrier"
 
 

@@ -11,6 +11,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.torch.state.attribute_tree import alike
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.array([1, -2, 3, 0.5], np.float32)
 
 

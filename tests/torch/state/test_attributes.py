@@ -12,6 +12,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import StateDropped, Unsupported
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Pair = collections.namedtuple("Pair", "mean count")
 

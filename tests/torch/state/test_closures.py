@@ -7,7 +7,10 @@ import tojax
 from tests.tolerance import assert_close
 
 # torch says so of all of torch.jit, which Inductor imports.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.sample(every=4),
+    pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated:DeprecationWarning"),
+]
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 

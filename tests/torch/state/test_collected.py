@@ -10,6 +10,8 @@ from torch import nn
 import tojax
 from tojax.errors import StateDropped
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.ones((1, 2), np.float32)
 everywhere = {}
 

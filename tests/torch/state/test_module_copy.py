@@ -15,6 +15,8 @@ from torch import nn
 import tojax
 from tojax.torch.state.module_copy import shell
 
+pytestmark = pytest.mark.sample(every=4)
+
 ONES = np.ones((2, 4), np.float32)
 
 

@@ -9,6 +9,8 @@ from torch import nn
 import tojax
 from tojax.errors import StateDropped
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.ones((2, 3), np.float32)
 
 

@@ -8,6 +8,8 @@ import tojax
 from tojax.errors import Unsupported
 from tojax.torch.state.snapshot import Snapshot
 
+pytestmark = pytest.mark.sample(every=4)
+
 ONES = np.ones((2, 4), np.float32)
 
 

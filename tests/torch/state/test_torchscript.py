@@ -14,6 +14,7 @@ from tojax.errors import DataDependent, ForwardFailed, MissingRng
 
 # torch says of all of torch.jit that it is deprecated, and of tracing that it does not see values.
 pytestmark = [
+    pytest.mark.sample(every=4),
     pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]

@@ -10,6 +10,8 @@ import tojax
 from tojax.train import lora
 from tojax.train.adapters.adapted import Adapter
 
+pytestmark = pytest.mark.sample(every=2)
+
 X = np.ones((2, 4), np.float32)
 
 

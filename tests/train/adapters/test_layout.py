@@ -8,6 +8,8 @@ from transformers.pytorch_utils import Conv1D
 import tojax
 from tojax.train.adapters.layout import is_turned, layer_of, places_sharing
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 class Scaled(nn.Embedding):
     """As some models have."""

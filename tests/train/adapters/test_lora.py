@@ -13,6 +13,8 @@ from tests.tolerance import assert_close
 from tojax.errors import WrongArguments, WrongValue
 from tojax.train import TrainState, fit, freeze, lora, make_step, merge
 
+pytestmark = pytest.mark.sample(every=2)
+
 X = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
 Y = np.tanh(X[:, :2])
 

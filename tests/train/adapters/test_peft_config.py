@@ -7,6 +7,8 @@ import pytest
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.train.adapters.peft_config import check_config, check_targets
 
+pytestmark = pytest.mark.sample(every=2)
+
 FINE = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q"]}
 DAMAGED = [
     *([], 3, None, "LORA", {}, {"peft_type": 2}, {"peft_type": None}),

@@ -17,7 +17,10 @@ from tojax.errors import BadCheckpoint, Unsupported
 from tojax.train import load_adapter, lora, save_adapter
 
 peft = pytest.importorskip("peft")
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+pytestmark = [
+    pytest.mark.sample(every=2),
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+]
 IDS = np.arange(12, dtype=np.int32).reshape(2, 6)
 KINDS = {
     "llama": (r"q_proj|v_proj", ["q_proj", "v_proj"]),

@@ -8,6 +8,8 @@ from torch.utils.data import DataLoader
 from tojax.errors import NoData, WrongBatch
 from tojax.train import Batches, Shuffle, numpy_collate, prefetch
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 class Squares(torch.utils.data.Dataset):
     def __len__(self):

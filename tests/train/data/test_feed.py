@@ -10,6 +10,8 @@ from tojax.errors import NoData, WrongArguments
 from tojax.train import Batches, Shuffle, numpy_collate
 from tojax.train.data.feed import Position, check_repeatable, feed
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 def grain_loader():
     grain = pytest.importorskip("grain")

@@ -14,6 +14,8 @@ from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, WrongValue
 from tojax.train import TrainState, fit, make_step, restore
 from tojax.train.run.checkpoint import Best, Checkpoints
 
+pytestmark = pytest.mark.sample(every=2)
+
 TX = optax.adam(1e-2)
 
 

@@ -6,6 +6,8 @@ import pytest
 from tojax.errors import NotWritten
 from tojax.train.run.logs import Log, open_log, scalars, tensorboard
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 def test_lines_after_the_step_that_a_run_goes_on_from_are_removed(tmp_path):
     path = tmp_path / "metrics.jsonl"

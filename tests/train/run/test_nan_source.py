@@ -4,6 +4,8 @@ import pytest
 
 from tojax.train.run.nan_source import first_nonfinite
 
+pytestmark = pytest.mark.sample(every=2)
+
 X = jnp.array([0.5, 2.0])
 CASES = {
     "log makes NaN": lambda x: jnp.log(x - 1).sum(),

@@ -8,6 +8,8 @@ from tests.train.nets import mlp, rows, stateful
 from tojax.errors import WrongValue
 from tojax.train import TrainState, loss_of, make_step, model_loss
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 def test_models_of_transformers_have_their_own():
     transformers = pytest.importorskip("transformers")

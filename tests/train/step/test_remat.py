@@ -11,6 +11,8 @@ from tojax.errors import Unsupported, WrongValue
 from tojax.train import TrainState, make_step, model_loss
 from tojax.train.step.gradients import Gradients
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 class Block(torch.nn.Module):
     """A wide layer with all that may go wrong: a draw, statistics, a buffer that is written."""

@@ -9,6 +9,8 @@ import tojax
 from tests.train.nets import mlp, mse, rows, stateful
 from tojax.train import TrainState, make_step
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 def test_it_is_a_pytree_of_arrays_alone():
     model, state = stateful(mlp(torch.nn.BatchNorm1d(8)), optax.adam(1e-3))

@@ -14,6 +14,8 @@ from tests.train.nets import mlp, mse, rows, stateful
 from tojax.errors import ManyCompilations, WrongBatch, WrongValue
 from tojax.train import TrainState, make_step
 
+pytestmark = pytest.mark.sample(every=2)
+
 OPTIMIZERS = {
     "sgd": (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), lambda: optax.sgd(0.1, 0.9), 1e-5),
     "adam": (lambda p: torch.optim.Adam(p, 1e-2), lambda: optax.adam(1e-2), 1e-3),

@@ -10,6 +10,8 @@ from jax.extend.linear_util import wrap_init
 
 from tojax.transforms.rolling.equation_kinds import Kinds
 
+pytestmark = pytest.mark.sample(every=3)
+
 X = jnp.ones((4, 4))
 
 

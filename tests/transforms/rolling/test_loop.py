@@ -8,6 +8,8 @@ import pytest
 from tests.transforms.rolling.programs import program
 from tojax.transforms.rolling.loop import Row, Values, evaluate
 
+pytestmark = pytest.mark.sample(every=3)
+
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 DRAW = np.random.default_rng(0)
 P = {f"{i}.w": DRAW.standard_normal((4, 4), np.float32) / 4 for i in range(4)}

@@ -3,11 +3,10 @@
 import jax
 import numpy as np
 import pytest
-import torch
-import transformers as tf
 from torch import nn
 
 import tojax
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.errors import StateDropped, WrongArguments
 from tojax.transforms import explain, roll, unroll
@@ -17,12 +16,8 @@ IDS = np.arange(16, dtype=np.int32).reshape(2, 8)
 
 @pytest.fixture(scope="module")
 def llama():
-    torch.manual_seed(0)
-    config = tf.LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=2, attention_dropout=0.3, eos_token_id=None,
-    )  # fmt: skip
-    return tojax.from_torch(tf.LlamaForCausalLM(config).eval())
+    module = tiny.llama(num_hidden_layers=4, attention_dropout=0.3, eos_token_id=None)
+    return tojax.from_torch(module)
 
 
 def test_hidden_states_and_caches(llama):

@@ -6,6 +6,8 @@ import pytest
 from tojax.transforms.rolling.rolled import Group
 from tojax.transforms.rolling.stacks import name_of, stacked
 
+pytestmark = pytest.mark.sample(every=3)
+
 
 @pytest.mark.parametrize(
     ("members", "name"),

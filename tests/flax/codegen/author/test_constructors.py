@@ -9,6 +9,8 @@ from torch import nn
 import tojax
 from tests.flax.codegen.models import drawn
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class This(nn.Module):
     """Its parameters are not called self."""

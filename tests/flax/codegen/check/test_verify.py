@@ -10,6 +10,8 @@ from tests.flax.codegen.models import drawn
 from tojax.errors import WrongSource
 from tojax.flax.codegen.python import templates
 
+pytestmark = pytest.mark.sample(every=15)
+
 WRONG = "jnp.tanh(self) * 1.01"
 
 

@@ -7,6 +7,8 @@ import tojax
 from tojax.errors import Unsupported
 from tojax.flax.codegen.graph.autograd_functions import check_gradients
 
+pytestmark = pytest.mark.sample(every=15)
+
 X = torch.linspace(-2, 2, 12).view(3, 4)
 
 

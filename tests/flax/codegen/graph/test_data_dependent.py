@@ -9,6 +9,8 @@ from tests.flax.codegen.running import arrays, assert_same_values, prepared
 from tests.flax.codegen.tables import Rounds, Tower, drawn
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 def test_an_array_of_sizes_is_a_constant():
     torch.manual_seed(0)

@@ -10,6 +10,8 @@ from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import assert_same_gradients, assert_same_values, prepared
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Marked(nn.Module):
     """A token, an infinity and nothing, each at places that may be none."""

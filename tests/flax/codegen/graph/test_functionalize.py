@@ -8,6 +8,8 @@ import tojax
 from tests.flax.codegen.models import drawn
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Writes(nn.Module):
     """What ``change`` makes of an array that has a gradient."""

@@ -10,6 +10,8 @@ from tests.flax.codegen.tables import drawn
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Packed(nn.Module):
     """Pictures of several sizes in one row: places from their grid, attention in each alone."""

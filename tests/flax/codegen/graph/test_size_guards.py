@@ -7,6 +7,8 @@ from torch import nn
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import arrays, assert_same_values, prepared
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Remainder(nn.Module):
     def forward(self, x):

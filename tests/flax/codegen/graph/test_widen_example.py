@@ -11,6 +11,8 @@ import tojax
 from tests.flax.codegen.models import drawn, ids
 from tests.flax.codegen.running import assert_same_values, prepared
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Heads(nn.Module):
     """What has its sizes in its reshapes."""

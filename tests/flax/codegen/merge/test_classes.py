@@ -11,6 +11,8 @@ from tests.flax.codegen.models import Attention, DoubleConv, drawn, ids
 from tests.flax.codegen.running import assert_same_values, loaded, prepared
 from tojax.flax.codegen.author.evaluate import field_of
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Wide(nn.Module):
     """Parameters by name, by expression, by a local variable, with defaults."""

@@ -12,11 +12,13 @@ import tojax
 from tests.flax.codegen.models import drawn, ids
 from tests.flax.codegen.running import (
     assert_same_gradients,
+    assert_same_outputs,  # fmt: skip
     assert_same_values,
     loaded,
     prepared,
-    same_outputs,  # fmt: skip
 )
+
+pytestmark = pytest.mark.sample(every=15)
 
 
 class Block(nn.Module):
@@ -106,7 +108,7 @@ def test_t5_has_a_class_for_each_of_the_author_s_and_serves_other_depths(layers)
     assert names >= {"T5Attention", "T5Block", "T5Stack"}
     assert not any(f"{x}2" in classes_of(text) for x in names)
     file = loaded(text.replace("num_layers: int = 3", f"num_layers: int = {layers}"))
-    same_outputs(module, file, inputs)
+    assert_same_outputs(module, file, inputs)
 
 
 def test_in_linen():

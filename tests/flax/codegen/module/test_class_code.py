@@ -12,6 +12,8 @@ from tests.flax.codegen.tables import drawn
 from tojax.errors import Unsupported
 from tojax.flax.codegen.module.class_code import canonical_code
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Pair(nn.Module):
     """Two results, and parameters that are first read in another order than they are given."""

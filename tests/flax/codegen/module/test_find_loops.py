@@ -9,6 +9,8 @@ import tojax
 from tests.flax.codegen.models import drawn
 from tests.flax.codegen.running import arrays, assert_same_values, loaded, prepared
 
+pytestmark = pytest.mark.sample(every=15)
+
 SIZE = 3
 
 

@@ -11,6 +11,8 @@ import tojax
 from tojax.errors import Unsupported
 from tojax.flax.codegen.python.constant_patterns import difference, expression_for
 
+pytestmark = pytest.mark.sample(every=15)
+
 RATES = 1 / (10000 ** (torch.arange(0, 32, 2) / 32))
 ANGLES = torch.outer(torch.arange(50).float(), RATES)
 

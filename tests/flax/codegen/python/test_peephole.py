@@ -7,6 +7,8 @@ import pytest
 
 from tojax.flax.codegen.python.peephole import plainer
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 def plain(text: str) -> str:
     body = ast.parse(textwrap.dedent(text)).body

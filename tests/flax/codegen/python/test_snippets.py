@@ -15,6 +15,8 @@ from tests.flax.codegen.style.test_linen import assert_same_slopes
 from tests.flax.codegen.style.test_linen import prepared as linen
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 class Normed(nn.Module):
     """Statistics kept with another momentum, without one, and without weights of their own."""

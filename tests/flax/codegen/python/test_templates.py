@@ -7,6 +7,8 @@ from torch import nn
 import tojax
 from tojax.flax.codegen.python.templates import variable
 
+pytestmark = pytest.mark.sample(every=15)
+
 NAMES = ["input", "len", "self_", "jnp", "nn", "rngs", "scope", "deterministic", "weights", "x"]
 CODE = """
 def forward(self, {name}):

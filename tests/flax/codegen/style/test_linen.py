@@ -17,6 +17,8 @@ from tests.flax.codegen.running import arrays, assert_same_values, leaves, loade
 from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=15)
+
 
 def prepared(module, inputs, **how):
     """(the file, its model, the model's variables)."""

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 import tojax
-from tests.expectations import further
-from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
+from tests.models import tiny
+from tests.sampling import further
 from tojax.errors import Unsupported, WrongArguments
 from tojax.hf.generation.job.job import Job
+
+pytestmark = pytest.mark.sample(every=10)
 
 FREE = {"max_new_tokens": 12, "eos_token_id": -1, "do_sample": False}
 

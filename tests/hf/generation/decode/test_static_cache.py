@@ -4,21 +4,19 @@ import re
 
 import numpy as np
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.hf.generation.decode import programs
 from tojax.hf.generation.job.job import Job
 from tojax.hf.generation.request.request import build_request
 
+pytestmark = pytest.mark.sample(every=10)
+
 
 @pytest.mark.parametrize("batch, heads", [(1, 2), (3, 2), (3, 1)])
 def test_the_loop_copies_no_cache(batch, heads):
-    torch.manual_seed(0)
-    config = LlamaConfig(**tiny.DECODER | {"num_key_value_heads": heads})
-    module = LlamaForCausalLM(config).eval()
+    module = tiny.llama(num_key_value_heads=heads)
     model, ids = tojax.from_torch(module), tiny.ids(length=16, batch=batch)
     job = Job(model, build_request(module, ids, {"max_new_tokens": 8}), None, None, None)
     _, stays, carry = job.prefill(job.plan)
@@ -28,6 +26,6 @@ def test_the_loop_copies_no_cache(batch, heads):
     lower = programs.decode.of(model).lower
     program = lower(arrays, carry, stays, along, *ends, job.picker, job.plan)
     loop = program.compile().as_text().partition("\nENTRY")[0]
-    cache = rf"f32\[[\d,]*{job.plan.total},{config.head_dim}\]\S*"
+    cache = rf"f32\[[\d,]*{job.plan.total},{module.config.head_dim}\]\S*"
     assert re.search(rf"= {cache} fusion\(.*dynamic_update_slice", loop)
     assert not re.findall(rf"= {cache} copy\(", loop)

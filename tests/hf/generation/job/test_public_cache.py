@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import tojax
-from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
+from tests.models import tiny
 from tojax.errors import Unsupported, WrongArguments
+
+pytestmark = pytest.mark.sample(every=10)
 
 
 def greedy(model, ids, mask, count):

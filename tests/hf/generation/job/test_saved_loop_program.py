@@ -9,9 +9,11 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
 import tojax
-from tests.hf import tiny
 from tests.hf.generation.test_generate import built, padded
+from tests.models import tiny
 from tojax.errors import Unsupported, WrongArguments
+
+pytestmark = pytest.mark.sample(every=10)
 
 IDS, MASK = (x.numpy() for x in padded())
 

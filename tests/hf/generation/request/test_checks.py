@@ -7,6 +7,8 @@ from transformers import AutoTokenizer
 import tojax
 from tojax.errors import Unsupported, WrongArguments
 
+pytestmark = pytest.mark.sample(every=10)
+
 DEMO = "examples/tiny-llama"
 TOKENIZER = r'(?s)tokenizer\(texts, padding=True, return_tensors="np"\)'
 

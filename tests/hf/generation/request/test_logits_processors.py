@@ -8,9 +8,11 @@ import torch
 from transformers import GenerationConfig
 from transformers.generation import logits_process as theirs
 
-from tests.hf import tiny
+from tests.models import tiny
 from tojax.hf.generation.decode.programs import likeliest
 from tojax.hf.generation.request import logits_processors
+
+pytestmark = pytest.mark.sample(every=10)
 
 LENGTH, TOTAL, VOCABULARY = 12, 24, 96
 ENDS = torch.tensor([2, 7])

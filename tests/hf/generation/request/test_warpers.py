@@ -11,9 +11,11 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
 import tojax
-from tests.hf import tiny
+from tests.models import tiny
 from tests.tolerance import assert_close
 from tojax.hf.generation.request import logits_processors, warpers
+
+pytestmark = pytest.mark.sample(every=10)
 
 VOCABULARY = 96
 # The kind of processor and several of its numbers.

@@ -8,6 +8,8 @@ from tojax.hf.loading.quantized.gguf_blocks import KINDS, grid_of, packed_matric
 from tojax.torch.core import interop
 from tojax.transforms.packed import Packed
 
+pytestmark = pytest.mark.sample(every=2)
+
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 
 

@@ -10,6 +10,8 @@ from tojax.torch.core import interop
 from tojax.transforms.numbers import LOADED
 from tojax.transforms.packed import Packed
 
+pytestmark = pytest.mark.sample(every=2)
+
 
 @pytest.mark.parametrize("scheme", LOADED)
 def test_packed_parts_open_to_the_same_floats(scheme):

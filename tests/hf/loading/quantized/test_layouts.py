@@ -17,6 +17,8 @@ from tojax.errors import BadCheckpoint
 from tojax.transforms.numbers import LOADED
 from tojax.transforms.packed import Quantized
 
+pytestmark = pytest.mark.sample(every=4)
+
 IDS = np.array([[5, 9, 2, 40], [7, 7, 1, 3]])
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "vocab_size": 96}
 ROUND = np.random.default_rng(0)

@@ -7,6 +7,8 @@ import pytest
 import tojax
 from tojax.errors import Unsupported
 
+pytestmark = pytest.mark.sample(every=2)
+
 PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 
 

@@ -10,6 +10,8 @@ from tojax.parallel.estimation.divide.combine import combine
 from tojax.parallel.estimation.divide.nodes import program_of
 from tojax.parallel.estimation.divide.partition import COLLECTIVES, divide
 
+pytestmark = pytest.mark.sample(every=2)
+
 SHAPES = (16, 8), (8, 32), (32, 8)
 ARRAYS = [jax.ShapeDtypeStruct(s, jnp.float32) for s in SHAPES]
 ROWS = (("data",), ())

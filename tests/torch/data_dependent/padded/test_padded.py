@@ -14,6 +14,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=4)
+
 torch.manual_seed(0)
 X, Y, W = torch.randn(4, 6), torch.randn(4, 6), torch.randn(6, 3)
 S, V = torch.tensor(2.0), torch.rand(6) + 0.5

@@ -10,6 +10,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 
 

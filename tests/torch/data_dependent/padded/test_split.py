@@ -9,6 +9,8 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.errors import DataDependent
 
+pytestmark = pytest.mark.sample(every=4)
+
 X = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
 PICKED = np.array([2, 0, 2, 2, 0, 3, 0])
 

@@ -14,6 +14,8 @@ from torch.optim import lr_scheduler
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=4)
+
 rng = np.random.default_rng(0)
 XS = rng.standard_normal((20, 8, 4)).astype(np.float32)
 YS = XS.sum(-1, keepdims=True)

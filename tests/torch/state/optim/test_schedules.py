@@ -11,6 +11,8 @@ from torch.optim import lr_scheduler as schedules
 import tojax
 from tests.tolerance import assert_close
 
+pytestmark = pytest.mark.sample(every=4)
+
 SCHEDULES = {
     "steps": lambda o: schedules.MultiStepLR(o, [3, 7]),
     "cosine": lambda o: schedules.CosineAnnealingLR(o, 12),

@@ -11,6 +11,8 @@ import pytest
 
 from tojax.parallel import launch
 
+pytestmark = [pytest.mark.processes, pytest.mark.sample(every=2)]
+
 PLACE = """
     import jax, sys
     jax.distributed.initialize()
@@ -108,3 +110,29 @@ def test_no_process_is_an_error(capsys):
     with pytest.raises(SystemExit):
         launch.main(["-n", "0", "script.py"])
     assert "1 at least" in capsys.readouterr().err
+
+
+FAILS = """
+    import tojax
+    tojax.parallel.initialize()
+    import jax
+    print("begun", jax.process_count(), flush=True)
+    if jax.process_index() == 1:
+        raise KeyError("a mistake")
+    jax.distributed.shutdown()  # waits for the other
+"""
+
+
+def test_an_exception_ends_the_job(tmp_path):
+    """At once, although JAX's way out would wait minutes for the others."""
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(FAILS))
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "tojax.parallel.launch", "-n", "2", str(path)],
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 1 and "KeyError: 'a mistake'" in done.stdout
+    assert done.stdout.count("begun 2") == 2
+    assert "process 1 failed (1); stopping the 1 that still run" in done.stderr
+    assert time.monotonic() - begin < 100

@@ -16,12 +16,14 @@ from safetensors.numpy import load_file
 pytest.importorskip("transformers")
 
 import tojax
-from tests.jobs import HEARTBEAT, WAIT, Job
+from tests.processes.jobs import HEARTBEAT, WAIT, Job
+from tests.processes.train import distributed
 from tests.tolerance import assert_close
-from tests.train import distributed
+
+pytestmark = [pytest.mark.processes, pytest.mark.sample(every=2)]
 
 PROMPT = np.array([[1, 5, 7]])
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # what a row's loss sums: hidden sizes, positions, a batch; and that of the steps before it
 SUMMED = 32 * 12 * distributed.SIZE
 

@@ -5,8 +5,10 @@ import time
 
 import pytest
 
-from tests.train import killed
+from tests.processes.train import killed
 from tojax.train import restore
+
+pytestmark = pytest.mark.processes
 
 WAIT = 120
 

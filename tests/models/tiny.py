@@ -14,6 +14,7 @@ TEXT = dict(
     max_position_embeddings=64,
 )
 DECODER = TEXT | dict(num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+GPT2 = dict(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=64)
 VISION = dict(
     hidden_size=32,
     num_hidden_layers=2,
@@ -44,6 +45,18 @@ STAGES = dict(
 
 def ids(length=10, batch=2):
     return torch.randint(3, 96, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def llama(**changes):
+    """Returns a Llama in eval mode whose config has the changes."""
+    torch.manual_seed(0)
+    return t.LlamaForCausalLM(t.LlamaConfig(**DECODER | changes)).eval()
+
+
+def gpt2(**changes):
+    """Returns a GPT-2 in eval mode whose config has the changes."""
+    torch.manual_seed(0)
+    return t.GPT2LMHeadModel(t.GPT2Config(**GPT2 | changes)).eval()
 
 
 def noise(*shape):
@@ -79,7 +92,7 @@ def clip_parts(text_class, vision_class):
 FAMILIES = {
     "gpt2": lambda: (
         t.GPT2LMHeadModel,
-        t.GPT2Config(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+        t.GPT2Config(**GPT2),
         decoder(),
     ),
     "llama": lambda: (t.LlamaForCausalLM, t.LlamaConfig(**DECODER), decoder()),

@@ -16,7 +16,9 @@ pytest.importorskip("transformers")
 
 import tojax
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = pytest.mark.processes
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 MODEL, PART, SIZES, WAIT = EXAMPLES / "tiny-llama", 64, (32, 64, 128, 256), 300
 WORDS = list("abcdefgh ()[]+-:")
 
@@ -62,7 +64,7 @@ def told(output):
     return [json.loads(line.replace("'", '"')) for line in lines]
 
 
-def check(source, out):
+def assert_complete(source, out):
     """Every id is there once, with the score that the text has alone; nothing half written."""
     rows = [json.loads(line) for line in source.read_bytes().splitlines()]
     files = sorted(out.iterdir())
@@ -103,7 +105,7 @@ def test_two_processes_and_again_what_is_missing(source, tmp_path):
     assert told(output)[-1]["programs"] <= len(SIZES)
     for left in out.glob("*.[0-9]*"):  # half a part of the process that was killed
         left.unlink()
-    check(source, out)
+    assert_complete(source, out)
 
 
 @pytest.mark.conformance
@@ -124,7 +126,7 @@ def test_ray_starts_a_worker_again(source, tmp_path):
     print(f"{len({x['worker'] for x in seen})} workers, programs: {[x['programs'] for x in seen]}")
     for left in out.glob("*.[0-9]*"):
         left.unlink()
-    check(source, out)
+    assert_complete(source, out)
 
 
 def mapper(process):

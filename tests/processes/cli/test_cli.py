@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).parents[3]
 DEMO = "examples/tiny-llama"
 
 

@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 import tojax
-from tests.cli.test_messages import four_lines
+from tests.cli.test_messages import assert_four_lines
 from tojax.errors import missing
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).parents[3]
 DEMO = "examples/tiny-llama"
 OTHERS = "optax,tensorflow,keras,flax,orbax,grain,qwix,peft,matplotlib"
 
 
 def without(packages, *arguments):
     done = subprocess.run(
-        [sys.executable, "tests/cli/missing_run.py", packages, *map(str, arguments)],
+        [sys.executable, "tests/processes/cli/missing_run.py", packages, *map(str, arguments)],
         cwd=ROOT, capture_output=True, text=True, timeout=240,
         env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
     )  # fmt: skip
@@ -47,7 +49,7 @@ def test_what_to_install(extra):
     packages, arguments = CASES[extra]
     code, out, err = without(packages, *arguments)
     assert (code, out) == (1, "")
-    lines = four_lines(err)
+    lines = assert_four_lines(err)
     assert len(lines) == 4
     assert packages.split(",")[0] in lines[0]
     assert lines[-1].endswith(f'pip install "tojax[{extra.strip()}]"')

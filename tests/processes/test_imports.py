@@ -9,7 +9,9 @@ import pytest
 
 from tests import house
 
-ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ("torch", "tensorflow", "transformers")
 
 
@@ -47,6 +49,10 @@ def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
     modules = [m for m in map(house.module_name, files) if house.unit(m) not in heavy]
     modules = [m for m in modules if not m.startswith("tojax.flax.codegen")]  # of torch modules
     assert loaded_after("\n".join(f"import {m}" for m in modules), *FRAMEWORKS) == []
+
+
+def test_importing_flax_names_loads_nothing():
+    assert loaded_after("import tojax.flax; tojax.flax", "flax", "jax", "torch", "tensorflow") == []
 
 
 def test_help_is_quick():
