@@ -12,6 +12,7 @@ import transformers
 
 import tojax
 
+pytestmark = pytest.mark.sample(every=7)
 IDS = np.random.default_rng(0).integers(3, 90, (2, 12))
 MASK = np.ones_like(IDS)
 SIZES = {

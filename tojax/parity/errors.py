@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
 
-class Error(NamedTuple):
+@dataclass(frozen=True)
+class Error:
     """How far values are from others.
 
     Attributes:

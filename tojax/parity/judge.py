@@ -124,7 +124,9 @@ def _compare(path: str, expected: list[np.ndarray], passes: Passes, kind: str) -
     about = path, kind, first.shape, str(actual[0].dtype if actual else first.dtype)
     if [x.shape for x in expected] != [x.shape for x in actual]:
         nothing = Error(np.inf, np.inf, 0.0, np.inf, np.inf)
-        shapes = " and ".join(str([list(x.shape) for x in side]) for side in (actual, expected))
+        shapes = " and ".join(
+            ", ".join(str(list(x.shape)) for x in side) for side in (actual, expected)
+        )
         return Comparison(
             *about, nothing, nothing, 0.0, np.inf, rms(expected), f"shapes differ: {shapes}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,8 +101,8 @@ class Report:
                 )
             },
             "shape": list(x.shape),
-            "total": x.total._asdict(),
-            "added": x.added._asdict(),
+            "total": dataclasses.asdict(x.total),
+            "added": dataclasses.asdict(x.added),
         }
         return {
             "model": self.model,

@@ -1,0 +1,101 @@
+"""Healthy models are equal, in every dtype and way; another model is told from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import tojax
+from tojax.errors import Unsupported
+from tojax.parity.errors import error
+
+X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 16),
+        torch.nn.GELU(),
+        torch.nn.LayerNorm(16),
+        torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16)),
+        torch.nn.Linear(16, 3),
+    ).eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_healthy_model_is_equal_up_to_rounding(dtype):
+    model = tojax.from_torch(network().to(dtype))
+    report = tojax.verify(model, torch.from_numpy(X).to(dtype))
+    name = str(dtype).removeprefix("torch.")
+    assert report.verdict == f"equal up to {name} rounding; 7 modules"
+    assert [x.path for x in report.modules][-1] == ""
+    assert max(x.total.relative for x in report.modules) < 0.05
+
+
+def test_the_module_is_as_it_was_and_torchs_default_dtype_too():
+    module = network()
+    before = {k: x.clone() for k, x in module.state_dict().items()}
+    tojax.verify(tojax.from_torch(module), X)
+    assert torch.get_default_dtype() is torch.float32
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(tensor, before[name]) and tensor.dtype is before[name].dtype
+
+
+def test_a_model_is_compared_with_another_model():
+    model = tojax.from_torch(network())
+    scaled = model.with_params({**model.params, "4.weight": model.params["4.weight"] * 1.001})
+    report = tojax.verify(scaled, X, reference=model)
+    assert [x.path for x in report.faults] == ["4"]
+    assert "4 adds an error of 1e-03" in report.verdict
+    assert tojax.verify(model, X, reference=model).ok
+
+
+class Glue(torch.nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+        self.factor = factor
+
+    def forward(self, x):
+        return self.second(self.first(x) * self.factor)
+
+
+def test_code_between_modules_answers_for_itself():
+    torch.manual_seed(0)
+    healthy, faulty = Glue(1.0), Glue(1.001)
+    faulty.load_state_dict(healthy.state_dict())
+    report = tojax.verify(tojax.from_torch(faulty), X, reference=healthy)
+    assert [x.path for x in report.faults] == [""]
+    assert report.faults[0].fault.startswith("hands second an input that differs by")
+    assert "the model's own code adds an error of 1e-03" in report.verdict
+
+
+def test_shapes_that_differ_are_a_fault():
+    torch.manual_seed(0)
+    reference = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU())
+    wider = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU())
+    report = tojax.verify(tojax.from_torch(wider), X, reference=reference)
+    assert "shapes differ: [4, 5] and [4, 4]" in report.verdict
+
+
+def test_the_printed_table_has_the_worst_first_and_json_has_all():
+    model = tojax.from_torch(network())
+    scaled = model.with_params({**model.params, "4.weight": model.params["4.weight"] * 1.001})
+    report = tojax.verify(scaled, X, reference=model)
+    lines = str(report).splitlines()
+    assert lines[2].startswith("4 ") and len(report.as_dict()["modules"]) == len(report.modules)
+
+
+def test_what_is_no_reference_is_refused():
+    with pytest.raises(Unsupported, match="verify with str as the reference"):
+        tojax.verify(tojax.from_torch(network()), X, reference="folder")
+
+
+def test_figures_of_differences():
+    got = error([np.float32([1, np.inf, np.nan, 4])], [np.float32([1, np.inf, np.nan, 4.5])])
+    assert (got.absolute, got.ulps) == (0.5, 0.5 / 2**-21)
+    assert np.isinf(error([np.float32([np.nan])], [np.float32([1])]).absolute)
+    assert error([np.float32([3e38])], [np.float32([3e38])]).rms == 0
