@@ -124,13 +124,13 @@ class SameDims:
         gathered = [] if name in UNCOUNTED else replicated
         for factor, pairs in members.items():
             dims, sizes = zip(*pairs)
-            is_even = len({*sizes}) == 1 or all(n % self.shards == 0 for n in sizes)
+            is_even = len({*sizes}) == 1 or not any(n % self.shards for n in sizes)
             if is_even and factor != rule.permuted:
                 self.merge(dims[1:], dims[:-1])
             else:
                 gathered += dims
         reduced = [members[factor][0][0] for factor in {*members} - {*chain(*rule.results)}]
-        for v in eqn.outvars:
+        for v in eqn.outvars if gathered or reduced else ():
             self.add_cost(gathered, v.aval)
             self.add_cost(reduced, v.aval, summed=True)
         if name in FURTHER:

@@ -215,7 +215,7 @@ class Partition:
             return None
         out = sum(self.result.bytes(v) for v in node.outs)
         for d in dict.fromkeys(d for d, _ in factor_sizes if d is not None):
-            costs[d] = sum(n for other, n in factor_sizes if other != d)
+            costs[d] = sum(n for factor, n in factor_sizes if factor != d)
             costs[d] += 0 if d in result_factors else 2 * out
         local_sizes = {d: n for d, n in activation_sizes.items() if d in result_factors}
         if local_sizes:
