@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import jax
 
@@ -93,7 +93,7 @@ def called(eqn: JaxprEqn) -> Jaxpr | ClosedJaxpr | None:
     return eqn.params.get(CALLS.get(eqn.primitive.name, ""))
 
 
-def is_program(value: object) -> bool:
+def is_program(value: object) -> TypeGuard[Jaxpr | ClosedJaxpr]:
     """Returns whether a value is a jaxpr, closed or open."""
     return isinstance(value, (Jaxpr, ClosedJaxpr))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ WRITTEN = 1 << 9  # the flag of classes that are written in Python
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def is_array(x: object) -> bool:
+def is_array(x: object) -> TypeGuard[Any]:
     """Returns whether ``x`` is an array of any framework: it has a shape and a dtype.
 
     Example:

@@ -43,7 +43,9 @@ class Call:
     constraints: list[str]
     outputs: list[str] = field(default_factory=list)
 
-    def __call__(self, params: Any, state: Any, *arrays: Any) -> list[Any]:
+    def __call__(
+        self, params: dict[str, jax.Array], state: dict[str, jax.Array], *arrays: Any
+    ) -> list[Any]:
         """Returns the output arrays, in the order of ``outputs``."""
         array = iter(arrays)
         full = [next(array) if trees.is_array(x) else x for x in self.leaves]
@@ -63,7 +65,7 @@ class Call:
         self.outputs[:] = _unique([name for name, _ in named])
         return [leaf for _, leaf in named]
 
-    def want(self, arrays: Sequence[Any]) -> list[np.ndarray]:
+    def want(self, arrays: Sequence[jax.typing.ArrayLike]) -> list[np.ndarray]:
         """Returns the model's outputs for these arrays."""
         run = jax.jit(lambda params, state, arrays: self(params, state, *arrays))
         return [np.asarray(x) for x in run(self.model.params, self.model.state, list(arrays))]
@@ -72,7 +74,7 @@ class Call:
 def call_of(
     model: Model,
     args: tuple,
-    kwargs: dict[str, Any],
+    kwargs: dict,
     shapes: Mapping[str, str] | None,
     constraints: Sequence[str],
 ) -> Call:
@@ -108,15 +110,16 @@ def call_of(
     )
 
 
-def _one_device(x: Any) -> Any:
+def _one_device(x: jax.typing.ArrayLike) -> Any:
     """Moves an array of a mesh to a single device: other formats have no meshes, and on explicit
     axes operators would need shardings.
     """
-    on_mesh = isinstance(x, jax.Array) and not isinstance(x.sharding, SingleDeviceSharding)
-    return jnp.asarray(multiprocess.values(x)) if on_mesh else x
+    if isinstance(x, jax.Array) and not isinstance(x.sharding, SingleDeviceSharding):
+        return jnp.asarray(multiprocess.values(x))
+    return x
 
 
-def _example(name: str, leaf: Any) -> np.ndarray:
+def _example(name: str, leaf: jax.typing.ArrayLike | jax.ShapeDtypeStruct) -> np.ndarray:
     """Returns the array, or ones for a ``ShapeDtypeStruct`` without named sizes.
 
     Raises:
@@ -133,7 +136,7 @@ def _example(name: str, leaf: Any) -> np.ndarray:
     )
 
 
-def _name(path: tuple[Any, ...]) -> str:
+def _name(path: tuple) -> str:
     return _clean(jax.tree_util.keystr(path)) or "output"
 
 
@@ -146,7 +149,7 @@ def _unique(names: list[str]) -> list[str]:
     return [n if names.count(n) == 1 else f"{n}_{i}" for i, n in enumerate(names)]
 
 
-def difference(want: Sequence[np.ndarray], got: Sequence[Any]) -> float:
+def difference(want: Sequence[np.ndarray], got: Sequence[jax.typing.ArrayLike]) -> float:
     """Returns the largest difference of any output, relative to its largest finite value."""
     largest = 0.0
     if len(want) != len(got):

@@ -93,7 +93,9 @@ def to_onnx(
     return target
 
 
-def run_onnx(file: str | os.PathLike, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def run_onnx(
+    file: str | os.PathLike, inputs: Mapping[str, jax.typing.ArrayLike]
+) -> dict[str, np.ndarray]:
     """Runs an ONNX file by onnxruntime on the CPU, and returns its outputs by name.
 
     Raises:

@@ -6,7 +6,7 @@ Nested calls, custom derivatives, choices between platforms and hints for a comp
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,7 +31,7 @@ HINTS = {"kept_on_cpu", "rounded_on_cpu", "optimization_barrier", "copy", "copy_
 OURS = {"reversible_while"}
 
 
-def plain(function: Any, *specs: Any) -> ClosedJaxpr:
+def plain(function: Callable, *specs: Any) -> ClosedJaxpr:
     """Returns the jaxpr of a function for these specs, in operators of ``jax.lax`` alone.
 
     Example:
@@ -43,24 +43,24 @@ def plain(function: Any, *specs: Any) -> ClosedJaxpr:
     return jax.make_jaxpr(lambda *xs: _evaluate(closed.jaxpr, closed.consts, xs))(*specs)
 
 
-def primitives(closed: ClosedJaxpr) -> set[str]:
+def primitives(program: ClosedJaxpr | Jaxpr) -> set[str]:
     """Returns the names of all operators, also inside of loops and branches."""
     names: set[str] = set()
-    for eqn in closed.jaxpr.eqns:
+    for eqn in opened(program).eqns:
         names.add(eqn.primitive.name)
         for inner in _inner(eqn.params):
             names |= primitives(inner)
     return names
 
 
-def _inner(params: dict[str, Any]) -> Iterator[ClosedJaxpr]:
+def _inner(params: Mapping[str, object]) -> Iterator[ClosedJaxpr | Jaxpr]:
     for value in params.values():
         for x in value if isinstance(value, (tuple, list)) else (value,):
             if is_program(x):
                 yield x
 
 
-def _evaluate(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+def _evaluate(jaxpr: Jaxpr, consts: Sequence[jax.Array], args: Sequence[jax.Array]) -> list[Any]:
     values: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
     read = lambda v: v.val if isinstance(v, Literal) else values[v]
     for eqn in jaxpr.eqns:
@@ -91,7 +91,7 @@ def _evaluate_eqn(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
     return out if eqn.primitive.multiple_results else [out]
 
 
-def _rewritten(value: Any) -> Any:
+def _rewritten(value: object) -> Any:
     """Returns a parameter with its jaxprs in plain form."""
     if isinstance(value, (tuple, list)) and any(map(is_program, value)):
         return type(value)(map(_rewritten, value))

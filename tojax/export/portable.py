@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax.interpreters import mlir
 from jax.interpreters.mlir import ir
 
 from tojax.private_names import need
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 _FEATURE = "to_savedmodel"
 func: Any = need("jax.extend.mlir.dialects.func:", _FEATURE)
@@ -52,13 +56,13 @@ def older(program: bytes) -> bytes:
         return stablehlo.serialize_portable_artifact(module, recent)
 
 
-def without_composites(module: Any) -> None:
+def without_composites(module: ir.Operation) -> None:
     """Replaces each composite by a call of its decomposition: TensorFlow's shape refinement does
     not look into composites.
     """
     composites: list[Any] = []
 
-    def collect(op: Any) -> Any:
+    def collect(op: ir.Operation) -> ir.WalkResult:
         if op.name == "stablehlo.composite":
             composites.append(op)
         return ir.WalkResult.ADVANCE
@@ -74,16 +78,16 @@ def without_composites(module: Any) -> None:
 
 
 @contextlib.contextmanager
-def quiet(context: Any) -> Iterator[None]:
+def quiet(context: ir.Context) -> Iterator[None]:
     """Keeps MLIR's diagnostics off the screen."""
-    handler = context.attach_diagnostic_handler(lambda diagnostic: True)
+    handler: Any = context.attach_diagnostic_handler(lambda diagnostic: True)
     try:
         yield
     finally:
         handler.detach()
 
 
-def _nodes(proto: Any) -> Iterator[Any]:
+def _nodes(proto: SavedModel) -> Iterator[NodeDef]:
     for graph in (x.graph_def for x in proto.meta_graphs):
         yield from graph.node
         for function in graph.library.function:

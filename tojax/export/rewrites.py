@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 from jax import export, lax
 
+from tojax.jaxprs import JaxprEqn
+
 MAX_PLACES = 64  # of a window: each is an operator of the program
 
 
-def reduce(eqn: Any, inputs: list[Any]) -> list[Any] | None:
+def reduce(eqn: JaxprEqn, inputs: list[jax.Array]) -> list[jax.Array] | None:
     """Rewrites ``lax.reduce`` with one operator: reduces all elements, then adds the init value."""
     body = eqn.params["jaxpr"].eqns
     if len(inputs) != 2 or len(body) != 1 or body[0].primitive.name not in REDUCTIONS:
@@ -35,8 +37,8 @@ REDUCTIONS: dict[str, tuple[Callable, Callable]] = {
 def pooled(pair: Callable, filler: Callable) -> Callable:
     """Rewrites pooling over any axes as slices of the padded array, one for each window place."""
 
-    def rewrite(eqn: Any, inputs: list[Any]) -> list[Any] | None:
-        get = eqn.params.get
+    def rewrite(eqn: JaxprEqn, inputs: list[jax.Array]) -> list[jax.Array] | None:
+        get: Callable = eqn.params.get
         window, strides = get("window_dimensions"), get("window_strides")
         dilation, base_dilation = get("window_dilation"), get("base_dilation")
         (x,) = inputs
@@ -46,19 +48,18 @@ def pooled(pair: Callable, filler: Callable) -> Callable:
             return None
         margins = [(low, high, 0) for low, high in get("padding")]
         x = lax.pad(x, np.asarray(filler(x.dtype), x.dtype), margins)
-        total = None
+        pieces = []
         for place in itertools.product(*map(range, window)):
             start = [p * d for p, d in zip(place, dilation)]
             reach = [(w - 1) * d for w, d in zip(window, dilation)]
             stop = [n - r + s for n, r, s in zip(x.shape, reach, start)]
-            values = lax.slice(x, start, stop, strides)
-            total = values if total is None else pair(total, values)
-        return [total]
+            pieces.append(lax.slice(x, start, stop, strides))
+        return [functools.reduce(pair, pieces)]
 
     return rewrite
 
 
-def _flat(eqn: Any, x: Any) -> list[Any] | None:
+def _flat(eqn: JaxprEqn, x: jax.Array) -> list[jax.Array] | None:
     """Pools with the axes outside of the window merged into one, for symbolic sizes."""
     sizes, steps, margins = (
         eqn.params[k] for k in ("window_dimensions", "window_strides", "padding")
@@ -84,7 +85,7 @@ def _flat(eqn: Any, x: Any) -> list[Any] | None:
     return [lax.transpose(out, tuple(order.index(i) for i in range(x.ndim)))]
 
 
-def _lowest(dtype: Any) -> Any:
+def _lowest(dtype: np.dtype) -> float:
     return -np.inf if jax.numpy.issubdtype(dtype, np.floating) else np.iinfo(dtype).min
 
 

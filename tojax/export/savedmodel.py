@@ -11,8 +11,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 
 from tojax.errors import MissingDependency, Unsupported
@@ -104,7 +106,7 @@ def check_target(folder: str | os.PathLike) -> None:
         check_others(Path(folder), PARTS)
 
 
-def _tensorflow() -> Any:
+def _tensorflow() -> ModuleType:
     try:
         import tensorflow
     except ImportError as error:
@@ -166,15 +168,15 @@ def _variable(name: str) -> str:
 class NoTracking:
     """Hides a value from TensorFlow, which would give its keys other names in the folder."""
 
-    def __init__(self, value: Any):
+    def __init__(self, value: tuple):
         self.value = value
 
 
-def _named(call: Call, arrays: list[Any]) -> list[tuple[str, Any]]:
+def _named(call: Call, arrays: list[jax.Array]) -> list[tuple[str, jax.Array]]:
     return list(zip(call.outputs, arrays))
 
 
-def _run_signature(tf: Any, folder: Path, signature: str, call: Call) -> dict[str, Any]:
+def _run_signature(tf: ModuleType, folder: Path, signature: str, call: Call) -> dict[str, Any]:
     function = tf.saved_model.load(os.fspath(folder)).signatures[signature]
     inputs = {n: tf.constant(x) for n, x in zip(call.names, call.examples)}
     return {k: v.numpy() for k, v in function(**inputs).items()}

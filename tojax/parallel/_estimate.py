@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import jax
 from jax.sharding import AbstractMesh, AxisType
 
 from tojax.errors import WrongArguments
@@ -47,7 +48,7 @@ def estimate(
     step: Any = None,
     state: Any = None,
     compile: bool | None = None,
-    rng: Any = None,
+    rng: jax.Array | None = None,
     **kwargs: Any,
 ) -> Estimate:
     """Estimates what a call of the model needs on each chip: memory, FLOPs, communication, time.
@@ -106,7 +107,7 @@ def estimate_traced(
     *,
     compile: bool | None = None,
     search: bool = True,
-    progress: Callable[[str], Any] = lambda said: None,
+    progress: Callable[[str], object] = lambda said: None,
 ) -> Estimate:
     """Estimates a traced call, see ``estimate``."""
     chip, number = slice_of(chips)
@@ -284,8 +285,8 @@ def _argument_bytes(traced: Traced, mesh: dict[str, int], inputs: list[Spec]) ->
     total = 0
     for v, place in zip(traced.program.inputs, inputs):
         value = traced.program.values[v]
-        parts = math.prod(mesh[a] for axes in place for a in axes)
-        total += math.ceil(value.size * value.itemsize / parts)
+        shards = math.prod(mesh[a] for axes in place for a in axes)
+        total += math.ceil(value.size * value.itemsize / shards)
     return total
 
 

@@ -57,7 +57,7 @@ class Explanation:
     @property
     def replicated(self) -> list[Row]:
         """Large weights that are on every device."""
-        return [explain_weight for explain_weight in self.rows if explain_weight.remark]
+        return [row for row in self.rows if row.remark]
 
     def summary(self) -> list[tuple[str, str]]:
         """Returns totals, as pairs of words and numbers."""
@@ -123,7 +123,7 @@ def explain(
     mesh: Mesh | None = None,
     plan: Plan = "tp",
     *args: Any,
-    rng: Any = None,
+    rng: jax.Array | None = None,
     **kwargs: Any,
 ) -> Explanation:
     """Explains what ``shard(model, mesh, plan)`` would do; compiles, and places nothing.
@@ -147,18 +147,19 @@ def explain(
     weight_specs = specs(model, mesh, plan, args, kwargs, rng)
     compiled = compile_for(Forward.of(model, args, kwargs, rng), mesh, weight_specs)
     memory: Any = compiled.memory_analysis()
+    text: Any = compiled.as_text()
     arrays = weights(model)
     largest = max((x.nbytes for x in arrays.values()), default=0)
     return Explanation(
         dict(mesh.shape),
         [explain_weight(name, x, mesh, weight_specs[name], largest) for name, x in arrays.items()],
-        collectives(compiled.as_text()),
+        collectives(text),
         memory.argument_size_in_bytes,
         memory.temp_size_in_bytes,
     )
 
 
-def explain_weight(name: str, x: Any, mesh: Mesh, spec: PartitionSpec, largest: int) -> Row:
+def explain_weight(name: str, x: jax.Array, mesh: Mesh, spec: PartitionSpec, largest: int) -> Row:
     """Returns a row of the table."""
     shard_shape = NamedSharding(mesh, spec).shard_shape(x.shape)
     size = int(np.prod(shard_shape, dtype=np.int64)) * x.dtype.itemsize
@@ -175,11 +176,15 @@ def explain_weight(name: str, x: Any, mesh: Mesh, spec: PartitionSpec, largest: 
     return Row(name, x.shape, str(x.dtype), spec, x.nbytes, size, remark)
 
 
-def compile_for(forward: Forward, mesh: Mesh, weight_specs: dict[str, PartitionSpec]) -> Any:
+def compile_for(
+    forward: Forward, mesh: Mesh, weight_specs: dict[str, PartitionSpec]
+) -> jax.stages.Compiled:
     """Compiles the forward pass from shapes alone; XLA chooses the outputs' shardings."""
     mesh = automatic(mesh)
 
-    def abstract_at(x: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+    def abstract_at(
+        x: jax.Array | jax.ShapeDtypeStruct, spec: PartitionSpec
+    ) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
 
     model = forward.model

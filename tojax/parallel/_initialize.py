@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -80,7 +81,7 @@ def _check_alone() -> None:
         )
 
 
-def _exit_hook(show: Any) -> Any:
+def _exit_hook(show: Callable) -> Any:
     """Returns a hook for uncaught exceptions that shows them and ends the process at once."""
 
     def hook(kind, error, trace):

@@ -23,7 +23,7 @@ def shard(
     mesh: Mesh | None = None,
     plan: Plan = "tp",
     *args: Any,
-    rng: Any = None,
+    rng: jax.Array | None = None,
     **kwargs: Any,
 ) -> Model:
     """Divides a model's weights over a mesh; XLA adds the communication.
@@ -80,7 +80,7 @@ def specs(
     plan: Plan,
     args: tuple = (),
     kwargs: dict | None = None,
-    rng: Any = None,
+    rng: jax.Array | None = None,
     fits: plans.Fits = plans.all_fit,
 ) -> dict[str, PartitionSpec]:
     """Returns a spec for each weight of a model; see ``shard``, for ``fits`` ``plans.specs``."""

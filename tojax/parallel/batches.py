@@ -7,14 +7,17 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 
 from tojax import multiprocess
 from tojax.errors import WrongArguments, WrongBatch
 from tojax.parallel.plans.axes import batch_axes, sequence_axis
 
 
-def spec_of(x: Any, mesh: Mesh, length: int | None = None) -> PartitionSpec:
+def spec_of(
+    x: ArrayLike | jax.ShapeDtypeStruct, mesh: Mesh | AbstractMesh, length: int | None = None
+) -> PartitionSpec:
     """Returns the spec of an array of a batch.
 
     Rows are divided over the data axes, if they divide; the second dimension over the sequence
@@ -96,7 +99,7 @@ def place(batch: Any, mesh: Mesh, *, whole: bool = False) -> Any:
       P('data', 'sequence')
     """
 
-    def place_array(x: Any, spec: PartitionSpec) -> Any:
+    def place_array(x: object, spec: PartitionSpec) -> Any:
         is_placed = isinstance(x, jax.Array) and isinstance(x.sharding, NamedSharding)
         traced = isinstance(x, jax.core.Tracer)
         if is_placed or traced or not isinstance(x, (np.ndarray, jax.Array)):
@@ -108,7 +111,7 @@ def place(batch: Any, mesh: Mesh, *, whole: bool = False) -> Any:
     return jax.tree.map(place_array, batch, specs_of(batch, mesh, whole))
 
 
-def _put_process_rows(x: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+def _put_process_rows(x: np.ndarray | jax.Array, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
     """Makes an array of all processes' rows from this one's, then divides its length."""
     _, count, shards = shares(mesh)
     axes = batch_axes(mesh) if np.ndim(x) else ()

@@ -32,7 +32,13 @@ class Forward:
     structure: Any
 
     @classmethod
-    def of(cls, model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None) -> Forward:
+    def of(
+        cls,
+        model: Model,
+        args: tuple = (),
+        kwargs: dict | None = None,
+        rng: jax.Array | None = None,
+    ) -> Forward:
         """Returns that of this call; without arguments, of the model's last call or of an example.
 
         Raises:
@@ -52,7 +58,9 @@ class Forward:
         """(args, kwargs, rng) as a source takes them."""
         return jax.tree.unflatten(self.structure, self.leaves)
 
-    def __call__(self, params: Any, state: Any, arrays: list[Any]) -> list[jax.Array]:
+    def __call__(
+        self, params: dict[str, jax.Array], state: dict[str, jax.Array], arrays: list[jax.Array]
+    ) -> list[jax.Array]:
         values = iter(arrays)
         leaves = [next(values) if trees.is_array(x) else x for x in self.leaves]
         args, kwargs, rng = jax.tree.unflatten(self.structure, leaves)
@@ -60,7 +68,7 @@ class Forward:
         return [x for x in jax.tree.leaves(out) if trees.is_array(x)]
 
 
-def zeros_for_shape(x: Any) -> Any:
+def zeros_for_shape(x: object) -> Any:
     """Returns zeros for a shape, of an array that a recorded call did not keep."""
     if not isinstance(x, jax.ShapeDtypeStruct):
         return x

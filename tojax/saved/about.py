@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+Json = dict[str, Any]  # an object of model.json
 TEXT = (str,)
 # The entries, with their types and the types of the elements of lists and dicts.
 ENTRIES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
@@ -32,7 +33,7 @@ CALL: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
 }
 
 
-def read_about(file: Path) -> dict[str, Any]:
+def read_about(file: Path) -> Json:
     """Reads the entries of ``model.json``.
 
     Raises:
@@ -50,7 +51,7 @@ def read_about(file: Path) -> dict[str, Any]:
     return about
 
 
-def check_about(about: dict[str, Any]) -> None:
+def check_about(about: Json) -> None:
     """Raises ValueError if an entry is missing, of another type, or names a file elsewhere."""
     _check(about, ENTRIES, "")
     for i, call in enumerate(about["calls"]):
@@ -70,7 +71,7 @@ def check_about(about: dict[str, Any]) -> None:
         raise ValueError("platforms is empty")
 
 
-def check_call(call: dict[str, Any], program: Any, state: Collection[str]) -> None:
+def check_call(call: Json, program: jax.export.Exported, state: Collection[str]) -> None:
     """Raises ValueError if a call refers to arrays that its program or the state lacks."""
     flat, *_ = jax.tree.unflatten(program.out_tree, program.out_avals)
     if (index := _largest_index(call["output"])) >= len(flat):
@@ -79,7 +80,7 @@ def check_call(call: dict[str, Any], program: Any, state: Collection[str]) -> No
         raise ValueError(f"known names {unknown[0]}, which the state has not")
 
 
-def _largest_index(description: dict[str, Any]) -> int:
+def _largest_index(description: Json) -> int:
     """Returns the largest index of an array in the description of an output; -1 for none."""
     ((kind, value),) = description.items()
     if kind in ("array", "value"):
@@ -88,7 +89,7 @@ def _largest_index(description: dict[str, Any]) -> int:
     return max(map(_largest_index, children), default=-1)
 
 
-def _check(about: dict[str, Any], entries: dict, place: str) -> None:
+def _check(about: Json, entries: dict, place: str) -> None:
     for name, (kinds, inner) in entries.items():
         value = about.get(name)
         if name not in about or not isinstance(value, kinds):
@@ -98,10 +99,12 @@ def _check(about: dict[str, Any], entries: dict, place: str) -> None:
             raise ValueError(f"{place}{name} is {value!r}"[:200])
 
 
-def _check_output(description: Any, place: str) -> None:
+def _check_output(description: object, place: str) -> None:
     """Raises ValueError for a description that ``calls.build_output`` cannot read."""
-    single = isinstance(description, dict) and len(description) == 1
-    kind, value = next(iter(description.items())) if single else (None, None)
+    kind: object = None
+    value: object = None
+    if isinstance(description, dict) and len(description) == 1:
+        ((kind, value),) = description.items()
     if kind == "value" or (kind == "array" and type(value) is int and value >= 0):
         return
     if isinstance(value, list):

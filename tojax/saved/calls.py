@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax import export
 from tojax import trees
 from tojax.errors import Unsupported
 from tojax.saved import dimensions
+from tojax.saved.about import Json
 from tojax.saved.folder import ABOUT
 
 # Types that JSON preserves.
@@ -43,7 +45,7 @@ jax.tree_util.register_pytree_with_keys(
 )
 
 
-def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
+def describe_call(leaves: Sequence[object], names: list[str]) -> Json:
     """Returns arguments by name: "dtype[shape]" for arrays, the value for everything else."""
     described: dict[str, Any] = {}
     for name, leaf in zip(names, leaves):
@@ -64,7 +66,7 @@ def describe_call(leaves: list[Any], names: list[str]) -> dict[str, Any]:
     return described
 
 
-def _not_stored(what: str, value: Any) -> Unsupported:
+def _not_stored(what: str, value: object) -> Unsupported:
     return Unsupported(
         f"{what} is a {type(value).__name__}",
         why=f"{ABOUT} holds numbers, strings and None, and files hold arrays",
@@ -72,7 +74,7 @@ def _not_stored(what: str, value: Any) -> Unsupported:
     )
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: object, other: object) -> bool:
     """Returns True if two values are equal to a program: 1 is not 1.0 and not True, NaN is NaN.
 
     Example:
@@ -82,7 +84,7 @@ def same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def misfit(call: dict[str, Any], leaves: list[Any], names: list[str]) -> str | None:
+def misfit(call: Json, leaves: Sequence[object], names: list[str]) -> str | None:
     """Returns why a call is not the one that was described, None if it is."""
     saved, described = call["inputs"], describe_call(leaves, names)
     if same(saved, described):
@@ -96,11 +98,11 @@ def misfit(call: dict[str, Any], leaves: list[Any], names: list[str]) -> str | N
         if same(expected, described[name]):
             continue
         is_shape = isinstance(expected, str) and "[" in expected
-        if not trees.is_array(values[name]) or not is_shape:
+        if not trees.is_array(value := values[name]) or not is_shape:
             return f"{name} is {json.dumps(described[name])}, not {json.dumps(expected)}"
         dtype, bracket, sizes_text = expected.partition("[")
         texts = dimensions.parts(bracket + sizes_text)
-        shape = values[name].shape
+        shape = value.shape
         if not described[name].startswith(dtype + bracket) or len(shape) != len(texts):
             return f"{name} is {described[name]}, not {expected}"
         for text, size in zip(texts, shape):
@@ -110,15 +112,15 @@ def misfit(call: dict[str, Any], leaves: list[Any], names: list[str]) -> str | N
     return _size_misfit(call, sizes, values)
 
 
-def _size_misfit(call: dict[str, Any], sizes: dict[str, int], values: dict[str, Any]) -> str | None:
+def _size_misfit(call: Json, sizes: dict[str, int], values: Mapping[str, object]) -> str | None:
     """Returns which size contradicts an expression or a constraint, None if all fit."""
     if empty := next((name for name, size in sizes.items() if size < 1), None):
         return f"{empty} is {sizes[empty]}, at least 1 is needed"
     for name, described in call["inputs"].items():
-        if not trees.is_array(values[name]):
+        if not trees.is_array(value := values[name]):
             continue
         texts = dimensions.parts(described[described.index("[") :])
-        for text, size in zip(texts, values[name].shape):
+        for text, size in zip(texts, value.shape):
             if size != (expected := dimensions.value(text, sizes)):
                 shown = text if text.isdigit() else f"{text}, which is {expected}"
                 return f"{name} has the size {size}, not {shown}"
@@ -129,7 +131,7 @@ def _size_misfit(call: dict[str, Any], sizes: dict[str, int], values: dict[str, 
     return None
 
 
-def describe_output(out: Any, arrays: list[Any]) -> Any:
+def describe_output(out: Any, arrays: list[jax.Array]) -> Any:
     """Returns a JSON description of an output, and appends its arrays to ``arrays``."""
     if export.is_symbolic_dim(out):  # a size that is known when the program runs
         out = jnp.asarray(out)
@@ -152,7 +154,7 @@ def describe_output(out: Any, arrays: list[Any]) -> Any:
     return {"object": [[k, describe_output(v, arrays)] for k, v in named]}
 
 
-def build_output(description: Any, arrays: list[Any]) -> Any:
+def build_output(description: Json, arrays: Sequence[jax.Array]) -> Any:
     """Builds an output from its description and arrays."""
     ((kind, value),) = description.items()
     if kind == "array":

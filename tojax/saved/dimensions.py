@@ -12,6 +12,7 @@ from jax import export
 
 from tojax import trees
 from tojax.errors import WrongArguments
+from tojax.source import Source
 
 _ARITHMETIC: dict[type, Callable] = {
     ast.Add: operator.add,
@@ -83,7 +84,7 @@ def _value(node: ast.AST, sizes: Mapping[str, int]) -> Any:
     raise ValueError(f"{ast.unparse(node)} is no dimension")
 
 
-def suggested(names: Sequence[str], leaves: Sequence[Any]) -> str:
+def suggested(names: Sequence[str], leaves: Sequence[object]) -> str:
     """Returns a ``shapes=`` for a call's first array, as text for an error message.
 
     Example:
@@ -100,9 +101,9 @@ def suggested(names: Sequence[str], leaves: Sequence[Any]) -> str:
 
 
 def symbolic(
-    source: Any,
+    source: Source,
     args: tuple,
-    kwargs: dict[str, Any],
+    kwargs: dict,
     shapes: Mapping[str, str] | None,
     constraints: Sequence[str],
 ) -> tuple[tuple, dict[str, Any], list[str]]:
@@ -150,7 +151,7 @@ def _key(name: str, shapes: Mapping[str, str]) -> str | None:
     return name if name in shapes else next(filter(inside, shapes), None)
 
 
-def _scope(leaves: list[Any], constraints: Sequence[str]) -> tuple[Any, list[str]]:
+def _scope(leaves: Sequence[object], constraints: Sequence[str]) -> tuple[Any, list[str]]:
     """Returns (the scope of all names, its constraints)."""
     if isinstance(constraints, str):
         constraints = [constraints]
@@ -176,7 +177,7 @@ def _scope(leaves: list[Any], constraints: Sequence[str]) -> tuple[Any, list[str
     return scope, [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _spec(name: str, leaf: Any, text: str, scope: Any) -> jax.ShapeDtypeStruct:
+def _spec(name: str, leaf: object, text: str, scope: export.SymbolicScope) -> jax.ShapeDtypeStruct:
     if not trees.is_array(leaf):
         raise WrongArguments(
             f"shapes= names {name}, which is {leaf!r}",
@@ -196,12 +197,12 @@ def _spec(name: str, leaf: Any, text: str, scope: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
 
-def is_symbolic(leaf: Any) -> bool:
+def is_symbolic(leaf: object) -> bool:
     """Returns True if an array has a named size."""
     return trees.is_array(leaf) and any(map(export.is_symbolic_dim, leaf.shape))
 
 
-def _size_names(arrays: list[Any]) -> set[str]:
+def _size_names(arrays: Sequence[jax.Array]) -> set[str]:
     """Returns the names of sizes.
 
     Raises:

@@ -9,11 +9,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Set
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
 from tojax.errors import BadCheckpoint, NotWritten, TojaxError, WrongArguments
+from tojax.saved.about import Json
 from tojax.saved.scratch import locked, new_folder, scratch_names, sweep
 
 FORMAT = 4
@@ -111,7 +111,7 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def check_format(folder: Path, about: dict[str, Any]) -> None:
+def check_format(folder: Path, about: Json) -> None:
     """Raises BadCheckpoint for a folder of another format."""
     if about["format"] != FORMAT:
         raise BadCheckpoint(
@@ -121,7 +121,7 @@ def check_format(folder: Path, about: dict[str, Any]) -> None:
         )
 
 
-def check_files(folder: Path, about: dict[str, Any]) -> None:
+def check_files(folder: Path, about: Json) -> None:
     """Raises BadCheckpoint if a file is missing or was changed."""
     for name, expected in about["sha256"].items():
         if not (folder / name).is_file():

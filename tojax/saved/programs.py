@@ -13,6 +13,7 @@ from tojax import trees
 from tojax.dtypes import shape_of
 from tojax.errors import DataDependent, Unsupported, WrongValue
 from tojax.private_names import Inconclusive
+from tojax.saved.about import Json
 from tojax.saved.calls import describe_call, describe_output
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -94,12 +95,14 @@ def export_extra(extra: Extra, params, state, platforms: Sequence[str]) -> bytes
     return bytes(_export(extra.function, params, state, arrays, platforms).serialize())
 
 
-def _export(function: Callable, params, state, arrays: Sequence[Any], platforms) -> Any:
+def _export(
+    function: Callable, params, state, arrays: Sequence[object], platforms
+) -> jax.export.Exported:
     shapes = jax.tree.map(shape_of, (dict(params), dict(state)))
     return jax.export.export(jax.jit(function), platforms=tuple(platforms))(*shapes, *arrays)
 
 
-def _unknown_size(error: Exception, inputs: dict[str, Any]) -> Unsupported:
+def _unknown_size(error: Exception, inputs: Json) -> Unsupported:
     """Returns the error for a model that compares unknown sizes."""
     shown = ", ".join(f"{k} {v}" for k, v in inputs.items() if isinstance(v, str) and "[" in v)
     notes = [x for x in getattr(error, "__notes__", []) if x.startswith("in ")]  # by frontends

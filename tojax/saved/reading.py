@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import jax
 from safetensors import SafetensorError
 from safetensors.flax import load_file
 
 from tojax.errors import BadCheckpoint, Unsupported
-from tojax.saved.about import check_about, check_call, read_about
+from tojax.saved.about import Json, check_about, check_call, read_about
 from tojax.saved.folder import ABOUT, check_files, check_format
 from tojax.saved.source import SavedSource
 
@@ -60,7 +59,7 @@ def read(
     return params, state, source
 
 
-def _program(folder: Path, name: str, about: dict[str, Any]) -> jax.export.Exported:
+def _program(folder: Path, name: str, about: Json) -> jax.export.Exported:
     """Reads a program.
 
     Raises:
@@ -79,7 +78,7 @@ def _program(folder: Path, name: str, about: dict[str, Any]) -> jax.export.Expor
     )
 
 
-def _is_newer(program: jax.export.Exported, about: dict[str, Any]) -> str | None:
+def _is_newer(program: jax.export.Exported, about: Json) -> str | None:
     """Returns why the installed JAX is too old for a program, None if it is not."""
     version = program.calling_convention_version
     maximum = jax.export.maximum_supported_calling_convention_version

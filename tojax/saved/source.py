@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy as np
 from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
+from tojax.saved.about import Json
 from tojax.saved.calls import build_output, describe_call, misfit, same
 from tojax.saved.dimensions import suggested
-from tojax.source import SourceBase
+from tojax.source import Source, SourceBase
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class SavedSource(SourceBase):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Signature([inspect.Parameter(n, kind) for n in self.argument_names])
 
-    def as_array(self, leaf: Any) -> Any:
+    def as_array(self, leaf: object) -> Any:
         """Turns an input leaf into what JAX takes, also tensors of torch and TensorFlow."""
         if isinstance(leaf, jax.Array) or not hasattr(leaf, "__array__"):
             return leaf
@@ -95,7 +96,9 @@ class SavedSource(SourceBase):
             )
         return build_output(call["output"], flat), trees.Written(written, {*call["missed"]}, holds)
 
-    def _select(self, leaves: list[Any], names: list[str], rng: Any) -> tuple[dict[str, Any], Any]:
+    def _select(
+        self, leaves: Sequence[object], names: list[str], rng: jax.Array | None
+    ) -> tuple[Json, jax.export.Exported]:
         """Returns (call, program): those saved with these shapes and with or without a key, else
         the first whose sizes fit.
 
@@ -120,7 +123,7 @@ class SavedSource(SourceBase):
         )
 
 
-def refuse_vmap(error: NotImplementedError, source: Any) -> None:
+def refuse_vmap(error: NotImplementedError, source: Source) -> None:
     """Raises Unsupported if the error is JAX's about a program of ``jax.export`` under ``vmap``."""
     if "call_exported" not in str(error):
         return
@@ -132,12 +135,12 @@ def refuse_vmap(error: NotImplementedError, source: Any) -> None:
     ) from error
 
 
-def _shown(call: dict[str, Any]) -> str:
+def _shown(call: Json) -> str:
     constraints = call.get("constraints", [])
     return json.dumps(call["inputs"]) + (f" with {', '.join(constraints)}" if constraints else "")
 
 
-def _key_data(kind: str | None, rng: Any) -> Any:
+def _key_data(kind: str | None, rng: jax.Array | None) -> jax.Array | None:
     """Returns the key's numbers, None if the program takes no key."""
     if kind is None:
         return None
@@ -156,7 +159,7 @@ def _key_data(kind: str | None, rng: Any) -> Any:
     return jax.random.key_data(rng)
 
 
-def _check_weights(program: Any, *weights: Mapping[str, Any]) -> None:
+def _check_weights(program: jax.export.Exported, *weights: Mapping[str, Any]) -> None:
     """Raises WrongArguments if params or state are not those that the program takes."""
     (*expected, _, _), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
     wrong = []
@@ -174,7 +177,7 @@ def _check_weights(program: Any, *weights: Mapping[str, Any]) -> None:
         )
 
 
-def _check_known(known: dict[str, Any], state) -> None:
+def _check_known(known: Json, state) -> None:
     """Raises WrongArguments if the state has other values than the program was made for, and
     DataDependent if they are traced.
     """

@@ -63,7 +63,7 @@ class StableHLOSource(SourceBase):
             )
         return self
 
-    def as_array(self, leaf: Any) -> Any:
+    def as_array(self, leaf: object) -> Any:
         """Returns an input leaf as JAX takes it."""
         return fitting(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
 
@@ -103,26 +103,26 @@ class StableHLOSource(SourceBase):
         )
 
 
-def _checked(i: int, value: Any, kind: Any) -> Any:
+def _checked(i: int, value: object, kind: Type | tuple) -> Any:
     """Checks one argument for the shape and dtype of the module."""
     if isinstance(kind, tuple) and not isinstance(kind, Type):
         return _checked_tuple(i, value, kind)
     if isinstance(value, trees.Constant):
         value = value.array
-    value = value if trees.is_array(value) else np.asarray(value, kind.dtype)
-    fits = len(value.shape) == len(kind.shape) and all(
-        n is None or n == m for n, m in zip(kind.shape, value.shape)
+    array = value if trees.is_array(value) else np.asarray(value, kind.dtype)
+    fits = len(array.shape) == len(kind.shape) and all(
+        n is None or n == m for n, m in zip(kind.shape, array.shape)
     )
-    if not fits or canonical(value.dtype) != kind.dtype:
+    if not fits or canonical(array.dtype) != kind.dtype:
         raise WrongArguments(
-            f"argument {i} is {value.dtype}{list(value.shape)}",
+            f"argument {i} is {array.dtype}{list(array.shape)}",
             why=f"the module takes {kind.dtype}{[n or '?' for n in kind.shape]}",
             do="give an array of that shape and dtype",
         )
-    return jnp.asarray(value)
+    return jnp.asarray(array)
 
 
-def _checked_tuple(i: int, value: Any, kinds: tuple) -> tuple:
+def _checked_tuple(i: int, value: object, kinds: tuple) -> tuple:
     if not isinstance(value, (tuple, list)) or len(value) != len(kinds):
         raise WrongArguments(
             f"argument {i} is no tuple of {len(kinds)}",
@@ -132,7 +132,7 @@ def _checked_tuple(i: int, value: Any, kinds: tuple) -> tuple:
     return tuple(_checked(i, x, kind) for x, kind in zip(value, kinds))
 
 
-def from_stablehlo(source: Any) -> Model:
+def from_stablehlo(source: export.Exported | bytes | str | os.PathLike) -> Model:
     """Converts a StableHLO module to a pure JAX function, differentiable and without MLIR in it.
 
     Args:
@@ -160,7 +160,7 @@ def from_stablehlo(source: Any) -> Model:
         source = _exported(bytes(source)) or source
     if isinstance(source, export.Exported):
         return _of_exported(source)
-    run = Run(parse(source))
+    run = Run(parse(os.fspath(source)))
     main = _main(run)
     names = [f"x{i}" for i in range(len(main.types) - len(run.module.globals.get("main", {})))]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -15,7 +15,9 @@ from tojax.transforms.rolling.rolled import Rolled, TracedCall, trace_call
 from tojax.transforms.rolling.stacks import groups, stacked
 
 
-def roll(model: Model, *args: Any, rng: Any = None, remat: bool = False, **kwargs: Any) -> Model:
+def roll(
+    model: Model, *args: Any, rng: jax.Array | None = None, remat: bool = False, **kwargs: Any
+) -> Model:
     """Runs the repeated layers of a model as one ``lax.scan`` over stacked weights.
 
     The program of a call is traced, and repeated runs of equations are found in it: equations that
@@ -114,7 +116,7 @@ def unroll(model: Model) -> Model:
     return Model(*model.source.opened(model.params, model.state), model.source.base)
 
 
-def explain(model: Model, *args: Any, rng: Any = None, **kwargs: Any) -> Report:
+def explain(model: Model, *args: Any, rng: jax.Array | None = None, **kwargs: Any) -> Report:
     """Reports which layers of a call run as loops, and why others do not; print it.
 
     Args:
@@ -139,7 +141,9 @@ def explain(model: Model, *args: Any, rng: Any = None, **kwargs: Any) -> Report:
     return Report.of_call(program_of(model, args, kwargs, rng))
 
 
-def program_of(model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None) -> TracedCall:
+def program_of(
+    model: Model, args: tuple = (), kwargs: dict | None = None, rng: jax.Array | None = None
+) -> TracedCall:
     """Traces a call; without arguments the last call, or an example of the source."""
     forward = Forward.of(model, args, kwargs, rng)
     return trace_call(model.source, model.params, model.state, forward.call)

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from tojax.dtypes import shape_of
 from tojax.jaxprs import keeping_barriers
 from tojax.model import Model
 from tojax.parallel.batches import spec_of
 from tojax.parallel.estimation.cost.work import count_work
-from tojax.parallel.estimation.divide.nodes import Program, program_of
+from tojax.parallel.estimation.divide.nodes import Program, Value, program_of
 from tojax.parallel.estimation.divide.partition import Spec, divide, replicated
 from tojax.parallel.forward import Forward
 
@@ -119,7 +120,7 @@ def _replaced(call: Call, shape: Any) -> list[int | None]:
     return replaced
 
 
-def spec_from_partition(spec: Any, ndim: int, mesh: Any = None) -> Spec:
+def spec_from_partition(spec: PartitionSpec, ndim: int, mesh: AbstractMesh | None = None) -> Spec:
     """Returns a PartitionSpec as axes by dimension; axes of one device are left out.
 
     Example:
@@ -131,7 +132,9 @@ def spec_from_partition(spec: Any, ndim: int, mesh: Any = None) -> Spec:
     return tuple(tuple(a for a in dim if mesh is None or mesh.shape[a] > 1) for dim in axes)
 
 
-def forward_call(model: Model, args: tuple = (), kwargs: Any = None, rng: Any = None) -> Call:
+def forward_call(
+    model: Model, args: tuple = (), kwargs: dict | None = None, rng: jax.Array | None = None
+) -> Call:
     """Returns the forward pass of these arguments, or of an example of the model's source."""
     function = Forward.of(model, args, kwargs, rng)
     arguments = (model.params, model.state, function.arrays)
@@ -192,7 +195,7 @@ def train_call(step: Any, state: Any, batch: Any) -> Call:
 
 
 def specs_of_inputs(
-    traced: Traced, mesh: Any, specs: dict, caches: list[Spec] | None = None
+    traced: Traced, mesh: AbstractMesh, specs: dict, caches: list[Spec] | None = None
 ) -> list:
     """Returns the spec of each input."""
     input_specs, cache_specs = [], iter(caches or [])
@@ -211,5 +214,5 @@ def specs_of_inputs(
     return input_specs
 
 
-def _rows_spec(value: Any, mesh: Any) -> Any:
+def _rows_spec(value: Value, mesh: AbstractMesh) -> Any:
     return spec_of(jax.ShapeDtypeStruct(value.shape, bool), mesh)

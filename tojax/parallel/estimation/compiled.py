@@ -52,7 +52,7 @@ def compile_call(
 
 def compiled_program(
     traced: Traced, mesh: dict[str, int], inputs: list[Spec], options: dict | None = None
-) -> Any:
+) -> jax.stages.Compiled:
     """Returns the compiled program, see ``compile_call``."""
     count = math.prod(mesh.values())
     if count > jax.device_count():
@@ -85,9 +85,11 @@ def compiled_program(
     return jitted.lower(*arguments).compile()
 
 
-def analysis(program: Any) -> Compiled:
+def analysis(program: jax.stages.Compiled) -> Compiled:
     """Returns XLA's analysis of a compiled program."""
-    memory, costs = program.memory_analysis(), program.cost_analysis()
+    memory: Any = program.memory_analysis()
+    costs: Any = program.cost_analysis()
+    text: Any = program.as_text()
     return Compiled(
         memory.argument_size_in_bytes,
         memory.output_size_in_bytes,
@@ -95,5 +97,5 @@ def analysis(program: Any) -> Compiled:
         memory.temp_size_in_bytes,
         float(costs.get("flops", 0)),
         float(costs.get("bytes accessed", 0)),
-        collectives(program.as_text()),
+        collectives(text),
     )

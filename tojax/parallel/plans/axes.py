@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from tojax.errors import WrongArguments
 
@@ -61,11 +61,11 @@ def axis(mesh: Mesh, use: str, allow_any_name: bool = True) -> str:
     return names[0]
 
 
-def batch_axes(mesh: Mesh) -> tuple[str, ...]:
+def batch_axes(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
     """Returns the axes that divide rows of a batch."""
     return tuple(name for name in mesh.axis_names if name in NAMES["fsdp"])
 
 
-def sequence_axis(mesh: Mesh) -> str:
+def sequence_axis(mesh: Mesh | AbstractMesh) -> str:
     """Returns the axis that divides the length of inputs; "" where the mesh has none."""
     return next((name for name in mesh.axis_names if name in NAMES["sequence"]), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from jax.sharding import PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from tojax.errors import WrongArguments
 
@@ -39,7 +39,9 @@ def fits(form: Form, dimension: int, shards: int) -> bool:
     return dimension == 0 or (dimension == 1 and keeps_blocks)
 
 
-def part_specs(form: Form, spec: PartitionSpec, mesh: Any) -> dict[str, PartitionSpec]:
+def part_specs(
+    form: Form, spec: PartitionSpec, mesh: Mesh | AbstractMesh
+) -> dict[str, PartitionSpec]:
     """Returns the specs of numbers, scales and zeros for the spec of their matrix.
 
     Raises:

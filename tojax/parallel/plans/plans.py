@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tojax import multiprocess
@@ -174,7 +175,7 @@ def pairs_of(rules: Rules) -> list[tuple[re.Pattern, PartitionSpec]]:
 
 
 def shard_arrays(
-    arrays: Mapping[str, Any], mesh: Mesh, weight_specs: Mapping[str, PartitionSpec]
+    arrays: Mapping[str, jax.Array], mesh: Mesh, weight_specs: Mapping[str, PartitionSpec]
 ) -> dict:
     """Places arrays on the mesh; those without a spec are on every device."""
     if mesh.is_multi_process:

@@ -17,10 +17,10 @@ from jax import lax
 
 from tojax.jaxprs import ClosedJaxpr, Literal, jaxpr_as_fun
 from tojax.stablehlo.control_flow import reversible
-from tojax.stablehlo.core.static_values import as_jax, is_known
+from tojax.stablehlo.core.static_values import Value, as_jax, is_known
 
 
-def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]:
+def while_loop(cond: Callable, body: Callable, init: Sequence[Value]) -> list[Any]:
     """Runs ``body`` as long as ``cond``; known initial values are numpy arrays.
 
     Where the condition compares a counter that the body moves by a constant with a known number,
@@ -37,18 +37,18 @@ def while_loop(cond: Callable, body: Callable, init: Sequence[Any]) -> list[Any]
     return list(lax.fori_loop(0, count, lambda _, c: tuple(run(*c)), tuple(start)))
 
 
-def trips(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | None:
+def trips(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Value]) -> int | None:
     """Returns the number of turns, None if jaxprs and known initial values do not tell it."""
     counts, all_known = _counts(test, step, init)
     return min(counts) if all_known else None
 
 
-def bound(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> int | None:
+def bound(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Value]) -> int | None:
     """Returns an upper bound of the number of turns, None if there is none."""
     return min(_counts(test, step, init)[0], default=None)
 
 
-def _counts(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Any]) -> tuple[list[int], bool]:
+def _counts(test: ClosedJaxpr, step: ClosedJaxpr, init: Sequence[Value]) -> tuple[list[int], bool]:
     """Returns the known turns of the conditions, and whether all conditions are known."""
     equations = {v: e for e in test.jaxpr.eqns for v in e.outvars}
     consts = dict(zip(test.jaxpr.constvars, test.consts))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
-from tojax.jaxprs import ClosedJaxpr, Primitive, jaxpr_as_fun
+from tojax.jaxprs import ClosedJaxpr, Jaxpr, Primitive, jaxpr_as_fun
 
 SLOTS = 64
 
@@ -31,7 +31,7 @@ def while_loop(cond: Callable, body: Callable, init: Sequence[jax.Array]) -> lis
     return while_p.bind(*operands, test=closed[0], step=closed[1], sizes=sizes)
 
 
-def _open(closed: ClosedJaxpr) -> Any:
+def _open(closed: ClosedJaxpr) -> Jaxpr:
     """Returns the jaxpr with its constants as its first inputs."""
     jaxpr = closed.jaxpr
     return jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])
@@ -44,22 +44,22 @@ class Loop:
         self.test_, self.step_ = jaxpr_as_fun(test), jaxpr_as_fun(step)
         self.first, self.second = sizes
 
-    def split(self, operands: Sequence[Any]) -> tuple[list, list, list]:
+    def split(self, operands: Sequence[jax.Array]) -> tuple[list, list, list]:
         a, b = self.first, self.first + self.second
         return [*operands[:a]], [*operands[a:b]], [*operands[b:]]
 
-    def test(self, operands: Sequence[Any]) -> Callable[..., Any]:
+    def test(self, operands: Sequence[jax.Array]) -> Callable[..., Any]:
         """Returns the condition as a function of the carry."""
         consts = self.split(operands)[0]
         return lambda *carry: self.test_(*consts, *carry)[0]
 
-    def step(self, operands: Sequence[Any]) -> Callable[..., list]:
+    def step(self, operands: Sequence[jax.Array]) -> Callable[..., list]:
         """Returns the body as a function of the carry."""
         consts = self.split(operands)[1]
         return lambda *carry: self.step_(*consts, *carry)
 
 
-def _smooth(x: Any) -> bool:
+def _smooth(x: jax.Array) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
@@ -70,12 +70,12 @@ def _plain(*operands, test, step, sizes):
     return lax.while_loop(lambda c: check(*c), lambda c: tuple(turn(*c)), carry)
 
 
-def _differentiable(loop: Loop, operands: Sequence[Any]) -> list[int]:
+def _differentiable(loop: Loop, operands: Sequence[jax.Array]) -> list[int]:
     """Returns the operands with tangents: floats of the body's constants and of the carry."""
     return [i for i, x in enumerate(operands) if i >= loop.first and _smooth(x)]
 
 
-def _with_tangents(loop: Loop, operands: Sequence[Any], tangents: Sequence[Any]):
+def _with_tangents(loop: Loop, operands: Sequence[jax.Array], tangents: Sequence[jax.Array]):
     """Returns the body of (carry, tangents of its floats), its start and the size of the carry."""
     a, b = loop.first, loop.first + loop.second
     moving = _differentiable(loop, operands)
@@ -97,14 +97,16 @@ def _with_tangents(loop: Loop, operands: Sequence[Any], tangents: Sequence[Any])
     return turn, start, count
 
 
-def _put(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
+def _put(
+    values: Sequence[jax.Array], places: Sequence[int], new: Sequence[jax.Array]
+) -> list[jax.Array]:
     filled = list(values)
     for i, x in zip(places, new):
         filled[i] = x
     return filled
 
 
-def _floats(values: Sequence[Any]) -> list[Any]:
+def _floats(values: Sequence[jax.Array]) -> list[jax.Array]:
     return [x for x in values if _smooth(x)]
 
 
@@ -118,7 +120,9 @@ def _pushed(*both, test, step, sizes, count):
     return while_loop(lambda *c: check(*c[:size]), turn, carry)[size:]
 
 
-def _pulled(loop: Loop, operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+def _pulled(
+    loop: Loop, operands: Sequence[jax.Array], cotangents: Sequence[jax.Array]
+) -> list[jax.Array]:
     """Returns the cotangents of the differentiable operands, for those of the results' floats."""
     a, b = loop.first, loop.first + loop.second
     check, turn = loop.test(operands), loop.step(operands)
@@ -173,7 +177,7 @@ def _jvp(primals, tangents, **params):
     return out, [next(dots) if _smooth(x) else _no_tangent(x) for x in out]
 
 
-def _no_tangent(value: Any) -> Any:
+def _no_tangent(value: jax.Array) -> ad.Zero:
     return ad.Zero(jax.typeof(value).to_tangent_aval())
 
 

@@ -11,7 +11,7 @@ from jax.interpreters.mlir import ir
 
 from tojax.errors import BadCheckpoint
 from tojax.stablehlo.core.private import chlo, classes, stablehlo
-from tojax.stablehlo.core.types import type_of
+from tojax.stablehlo.core.types import Type, type_of
 
 PLAIN = (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr, ir.FlatSymbolRefAttr)
 _BOTH = "ComparisonDirectionAttr ComparisonTypeAttr PrecisionAttr"
@@ -22,7 +22,7 @@ RECORDS = classes(stablehlo, _NUMBERS) + classes(chlo, "RaggedDotDimensionNumber
 LISTS = (ir.DenseI64ArrayAttr, ir.DenseI32ArrayAttr, ir.DenseBoolArrayAttr)
 
 
-def value_of(attribute: Any) -> Any:
+def value_of(attribute: ir.Attribute | None) -> Any:
     """Returns a number, a word, a list, a dict, a numpy array, or a record with its fields."""
     if attribute is None:
         return None
@@ -49,18 +49,18 @@ def value_of(attribute: Any) -> Any:
     return str(attribute)
 
 
-def _record(attribute: Any) -> SimpleNamespace:
+def _record(attribute: ir.Attribute) -> SimpleNamespace:
     fields = [k for k, v in vars(type(attribute)).items() if isinstance(v, property)]
     convert = lambda v: v if isinstance(v, int) else str(v) if isinstance(v, ir.Type) else [*v]
     return SimpleNamespace(**{k: convert(getattr(attribute, k)) for k in fields})
 
 
-def constant(op: Any) -> np.ndarray:
+def constant(op: ir.OpView) -> np.ndarray:
     """Reads a constant; complex numbers from its text, as Python's bindings lack them."""
     try:
         attribute = op.attributes["value"]
     except TypeError:
-        return dense(op.get_asm(), None, type_of(op.results[0].type))
+        return dense(str(op.get_asm()), None, type_of(op.results[0].type))
     return dense(None, attribute, type_of(op.results[0].type))
 
 
@@ -75,7 +75,7 @@ def dense(text: str | None, attribute: Any, kind: Any = None) -> np.ndarray:
         return _parsed(text or str(attribute), kind)
 
 
-def _parsed(text: str, kind: Any) -> np.ndarray:
+def _parsed(text: str, kind: Type) -> np.ndarray:
     """Parses a text: one number for all, a list, or the bytes in hexadecimal digits."""
     match = re.search(r'dense<("0x[0-9A-Fa-f]*"|[^>]*)>', text)
     if match is None:

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
 from tojax.stablehlo.core.region import Region
 
@@ -45,7 +46,7 @@ def monoid(region: Region) -> Callable | None:
     return operation
 
 
-def identity(operation: Callable, dtype: Any) -> np.ndarray:
+def identity(operation: Callable, dtype: DTypeLike) -> np.ndarray:
     """Returns the identity of an operation: 0 of a sum, the lowest number of a maximum."""
     if operation in (lax.max, lax.min):
         floats = jnp.issubdtype(dtype, jnp.inexact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from tojax.private_names import need, optional
@@ -15,7 +16,7 @@ mhlo_to_stablehlo: Any = optional("jaxlib._jax:mlir.mhlo_to_stablehlo", "modules
 threefry2x32_p: Any = optional("jax.extend.random:threefry2x32_p", "JAX's random bits")
 
 
-def classes(dialect: Any, names: str) -> list[Any]:
+def classes(dialect: ModuleType, names: str) -> list[Any]:
     """Returns the classes of attributes that the installed jaxlib has, by their names.
 
     Example:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from tojax.dtypes import canonical, fitting
 from tojax.errors import DataDependent
 
+Value = jax.Array | np.ndarray | np.generic  # computed, or known
 
-def is_known(value: Any) -> bool:
+
+def is_known(value: object) -> TypeGuard[np.ndarray]:
     """Returns whether a value is known while tracing: a numpy array.
 
     Example:
@@ -27,7 +30,7 @@ def is_known(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic))
 
 
-def known(value: Any, what: str) -> np.ndarray:
+def known(value: ArrayLike, what: str) -> np.ndarray:
     """Returns known values as a numpy array, those of a concrete JAX array too.
 
     Raises:

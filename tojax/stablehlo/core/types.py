@@ -53,7 +53,7 @@ def element(text: str) -> np.dtype:
     return np.dtype(FLOATS[text])
 
 
-def type_of(kind: Any) -> Any:
+def type_of(kind: ir.Type) -> Any:
     """Returns a ``Type``, TOKEN, or a tuple of these."""
     if isinstance(kind, ir.RankedTensorType):
         sizes = [None if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(kind.rank)]

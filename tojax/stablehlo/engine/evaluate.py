@@ -14,7 +14,7 @@ from tojax.errors import TojaxError
 from tojax.stablehlo import custom_calls
 from tojax.stablehlo.core.region import Module, Operation, Region
 from tojax.stablehlo.core.schema import overloads, table
-from tojax.stablehlo.core.static_values import Known, Static, as_jax, known, modes
+from tojax.stablehlo.core.static_values import Known, Static, Value, as_jax, known, modes
 from tojax.stablehlo.engine.folding import fold
 
 RELU = re.compile(r"relu(_\d+)?")
@@ -37,11 +37,13 @@ class Run:
     def __init__(self, module: Module):
         self.module = module
 
-    def function(self, name: str, args: Sequence[Any]) -> list[Any]:
+    def function(self, name: str, args: Sequence[Value]) -> list[Any]:
         """Evaluates a function."""
         return self.region(self.module.functions[name], args, {})
 
-    def region(self, region: Region, args: Sequence[Any], outer: Mapping[int, Any]) -> list[Any]:
+    def region(
+        self, region: Region, args: Sequence[Value], outer: Mapping[int, Value]
+    ) -> list[Any]:
         """Evaluates a region; ``outer`` has the values of the regions around it."""
         values = {number: outer[number] for number in region.outer}
         values.update(zip(region.inputs, args))
@@ -56,7 +58,7 @@ class Run:
                 del values[number]
         return [values[number] for number in region.outputs]
 
-    def operation(self, op: Operation, values: Mapping[int, Any]) -> Sequence[Any]:
+    def operation(self, op: Operation, values: Mapping[int, Value]) -> Sequence[Any]:
         """Evaluates one operation."""
         if op.name == "stablehlo.constant":
             return [op.arguments[0][1]]
@@ -99,7 +101,7 @@ class Run:
         out = row.lowering(*map(as_jax, inputs), *(values.get(p.name, p.default) for p in params))
         return out if isinstance(out, (list, tuple)) else [out]
 
-    def argument(self, kind: str, what: Any, values: Mapping[int, Any]) -> Any:
+    def argument(self, kind: str, what: Any, values: Mapping[int, Value]) -> Any:
         """Returns an argument of a lowering; known values are still numpy arrays."""
         if kind == "value":
             return values[what]
@@ -111,7 +113,7 @@ class Run:
             return [self.argument("region", x, values) for x in what]
         return what
 
-    def call(self, name: str, operands: list[Any]) -> list[Any]:
+    def call(self, name: str, operands: list[Value]) -> list[Any]:
         """Calls another function; jax.nn.relu keeps its gradient at 0."""
         if RELU.fullmatch(name) and len(operands) == 1:
             names = {op.name for op in self.module.functions[name].operations}

@@ -76,7 +76,7 @@ def _broadcast(result, x, at):
     return np.broadcast_to(x.reshape(shape), result.shape)
 
 
-def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
+def fold(op: Operation, arguments: Sequence[object]) -> np.ndarray | None:
     """Computes an operation whose operands are known and few; returns None for all others."""
     name = op.name.removeprefix("stablehlo.")
     rule, kinds = FOLDS.get(name), "iubOfcV" if name in MOVES else "iubO"
@@ -98,7 +98,7 @@ def fold(op: Operation, arguments: Sequence[Any]) -> np.ndarray | None:
     return value.astype(result.wide)
 
 
-def _few(value: Any, kinds: str) -> bool:
+def _few(value: object, kinds: str) -> bool:
     if isinstance(value, list):
         return all(_few(x, kinds) for x in value)
     return is_known(value) and value.dtype.kind in kinds and value.size <= SMALL

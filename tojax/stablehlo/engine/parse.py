@@ -41,7 +41,7 @@ def parse(source: str | bytes) -> Module:
         return read_module(module)
 
 
-def _module(source: str | bytes, context: Any) -> Any:
+def _module(source: str | bytes, context: ir.Context) -> ir.Module:
     if isinstance(source, bytes):
         if PORTABLE in source[:64] or b"vhlo" in source:
             return stablehlo.deserialize_portable_artifact(context, source)
@@ -60,7 +60,7 @@ def _is_text(source: bytes) -> bool:
         return False
 
 
-def _every(operation: Any) -> Iterator[Any]:
+def _every(operation: ir.Operation) -> Iterator[ir.Operation]:
     """Yields all operations inside of one."""
     for region in operation.regions:
         for block in region.blocks:
@@ -69,7 +69,7 @@ def _every(operation: Any) -> Iterator[Any]:
                 yield from _every(op.operation)
 
 
-def read_module(module: Any) -> Module:
+def read_module(module: ir.Module) -> Module:
     """Reads a module of MLIR's Python bindings."""
     reader = _Reader()
     functions: dict[str, Region] = {}
@@ -93,7 +93,7 @@ def read_module(module: Any) -> Module:
     return Module(functions, name, globals_of)
 
 
-def _globals(function: Any) -> dict[int, str]:
+def _globals(function: ir.OpView) -> dict[int, str]:
     """Returns the arguments that no caller passes, by place: the index of the platform."""
     if "arg_attrs" not in function.attributes:
         return {}
@@ -109,10 +109,10 @@ class _Reader:
         self.numbers: dict[Any, int] = {}
         self.missing: dict[str, str] = {}
 
-    def number(self, value: Any) -> int:
+    def number(self, value: ir.Value) -> int:
         return self.numbers.setdefault(value, len(self.numbers))
 
-    def region(self, region: Any) -> Region:
+    def region(self, region: ir.Region) -> Region:
         (block,) = region.blocks
         inputs = [self.number(x) for x in block.arguments]
         body = Region(inputs, [type_of(x.type) for x in block.arguments])
@@ -187,7 +187,7 @@ class _Reader:
         return ("values", [self.number(x) for x in items])
 
 
-def _where(op: Any) -> str:
+def _where(op: ir.OpView) -> str:
     """Returns the location of an operation in the module's words, shortened."""
     text = str(op.location).removeprefix("loc(").removesuffix(")")
     return text if len(text) < 300 else text[:297] + "..."

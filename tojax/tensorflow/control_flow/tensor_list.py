@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from tojax.errors import Unsupported
 from tojax.stablehlo.core.static_values import as_jax, is_known, known, sizes
@@ -87,7 +88,7 @@ def _element_dtype(node):
     return dtypes.to_jax(node.proto.attr["element_dtype"].type)
 
 
-def _count(value: object, what: str) -> int:
+def _count(value: ArrayLike, what: str) -> int:
     return int(known(value, what))
 
 

@@ -11,7 +11,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from tojax.jaxprs import Jaxpr, JaxprEqn, Literal, Var, WrappedFun, constants, is_program, opened
+from tojax.jaxprs import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    WrappedFun,
+    constants,
+    is_program,
+    opened,
+)
 
 MAX_DEPTH = 30  # of closures in closures; below it objects are compared by identity
 
@@ -53,7 +63,7 @@ class Kinds:
             self.forms[id(eqn.params)] = number, eqn.params
         return eqn.primitive, eqn.ctx, self.forms[id(eqn.params)][0]
 
-    def form(self, value: Any, depth: int = 0) -> Hashable:
+    def form(self, value: object, depth: int = 0) -> Hashable:
         """Returns a hashable object that is equal for equivalent values."""
         if is_program(value):
             if id(value) not in self.forms:
@@ -74,12 +84,12 @@ class Kinds:
             return type(value), inner(content)
         return _identity(value)
 
-    def _program(self, program: Any) -> Hashable:
+    def _program(self, program: Jaxpr | ClosedJaxpr) -> Hashable:
         jaxpr = opened(program)
         equations = self._open(jaxpr) if jaxpr is program else self.form(jaxpr)
         return equations, tuple(map(self._constant, constants(program)))
 
-    def _constant(self, array: Any) -> Hashable:
+    def _constant(self, array: jax.Array | np.ndarray) -> Hashable:
         small = isinstance(array, jax.Array) and array.size <= 1024
         concrete = small and not isinstance(array, jax.core.Tracer)
         if concrete and not jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
@@ -91,7 +101,7 @@ class Kinds:
         numbers: dict[Any, int] = {}
         number = lambda v: (numbers.setdefault(v, len(numbers)), v.aval)
 
-        def read(v: Any) -> Hashable:
+        def read(v: Var | Literal) -> Hashable:
             return (self.form(np.asarray(v.val)), v.aval) if isinstance(v, Literal) else number(v)
 
         heads = tuple(map(number, (*jaxpr.constvars, *jaxpr.invars)))
@@ -131,7 +141,7 @@ def _cell_content(cell: CellType) -> Any:
         return cell
 
 
-def _identity(value: Any) -> Hashable:
+def _identity(value: object) -> Hashable:
     """Returns the value itself with its type, its id if it has no hash."""
     kind: Any = type(value)
     if kind is object or (kind is not WrappedFun and kind.__module__ == WrappedFun.__module__):

@@ -127,7 +127,7 @@ def _variables(eqn: JaxprEqn) -> list[Var]:
     return [v for v in eqn.invars if isinstance(v, Var)]
 
 
-def _operand(v: Any) -> Any:
+def _operand(v: Var | Literal) -> Any:
     return ("literal", np.asarray(v.val).tobytes()) if isinstance(v, Literal) else v
 
 
@@ -136,7 +136,7 @@ def _with(eqn: JaxprEqn, renamed: dict[Var, Var]) -> JaxprEqn:
     return eqn.replace(invars=[resolve(v, renamed) for v in eqn.invars]) if changed else eqn
 
 
-def resolve(v: Any, renamed: dict[Var, Var]) -> Any:
+def resolve(v: Var | Literal, renamed: dict[Var, Var]) -> Any:
     """Returns the variable that has the value of this one."""
     return v if isinstance(v, Literal) else renamed.get(v, v)
 

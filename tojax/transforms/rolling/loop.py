@@ -26,37 +26,37 @@ class Row:
 class Values:
     """The values of variables: arrays, or rows of a stacked array."""
 
-    def __init__(self, values: Mapping[Any, Any]):
+    def __init__(self, values: Mapping[Var, jax.Array | Row]):
         self.by_variable = dict(values)
 
-    def __getitem__(self, v: Any) -> Any:
+    def __getitem__(self, v: Var | Literal) -> Any:
         if isinstance(v, Literal):
             return v.val
         if isinstance(value := self.by_variable[v], Row):
             value = self.by_variable[v] = value.stack[value.row]
         return value
 
-    def stacked(self, operands: Sequence[Any]) -> Any:
+    def stacked(self, operands: Sequence[Var | Literal]) -> Any:
         """Stacks operands to [rounds, ...]; rows of a stack in order give a slice of it."""
-        if isinstance(operands[0], Literal):
-            return jnp.asarray(np.stack([np.asarray(v.val) for v in operands]))
-        rows = [self.by_variable[v] for v in operands]
-        stack = getattr(rows[0], "stack", None)
-        if stack is not None and all(isinstance(x, Row) and x.stack is stack for x in rows):
-            places = [x.row for x in rows]
-            if places == [*range(places[0], places[0] + len(places))]:
-                if len(places) == stack.shape[0]:
-                    return stack
-                return lax.slice_in_dim(stack, places[0], places[-1] + 1)
+        literals = [np.asarray(v.val) for v in operands if isinstance(v, Literal)]
+        if literals:
+            return jnp.asarray(np.stack(literals))
+        rows = [self.by_variable[v] for v in operands if not isinstance(v, Literal)]
+        stack: Any = getattr(rows[0], "stack", None)
+        places = [x.row for x in rows if isinstance(x, Row) and x.stack is stack]
+        if places and places == [*range(places[0], places[0] + len(rows))]:
+            if len(places) == stack.shape[0]:
+                return stack
+            return lax.slice_in_dim(stack, places[0], places[-1] + 1)
         return jnp.stack([self[v] for v in operands])
 
 
 def evaluate(
     eqns: Sequence[JaxprEqn],
     loops: Sequence[Repeat],
-    last_use: Mapping[Any, int],
-    outvars: Sequence[Any],
-    inputs: Mapping[Any, Any],
+    last_use: Mapping[Var, int],
+    outvars: Sequence[Var | Literal],
+    inputs: Mapping[Var, jax.Array | Row],
     remat: bool = False,
 ) -> list[Any]:
     """Returns the values of ``outvars``.
@@ -78,7 +78,7 @@ def evaluate(
 
 
 def _evaluate_straight(
-    eqns: Sequence[JaxprEqn], last_use: Mapping[Any, int], end: int, values: Values
+    eqns: Sequence[JaxprEqn], last_use: Mapping[Var, int], end: int, values: Values
 ) -> None:
     """Evaluates equations without a loop; adds the results that are used after ``end``."""
     if not eqns:
@@ -92,7 +92,7 @@ def _evaluate_straight(
     values.by_variable |= dict(zip(outvars, out))
 
 
-def _function(eqns: Sequence[JaxprEqn], invars: list[Any], outvars: list[Any]) -> Callable:
+def _function(eqns: Sequence[JaxprEqn], invars: list[Var], outvars: list[Var]) -> Callable:
     """Returns the equations as a function of these variables."""
     effects = frozenset().union(*(eqn.effects for eqn in eqns))
     names = tuple(f"x{i}" for i in range(len(invars))), tuple(f"[{i}]" for i in range(len(outvars)))
@@ -101,7 +101,7 @@ def _function(eqns: Sequence[JaxprEqn], invars: list[Any], outvars: list[Any]) -
 
 
 def _evaluate_loop(
-    eqns: Sequence[JaxprEqn], loop: Repeat, last_use: Mapping[Any, int], values: Values, remat: bool
+    eqns: Sequence[JaxprEqn], loop: Repeat, last_use: Mapping[Var, int], values: Values, remat: bool
 ) -> None:
     """Evaluates a repeat as a scan; adds the results that are used after it."""
 
@@ -136,7 +136,7 @@ def _evaluate_loop(
     shared_values = [values[loop.shared[i]] for i in shared]
     count = len(loop.carries)
 
-    def step(carry: list[Any], xs: list[Any]) -> tuple[list[Any], list[Any]]:
+    def step(carry: list[jax.Array], xs: list[jax.Array]) -> tuple[list[Any], list[Any]]:
         out = function(*shared_values, *carry, *xs)
         return out[:count], out[count:]
 

@@ -30,7 +30,7 @@ class Numbered(list):
         super().__init__()
         self.numbers: dict[Any, int] = {}
 
-    def number(self, thing: Any) -> int:
+    def number(self, thing: object) -> int:
         """Returns the number of an object; by identity, because literals have no hash."""
         key = tuple(map(id, thing)) if isinstance(thing, tuple) else id(thing)
         if key not in self.numbers:
@@ -73,8 +73,8 @@ class Program:
         self,
         eqns: Sequence[JaxprEqn],
         numbers: Sequence[int],
-        outvars: Sequence[Any],
-        names: Mapping[Any, str],
+        outvars: Sequence[Var | Literal],
+        names: Mapping[Var, str],
     ):
         self.eqns, self.outvars, self.names = eqns, outvars, names
         self.numbers = np.asarray(numbers, np.int64)
@@ -87,7 +87,7 @@ class Program:
         self.last_use |= {v: len(eqns) for v in outvars if isinstance(v, Var)}
         self.heavy = np.array([heavy(eqn) for eqn in eqns], bool)
 
-    def place(self, v: Any) -> Place:
+    def place(self, v: Var | Literal) -> Place:
         """Returns the place that computes a variable; equation -1 for inputs and literals."""
         return OUTSIDE if isinstance(v, Literal) else self.places.get(v, OUTSIDE)
 
@@ -239,10 +239,10 @@ def _repeat_at(program: Program, start: int, period: int, rounds: int) -> Repeat
     )
 
 
-def _all_same(operands: Sequence[Any]) -> bool:
-    if isinstance(operands[0], Literal):
-        content = {np.asarray(v.val).tobytes() for v in operands}
-        return len(content) == 1
+def _all_same(operands: Sequence[Var | Literal]) -> bool:
+    literals = [v for v in operands if isinstance(v, Literal)]
+    if literals:
+        return len({np.asarray(v.val).tobytes() for v in literals}) == 1
     return all(v is operands[0] for v in operands)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,11 +70,18 @@ def trace_call(source: Source, params: Arrays, state: Arrays, rest: tuple) -> Tr
 class Recording:
     """Calls of one kind, and their programs so far."""
 
-    def __init__(self, source: Source, names: list, static: tuple, structure: Any, settings: dict):
+    def __init__(
+        self,
+        source: Source,
+        names: list,
+        static: tuple,
+        structure: jax.tree_util.PyTreeDef,
+        settings: dict,
+    ):
         self.names, self.traced_calls = names, dict[int, tuple[Any, TracedCall]]()
         self.last_result: Any = None
 
-        def call(arrays: list[Any]) -> list[Any]:
+        def call(arrays: list[jax.Array]) -> list[Any]:
             inputs = dict(zip(names, arrays))
             params = {k: x for (kind, k), x in inputs.items() if kind == "params"}
             state = {k: x for (kind, k), x in inputs.items() if kind == "state"}
@@ -108,7 +115,7 @@ class Recording:
         program = Program(eqns, numbers, outvars, named)
         structure, static_leaves, missed = self.last_result
 
-        def join(arrays: list[Any]) -> tuple[Any, trees.Written]:
+        def join(arrays: list[jax.Array]) -> tuple[Any, trees.Written]:
             remaining = iter(arrays)
             full = [next(remaining) if x is None else x.value for x in static_leaves]
             out, new, holds = jax.tree.unflatten(structure, full)
@@ -117,7 +124,7 @@ class Recording:
         return TracedCall(jaxpr, closed.consts, inputs, program, repeats(program), outvars, join)
 
 
-def _is_setting(x: Any) -> bool:
+def _is_setting(x: object) -> bool:
     return not isinstance(x, jax.ShapeDtypeStruct) and trees.is_setting(x)
 
 
@@ -136,7 +143,7 @@ class Rolled(Wrapped):
         return self.unstack(params), self.unstack(state)
 
     def unstack(
-        self, arrays: Arrays, row: Callable[[Any, int], Any] = lambda stack, i: stack[i]
+        self, arrays: Arrays, row: Callable[[jax.Array, int], object] = lambda stack, i: stack[i]
     ) -> dict[str, Any]:
         """Returns arrays by the base's names; ``row(stack, i)`` makes a row."""
         members = {g.name: g.members for g in self.groups}
@@ -182,6 +189,6 @@ class Rolled(Wrapped):
                 missed.add(group.name)
         return trees.Written(new, missed, written.holds)
 
-    def write_back(self, params: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
+    def write_back(self, params: Arrays, state: Arrays) -> Any:
         """Returns the source's own module, with the rows of the stacks."""
         return self.base.write_back(*self.opened(params, state))

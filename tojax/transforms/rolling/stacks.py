@@ -62,7 +62,7 @@ def _common_word(words: Sequence[str]) -> str:
     return "|".join(words)
 
 
-def stacked(arrays: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
+def stacked(arrays: dict[str, jax.Array], groups: Sequence[Group]) -> dict[str, Any]:
     """Returns the arrays with a stack in the place of each group's first member. ``arrays`` is
     emptied meanwhile, so that memory of arrays without other owners is freed.
     """
@@ -78,7 +78,7 @@ def stacked(arrays: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
     return result
 
 
-def _stack(rows: Sequence[Any]) -> jax.Array:
+def _stack(rows: Sequence[jax.Array]) -> jax.Array:
     """Stacks rows to [rows, ...], with the sharding of the rows."""
     sharding = getattr(rows[0], "sharding", None)
     if not isinstance(sharding, NamedSharding):

@@ -1,1 +1,1 @@
-"""The division of a program over a mesh: labels of dimensions, specs of values, collectives."""
+"""The division of a program over a mesh: specs of values, collectives."""

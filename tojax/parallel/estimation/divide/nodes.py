@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from tojax.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, called, opened, scan_counts
+from tojax.parallel.plans.sharding_rules import ShardingRule, sharding_rule
 
 LOOPS = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
 
@@ -135,3 +136,9 @@ def _without_unused(program: Program) -> Program:
             nodes.append(node)
     program.nodes = nodes[::-1]
     return program
+
+
+def rule_of(node: Node, values: Sequence[Value]) -> ShardingRule:
+    """Returns the sharding rule of an operation of a program."""
+    ins = [() if v is None else values[v].shape for v in node.ins]
+    return sharding_rule(node.name, node.params, ins, [values[v].shape for v in node.outs])

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from tojax.parallel.estimation.divide.labels import Label, Labels, labels_of
-from tojax.parallel.estimation.divide.nodes import Node, Program, Value
+from tojax.parallel.estimation.divide.nodes import Node, Program, Value, rule_of
+from tojax.parallel.plans.sharding_rules import Factor, Factors, ShardingRule
 
 Spec = tuple[tuple[str, ...], ...]  # the mesh axes that divide each dimension
 WHOLE: tuple[str, ...] = ()
@@ -91,22 +90,24 @@ def _propagate_backward(program: Program, first: Partition, outputs: Sequence) -
             preferred[v] = out_spec
     inputs, specs = {*program.inputs}, first.result.specs
     for node in reversed(program.nodes):
-        labels = labels_of(node, program.values)
-        if not labels.has_rule or node.inner or node.name in NO_BACKWARD_PROPAGATION:
+        rule = rule_of(node, program.values)
+        if not rule.is_known or node.inner or node.name in NO_BACKWARD_PROPAGATION:
             continue
-        for out, dims in zip(node.outs, labels.outs):
+        for out, factors in zip(node.outs, rule.results):
             out_spec = preferred.get(out, specs[out])
-            axes_of: dict[Any, Any] = {d: a for d, a in zip(dims, out_spec) if d is not None and a}
+            axes_of: dict[Factor, tuple] = {
+                d: a for d, a in zip(factors, out_spec) if d is not None and a
+            }
             if not axes_of:
                 continue
-            for v, operand_dims in zip(node.ins, labels.ins):
+            for v, factors in zip(node.ins, rule.operands):
                 if v is None or v in inputs or v in preferred:
                     continue
                 spec = specs[v]
                 used_axes = {a for axes in spec for a in axes}
                 candidate = tuple(
                     b or tuple(a for a in axes_of.get(d, ()) if a not in used_axes)
-                    for b, d in zip(spec, operand_dims)
+                    for b, d in zip(spec, factors)
                 )
                 if candidate != spec and spec_fits(candidate, program.values[v].shape, first.mesh):
                     preferred[v] = candidate
@@ -135,7 +136,7 @@ class Partition:
         for v in range(len(program.values)):  # constants inside of calls have no maker
             self.result.specs.setdefault(v, replicated(program.values[v]))
         self.resharded: dict[tuple, int] = {}
-        self.broadcasts: dict[int, tuple[Node, Labels]] = {}  # the nodes of broadcast values
+        self.broadcasts: dict[int, tuple[Node, ShardingRule]] = {}  # the nodes of broadcast values
         self.weights = {v for v, weight in zip(program.inputs, weights) if weight}
 
     def divide_nodes(self) -> None:
@@ -148,98 +149,99 @@ class Partition:
 
     def divide_node(self, node: Node) -> None:
         """Divides an operation without programs inside."""
-        labels = labels_of(node, self.source.values)
-        if not labels.has_rule:
+        rule = rule_of(node, self.source.values)
+        if not rule.is_known:
             self.result.unknown.add(node.name)
-        chosen, summed = self.choose_axes(node, labels)
-        ins = self.reshard_operands(node, labels, chosen, node.barrier)
+        chosen, reduced = self.choose_axes(node, rule)
+        ins = self.reshard_operands(node, rule, chosen, node.barrier)
         if all(v is None or v in self.weights for v in node.ins) and len(node.ins) > 0:
             self.weights.update(node.outs)
-        for v, dims in zip(node.outs, labels.outs):
-            self.result.specs[v] = _spec(chosen, dims)
+        for v, factors in zip(node.outs, rule.results):
+            self.result.specs[v] = _spec(chosen, factors)
         outs = node.outs
-        shifted = chosen.get(labels.shifted, WHOLE) if labels.shifted is not None else WHOLE
-        if summed or shifted:
+        permuted = chosen.get(rule.permuted, WHOLE) if rule.permuted is not None else WHOLE
+        if reduced or permuted:
             outs = [self.new_like(v) for v in node.outs]
         self.add_node(Node(node.name, node.params, ins, outs, [], node.barrier, node.where))
         for partial, out in zip(outs, node.outs):
-            if summed:
-                self.reduce_result(node, partial, out, summed)
-            elif shifted:
-                self.add_collective("collective-permute", partial, out, shifted, node)
+            if reduced:
+                self.reduce_result(node, partial, out, reduced)
+            elif permuted:
+                self.add_collective("collective-permute", partial, out, permuted, node)
         if node.name == "broadcast_in_dim":
-            self.broadcasts[node.outs[0]] = node, labels
+            self.broadcasts[node.outs[0]] = node, rule
 
     def choose_axes(
-        self, node: Node, labels: Labels
-    ) -> tuple[dict[Label, tuple[str, ...]], list[str]]:
-        """Returns (the axes that divide each label, the axes over which results are summed)."""
+        self, node: Node, rule: ShardingRule
+    ) -> tuple[dict[Factor, tuple[str, ...]], list[str]]:
+        """Returns (the axes that divide each factor, the axes over which results are reduced)."""
         specs = [() if v is None else self.result.specs[v] for v in node.ins]
-        output_labels = {d for dims in labels.outs for d in dims}
-        sizes: dict[Label, int] = {}
-        for vs, all_dims in ((node.ins, labels.ins), (node.outs, labels.outs)):
-            for v, dims in zip(vs, all_dims):
+        result_factors = {d for factors in rule.results for d in factors}
+        sizes: dict[Factor, int] = {}
+        for vs, all_factors in ((node.ins, rule.operands), (node.outs, rule.results)):
+            for v, factors in zip(vs, all_factors):
                 shape = () if v is None else self.source.values[v].shape
-                for d, n in zip(dims, shape):
+                for d, n in zip(factors, shape):
                     sizes[d] = math.gcd(sizes.get(d, n), n)
-        chosen: dict[Label, tuple[str, ...]] = {}
-        summed: list[str] = []
+        chosen: dict[Factor, tuple[str, ...]] = {}
+        reduced: list[str] = []
         for axis in self.mesh:
-            label = self.best_label(node, labels, specs, output_labels, axis)
-            axes = (*chosen.get(label, ()), axis)
-            if label is None or sizes[label] % math.prod(self.mesh[a] for a in axes):
+            factor = self.best_factor(node, rule, specs, result_factors, axis)
+            axes = (*chosen.get(factor, ()), axis)
+            if factor is None or sizes[factor] % math.prod(self.mesh[a] for a in axes):
                 continue
-            chosen[label] = axes
-            if label not in output_labels:
-                summed.append(axis)
-        return chosen, summed
+            chosen[factor] = axes
+            if factor not in result_factors:
+                reduced.append(axis)
+        return chosen, reduced
 
-    def best_label(self, node, labels: Labels, specs, output_labels, axis: str) -> Label:
-        """Returns the label that an axis divides: that of an activation, else the cheapest."""
-        costs: dict[Label, float] = {}
-        activation_sizes: dict[Label, float] = {}
-        labelled_sizes: list[tuple[Label, float]] = []
-        for v, spec, dims in zip(node.ins, specs, labels.ins):
-            for d, axes in zip(dims, spec):
+    def best_factor(self, node, rule: ShardingRule, specs, result_factors, axis: str) -> Factor:
+        """Returns the factor that an axis divides: that of an activation, else the cheapest."""
+        costs: dict[Factor, float] = {}
+        activation_sizes: dict[Factor, float] = {}
+        factor_sizes: list[tuple[Factor, float]] = []
+        for v, spec, factors in zip(node.ins, specs, rule.operands):
+            for d, axes in zip(factors, spec):
                 if axis in axes and v is not None:
                     size = self.result.bytes(v) * self.mesh[axis]
-                    labelled_sizes.append((d, size))
+                    factor_sizes.append((d, size))
                     if d is not None and (v not in self.weights or node.name == "gather"):
                         activation_sizes[d] = activation_sizes.get(d, 0) + size
-        if not labelled_sizes:
-            for v, dims in zip(node.outs, labels.outs):
-                for d, axes in zip(dims, self.preferred.get(v, ())):
+        if not factor_sizes:
+            for v, factors in zip(node.outs, rule.results):
+                for d, axes in zip(factors, self.preferred.get(v, ())):
                     if axis in axes and d is not None:
                         return d
             return None
         out = sum(self.result.bytes(v) for v in node.outs)
-        for d in {d for d, _ in labelled_sizes if d is not None}:
-            costs[d] = sum(n for other, n in labelled_sizes if other != d)
-            costs[d] += 0 if d in output_labels else 2 * out
-        local_sizes = {d: n for d, n in activation_sizes.items() if d in output_labels}
+        for d in dict.fromkeys(d for d, _ in factor_sizes if d is not None):
+            costs[d] = sum(n for factor, n in factor_sizes if factor != d)
+            costs[d] += 0 if d in result_factors else 2 * out
+        local_sizes = {d: n for d, n in activation_sizes.items() if d in result_factors}
         if local_sizes:
             first = max(local_sizes, key=lambda d: local_sizes[d])
             moved = min(
-                (n for d, n in costs.items() if d in output_labels and d != first), default=math.inf
+                (n for d, n in costs.items() if d in result_factors and d != first),
+                default=math.inf,
             )
             if node.name == "dot_general" and moved + out < costs[first]:  # few rows, many weights
                 return min(
-                    (d for d in costs if d in output_labels and d != first), key=lambda d: costs[d]
+                    (d for d in costs if d in result_factors and d != first), key=lambda d: costs[d]
                 )
             return first
-        label = labelled_sizes[0][0]
-        if len({d for d, _ in labelled_sizes}) == 1 and self.all_divided(label, node, labels, axis):
-            return label
-        costs[None] = sum(n for _, n in labelled_sizes)
+        factor = factor_sizes[0][0]
+        if len({d for d, _ in factor_sizes}) == 1 and self.all_divided(factor, node, rule, axis):
+            return factor
+        costs[None] = sum(n for _, n in factor_sizes)
         return min(costs, key=lambda d: costs[d])
 
-    def all_divided(self, label: Label, node: Node, labels: Labels, axis: str) -> bool:
-        """Returns whether the axis divides the label in all operands that have it."""
+    def all_divided(self, factor: Factor, node: Node, rule: ShardingRule, axis: str) -> bool:
+        """Returns whether the axis divides the factor in all operands that have it."""
         return all(
             axis in axes
-            for v, dims in zip(node.ins, labels.ins)
-            for d, axes in zip(dims, () if v is None else self.result.specs[v])
-            if d == label
+            for v, factors in zip(node.ins, rule.operands)
+            for d, axes in zip(factors, () if v is None else self.result.specs[v])
+            if d == factor
         )
 
     def reduce_result(self, node: Node, partial: int, out: int, axes: Sequence[str]) -> None:
@@ -295,19 +297,19 @@ class Partition:
         return self.resharded[key]
 
     def reshard_operands(
-        self, node: Node, labels: Labels, axes: Mapping[Label, tuple[str, ...]], barrier: int
+        self, node: Node, rule: ShardingRule, axes: Mapping[Factor, tuple[str, ...]], barrier: int
     ) -> list[int | None]:
-        """Returns the operands in the specs that these axes of labels give them."""
-        operands = zip(node.ins, labels.ins)
+        """Returns the operands in the specs that these axes of factors give them."""
+        operands = zip(node.ins, rule.operands)
         return [v if v is None else self.reshard(v, _spec(axes, d), barrier) for v, d in operands]
 
     def repeat_broadcast(self, v: int, new: int, target: Spec, barrier: int) -> None:
         """Repeats a broadcast in another spec, from its operand there."""
-        node, labels = self.broadcasts[v]
-        axes = dict(zip(labels.outs[0], target))
-        ins = self.reshard_operands(node, labels, axes, 0)
+        node, rule = self.broadcasts[v]
+        axes = dict(zip(rule.results[0], target))
+        ins = self.reshard_operands(node, rule, axes, 0)
         self.add_node(Node(node.name, node.params, ins, [new], [], barrier, node.where))
-        self.broadcasts[new] = node, labels
+        self.broadcasts[new] = node, rule
 
     def add_collective(self, kind: str, v: int, out: int, axes: Sequence[str], node: Node) -> None:
         """Adds a collective."""
@@ -387,9 +389,9 @@ class Partition:
                 program.outputs[i] = self.reshard(v, spec)
 
 
-def _spec(axes: Mapping[Label, tuple[str, ...]], dims: Sequence[Label]) -> Spec:
-    """Returns the spec of dimensions whose labels these axes divide."""
-    return tuple(WHOLE if d is None else axes.get(d, WHOLE) for d in dims)
+def _spec(axes: Mapping[Factor, tuple[str, ...]], factors: Factors) -> Spec:
+    """Returns the spec of dimensions whose factors these axes divide."""
+    return tuple(WHOLE if d is None else axes.get(d, WHOLE) for d in factors)
 
 
 def _carried_spec(carry_spec: Spec, body_spec: Spec) -> Spec:
