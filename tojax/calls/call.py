@@ -117,7 +117,7 @@ def apply(
     static_names: set[str] = set()
     while True:
         try:
-            out, written = explicit_mesh.run(source, params, state, args, kwargs, rng)
+            out, written = explicit_mesh.call_on_mesh(source, params, state, args, kwargs, rng)
             _warn_unchecked(getattr(written, "unchecked", None), getattr(written, "holds", None))
             return out, written
         except DataDependent as error:
@@ -176,7 +176,7 @@ def _run(model, kind, arrays, rng):
     rest = iter(arrays)
     leaves = [next(rest) if s is None else _unwrap(s) for s in kind.static]
     args, kwargs = jax.tree.unflatten(kind.structure, leaves)
-    out, written = explicit_mesh.run(model.source, model.params, state, args, kwargs, rng)
+    out, written = explicit_mesh.call_on_mesh(model.source, model.params, state, args, kwargs, rng)
     warn_dropped(written, state)
     holds = getattr(written, "holds", None)
     kind.fresh, kind.unchecked = True, getattr(written, "unchecked", None)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 
-def run(
+def call_on_mesh(
     source: Callable,
     params: PyTree,
     state: PyTree,

@@ -168,7 +168,7 @@ class Readings:
         return out
 
 
-def split(taps: Sequence[Tap], out: PyTree) -> tuple[PyTree, list[dict[str, Any]]]:
+def split_readings(taps: Sequence[Tap], out: PyTree) -> tuple[PyTree, list[dict[str, Any]]]:
     """Returns (the model's own output, the values of each tap that is no edit), the inverse of
     ``Readings.beside``.
     """

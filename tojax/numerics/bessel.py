@@ -25,7 +25,7 @@ def quadrature(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _integral(function, top):
-    """The integral of function(t) over [0, top], elementwise; the nodes are the last axis."""
+    """Integrates function(t) over [0, top], elementwise; the nodes are the last axis."""
     nodes, weights = quadrature(64)
     top = jnp.asarray(top)[..., None] / 2
     t = top * (nodes + 1).astype(top.dtype)

@@ -68,7 +68,8 @@ def conv_general_dilated(
 
 @functools.partial(jax.jit, static_argnames=("names", "strides", "padding", "apart"))
 def _shifted(lhs, rhs, names, strides, padding, apart) -> jax.Array:
-    """The sum, over the places in the window, of the input there times the channels' weights.
+    """Returns the sum, over the places in the window, of the input there times the channels'
+    weights.
 
     Half precision is summed in float32, as XLA's convolutions do.
     """

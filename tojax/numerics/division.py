@@ -74,7 +74,7 @@ def complex_power(x, y) -> jax.Array:
 
 
 def _reciprocal_is_exact(y) -> bool:
-    """Whether this is known to be a power of two."""
+    """Returns whether this is known to be a power of two."""
     if isinstance(y, jax.core.Tracer) or jnp.iscomplexobj(y):
         return False
     return abs(math.frexp(y)[0]) == 0.5

@@ -59,11 +59,11 @@ def verify(
     """
     actual = JaxSide(model, args, kwargs, rng)
     original = side_of(model, reference, args, kwargs, rng)
-    expected, free = original.run(), actual.run()
+    expected, free = original.forward(), actual.forward()
     moved = reordered(expected, free)
     forced = {path: x for path, x in expected.values.items() if path not in moved}
-    judge, wide = (side.run(wide=True, forced=forced) for side in (original, actual))
-    passes = Passes(expected, free, actual.run(forced=forced), judge, wide, moved)
+    judge, wide = (side.forward(wide=True, forced=forced) for side in (original, actual))
+    passes = Passes(expected, free, actual.forward(forced=forced), judge, wide, moved)
     modules = compare(passes, actual.kinds())
     return Report(
         model=model.source.name,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tojax import trees
-from tojax.calls.taps import Tap, split
+from tojax.calls.taps import Tap, split_readings
 from tojax.errors import DataDependent
 from tojax.model import Model
 from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values, is_float
@@ -66,7 +66,7 @@ class JaxSide:
             return {}
         return {path: type(inner).__name__ for path, inner in module.named_modules()}
 
-    def run(self, wide: bool = False, forced: Values | None = None) -> Passed:
+    def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the model as one program; op by op, where values decide shapes."""
         with jax.enable_x64() if wide else nullcontext():
             cast = _wider if wide else lambda x: x
@@ -85,7 +85,7 @@ class JaxSide:
                     tapped = tapped.tapped(Tap("", Forced(forced)))
                     tapped = tapped.tapped(Tap("", ForcedInputs(forced), inputs=True))
                 result, _ = tapped(params, state, args, kwargs, self.rng)
-                out, (outputs, inputs) = split(tapped.taps, result)
+                out, (outputs, inputs) = split_readings(tapped.taps, result)
                 values = {
                     f"{path}{INPUTS}{place}": _floats(x)
                     for path, called in inputs.items()

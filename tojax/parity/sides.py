@@ -34,7 +34,7 @@ class Side(Protocol):
 
     name: str
 
-    def run(self, wide: bool = False, forced: Values | None = None) -> Passed:
+    def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the model.
 
         Args:

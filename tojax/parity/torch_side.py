@@ -29,7 +29,7 @@ class TorchSide:
         """Returns the class of each module, by path."""
         return {path: type(module).__name__ for path, module in self.module.named_modules()}
 
-    def run(self, wide: bool = False, forced: Values | None = None) -> Passed:
+    def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the module, see ``Side``."""
         values: dict[str, list[np.ndarray]] = {}
         runs: Counter[str] = Counter()

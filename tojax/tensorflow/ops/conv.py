@@ -41,7 +41,7 @@ def convolution(strides, padding, explicit, layout, dilations, groups=None):
     space = spatial(layout)
     kernel = "DHW"[-len(space) :] + "IO"
 
-    def run(input, filter):
+    def convolve(input, filter):
         channels = input.shape[layout.index("C")]
         return conv_general_dilated(
             input,
@@ -53,30 +53,30 @@ def convolution(strides, padding, explicit, layout, dilations, groups=None):
             feature_group_count=channels // max(filter.shape[-2], 1) if groups is None else groups,
         )
 
-    return run
+    return convolve
 
 
 def depthwise(*how):
     """Returns ``(input, filter) -> output``; every channel has its own filters."""
 
-    def run(input, filter):
+    def convolve(input, filter):
         *window, channels, multiplier = filter.shape
         flat = filter.reshape(*window, 1, channels * multiplier)
         return convolution(*how, groups=channels)(input, flat)
 
-    return run
+    return convolve
 
 
-def input_grad(run, shape, filter, out_backprop):
+def input_grad(convolve, shape, filter, out_backprop):
     """Returns the gradient for the input: a transposed convolution."""
     like = jax.ShapeDtypeStruct(sizes(shape), out_backprop.dtype)
-    return jax.linear_transpose(lambda x: run(x, filter), like)(out_backprop)[0]
+    return jax.linear_transpose(lambda x: convolve(x, filter), like)(out_backprop)[0]
 
 
-def filter_grad(run, input, shape, out_backprop):
+def filter_grad(convolve, input, shape, out_backprop):
     """Returns the gradient for the filter."""
     like = jax.ShapeDtypeStruct(sizes(shape), out_backprop.dtype)
-    return jax.linear_transpose(partial(run, input), like)(out_backprop)[0]
+    return jax.linear_transpose(partial(convolve, input), like)(out_backprop)[0]
 
 
 @lowers("Conv2D")
@@ -103,8 +103,10 @@ def conv(
     layout = {"CHANNELS_LAST": f"N{'DHW'[-rank:]}C", "CHANNELS_FIRST": f"NC{'DHW'[-rank:]}"}
     batch = input.shape[:batch_dims]
     flat = input.reshape(-1, *input.shape[batch_dims:])
-    run = convolution(strides, padding, explicit_paddings, layout[data_format], dilations, groups)
-    out = run(flat, filter)
+    convolve = convolution(
+        strides, padding, explicit_paddings, layout[data_format], dilations, groups
+    )
+    out = convolve(flat, filter)
     return out.reshape(*batch, *out.shape[1:])
 
 
@@ -123,17 +125,17 @@ def conv2d_of_input(
     input_sizes: Static, filter, out_backprop, strides, padding, explicit_paddings, data_format,
     dilations,
 ):  # fmt: skip
-    run = convolution(strides, padding, explicit_paddings, data_format, dilations)
+    convolve = convolution(strides, padding, explicit_paddings, data_format, dilations)
     shape = input_shape(input_sizes, filter, out_backprop, data_format)
-    return input_grad(run, shape, filter, out_backprop)
+    return input_grad(convolve, shape, filter, out_backprop)
 
 
 @lowers("Conv2DBackpropInputV2")
 def conv2d_of_input_v2(
     input, filter, out_backprop, strides, padding, explicit_paddings, data_format, dilations
 ):
-    run = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return input_grad(run, input.shape, filter, out_backprop)
+    convolve = convolution(strides, padding, explicit_paddings, data_format, dilations)
+    return input_grad(convolve, input.shape, filter, out_backprop)
 
 
 @lowers("Conv2DBackpropFilter")
@@ -141,33 +143,33 @@ def conv2d_of_filter(
     input, filter_sizes: Static, out_backprop, strides, padding, explicit_paddings, data_format,
     dilations,
 ):  # fmt: skip
-    run = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return filter_grad(run, input, filter_sizes, out_backprop)
+    convolve = convolution(strides, padding, explicit_paddings, data_format, dilations)
+    return filter_grad(convolve, input, filter_sizes, out_backprop)
 
 
 @lowers("Conv2DBackpropFilterV2")
 def conv2d_of_filter_v2(
     input, filter, out_backprop, strides, padding, explicit_paddings, data_format, dilations
 ):
-    run = convolution(strides, padding, explicit_paddings, data_format, dilations)
-    return filter_grad(run, input, filter.shape, out_backprop)
+    convolve = convolution(strides, padding, explicit_paddings, data_format, dilations)
+    return filter_grad(convolve, input, filter.shape, out_backprop)
 
 
 @lowers("Conv3DBackpropInputV2")
 def conv3d_of_input(
     input_sizes: Static, filter, out_backprop, strides, padding, data_format, dilations
 ):
-    run = convolution(strides, padding, NO_PADS, data_format, dilations)
+    convolve = convolution(strides, padding, NO_PADS, data_format, dilations)
     shape = input_shape(input_sizes, filter, out_backprop, data_format)
-    return input_grad(run, shape, filter, out_backprop)
+    return input_grad(convolve, shape, filter, out_backprop)
 
 
 @lowers("Conv3DBackpropFilterV2")
 def conv3d_of_filter(
     input, filter_sizes: Static, out_backprop, strides, padding, data_format, dilations
 ):
-    run = convolution(strides, padding, NO_PADS, data_format, dilations)
-    return filter_grad(run, input, filter_sizes, out_backprop)
+    convolve = convolution(strides, padding, NO_PADS, data_format, dilations)
+    return filter_grad(convolve, input, filter_sizes, out_backprop)
 
 
 @lowers("DepthwiseConv2dNativeBackpropInput")
@@ -175,8 +177,8 @@ def depthwise_of_input(
     input_sizes: Static, filter, out_backprop, strides, padding, explicit_paddings, data_format,
     dilations,
 ):  # fmt: skip
-    run = depthwise(strides, padding, explicit_paddings, data_format, dilations)
-    return input_grad(run, input_sizes, filter, out_backprop)
+    convolve = depthwise(strides, padding, explicit_paddings, data_format, dilations)
+    return input_grad(convolve, input_sizes, filter, out_backprop)
 
 
 @lowers("DepthwiseConv2dNativeBackpropFilter")
@@ -184,5 +186,5 @@ def depthwise_of_filter(
     input, filter_sizes: Static, out_backprop, strides, padding, explicit_paddings, data_format,
     dilations,
 ):  # fmt: skip
-    run = depthwise(strides, padding, explicit_paddings, data_format, dilations)
-    return filter_grad(run, input, filter_sizes, out_backprop)
+    convolve = depthwise(strides, padding, explicit_paddings, data_format, dilations)
+    return filter_grad(convolve, input, filter_sizes, out_backprop)

@@ -88,11 +88,11 @@ def fused_batch_norm_grad(
 ):
     """In training the statistics are those of ``x``, so that second derivatives see them."""
 
-    def run(x, scale, offset):
+    def normalize(x, scale, offset):
         how = epsilon, 1.0, data_format, is_training
         return fused(x, scale, offset, reserve_space_1, reserve_space_2, *how, reserves=0)[0]
 
-    grads = jax.vjp(run, x, scale, jnp.zeros_like(scale))[1](y_backprop)
+    grads = jax.vjp(normalize, x, scale, jnp.zeros_like(scale))[1](y_backprop)
     return *grads, *[jnp.zeros((), scale.dtype)] * 2
 
 
@@ -118,5 +118,5 @@ def local_response(input, depth_radius, bias, alpha, beta):
 
 @lowers("LRNGrad")
 def local_response_grad(input_grads, input_image, output_image, depth_radius, bias, alpha, beta):
-    run = lambda x: local_response(x, depth_radius, bias, alpha, beta)
-    return jax.vjp(run, input_image)[1](input_grads)[0]
+    normalize = lambda x: local_response(x, depth_radius, bias, alpha, beta)
+    return jax.vjp(normalize, input_image)[1](input_grads)[0]

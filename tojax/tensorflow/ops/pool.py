@@ -28,11 +28,11 @@ def max_windows(ksize, strides, padding, explicit, layout):
     if padding == "EXPLICIT":
         padding = list(zip(explicit[::2], explicit[1::2]))
 
-    def run(input):
+    def pool(input):
         window = numbers(ksize), numbers(strides), padding
         return lax.reduce_window(input, lowest(input.dtype), lax.max, *window)
 
-    return run
+    return pool
 
 
 def mean_windows(ksize, strides, padding, layout):
@@ -41,7 +41,7 @@ def mean_windows(ksize, strides, padding, layout):
     axes = [i for i, k in enumerate(ksize) if k > 1 or strides[i] > 1]
     pooled = lambda xs: [xs[i] for i in axes]
 
-    def run(value):
+    def pool(value):
         wide = value.astype(jnp.promote_types(value.dtype, np.float32))
         pads = [(0, 0)] * value.ndim
         window = pooled(ksize), pooled(strides), padding
@@ -55,12 +55,12 @@ def mean_windows(ksize, strides, padding, layout):
             count = add(jnp.ones([n if i in axes else 1 for i, n in enumerate(value.shape)]))
         return (total / count).astype(value.dtype)
 
-    return run
+    return pool
 
 
-def input_grad(run, input, grad):
+def input_grad(pool, input, grad):
     """Returns the gradient for the input."""
-    return jax.vjp(run, input)[1](grad)[0]
+    return jax.vjp(pool, input)[1](grad)[0]
 
 
 @lowers("MaxPool")
@@ -82,29 +82,29 @@ def max_pool_3d(input, ksize, strides, padding, data_format):
 def max_pool_grad(
     orig_input, orig_output, grad, ksize, strides, padding, explicit_paddings, data_format
 ):
-    run = max_windows(ksize, strides, padding, explicit_paddings, data_format)
-    return input_grad(run, orig_input, grad)
+    pool = max_windows(ksize, strides, padding, explicit_paddings, data_format)
+    return input_grad(pool, orig_input, grad)
 
 
 @lowers("MaxPoolGradV2")
 def max_pool_grad_v2(
     orig_input, orig_output, grad, ksize: Static, strides: Static, padding, data_format
 ):
-    run = max_windows(ksize, strides, padding, NO_PADS, data_format)
-    return input_grad(run, orig_input, grad)
+    pool = max_windows(ksize, strides, padding, NO_PADS, data_format)
+    return input_grad(pool, orig_input, grad)
 
 
 @lowers("MaxPool3DGrad")
 def max_pool_3d_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format):
-    run = max_windows(ksize, strides, padding, NO_PADS, data_format)
-    return input_grad(run, orig_input, grad)
+    pool = max_windows(ksize, strides, padding, NO_PADS, data_format)
+    return input_grad(pool, orig_input, grad)
 
 
 @lowers("MaxPoolGradGrad", "MaxPool3DGradGrad")
 def max_pool_grad_grad(orig_input, orig_output, grad, ksize, strides, padding, data_format):
     """The elements of ``grad`` where the input has its maxima."""
-    run = max_windows(ksize, strides, padding, NO_PADS, data_format)
-    return jax.jvp(run, (orig_input,), (grad,))[1]
+    pool = max_windows(ksize, strides, padding, NO_PADS, data_format)
+    return jax.jvp(pool, (orig_input,), (grad,))[1]
 
 
 @lowers("MaxPoolGradGradV2")
@@ -127,8 +127,8 @@ def avg_pool_3d(input, ksize, strides, padding, data_format):
 @lowers("AvgPoolGrad", "AvgPool3DGrad")
 def avg_pool_grad(orig_input_shape: Static, grad, ksize, strides, padding, data_format):
     like = jax.ShapeDtypeStruct(sizes(orig_input_shape), grad.dtype)
-    run = mean_windows(ksize, strides, padding, data_format)
-    return jax.linear_transpose(run, like)(grad)[0]
+    pool = mean_windows(ksize, strides, padding, data_format)
+    return jax.linear_transpose(pool, like)(grad)[0]
 
 
 def with_batch(places, shape):

@@ -115,11 +115,11 @@ def apply(images, height, width):
 def resizing(weights, size, *how):
     """Returns ``images -> images``; the result is float32."""
 
-    def run(images):
+    def resize_images(images):
         matrices = [weights(n, int(m), *how) for n, m in zip(images.shape[1:3], size)]
         return apply(images.astype(F), *matrices)
 
-    return run
+    return resize_images
 
 
 @lowers("ResizeBilinear")
@@ -137,22 +137,22 @@ def resize_area(images, size: Static, align_corners):
     return resizing(area, size, align_corners, False)(images)
 
 
-def image_grad(run, grads, original_image):
+def image_grad(resize_images, grads, original_image):
     """Returns the gradient for the image."""
     like = jax.ShapeDtypeStruct(original_image.shape, original_image.dtype)
-    return jax.linear_transpose(lambda x: run(x).astype(grads.dtype), like)(grads)[0]
+    return jax.linear_transpose(lambda x: resize_images(x).astype(grads.dtype), like)(grads)[0]
 
 
 @lowers("ResizeBilinearGrad")
 def resize_bilinear_grad(grads, original_image, align_corners, half_pixel_centers):
-    run = resizing(linear, grads.shape[1:3], align_corners, half_pixel_centers)
-    return image_grad(run, grads, original_image)
+    resize_images = resizing(linear, grads.shape[1:3], align_corners, half_pixel_centers)
+    return image_grad(resize_images, grads, original_image)
 
 
 @lowers("ResizeBicubicGrad")
 def resize_bicubic_grad(grads, original_image, align_corners, half_pixel_centers):
-    run = resizing(cubic, grads.shape[1:3], align_corners, half_pixel_centers)
-    return image_grad(run, grads, original_image)
+    resize_images = resizing(cubic, grads.shape[1:3], align_corners, half_pixel_centers)
+    return image_grad(resize_images, grads, original_image)
 
 
 def nearest_places(size, out, align_corners, half_pixel_centers):
@@ -166,7 +166,7 @@ def nearest_places(size, out, align_corners, half_pixel_centers):
 def nearest(size, *how):
     """Returns ``images -> images``; a whole factor is a repetition."""
 
-    def run(images):
+    def resize_images(images):
         for axis, out in zip((1, 2), map(int, size)):
             n = images.shape[axis]
             at = nearest_places(n, out, *how)
@@ -176,7 +176,7 @@ def nearest(size, *how):
                 images = jnp.take(images, at, axis, mode="clip")
         return images
 
-    return run
+    return resize_images
 
 
 @lowers("ResizeNearestNeighbor")
@@ -187,8 +187,8 @@ def resize_nearest(images, size: Static, align_corners, half_pixel_centers):
 @lowers("ResizeNearestNeighborGrad")
 def resize_nearest_grad(grads, size: Static, align_corners, half_pixel_centers):
     shape = (grads.shape[0], *map(int, size), grads.shape[3])
-    run = nearest(grads.shape[1:3], align_corners, half_pixel_centers)
-    return jax.linear_transpose(run, jax.ShapeDtypeStruct(shape, grads.dtype))(grads)[0]
+    resize_images = nearest(grads.shape[1:3], align_corners, half_pixel_centers)
+    return jax.linear_transpose(resize_images, jax.ShapeDtypeStruct(shape, grads.dtype))(grads)[0]
 
 
 # Scaling and translating with a kernel that widens where the image shrinks.
@@ -246,14 +246,14 @@ def kernel_weights(size, out, scale, translation, kernel_type, antialias):
 def scaling(size, scale, translation, *how):
     scale, translation = lax.stop_gradient((jnp.asarray(scale), jnp.asarray(translation)))
 
-    def run(images):
+    def resize_images(images):
         matrices = [
             kernel_weights(n, int(m), scale[i], translation[i], *how)
             for i, (n, m) in enumerate(zip(images.shape[1:3], size))
         ]
         return apply(images.astype(F), *matrices)
 
-    return run
+    return resize_images
 
 
 @lowers("ScaleAndTranslate")
@@ -263,5 +263,5 @@ def scale_and_translate(images, size: Static, scale, translation, kernel_type, a
 
 @lowers("ScaleAndTranslateGrad")
 def scale_and_translate_grad(grads, original_image, scale, translation, kernel_type, antialias):
-    run = scaling(grads.shape[1:3], scale, translation, kernel_type, antialias)
-    return image_grad(run, grads, original_image)
+    resize_images = scaling(grads.shape[1:3], scale, translation, kernel_type, antialias)
+    return image_grad(resize_images, grads, original_image)

@@ -110,7 +110,7 @@ def pulled(tape: Tape, ys, xs, grads, create_graph: bool) -> list[torch.Tensor]:
 def mapped(original, func, in_dims=0, out_dims=0, allow_none_pass_through=False):
     """Returns the older ``vmap`` by which torch maps its engine over many weights at once."""
 
-    def run(*args: Any) -> tuple:
+    def map_gradients(*args: Any) -> tuple:
         has_gradient: list[bool] = []
 
         def some(*args: Any) -> tuple:
@@ -121,7 +121,7 @@ def mapped(original, func, in_dims=0, out_dims=0, allow_none_pass_through=False)
         gradients = iter(torch.vmap(some, in_dims, out_dims)(*args))
         return tuple(next(gradients) if x else None for x in has_gradient)
 
-    return run
+    return map_gradients
 
 
 def batch_first(grad: torch.Tensor, level: int) -> torch.Tensor:

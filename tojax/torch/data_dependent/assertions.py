@@ -67,7 +67,9 @@ def passing_at(frame: FrameType | None) -> bool | None:
 
 
 def alike_at(frame: FrameType | None) -> bool:
-    """Whether this is a check that passes where a ``unique`` finds one value, by its length."""
+    """Returns whether this is a check that passes where a ``unique`` finds one value, by its
+    length.
+    """
     check = _check_at(frame)
     conditions = _conditions(check.test, isinstance(check, ast.Assert)) if check else ()
     return any(_of_one(x) is outcome for x, outcome in conditions)
@@ -103,7 +105,7 @@ def _only_raises(body: list[ast.stmt]) -> bool:
 
 
 def _hides(node: ast.AST) -> bool:
-    """Whether the condition asked for may be another one than the statement's."""
+    """Returns whether the condition asked for may be another one than the statement's."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
     if isinstance(node, ast.Compare):
@@ -112,7 +114,7 @@ def _hides(node: ast.AST) -> bool:
 
 
 def _conditions(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
-    """Each condition in ``test``, and what it has to be for ``test`` to be ``wanted``."""
+    """Yields each condition in ``test``, and what it has to be for ``test`` to be ``wanted``."""
     if isinstance(test, ast.BoolOp):
         for operand in test.values:
             yield from _conditions(operand, wanted)
@@ -123,7 +125,7 @@ def _conditions(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]
 
 
 def asking_trace() -> Any:
-    """The trace that runs the code which asks; None in code that torch keeps to itself."""
+    """Returns the trace that runs the code which asks; None in code that torch keeps to itself."""
     modes = private.function_modes()
     return next((mode.trace for mode in reversed(modes) if hasattr(mode, "trace")), None)
 
@@ -158,7 +160,7 @@ def require(array: object, holds: Callable[[Any], Any], what: str) -> None:
 
 
 def enforced(out: object, conditions: list[jax.Array] | None) -> tuple[Any, jax.Array | None]:
-    """(the output, its floats NaN unless the conditions hold, whether they do).
+    """Returns (the output, its floats NaN unless the conditions hold, whether they do).
 
     Gradients are NaN, too, so this is a product and no selection.
     """

@@ -125,7 +125,7 @@ class Operation(NamedTuple):
         return RULES[name](self) if name in RULES else UNKNOWN
 
     def is_checked(self) -> bool:
-        """Whether results may be too large; a sum may go on by a number of positions."""
+        """Returns whether results may be too large; a sum may go on by a number of positions."""
         is_sum = self.name in STEPS and min(self.operand(0), self.operand(1)) > STEP
         return is_sum or self.name in CHECKED
 

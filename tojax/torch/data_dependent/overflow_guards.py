@@ -33,7 +33,7 @@ class Guard:
 
 
 def guard_at(frame: FrameType | None, condition: torch.Tensor) -> Guard | None:
-    """The guard that asks for a condition's value here; None if it is none."""
+    """Returns the guard that asks for a condition's value here; None if it is none."""
     entered = None if frame is None else _entered(frame.f_code, frame.f_lineno)
     return None if entered is None else Guard(condition, entered)
 
@@ -54,7 +54,7 @@ def _entered(code: CodeType, line: int) -> bool | None:
 
 
 def _repairs(body: list[ast.stmt]) -> bool:
-    """Whether these lines only replace one tensor by a clamp of it."""
+    """Returns whether these lines only replace one tensor by a clamp of it."""
     *preparation, last = body
     numbers = all(
         isinstance(x, ast.Assign) and "torch.finfo(" in ast.unparse(x) for x in preparation

@@ -14,8 +14,8 @@ CHECKS = {"torch_compilable_check"}  # transformers' name for an assertion
 
 @lru_cache(None)
 def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
-    """The innermost statement whose test is on this line; none inside a ``try``, whose handlers
-    would see what is raised.
+    """Returns the innermost statement whose test is on this line; none inside a ``try``, whose
+    handlers would see what is raised.
     """
     first = code.co_firstlineno
     lines = linecache.getlines(code.co_filename)[first - 1 :]  # inspect's way visits all modules
@@ -33,7 +33,7 @@ def test_at(code: CodeType, line: int) -> ast.If | ast.Assert | None:
 
 
 def _assertion(node: ast.AST) -> ast.AST:
-    """A call that checks what it is given, as the ``assert`` that it stands for."""
+    """Returns a call that checks what it is given, as the ``assert`` that it stands for."""
     match node:
         case ast.Expr(ast.Call(func=ast.Name(id=name), args=[test, *_])) if name in CHECKS:
             return ast.copy_location(ast.Assert(test), node)

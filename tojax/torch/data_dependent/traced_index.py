@@ -13,13 +13,13 @@ GET, SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 
 
 def is_place(index: object) -> bool:
-    """Whether an index is an integer that only the compiled program knows."""
+    """Returns whether an index is an integer that only the compiled program knows."""
     number = isinstance(index, torch.Tensor) and not index.dim() and index.dtype is not torch.bool
     return number and is_traced(index)
 
 
 def traced_index(args: tuple) -> bool:
-    """Whether a call of GET or SET has such an integer in its index."""
+    """Returns whether a call of GET or SET has such an integer in its index."""
     index = args[1] if isinstance(args[1], tuple) else (args[1],)
     return any(map(is_place, index))
 
@@ -36,14 +36,14 @@ def place_of(index: tuple, rank: int) -> tuple[int, int] | None:
 
 
 def _dimensions(x: object) -> int:
-    """How many dimensions of a tensor one part of an index takes."""
+    """Returns how many dimensions of a tensor one part of an index takes."""
     if x is None or x is Ellipsis or isinstance(x, bool):
         return 0
     return x.dim() if isinstance(x, torch.Tensor) and x.dtype is torch.bool else 1
 
 
 def rows(tensor: torch.Tensor, dimension: int, index: torch.Tensor) -> torch.Tensor:
-    """The index as a vector of one element, counted from the front."""
+    """Returns the index as a vector of one element, counted from the front."""
     return torch.where(index < 0, index + tensor.shape[dimension], index).reshape(1)
 
 

@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 def _default(value: torch.Tensor) -> torch.dtype:
-    """The dtype that a Python number of this kind has."""
+    """Returns the dtype that a Python number of this kind has."""
     if value.is_floating_point():
         return torch.get_default_dtype()
     return value.dtype if value.is_complex() or value.dtype is torch.bool else torch.int64
@@ -155,7 +155,7 @@ FUNCTIONS = {
 
 
 def serve(mode, func, args, kwargs) -> Any:
-    """The form of a function whose number is traced; NotImplemented where it is not."""
+    """Returns the form of a function whose number is traced; NotImplemented where it is not."""
     name = FUNCTIONS[func]
     is_number = lambda place, x: not x.dim() or (isinstance(place, str) and x.numel() == 1)
     ours = lambda x: isinstance(x, torch.Tensor) and isinstance(inner(x), JaxTensor)

@@ -44,7 +44,7 @@ def sizes(mode, func, args, kwargs) -> Any:
 
 
 def values(mode, func, args, kwargs) -> Any:
-    """The values of a tensor as Python objects."""
+    """Returns the values of a tensor as Python objects."""
     tensor = inner(args[0])
     if not isinstance(tensor, JaxTensor):
         return func(tensor, *args[1:], **kwargs)
@@ -98,7 +98,7 @@ def line_of(frame: FrameType) -> tuple[str, int]:
 
 
 def repair(mode, func, args, kwargs) -> Any:
-    """The body of an ``if`` on a traced condition, a clamp."""
+    """Returns the body of an ``if`` on a traced condition, a clamp."""
     if mode.guard is None or func.__name__ == "__get__":
         return NotImplemented
     guard, mode.guard = mode.guard, None
@@ -109,7 +109,7 @@ def repair(mode, func, args, kwargs) -> Any:
 
 
 def unsized(mode, func, args, kwargs) -> Any:
-    """A call that concerns sizes, or rows of a number, that only the program knows."""
+    """Returns a call that concerns sizes, or rows of a number, that only the program knows."""
     if not mode.trace.unknown:
         return NotImplemented
     unknown = padded_split.concerns(args, kwargs)
@@ -123,7 +123,7 @@ def unsized(mode, func, args, kwargs) -> Any:
 
 
 def show(mode, func, args, kwargs) -> Any:
-    """A traced tensor in a message, without a number."""
+    """Returns a traced tensor in a message, without a number."""
     if not is_traced(args[0]):
         return NotImplemented
     return f"<{args[0].dtype} {list(args[0].shape)}, traced>"
@@ -181,7 +181,7 @@ def coordinates(mode, tensor) -> tuple:
 
 
 def unknown(mode, mask) -> Callable[..., DataDependent]:
-    """The error for what needs to know how many rows ``mask`` chooses."""
+    """Returns the error for what needs to know how many rows ``mask`` chooses."""
     place = diagnostics.where()
     return lambda what="a use of x[mask]": mode.trace.data_dependent(
         what, [inner(mask)], place=place

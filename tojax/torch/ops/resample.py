@@ -131,26 +131,26 @@ def lanczos(x):
 def with_corners(taps):
     """The rows of an interpolation that may align corners, and of its .vec overloads."""
 
-    def run(x, sizes, align_corners, /, *factors):
+    def by_sizes(x, sizes, align_corners, /, *factors):
         return resize(x, sizes, taps, align_corners, factors)
 
     def vec(input, output_size, align_corners, scale_factors):
         sizes, factors = sizes_of(input, output_size, scale_factors)
         return resize(input, sizes, taps, align_corners, factors)
 
-    return run, vec
+    return by_sizes, vec
 
 
 def by_nearest(exact):
     """The rows of nearest-neighbour interpolation."""
 
-    def run(x, sizes, /, *factors):
+    def by_sizes(x, sizes, /, *factors):
         return nearest(x, sizes, factors, exact)
 
     def vec(input, output_size, scale_factors):
         return nearest(input, *sizes_of(input, output_size, scale_factors), exact)
 
-    return run, vec
+    return by_sizes, vec
 
 
 def sizes_of(input, output_size, scale_factors):

@@ -84,7 +84,7 @@ def states(hx):
 def on_batch(step):
     """The lowering for a batch of sequences of one length."""
 
-    def run(
+    def recurrent(
         rng, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
     ):
         x = input.swapaxes(0, 1) if batch_first else input
@@ -92,13 +92,13 @@ def on_batch(step):
         out, *last = network(rng, step, x, states(hx), *options)
         return out.swapaxes(0, 1) if batch_first else out, *last
 
-    return run
+    return recurrent
 
 
 def on_packed(step):
     """The lowering for packed sequences of known sizes: padded, masked, packed again."""
 
-    def run(
+    def recurrent(
         rng, data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional
     ):
         steps, rows, active, places = packing(batch_sizes.tolist())
@@ -106,7 +106,7 @@ def on_packed(step):
         out, *last = network(rng, step, data[places], states(hx), *options, active)
         return out[steps, rows], *last
 
-    return run
+    return recurrent
 
 
 def packing(sizes):
@@ -136,10 +136,10 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih, b_hh):
 def one_step(step):
     """The cells with one state."""
 
-    def run(input, hx, w_ih, w_hh, b_ih, b_hh):
+    def recurrent(input, hx, w_ih, w_hh, b_ih, b_hh):
         return step(linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh), (hx,))[0]
 
-    return run
+    return recurrent
 
 
 table.update(

@@ -62,7 +62,7 @@ def alike(value: tuple, items: list) -> tuple:
 
 
 def inside(value: object) -> Any:
-    """The list or dict that holds what ``value`` holds; None where nothing is looked for."""
+    """Returns the contents of ``value`` as a list or dict; None where nothing is looked for."""
     if isinstance(value, torch.nn.Module):
         return vars(value)
     if isinstance(value, (list, deque, dict)):

@@ -198,7 +198,7 @@ def _array(name: str, number: float, dtype: jnp.dtype | None = None) -> jax.Arra
 
 
 def _plain(value: object) -> bool:
-    """Whether a value is a tensor that may become a constant of the trace."""
+    """Returns whether a value is a tensor that may become a constant of the trace."""
     is_strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return is_strided and not private.is_functional(value)
 
@@ -208,5 +208,5 @@ def _equal(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:
 
 
 def jax_dtype(value: torch.Tensor | jax.Array) -> Any:
-    """The JAX dtype of what a state holds: an array, or a tensor whose values are known."""
+    """Returns the JAX dtype of what a state holds: an array, or a tensor whose values are known."""
     return to_jax(value.dtype) if isinstance(value, torch.Tensor) else value.dtype

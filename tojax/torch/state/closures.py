@@ -46,7 +46,7 @@ class Function(torch.nn.Module):
 
 
 def original(source: object) -> Any:
-    """The module or function that ``torch.compile`` or ``torch.export`` was given or made."""
+    """Returns the original of what ``torch.compile`` or ``torch.export`` returned."""
     export = sys.modules.get("torch.export")
     if export is not None and isinstance(source, export.ExportedProgram):
         return source.module()
@@ -127,7 +127,7 @@ def captured(
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The names that a function reads, also in its comprehensions and inner functions."""
+    """Returns the names that a function reads, also in its comprehensions and inner functions."""
     inner = [_names(x) for x in code.co_consts if isinstance(x, types.CodeType)]
     return {*code.co_names}.union(*inner)
 

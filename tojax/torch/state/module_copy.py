@@ -50,7 +50,7 @@ class Copies:
         self.empty: set[int] = set()  # ids of what holds neither tensors nor modules
 
     def __call__(self, value: Any) -> Any:
-        """The copy, or the value itself where nothing in it is copied."""
+        """Returns the copy, or the value itself where nothing in it is copied."""
         simple = type(value) in SIMPLE or isinstance(value, PLAIN)
         if self.settings is not None:
             is_setting = simple and not isinstance(value, torch.Tensor)
@@ -78,7 +78,7 @@ class Copies:
         return new
 
     def module(self, old: torch.nn.Module) -> torch.nn.Module:
-        """A module of the same class."""
+        """Returns a module of the same class."""
         if isinstance(old, Function):
             for name in old.known_globally:
                 for child in old._modules[name].modules():
@@ -103,7 +103,7 @@ class Copies:
             )
 
     def container(self, old: Any) -> Any:
-        """A list or dict of the same kind."""
+        """Returns a list or dict of the same kind."""
         new = self.keep(old, old.copy())
         for key, value in [*items(old)]:
             if self.settings is not None:
@@ -118,12 +118,12 @@ class Copies:
         return new
 
     def items(self, value: tuple) -> tuple:
-        """A tuple, with its own class."""
+        """Returns a tuple, with its own class."""
         new = [self(x) for x in value]
         return value if all(x is y for x, y in zip(value, new)) else alike(value, new)
 
     def object(self, old: Any) -> Any:
-        """An object, or a list or dict of a class of somebody's own."""
+        """Returns an object, or a list or dict of a class of somebody's own."""
         is_copied = isinstance(old, STEPPED) or self.holds(old) or self.is_setting(old)
         if isinstance(old, enum.Enum) or not is_copied:
             return old
@@ -144,13 +144,13 @@ class Copies:
         return new
 
     def is_setting(self, value: Any) -> bool:
-        """Whether this is to be copied as an object that only keeps plain values."""
+        """Returns whether this is to be copied as an object that only keeps plain values."""
         if self.settings is None or isinstance(value, (list, dict, deque)):
             return False
         return bool(vars(value))
 
     def holds(self, value: Any) -> bool:
-        """Whether a tensor or a module can be reached from here."""
+        """Returns whether a tensor or a module can be reached from here."""
         seen: dict[int, Any] = {}
         reachable, rest = False, [value]
         while rest and not reachable:
@@ -169,7 +169,7 @@ class Copies:
         return reachable
 
     def cell(self, old: types.CellType) -> types.CellType:
-        """A variable around a function; the same one where it holds nothing that is copied."""
+        """Returns a variable around a function, itself if nothing in it is copied."""
         if id(old) in self.cells or old == EMPTY:
             return self.cells.get(id(old), old)
         value = old.cell_contents
@@ -209,14 +209,16 @@ def counts(cls: type) -> dict[str, Any]:
 
 @functools.cache
 def written(cls: type) -> set[str]:
-    """The attributes that code of this class writes to, of whatever object; not a library's."""
+    """Returns the attributes that code of this class writes to, of whatever object; not a
+    library's.
+    """
     classes = [c for c in cls.__mro__ if c.__module__.partition(".")[0] not in LIBRARIES]
     functions = [f for c in classes for f in vars(c).values() if isinstance(f, types.FunctionType)]
     return {name for f in functions for name in stored(f.__code__)}
 
 
 def stored(code: types.CodeType) -> Iterator[str]:
-    """The attributes that code writes to, of whatever object."""
+    """Yields the attributes that code writes to, of whatever object."""
     yield from (i.argval for i in dis.get_instructions(code) if i.opname == "STORE_ATTR")
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
@@ -224,7 +226,7 @@ def stored(code: types.CodeType) -> Iterator[str]:
 
 
 def blank(old: Any) -> Any:
-    """A new object of the same class, None where there is more to it than a ``__dict__``."""
+    """Returns a new object of the same class; None where it is more than a ``__dict__``."""
     if any(vars(kind).get("__slots__") for kind in type(old).__mro__):
         return None
     try:
@@ -288,7 +290,7 @@ def _handle(copies: Copies, old: RemovableHandle) -> RemovableHandle:
 
 
 def shell(module: torch.nn.Module, settings: bool = False) -> tuple[torch.nn.Module, Copies]:
-    """(the copy, what was copied); with ``settings``, of objects such as a config, too."""
+    """Returns (the copy, what was copied); with ``settings``, of objects such as a config, too."""
     copies = Copies(settings)
     new = copies(module)
     while tasks := copies.todo or copies.late:

@@ -19,7 +19,7 @@ LIBRARIES = ("torch", "transformers")  # whose own code sets what it reads first
 
 
 def carried(module: torch.nn.Module, name: str, held: object) -> bool:
-    """Whether the tensor that came to this place, where None was, is one of those."""
+    """Returns whether the tensor that came to this place, where None was, is one of those."""
     if not isinstance(held, JaxTensor) or not of_inputs(held):
         return False
     path = name.split(".")
@@ -32,7 +32,7 @@ def carried(module: torch.nn.Module, name: str, held: object) -> bool:
 
 
 def of_inputs(held: JaxTensor) -> bool:
-    """Whether it was computed from an argument: what comes from weights alone comes anew."""
+    """Returns whether it was computed from an argument; what comes from weights is new each time."""
     trace = current_trace.trace()
     count = len(trace.inputs) - 2  # before the parameters and the state
     return bool(held.origins >> 1 & ((1 << count) - 1))
@@ -40,7 +40,7 @@ def of_inputs(held: JaxTensor) -> bool:
 
 @lru_cache(4096)
 def loads(kind: type, attribute: str) -> bool:
-    """Whether a method of the class, its ``__init__`` apart, reads the attribute."""
+    """Returns whether a method of the class, its ``__init__`` apart, reads the attribute."""
     classes = (x for x in kind.__mro__ if x not in (torch.nn.Module, object))
     methods = (f for x in classes for n, f in vars(x).items() if n != "__init__")
     codes = [inspect.unwrap(f).__code__ for f in methods if inspect.isfunction(f)]

@@ -113,7 +113,7 @@ class Slots:
         training: tuple[bool, ...],
         uncarried: Uncarried,
     ) -> Iterator[Callable[[], trees.Written]]:
-        """The module with ``tensors`` in place of its own. Yields a function that tells what
+        """Yields the module with ``tensors`` in place of its own. Yields a function that tells what
         forward wrote.
 
         On leaving, every attribute of every submodule is what it was before.
@@ -183,7 +183,7 @@ class Slots:
     def _written(
         self, start: Mapping[str, object], scripted: Mapping[str, tuple[torch.nn.Module, str]]
     ) -> dict[str, jax.Array]:
-        """The arrays of the parameters and buffers that forward wrote."""
+        """Returns the arrays of the parameters and buffers that forward wrote."""
         written, seen = {}, set()
         for holder, attribute, name in self.places:
             # TorchScript's dicts have no get()

@@ -28,12 +28,12 @@ class Snapshot:
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> Snapshot:
-        """The module as it is now."""
+        """Returns the module as it is now."""
         copy, copies = shell(module, settings=True)
         return cls(copy, copies.settings or [])
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same code would run."""
+        """Returns whether the same code would run."""
         return isinstance(other, Snapshot) and self.settings == other.settings
 
     def __hash__(self) -> int:
@@ -57,7 +57,7 @@ class Writes(private.TorchDispatchMode):
 
 
 def overrides(module: torch.nn.Module) -> bool:
-    """Whether its class has a ``train()`` or ``eval()`` of its own, which may do anything."""
+    """Returns whether its class overrides ``train()`` or ``eval()``, which may do anything."""
     cls, base = type(module), torch.nn.Module
     if isinstance(module, (Function, torch.jit.ScriptModule)):
         return False
@@ -67,7 +67,8 @@ def overrides(module: torch.nn.Module) -> bool:
 def in_mode(
     module: torch.nn.Module, modes: tuple[bool, ...], training: bool
 ) -> tuple[tuple[bool, ...], Snapshot | None]:
-    """(the modes of all submodules after ``train(training)``, the module if that changed it).
+    """Returns (the modes of all submodules after ``train(training)``, the module if that changed
+    it).
 
     Raises:
       Unsupported: ``train()`` writes to weights, or cannot be run without them.

@@ -13,7 +13,7 @@ FAILED = "failed in the TorchScript interpreter"
 
 
 def modes(module: torch.nn.Module) -> tuple[bool, ...]:
-    """The training mode of every submodule; frozen ones have none."""
+    """Returns the training mode of every submodule; frozen ones have none."""
     return tuple(getattr(m, "training", False) for m in module.modules())
 
 
@@ -27,8 +27,8 @@ def set_modes(module: torch.nn.Module, training: tuple[bool, ...]) -> None:
 
 
 def attributes(module: torch.nn.Module) -> dict[str, Any]:
-    """The attributes of a TorchScript module that hold tensors, besides parameters and buffers:
-    recurrent layers have their weights in lists, too.
+    """Returns the attributes of a TorchScript module that hold tensors, besides parameters and
+    buffers: recurrent layers have their weights in lists, too.
     """
     kind = module.__dict__.get("_concrete_type")
     if not isinstance(module, torch.jit.ScriptModule) or not kind:

@@ -160,7 +160,7 @@ def _changes(name: str, holder: Any, before: Any, is_module: bool) -> Iterator[C
 
 
 def _carried(before: Any, after: Any, depth: int = 8) -> bool:
-    """Whether the two are the same but for tensors and numbers, which are state."""
+    """Returns whether the two are the same but for tensors and numbers, which are state."""
     if after is before or isinstance(after, torch.Tensor):
         return True
     if isinstance(after, NUMBERS):
@@ -180,7 +180,7 @@ def _carried(before: Any, after: Any, depth: int = 8) -> bool:
 
 
 def _program(run: Callable[[], Any]) -> tuple[str, list[Any]]:
-    """(The program and results that are no arrays, as text; its constants.)"""
+    """Returns (the program and results that are no arrays, as text; its constants.)"""
     static_results: list[Any] = []
 
     def arrays() -> list[Any]:

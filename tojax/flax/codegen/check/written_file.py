@@ -74,12 +74,12 @@ class NnxFile:
         split: Any = nnx.split(self.model, nnx.Param, ...)
         graph, params, state = split
 
-        def run(params: object, state: object, inputs: dict[str, Any]) -> tuple[list, dict]:
+        def forward(params: object, state: object, inputs: dict[str, Any]) -> tuple[list, dict]:
             model = nnx.merge(graph, params, state)
             outputs = flat_arrays(model(**inputs))
             return outputs, self.by_name(nnx.state(model, nnx.BatchStat))
 
-        return run, params, state
+        return forward, params, state
 
     def trains(self) -> bool:
         """Returns whether training mode changes anything."""
@@ -117,14 +117,14 @@ class LinenFile:
         flags = {x: not training for x in FLAGS if x in self.takes()}
         rest = {k: v for k, v in self.variables.items() if k != "params"}
 
-        def run(params: Any, rest: Any, inputs: dict[str, Any]) -> tuple[list, dict]:
+        def forward(params: Any, rest: Any, inputs: dict[str, Any]) -> tuple[list, dict]:
             keys = {x: jax.random.key(0) for x in ("dropout", "params")}
             outputs, collections = self.model.apply(
                 {"params": params, **rest}, **inputs, **flags, rngs=keys, mutable=["batch_stats"]
             )
             return flat_arrays(outputs), self.by_name(collections.get("batch_stats", {}))
 
-        return run, self.variables.get("params", {}), rest
+        return forward, self.variables.get("params", {}), rest
 
     def trains(self) -> bool:
         """Returns whether training mode changes anything."""

@@ -280,7 +280,7 @@ def call_runner(model: Model, method: str, **kwargs) -> Any:
     source = _runner_source(model.source)
     kwargs = jax.tree.map(_unwrap_static, kwargs, is_leaf=lambda x: isinstance(x, Static))
     out, _ = source(model.params, model.state, (), {"method": method, **kwargs})
-    out, readings = taps.split(model.source.taps, out)
+    out, readings = taps.split_readings(model.source.taps, out)
     if any(readings):
         logits, changed = out
         out = logits, changed | {READINGS: readings}

@@ -129,7 +129,7 @@ def leading_mask(index: object) -> tuple[torch.Tensor, tuple] | None:
 
 
 def is_static(index: object) -> bool:
-    """Whether a part of an index takes the same elements of each row."""
+    """Returns whether a part of an index takes the same elements of each row."""
     return index is None or index is Ellipsis or isinstance(index, (slice, int))
 
 

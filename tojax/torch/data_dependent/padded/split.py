@@ -68,13 +68,13 @@ def held_in(args: tuple) -> list[Any]:
 
 
 def concerns(args: tuple, kwargs: Mapping[str, object]) -> Sizes | None:
-    """The sizes among a call's arguments, or of a group among them."""
+    """Returns the sizes among a call's arguments, or of a group among them."""
     values = held_in((*args, *kwargs.values()))
     return next((getattr(x, "sizes", x) for x in values if type(x) in (Sizes, Group)), None)
 
 
 def serve(mode, func, args, kwargs, sizes: Sizes) -> Any:
-    """A call that concerns these sizes."""
+    """Returns a call that concerns these sizes."""
     if func in SPLITS and len(args) == 2 and not kwargs.get("dim") and args[0].dim() == 2:
         return tuple(Group(args[0], args[1], i) for i in range(len(args[1])))
     if func is LINEAR and type(args[0]) is Group and not kwargs and args[2:] in ((), (None,)):
@@ -87,7 +87,7 @@ def serve(mode, func, args, kwargs, sizes: Sizes) -> Any:
 
 
 def whole(groups: Sequence[Group]) -> bool:
-    """Whether these are all the groups of one split, in order, after as many layers each."""
+    """Returns whether these are all groups of one split, in order, after as many layers."""
     if not all(type(x) is Group for x in groups):
         return False
     splits = {(id(x.rows), id(x.sizes), len(x.weights)) for x in groups}
@@ -95,7 +95,7 @@ def whole(groups: Sequence[Group]) -> bool:
 
 
 def joined(groups: list[Group]) -> torch.Tensor:
-    """All rows, each multiplied by the weights of its group."""
+    """Returns all rows, each multiplied by the weights of its group."""
     first = groups[0]
     ends = first.sizes.tensor.cumsum(0).to(torch.int32)
     out = first.rows

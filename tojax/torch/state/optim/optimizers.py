@@ -77,11 +77,11 @@ class Optimizers:
                 self.search(f"{name}.{key}", x, seen, depth + 1)
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Returns whether there are any."""
         return bool(self.optimizers or self.schedules)
 
     def keeps(self, name: str) -> bool:
-        """Whether an entry of the state is theirs."""
+        """Returns whether an entry of the state is theirs."""
         names = (*self.optimizers, *self.schedules)
         return name.startswith(tuple(f"{x}." for x in names)) or (
             name.endswith(".grad") and name.removesuffix(".grad") in self.names.values()
@@ -106,7 +106,7 @@ class Optimizers:
         return {k: array(x) for k, x in entries.items()}
 
     def _groups(self) -> dict[str, Any]:
-        """The numbers of groups that schedules change."""
+        """Returns the numbers of groups that schedules change."""
         owner = {id(o): name for name, o in self.optimizers.items()}
         groups: dict[str, Any] = {}
         for name, schedule in self.schedules.items():

@@ -36,7 +36,7 @@ class Groups:
 
 
 def stand_in(schedule: LRScheduler, groups: Groups) -> Any:
-    """A copy that changes ``groups``."""
+    """Returns a copy that changes ``groups``."""
     new = object.__new__(type(schedule))
     lists = {k: [*x] for k, x in vars(schedule).items() if isinstance(x, list)}
     vars(new).update(vars(schedule) | lists | {"optimizer": groups})
@@ -64,18 +64,18 @@ def places(schedule: LRScheduler, prefix: str = "") -> Iterator[tuple[str, Any, 
 
 
 def number(value: object) -> bool:
-    """Whether this is a number, or a tensor that stands for one in a trace."""
+    """Returns whether this is a number, or a tensor that stands for one in a trace."""
     is_number = isinstance(value, NUMBERS) and not isinstance(value, bool)
     return is_number or isinstance(value, torch.Tensor)
 
 
 def numbers(schedule: LRScheduler) -> dict[str, Any]:
-    """The numbers that it keeps, by name."""
+    """Returns the numbers that it keeps, by name."""
     return {name: holder[key] for name, holder, key in places(schedule)}
 
 
 def flat(group: Mapping[str, object]) -> dict[str, Any]:
-    """The numbers of a group by name, ``betas.0`` for those in tuples."""
+    """Returns the numbers of a group by name, ``betas.0`` for those in tuples."""
     several = {k: x for k, x in group.items() if k != "params" and isinstance(x, (tuple, list))}
     numbers = {k: x for k, x in group.items() if number(x)}
     return numbers | {f"{k}.{i}": x for k, items in several.items() for i, x in enumerate(items)}
@@ -102,7 +102,7 @@ def changed_in_groups(schedule: LRScheduler) -> list[list[str]]:
 
 
 def takes_a_metric(schedule: LRScheduler) -> bool:
-    """Whether its step asks for a loss."""
+    """Returns whether its step asks for a loss."""
     return "metrics" in inspect.signature(type(schedule).step).parameters
 
 
@@ -153,7 +153,7 @@ class Step:
             holder[key] = wrap(schedule_numbers[name])
 
     def host(self, own, kept, args):
-        """The numbers after a step."""
+        """Returns the numbers after a step."""
         groups = Groups(self.alone.optimizer.param_groups)
         schedule = stand_in(self.alone, groups)
         for group, new in zip(groups.param_groups, own):
@@ -169,7 +169,7 @@ class Step:
 
 
 def as_array(value: object) -> jax.Array:
-    """A number, or the tensor that stands for one, as a scalar."""
+    """Returns a number, or the tensor that stands for one, as a scalar."""
     if isinstance(value, torch.Tensor):
         return array_of(value).reshape(())
     return jax.numpy.asarray(value, np.float32 if isinstance(value, float) else np.int32)
