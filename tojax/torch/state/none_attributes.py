@@ -32,7 +32,7 @@ def carried(module: torch.nn.Module, name: str, held: object) -> bool:
 
 
 def of_inputs(held: JaxTensor) -> bool:
-    """Returns whether it was computed from an argument; what comes from weights is new each time."""
+    """Returns whether it was computed from an argument; weights give new ones."""
     trace = current_trace.trace()
     count = len(trace.inputs) - 2  # before the parameters and the state
     return bool(held.origins >> 1 & ((1 << count) - 1))
