@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from importlib import metadata
 from typing import Any
 
 import jax
@@ -75,7 +74,7 @@ def verify(
         predictions=_predictions(passes, actual),
         places={x.path: place for x in faults(modules) if (place := _place(model, x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: expected.seconds},
-        versions={p: metadata.version(p) for p in PACKAGES if p in sys.modules},
+        versions={p: sys.modules[p].__version__ for p in PACKAGES if p in sys.modules},
     )
 
 
