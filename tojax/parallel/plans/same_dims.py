@@ -114,22 +114,24 @@ class SameDims:
         rule = sharding_rule(name, eqn.params, in_shapes, out_shapes)
         if not rule.is_known and outs:
             rule = equal_sizes(eqn.params, in_shapes, out_shapes)
-        members: dict[Factor, list[tuple[int, int]]] = {}
+        first: dict[Factor, tuple[int, int]] = {}  # by factor
+        gathered: list[int] = []
         for factors, dims, shape in zip(
             [*rule.operands, *rule.results], [*ins, *outs], [*in_shapes, *out_shapes]
         ):
             for factor, dim, size in zip(factors, dims, shape):
-                members.setdefault(factor, []).append((dim, size))
-        replicated = [dim for dim, _ in members.pop(None, ())]
-        gathered = [] if name in UNCOUNTED else replicated
-        for factor, pairs in members.items():
-            dims, sizes = zip(*pairs)
-            is_even = len({*sizes}) == 1 or not any(n % self.shards for n in sizes)
-            if is_even and factor != rule.permuted:
-                self.merge(dims[1:], dims[:-1])
-            else:
-                gathered += dims
-        reduced = [members[factor][0][0] for factor in {*members} - {*chain(*rule.results)}]
+                if factor is None and name in UNCOUNTED:
+                    continue
+                if factor is None or factor == rule.permuted:
+                    gathered.append(dim)
+                    continue
+                same, same_size = first.setdefault(factor, (dim, size))
+                if size == same_size or not (size % self.shards or same_size % self.shards):
+                    self.parents[self.root(dim)] = self.root(same)
+                else:
+                    gathered += dim, same
+        remaining = {*chain(*rule.results)}
+        reduced = [dim for factor, (dim, _) in first.items() if factor not in remaining]
         for v in eqn.outvars if gathered or reduced else ():
             self.add_cost(gathered, v.aval)
             self.add_cost(reduced, v.aval, summed=True)
