@@ -21,9 +21,9 @@ conformance: export XLA_FLAGS :=
 # conftest.py turns off what takes XLA long. One file of each folder runs with it as well, as the
 # programs of users do; all others do so in `make conformance`.
 OPTIMIZED := $(addprefix tests/, calls/test_program.py export/test_plain.py \
-  flax/wrap/test_forward.py hf/generation/test_alibi.py numerics/test_bessel.py \
+  flax/wrap/test_forward.py hf/test_recorded.py numerics/test_bessel.py \
   parallel/plans/test_declared.py parity/test_verify.py saved/test_calls.py stablehlo/test_source.py \
-  tensorflow/test_source.py torch/test_modules.py train/step/test_train_state.py \
+  tensorflow/state/test_parts.py torch/test_modules.py train/step/test_train_state.py \
   transforms/rolling/test_loop.py)
 
 .DEFAULT_GOAL := help
