@@ -15,13 +15,13 @@ CASES = {
     "while makes NaN": lambda x: jax.lax.fori_loop(
         0, jnp.int32(x[1]), lambda i, c: c - jnp.inf, x[0] / 0
     ),
-    "asin makes NaN in a.b (C)": lambda x: scoped(x),
+    "asin makes NaN in a/b.c": lambda x: scoped(x),
 }
 
 
 @jax.jit
 def scoped(x):
-    with jax.named_scope("the model (D)"), jax.named_scope("a.b (C)"):
+    with jax.named_scope("a"), jax.named_scope("b.c"):
         return jax.checkpoint(jnp.arcsin)(x).sum()
 
 

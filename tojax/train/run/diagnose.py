@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -55,8 +52,7 @@ def origin(gradients: Gradients, state: TrainState, batch: PyTree) -> str:
                 return f"{name}{jax.tree_util.keystr(path)} holds {_nonfinite_kind(leaf)}"
     key = jax.random.fold_in(state.rng, state.step)
     loss = lambda state, batch: gradients.loss(state.model, batch, key).loss
-    with named_modules(state.model.source):
-        finding = first_nonfinite(loss, state, batch) or first_nonfinite(gradients, state, batch)
+    finding = first_nonfinite(loss, state, batch) or first_nonfinite(gradients, state, batch)
     return finding or "not found: with the state after this step all is finite"
 
 
@@ -65,35 +61,3 @@ def _nonfinite_kind(leaf: Any) -> str:
     if not trees.is_array(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
         return ""
     return "NaN" if jnp.isnan(leaf).any() else "infinity" if jnp.isinf(leaf).any() else ""
-
-
-@contextlib.contextmanager
-def named_modules(source: Any) -> Iterator[None]:
-    """Puts the paths of torch's modules into the name stacks of operations that are traced."""
-    if source.framework != "torch":
-        yield
-        return
-    from torch.nn.modules import module as nn
-
-    paths = {id(m): path for path, m in source.code.named_modules()}
-    thread, open_scopes = threading.get_ident(), contextlib.ExitStack()
-    stack: list[contextlib.ExitStack] = []
-
-    def enter(module, args):
-        if threading.get_ident() == thread:
-            scope = contextlib.ExitStack()
-            kind = type(module).__name__
-            scope.enter_context(jax.named_scope(f"{paths.get(id(module)) or 'the model'} ({kind})"))
-            stack.append(scope)
-
-    def leave(module, args, out):
-        if threading.get_ident() == thread:
-            stack.pop().close()
-
-    with open_scopes:
-        for handle in (
-            nn.register_module_forward_pre_hook(enter),
-            nn.register_module_forward_hook(leave, always_call=True),
-        ):
-            open_scopes.callback(handle.remove)
-        yield

@@ -22,7 +22,7 @@ INLINED = {
     "jit": "jaxpr",
     "remat2": "jaxpr",
 }
-MODULE = re.compile(r"(?:the model|[\w.]+) \(\w+\)")
+TRANSFORMED = re.compile(r"\w+\((.*)\)")  # jvp(layers.3)
 
 
 def first_nonfinite(function: Callable, *args: Any) -> str:
@@ -31,7 +31,7 @@ def first_nonfinite(function: Callable, *args: Any) -> str:
     If a result is NaN, infinities on the way don't count: masks are made of them.
 
     Returns:
-      Text such as ``sqrt makes NaN in layers.3 (Norm)``, empty if all results are finite.
+      Text such as ``sqrt makes NaN in layers.3/norm``, empty if all results are finite.
 
     Example:
       >>> import jax.numpy as jnp
@@ -63,7 +63,7 @@ def _evaluate(
     last_use |= dict.fromkeys((v for v in jaxpr.outvars if not isinstance(v, Literal)), -1)
     for i, eqn in enumerate(jaxpr.eqns):
         operands = [read(v) for v in eqn.invars]
-        name_stack = f"{scope}/{eqn.source_info.name_stack}"
+        name_stack = _nested(scope, str(eqn.source_info.name_stack))
         inner = eqn.params.get(INLINED.get(eqn.primitive.name, ""))
         if inner is not None:
             body = getattr(inner, "jaxpr", inner)
@@ -76,6 +76,15 @@ def _evaluate(
             if last_use[v] == i:
                 del env[v]
     return [read(v) for v in jaxpr.outvars]
+
+
+def _nested(scope: str, name_stack: str) -> str:
+    """Returns the scope of an operation, without the transformations that it went through."""
+    while plain := TRANSFORMED.search(name_stack):
+        name_stack = name_stack.replace(plain[0], plain[1])
+    names = [x for x in name_stack.split("/") if x]
+    inner = "/".join(names)
+    return inner if inner.startswith(scope) else "/".join([scope, *names])
 
 
 def _as_function(jaxpr: Jaxpr, eqn: JaxprEqn) -> Callable:
@@ -93,8 +102,7 @@ def _record_nonfinite(
     findings: dict[str, str],
 ) -> None:
     """Adds the operation to ``findings`` if it makes a NaN or an infinity of other operands."""
-    modules = MODULE.findall(name_stack)
-    where = f" in {modules[-1]}" if modules else ""
+    where = f" in {name_stack}" if name_stack else ""
     if "NaN" not in findings and _any(jnp.isnan, results) and not _any(jnp.isnan, operands):
         findings["NaN"] = f"{name} makes NaN{where}"
     infinite = "infinity" not in findings and _any(jnp.isinf, results)
