@@ -29,7 +29,8 @@ def verify(options: Verify) -> None:
         module: Any = model.source.module
         ids = text.encode(text.tokenizer_of(resolved), prompt) if prompt else None
         bar.update("running both sides")
-        report = tojax.verify(model, **inputs.example(module, ids))
+        original = model.to_torch() if resolved.adapter else None  # with the adapter in it
+        report = tojax.verify(model, reference=original, **inputs.example(module, ids))
     if options.json:
         _shown.as_json(report.as_dict())
     else:
