@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tojax
-from tojax.errors import Unsupported
+from tojax.errors import BadCheckpoint, Unsupported
 from tojax.parity.errors import error
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
@@ -53,6 +53,44 @@ def test_a_model_is_compared_with_another_model():
     assert tojax.verify(model, X, reference=model).ok
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_are_equal_up_to_rounding(dtype):
+    model = tojax.from_torch(network().to(dtype))
+    report = tojax.verify(model, torch.from_numpy(X).to(dtype), gradients=True)
+    assert report.ok and report.verdict.endswith("7 modules, 11 gradients")
+    assert [x.path for x in report.gradients][:2] == ["4.bias", "4.weight"]
+    assert report.gradients[-1].path == "input 0"
+
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2.01
+
+
+class Doubles(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.function = torch.nn.Linear(6, 6), function
+
+    def forward(self, x):
+        return self.function(self.first(x))
+
+
+def test_a_wrong_gradient_is_a_fault_where_values_agree():
+    torch.manual_seed(0)
+    healthy, faulty = Doubles(lambda x: x * 2), Doubles(Wrong.apply)
+    faulty.load_state_dict(healthy.state_dict())
+    model = tojax.from_torch(faulty)
+    assert tojax.verify(model, X, reference=healthy).ok
+    report = tojax.verify(model, X, reference=healthy, gradients=True)
+    assert {x.path for x in report.faults} == {"first.weight", "first.bias", "input 0"}
+
+
 class Glue(torch.nn.Module):
     def __init__(self, factor):
         super().__init__()
@@ -90,8 +128,8 @@ def test_the_printed_table_has_the_worst_first_and_json_has_all():
 
 
 def test_what_is_no_reference_is_refused():
-    with pytest.raises(Unsupported, match="verify with str as the reference"):
-        tojax.verify(tojax.from_torch(network()), X, reference="folder")
+    with pytest.raises(Unsupported, match="verify with int as the reference"):
+        tojax.verify(tojax.from_torch(network()), X, reference=3)
 
 
 def test_figures_of_differences():
@@ -99,3 +137,28 @@ def test_figures_of_differences():
     assert (got.absolute, got.ulps) == (0.5, 0.5 / 2**-21)
     assert np.isinf(error([np.float32([np.nan])], [np.float32([1])]).absolute)
     assert error([np.float32([3e38])], [np.float32([3e38])]).rms == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_golden_values_stand_for_the_reference(tmp_path, dtype):
+    model, x = tojax.from_torch(network().to(dtype)), torch.from_numpy(X).to(dtype)
+    tojax.verify(model, x).save_golden(tmp_path / "golden")
+    assert tojax.verify(model, x, reference=tmp_path / "golden").ok
+    weight = model.params["4.weight"]
+    scaled = model.with_params({**model.params, "4.weight": weight * 1.25})
+    report = tojax.verify(scaled, x, reference=tmp_path / "golden")
+    assert [x.path for x in report.faults] == ["4"]
+
+
+@pytest.mark.parametrize("damage", ["no folder", "other json", "cut"])
+def test_golden_values_that_are_damaged_are_refused(tmp_path, damage):
+    model, folder = tojax.from_torch(network()), tmp_path / "golden"
+    if damage != "no folder":
+        tojax.verify(model, X).save_golden(folder)
+    if damage == "other json":
+        (folder / "golden.json").write_text("[]")
+    if damage == "cut":
+        file = folder / "judge.safetensors"
+        file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(BadCheckpoint, match="golden values"):
+        tojax.verify(model, X, reference=folder)

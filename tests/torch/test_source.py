@@ -279,3 +279,18 @@ def test_a_symbolic_size_under_vmap():
     each = jax.vmap(lambda params, row: model.apply(params, row[None])[0], (None, 0))
     exported = jax.export.export(jax.jit(each))(model.params, rows)
     assert_close(exported.call(model.params, X), net(torch.tensor(X)).detach())
+
+
+class Named(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.function, self.captured = torch.relu, 3
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_a_module_may_have_attributes_of_any_name():
+    model = tojax.from_torch(Named())
+    assert model.source.name == "Named" and "Named" in repr(model)
+    assert model(np.float32([-1, 2])).tolist() == [0, 2]

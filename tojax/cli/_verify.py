@@ -30,7 +30,9 @@ def verify(options: Verify) -> None:
         ids = text.encode(text.tokenizer_of(resolved), prompt) if prompt else None
         bar.update("running both sides")
         original = model.to_torch() if resolved.adapter else None  # with the adapter in it
-        report = tojax.verify(model, reference=original, **inputs.example(module, ids))
+        report = tojax.verify(
+            model, reference=original, gradients=options.gradients, **inputs.example(module, ids)
+        )
     if options.json:
         _shown.as_json(report.as_dict())
     else:

@@ -79,6 +79,9 @@ class Verify:
     """The options of ``tojax verify``."""
 
     source: Source
+    gradients: Annotated[
+        bool, typer.Option("--gradients", help="also of params and floating-point inputs")
+    ] = False
     prompt: Annotated[
         str, typer.Option("--prompt", "-p", help="text to compare on; - reads standard input")
     ] = ""

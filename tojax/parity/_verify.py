@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 
 from tojax.errors import Unsupported
 from tojax.model import Model
+from tojax.parity.golden import GoldenSide
 from tojax.parity.jax_side import JaxSide
-from tojax.parity.judge import Passes, compare, faults, reordered
+from tojax.parity.judge import Comparison, Passes, compare, faults, reordered
 from tojax.parity.report import Report
-from tojax.parity.sides import OUTPUT, Side
+from tojax.parity.sides import OUTPUT, Passed, Side
 from tojax.parity.text import Predictions, predictions
 from tojax.trees import is_array
 
@@ -22,7 +24,12 @@ PACKAGES = ("tojax", "jax", "jaxlib", "torch", "transformers", "tensorflow", "ke
 
 
 def verify(
-    model: Model, *args: Any, reference: Any = None, rng: Any = None, **kwargs: Any
+    model: Model,
+    *args: Any,
+    reference: Any = None,
+    gradients: bool = False,
+    rng: Any = None,
+    **kwargs: Any,
 ) -> Report:
     """Compares a model with its original, or with another one, module by module.
 
@@ -36,8 +43,11 @@ def verify(
     Args:
       model: any Model that was written in modules.
       *args, rng, **kwargs: the call, as for ``model(...)``.
-      reference: a torch module, or another Model with modules of the same paths; by default the
-        module that the model was made of.
+      reference: a torch module, another Model with modules of the same paths, or a folder that
+        ``report.save_golden`` wrote for the same call; by default the module that the model was
+        made of.
+      gradients: compare gradients, too, with respect to params and floating-point inputs, of the
+        outputs times fixed random numbers.
 
     Returns:
       A Report: ``report.ok``, ``report.verdict``, ``report.modules``; print it.
@@ -71,11 +81,32 @@ def verify(
         if passes.actual.values[OUTPUT]
         else "no float",
         modules=modules,
+        gradients=_gradients(original, actual, expected) if gradients else [],
         predictions=_predictions(passes, actual),
         places={x.path: place for x in faults(modules) if (place := _place(model, x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: expected.seconds},
+        passes=passes,
         versions={p: sys.modules[p].__version__ for p in PACKAGES if p in sys.modules},
     )
+
+
+def _gradients(original: Side, actual: Side, expected: Passed) -> list[Comparison]:
+    """Compares gradients, those of the last params first."""
+    draw = np.random.default_rng(0).standard_normal
+    cotangents = [draw(x.shape, np.float32) for x in expected.values[OUTPUT]]
+    of = {
+        (side, wide): side.gradients(cotangents, wide)
+        for side in (original, actual)
+        for wide in (False, True)
+    }
+    passes = Passes(
+        expected=of[original, False],
+        actual=of[actual, False],
+        added=of[actual, False],
+        judge=of[original, True],
+        wide=of[actual, True],
+    )
+    return compare(passes, {})
 
 
 def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], rng: Any) -> Side:
@@ -84,6 +115,8 @@ def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], r
     Raises:
       Unsupported: there is nothing of that kind.
     """
+    if isinstance(reference, (str, os.PathLike)):
+        return GoldenSide(reference)
     if isinstance(reference, Model):
         return JaxSide(reference, args, kwargs, rng)
     if reference is None and model.source.framework == "torch":
@@ -99,7 +132,7 @@ def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], r
     raise Unsupported(
         f"verify with {type(reference).__name__} as the reference",
         where=model.source.name,
-        why="it is neither a torch module nor a Model",
+        why="it is neither a torch module, a Model, nor a folder",
         do="pass reference=module, or reference=another_model",
     )
 

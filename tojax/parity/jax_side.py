@@ -16,7 +16,7 @@ from tojax import trees
 from tojax.calls.taps import Tap, split_readings
 from tojax.errors import DataDependent
 from tojax.model import Model
-from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values, is_float
+from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values, input_name, is_float
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -65,6 +65,36 @@ class JaxSide:
         if not hasattr(module, "named_modules"):
             return {}
         return {path: type(inner).__name__ for path, inner in module.named_modules()}
+
+    def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
+        """Computes gradients, see ``Side``."""
+        with jax.enable_x64() if wide else nullcontext():
+            cast = _wider if wide else lambda x: x
+            leaves, structure = jax.tree.flatten((self.args, self.kwargs))
+            floats = [i for i, x in enumerate(leaves) if trees.is_array(x) and is_float(x.dtype)]
+            source = self.model.source
+            if wide and _around(self.model):
+                source = source.tapped(Tap("", around=_around(self.model)))
+            leaves = [cast(x) for x in leaves]
+
+            def total(params, inputs):
+                full = [*leaves]
+                for i, x in zip(floats, inputs):
+                    full[i] = x
+                args, kwargs = jax.tree.unflatten(structure, full)
+                state = jax.tree.map(cast, self.model.state)
+                result, _ = source(params, state, args, kwargs, self.rng)
+                out, _ = split_readings(source.taps, result)
+                return sum(
+                    (x * jnp.asarray(c, x.dtype)).sum() for x, c in zip(_floats(out), cotangents)
+                )
+
+            params = jax.tree.map(cast, dict(self.model.params))
+            inputs = [jnp.asarray(leaves[i]) for i in floats]
+            of_params, of_inputs = jax.jit(jax.grad(total, (0, 1)))(params, inputs)
+            values = dict(reversed(of_params.items()))
+            values |= {input_name(i): x for i, x in zip(floats, of_inputs)}
+            return Passed({k: [np.asarray(x)] for k, x in values.items()})
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the model as one program; op by op, where values decide shapes."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from tojax.parity.judge import Comparison, faults
+from tojax.parity import golden
+from tojax.parity.judge import Comparison, Passes, faults
 from tojax.parity.sides import OUTPUT
 from tojax.parity.text import Predictions
 
@@ -28,6 +30,7 @@ class Report:
       notes: what a reader has to know besides.
       seconds: of the forward passes, by side.
       versions: of the packages.
+      passes: the values of both sides.
     """
 
     model: str
@@ -40,6 +43,7 @@ class Report:
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    passes: Passes | None = field(default=None, repr=False)
 
     @property
     def faults(self) -> list[Comparison]:
@@ -66,6 +70,18 @@ class Report:
         if worst.fault.startswith("shapes"):
             return f"{name}: {worst.fault}{place}{rest}"
         return f"{name} adds an error of {error:.0e} that rounding does not explain{place}{rest}"
+
+    def save_golden(self, folder: str | os.PathLike) -> None:
+        """Writes the reference's values, which ``verify(..., reference=folder)`` takes in its place
+        on machines without its framework.
+
+        Raises:
+          WrongArguments: the folder holds something else.
+          NotWritten: the system refuses to write, or the disk is full.
+        """
+        assert self.passes is not None, "a report of verify"
+        kinds = {x.path: x.kind for x in self.modules}
+        golden.save(folder, self.reference, self.passes, kinds)
 
     def __str__(self) -> str:
         rows = sorted(self.modules, key=lambda x: -x.excess)[:SHOWN]

@@ -43,8 +43,18 @@ class Side(Protocol):
             every module sees the same inputs as in the pass that they come from.
         """
 
+    def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
+        """Computes the gradient of the sum of outputs times ``cotangents``: with respect to params
+        by name, the last first, and to inputs by name; of unused ones there is none.
+        """
+
     def kinds(self) -> dict[str, str]:
         """Returns the class of each module, by path."""
+
+
+def input_name(number: int) -> str:
+    """Returns the name of a floating-point input in gradients."""
+    return f"input {number}"
 
 
 def is_float(dtype: Any) -> bool:

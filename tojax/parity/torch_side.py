@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tojax import trees
-from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values
+from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values, input_name
 from tojax.parity.wide import WIDE, wide
 from tojax.torch.core import interop
 
@@ -28,6 +28,27 @@ class TorchSide:
     def kinds(self) -> dict[str, str]:
         """Returns the class of each module, by path."""
         return {path: type(module).__name__ for path, module in self.module.named_modules()}
+
+    def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
+        """Computes gradients, see ``Side``."""
+        with _wide() if wide else nullcontext():
+            named = dict(self.module.named_parameters())
+            params = {k: _cast(x.detach(), wide).requires_grad_() for k, x in named.items()}
+            buffers = {k: _cast(x.clone(), wide) for k, x in self.module.named_buffers()}
+            args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
+            inputs = {
+                input_name(i): x.requires_grad_()
+                for i, x in enumerate(jax.tree.leaves((args, kwargs)))
+                if isinstance(x, torch.Tensor) and x.is_floating_point()
+            }
+            leaves = dict(reversed(params.items())) | inputs
+            with torch.enable_grad():
+                out = torch.func.functional_call(self.module, params | buffers, args, kwargs)
+                weights = [torch.from_numpy(c) for c in cotangents]
+                total = sum((x * w.to(x.dtype)).sum() for x, w in zip(floats(out), weights))
+                grads = torch.autograd.grad(total, [*leaves.values()], allow_unused=True)
+            values = {k: [to_numpy(x)] for k, x in zip(leaves, grads) if x is not None}
+        return Passed(values)
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the module, see ``Side``."""

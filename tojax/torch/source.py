@@ -37,7 +37,7 @@ from tojax.torch.data_dependent import assertions, int64
 from tojax.torch.data_dependent.padded.padded import Padded
 from tojax.torch.data_dependent.padded.split import Sizes
 from tojax.torch.engine.session import LOCK, tracing
-from tojax.torch.state.closures import as_module, original
+from tojax.torch.state.closures import Function, as_module, original
 from tojax.torch.state.collected import warn_collected
 from tojax.torch.state.slots import Slots
 from tojax.torch.state.snapshot import Snapshot, in_mode
@@ -75,7 +75,7 @@ class TorchSource(SourceBase):
     @property
     def name(self) -> str:
         """The class of the module."""
-        if hasattr(self.module, "function"):
+        if isinstance(self.module, Function):
             return self.module.name
         return getattr(self.module, "original_name", type(self.module).__name__)
 

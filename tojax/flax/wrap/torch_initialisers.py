@@ -9,6 +9,7 @@ import numpy as np
 
 from tojax.flax.wrap.names import OF_BATCHES
 from tojax.flax.wrap.private import LOADED, RESET
+from tojax.torch.state.closures import Function
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,7 @@ def reset(module: torch.nn.Module) -> None:
 
 def _roots(module: torch.nn.Module) -> list[torch.nn.Module]:
     """Returns the module, or the modules that a converted function refers to."""
-    return list(module.children()) if hasattr(module, "function") else [module]
+    return list(module.children()) if isinstance(module, Function) else [module]
 
 
 def _copy(name: str, tensor: torch.Tensor) -> torch.Tensor:
