@@ -9,7 +9,6 @@ import numpy as np
 
 from tojax.flax.wrap.names import OF_BATCHES
 from tojax.flax.wrap.private import LOADED, RESET
-from tojax.torch.state.closures import Function
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +54,8 @@ def reset(module: torch.nn.Module) -> None:
 
 def _roots(module: torch.nn.Module) -> list[torch.nn.Module]:
     """Returns the module, or the modules that a converted function refers to."""
+    from tojax.torch.state.closures import Function
+
     return list(module.children()) if isinstance(module, Function) else [module]
 
 
