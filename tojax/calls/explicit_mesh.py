@@ -34,7 +34,7 @@ def call_on_mesh(
       >>> mesh = jax.make_mesh((jax.device_count(),), ("data",))  # its axis is explicit
       >>> x = jax.device_put(jax.numpy.ones((8, 2)), NamedSharding(mesh, PartitionSpec("data")))
       >>> double = lambda params, state, args, kwargs, rng: (2 * args[0], state)
-      >>> jax.typeof(run(double, {}, {}, (x,), {}, None)[0]).sharding.spec
+      >>> jax.typeof(call_on_mesh(double, {}, {}, (x,), {}, None)[0]).sharding.spec
       P('data', None)
     """
     arguments = params, state, args, kwargs, rng
