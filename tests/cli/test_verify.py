@@ -37,7 +37,7 @@ def test_a_fault_ends_with_exit_code_3(monkeypatch, tmp_path):
     healthy = tojax.from_pretrained(LLAMA)
     verify = tojax.verify
     monkeypatch.setattr(
-        tojax, "verify", lambda model, **inputs: verify(model, reference=healthy, **inputs)
+        tojax, "verify", lambda model, **inputs: verify(model, **inputs | {"reference": healthy})
     )
     result = CliRunner().invoke(app, ["verify", str(tmp_path / "faulty")])
     assert result.exit_code == 3

@@ -80,8 +80,8 @@ def _evaluate(
 
 def _nested(scope: str, name_stack: str) -> str:
     """Returns the scope of an operation, without the transformations that it went through."""
-    while plain := TRANSFORMED.search(name_stack):
-        name_stack = name_stack.replace(plain[0], plain[1])
+    while match := TRANSFORMED.search(name_stack):
+        name_stack = name_stack.replace(match[0], match[1])
     names = [x for x in name_stack.split("/") if x]
     inner = "/".join(names)
     return inner if inner.startswith(scope) else "/".join([scope, *names])

@@ -17,7 +17,8 @@ def test_all_else_is_printed(capsys, caplog):
             logging.getLogger(name).warning("something else")
             logging.getLogger(name).warning("Unable to find user code corresponding to {%s}", "u0")
     print("after it", file=sys.stderr)
-    assert capsys.readouterr().err.endswith("a line\n\nafter it\n")
+    lines = capsys.readouterr().err.splitlines()  # torch's own handlers may write there, too
+    assert [x for x in lines if "something else" not in x][-3:] == ["a line", "", "after it"]
     assert {x.getMessage() for x in caplog.records} <= {"something else"}
 
 
