@@ -30,9 +30,9 @@ def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, 
             if passed is None:
                 continue
             # safetensors' numpy files have no bfloat16; float32 holds the same values
-            plain = lambda x: x.astype(np.float32) if x.dtype == ml_dtypes.bfloat16 else x
+            widen = lambda x: x.astype(np.float32) if x.dtype == ml_dtypes.bfloat16 else x
             arrays = {
-                f"{k}|{i}": plain(x) for k, v in passed.values.items() for i, x in enumerate(v)
+                f"{k}|{i}": widen(x) for k, v in passed.values.items() for i, x in enumerate(v)
             }
             save_file(
                 {k: np.ascontiguousarray(x) for k, x in arrays.items()},
