@@ -27,7 +27,7 @@ from tojax.source import SourceBase, SourceCache
 from tojax.torch import arguments
 from tojax.torch.autograd import hooks, requires_grad
 from tojax.torch.autograd.tape import Tape, Unrecorded
-from tojax.torch.compat import hf_cache, hf_plans
+from tojax.torch.compat import hf_cache, hf_plans, module_calls
 from tojax.torch.control_flow import branches
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
@@ -93,6 +93,11 @@ class TorchSource(SourceBase):
     def paths(self) -> dict[int, str]:
         """Paths of the submodules by ``id``."""
         return {id(module): path for path, module in self.code.named_modules() if path}
+
+    @functools.cached_property
+    def scopes(self) -> list[tuple[torch.nn.Module, Callable]]:
+        """The submodules, with a forward that names them in the program."""
+        return module_calls.scopes(self.code)
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -162,15 +167,18 @@ class TorchSource(SourceBase):
         inputs = (*names, "the parameters", trees.STATE)
         with tracing(rng, inputs, self.on_missing == "callback", Tape in self.cache.notes) as trace:
             trace.path, trace.paths = path, self.paths
-            trace.readings = Readings(self.taps) if self.taps else None
+            trace.readings = readings = Readings(self.taps) if self.taps else None
             args, kwargs = self._inputs(given)
             tensors, state_ids = self._tensors(trace, *weights)
             with self.slots.filled(tensors, self.training, uncarried) as read_state:
                 with arguments.explained(trace):
-                    with nullcontext() if trace.readings is None else trace.readings.around():
+                    with (
+                        module_calls.scoped(trace, self.scopes),
+                        readings.around() if readings else nullcontext(),
+                    ):
                         out = self.code(*args, **kwargs)
-                    if trace.readings is not None:
-                        out = trace.readings.beside(out, self.taps_must_run)
+                    if readings is not None:
+                        out = readings.beside(out, self.taps_must_run)
                     out, unchecked = self._arrays(trace, out)
                     written = read_state()
                 if self.slots.hooked:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import jax
 import torch
 
 from tojax import trees
-from tojax.torch.compat.patches import replaces
+from tojax.torch.compat.patches import Patch, applied
 from tojax.torch.core import current_trace, private
 from tojax.torch.core.dtypes import of_input, to_jax
 from tojax.torch.core.lifting import array_of, inner, lift
@@ -20,24 +22,63 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 
-@replaces(private.CALL_MODULE, probe=lambda: torch.nn.Identity()(0))
-def call_module(original: Callable, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Calls a submodule in the scope of its path; taps see what goes in and comes out."""
-    trace = current_trace.trace()
-    path = trace.paths.get(id(module))
-    if not path:
-        return original(module, *args, **kwargs)
-    outer, trace.module = trace.module, path
+def scopes(root: torch.nn.Module) -> list[tuple[torch.nn.Module, Callable]]:
+    """Returns submodules with a forward that puts their paths into the names of what it computes.
+
+    A path is relative to the module around it that runs: lists of modules do not.
+    """
+    runs = lambda module: type(module).forward is not torch.nn.Module.forward
+    modules = {path: x for path, x in root.named_modules() if path and runs(x)}
+    scoped_forwards = []
+    for path, module in modules.items():
+        if not isinstance(module, torch.jit.ScriptModule):
+            outer = path.rpartition(".")[0]
+            while outer and outer not in modules:
+                outer = outer.rpartition(".")[0]
+            name = path.removeprefix(f"{outer}.")
+            scoped_forwards.append((module, _in_scope(name, module.forward)))
+    return scoped_forwards
+
+
+def _in_scope(name: str, forward: Callable) -> Callable:
+    @functools.wraps(forward)
+    def scoped_forward(*args: Any, **kwargs: Any) -> Any:
+        with jax.named_scope(name):
+            return forward(*args, **kwargs)
+
+    return scoped_forward
+
+
+@contextlib.contextmanager
+def scoped(trace: Any, forwards: list[tuple[torch.nn.Module, Callable]]) -> Iterator[None]:
+    """Gives modules these forwards for a while, and serves taps on them.
+
+    A method of ``nn.Module`` that is replaced would serve both; but then Python forgets what it
+    knows of all classes of modules, for a fifth of the time of a trace. So that is done for taps
+    alone.
+    """
+    originals = [(vars(module), vars(module).get("forward")) for module, _ in forwards]
+    for module, forward in forwards:
+        vars(module)["forward"] = forward
     try:
-        with jax.named_scope(path.removeprefix(f"{outer}.")):
-            return _tapped(trace, original, module, args, kwargs)
+        with contextlib.ExitStack() as stack:
+            if trace.readings is not None:
+                tapped = [Patch(private.CALL_MODULE, _tapped)]
+                stack.enter_context(applied(tapped, lambda: current_trace.trace() is trace))
+            yield
     finally:
-        trace.module = outer
+        for attributes, forward in originals:
+            if forward is None:
+                del attributes["forward"]
+            else:
+                attributes["forward"] = forward
 
 
-def _tapped(trace: Any, original: Callable, module: torch.nn.Module, args, kwargs) -> Any:
-    readings, path = trace.readings, trace.module
-    taps = readings.at(path) if readings is not None else ()
+def _tapped(original: Callable, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Calls a module; taps see what goes in and comes out."""
+    trace = current_trace.trace()
+    readings, path = trace.readings, trace.paths.get(id(module), "")
+    taps = readings.at(path) if path else ()
     if not taps:
         return original(module, *args, **kwargs)
     edit = lambda function, out: trace.whole(_on_tensors(function), out)

@@ -83,7 +83,7 @@ class Trace(private.TorchDispatchMode):
       callback: whether operators that nothing serves run in torch.
       fallback: what serves operators without a lowering.
       same_masks, packed, generators: comparisons, concatenations and generators so far.
-      paths, module: paths of the submodules by ``id``, and that of the one that runs.
+      paths: of the submodules by ``id``.
       readings: what taps on modules read, None without taps.
       state: what the traced code may write to, by name.
       weights: those of the trace by the ``id`` of the module's own, which code may know besides.
@@ -105,7 +105,6 @@ class Trace(private.TorchDispatchMode):
         self.keys, self.inputs = Keys(rng), inputs
         self.callback = callback
         self.paths: dict[int, str] = {}
-        self.module = ""
         self.readings: Readings | None = None
         self.state: dict[str, torch.Tensor] = {}
         self.weights: dict[int, torch.Tensor] = {}
