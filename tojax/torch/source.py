@@ -95,9 +95,10 @@ class TorchSource(SourceBase):
         return {id(module): path for path, module in self.code.named_modules() if path}
 
     @functools.cached_property
-    def scopes(self) -> list[tuple[torch.nn.Module, Callable]]:
-        """The submodules, with a forward that names them in the program."""
-        return module_calls.scopes(self.code)
+    def submodules(self) -> list[torch.nn.Module]:
+        """The submodules that torch's hooks see."""
+        modules = [x for x in self.code.modules() if id(x) in self.paths]
+        return [x for x in modules if not isinstance(x, torch.jit.ScriptModule)]
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -173,7 +174,7 @@ class TorchSource(SourceBase):
             with self.slots.filled(tensors, self.training, uncarried) as read_state:
                 with arguments.explained(trace):
                     with (
-                        module_calls.scoped(trace, self.scopes),
+                        module_calls.scoped(trace, self.submodules),
                         readings.around() if readings else nullcontext(),
                     ):
                         out = self.code(*args, **kwargs)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,56 +21,46 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 
-def scopes(root: torch.nn.Module) -> list[tuple[torch.nn.Module, Callable]]:
-    """Returns submodules with a forward that puts their paths into the names of what it computes.
-
-    A path is relative to the module around it that runs: lists of modules do not.
-    """
-    runs = lambda module: type(module).forward is not torch.nn.Module.forward
-    modules = {path: x for path, x in root.named_modules() if path and runs(x)}
-    scoped_forwards = []
-    for path, module in modules.items():
-        if not isinstance(module, torch.jit.ScriptModule):
-            outer = path.rpartition(".")[0]
-            while outer and outer not in modules:
-                outer = outer.rpartition(".")[0]
-            name = path.removeprefix(f"{outer}.")
-            scoped_forwards.append((module, _in_scope(name, module.forward)))
-    return scoped_forwards
-
-
-def _in_scope(name: str, forward: Callable) -> Callable:
-    @functools.wraps(forward)
-    def scoped_forward(*args: Any, **kwargs: Any) -> Any:
-        with jax.named_scope(name):
-            return forward(*args, **kwargs)
-
-    return scoped_forward
-
-
 @contextlib.contextmanager
-def scoped(trace: Any, forwards: list[tuple[torch.nn.Module, Callable]]) -> Iterator[None]:
-    """Gives modules these forwards for a while, and serves taps on them.
+def scoped(trace: Any, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """Puts the paths of modules into the names of what they compute, and serves taps on them.
 
-    A method of ``nn.Module`` that is replaced would serve both; but then Python forgets what it
-    knows of all classes of modules, for a fifth of the time of a trace. So that is done for taps
-    alone.
+    Scopes are opened and closed by hooks. A method of ``nn.Module`` that is
+    replaced would serve both; but then Python forgets what it knows of all classes of modules, for
+    a fifth of the time of a trace. So that is done for taps alone. A forward of each module's own
+    would be the fastest, and wrong in copies that a model makes of its modules.
     """
-    originals = [(vars(module), vars(module).get("forward")) for module, _ in forwards]
-    for module, forward in forwards:
-        vars(module)["forward"] = forward
-    try:
-        with contextlib.ExitStack() as stack:
-            if trace.readings is not None:
-                tapped = [Patch(private.CALL_MODULE, _tapped)]
-                stack.enter_context(applied(tapped, lambda: current_trace.trace() is trace))
-            yield
-    finally:
-        for attributes, forward in originals:
-            if forward is None:
-                del attributes["forward"]
-            else:
-                attributes["forward"] = forward
+    open_scopes: list[tuple[torch.nn.Module, str, contextlib.AbstractContextManager]] = []
+
+    def enter(module: torch.nn.Module, args: Any) -> None:
+        path = trace.paths.get(id(module))
+        if path and current_trace.trace() is trace:
+            outer = open_scopes[-1][1] if open_scopes else ""
+            scope = jax.named_scope(path.removeprefix(f"{outer}."))
+            scope.__enter__()
+            open_scopes.append((module, path, scope))
+
+    def leave(module: torch.nn.Module, args: Any, out: Any) -> None:
+        if id(module) in trace.paths and current_trace.trace() is trace:
+            close(module)
+
+    def close(module: torch.nn.Module | None) -> None:
+        """Closes the scopes up to a module's, whose inner ones an exception may have left open."""
+        while open_scopes:
+            inner_module, _, scope = open_scopes.pop()
+            scope.__exit__(None, None, None)
+            if inner_module is module:
+                return
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(close, None)
+        for module in modules:
+            stack.callback(module.register_forward_pre_hook(enter).remove)
+            stack.callback(module.register_forward_hook(leave).remove)
+        if trace.readings is not None:
+            tapped = [Patch(private.CALL_MODULE, _tapped)]
+            stack.enter_context(applied(tapped, lambda: current_trace.trace() is trace))
+        yield
 
 
 def _tapped(original: Callable, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
