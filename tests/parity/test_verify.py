@@ -119,6 +119,29 @@ def test_shapes_that_differ_are_a_fault():
     assert "shapes differ: [4, 5] and [4, 4]" in report.verdict
 
 
+class Optional(torch.nn.Module):
+    def __init__(self, both):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 6), torch.nn.Identity()
+        self.both = both
+
+    def forward(self, x):
+        return self.second(self.first(x)) if self.both else self.first(x)
+
+
+def test_a_module_that_one_side_does_not_call_is_noted():
+    torch.manual_seed(0)
+    reference, model = Optional(True), Optional(False)
+    model.load_state_dict(reference.state_dict())
+    report = tojax.verify(tojax.from_torch(model), X, reference=reference)
+    assert report.ok and report.notes == ("not compared, not called on both sides: second",)
+    assert str(report).endswith(report.notes[0])
+
+
+def test_a_module_without_weights():
+    assert tojax.verify(tojax.from_torch(torch.nn.Sequential(torch.nn.ReLU())), X).ok
+
+
 def test_the_printed_table_has_the_worst_first_and_json_has_all():
     model = tojax.from_torch(network())
     scaled = model.with_params({**model.params, "4.weight": model.params["4.weight"] * 1.001})

@@ -16,7 +16,7 @@ from tojax.parity.golden import GoldenSide
 from tojax.parity.jax_side import JaxSide
 from tojax.parity.judge import Comparison, Passes, compare, faults, reordered
 from tojax.parity.report import Report
-from tojax.parity.sides import OUTPUT, Passed, Side
+from tojax.parity.sides import INPUTS, OUTPUT, Passed, Side
 from tojax.parity.text import Predictions, predictions
 from tojax.trees import is_array
 
@@ -85,9 +85,18 @@ def verify(
         predictions=_predictions(passes, actual),
         places={x.path: place for x in faults(modules) if (place := _place(model, x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: expected.seconds},
+        notes=_notes(passes),
         passes=passes,
         versions={p: sys.modules[p].__version__ for p in PACKAGES if p in sys.modules},
     )
+
+
+def _notes(passes: Passes) -> tuple[str, ...]:
+    """Names the modules that are not compared."""
+    alone = [path for path in passes.alone() if INPUTS not in path]
+    kinds = {"not called on both sides": alone, "rows in another order": sorted(passes.reordered)}
+    shown = lambda paths: ", ".join(paths[:6]) + (", ..." if len(paths) > 6 else "")
+    return tuple(f"not compared, {why}: {shown(paths)}" for why, paths in kinds.items() if paths)
 
 
 def _gradients(original: Side, actual: Side, expected: Passed) -> list[Comparison]:
@@ -121,7 +130,7 @@ def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], r
         return JaxSide(reference, args, kwargs, rng)
     if reference is None and model.source.framework == "torch":
         module = model.source.module
-        reference = model.to_torch() if next(iter(module.parameters())).is_meta else module
+        reference = model.to_torch() if any(x.is_meta for x in module.parameters()) else module
     if "torch" in sys.modules:
         import torch
 

@@ -41,6 +41,12 @@ class Passes:
     wide: Passed | None
     reordered: frozenset[str] = frozenset()
 
+    def alone(self) -> list[str]:
+        """Returns the paths, with those of inputs, that some pass does not have."""
+        others = [self.actual, self.added, *filter(None, (self.judge, self.wide))]
+        paths = self.expected.values.keys()
+        return [path for path in paths if any(path not in x.values for x in others)]
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -88,9 +94,10 @@ def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
     """
     comparisons: dict[str, Comparison] = {}
     handed: dict[str, Comparison] = {}
+    alone = {*passes.alone()}
     for path, expected in passes.expected.values.items():
         inner, is_input, _ = path.partition(INPUTS)
-        if not expected or path not in passes.actual.values or inner in passes.reordered:
+        if not expected or path in alone or inner in passes.reordered:
             continue
         kind = kinds.get(inner.partition("#")[0], "")
         comparison = _compare(path, expected, passes, kind)
@@ -100,7 +107,7 @@ def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
             outer = next((p for p in _outer(inner) if p in kinds), OUTPUT)
             fault = f"hands {inner} an input that {comparison.fault}"
             handed.setdefault(
-                outer, replace(comparison, path=outer, kind=kinds[outer], fault=fault)
+                outer, replace(comparison, path=outer, kind=kinds.get(outer, ""), fault=fault)
             )
     for outer, comparison in handed.items():
         compared = comparisons.get(outer)
