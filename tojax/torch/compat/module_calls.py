@@ -11,7 +11,6 @@ import jax
 import torch
 
 from tojax import trees
-from tojax.torch.compat.patches import Patch, applied
 from tojax.torch.core import current_trace, private
 from tojax.torch.core.dtypes import of_input, to_jax
 from tojax.torch.core.lifting import array_of, inner, lift
@@ -25,56 +24,42 @@ if TYPE_CHECKING:
 def scoped(trace: Any, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
     """Puts the paths of modules into the names of what they compute, and serves taps on them.
 
-    Scopes are opened and closed by hooks. Replacing a method of ``nn.Module`` would serve both, but
-    it drops Python's caches of all classes of modules, which costs a fifth of the time of a trace:
-    so it is done for taps alone. A forward of each module's own would be the fastest, and wrong in
-    copies that a model makes of its modules.
+    The calls are replaced as ``Module.compile`` does it: copies that a model makes of its modules
+    are without it, and no class changes, which would drop Python's caches of all modules.
     """
-    open_scopes: list[tuple[torch.nn.Module, str, contextlib.AbstractContextManager]] = []
-
-    def enter(module: torch.nn.Module, args: Any) -> None:
-        path = trace.paths.get(id(module))
-        if path and current_trace.trace() is trace:
-            outer = open_scopes[-1][1] if open_scopes else ""
-            scope = jax.named_scope(path.removeprefix(f"{outer}."))
-            scope.__enter__()
-            open_scopes.append((module, path, scope))
-
-    def leave(module: torch.nn.Module, args: Any, out: Any) -> None:
-        if id(module) in trace.paths and current_trace.trace() is trace:
-            close(module)
-
-    def close(module: torch.nn.Module | None) -> None:
-        """Closes the scopes up to a module's, whose inner ones an exception may have left open."""
-        while open_scopes:
-            inner_module, _, scope = open_scopes.pop()
-            scope.__exit__(None, None, None)
-            if inner_module is module:
-                return
-
-    with contextlib.ExitStack() as stack:
-        stack.callback(close, None)
+    replaced: list[tuple[dict, Any]] = []
+    try:
         for module in modules:
-            stack.callback(module.register_forward_pre_hook(enter).remove)
-            stack.callback(module.register_forward_hook(leave).remove)
-        if trace.readings is not None:
-            tapped = [Patch(private.CALL_MODULE, _tapped)]
-            stack.enter_context(applied(tapped, lambda: current_trace.trace() is trace))
+            path, attributes = trace.paths[id(module)], module.__dict__
+            original = attributes.get(private.CALL_INSTEAD)
+            call = original or getattr(module, private.CALL_MODULE)
+            replaced.append((attributes, original))
+            attributes[private.CALL_INSTEAD] = partial(_call, trace, path, call)
         yield
+    finally:
+        for attributes, original in reversed(replaced):
+            attributes[private.CALL_INSTEAD] = original
+            if original is None:
+                del attributes[private.CALL_INSTEAD]
 
 
-def _tapped(original: Callable, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Calls a module; taps see what goes in and comes out."""
-    trace = current_trace.trace()
-    readings, path = trace.readings, trace.paths.get(id(module), "")
-    taps = readings.at(path) if path else ()
-    if not taps:
-        return original(module, *args, **kwargs)
-    edit = lambda function, out: trace.whole(_on_tensors(function), out)
-    edit_plain = lambda function, inputs: _on_plain(partial(edit, function), inputs)
-    args, kwargs = readings.enter(taps, path, (args, kwargs), arrays, edit_plain)
-    out = original(module, *args, **kwargs)
-    return readings.leave(taps, path, out, arrays, edit)
+def _call(trace: Any, path: str, call: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Calls a module in its scope; taps see what goes in and comes out."""
+    if current_trace.trace() is not trace:
+        return call(*args, **kwargs)
+    outer, trace.module_path = trace.module_path, path
+    try:
+        with jax.named_scope(path.removeprefix(f"{outer}.")):
+            readings = trace.readings
+            taps = readings.at(path) if readings is not None else ()
+            if not taps:
+                return call(*args, **kwargs)
+            edit = lambda function, out: trace.whole(_on_tensors(function), out)
+            edit_plain = lambda function, inputs: _on_plain(partial(edit, function), inputs)
+            args, kwargs = readings.enter(taps, path, (args, kwargs), arrays, edit_plain)
+            return readings.leave(taps, path, call(*args, **kwargs), arrays, edit)
+    finally:
+        trace.module_path = outer
 
 
 def _on_plain(edit: Callable[[PyTree], PyTree], inputs: PyTree) -> Any:

@@ -194,7 +194,9 @@ PER_CHANNEL = [
         "torch.ao.quantization.observer:MovingAveragePerChannelMinMaxObserver", "forward", QUANTIZED
     ),
 ]
-CALL_MODULE = target("torch.nn.modules.module:Module", "_call_impl", "paths of modules in programs")
+need("torch.nn.Module._compiled_call_impl", "paths of modules in programs")
+need("torch.nn.Module._call_impl", "paths of modules in programs")
+CALL_INSTEAD, CALL_MODULE = "_compiled_call_impl", "_call_impl"  # the first, if it is set
 EXPERTS = target(
     "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts",
     since="5.2",

@@ -84,6 +84,7 @@ class Trace(private.TorchDispatchMode):
       fallback: what serves operators without a lowering.
       same_masks, packed, generators: comparisons, concatenations and generators so far.
       paths: of the submodules by ``id``.
+      module_path: of the submodule that runs, empty outside of them.
       readings: what taps on modules read, None without taps.
       state: what the traced code may write to, by name.
       weights: those of the trace by the ``id`` of the module's own, which code may know besides.
@@ -105,6 +106,7 @@ class Trace(private.TorchDispatchMode):
         self.keys, self.inputs = Keys(rng), inputs
         self.callback = callback
         self.paths: dict[int, str] = {}
+        self.module_path = ""
         self.readings: Readings | None = None
         self.state: dict[str, torch.Tensor] = {}
         self.weights: dict[int, torch.Tensor] = {}
