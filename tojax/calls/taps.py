@@ -7,7 +7,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -29,12 +29,15 @@ class Tap:
       inputs: values are what the modules are called with, as (args, kwargs); of an edit the
         arrays in them and in their tuples, lists and dicts, by place.
       around: makes a context that the model's code runs in.
+      lenient: leave out what cannot be returned, such as values inside of loops, instead of an
+        error; edit computed values alone, not constants.
     """
 
     pattern: str
     edit: Callable[[str, PyTree], PyTree] | None = None
     inputs: bool = False
     around: Callable[[], AbstractContextManager] | None = None
+    lenient: bool = False
 
     def check(self, paths: Sequence[str]) -> None:
         """Raises WrongArguments if the pattern is none, or no module has such a path."""
@@ -75,6 +78,10 @@ class Readings:
     def at(self, path: str) -> list[int]:
         """Returns the numbers of the taps on a module."""
         return [i for i, pattern in enumerate(self.patterns) if pattern.search(path)]
+
+    def is_lenient_edit(self, number: int) -> bool:
+        """Returns whether a tap edits, and computed values alone."""
+        return self.taps[number].edit is not None and self.taps[number].lenient
 
     def nested(self) -> Readings:
         """Returns the same for code that JAX traces on its own: its values exist in there alone."""
@@ -122,17 +129,19 @@ class Readings:
         function = self.taps[number].edit
         if function is not None:
             return edit(partial(function, self._numbered(number, path)), value)
-        self._note(number, path, read(value))
+        with suppress(*([Unsupported] if self.taps[number].lenient else [])):
+            self._note(number, path, value, read)
         return value
 
-    def _note(self, number: int, path: str, value: PyTree) -> None:
+    def _note(self, number: int, path: str, value: PyTree, read: Callable) -> None:
         if self.is_nested:
             raise Unsupported(
                 f"{path} runs inside of a loop, a branch or a transformation",
                 why="its values exist for one round of it alone",
                 do="tap the module around it, or edit the module, which works in there",
             )
-        self.values[number][self._numbered(number, path)] = value
+        array = read(value)
+        self.values[number][self._numbered(number, path)] = array
 
     def _numbered(self, number: int, path: str) -> str:
         """Counts a run of a module, and returns its path with the number of earlier runs."""

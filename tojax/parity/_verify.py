@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from typing import Any
@@ -43,9 +42,9 @@ def verify(
     Args:
       model: any Model that was written in modules.
       *args, rng, **kwargs: the call, as for ``model(...)``.
-      reference: a torch module, another Model with modules of the same paths, or a folder that
-        ``report.save_golden`` wrote for the same call; by default the module that the model was
-        made of.
+      reference: a torch module, a Keras model or TensorFlow function, another Model with modules
+        of the same paths, or a folder that ``report.save_golden`` wrote for the same call; by
+        default what the model was made of. TensorFlow models are compared node by node.
       gradients: compare gradients, too, with respect to params and floating-point inputs, of the
         outputs times fixed random numbers.
 
@@ -66,7 +65,7 @@ def verify(
       >>> tojax.verify(model, x).faults[0].path
       '1'
     """
-    actual = JaxSide(model, args, kwargs, rng)
+    actual = model_side(model, args, kwargs, rng)
     original = side_of(model, reference, args, kwargs, rng)
     expected, free = original.forward(), actual.forward()
     moved = reordered(expected, free)
@@ -83,9 +82,10 @@ def verify(
         modules=modules,
         gradients=_gradients(original, actual, expected) if gradients else [],
         predictions=_predictions(passes, actual),
-        places={x.path: place for x in faults(modules) if (place := _place(model, x.path))},
+        places={x.path: place for x in faults(modules) if (place := actual.place(x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: expected.seconds},
         notes=_notes(passes),
+        unit=actual.unit,
         passes=passes,
         versions={p: sys.modules[p].__version__ for p in PACKAGES if p in sys.modules},
     )
@@ -118,6 +118,15 @@ def _gradients(original: Side, actual: Side, expected: Passed) -> list[Compariso
     return compare(passes, {})
 
 
+def model_side(model: Model, args: tuple, kwargs: dict[str, Any], rng: Any) -> JaxSide:
+    """Returns a Model as a side, by the framework that it came from."""
+    if model.source.framework != "tensorflow":
+        return JaxSide(model, args, kwargs, rng)
+    from tojax.parity.tensorflow_side import GraphSide
+
+    return GraphSide(model, args, kwargs, rng)
+
+
 def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], rng: Any) -> Side:
     """Returns what a model is compared with.
 
@@ -127,7 +136,11 @@ def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], r
     if isinstance(reference, (str, os.PathLike)):
         return GoldenSide(reference)
     if isinstance(reference, Model):
-        return JaxSide(reference, args, kwargs, rng)
+        return model_side(reference, args, kwargs, rng)
+    if model.source.framework == "tensorflow":
+        from tojax.parity.tensorflow_side import side
+
+        return side(model, reference, args, kwargs, rng)
     if reference is None and model.source.framework == "torch":
         module = model.source.module
         reference = model.to_torch() if any(x.is_meta for x in module.parameters()) else module
@@ -156,16 +169,3 @@ def _predictions(passes: Passes, side: JaxSide) -> Predictions | None:
     if logits[0].shape != expected[0].shape or ids.max() >= logits[0].shape[-1] or ids.min() < 0:
         return None
     return predictions(np.asarray(logits[0], np.float64), np.asarray(expected[0], np.float64), ids)
-
-
-def _place(model: Model, path: str) -> str:
-    """Returns the line where a module's forward begins."""
-    module = model.source.module
-    if not hasattr(module, "get_submodule"):
-        return ""
-    forward = type(module.get_submodule(path.partition("#")[0])).forward
-    try:
-        _, line = inspect.getsourcelines(forward)
-        return f"line {line} of {inspect.getsourcefile(forward)}".replace("\\", "/")
-    except (OSError, TypeError):
-        return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -35,13 +36,14 @@ def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, 
                 f"{k}|{i}": widen(x) for k, v in passed.values.items() for i, x in enumerate(v)
             }
             save_file(
-                {k: np.ascontiguousarray(x) for k, x in arrays.items()},
+                {k: np.asarray(x, order="C") for k, x in arrays.items()},
                 scratch / f"{file}.safetensors",
             )
             dtypes[file] = [
                 f"{k}|{i}|{x.dtype}" for k, v in passed.values.items() for i, x in enumerate(v)
             ]
-        (scratch / ABOUT).write_text(json.dumps(about | {"arrays": dtypes}, indent=1))
+        narrow = {} if passes.judge is None else {"narrow": sorted(passes.judge.narrow)}
+        (scratch / ABOUT).write_text(json.dumps(about | narrow | {"arrays": dtypes}, indent=1))
 
 
 class GoldenSide:
@@ -55,8 +57,10 @@ class GoldenSide:
         try:
             about = json.loads((Path(folder) / ABOUT).read_text())
             self.name, self._kinds = f"{about['name']} of {folder}", about["kinds"]
+            narrow = frozenset(about.get("narrow", ()))
             self.passes = {
-                k: _read(Path(folder) / f"{k}.safetensors", v) for k, v in about["arrays"].items()
+                k: replace(_read(Path(folder) / f"{k}.safetensors", v), narrow=narrow)
+                for k, v in about["arrays"].items()
             }
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise BadCheckpoint(

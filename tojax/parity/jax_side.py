@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,6 +21,8 @@ from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values, input_name, is_fl
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
+
+    from tojax.source import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +54,19 @@ class ForcedInputs:
 
 
 class JaxSide:
-    """A Model that JAX runs."""
+    """A Model that JAX runs.
+
+    Attributes:
+      name: in reports.
+      compiled: whether the forward pass is one program.
+      has_inputs: whether modules have inputs that are not the outputs of others.
+      unit: what its parts are.
+    """
 
     name = "JAX"
+    compiled = True
+    has_inputs = True
+    unit = "modules"
 
     def __init__(self, model: Model, args: tuple, kwargs: dict[str, Any], rng: Any = None):
         self.model, self.rng = model, rng
@@ -66,15 +79,36 @@ class JaxSide:
             return {}
         return {path: type(inner).__name__ for path, inner in module.named_modules()}
 
+    def place(self, path: str) -> str:
+        """Returns the line of the user's code where a module's forward is written, or ""."""
+        module = self.model.source.module
+        if not hasattr(module, "get_submodule"):
+            return ""
+        forward = type(module.get_submodule(path.partition("#")[0])).forward
+        try:
+            _, line = inspect.getsourcelines(forward)
+            return f"line {line} of {inspect.getsourcefile(forward)}".replace("\\", "/")
+        except (OSError, TypeError):
+            return ""
+
+    def source(self, wide: bool = False) -> Source:
+        """Returns what computes the model, in 64 bits if it is to be ``wide``; its first tap reads
+        all modules.
+        """
+        tap = Tap("", lenient=True)
+        if wide and self.model.source.framework == "torch":
+            from tojax.parity.wide import wide as torch_wide
+
+            tap = replace(tap, around=torch_wide)
+        return self.model.source.tapped(tap)
+
     def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
         """Computes gradients, see ``Side``."""
         with jax.enable_x64() if wide else nullcontext():
             cast = _wider if wide else lambda x: x
             leaves, structure = jax.tree.flatten((self.args, self.kwargs))
             floats = [i for i, x in enumerate(leaves) if trees.is_array(x) and is_float(x.dtype)]
-            source = self.model.source
-            if wide and _around(self.model):
-                source = source.tapped(Tap("", around=_around(self.model)))
+            source = self.source(wide)
             leaves = [cast(x) for x in leaves]
 
             def total(params, inputs):
@@ -102,8 +136,9 @@ class JaxSide:
             cast = _wider if wide else lambda x: x
             leaves, structure = jax.tree.flatten((self.args, self.kwargs))
             places = [i for i, x in enumerate(leaves) if trees.is_array(x)]
-            source = self.model.source.tapped(Tap("", around=_around(self.model) if wide else None))
-            source = source.tapped(Tap("", inputs=True))
+            source = self.source(wide)
+            if self.has_inputs:
+                source = source.tapped(Tap("", inputs=True, lenient=True))
 
             def program(params, state, arrays, forced):
                 full = [*leaves]
@@ -112,13 +147,14 @@ class JaxSide:
                 args, kwargs = jax.tree.unflatten(structure, full)
                 tapped = source
                 if forced is not None:
-                    tapped = tapped.tapped(Tap("", Forced(forced)))
-                    tapped = tapped.tapped(Tap("", ForcedInputs(forced), inputs=True))
+                    tapped = tapped.tapped(Tap("", Forced(forced), lenient=True))
+                    if self.has_inputs:
+                        tapped = tapped.tapped(Tap("", ForcedInputs(forced), inputs=True))
                 result, _ = tapped(params, state, args, kwargs, self.rng)
-                out, (outputs, inputs) = split_readings(tapped.taps, result)
+                out, (outputs, *inputs) = split_readings(tapped.taps, result)
                 values = {
                     f"{path}{INPUTS}{place}": _floats(x)
-                    for path, called in inputs.items()
+                    for path, called in (inputs[0] if inputs else {}).items()
                     for place, x in trees.plain_leaves(called)[0].items()
                 }
                 return values | {k: _floats(x) for k, x in outputs.items()} | {OUTPUT: _floats(out)}
@@ -134,11 +170,11 @@ class JaxSide:
                     else {k: [*map(jnp.asarray, v)] for k, v in forced.items()},
                 ),
             )
-            try:
-                compiled = jax.jit(program).lower(*inputs).compile()
-                run: Callable[[], Any] = lambda: compiled(*inputs)
-            except DataDependent:
-                run = lambda: program(*inputs)
+            run: Callable[[], Any] = lambda: program(*inputs)
+            if self.compiled:
+                with suppress(DataDependent):
+                    compiled = jax.jit(program).lower(*inputs).compile()
+                    run = lambda: compiled(*inputs)
             began = time.perf_counter()
             values = jax.block_until_ready(run())
             seconds = time.perf_counter() - began
@@ -151,15 +187,6 @@ def _wider(x: Any) -> Any:
         return x
     x = jnp.asarray(x)
     return x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
-
-
-def _around(model: Model) -> Any:
-    """Returns the context in which torch code computes in 64 bits."""
-    if model.source.framework != "torch":
-        return None
-    from tojax.parity.wide import wide
-
-    return wide
 
 
 def _floats(tree: PyTree) -> list[jax.Array]:

@@ -31,6 +31,7 @@ class Report:
       seconds: of the forward passes, by side.
       versions: of the packages.
       passes: the values of both sides.
+      unit: what the parts are: "modules", or "nodes" of TensorFlow.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     passes: Passes | None = field(default=None, repr=False)
+    unit: str = "modules"
 
     @property
     def faults(self) -> list[Comparison]:
@@ -61,7 +63,7 @@ class Report:
         if self.ok:
             count = sum(x.path != OUTPUT for x in self.modules)
             also = f", {len(self.gradients)} gradients" if self.gradients else ""
-            return f"equal up to {self.dtype} rounding; {count} modules{also}"
+            return f"equal up to {self.dtype} rounding; {count} {self.unit}{also}"
         worst, *further = self.faults
         name = worst.path or "the model's own code"
         error = max(worst.added.relative, worst.wide / worst.scale if worst.scale else 0.0)
@@ -86,7 +88,7 @@ class Report:
     def __str__(self) -> str:
         rows = sorted(self.modules, key=lambda x: -x.excess)[:SHOWN]
         lines = [f"{self.model} beside {self.reference}: {self.verdict}"]
-        header = ("module", "adds", "of it rounding", "inherits", "cosine", "ulps", "")
+        header = (self.unit[:-1], "adds", "of it rounding", "inherits", "cosine", "ulps", "")
         cells = [header, *map(_cells, rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
         for row in cells:
@@ -95,7 +97,7 @@ class Report:
             ]
             lines.append("  ".join(aligned).rstrip())
         if len(self.modules) > len(rows):
-            lines.append(f"and {len(self.modules) - len(rows)} modules with less")
+            lines.append(f"and {len(self.modules) - len(rows)} {self.unit} with less")
         if self.predictions is not None:
             lines.append(str(self.predictions))
         return "\n".join([*lines, *self.notes])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,11 +22,15 @@ class Passed:
       values: floating-point outputs by module path, and inputs by the path, ``INPUTS`` and
         their place, in the order of execution; the model's own outputs are last, under ``OUTPUT``.
       seconds: the time that it took.
+      narrow: paths of what could not be computed in 64 bits.
+      call: the outputs of the framework's own call, where ``values`` come from the engine that
+        computes node after node.
     """
 
     values: dict[str, list[np.ndarray]]
     seconds: float = 0.0
-    output: Any = field(default=None, repr=False)
+    narrow: frozenset[str] = frozenset()
+    call: list[np.ndarray] | None = None
 
 
 class Side(Protocol):

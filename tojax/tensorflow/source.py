@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,13 @@ from tojax.source import SourceBase, SourceCache
 from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow import savedmodel
 from tojax.tensorflow.engine import frozen, functions, layers
+from tojax.tensorflow.engine.concrete import Concrete
 from tojax.tensorflow.engine.evaluate import Run
 from tojax.tensorflow.engine.functions import Function
 from tojax.tensorflow.state.variables import Handle
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +95,7 @@ class TensorFlowSource(SourceBase):
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
         """Evaluates the graph; returns its outputs and the variables that it assigned."""
         self._check(params, state)
-        args, kwargs = jax.tree.map(self.as_array, (args, kwargs))
-        if self.function.moded:
-            kwargs = {"training": self.training, **kwargs}
+        args, kwargs = self._arguments(args, kwargs)
         concrete = self.function.concrete(args, kwargs)
         inputs = concrete.arrange(args, kwargs)
         seeds = self._seeds(state, rng)
@@ -105,7 +107,7 @@ class TensorFlowSource(SourceBase):
             paths = layers.paths(concrete.library, concrete.graph)
             for tap in self.taps:
                 tap.check(paths)
-        run = Run(concrete.library, variables, rng, readings)
+        run = self.start(concrete.library, variables, rng, readings)
         unconverted = [*concrete.tensors(args, kwargs), *concrete.captured]
         origins = self._origins(args, kwargs, unconverted, params)
         flat = run.graph(concrete.graph, [*inputs, *concrete.captured], origins)
@@ -113,6 +115,19 @@ class TensorFlowSource(SourceBase):
         out = concrete.pack([jnp.asarray(as_jax(x)) for x in flat])
         out = out if readings is None else readings.beside(out)
         return out, trees.Written(written, set(written))
+
+    def start(self, *arguments: Any) -> Run:
+        """Returns the run of one call; see ``Run``."""
+        return Run(*arguments)
+
+    def concrete(self, args: tuple, kwargs: Mapping[str, PyTree]) -> Concrete:
+        """Returns the function traced for these arguments."""
+        return self.function.concrete(*self._arguments(args, kwargs))
+
+    def _arguments(self, args, kwargs) -> tuple[tuple, dict[str, PyTree]]:
+        """Returns arrays in the place of tensors, and the mode."""
+        args, kwargs = jax.tree.map(self.as_array, (args, kwargs))
+        return args, {"training": self.training, **kwargs} if self.function.moded else kwargs
 
     def _origins(self, args, kwargs, inputs, params) -> list[frozenset[str]]:
         """Returns the names of the graph's inputs in errors."""

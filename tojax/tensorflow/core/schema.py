@@ -82,11 +82,11 @@ def lowers(*ops: str) -> Callable[[Callable], Callable]:
 
     Example:
       >>> import numpy as np, tensorflow as tf
-      >>> @tojax.tensorflow.lowers("Softsign")
-      ... def softsign(features):
-      ...     return features / (1 + abs(features))
-      >>> tojax.from_tensorflow(tf.nn.softsign)(np.ones(2, np.float32)).tolist()
-      [0.5, 0.5]
+      >>> @tojax.tensorflow.lowers("Rint")
+      ... def rint(x):
+      ...     return jax.numpy.round(x)
+      >>> tojax.from_tensorflow(tf.math.rint)(np.float32([0.5, 1.7])).tolist()
+      [0.0, 2.0]
     """
     return table.lowers(*ops)
 

@@ -60,7 +60,7 @@ class Run:
             try:
                 out = self.node(node, operands)
                 if self.readings is not None:
-                    out = layers.tapped(self.readings, graph, node, operands, out)
+                    out = layers.tapped(self, graph, node, operands, out)
             except Exception as error:
                 named = self.origins.name(error)
                 diagnostics.locate(named, node, self.stack, self.library)
@@ -147,10 +147,14 @@ class Run:
         """Returns a run for a branch, a loop or a gradient, with the variables' current values."""
         readings = self.readings and self.readings.nested()
         library = self.library if library is None else library
-        run = Run(library, dict(self.variables), rng, readings)
+        run = type(self)(library, dict(self.variables), rng, readings)
         run.initial, run.stack = self.initial, list(self.stack)
         run.origins = Origins(self.origins.values, self.origins.origins)
         return run
+
+    def is_computed(self, value: Any) -> bool:
+        """Returns whether the program computes a value, which is known otherwise."""
+        return not is_known(value)
 
     def entries(self, vector: Any) -> Any:
         """Returns a vector as a sequence; entries known when it was packed are numpy arrays."""

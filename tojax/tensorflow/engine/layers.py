@@ -8,16 +8,17 @@ from functools import partial
 from typing import Any
 
 from tojax import trees
-from tojax.calls.taps import Readings
 from tojax.errors import Unsupported
 from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core.nodes import Edge, Graph, Node
+from tojax.tensorflow.core.running import Running
 from tojax.tensorflow.engine.graph import Library
 
 
 def exits(graph: Graph) -> dict[str, list[tuple[str, int]]]:
     """Returns (path, number of the output) of what each node computes, by its name: its own path,
-    and those of the layers that return it. Cached in the graph.
+    and those of the layers that return it, without scopes that have the name of a node. Cached in
+    the graph.
     """
     if graph.exits is None:
         edges: dict[str, set[Edge]] = defaultdict(set)
@@ -29,7 +30,7 @@ def exits(graph: Graph) -> dict[str, list[tuple[str, int]]]:
         points = {node.name: [(node.name, 0)] for node in graph.nodes}
         for scope, returned in edges.items():
             (edge, *others) = returned
-            if not others and edge.node in points:
+            if not others and edge.node in points and scope not in points:
                 points[edge.node].append((scope, edge.output))
         graph.exits = points
     return graph.exits
@@ -63,10 +64,17 @@ def _functions(node: Node) -> Iterator[str]:
             yield value.func.name
 
 
-def tapped(readings: Readings, graph: Graph, node: Node, inputs: Any, out: tuple) -> tuple:
-    """Returns the outputs of a node, with the edits of its taps."""
+def tapped(run: Running, graph: Graph, node: Node, inputs: Any, out: tuple) -> tuple:
+    """Returns the outputs of a node, with the edits of its taps; lenient ones leave values as they
+    are that the program does not compute.
+    """
+    readings = run.readings
     for path, number in exits(graph)[node.name]:
-        if (taps := readings.at(path)) and number < len(out) and trees.is_array(out[number]):
+        if number >= len(out) or not trees.is_array(out[number]):
+            continue
+        is_fixed = not run.is_computed(out[number])
+        taps = [i for i in readings.at(path) if not (is_fixed and readings.is_lenient_edit(i))]
+        if taps:
             edit = lambda function, value: as_jax(function(as_jax(value)))
             readings.enter(taps, path, inputs, partial(_inputs, node, path), edit)
             value = readings.leave(taps, path, out[number], as_jax, edit)

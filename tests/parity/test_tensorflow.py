@@ -1,0 +1,139 @@
+"""TensorFlow models beside themselves: node by node, by TensorFlow's own kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tojax
+
+X = np.random.default_rng(0).standard_normal((2, 7, 5)).astype(np.float32)
+IMAGES = np.random.default_rng(1).standard_normal((2, 16, 16, 3)).astype(np.float32)
+layers = keras.layers
+
+
+def convolutions():
+    return keras.Sequential(
+        [
+            keras.Input((16, 16, 3)),
+            layers.Conv2D(8, 3, strides=2),
+            layers.BatchNormalization(name="norm"),
+            layers.ReLU(),
+            layers.UpSampling2D(2, interpolation="bilinear"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dropout(0.5),
+            layers.Dense(3, activation="softmax", name="head"),
+        ]
+    )
+
+
+def recurrent():
+    return keras.Sequential([keras.Input((7, 5)), layers.LSTM(4), layers.Dense(2, name="head")])
+
+
+def attention():
+    tokens = keras.Input((7, 5))
+    mixed = layers.MultiHeadAttention(2, 4, name="attention")(tokens, tokens)
+    normed = layers.LayerNormalization(name="norm")(mixed + tokens)
+    return keras.Model(tokens, layers.Dense(5, activation="gelu", name="head")(normed))
+
+
+INPUTS = {convolutions: IMAGES, recurrent: X, attention: X}
+
+
+@pytest.fixture(params=INPUTS, ids=lambda build: build.__name__)
+def network(request):
+    keras.utils.set_random_seed(0)
+    return request.param(), INPUTS[request.param]
+
+
+def test_healthy_models_with_gradients(network):
+    network, x = network
+    report = tojax.verify(tojax.from_tensorflow(network), x, gradients=True)
+    assert report.ok, str(report)
+    assert {g.path for g in report.gradients} >= {v.path for v in network.trainable_variables}
+    assert "nodes" in report.verdict
+
+
+def test_training_with_the_same_masks_leaves_the_network_as_it_was():
+    network = convolutions()
+    before = network.get_weights()
+    model = tojax.from_tensorflow(network).train()
+    report = tojax.verify(model, IMAGES, rng=jax.random.key(0))
+    assert report.ok, str(report)
+    for new, old in zip(network.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+def wrong_epsilon(network):
+    network.get_layer("norm").epsilon = 1e-2
+    return "norm"
+
+
+def swapped_weights(network):
+    attention = network.get_layer("attention")
+    query, key = attention.query_dense.kernel, attention.key_dense.kernel
+    kept = query.numpy()
+    query.assign(key)
+    key.assign(kept)
+    return "attention"
+
+
+def other_activation(network):
+    network.get_layer("head").activation = keras.activations.relu
+    return "head"
+
+
+@pytest.mark.parametrize("plant", [wrong_epsilon, swapped_weights, other_activation])
+def test_planted_faults(plant):
+    keras.utils.set_random_seed(0)
+    network = attention()
+    model = tojax.from_tensorflow(network)
+    model(X)  # now it is traced
+    layer = plant(network)
+    report = tojax.verify(model, X)
+    assert not report.ok
+    assert all(f"/{layer}" in x.path or not x.path for x in report.faults), str(report)
+
+
+def test_a_wrong_lowering_is_named(monkeypatch):
+    from tojax.tensorflow.core.schema import table
+
+    wrong = replace(table["Softplus"], lowering=lambda features: jax.nn.relu(features) + 0.001)
+    find = table.find
+    monkeypatch.setattr(table, "find", lambda op: wrong if op == "Softplus" else find(op))
+    function = tf.function(lambda x: tf.math.softplus(x, name="soft") * 2)
+    report = tojax.verify(tojax.from_tensorflow(function, X), X)
+    assert [x.path for x in report.faults] == ["soft"]
+    assert "line" in report.places["soft"]
+    assert "test_tensorflow.py" in report.verdict
+
+
+def test_assigned_variables_are_restored_and_graphs_are_served():
+    counter = tf.Variable(0.0)
+
+    @tf.function
+    def count(x):
+        return x + counter.assign_add(1.0)
+
+    report = tojax.verify(tojax.from_tensorflow(count, X), X)
+    assert report.ok
+    assert counter.numpy() == 0
+    graph = tf.function(lambda x: tf.tanh(x) @ tf.ones((5, 3))).get_concrete_function(X).graph
+    assert tojax.verify(tojax.from_tensorflow(graph.as_graph_def()), X).ok
+
+
+def test_saved_models_and_golden_values(tmp_path):
+    network = recurrent()
+    network.export(tmp_path / "saved", verbose=False)
+    model = tojax.from_tensorflow(tmp_path / "saved")
+    report = tojax.verify(model, X)
+    assert report.ok, str(report)
+    report.save_golden(tmp_path / "golden")
+    again = tojax.verify(model, X, reference=tmp_path / "golden")
+    assert again.ok, str(again)
