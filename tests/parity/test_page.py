@@ -1,4 +1,4 @@
-"""The page of a report: needs nothing else, is inert whatever the names are, and works by keyboard."""
+"""The page of a report: needs nothing else, is inert whatever names are, works by keyboard."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def faulty():
 def comparison(path, added=1e-8, fault="", kind="Linear", **options):
     error = lambda x: Error(x, x, 1.0, 1.0, x)
     figures = {"total": error(2 * added), "added": error(added), "rounding": 1e-8, "wide": 0.0}
-    return Comparison(path, kind, (2, 3), "float32", **figures | options, scale=1.0, fault=fault)
+    x = Comparison(path, kind, (2, 3), "float32", **figures, scale=1.0, fault=fault)
+    return dataclasses.replace(x, **options)
 
 
 def report(modules, **options):
@@ -93,9 +94,7 @@ def test_a_page_needs_nothing_else(tmp_path):
     addresses = set(re.findall(r"\w+://[^\s\"'<]+", text)) - {"http://www.w3.org/2000/svg"}
     assert not addresses  # that one is the name of SVG, which nobody fetches
     assert not re.findall(r"<(?:link|img|iframe|object|embed|base)\b|\bsrc\s*=|@import|url\(", text)
-    assert not re.findall(
-        r"\bfetch\(|XMLHttpRequest|innerHTML|outerHTML|insertAdjacent|eval\(", text
-    )
+    assert not re.findall(r"\bfetch\(|XMLHttpRequest|\w+HTML|insertAdjacent|eval\(", text)
     assert "default-src 'none'" in text and '<html lang="en">' in text
     assert text.isascii()
 
@@ -121,13 +120,13 @@ def test_what_is_not_finite_is_told(tmp_path):
     nothing = Error(np.inf, np.inf, float("nan"), np.inf, np.inf)
     values = np.array([[1.0, np.nan], [np.inf, 2.0]])
     x = report(
-        [comparison("", total=nothing, added=nothing, wide=np.inf, fault="is inf off")],
+        [dataclasses.replace(comparison("", fault="is inf off"), total=nothing, added=nothing)],
         passes=passes(values, np.array([[np.nan, np.nan], [np.inf, 2.5]])),
         seconds={"JAX": float("nan")},
     )
     data = data_of(text_of(x, tmp_path))
     row = dict(zip(COLUMNS, data["modules"][0]))
-    assert (row["added"], row["cosine"], row["inherited"]) == ("inf", "nan", "nan")
+    assert (row["added"], row["cosine"], data["seconds"]) == ("inf", "nan", {"JAX": "nan"})
     (maps,) = data["maps"]
     assert maps["reference"]["cells"] == [[1.0, "nan"], ["inf", 2.0]]
     assert maps["difference"]["cells"] == [["inf", 0.0], [0.0, 0.5]]
@@ -160,10 +159,8 @@ def test_heat_maps_of_any_shape(tmp_path, shape):
     values = np.ones(shape)
     x = report([comparison("", 1.0, fault="is 1 off")], passes=passes(values, values + 1))
     maps = data_of(text_of(x, tmp_path))["maps"]
-    sizes = [m["reference"]["size"] for m in maps]
-    assert sizes == (
-        [] if not values.size else [[32, 64]] if values.ndim == 4 else [[1, values.size]]
-    )
+    expected = [32, 64] if values.ndim == 4 else [1, values.size]
+    assert [m["reference"]["size"] for m in maps] == ([expected] if values.size else [])
 
 
 def test_heat_maps_of_other_shapes_have_no_difference(tmp_path):
@@ -366,8 +363,10 @@ def contrast(one, two):
     return (light + 0.05) / (dark + 0.05)
 
 
-TEXTS = ("body", ".verdict strong", ".muted", "dt", ".kind", ".badge", ".why", ".form", "button.link",
-         ".row > .figure", "figcaption", ".readout")  # fmt: skip
+TEXTS = (
+    "body", ".verdict strong", ".muted", "dt", ".kind", ".badge", ".why", ".form", "button.link",
+    ".row > .figure", "figcaption", ".readout",
+)  # fmt: skip
 SHAPES = ("i.added", "i.tick")
 
 
@@ -426,7 +425,7 @@ def test_the_chart_leads_to_a_module(window, tmp_path):
 @browsing
 def test_cells_are_read_by_keyboard(window, tmp_path):
     values = np.arange(6.0).reshape(2, 3)
-    pair = passes(values, values + [[0, 0, 0], [0, 0.25, 0]])
+    pair = passes(values, values + np.array([[0, 0, 0], [0, 0.25, 0]]))
     x = report([comparison("", 1.0, fault="is 1 off")], passes=pair)
     page = window.open(x, tmp_path)
     page.locator(".panels").focus()

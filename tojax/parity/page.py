@@ -34,6 +34,7 @@ Json = Mapping[str, object]
 
 def page(
     about: Json,
+    seconds: Mapping[str, float],
     table: str,
     modules: Sequence[Comparison],
     gradients: Sequence[Comparison],
@@ -45,10 +46,11 @@ def page(
     Args:
       about: the report's own figures by name, such as its verdict.
       table: for browsers without JavaScript.
-      modules, gradients, predictions, passes: as in ``Report``.
+      seconds, modules, gradients, predictions, passes: as in ``Report``.
     """
     data = {
         **about,
+        "seconds": {side: figure(x) for side, x in seconds.items()},
         "columns": COLUMNS,
         "modules": [*map(_row, modules)],
         "gradients": [*map(_row, gradients)],
@@ -145,7 +147,7 @@ def _maps(modules: Sequence[Comparison], passes: Passes) -> list[Json]:
 def _map(x: Comparison, passes: Passes) -> Json | None:
     """Returns both sides' values of a module as matrices, and their difference.
 
-    The two sides have the same inputs, but where that leaves no difference: then each is on its own.
+    Both sides have the same inputs, but where that leaves no difference: then each is on its own.
     """
     sides = [p.values.get(x.path, []) for p in (passes.expected, passes.added, passes.actual)]
     if not all(sides) or not all(side[0].size for side in sides):

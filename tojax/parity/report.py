@@ -99,13 +99,10 @@ class Report:
           >>> "equal up to float32 rounding" in file.read_text()
           True
         """
-        names = (
-            "model", "reference", "dtype", "verdict", "ok", "places", "notes", "seconds",
-            "versions",
-        )  # fmt: skip
+        names = ("model", "reference", "dtype", "verdict", "ok", "places", "notes", "versions")
         about = {name: getattr(self, name) for name in names}
-        rest = self.modules, self.gradients, self.predictions, self.passes
-        page.write(file, page.page(about, str(self), *rest))
+        parts = self.modules, self.gradients, self.predictions, self.passes
+        page.write(file, page.page(about, self.seconds, str(self), *parts))
 
     def __str__(self) -> str:
         rows = sorted(self.modules, key=lambda x: -x.excess)[:SHOWN]
