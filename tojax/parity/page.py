@@ -158,8 +158,8 @@ def _map(x: Comparison, passes: Passes) -> Json | None:
     about = {"path": x.path, "shape": [*expected.shape], "sameInputs": same_inputs}
     matrix = functools.partial(_cells, split=_split(expected.shape))
     if values.shape != expected.shape:
-        other = _cells(values, np.add, _split(values.shape))
-        return about | {"reference": matrix(expected, np.add), "model": other, "difference": None}
+        model = _cells(values, np.add, _split(values.shape))
+        return about | {"reference": matrix(expected, np.add), "model": model, "difference": None}
     return about | {
         "reference": matrix(expected, np.add),
         "model": matrix(values, np.add),

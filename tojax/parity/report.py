@@ -93,7 +93,7 @@ class Report:
 
         Example:
           >>> import numpy as np, pathlib, tempfile, torch
-          >>> model = tojax.from_torch(torch.nn.Linear(3, 2))
+          >>> model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2)))
           >>> file = pathlib.Path(tempfile.mkdtemp()) / "report.html"
           >>> tojax.verify(model, np.ones((1, 3), np.float32)).to_html(file)
           >>> "equal up to float32 rounding" in file.read_text()
@@ -101,8 +101,8 @@ class Report:
         """
         names = ("model", "reference", "dtype", "verdict", "ok", "places", "notes", "versions")
         about = {name: getattr(self, name) for name in names}
-        parts = self.modules, self.gradients, self.predictions, self.passes
-        page.write(file, page.page(about, self.seconds, str(self), *parts))
+        figures = self.modules, self.gradients, self.predictions, self.passes
+        page.write(file, page.page(about, self.seconds, str(self), *figures))
 
     def __str__(self) -> str:
         rows = sorted(self.modules, key=lambda x: -x.excess)[:SHOWN]
