@@ -25,8 +25,8 @@ MAPS = 6  # modules with heat maps at most, of those at fault
 HEALTHY = 3  # and in a report without a fault
 POSITIONS = 400  # of the chart of predictions at most
 COLUMNS = (
-    "path", "kind", "dtype", "shape", "total", "added", "inherited", "rounding", "wide", "absolute",
-    "cosine", "ulps", "excess", "fault",
+    "path", "kind", "dtype", "shape", "total", "added", "inherited", "rounding", "wide", "cosine",
+    "ulps", "excess", "fault",
 )  # fmt: skip
 
 Json = Mapping[str, object]
@@ -112,7 +112,6 @@ def _row(x: Comparison) -> list[object]:
         x.dtype,
         [*x.shape],
         *(figure(e / scale) for e in errors),
-        figure(x.added.absolute),
         float(f"{x.total.cosine:.7f}") if math.isfinite(x.total.cosine) else str(x.total.cosine),
         figure(x.total.ulps),
         figure(x.excess),
