@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import tojax
 from tojax.cli import app
+from tojax.errors import NotWritten
 
 LLAMA = "examples/tiny-llama"
 
@@ -26,6 +27,18 @@ def test_json_has_every_module():
     report = json.loads(result.output)
     assert report["ok"] and len(report["modules"]) > 50
     assert report["modules"][-1]["path"] == ""
+
+
+def test_a_page_is_written_beside_json(tmp_path):
+    file = tmp_path / "pages" / "report.html"
+    result = CliRunner().invoke(app, ["verify", LLAMA, "--json", "--html", str(file)])
+    assert json.loads(result.stdout)["ok"] and result.stderr == f"page: {file}\n"
+    assert "equal up to float32 rounding" in file.read_text()
+
+
+def test_a_page_that_cannot_be_written(tmp_path):
+    result = CliRunner().invoke(app, ["verify", LLAMA, "--html", str(tmp_path)])
+    assert isinstance(result.exception, NotWritten)
 
 
 def test_a_fault_ends_with_exit_code_3(monkeypatch, tmp_path):

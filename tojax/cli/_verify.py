@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from tojax.cli import _generate as text
@@ -33,6 +34,9 @@ def verify(options: Verify) -> None:
         report = tojax.verify(
             model, reference=original, gradients=options.gradients, **inputs.example(module, ids)
         )
+    if options.html:
+        report.to_html(options.html)
+        typer.echo(f"page: {options.html}", err=True)  # standard output may be JSON
     if options.json:
         _shown.as_json(report.as_dict())
     else:

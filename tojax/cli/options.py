@@ -85,6 +85,7 @@ class Verify:
     prompt: Annotated[
         str, typer.Option("--prompt", "-p", help="text to compare on; - reads standard input")
     ] = ""
+    html: Annotated[str | None, typer.Option(help="also write a page to this file")] = None
     adapter: Adapter = None
     dtype: Dtype = None
     task: Task = None

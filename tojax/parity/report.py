@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from tojax.parity import golden
+from tojax.parity import golden, page
 from tojax.parity.judge import Comparison, Passes, faults
 from tojax.parity.sides import OUTPUT
 from tojax.parity.text import Predictions
@@ -84,6 +84,27 @@ class Report:
         assert self.passes is not None, "a report of verify"
         kinds = {x.path: x.kind for x in self.modules}
         golden.save(folder, self.reference, self.passes, kinds)
+
+    def to_html(self, file: str | os.PathLike) -> None:
+        """Writes the report as one page that needs nothing else, no network either: a tree of the
+        modules with their errors, errors against depth, the values of the worst modules.
+
+        Raises:
+          NotWritten: the system refuses to write, or the disk is full; an earlier file is still
+            there.
+
+        Example:
+          >>> import numpy as np, pathlib, tempfile, torch
+          >>> model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2)))
+          >>> file = pathlib.Path(tempfile.mkdtemp()) / "report.html"
+          >>> tojax.verify(model, np.ones((1, 3), np.float32)).to_html(file)
+          >>> "equal up to float32 rounding" in file.read_text()
+          True
+        """
+        names = ("model", "reference", "dtype", "verdict", "ok", "places", "notes", "versions")
+        about = {name: getattr(self, name) for name in names}
+        figures = self.modules, self.gradients, self.predictions, self.passes
+        page.write(file, page.page(about, self.seconds, str(self), *figures))
 
     def __str__(self) -> str:
         rows = sorted(self.modules, key=lambda x: -x.excess)[:SHOWN]
