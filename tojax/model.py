@@ -252,6 +252,7 @@ def describe(model: Model) -> str:
     mode = source.training if isinstance(source.training, tuple) else (source.training,)
     mode_name = "train" if all(mode) else "eval" if not any(mode) else "mixed"
     count, size = _total(model.params)
+    precision = getattr(source, "precision", None)
     lines = [
         f"Model({source.name} from {source.framework}, {mode_name} mode)",
         f"  call    {source.name}({_arguments(source.signature)})",
@@ -269,6 +270,8 @@ def describe(model: Model) -> str:
         shapes = _shapes(group, arrays)
         lines.append(f"          {group:<40} {_total(arrays)[0]:>14,}  {shapes}".rstrip())
     lines.append(f"  state   {len(model.state)} arrays, {_total(model.state)[0]:,} values")
+    if precision is not None:
+        lines.append(f"  float32 {precision}")
     return "\n".join(lines)
 
 

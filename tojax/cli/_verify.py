@@ -31,9 +31,8 @@ def verify(options: Verify) -> None:
         ids = text.encode(text.tokenizer_of(resolved), prompt) if prompt else None
         bar.update("running both sides")
         original = model.to_torch() if resolved.adapter else None  # with the adapter in it
-        report = tojax.verify(
-            model, reference=original, gradients=options.gradients, **inputs.example(module, ids)
-        )
+        example: dict[str, Any] = inputs.example(module, ids)
+        report = tojax.verify(model, reference=original, gradients=options.gradients, **example)
     if options.html:
         report.to_html(options.html)
         typer.echo(f"page: {options.html}", err=True)  # standard output may be JSON

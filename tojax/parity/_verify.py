@@ -15,7 +15,7 @@ from tojax.parity.golden import GoldenSide
 from tojax.parity.jax_side import JaxSide
 from tojax.parity.judge import Comparison, Passes, compare, faults, reordered
 from tojax.parity.report import Report
-from tojax.parity.sides import INPUTS, OUTPUT, Passed, Side
+from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Side
 from tojax.parity.text import Predictions, predictions
 from tojax.trees import is_array
 
@@ -27,7 +27,7 @@ def verify(
     *args: Any,
     reference: Any = None,
     gradients: bool = False,
-    rng: Any = None,
+    rng: jax.Array | None = None,
     **kwargs: Any,
 ) -> Report:
     """Compares a model with its original, or with another one, module by module.
@@ -65,8 +65,8 @@ def verify(
       >>> tojax.verify(model, x).faults[0].path
       '1'
     """
-    actual = model_side(model, args, kwargs, rng)
-    original = side_of(model, reference, args, kwargs, rng)
+    call = Call(args, kwargs, rng)
+    actual, original = model_side(model, call), side_of(model, reference, call)
     expected, free = original.forward(), actual.forward()
     moved = reordered(expected, free)
     forced = {path: x for path, x in expected.values.items() if path not in moved}
@@ -118,16 +118,16 @@ def _gradients(original: Side, actual: Side, expected: Passed) -> list[Compariso
     return compare(passes, {})
 
 
-def model_side(model: Model, args: tuple, kwargs: dict[str, Any], rng: Any) -> JaxSide:
+def model_side(model: Model, call: Call) -> JaxSide:
     """Returns a Model as a side, by the framework that it came from."""
     if model.source.framework != "tensorflow":
-        return JaxSide(model, args, kwargs, rng)
+        return JaxSide(model, call)
     from tojax.parity.tensorflow_side import GraphSide
 
-    return GraphSide(model, args, kwargs, rng)
+    return GraphSide(model, call)
 
 
-def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], rng: Any) -> Side:
+def side_of(model: Model, reference: object, call: Call) -> Side:
     """Returns what a model is compared with.
 
     Raises:
@@ -136,11 +136,11 @@ def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], r
     if isinstance(reference, (str, os.PathLike)):
         return GoldenSide(reference)
     if isinstance(reference, Model):
-        return model_side(reference, args, kwargs, rng)
+        return model_side(reference, call)
     if model.source.framework == "tensorflow":
         from tojax.parity.tensorflow_side import side
 
-        return side(model, reference, args, kwargs, rng)
+        return side(model, reference, call)
     if reference is None and model.source.framework == "torch":
         module = model.source.module
         reference = model.to_torch() if any(x.is_meta for x in module.parameters()) else module
@@ -150,7 +150,7 @@ def side_of(model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], r
         from tojax.parity.torch_side import TorchSide
 
         if isinstance(reference, torch.nn.Module):
-            return TorchSide(reference, args, kwargs)
+            return TorchSide(reference, call)
     raise Unsupported(
         f"verify with {type(reference).__name__} as the reference",
         where=model.source.name,

@@ -17,7 +17,7 @@ from tojax import trees
 from tojax.calls.taps import Tap, split_readings
 from tojax.errors import DataDependent
 from tojax.model import Model
-from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values, input_name, is_float
+from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Values, input_name, is_float
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -68,9 +68,9 @@ class JaxSide:
     has_inputs = True
     unit = "modules"
 
-    def __init__(self, model: Model, args: tuple, kwargs: dict[str, Any], rng: Any = None):
-        self.model, self.rng = model, rng
-        self.args, self.kwargs = jax.tree.map(model.source.as_array, (args, kwargs))
+    def __init__(self, model: Model, call: Call):
+        self.model, self.rng = model, call.rng
+        self.args, self.kwargs = jax.tree.map(model.source.as_array, (call.args, call.kwargs))
 
     def kinds(self) -> dict[str, str]:
         """Returns the class of each module, by path."""
@@ -182,7 +182,7 @@ class JaxSide:
             return Passed({k: [*map(np.asarray, values[k])] for k in order}, seconds)
 
 
-def _wider(x: Any) -> Any:
+def _wider(x: PyTree) -> PyTree:
     if not trees.is_array(x):
         return x
     x = jnp.asarray(x)

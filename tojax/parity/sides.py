@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+import jax
 import numpy as np
+from jax.typing import DTypeLike
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 OUTPUT = ""  # the path of the model itself
 INPUTS = " inputs"  # after a path: what the module is called with
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a model's call, and its key for random numbers."""
+
+    args: tuple
+    kwargs: Mapping[str, PyTree]
+    rng: jax.Array | None = None
+
 
 Values = Mapping[str, list[np.ndarray]]
 
@@ -61,6 +76,6 @@ def input_name(number: int) -> str:
     return f"input {number}"
 
 
-def is_float(dtype: Any) -> bool:
+def is_float(dtype: DTypeLike) -> bool:
     """Returns True for floating-point dtypes, of bfloat16 and the like, too."""
     return np.dtype(dtype).kind in "fV" or np.dtype(dtype).name.startswith(("bfloat", "float"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from tojax.calls.taps import Tap
 from tojax.errors import Unsupported
 from tojax.model import Model
 from tojax.parity.jax_side import JaxSide
-from tojax.parity.sides import Passed, Values, input_name, is_float
+from tojax.parity.sides import Call, Passed, Values, input_name, is_float
 from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core import text
 from tojax.tensorflow.core.nodes import Node
@@ -25,15 +25,19 @@ from tojax.tensorflow.engine import diagnostics
 from tojax.tensorflow.engine.concrete import Concrete
 from tojax.tensorflow.engine.evaluate import Run
 from tojax.tensorflow.engine.folding import kernel
+from tojax.tensorflow.engine.graph import Library
 from tojax.tensorflow.engine.widen import WideLibrary, widened
 from tojax.tensorflow.source import TensorFlowSource, from_tensorflow, values_of
 from tojax.trees import is_array
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 class WideRun(Run):
     """One evaluation in 64 bits, of operators too that return 32 whatever they take."""
 
-    def compute(self, node: Node, inputs: Sequence[Any]) -> tuple:
+    def compute(self, node: Node, inputs: Sequence[PyTree]) -> tuple:
         """Computes one node."""
         return tuple(map(_widened, super().compute(node, inputs)))
 
@@ -55,7 +59,7 @@ class KernelRun(Run):
 
     narrow: set[str] = set()
 
-    def compute(self, node: Node, inputs: Sequence[Any]) -> tuple:
+    def compute(self, node: Node, inputs: Sequence[PyTree]) -> tuple:
         """Computes one node; where TensorFlow has no kernel of 64 bits, by JAX."""
         values = [np.asarray(x) if isinstance(x, jax.Array) else x for x in inputs]
         if node.op in ("While", "StatelessWhile", "_While"):
@@ -77,17 +81,17 @@ class KernelRun(Run):
         outputs = super().compute(node, [*map(as_jax, values)])
         return tuple(map(_widened, outputs)) if is_wide else outputs
 
-    def is_computed(self, value: Any) -> bool:
+    def is_computed(self, value: PyTree) -> bool:
         """Returns True: kernels compute numpy's arrays."""
         return True
 
-    def nested(self, rng: jax.Array | None, library: Any = None) -> KernelRun:
+    def nested(self, rng: jax.Array | None, library: Library | None = None) -> KernelRun:
         """Returns a run for a loop."""
         inner = cast(KernelRun, super().nested(rng, library))
         inner.narrow = self.narrow
         return inner
 
-    def _loop(self, node: Node, values: list[Any]) -> tuple:
+    def _loop(self, node: Node, values: list[PyTree]) -> tuple:
         inner = self.nested(self.rng)
         while np.asarray(inner.call(node.attr("cond"), values)[0]).all():
             values = [*inner.call(node.attr("body"), values)]
@@ -115,8 +119,8 @@ class GraphSide(JaxSide):
     has_inputs = False
     unit = "nodes"
 
-    def __init__(self, model: Model, args: tuple, kwargs: dict[str, Any], rng: Any = None):
-        super().__init__(model, args, kwargs, rng)
+    def __init__(self, model: Model, call: Call):
+        super().__init__(model, call)
         self.graph_source = cast(TensorFlowSource, model.source)
 
     def source(self, wide: bool = False) -> TensorFlowSource:
@@ -163,17 +167,17 @@ class TensorFlowSide(GraphSide):
     name = "TensorFlow"
     compiled = False
 
-    def __init__(self, model: Model, args: tuple, kwargs: dict[str, Any], rng: Any = None):
+    def __init__(self, model: Model, call: Call):
         source = cast(TensorFlowSource, model.source)
         self.kernels = KernelSource(source.function, source.training)
-        super().__init__(replace(model, source=self.kernels), args, kwargs, rng)
+        super().__init__(replace(model, source=self.kernels), call)
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Evaluates the graph, see ``Side``."""
         passed = super().forward(wide, forced)
         call = None
         if not wide and forced is None and self.is_callable and self.rng is None:
-            call = [x.numpy() for x in _floats(self._call(*jax.tree.map(_tensor, self.call)))]
+            call = [x.numpy() for x in _floats(self._call(*jax.tree.map(_tensor, self.arguments)))]
         return replace(passed, narrow=frozenset(self.kernels.narrow), call=call)
 
     def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
@@ -185,7 +189,7 @@ class TensorFlowSide(GraphSide):
                 why="its weights are constants, which a tape cannot watch",
                 do="pass the Keras model or the function as reference=",
             )
-        args, kwargs = jax.tree.map(_tensor, self.call)
+        args, kwargs = jax.tree.map(_tensor, self.arguments)
         tensors = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, tf.Tensor)]
         inputs = {input_name(i): x for i, x in enumerate(_floats(tensors))}
         variables = {k: self.kernels.function.variables[k] for k in self.model.params}
@@ -199,10 +203,10 @@ class TensorFlowSide(GraphSide):
         return Passed(values, narrow=frozenset(values))
 
     @property
-    def call(self) -> tuple[tuple, dict[str, Any]]:
+    def arguments(self) -> tuple[tuple, dict[str, PyTree]]:
         """The arguments of TensorFlow's own call."""
         source = self.kernels
-        mode = {"training": source.training} if source.function.moded else {}
+        mode: dict[str, Any] = {"training": source.training} if source.function.moded else {}
         return self.args, {**mode, **self.kwargs}
 
     @property
@@ -210,7 +214,7 @@ class TensorFlowSide(GraphSide):
         """Whether TensorFlow itself calls the function."""
         return callable(self.kernels.function.owner)
 
-    def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _call(self, args: tuple, kwargs: dict[str, PyTree]) -> PyTree:
         """Calls the function, and restores the variables that it assigns."""
         function = self.kernels.function
         if hasattr(function.owner, "structured_input_signature"):  # it takes names alone
@@ -225,33 +229,31 @@ class TensorFlowSide(GraphSide):
                     variable.assign(values)
 
 
-def _is_narrow(x: Any) -> bool:
+def _is_narrow(x: PyTree) -> bool:
     return is_array(x) and is_float(x.dtype) and x.dtype.itemsize < 8
 
 
-def _widened(x: Any) -> Any:
+def _widened(x: PyTree) -> PyTree:
     return x.astype(np.float64) if _is_narrow(x) else x
 
 
-def _tensor(leaf: Any) -> Any:
+def _tensor(leaf: PyTree) -> PyTree:
     return tf.constant(np.asarray(leaf)) if is_array(leaf) else leaf
 
 
-def _floats(tree: Any) -> list[tf.Tensor]:
+def _floats(tree: PyTree) -> list[tf.Tensor]:
     leaves = tf.nest.flatten(tree, expand_composites=True)
     return [x for x in leaves if isinstance(x, tf.Tensor) and x.dtype.is_floating]
 
 
-def side(
-    model: Model, reference: Any, args: tuple, kwargs: dict[str, Any], rng: Any
-) -> TensorFlowSide:
+def side(model: Model, reference: object, call: Call) -> TensorFlowSide:
     """Returns the side of a function: the one that the model was made of, as it is now."""
     source = cast(TensorFlowSource, model.source)
-    call = args, {"training": source.training, **kwargs} if source.function.moded else kwargs
+    mode: dict[str, Any] = {"training": source.training} if source.function.moded else {}
     original = source.function.owner if reference is None else reference
     if callable(original) or hasattr(original, "signatures"):
-        fresh = from_tensorflow(original, *call[0], **call[1])
+        fresh = from_tensorflow(original, *call.args, **mode, **call.kwargs)
         fresh = fresh.train() if source.training else fresh
     else:  # a graph
         fresh = Model(*values_of(source.function), source)
-    return TensorFlowSide(fresh, args, kwargs, rng)
+    return TensorFlowSide(fresh, call)

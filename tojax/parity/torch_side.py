@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import ml_dtypes
@@ -13,16 +14,19 @@ import numpy as np
 import torch
 
 from tojax import trees
-from tojax.parity.sides import INPUTS, OUTPUT, Passed, Values, input_name
+from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Values, input_name
 from tojax.parity.wide import WIDE, wide
 from tojax.torch.core import interop
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 class TorchSide:
     """A module that torch runs; its own tensors and buffers stay as they are."""
 
-    def __init__(self, module: torch.nn.Module, args: tuple, kwargs: dict[str, Any]):
-        self.module, self.call = module, (args, kwargs)
+    def __init__(self, module: torch.nn.Module, call: Call):
+        self.module, self.call = module, (call.args, call.kwargs)
         self.name = "torch"
 
     def kinds(self) -> dict[str, str]:
@@ -55,8 +59,8 @@ class TorchSide:
         values: dict[str, list[np.ndarray]] = {}
         runs: Counter[str] = Counter()
 
-        def note(path: str) -> Any:
-            def hook(module: torch.nn.Module, args: Any, out: Any) -> Any:
+        def note(path: str) -> Callable:
+            def hook(module: torch.nn.Module, args: tuple, out: PyTree) -> PyTree | None:
                 count, runs[path] = runs[path], runs[path] + 1
                 key = f"{path}#{count}" if count else path
                 values[key] = [to_numpy(x) for x in floats(out)]
@@ -64,8 +68,8 @@ class TorchSide:
 
             return hook
 
-        def note_inputs(path: str) -> Any:
-            def hook(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        def note_inputs(path: str) -> Callable:
+            def hook(module: torch.nn.Module, args: tuple, kwargs: PyTree) -> tuple | None:
                 key = (f"{path}#{runs[path]}" if runs[path] else path) + INPUTS
                 leaves, structure = trees.plain_leaves((args, kwargs))
                 tensors = {k: floats(x) for k, x in leaves.items() if isinstance(x, torch.Tensor)}
@@ -102,14 +106,14 @@ class TorchSide:
 _wide = wide
 
 
-def floats(tree: Any) -> list[torch.Tensor]:
+def floats(tree: PyTree) -> list[torch.Tensor]:
     """Returns the floating-point tensors in an output, in order."""
     is_tensor = lambda x: isinstance(x, torch.Tensor)
     leaves = jax.tree.leaves(trees.register(tree), is_leaf=is_tensor)
     return [x for x in leaves if is_tensor(x) and x.is_floating_point()]
 
 
-def replaced(tree: Any, arrays: list[np.ndarray] | None) -> Any:
+def replaced(tree: PyTree, arrays: list[np.ndarray] | None) -> PyTree | None:
     """Returns an output with other floating-point values; None, for no change, if they differ in
     number or shape.
     """
@@ -131,7 +135,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy(force=True).copy()
 
 
-def _tensor(leaf: Any, wide: bool) -> Any:
+def _tensor(leaf: PyTree, wide: bool) -> PyTree:
     if isinstance(leaf, (np.ndarray, np.generic, jax.Array)):
         leaf = interop.to_torch(jax.numpy.asarray(leaf))
         leaf = leaf.long() if leaf.dtype is torch.int32 else leaf

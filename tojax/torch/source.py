@@ -32,6 +32,7 @@ from tojax.torch.control_flow import branches
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
 from tojax.torch.core.lifting import array_of, inner, lift, value_in
+from tojax.torch.core.precision import Option, Precision, precision_of
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import assertions, int64
 from tojax.torch.data_dependent.padded.padded import Padded
@@ -60,13 +61,14 @@ class TorchSource(SourceBase):
     module: torch.nn.Module
     training: tuple[bool, ...]
     on_missing: str = "error"
+    precision: Precision = field(default_factory=partial(precision_of, "torch"))
     snapshot: Snapshot | None = field(default=None, repr=False)
     framework = "torch"
     taps_must_run = True
 
     def __eq__(self, other):
         same = isinstance(other, TorchSource) and self.module is other.module
-        form = lambda x: (x.training, x.on_missing, x.taps, x.snapshot)
+        form = lambda x: (x.training, x.on_missing, x.precision, x.taps, x.snapshot)
         return same and form(self) == form(other)
 
     def __hash__(self):
@@ -166,7 +168,8 @@ class TorchSource(SourceBase):
         args, kwargs = given
         names = tuple(trees.names(args, kwargs, self.positional))
         inputs = (*names, "the parameters", trees.STATE)
-        with tracing(rng, inputs, self.on_missing == "callback", Tape in self.cache.notes) as trace:
+        options = self.on_missing == "callback", Tape in self.cache.notes, self.precision
+        with tracing(rng, inputs, *options) as trace:
             trace.path, trace.paths = path, self.paths
             trace.readings = readings = Readings(self.taps) if self.taps else None
             args, kwargs = self._inputs(given)
@@ -292,9 +295,11 @@ def _wrapped(leaf: Any, origin: int) -> Any:
     return JaxTensor(jax.numpy.asarray(leaf), of_input(leaf.dtype), origin)  # may be narrowed
 
 
-def source_of(module: torch.nn.Module, on_missing: str = "error") -> TorchSource:
+def source_of(
+    module: torch.nn.Module, on_missing: str = "error", precision: Option = "torch"
+) -> TorchSource:
     """Returns a module as a source, in the mode that it is in."""
-    return TorchSource(module, modes(module), on_missing)
+    return TorchSource(module, modes(module), on_missing, precision_of(precision))
 
 
 def check_on_missing(value: str) -> None:
@@ -308,7 +313,10 @@ def check_on_missing(value: str) -> None:
 
 
 def from_torch(
-    source: torch.nn.Module | Callable, *, on_missing: Literal["error", "callback"] = "error"
+    source: torch.nn.Module | Callable,
+    *,
+    on_missing: Literal["error", "callback"] = "error",
+    precision: Option = "torch",
 ) -> Model:
     """Returns a torch module, or any function of torch tensors, as a pure JAX function plus a
     params pytree.
@@ -330,6 +338,10 @@ def from_torch(
       on_missing: what happens at operators that have neither a lowering nor a decomposition:
         "error" names them all, "callback" runs them in torch on the CPU, with torch's gradients,
         and says so once (``TorchCallback``).
+      precision: of products and convolutions in float32 on GPUs and TPUs. "torch" asks JAX for what
+        torch's flags say now (``torch.get_float32_matmul_precision()``,
+        ``torch.backends.cudnn.allow_tf32``), "default" leaves it to JAX, which computes in TF32 or
+        bfloat16 there, "highest" is float32.
 
     Returns:
       A Model: ``params`` holds the parameters that require a gradient, ``state`` the others and the
@@ -337,7 +349,7 @@ def from_torch(
 
     Raises:
       Unsupported: ``source`` is neither, or one of its tensors has no JAX counterpart.
-      WrongArguments: ``on_missing`` is neither of the two.
+      WrongArguments: ``on_missing`` or ``precision`` is none of those.
 
     Example:
       >>> import torch, numpy as np
@@ -366,7 +378,7 @@ def from_torch(
     check_on_missing(on_missing)
     module = source if isinstance(source, torch.nn.Module) else as_module(source)
     with LOCK:  # what cannot be copied is not read while another thread traces it
-        built = replace(source_of(module, on_missing), snapshot=Snapshot.of(module))
+        built = replace(source_of(module, on_missing, precision), snapshot=Snapshot.of(module))
         return _model(built)
 
 

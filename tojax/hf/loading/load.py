@@ -18,6 +18,7 @@ from tojax.hf.loading.deferred import Reader
 from tojax.hf.loading.module import load_module
 from tojax.hf.loading.source import source_of
 from tojax.model import Model
+from tojax.torch.core.precision import Option
 from tojax.torch.source import check_on_missing
 from tojax.transforms._roll import program_of, rolled
 from tojax.transforms.packed import Packed, Quantized
@@ -36,6 +37,7 @@ def from_pretrained(
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
     on_missing: Literal["error", "callback"] = "error",
+    precision: Option = "torch",
     dequantize: bool | None = None,
     **unknown: Any,
 ) -> Model:
@@ -70,6 +72,7 @@ def from_pretrained(
         groups or blocks across rows, and nf4 and fp4 on a CPU, where decoding would be slower.
         Activations are never quantized. Below an adapter and with ``roll`` all become floats.
       on_missing: what happens at operators without a lowering, see ``from_torch``.
+      precision: of products in float32, see ``from_torch``.
 
     Returns:
       A Model whose params have transformers' names; tied weights are one entry.
@@ -105,7 +108,7 @@ def from_pretrained(
             module = put_on(
                 _base_module(checkpoint, reader, files, task, dtype=dtype, **options), files
             )
-        torch_source = source_of(module, checkpoint.folder, on_missing)
+        torch_source = source_of(module, checkpoint.folder, on_missing, precision)
         all_floats = roll or adapter is not None
         stays_packed = partial(_stays_packed, True if all_floats else dequantize)
         shardings = place.shardings(torch_source, mesh, plan)

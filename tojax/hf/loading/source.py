@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from tojax.torch.core import interop
+from tojax.torch.core.precision import Option, precision_of
 from tojax.torch.source import TorchSource
 from tojax.torch.state.slots import Slots
 from tojax.torch.state.torchscript import modes
@@ -52,9 +53,13 @@ class PretrainedSource(TorchSource):
         return module
 
 
-def source_of(module: torch.nn.Module, folder: Path, on_missing: str = "error") -> PretrainedSource:
+def source_of(
+    module: torch.nn.Module, folder: Path, on_missing: str = "error", precision: Option = "torch"
+) -> PretrainedSource:
     """Returns the module as a source, in its present mode."""
-    return PretrainedSource(module, modes(module), on_missing, folder=folder)
+    return PretrainedSource(
+        module, modes(module), on_missing, precision_of(precision), folder=folder
+    )
 
 
 def view_as_torch(array: jax.Array) -> torch.Tensor:

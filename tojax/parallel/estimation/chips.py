@@ -41,8 +41,14 @@ class Chip:
     def rate(self, dtype: str) -> float:
         """Returns FLOP/s of matrix products of this dtype, or of the next wider one with units.
 
-        float32 on a TPU is one pass in bfloat16, JAX's default.
+        float32 is JAX's default, TF32 on a GPU and one pass in bfloat16 on a TPU; "float32, high"
+        and "float32, highest" are what was asked for: TPUs take 3 and 6 passes.
         """
+        if dtype in self.flops:
+            return self.flops[dtype]
+        dtype, _, precision = dtype.partition(", ")
+        if dtype == "float32" and "float32" not in self.flops:
+            return self.flops["bfloat16"] / PASSES.get(precision, 1)
         for name in (dtype, *WIDER.get(dtype, ()), "bfloat16"):
             if name in self.flops:
                 return self.flops[name]
@@ -76,6 +82,7 @@ class Chip:
         return 64 if self.torus == 3 else 256
 
 
+PASSES = {"high": 3, "highest": 6}
 WIDER = {
     "int4": ("int8",),
     "float8_e4m3fn": ("bfloat16",),
@@ -91,8 +98,9 @@ def _tpu(
     return Chip(name, rates, memory * GIB, bandwidth, link, torus, domain, beyond, devices)
 
 
-def _gpu(name, float32, bfloat16, int8, memory, bandwidth, link, beyond, **other_rates):
-    rates = {"float32": float32, "bfloat16": bfloat16, "int8": int8, **other_rates}
+def _gpu(name, float32, tf32, bfloat16, int8, memory, bandwidth, link, beyond, **other_rates):
+    rates = {"float32": tf32, "float32, highest": float32, "bfloat16": bfloat16, "int8": int8}
+    rates |= other_rates
     return Chip(name, rates, memory * GB, bandwidth, link, 0, 8, beyond)
 
 
@@ -115,18 +123,52 @@ CHIPS = {
         _tpu(
             "v7x", 2307e12, 2307e12, 192, 7380e9, 100e9, 3, 9216, 12.5e9, 2, float8_e4m3fn=4614e12
         ),
-        # https://www.nvidia.com/en-us/data-center/a100/ (float32 as TF32; one 200 Gb/s card each)
-        _gpu("a100-40", 156e12, 312e12, 624e12, 40, 1555e9, 300e9, 25e9),
-        _gpu("a100-80", 156e12, 312e12, 624e12, 80, 2039e9, 300e9, 25e9),
+        # https://www.nvidia.com/en-us/data-center/a100/ (one 200 Gb/s card each)
+        _gpu("a100-40", 19.5e12, 156e12, 312e12, 624e12, 40, 1555e9, 300e9, 25e9),
+        _gpu("a100-80", 19.5e12, 156e12, 312e12, 624e12, 80, 2039e9, 300e9, 25e9),
         # https://www.nvidia.com/en-us/data-center/h100/ (SXM; half of the rates with sparsity)
-        _gpu("h100", 494.5e12, 989.5e12, 1979e12, 80, 3350e9, 450e9, 50e9, float8_e4m3fn=1979e12),
+        _gpu(
+            "h100",
+            67e12,
+            494.5e12,
+            989.5e12,
+            1979e12,
+            80,
+            3350e9,
+            450e9,
+            50e9,
+            float8_e4m3fn=1979e12,
+        ),
         # https://www.nvidia.com/en-us/data-center/h200/
-        _gpu("h200", 494.5e12, 989.5e12, 1979e12, 141, 4800e9, 450e9, 50e9, float8_e4m3fn=1979e12),
+        _gpu(
+            "h200",
+            67e12,
+            494.5e12,
+            989.5e12,
+            1979e12,
+            141,
+            4800e9,
+            450e9,
+            50e9,
+            float8_e4m3fn=1979e12,
+        ),
         # https://resources.nvidia.com/en-us-blackwell-architecture (HGX B200)
-        _gpu("b200", 1100e12, 2250e12, 4500e12, 180, 8000e9, 900e9, 50e9, float8_e4m3fn=4500e12),
+        _gpu(
+            "b200",
+            75e12,
+            1100e12,
+            2250e12,
+            4500e12,
+            180,
+            8000e9,
+            900e9,
+            50e9,
+            float8_e4m3fn=4500e12,
+        ),
         # https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html (seven links)
         _gpu(
             "mi300x",
+            163.4e12,
             653.7e12,
             1307.4e12,
             2614.9e12,

@@ -29,6 +29,7 @@ from tojax.torch.compat import (
 from tojax.torch.compat.patches import checked, patched, uncompiled
 from tojax.torch.core import autocast, current_trace, private
 from tojax.torch.core.lifting import CONSTANTS
+from tojax.torch.core.precision import UNASKED, Precision
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.engine.function_mode import FunctionMode
 from tojax.torch.engine.trace import Trace
@@ -47,7 +48,11 @@ LOCK = threading.RLock()  # torch's switches and a snapshot's attributes are pro
 
 @contextlib.contextmanager
 def tracing(
-    rng: jax.Array | None, inputs: tuple[str, ...], callback: bool = False, tape: bool = False
+    rng: jax.Array | None,
+    inputs: tuple[str, ...],
+    callback: bool = False,
+    tape: bool = False,
+    precision: Precision = UNASKED,
 ) -> Iterator[Trace]:
     """Yields a trace of the torch code in here; one thread at a time.
 
@@ -56,6 +61,7 @@ def tracing(
       inputs: names of the inputs, for errors.
       callback: whether operators that nothing serves run in torch.
       tape: whether a tape is kept, for code that asks for gradients.
+      precision: of products and convolutions.
 
     Raises:
       MissingOps: on leaving, with all operators that nothing serves.
@@ -63,9 +69,11 @@ def tracing(
     autocast.refuse_around()
     trace = Trace(rng, inputs, callback)
     trace.tape = Tape() if tape else None
-    trace.again = lambda key: tracing(key, inputs, callback, tape=True)
+    trace.again = lambda key: tracing(key, inputs, callback, True, precision)
+    trace.precision = precision
     with LOCK, contextlib.ExitStack() as stack:
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
+        stack.enter_context(precision.around())
         checked()
         for switch in (current_trace.entered(trace), uncompiled(), host_rng.noticed(), patched()):
             stack.enter_context(switch)

@@ -26,6 +26,7 @@ from tojax.torch.autograd.tape import Tape, Unrecorded, marked
 from tojax.torch.core import autocast, diagnostics, private, sizes, strides
 from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.keys import Keys
+from tojax.torch.core.precision import UNASKED
 from tojax.torch.core.pytrees import flatten, map_tensors
 from tojax.torch.core.tensor import GRADIENT, JaxTensor, origins_of, value_of
 from tojax.torch.data_dependent import int64
@@ -96,6 +97,7 @@ class Trace(private.TorchDispatchMode):
       raised: the last error of ours; TorchScript hands on nothing but its text.
       tape: what was computed, None until code asks for gradients itself.
       autocast: whether the torch function that goes on was called under autocast.
+      precision: of products and convolutions.
       again: makes a trace like this one, with another key, once this one is over.
     """
 
@@ -105,6 +107,7 @@ class Trace(private.TorchDispatchMode):
         super().__init__()
         self.keys, self.inputs = Keys(rng), inputs
         self.callback = callback
+        self.precision = UNASKED
         self.paths: dict[int, str] = {}
         self.module_path = ""
         self.readings: Readings | None = None

@@ -3,6 +3,7 @@
 from jax import lax
 
 from tojax.numerics.depthwise import conv_general_dilated
+from tojax.torch.core import current_trace
 from tojax.torch.core.schema import aten, lowers, table
 
 
@@ -20,6 +21,7 @@ def convolve(input, weight, bias, groups, **windows):
         weight,
         dimension_numbers=lax.ConvDimensionNumbers(*[tuple(range(rank + 2))] * 3),
         feature_group_count=groups,
+        precision=current_trace.trace().precision.convolutions,
         **windows,
     )
     out = out if bias is None else out + lax.expand_dims(bias, range(1, rank + 1))

@@ -264,6 +264,7 @@ def _runner_source(source: Any) -> Any:
                 Runner(source.code),
                 modes,
                 source.on_missing,
+                source.precision,
                 taps=source.taps,
                 paths=source.paths,
             )

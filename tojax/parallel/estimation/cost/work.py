@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
+
 from tojax.parallel.estimation.cost.fusion import Fused, fuse
 from tojax.parallel.estimation.divide.nodes import Node
 from tojax.parallel.estimation.divide.partition import COLLECTIVES, PRODUCTS, Divided
@@ -94,8 +96,14 @@ def product_flops(divided: Divided, node: Node) -> float | None:
 
 
 def _dtype(divided: Divided, node: Node) -> str:
+    """Returns the wider dtype of a product's operands, with the precision that it asks for."""
     dtypes = [divided.program.values[v].dtype for v in node.ins[:2] if v is not None]
-    return max(dtypes, key=lambda d: divided.program.values[node.ins[dtypes.index(d)]].itemsize)
+    widest = max(dtypes, key=lambda d: divided.program.values[node.ins[dtypes.index(d)]].itemsize)
+    precision = node.params.get("precision")
+    setting = precision[0] if isinstance(precision, tuple) else precision
+    if widest != "float32" or not isinstance(setting, jax.lax.Precision):
+        return widest
+    return widest if setting == jax.lax.Precision.DEFAULT else f"{widest}, {setting.name.lower()}"
 
 
 def _traffic(divided: Divided, node: Node, reads: set[int], written: set[int]) -> float:
