@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 import torch
 
 import tojax
-from tojax.errors import BadCheckpoint, Unsupported
+from tojax.errors import BadCheckpoint, MissingRng, Unsupported
+from tojax.parity import store
 from tojax.parity.errors import error
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
@@ -185,3 +187,61 @@ def test_golden_values_that_are_damaged_are_refused(tmp_path, damage):
         file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(BadCheckpoint, match="golden values"):
         tojax.verify(model, X, reference=folder)
+
+
+class Dropping(torch.nn.Module):
+    """Dropout in modules, in functions and in attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 8)
+        self.drop = torch.nn.Dropout(0.5)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.rnn = torch.nn.LSTM(8, 8, 2, dropout=0.5, batch_first=True)
+        self.last = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.norm(self.drop(self.first(x)))
+        x = torch.nn.functional.dropout(x, 0.5, training=self.training)
+        x, _ = self.rnn(x[None])
+        x = torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+        return self.drop(self.last(x))
+
+
+def test_training_with_torchs_masks():
+    module = Dropping()
+    x = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+    generator, statistics = torch.get_rng_state(), module.norm.running_mean.clone()
+    model = tojax.from_torch(module).train()
+    module.eval()
+    report = tojax.verify(model, x, gradients=True)
+    assert report.ok, str(report)
+    assert "masks on both sides: drop, drop#1" in str(report)
+    assert not module.training
+    assert torch.equal(module.norm.running_mean, statistics)
+    assert torch.equal(torch.get_rng_state(), generator)
+    dropped = report.passes.actual.values["drop"][0]
+    assert "drop" not in [x.path for x in report.modules] and dropped.shape == (6, 8)
+    module.first.weight.data[0, 0] += 0.1
+    assert tojax.verify(model, x).faults[0].path == "first"
+
+
+def test_a_module_without_submodules_and_other_random_numbers():
+    assert tojax.verify(tojax.from_torch(torch.nn.Linear(3, 2)), np.ones((1, 3), np.float32)).ok
+    noisy = tojax.from_torch(lambda x: x + torch.rand(3))
+    with pytest.raises(MissingRng):
+        tojax.verify(noisy, np.ones(3, np.float32), rng=jax.random.key(0))
+
+
+def test_large_models_keep_the_values_of_one_module(monkeypatch):
+    model, reference = tojax.from_torch(network()), network()
+    reference[3][0].bias.data += 0.1
+    for module in (None, reference):
+        small = tojax.verify(model, X, reference=module)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "LIMIT", 500)
+            large = tojax.verify(model, X, reference=module)
+        assert isinstance(large.passes.wide.values["4"][0], np.memmap)
+        assert [x.path for x in large.modules] == [x.path for x in small.modules]
+        assert [x.path for x in large.faults] == [x.path for x in small.faults]
+        assert large.faults == [] if module is None else large.faults[0].path == "3.0"

@@ -49,7 +49,7 @@ class Tap:
                 why=str(error),
                 do="escape what is meant literally: re.escape(path)",
             ) from None
-        if not any(map(pattern.search, paths)):
+        if not self.lenient and not any(map(pattern.search, paths)):
             near = difflib.get_close_matches(self.pattern, paths, 3, 0.3) or [*paths[:3]]
             raise WrongArguments(
                 f"no module has a path with {self.pattern!r}",
@@ -166,7 +166,7 @@ class Readings:
           WrongArguments: a tap's modules ``must_run`` and did not.
         """
         for tap, values, runs in zip(self.taps, self.values, self.runs):
-            if must_run and not runs:
+            if must_run and not runs and not tap.lenient:
                 raise WrongArguments(
                     f"no module with {tap.pattern!r} in its path was called",
                     why="the model reads its weights, or runs another way with these arguments",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,9 +12,18 @@ import numpy as np
 
 from tojax.errors import Unsupported
 from tojax.model import Model
+from tojax.parity import store
 from tojax.parity.golden import GoldenSide
 from tojax.parity.jax_side import JaxSide
-from tojax.parity.judge import Comparison, Passes, compare, faults, reordered
+from tojax.parity.judge import (
+    DROPOUT,
+    REORDERED,
+    Comparison,
+    Passes,
+    compare,
+    faults,
+    reordered,
+)
 from tojax.parity.report import Report
 from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Side
 from tojax.parity.text import Predictions, predictions
@@ -44,7 +54,9 @@ def verify(
       *args, rng, **kwargs: the call, as for ``model(...)``.
       reference: a torch module, a Keras model or TensorFlow function, another Model with modules
         of the same paths, or a folder that ``report.save_golden`` wrote for the same call; by
-        default what the model was made of. TensorFlow models are compared node by node.
+        default what the model was made of. TensorFlow models are compared node by node. Torch
+        modules in training mode drop the same values on both sides; dropout outside of modules of
+        its own is left out on both.
       gradients: compare gradients, too, with respect to params and floating-point inputs, of the
         outputs times fixed random numbers.
 
@@ -53,6 +65,7 @@ def verify(
 
     Raises:
       Unsupported: the model has no modules, or there is no original to compare it with.
+      MissingRng: a torch model draws other random numbers than those of dropout.
 
     Example:
       >>> import numpy as np, torch
@@ -66,12 +79,17 @@ def verify(
       '1'
     """
     call = Call(args, kwargs, rng)
-    actual, original = model_side(model, call), side_of(model, reference, call)
-    expected, free = original.forward(), actual.forward()
-    moved = reordered(expected, free)
-    forced = {path: x for path, x in expected.values.items() if path not in moved}
+    original = side_of(model, reference, call)
+    is_torch = original.name == "torch"  # whose random numbers JAX does not draw
+    actual = model_side(model, replace(call, rng=None) if is_torch else call, is_torch)
+    expected = original.forward()
+    actual.one_by_one = sum(x.nbytes for v in expected.values.values() for x in v) > store.LIMIT
+    masks = {path: x for path, x in expected.values.items() if _module(path) in original.masked}
+    free = actual.forward(forced=masks or None)
+    excluded = dict.fromkeys(masks, DROPOUT) | dict.fromkeys(reordered(expected, free), REORDERED)
+    forced = {k: x for k, x in expected.values.items() if excluded.get(k) != REORDERED}
     judge, wide = (side.forward(wide=True, forced=forced) for side in (original, actual))
-    passes = Passes(expected, free, actual.forward(forced=forced), judge, wide, moved)
+    passes = Passes(expected, free, actual.forward(forced=forced), judge, wide, excluded)
     modules = compare(passes, actual.kinds())
     return Report(
         model=model.source.name,
@@ -94,7 +112,9 @@ def verify(
 def _notes(passes: Passes) -> tuple[str, ...]:
     """Names the modules that are not compared."""
     alone = [path for path in passes.alone() if INPUTS not in path]
-    kinds = {"not called on both sides": alone, "rows in another order": sorted(passes.reordered)}
+    kinds = {"not called on both sides": alone}
+    for path, why in passes.excluded.items():
+        kinds.setdefault(why, []).append(path)
     shown = lambda paths: ", ".join(paths[:6]) + (", ..." if len(paths) > 6 else "")
     return tuple(f"not compared, {why}: {shown(paths)}" for why, paths in kinds.items() if paths)
 
@@ -118,10 +138,15 @@ def _gradients(original: Side, actual: Side, expected: Passed) -> list[Compariso
     return compare(passes, {})
 
 
-def model_side(model: Model, call: Call) -> JaxSide:
+def _module(path: str) -> str:
+    """Returns the path of a module without the number of its call."""
+    return path.partition("#")[0]
+
+
+def model_side(model: Model, call: Call, without_dropout: bool = False) -> JaxSide:
     """Returns a Model as a side, by the framework that it came from."""
     if model.source.framework != "tensorflow":
-        return JaxSide(model, call)
+        return JaxSide(model, call, without_dropout)
     from tojax.parity.tensorflow_side import GraphSide
 
     return GraphSide(model, call)
@@ -150,13 +175,21 @@ def side_of(model: Model, reference: object, call: Call) -> Side:
         from tojax.parity.torch_side import TorchSide
 
         if isinstance(reference, torch.nn.Module):
-            return TorchSide(reference, call)
+            return TorchSide(reference, call, _modes(model))
     raise Unsupported(
         f"verify with {type(reference).__name__} as the reference",
         where=model.source.name,
         why="it is neither a torch module, a Model, nor a folder",
         do="pass reference=module, or reference=another_model",
     )
+
+
+def _modes(model: Model) -> dict[str, bool]:
+    """Returns the mode of each submodule of a torch model, by path."""
+    if model.source.framework != "torch":
+        return {}
+    named = model.source.module.named_modules()
+    return {path: mode for (path, _), mode in zip(named, model.source.training)}
 
 
 def _predictions(passes: Passes, side: JaxSide) -> Predictions | None:

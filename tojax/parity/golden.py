@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from tojax.errors import BadCheckpoint, Unsupported
-from tojax.parity.judge import Passes
+from tojax.parity.judge import DROPOUT, Passes
 from tojax.parity.sides import Passed, Values
 from tojax.saved.folder import whole
 
@@ -24,7 +24,8 @@ PASSES = ("expected", "judge")
 def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, str]) -> None:
     """Writes the reference's values, in its own precision and in 64 bits; see ``saved.folder``."""
     with whole(folder, ABOUT) as scratch:
-        about = {"name": name, "kinds": kinds}
+        masked = [path for path, why in passes.excluded.items() if why == DROPOUT]
+        about = {"name": name, "kinds": kinds, "masked": masked}
         dtypes: dict[str, list[str]] = {}
         for file in PASSES:
             passed = getattr(passes, file)
@@ -57,6 +58,7 @@ class GoldenSide:
         try:
             about = json.loads((Path(folder) / ABOUT).read_text())
             self.name, self._kinds = f"{about['name']} of {folder}", about["kinds"]
+            self.masked = frozenset(about.get("masked", ()))
             narrow = frozenset(about.get("narrow", ()))
             self.passes = {
                 k: replace(_read(Path(folder) / f"{k}.safetensors", v), narrow=narrow)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from tojax import trees
 from tojax.calls.taps import Tap, split_readings
 from tojax.errors import DataDependent
 from tojax.model import Model
 from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Values, input_name, is_float
+from tojax.parity.store import Store
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -25,31 +28,41 @@ if TYPE_CHECKING:
     from tojax.source import Source
 
 
+NOWHERE = r"(?!)"  # matches no path
+
+
 @dataclass(frozen=True, eq=False)
 class Forced:
-    """An edit that gives modules the outputs of another pass, where shapes agree."""
+    """An edit that gives modules the outputs of another pass, where shapes agree.
 
-    values: dict[str, list[jax.Array]]
+    Attributes:
+      values: of the other pass, by path.
+      store: takes the outputs before they are replaced, one module at a time; None where the
+        program returns them.
+    """
+
+    values: Mapping[str, Sequence[ArrayLike]]
+    store: Store | None = None
 
     def __call__(self, path: str, out: PyTree) -> PyTree:
+        if self.store is not None and not is_traced(out):
+            self.store[path] = [*map(np.asarray, _floats(out))]
         arrays = self.values.get(path)
         leaves, structure = jax.tree.flatten(out)
         numbers = [i for i, x in enumerate(leaves) if trees.is_array(x) and is_float(x.dtype)]
-        if arrays is None or [leaves[i].shape for i in numbers] != [x.shape for x in arrays]:
+        if arrays is None or [leaves[i].shape for i in numbers] != [*map(np.shape, arrays)]:
             return out
         for i, x in zip(numbers, arrays):
-            leaves[i] = x.astype(leaves[i].dtype)
+            leaves[i] = jnp.asarray(x, leaves[i].dtype)
         return jax.tree.unflatten(structure, leaves)
 
 
 @dataclass(frozen=True, eq=False)
-class ForcedInputs:
+class ForcedInputs(Forced):
     """An edit that gives modules the inputs of another pass, where shapes agree."""
 
-    values: dict[str, list[jax.Array]]
-
     def __call__(self, path: str, inputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        forced = Forced(self.values)
+        forced = super().__call__
         return {place: forced(f"{path}{INPUTS}{place}", x) for place, x in inputs.items()}
 
 
@@ -61,15 +74,19 @@ class JaxSide:
       compiled: whether the forward pass is one program.
       has_inputs: whether modules have inputs that are not the outputs of others.
       unit: what its parts are.
+      one_by_one: run op by op, and keep the values of one module at a time in memory.
     """
 
     name = "JAX"
     compiled = True
     has_inputs = True
     unit = "modules"
+    one_by_one = False
 
-    def __init__(self, model: Model, call: Call):
-        self.model, self.rng = model, call.rng
+    masked: frozenset[str] = frozenset()
+
+    def __init__(self, model: Model, call: Call, without_dropout: bool = False):
+        self.model, self.rng, self.without_dropout = model, call.rng, without_dropout
         self.args, self.kwargs = jax.tree.map(model.source.as_array, (call.args, call.kwargs))
 
     def kinds(self) -> dict[str, str]:
@@ -92,15 +109,14 @@ class JaxSide:
             return ""
 
     def source(self, wide: bool = False) -> Source:
-        """Returns what computes the model, in 64 bits if it is to be ``wide``; its first tap reads
-        all modules.
-        """
-        tap = Tap("", lenient=True)
-        if wide and self.model.source.framework == "torch":
-            from tojax.parity.wide import wide as torch_wide
+        """Returns what computes the model, in 64 bits if it is to be ``wide``."""
+        source: Source = self.model.source
+        if source.framework != "torch":
+            return source
+        from tojax.parity.torch_side import around
 
-            tap = replace(tap, around=torch_wide)
-        return self.model.source.tapped(tap)
+        context = partial(around, wide, self.without_dropout)
+        return source.tapped(Tap(NOWHERE, lambda path, out: out, lenient=True, around=context))
 
     def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
         """Computes gradients, see ``Side``."""
@@ -132,46 +148,16 @@ class JaxSide:
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the model as one program; op by op, where values decide shapes."""
+        store = Store() if self.one_by_one else None
         with jax.enable_x64() if wide else nullcontext():
             cast = _wider if wide else lambda x: x
-            leaves, structure = jax.tree.flatten((self.args, self.kwargs))
-            places = [i for i, x in enumerate(leaves) if trees.is_array(x)]
-            source = self.source(wide)
-            if self.has_inputs:
-                source = source.tapped(Tap("", inputs=True, lenient=True))
-
-            def program(params, state, arrays, forced):
-                full = [*leaves]
-                for i, x in zip(places, arrays):
-                    full[i] = x
-                args, kwargs = jax.tree.unflatten(structure, full)
-                tapped = source
-                if forced is not None:
-                    tapped = tapped.tapped(Tap("", Forced(forced), lenient=True))
-                    if self.has_inputs:
-                        tapped = tapped.tapped(Tap("", ForcedInputs(forced), inputs=True))
-                result, _ = tapped(params, state, args, kwargs, self.rng)
-                out, (outputs, *inputs) = split_readings(tapped.taps, result)
-                values = {
-                    f"{path}{INPUTS}{place}": _floats(x)
-                    for path, called in (inputs[0] if inputs else {}).items()
-                    for place, x in trees.plain_leaves(called)[0].items()
-                }
-                return values | {k: _floats(x) for k, x in outputs.items()} | {OUTPUT: _floats(out)}
-
-            inputs = jax.tree.map(
-                cast,
-                (
-                    self.model.params,
-                    self.model.state,
-                    [leaves[i] for i in places],
-                    None
-                    if forced is None
-                    else {k: [*map(jnp.asarray, v)] for k, v in forced.items()},
-                ),
-            )
-            run: Callable[[], Any] = lambda: program(*inputs)
-            if self.compiled:
+            leaves = jax.tree.leaves((self.args, self.kwargs))
+            arrays = [x for x in leaves if trees.is_array(x)]
+            in_program = None if forced is None or store is not None else {**forced}
+            inputs = *jax.tree.map(cast, (self.model.params, self.model.state, arrays)), in_program
+            program = partial(self._values, wide, store, forced)
+            run: Callable[[], PyTree] = lambda: program(*inputs)
+            if self.compiled and not self.one_by_one:
                 with suppress(DataDependent):
                     compiled = jax.jit(program).lower(*inputs).compile()
                     run = lambda: compiled(*inputs)
@@ -179,7 +165,55 @@ class JaxSide:
             values = jax.block_until_ready(run())
             seconds = time.perf_counter() - began
             order = [k for k in values if k != OUTPUT] + [OUTPUT]
-            return Passed({k: [*map(np.asarray, values[k])] for k in order}, seconds)
+            passed = {k: [np.asarray(x) for x in values[k]] for k in order}
+        if store is None:
+            return Passed(passed, seconds)
+        store.update(passed)
+        return Passed(store, seconds)
+
+    def _values(
+        self,
+        wide: bool,
+        store: Store | None,
+        forced: Values | None,
+        params: dict[str, jax.Array],
+        state: dict[str, jax.Array],
+        arrays: list[jax.Array],
+        traced: dict[str, list[jax.Array]] | None,
+    ) -> dict[str, list[jax.Array]]:
+        """Returns the floating-point values of modules; of the model alone if a store takes
+        those of modules.
+        """
+        source = self.source(wide)
+        if store is None:
+            source = source.tapped(Tap("", lenient=True))
+        if store is None and self.has_inputs:
+            source = source.tapped(Tap("", inputs=True, lenient=True))
+        replacements = forced if traced is None else traced
+        if replacements is not None or store is not None:
+            edit = Forced(replacements or {}, store)
+            source = source.tapped(Tap("", edit, lenient=True))
+            if self.has_inputs:
+                edit = ForcedInputs(replacements or {}, store)
+                source = source.tapped(Tap("", edit, inputs=True, lenient=True))
+        leaves, structure = jax.tree.flatten((self.args, self.kwargs))
+        inputs = iter(arrays)
+        full = [next(inputs) if trees.is_array(x) else x for x in leaves]
+        args, kwargs = jax.tree.unflatten(structure, full)
+        result, _ = source(params, state, args, kwargs, self.rng)
+        out, readings = split_readings(source.taps, result)
+        outputs, called = [*readings, {}, {}][:2]
+        values = {
+            f"{path}{INPUTS}{place}": _floats(x)
+            for path, call in called.items()
+            for place, x in trees.plain_leaves(call)[0].items()
+        }
+        return values | {k: _floats(x) for k, x in outputs.items()} | {OUTPUT: _floats(out)}
+
+
+def is_traced(tree: PyTree) -> bool:
+    """Returns whether a tree's values exist in a program alone."""
+    return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree))
 
 
 def _wider(x: PyTree) -> PyTree:

@@ -7,8 +7,8 @@ and a module that contains others is judged by its own code alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +19,8 @@ from tojax.parity.sides import INPUTS, OUTPUT, Passed
 NEGLIGIBLE = 2.0**-40  # of the values: the rounding of 64 bits, after many steps
 ROW = 0.02  # of the largest value: what rows that are the same differ by, in bfloat16
 ROWS = 4096  # beyond which nobody looks for another order
+DROPOUT = "dropout, with torch's masks on both sides"
+REORDERED = "rows in another order"
 ROUNDINGS = 16  # times the other side's rounding error: sums in another order stay below
 
 
@@ -34,7 +36,7 @@ class Passes:
       added: of the model, given ``expected``.
       judge: of the reference in 64 bits, given ``expected``; None where it has none.
       wide: of the model in 64 bits, given ``expected``.
-      reordered: modules whose rows the two sides compute in another order; they are not compared.
+      excluded: modules that are not compared, and why.
     """
 
     expected: Passed
@@ -42,7 +44,7 @@ class Passes:
     added: Passed
     judge: Passed | None
     wide: Passed | None
-    reordered: frozenset[str] = frozenset()
+    excluded: Mapping[str, str] = field(default_factory=dict)
 
     def alone(self) -> list[str]:
         """Returns the paths, with those of inputs, that some pass does not have."""
@@ -100,7 +102,7 @@ def compare(passes: Passes, kinds: dict[str, str]) -> list[Comparison]:
     alone = {*passes.alone()}
     for path, expected in passes.expected.values.items():
         inner, is_input, _ = path.partition(INPUTS)
-        if not expected or path in alone or inner in passes.reordered:
+        if not expected or path in alone or inner in passes.excluded:
             continue
         kind = kinds.get(inner.partition("#")[0], "")
         comparison = _compare(path, expected, passes, kind)

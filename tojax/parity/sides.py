@@ -42,7 +42,7 @@ class Passed:
         computes node after node.
     """
 
-    values: dict[str, list[np.ndarray]]
+    values: Values
     seconds: float = 0.0
     narrow: frozenset[str] = frozenset()
     call: list[np.ndarray] | None = None
@@ -52,6 +52,7 @@ class Side(Protocol):
     """A model that runs with one call's arguments."""
 
     name: str
+    masked: frozenset[str]  # modules with random masks, whose outputs go to the other side
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the model.

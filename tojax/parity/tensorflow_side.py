@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from tojax.calls.taps import Tap
 from tojax.errors import Unsupported
 from tojax.model import Model
 from tojax.parity.jax_side import JaxSide
@@ -119,13 +118,13 @@ class GraphSide(JaxSide):
     has_inputs = False
     unit = "nodes"
 
-    def __init__(self, model: Model, call: Call):
-        super().__init__(model, call)
+    def __init__(self, model: Model, call: Call, without_dropout: bool = False):
+        super().__init__(model, call, without_dropout)
         self.graph_source = cast(TensorFlowSource, model.source)
 
     def source(self, wide: bool = False) -> TensorFlowSource:
         """Returns what computes the model, see ``JaxSide``."""
-        source = self.graph_source.tapped(Tap("", lenient=True))
+        source = self.graph_source
         if not wide:
             return source
         concrete = widened(self.concrete)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 
 from tojax import trees
+from tojax.parity.dropout import WithoutDropout, dropped, in_modes, masked
 from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Values, input_name
+from tojax.parity.store import Store
 from tojax.parity.wide import WIDE, wide
 from tojax.torch.core import interop
 
@@ -23,11 +26,14 @@ if TYPE_CHECKING:
 
 
 class TorchSide:
-    """A module that torch runs; its own tensors and buffers stay as they are."""
+    """A module that torch runs; its own tensors, buffers and modes stay as they are."""
 
-    def __init__(self, module: torch.nn.Module, call: Call):
-        self.module, self.call = module, (call.args, call.kwargs)
-        self.name = "torch"
+    name = "torch"
+
+    def __init__(self, module: torch.nn.Module, call: Call, modes: Mapping[str, bool]):
+        self.module, self.call, self.modes = module, (call.args, call.kwargs), modes
+        with in_modes(module, modes):
+            self.masked = masked(module)
 
     def kinds(self) -> dict[str, str]:
         """Returns the class of each module, by path."""
@@ -35,7 +41,7 @@ class TorchSide:
 
     def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
         """Computes gradients, see ``Side``."""
-        with _wide() if wide else nullcontext():
+        with in_modes(self.module, self.modes), around(wide, without_dropout=True):
             named = dict(self.module.named_parameters())
             params = {k: _cast(x.detach(), wide).requires_grad_() for k, x in named.items()}
             buffers = {k: _cast(x.clone(), wide) for k, x in self.module.named_buffers()}
@@ -56,41 +62,12 @@ class TorchSide:
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the module, see ``Side``."""
-        values: dict[str, list[np.ndarray]] = {}
-        runs: Counter[str] = Counter()
-
-        def note(path: str) -> Callable:
-            def hook(module: torch.nn.Module, args: tuple, out: PyTree) -> PyTree | None:
-                count, runs[path] = runs[path], runs[path] + 1
-                key = f"{path}#{count}" if count else path
-                values[key] = [to_numpy(x) for x in floats(out)]
-                return None if forced is None else replaced(out, forced.get(key))
-
-            return hook
-
-        def note_inputs(path: str) -> Callable:
-            def hook(module: torch.nn.Module, args: tuple, kwargs: PyTree) -> tuple | None:
-                key = (f"{path}#{runs[path]}" if runs[path] else path) + INPUTS
-                leaves, structure = trees.plain_leaves((args, kwargs))
-                tensors = {k: floats(x) for k, x in leaves.items() if isinstance(x, torch.Tensor)}
-                values.update({key + k: [*map(to_numpy, x)] for k, x in tensors.items()})
-                if forced is None:
-                    return None
-                replacements = {
-                    k: replaced(x, forced.get(key + k)) for k, x in leaves.items() if k in tensors
-                }
-                leaves |= {k: x for k, x in replacements.items() if x is not None}
-                return jax.tree.unflatten(structure, leaves.values())
-
-            return hook
-
+        record = Record(self.masked, forced)
         with ExitStack() as stack:
-            for path, module in self.module.named_modules():
-                if path:
-                    handle = module.register_forward_pre_hook(note_inputs(path), with_kwargs=True)
-                    stack.callback(handle.remove)
-                    stack.callback(module.register_forward_hook(note(path)).remove)
-            stack.enter_context(_wide() if wide else nullcontext())
+            stack.enter_context(record.hooked(self.module))
+            stack.enter_context(in_modes(self.module, self.modes))
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            stack.enter_context(around(wide, without_dropout=True))
             stack.enter_context(torch.no_grad())
             tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
             copied = {k: _cast(x, wide) if wide else x.clone() for k, x in tensors.items()
@@ -99,11 +76,66 @@ class TorchSide:
             began = time.perf_counter()
             out = torch.func.functional_call(self.module, copied, args, kwargs)
             seconds = time.perf_counter() - began
-        values[OUTPUT] = [to_numpy(x) for x in floats(out)]
-        return Passed(values, seconds)
+        record.values[OUTPUT] = [*map(to_numpy, floats(out))]
+        return Passed(record.values, seconds)
+
+
+class Record:
+    """The values of modules in one forward pass, by hooks; ``forced`` ones take their place.
+
+    Outputs of the modules in ``masked`` are dropped with masks of torch's, unless they are forced.
+    """
+
+    def __init__(self, masked: frozenset[str], forced: Values | None):
+        self.masked, self.forced = masked, forced
+        self.values = Store()
+        self.runs: Counter[str] = Counter()
+
+    @contextmanager
+    def hooked(self, module: torch.nn.Module) -> Iterator[None]:
+        """Registers the hooks of submodules for a while."""
+        with ExitStack() as stack:
+            for path, inner in module.named_modules():
+                if path:
+                    enter, leave = partial(self._enter, path), partial(self._leave, path)
+                    handle = inner.register_forward_pre_hook(enter, with_kwargs=True)
+                    stack.callback(handle.remove)
+                    stack.callback(inner.register_forward_hook(leave).remove)
+            yield
+
+    def _key(self, path: str) -> str:
+        return f"{path}#{self.runs[path]}" if self.runs[path] else path
+
+    def _enter(self, path: str, module: torch.nn.Module, args: tuple, kwargs: dict) -> PyTree:
+        key = self._key(path) + INPUTS
+        leaves, structure = trees.plain_leaves((args, kwargs))
+        tensors = {k: floats(x) for k, x in leaves.items() if isinstance(x, torch.Tensor)}
+        self.values.update({key + k: [*map(to_numpy, x)] for k, x in tensors.items()})
+        if self.forced is None:
+            return None
+        replacements = {
+            k: replaced(x, self.forced.get(key + k)) for k, x in leaves.items() if k in tensors
+        }
+        leaves |= {k: x for k, x in replacements.items() if x is not None}
+        return jax.tree.unflatten(structure, leaves.values())
+
+    def _leave(self, path: str, module: torch.nn.Module, args: tuple, out: PyTree) -> PyTree:
+        key = self._key(path)
+        self.runs[path] += 1
+        if path in self.masked and self.forced is None:
+            out = dropped(module, *args)
+        self.values[key] = [*map(to_numpy, floats(out))]
+        return out if self.forced is None else replaced(out, self.forced.get(key))
 
 
 _wide = wide
+
+
+@contextmanager
+def around(wide: bool, without_dropout: bool) -> Iterator[None]:
+    """Runs torch code in 64 bits if it is to be ``wide``, and with or without dropout."""
+    with _wide() if wide else nullcontext(), WithoutDropout() if without_dropout else nullcontext():
+        yield
 
 
 def floats(tree: PyTree) -> list[torch.Tensor]:
