@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import jax
 import numpy as np
 
 from tojax.errors import Unsupported
 from tojax.model import Model
-from tojax.parity import store
+from tojax.parity.forward_passes import Progress, forward_passes
 from tojax.parity.golden import GoldenSide
 from tojax.parity.jax_side import JaxSide
 from tojax.parity.judge import (
-    DROPOUT,
-    REORDERED,
     Comparison,
     Passes,
     compare,
     faults,
-    reordered,
 )
 from tojax.parity.report import Report
 from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Side
@@ -37,6 +35,8 @@ def verify(
     *args: Any,
     reference: Any = None,
     gradients: bool = False,
+    operators: str | None = None,
+    progress: Progress | None = None,
     rng: jax.Array | None = None,
     **kwargs: Any,
 ) -> Report:
@@ -59,6 +59,9 @@ def verify(
         its own is left out on both.
       gradients: compare gradients, too, with respect to params and floating-point inputs, of the
         outputs times fixed random numbers.
+      operators: regular expression, searched in the paths of torch modules, whose own calls of
+        torch functions are compared, too, each for torch's own inputs of it.
+      progress: called before each of the five passes with its name, its number, and their number.
 
     Returns:
       A Report: ``report.ok``, ``report.verdict``, ``report.modules``; print it.
@@ -82,15 +85,9 @@ def verify(
     original = side_of(model, reference, call)
     is_torch = original.name == "torch"  # whose random numbers JAX does not draw
     actual = model_side(model, replace(call, rng=None) if is_torch else call, is_torch)
-    expected = original.forward()
-    actual.one_by_one = sum(x.nbytes for v in expected.values.values() for x in v) > store.LIMIT
-    masks = {path: x for path, x in expected.values.items() if _module(path) in original.masked}
-    free = actual.forward(forced=masks or None)
-    excluded = dict.fromkeys(masks, DROPOUT) | dict.fromkeys(reordered(expected, free), REORDERED)
-    forced = {k: x for k, x in expected.values.items() if excluded.get(k) != REORDERED}
-    judge, wide = (side.forward(wide=True, forced=forced) for side in (original, actual))
-    passes = Passes(expected, free, actual.forward(forced=forced), judge, wide, excluded)
+    passes = forward_passes(original, actual, progress)
     modules = compare(passes, actual.kinds())
+    compared, places, notes = _operators(original, operators)
     return Report(
         model=model.source.name,
         reference=original.name,
@@ -98,11 +95,13 @@ def verify(
         if passes.actual.values[OUTPUT]
         else "no float",
         modules=modules,
-        gradients=_gradients(original, actual, expected) if gradients else [],
+        gradients=_gradients(original, actual, passes.expected) if gradients else [],
+        operators=compared,
         predictions=_predictions(passes, actual),
-        places={x.path: place for x in faults(modules) if (place := actual.place(x.path))},
-        seconds={"JAX": passes.actual.seconds, original.name: expected.seconds},
-        notes=_notes(passes),
+        places=places | {x.path: y for x in faults(modules) if (y := actual.place(x.path))},
+        seconds={"JAX": passes.actual.seconds, original.name: passes.expected.seconds},
+        notes=(*_notes(passes), *notes),
+        reproducer=partial(_reproduce, model, original, actual, modules),
         unit=actual.unit,
         passes=passes,
         versions={p: sys.modules[p].__version__ for p in PACKAGES if p in sys.modules},
@@ -138,9 +137,57 @@ def _gradients(original: Side, actual: Side, expected: Passed) -> list[Compariso
     return compare(passes, {})
 
 
-def _module(path: str) -> str:
-    """Returns the path of a module without the number of its call."""
-    return path.partition("#")[0]
+def _operators(
+    original: Side, pattern: str | None
+) -> tuple[list[Comparison], dict[str, str], list[str]]:
+    """Returns (comparisons, places by path, notes) of the operators of some modules.
+
+    Raises:
+      Unsupported: the reference calls none of torch's functions.
+      WrongArguments: no module has such a path.
+    """
+    if pattern is None:
+        return [], {}, []
+    if original.name != "torch":
+        raise Unsupported(
+            f"operators={pattern!r} beside {original.name}",
+            why="operators are those that torch code calls; TensorFlow's nodes are compared anyway",
+            do="leave it out, or compare with the torch module",
+        )
+    from tojax.parity.compare_operators import compare_operators
+    from tojax.parity.torch_side import TorchSide
+
+    recorded = cast(TorchSide, original).operators(pattern)
+    comparisons, unserved = compare_operators(recorded)
+    notes = [f"operators that are not compared: {', '.join(unserved)}"] if unserved else []
+    faulty = {x.path for x in faults(comparisons)}
+    return comparisons, {x.path: x.place for x in recorded if x.path in faulty}, notes
+
+
+def _reproduce(
+    model: Model,
+    original: Side,
+    actual: JaxSide,
+    modules: list[Comparison],
+    folder: str | os.PathLike,
+) -> str:
+    """Writes the smallest part at fault to a folder; returns what it is."""
+    if original.name == "torch":
+        from tojax.parity.reproduce import reproduce
+        from tojax.parity.torch_side import TorchSide
+
+        return reproduce(folder, model, cast(TorchSide, original), faults(modules)[0])
+    if original.name == "TensorFlow":
+        from tojax.parity import reproduce_node
+        from tojax.parity.tensorflow_side import GraphSide, TensorFlowSide
+
+        sides = cast(TensorFlowSide, original), cast(GraphSide, actual)
+        return reproduce_node.reproduce(folder, *sides, faults(modules)[0])
+    raise Unsupported(
+        f"a folder that reproduces a fault beside {original.name}",
+        why="it needs the code of both sides",
+        do="compare with the torch module or the TensorFlow function",
+    )
 
 
 def model_side(model: Model, call: Call, without_dropout: bool = False) -> JaxSide:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tojax.errors import WrongArguments
 from tojax.parity import golden, page
 from tojax.parity.judge import Comparison, Passes, faults
 from tojax.parity.sides import OUTPUT
@@ -25,12 +27,14 @@ class Report:
       modules: one comparison for each module that both ran, in the order of execution; the model
         itself is last, with an empty path.
       gradients: the same for params and inputs, by name; empty unless asked for.
+      operators: comparisons of torch's functions in the modules that were asked for.
       predictions: of language models.
       places: where the forward of a faulty module is written, by path.
       notes: what a reader has to know besides.
       seconds: of the forward passes, by side.
       versions: of the packages.
       passes: the values of both sides.
+      reproducer: writes the smallest part at fault to a folder, and returns its path.
       unit: what the parts are: "modules", or "nodes" of TensorFlow.
     """
 
@@ -39,18 +43,20 @@ class Report:
     dtype: str
     modules: list[Comparison]
     gradients: list[Comparison] = field(default_factory=list)
+    operators: list[Comparison] = field(default_factory=list)
     predictions: Predictions | None = None
     places: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     passes: Passes | None = field(default=None, repr=False)
+    reproducer: Callable[[str | os.PathLike], str] | None = field(default=None, repr=False)
     unit: str = "modules"
 
     @property
     def faults(self) -> list[Comparison]:
-        """The modules, then the gradients, at fault, the worst first."""
-        return faults(self.modules) + faults(self.gradients)
+        """The operators, modules and gradients at fault, the worst first of each."""
+        return faults(self.operators) + faults(self.modules) + faults(self.gradients)
 
     @property
     def ok(self) -> bool:
@@ -62,7 +68,8 @@ class Report:
         """The result in one sentence."""
         if self.ok:
             count = sum(x.path != OUTPUT for x in self.modules)
-            also = f", {len(self.gradients)} gradients" if self.gradients else ""
+            groups = {"operators": self.operators, "gradients": self.gradients}
+            also = "".join(f", {len(x)} {name}" for name, x in groups.items() if x)
             return f"equal up to {self.dtype} rounding; {count} {self.unit}{also}"
         worst, *further = self.faults
         name = worst.path or "the model's own code"
@@ -84,6 +91,24 @@ class Report:
         assert self.passes is not None, "a report of verify"
         kinds = {x.path: x.kind for x in self.modules}
         golden.save(folder, self.reference, self.passes, kinds)
+
+    def reproduce(self, folder: str | os.PathLike) -> str:
+        """Writes a folder that reproduces the worst fault: the operator, node or module alone, its
+        tensors, and ``reproduce.py``, which compares the two sides and ends with 3.
+
+        Returns:
+          The path of what is at fault.
+
+        Raises:
+          WrongArguments: the report has no fault, or the folder holds something else.
+          Unsupported: a module cannot be pickled, or the reference is neither torch nor TensorFlow.
+          NotWritten: the system refuses to write, or the disk is full.
+        """
+        if not faults(self.modules) or self.reproducer is None:
+            raise WrongArguments(
+                "there is no fault to reproduce", why=self.verdict, do="see report.ok before"
+            )
+        return self.reproducer(folder)
 
     def to_html(self, file: str | os.PathLike) -> None:
         """Writes the report as one page that needs nothing else, no network either: a tree of the
@@ -107,7 +132,7 @@ class Report:
         page.write(file, page.page(about, self.seconds, str(self), *figures))
 
     def __str__(self) -> str:
-        rows = sorted(self.modules, key=lambda x: -x.excess)[:SHOWN]
+        rows = sorted(self.operators + self.modules, key=lambda x: -x.excess)[:SHOWN]
         lines = [f"{self.model} beside {self.reference}: {self.verdict}"]
         header = (self.unit[:-1], "adds", "of it rounding", "inherits", "cosine", "ulps", "")
         cells = [header, *map(_cells, rows)]
@@ -117,8 +142,9 @@ class Report:
                 x.ljust(w) if i == 0 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))
             ]
             lines.append("  ".join(aligned).rstrip())
-        if len(self.modules) > len(rows):
-            lines.append(f"and {len(self.modules) - len(rows)} {self.unit} with less")
+        count = len(self.operators) + len(self.modules) - len(rows)
+        if count:
+            lines.append(f"and {count} {self.unit} with less")
         if self.predictions is not None:
             lines.append(str(self.predictions))
         return "\n".join([*lines, *self.notes])
@@ -150,6 +176,7 @@ class Report:
             "ok": self.ok,
             "modules": [*map(row, self.modules)],
             "gradients": [*map(row, self.gradients)],
+            "operators": [*map(row, self.operators)],
             "predictions": None if self.predictions is None else str(self.predictions),
             "places": self.places,
             "notes": [*self.notes],

@@ -57,10 +57,14 @@ class KernelRun(Run):
     """
 
     narrow: set[str] = set()
+    watched: str | None = None  # a node whose inputs are noted
+    inputs: list[list[PyTree]] = []
 
     def compute(self, node: Node, inputs: Sequence[PyTree]) -> tuple:
         """Computes one node; where TensorFlow has no kernel of 64 bits, by JAX."""
         values = [np.asarray(x) if isinstance(x, jax.Array) else x for x in inputs]
+        if node.name == self.watched:
+            self.inputs.append(values)
         if node.op in ("While", "StatelessWhile", "_While"):
             return self._loop(node, values)
         row = table.find(node.op)
@@ -87,7 +91,7 @@ class KernelRun(Run):
     def nested(self, rng: jax.Array | None, library: Library | None = None) -> KernelRun:
         """Returns a run for a loop."""
         inner = cast(KernelRun, super().nested(rng, library))
-        inner.narrow = self.narrow
+        inner.narrow, inner.watched, inner.inputs = self.narrow, self.watched, self.inputs
         return inner
 
     def _loop(self, node: Node, values: list[PyTree]) -> tuple:
@@ -104,11 +108,13 @@ class KernelSource(TensorFlowSource):
     """A TensorFlow function that TensorFlow's kernels compute."""
 
     narrow: set[str] = field(default_factory=set)
+    watched: str | None = None
+    inputs: list[list[PyTree]] = field(default_factory=list)
 
     def start(self, *arguments: Any) -> KernelRun:
         """Returns the run of one call."""
         run = KernelRun(*arguments)
-        run.narrow = self.narrow
+        run.narrow, run.watched, run.inputs = self.narrow, self.watched, self.inputs
         return run
 
 
@@ -150,6 +156,11 @@ class GraphSide(JaxSide):
                 functions -= called
                 graphs += [library[x] for x in sorted(called)]
         return operators
+
+    def node(self, name: str) -> Node | None:
+        """Returns a node of the graph, or of the functions that it calls."""
+        graphs = [self.concrete.graph, *(self.concrete.library[x] for x in self.concrete.library)]
+        return next((x.by_name[name] for x in graphs if name in x.by_name), None)
 
     def place(self, path: str) -> str:
         """Returns the line of Python that made a node, or ""."""
@@ -201,6 +212,14 @@ class TensorFlowSide(GraphSide):
         values = {k: [tf.convert_to_tensor(x).numpy()] for k, x in grads if x is not None}
         return Passed(values, narrow=frozenset(values))
 
+    def inputs_of(self, name: str) -> list[PyTree]:
+        """Returns what a node is first computed from, None for each that is no array."""
+        kernels = replace(self.kernels, watched=name, inputs=[])
+        model = self.model
+        kernels(model.params, model.state, self.args, self.kwargs, self.rng)
+        (inputs, *_) = kernels.inputs or [[None]]
+        return [x if is_array(x) else None for x in inputs]
+
     @property
     def arguments(self) -> tuple[tuple, dict[str, PyTree]]:
         """The arguments of TensorFlow's own call."""
@@ -250,7 +269,9 @@ def side(model: Model, reference: object, call: Call) -> TensorFlowSide:
     source = cast(TensorFlowSource, model.source)
     mode: dict[str, Any] = {"training": source.training} if source.function.moded else {}
     original = source.function.owner if reference is None else reference
-    if callable(original) or hasattr(original, "signatures"):
+    if isinstance(original, tf.compat.v1.GraphDef):
+        fresh = from_tensorflow(original)
+    elif callable(original) or hasattr(original, "signatures"):
         fresh = from_tensorflow(original, *call.args, **mode, **call.kwargs)
         fresh = fresh.train() if source.training else fresh
     else:  # a graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ import torch
 
 from tojax import trees
 from tojax.parity.dropout import WithoutDropout, dropped, in_modes, masked
+from tojax.parity.operators import Operator, Recorder
 from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Values, input_name
 from tojax.parity.store import Store
 from tojax.parity.wide import WIDE, wide
@@ -63,11 +65,38 @@ class TorchSide:
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the module, see ``Side``."""
         record = Record(self.masked, forced)
+        with record.hooked(self.module), around(wide, without_dropout=True):
+            out, seconds = self._run(wide)
+        record.values[OUTPUT] = [*map(to_numpy, floats(out))]
+        return Passed(record.values, seconds)
+
+    def operators(self, pattern: str) -> list[Operator]:
+        """Returns the operators that modules with the pattern in their paths call."""
+        recorder = Recorder(pattern)
+        with around(wide=False, without_dropout=True), recorder.hooked(self.module), recorder:
+            self._run()
+        return recorder.operators
+
+    def arguments(self, path: str) -> tuple[tuple, dict[str, PyTree]]:
+        """Returns what a module is first called with."""
+        if path == OUTPUT:
+            return jax.tree.map(partial(_tensor, wide=False), self.call)
+        calls: list[tuple[tuple, dict[str, PyTree]]] = []
+        record = lambda module, args, kwargs: calls.append(copy.deepcopy((args, kwargs)))
+        module = self.module.get_submodule(path)
+        handle = module.register_forward_pre_hook(record, with_kwargs=True, prepend=True)
+        try:
+            with around(wide=False, without_dropout=True):
+                self._run()
+        finally:
+            handle.remove()
+        return calls[0]
+
+    def _run(self, wide: bool = False) -> tuple[PyTree, float]:
+        """Calls the module; returns its output and the seconds that it took."""
         with ExitStack() as stack:
-            stack.enter_context(record.hooked(self.module))
             stack.enter_context(in_modes(self.module, self.modes))
             stack.enter_context(torch.random.fork_rng(devices=[]))
-            stack.enter_context(around(wide, without_dropout=True))
             stack.enter_context(torch.no_grad())
             tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
             copied = {k: _cast(x, wide) if wide else x.clone() for k, x in tensors.items()
@@ -75,9 +104,7 @@ class TorchSide:
             args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
             began = time.perf_counter()
             out = torch.func.functional_call(self.module, copied, args, kwargs)
-            seconds = time.perf_counter() - began
-        record.values[OUTPUT] = [*map(to_numpy, floats(out))]
-        return Passed(record.values, seconds)
+            return out, time.perf_counter() - began
 
 
 class Record:

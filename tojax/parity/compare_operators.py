@@ -1,0 +1,43 @@
+"""Operators in JAX and in torch, compared as models of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tojax.errors import TojaxError
+from tojax.parity.forward_passes import forward_passes
+from tojax.parity.jax_side import JaxSide
+from tojax.parity.judge import Comparison, compare
+from tojax.parity.operators import Operator
+from tojax.parity.sides import OUTPUT, Call
+from tojax.parity.torch_side import TorchSide
+from tojax.torch.source import from_torch
+
+
+def compare_operators(operators: Iterable[Operator]) -> tuple[list[Comparison], list[str]]:
+    """Returns the comparisons, and the paths of those that are not served on their own, such as
+    random ones.
+    """
+    comparisons: list[Comparison] = []
+    alone: list[str] = []
+    for operator in operators:
+        comparison = compare_operator(operator)
+        if comparison is None:
+            alone.append(operator.path)
+        else:
+            comparisons.append(comparison)
+    return comparisons, alone
+
+
+def compare_operator(operator: Operator) -> Comparison | None:
+    """Compares one operator for its own inputs; None if it is not served on its own."""
+    model = from_torch(operator)
+    call = Call((*operator.tensors,), {})
+    try:
+        sides = TorchSide(model.source.module, call, {}), JaxSide(model, call, True)
+        (*_, comparison) = compare(forward_passes(*sides), {})
+    except TojaxError:
+        return None
+    assert comparison.path == OUTPUT
+    return replace(comparison, path=operator.path, kind=operator.name)
