@@ -142,6 +142,7 @@ def put_on(module: torch.nn.Module, files: Files) -> torch.nn.Module:
             do="pip install peft",
         ) from None
     _check_kind(files, peft)
+    _check_sizes(files)
     folder = files.folder
     with warnings.catch_warnings(record=True) as caught, _refusing_misfits(folder):
         warnings.simplefilter("always")
@@ -174,6 +175,25 @@ def _check_kind(files: Files, peft: ModuleType) -> None:
             why="it is a prompt that goes before the input, and no change of the model's layers",
             do="use another kind, such as LoRA",
         )
+
+
+def _check_sizes(files: Files) -> None:
+    """Raises BadCheckpoint for ranks and numbers of layers far above those of the stored weights:
+    PEFT allocates what the config says before it compares.
+    """
+    config, file = files.config, files.folder / CONFIG
+    largest = max((size for shape in files.shapes.values() for size in shape), default=0)
+    pattern = config.get("rank_pattern")
+    ranks = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
+    if too_large := [x for x in ranks if isinstance(x, int) and x > largest]:
+        raise _unfit(files.folder, f"no weight has the rank of its config: {too_large[0]}"[:99])
+    spans = config.get("layer_replication") or ()
+    try:
+        layers = sum(end - start for start, end in spans)
+    except (TypeError, ValueError):
+        raise _unfit(files.folder, f"{CONFIG} says layer_replication = {spans!r}"[:200]) from None
+    if layers > len(files.shapes):
+        raise _unfit(files.folder, f"{file.name} makes {layers} layers of {len(files.shapes)} weights")
 
 
 @contextlib.contextmanager

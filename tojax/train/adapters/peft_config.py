@@ -49,7 +49,7 @@ def check_config(folder: Path, config: object) -> None:
 
 
 def _are_names(value: object) -> bool:
-    names = value if isinstance(value, list) else [value or ""]
+    names = value if isinstance(value, list) else ["" if value is None else value]
     return all(isinstance(x, str) for x in names)
 
 
