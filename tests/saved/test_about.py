@@ -9,6 +9,7 @@ import torch
 
 import tojax
 from tojax.errors import BadCheckpoint, TojaxError
+from tojax.saved.about import text_of
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -25,7 +26,7 @@ def saved(tmp_path_factory):
 
 def outcome(folder, about):
     """What loading and a call give: an error of ours with four lines, or the output."""
-    (folder / "model.json").write_text(json.dumps(about))
+    (folder / "model.json").write_text(text_of(about))
     try:
         return tojax.load(folder)(X)
     except TojaxError as error:

@@ -22,6 +22,16 @@ def first_call(key: str, value: object) -> Change:
     return m.put("model.json", f"calls.0.{key}", value)
 
 
+def signed(change: Change) -> Change:
+    """Makes a change as one who can write a checksum does: an older folder has none."""
+
+    def both(folder: Path, rng: object) -> None:
+        change(folder, rng)
+        m.remove("model.json", "crc32")(folder, rng)
+
+    return both
+
+
 def foreign_weights(folder: Path, rng: object) -> None:
     """Weights of other shapes, with their right sha256."""
     import numpy as np
@@ -53,26 +63,26 @@ def saved() -> Iterator[Mutant]:
     shapes = ("float32[2, 4]", "float64[3, 4]", "float32[__import__('os').system('x'), 4]",
               "float32[9**9**9, 4]", "float32[3,", "[", "")  # fmt: skip
     for i, shape in enumerate(shapes):
-        yield Mutant(f"saved-shape-{i}", "saved", first_call("inputs", {"input": shape}), True)
+        yield Mutant(f"saved-shape-{i}", "saved", signed(first_call("inputs", {"input": shape})), True)
     constraints = ("__import__('os').system('x')", "9**9**9 == 1", "(" * 10**4, "a b")
     for i, text in enumerate(constraints):
-        yield Mutant(f"saved-constraint-{i}", "saved", first_call("constraints", [text]), True)
+        yield Mutant(f"saved-constraint-{i}", "saved", signed(first_call("constraints", [text])), True)
     paths = ("../outside/vocabulary.txt", "/etc/passwd", "a/../../x", "", "\0")
     for i, path in enumerate(paths):
         function = lambda about, folder, path=path: {
             **about, "sha256": about["sha256"] | {path: "0"}
         }  # fmt: skip
-        yield Mutant(f"saved-path-{i}", "saved", m.edit("model.json", function), True)
+        yield Mutant(f"saved-path-{i}", "saved", signed(m.edit("model.json", function)), True)
     names = ("../outside/x", "/etc/passwd", "..")
     for i, name in enumerate(names):
-        change = m.put("model.json", "programs", {name: {}})
+        change = signed(m.put("model.json", "programs", {name: {}}))
         yield Mutant(f"saved-program-{i}", "saved", change, True)
     for name, text in {"deep": DEEP, "bomb": BOMB, "none": "", "list": "[]"}.items():
         yield Mutant(f"saved-content-{name}", "saved", m.content("model.json", text), True)
     for i, pattern in enumerate(("*.json", "*.jax", "params*", "state*")):
         for instead in ("nothing", "folder", "pipe", "loop", "dangling", "zero"):
             yield Mutant(f"saved-lose-{i}-{instead}", "saved", m.lose(pattern, instead), True)
-    yield Mutant("saved-foreign", "saved", foreign_weights, True)
+    yield Mutant("saved-foreign", "saved", signed(foreign_weights), True)
 
 
 # Checkpoints of a run

@@ -203,7 +203,7 @@ class Net:
         import torch
 
         torch.manual_seed(0)
-        return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+        return torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.Tanh(), torch.nn.Linear(64, 2))
 
 
 def write_saved(folder: Path) -> None:

@@ -31,7 +31,7 @@ SECONDS = 20  # for a mutant; the slowest valid file takes 0.5 on an idle core
 PEAK = 256 * 2**20  # above what the process had before, in bytes
 ADDRESSES = 4 * 2**30
 STARTS = {"os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect"}
-OF_MEMORY = re.compile(r"allocat|bad_alloc|MemoryError|out of memory|RESOURCE_EXHAUSTED", re.I)
+OF_MEMORY = re.compile(r"allocat(e|ing)\b|bad_alloc|MemoryError|out of memory|RESOURCE_EXHAUSTED", re.I)
 
 
 class TooSlow(BaseException):
