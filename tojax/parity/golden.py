@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.parity.judge import Passes
 from tojax.parity.sides import Passed, Values
-from tojax.saved.folder import whole
+from tojax.saved.folder import digest, whole
 
 ABOUT = "golden.json"
 PASSES = ("expected", "judge")
@@ -23,7 +23,7 @@ PASSES = ("expected", "judge")
 def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, str]) -> None:
     """Writes the reference's values, in its own precision and in 64 bits; see ``saved.folder``."""
     with whole(folder, ABOUT) as scratch:
-        about = {"name": name, "kinds": kinds}
+        about: dict[str, object] = {"name": name, "kinds": kinds}
         dtypes: dict[str, list[str]] = {}
         for file in PASSES:
             passed = getattr(passes, file)
@@ -41,7 +41,9 @@ def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, 
             dtypes[file] = [
                 f"{k}|{i}|{x.dtype}" for k, v in passed.values.items() for i, x in enumerate(v)
             ]
-        (scratch / ABOUT).write_text(json.dumps(about | {"arrays": dtypes}, indent=1))
+        sums = {file: digest(scratch / f"{file}.safetensors") for file in dtypes}
+        about |= {"arrays": dtypes, "sha256": sums}
+        (scratch / ABOUT).write_text(json.dumps(about, indent=1))
 
 
 class GoldenSide:
@@ -55,8 +57,11 @@ class GoldenSide:
         try:
             about = json.loads((Path(folder) / ABOUT).read_text())
             self.name, self._kinds = f"{about['name']} of {folder}", about["kinds"]
+            arrays, sums = about["arrays"], about.get("sha256", {})
             self.passes = {
-                k: _read(Path(folder) / f"{k}.safetensors", v) for k, v in about["arrays"].items()
+                k: _read(Path(folder) / f"{k}.safetensors", arrays[k], sums.get(k))
+                for k in PASSES
+                if k in arrays
             }
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise BadCheckpoint(
@@ -83,7 +88,9 @@ class GoldenSide:
         return self.passes["judge" if wide else "expected"]
 
 
-def _read(file: Path, names: list[str]) -> Passed:
+def _read(file: Path, names: list[str], checksum: str | None) -> Passed:
+    if checksum is not None and digest(file) != checksum:
+        raise ValueError(f"the sha256 of {file.name} is not the one that {ABOUT} holds")
     arrays, values = load_file(file), dict[str, list[np.ndarray]]()
     for name in names:
         path, number, dtype = name.rsplit("|", 2)

@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from tojax.errors import BadCheckpoint, WrongArguments
-from tojax.tensorflow.engine import keras_files, metagraph
+from tojax.tensorflow.engine import files, metagraph
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -37,6 +37,7 @@ def source_of(path: str | os.PathLike, signature: str | None) -> Any:
         return read_graph(place)
     folder = place.parent if place.is_file() and place.stem == "saved_model" else place
     if os.fspath(path) and any((folder / x).exists() for x in FILES):
+        files.check_regular(*(folder / x for x in FILES), *folder.glob("variables/*"))
         proto = metagraph.read_proto(folder)
         if metagraph.is_old(proto):
             return metagraph.function_of(folder, proto, signature)
@@ -61,7 +62,7 @@ def load(path: str | os.PathLike) -> Any:
     if place.suffix in (".keras", ".h5"):
         import keras
 
-        keras_files.check(place)
+        files.check_archive(place)
         return _restored(lambda: keras.models.load_model(place, compile=False), place, TRUSTED)
     if not any((place / x).exists() for x in FILES):
         raise _no_saved_model(place)

@@ -126,7 +126,7 @@ def stablehlo() -> Iterator[Mutant]:
         for name, data in {"none": b"", "zeros": bytes(100), "magic": b"ML\xefR", "pickle": b"\x80\x04."}.items():
             change = partial(_overwrite, data=data)
             yield Mutant(f"{format}-content-{name}", format, change, True)
-        for instead in ("folder", "loop", "dangling"):
+        for instead in ("folder", "loop", "dangling", "pipe", "zero"):
             yield Mutant(f"{format}-file-{instead}", format, m.lose("*", instead), True)
 
 
@@ -230,7 +230,7 @@ def savedmodel() -> Iterator[Mutant]:
     for name, function in protos.items():
         yield Mutant(f"savedmodel-proto-{name}", "savedmodel", proto(function))
     for i, pattern in enumerate(("saved_model.pb", "variables.index", "variables.data*")):
-        for instead in ("nothing", "folder", "loop", "dangling"):
+        for instead in ("nothing", "folder", "loop", "dangling", "pipe", "zero"):
             change = m.lose(pattern, instead)
             yield Mutant(f"savedmodel-lose-{i}-{instead}", "savedmodel", change, True)
 
@@ -425,7 +425,7 @@ def keras() -> Iterator[Mutant]:
             change = m.archive({"config.json": function})
             yield Mutant(f"keras-{key}-{name}", "keras", change)
     for format in ("keras", "h5"):
-        for instead in ("nothing", "folder", "loop", "dangling"):
+        for instead in ("nothing", "folder", "loop", "dangling", "pipe", "zero"):
             yield Mutant(f"{format}-file-{instead}", format, m.lose("*", instead), True)
         change = lambda folder, rng: m.pickled(folder, m.files_in(folder)[0].name)
         yield Mutant(f"{format}-pickle", format, change, True)

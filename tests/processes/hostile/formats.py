@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -207,6 +206,7 @@ class Net:
 
 
 def write_saved(folder: Path) -> None:
+    jax.config.update("jax_traceback_in_locations_limit", 0)
     folder.rmdir()
     tojax.from_torch(Net()).save(folder, X)
 
@@ -255,6 +255,7 @@ def program(x):
 
 
 def exported():
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # the same bytes everywhere
     return jax.export.export(jax.jit(program))(jax.ShapeDtypeStruct(X.shape, X.dtype))
 
 
@@ -381,7 +382,3 @@ FORMATS = {
     "keras": Format(write_keras, read_tensorflow, refer_keras, "keras"),
     "h5": Format(write_h5, read_tensorflow, refer_keras, "keras"),
 }
-
-
-def crc(content: bytes) -> int:
-    return zlib.crc32(content)

@@ -64,7 +64,7 @@ def base_of(adapter: str | os.PathLike) -> str:
       BadCheckpoint: the config names no checkpoint, or a folder that does not exist.
     """
     file = Path(adapter).expanduser() / CONFIG
-    base = _config(file).get("base_model_name_or_path")
+    base = read_config(file).get("base_model_name_or_path")
     if not base or not isinstance(base, str):
         raise BadCheckpoint(
             f"{CONFIG} names no base_model_name_or_path",
@@ -109,11 +109,16 @@ def files_of(adapter: str | os.PathLike) -> Files:
                 why="an adapter is a folder that PEFT's save_pretrained wrote, not pickled",
                 do=f"give the folder that holds {CONFIG} and {WEIGHTS}",
             )
-    config = _config(folder / CONFIG)
+    config = read_config(folder / CONFIG)
     return Files(folder, config, {k: v.shape for k, v in stored_in(folder / WEIGHTS).items()})
 
 
-def _config(file: Path) -> dict[str, Any]:
+def read_config(file: Path) -> dict[str, Any]:
+    """Reads an adapter's config.
+
+    Raises:
+      BadCheckpoint: it is none.
+    """
     config = read_json(file)
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
         raise BadCheckpoint(

@@ -1,4 +1,6 @@
-"""Keras files, looked at before Keras reads them: it unpacks archives and builds layers unasked."""
+"""Files that TensorFlow or Keras is to read, looked at first: they read pipes for ever, unpack any
+archive, and build any layer.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,18 @@ RATIO = 100  # between the sizes of an entry; Keras itself does not compress
 SIZES = {"units", "filters", "input_dim", "output_dim", "num_heads", "key_dim", "depth_multiplier"}
 
 
-def check(file: Path) -> None:
+def check_regular(*files: Path) -> None:
+    """Raises BadCheckpoint for pipes and devices."""
+    for file in files:
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise _damaged(file, "it is a pipe, a socket or a device")
+
+
+def check_archive(file: Path) -> None:
     """Raises BadCheckpoint for a .keras archive that unpacks to far more than it is, or whose layers
     are larger than its weights; other files and damaged ones are left to Keras.
     """
+    check_regular(file)
     if not zipfile.is_zipfile(file):
         return
     try:
