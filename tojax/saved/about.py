@@ -66,7 +66,7 @@ def read_about(file: Path) -> Json:
 
 
 def check_about(about: Json) -> None:
-    """Raises ValueError if an entry is missing, of another type, changed, or names a file elsewhere."""
+    """Raises ValueError if an entry is missing, changed, of another type, or leaves the folder."""
     _check(about, ENTRIES, "")
     for i, call in enumerate(about["calls"]):
         _check(call, CALL, f"calls[{i}].")
@@ -88,7 +88,7 @@ def check_about(about: Json) -> None:
     if not about["platforms"]:
         raise ValueError("platforms is empty")
     if about.get(CHECKSUM, checksum := _checksum(about)) != checksum:
-        raise ValueError("its entries are not those that were written: their checksum is another one")
+        raise ValueError("its entries were changed: their checksum is another one")
 
 
 def check_call(call: Json, program: jax.export.Exported, state: Collection[str]) -> None:

@@ -23,7 +23,11 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="every Nth of them")
     parser.add_argument("--all", action="store_true", help="a line for each mutant")
     options = parser.parse_args()
-    for name, value in {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}.items():
+    for name, value in {
+        "JAX_PLATFORMS": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }.items():
         os.environ.setdefault(name, value)
     mutants = [x for x in CORPUS if fnmatch.fnmatch(x.name, options.pattern)][:: options.every]
     counts: dict[str, Counter[str]] = {}
@@ -33,7 +37,9 @@ def main() -> None:
             verdict = judge(mutant.name)
             counts.setdefault(mutant.format, Counter())[verdict.outcome] += 1
             if options.all or not verdict.right or verdict.seconds > 5:
-                print(*verdict[:1], mutant.name, f"{verdict.seconds:.2f}s", verdict.detail, flush=True)
+                print(
+                    *verdict[:1], mutant.name, f"{verdict.seconds:.2f}s", verdict.detail, flush=True
+                )
     total: Counter[str] = sum(counts.values(), Counter())
     outcomes = [*RIGHT, *sorted({*total} - {*RIGHT})]
     print(f"{'format':<12}" + "".join(f"{x:>10}" for x in ("mutants", *outcomes)))

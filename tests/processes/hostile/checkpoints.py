@@ -1,4 +1,4 @@
-"""Mutants of what others wrote in Hugging Face's formats, of adapters and of GGUF files."""
+"""Mutants of checkpoints: safetensors, their index, configs and tokenizers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ VALUES: dict[str, object] = {
     "inf": float("inf"), "nan": float("nan"), "null": None, "list": [], "object": {}, "yes": True,
     "half": 0.5, "outside": "{outside}", "parent": "../outside", "nested": [[[[]]]],
 }  # fmt: skip
-FIELDS = (
-    "architectures attention_bias attention_dropout bos_token_id dtype eos_token_id head_dim "
-    "hidden_act hidden_size initializer_range intermediate_size max_position_embeddings mlp_bias "
-    "model_type num_attention_heads num_hidden_layers num_key_value_heads pad_token_id "
-    "rms_norm_eps rope_parameters tie_word_embeddings vocab_size "
-    "rope_parameters.rope_type rope_parameters.rope_theta num_labels id2label auto_map "
-    "quantization_config text_config layer_types transformers_weights _attn_implementation "
-    "attn_implementation torch_dtype tokenizer_class"
-).split()
+FIELDS = [
+    "architectures", "attention_bias", "attention_dropout", "bos_token_id", "dtype",
+    "eos_token_id", "head_dim", "hidden_act", "hidden_size", "initializer_range",
+    "intermediate_size", "max_position_embeddings", "mlp_bias", "model_type",
+    "num_attention_heads", "num_hidden_layers", "num_key_value_heads", "pad_token_id",
+    "rms_norm_eps", "rope_parameters", "tie_word_embeddings", "vocab_size",
+    "rope_parameters.rope_type", "rope_parameters.rope_theta", "num_labels", "id2label",
+    "auto_map", "quantization_config", "text_config", "layer_types", "transformers_weights",
+    "_attn_implementation", "attn_implementation", "torch_dtype", "tokenizer_class",
+]  # fmt: skip
 DEEP = "[" * 10**5
 BOMB = '{"a":' * 10**5
 
@@ -32,11 +33,6 @@ BOMB = '{"a":' * 10**5
 def numbered(name: str, format: str, count: int, change: Change, **kind: bool) -> Iterator[Mutant]:
     for i in range(count):
         yield Mutant(f"{format}-{name}-{i}", format, change, **kind)
-
-
-def named(format: str, changes: dict[str, Change], **kind: bool) -> Iterator[Mutant]:
-    for name, change in changes.items():
-        yield Mutant(f"{format}-{name}", format, change, **kind)
 
 
 def of_bytes(format: str, flips: int, others: int, pattern: str = "*") -> Iterator[Mutant]:
@@ -228,25 +224,41 @@ def config() -> Iterator[Mutant]:
                 "constants": '{"model_type": "llama", "hidden_size": Infinity}'}  # fmt: skip
     for name, text in contents.items():
         yield Mutant(f"config-content-{name}", "config", m.content("config.json", text), True)
-    maps = [{"AutoModel": "code.Code"}, {"AutoConfig": "code.Code"}, {"AutoTokenizer": "code.Code"},
-            {"AutoModelForCausalLM": "modeling_x.Code"}, {"AutoModelForCausalLM": "other/repo--x.Y"},
-            {"AutoProcessor": "code.Code"}, {"AutoConfig": "code.Code", "AutoModel": "code.Code"}]  # fmt: skip
+    maps = [
+        {"AutoModel": "code.Code"}, {"AutoConfig": "code.Code"}, {"AutoTokenizer": "code.Code"},
+        {"AutoModelForCausalLM": "modeling_x.Code"}, {"AutoModelForCausalLM": "other/x--x.Y"},
+        {"AutoProcessor": "code.Code"}, {"AutoConfig": "code.Code", "AutoModel": "code.Code"},
+        {"AutoModel": ["code.Code"]},
+    ]  # fmt: skip
     for i, auto_map in enumerate(maps):
         named_model = any("Model" in k or "Config" in k for k in auto_map)
         yield Mutant(f"config-code-{i}", "config", code(**auto_map), named_model)
-    kernels = ("owner/kernel", "owner/kernel:run", "kernels-community/flash-attn", "flash_attention_2")
+    kernels = (
+        "owner/kernel",
+        "owner/kernel:run",
+        "kernels-community/flash-attn",
+        "flash_attention_2",
+    )
     for i, kernel in enumerate(kernels):
         for field in ("_attn_implementation", "attn_implementation", "experts_implementation"):
-            yield Mutant(f"config-kernel-{i}-{field}", "config", m.put("config.json", field, kernel))
-    scaling = {"rope_type": "linear", "factor": 1e300}, {"rope_type": "yarn", "factor": 0.0}, {
-        "rope_type": "dynamic", "factor": -1.0}, {"rope_type": "longrope", "short_factor": [1] * 10**4,
-        "long_factor": "x"}, {"rope_type": "llama3", "factor": None}  # fmt: skip
+            yield Mutant(
+                f"config-kernel-{i}-{field}", "config", m.put("config.json", field, kernel)
+            )
+    scaling = [
+        {"rope_type": "linear", "factor": 1e300}, {"rope_type": "yarn", "factor": 0.0},
+        {"rope_type": "dynamic", "factor": -1.0}, {"rope_type": "llama3", "factor": None},
+        {"rope_type": "longrope", "short_factor": [1] * 10**4, "long_factor": "x"},
+    ]  # fmt: skip
     for i, parameters in enumerate(scaling):
-        yield Mutant(f"config-rope-{i}", "config", m.put("config.json", "rope_parameters", parameters))
+        yield Mutant(
+            f"config-rope-{i}", "config", m.put("config.json", "rope_parameters", parameters)
+        )
     generation = "generation_config.json"
     for name, value in VALUES.items():
         for field in ("eos_token_id", "max_length", "custom_generate", "cache_implementation"):
-            yield Mutant(f"config-generation-{field}-{name}", "config", m.put(generation, field, value))
+            yield Mutant(
+                f"config-generation-{field}-{name}", "config", m.put(generation, field, value)
+            )
 
 
 # Tokenizers
@@ -257,7 +269,9 @@ def tokenizer() -> Iterator[Mutant]:
     yield from of_bytes("tokenizer", 60, 15, "tokenizer.json")
     yield from of_bytes("tokenizer", 0, 6, "tokenizer_config.json")
     file, settings = "tokenizer.json", "tokenizer_config.json"
-    values = {k: v for k, v in VALUES.items() if k in "text null list object large nan".split()}
+    values = {
+        k: v for k, v in VALUES.items() if k in ["text", "null", "list", "object", "large", "nan"]
+    }
     paths = ("model", "model.vocab", "model.merges", "model.type", "pre_tokenizer", "added_tokens",
              "version", "normalizer", "decoder", "model.unk_token", "post_processor")  # fmt: skip
     for path in paths:
@@ -266,7 +280,9 @@ def tokenizer() -> Iterator[Mutant]:
     for path in ("tokenizer_class", "eos_token", "model_max_length", "auto_map", "chat_template",
                  "added_tokens_decoder", "extra_special_tokens", "backend"):  # fmt: skip
         for name, value in values.items():
-            yield Mutant(f"tokenizer-config-{path}-{name}", "tokenizer", m.put(settings, path, value))
+            yield Mutant(
+                f"tokenizer-config-{path}-{name}", "tokenizer", m.put(settings, path, value)
+            )
     for name, text in {"deep": DEEP, "none": "", "list": "[]", "null": "null"}.items():
         yield Mutant(f"tokenizer-content-{name}", "tokenizer", m.content(file, text), True)
         yield Mutant(f"tokenizer-settings-{name}", "tokenizer", m.content(settings, text))
@@ -295,120 +311,9 @@ def pickled_tokenizer(folder: Path, rng: object, name: str) -> None:
     m.pickled(folder, name)
 
 
-# Adapters
-
-
-ADAPTER_FIELDS = (
-    "peft_type r lora_alpha target_modules modules_to_save layers_to_transform layers_pattern "
-    "rank_pattern alpha_pattern use_dora bias init_lora_weights fan_in_fan_out task_type "
-    "layer_replication base_model_name_or_path auto_mapping"
-).split()
-
-
-def adapter(format: str) -> Iterator[Mutant]:
-    """Yields changes of an adapter's files."""
-    file = "adapter_config.json"
-    values = dict(VALUES)
-    for name in ("half", "parent", "nested", "big"):
-        del values[name]
-    for field in ADAPTER_FIELDS:
-        for name, value in values.items():
-            yield Mutant(f"{format}-{field}-{name}", format, m.put(file, field, value))
-    special = {
-        "megatron": {"megatron_config": {"x": 1}, "megatron_core": "tojax_payload"},
-        "replication": {"layer_replication": [[0, 2]] * 2000},
-        "rank": {"rank_pattern": {"q_proj": 10**8}},
-        "corda": {"init_lora_weights": "corda", "corda_config": {"cache_file": "/etc/passwd"}},
-        "eva": {"init_lora_weights": "eva", "eva_config": {"rho": 10**9}},
-        "pissa": {"init_lora_weights": "pissa"}, "vera": {"peft_type": "VERA", "r": 10**9},
-        "xlora": {"peft_type": "XLORA", "adapters": {"0": "/etc"}, "hidden_size": 16},
-        "trainable": {"trainable_token_indices": [10**9]},
-        "parameters": {"target_parameters": ["x.y"]},
-        "mapping": {"auto_mapping": {"base_model_class": "X", "parent_library": "tojax_payload"}},
-        "quantized": {"use_qalora": True}, "runtime": {"runtime_config": {"ephemeral_gpu_offload": 1}},
-        "millions": {"r": 3 * 10**7}, "thousands": {"r": 10**6},
-    }  # fmt: skip
-    for name, entries in special.items():
-        change = m.edit(file, lambda old, folder, entries=entries: old | entries)
-        yield Mutant(f"{format}-special-{name}", format, change)
-    weights = "*.safetensors"
-    yield from of_bytes(format, 12, 6, file)
-    yield from of_bytes(format, 20, 6, weights)
-    for instead in ("nothing", "folder", "pipe", "loop", "dangling", "zero"):
-        yield Mutant(f"{format}-weights-{instead}", format, m.lose(weights, instead), True)
-        yield Mutant(f"{format}-config-{instead}", format, m.lose(file, instead), True)
-    for torch in (False, True):
-        change = partial(pickled_adapter, torch=torch)
-        yield Mutant(f"{format}-pickle-{torch}", format, change, True)
-    for name, text in {"deep": DEEP, "none": "", "list": "[]", "null": "null"}.items():
-        yield Mutant(f"{format}-content-{name}", format, m.content(file, text), True)
-
-
-def pickled_adapter(folder: Path, rng: object, torch: bool) -> None:
-    (folder / "adapter_model.safetensors").unlink()
-    (m.torch_pickled if torch else m.pickled)(folder, "adapter_model.bin")
-
-
-# GGUF
-
-
-NUMBERS = (0, 1, 3, 2**16, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
-KEYS = (
-    "context_length embedding_length block_count feed_forward_length attention.head_count "
-    "attention.head_count_kv vocab_size"
-).split()
-
-
-def gguf() -> Iterator[Mutant]:
-    """Yields changes of GGUF files."""
-    yield from numbered("header", "gguf", 50, m.flip("*.gguf", 0, 0.1))
-    yield from of_bytes("gguf", 30, 12)
-    yield from of_bytes("gguf-packed", 20, 6)
-    counts = {"version": (0, "I"), "tensors": (4, "Q"), "pairs": (12, "Q"), "key": (20, "Q")}
-    for field, (skip, kind) in counts.items():
-        for value in NUMBERS if kind == "I" else (*NUMBERS, 2**40, 2**63, 2**64 - 1):
-            change = m.number(b"GGUF", skip, kind, value)
-            yield Mutant(f"gguf-{field}-{value}", "gguf", change)
-    for key in KEYS:
-        for value in NUMBERS:
-            change = m.number(f"llama.{key}".encode(), 4, "I", value)
-            yield Mutant(f"gguf-{key}-{value}", "gguf", change)
-        for value in (0, 8, 9, 12, 99):
-            change = m.number(f"llama.{key}".encode(), 0, "I", value)
-            yield Mutant(f"gguf-{key}-type-{value}", "gguf", change)
-    for value in (0.0, -1.0, float("nan"), float("inf"), 1e38):
-        for key in ("rope.freq_base", "attention.layer_norm_rms_epsilon"):
-            change = m.number(f"llama.{key}".encode(), 4, "f", value)
-            yield Mutant(f"gguf-{key}-{value}", "gguf", change)
-    tensor = b"token_embd.weight"
-    fields = {"dims": (0, "I"), "rows": (4, "Q"), "columns": (12, "Q"), "type": (20, "I"),
-              "offset": (24, "Q")}  # fmt: skip
-    for field, (skip, kind) in fields.items():
-        large = (2**40, 2**62, 2**63, 2**64 - 32) if kind == "Q" else (4, 5, 30, 99)
-        for value in dict.fromkeys((*NUMBERS, *large)):
-            for format in ("gguf", "gguf-packed"):
-                change = m.number(tensor, skip, kind, value)
-                yield Mutant(f"{format}-tensor-{field}-{value}", format, change)
-    for value in (0, 1, 31, 33, 2**31, 2**32 - 1):
-        yield Mutant(f"gguf-alignment-{value}", "gguf", m.replaced(
-            b"\x11\0\0\0\0\0\0\0llama.block_count\x04\0\0\0\x02\0\0\0",
-            b"\x11\0\0\0\0\0\0\0general.alignment\x04\0\0\0" + value.to_bytes(4, "little")))  # fmt: skip
-    names = {"architecture": (b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lxxxx"),
-             "outside": (b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0../.."),
-             "magic": (b"GGUF", b"FUGG"), "old": (b"GGUF", b"GGML"),
-             "doubled": (b"blk.1.", b"blk.0."), "unknown": (b"blk.1.", b"blk.9.")}  # fmt: skip
-    for name, pair in names.items():
-        yield Mutant(f"gguf-names-{name}", "gguf", m.replaced(*pair), True)
-    for instead in ("nothing", "folder", "pipe", "loop", "dangling", "zero"):
-        yield Mutant(f"gguf-file-{instead}", "gguf", m.lose("*", instead), True)
-
-
 def mutants() -> Iterator[Mutant]:
     """Yields all of them."""
     yield from safetensors()
     yield from index()
     yield from config()
     yield from tokenizer()
-    yield from adapter("adapter")
-    yield from adapter("lora")
-    yield from gguf()

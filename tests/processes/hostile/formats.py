@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tojax
+from tests.processes.hostile import probe
 
 Values = dict[str, np.ndarray]
 EXAMPLES = Path(__file__).parents[3] / "examples" / "tiny-llama"
@@ -127,8 +129,6 @@ def refer_tokenizer(folder: Path) -> Values:
 @cache
 def base() -> Path:
     """The checkpoint that adapters are for."""
-    import tempfile
-
     folder = Path(tempfile.mkdtemp(prefix="tojax-base-"))
     write_checkpoint(folder)
     return folder
@@ -137,7 +137,9 @@ def base() -> Path:
 def write_adapter(folder: Path) -> None:
     model = tojax.from_pretrained(base())
     model = tojax.train.lora(model, 2, r"q_proj|v_proj", rng=jax.random.key(0))
-    params = {k: jnp.arange(v.size, dtype=v.dtype).reshape(v.shape) for k, v in model.params.items()}
+    params = {
+        k: jnp.arange(v.size, dtype=v.dtype).reshape(v.shape) for k, v in model.params.items()
+    }
     tojax.train.save_adapter(model.with_params(params), folder)
 
 
@@ -365,6 +367,7 @@ def refer_keras(folder: Path) -> Values:
 
 
 FORMATS = {
+    "probe": Format(probe.write, probe.read, None, "jax"),
     "safetensors": Format(write_checkpoint, read_checkpoint, refer_checkpoint),
     "index": Format(write_shards, read_checkpoint, refer_checkpoint),
     "config": Format(write_checkpoint, read_checkpoint, refer_checkpoint),

@@ -109,7 +109,9 @@ def lose(pattern: str, instead: str = "nothing") -> Change:
         elif instead == "pipe":
             os.mkfifo(file)
         elif instead != "nothing":
-            file.symlink_to({"loop": file.name, "dangling": "nowhere", "zero": "/dev/zero"}[instead])
+            file.symlink_to(
+                {"loop": file.name, "dangling": "nowhere", "zero": "/dev/zero"}[instead]
+            )
 
     return change
 
@@ -185,7 +187,9 @@ def header(function: Callable[[dict[str, Any]], Any], name: str = "*.safetensors
         entries = json.loads(data[8 : 8 + length])
         new = function(entries)
         text = new if isinstance(new, str) else json.dumps(entries if new is None else new)
-        file.write_bytes(len(text.encode()).to_bytes(8, "little") + text.encode() + data[8 + length :])
+        file.write_bytes(
+            len(text.encode()).to_bytes(8, "little") + text.encode() + data[8 + length :]
+        )
 
     return change
 

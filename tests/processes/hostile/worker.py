@@ -31,7 +31,9 @@ SECONDS = 20  # for a mutant; the slowest valid file takes 0.5 on an idle core
 PEAK = 256 * 2**20  # above what the process had before, in bytes
 ADDRESSES = 4 * 2**30
 STARTS = {"os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect"}
-OF_MEMORY = re.compile(r"allocat(e|ing)\b|bad_alloc|MemoryError|out of memory|RESOURCE_EXHAUSTED", re.I)
+OF_MEMORY = re.compile(
+    r"allocat(e|ing)\b|bad_alloc|MemoryError|out of memory|RESOURCE_EXHAUSTED", re.I
+)
 
 
 class TooSlow(BaseException):
@@ -39,11 +41,17 @@ class TooSlow(BaseException):
 
 
 class Watch:
-    """Notes what Python opens and starts: audit hooks cannot be removed, so there is one."""
+    """Notes what Python opens, starts and imports: hooks cannot be removed, so there is one."""
 
     def __init__(self, outside: Path):
         self.outside, self.events, self.active = str(outside), [], False
         sys.addaudithook(self.note)
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Finds nothing, and notes modules that a file asks for."""
+        if self.active and name.startswith("tojax_payload"):
+            self.events.append(f"import {name}")
 
     def note(self, event: str, args: tuple) -> None:
         if not self.active:
@@ -51,10 +59,9 @@ class Watch:
         if event in STARTS:
             self.events.append(f"{event} {args[0]!r}")
         elif event == "open" and isinstance(args[0], (str, bytes)):
-            if os.path.realpath(os.fsdecode(args[0])).startswith(self.outside):
-                self.events.append(f"open {os.fsdecode(args[0])}")
-        elif event == "import" and args[0].startswith("tojax_payload"):
-            self.events.append(f"import {args[0]}")
+            path = os.fsdecode(args[0])
+            if os.path.realpath(path).startswith(self.outside + os.sep):
+                self.events.append(f"open {path}")
 
 
 def status(field: str) -> int:

@@ -198,7 +198,9 @@ def _check_sizes(files: Files) -> None:
     except (TypeError, ValueError):
         raise _unfit(files.folder, f"{CONFIG} says layer_replication = {spans!r}"[:200]) from None
     if layers > len(files.shapes):
-        raise _unfit(files.folder, f"{file.name} makes {layers} layers of {len(files.shapes)} weights")
+        raise _unfit(
+            files.folder, f"{file.name} makes {layers} layers of {len(files.shapes)} weights"
+        )
 
 
 @contextlib.contextmanager

@@ -106,9 +106,8 @@ def _from_gguf(
 
     The gguf package unpacks the blocks; matrices that can stay packed are packed again.
     """
-    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
-
     from gguf import GGUFReader
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     config, file = architecture.config, architecture.checkpoint.gguf
     assert file is not None, "checked by the caller"
@@ -149,8 +148,8 @@ def _check_size(
     stored: Mapping[str, Stored | torch.Tensor],
     quantization: dict[str, Any],
 ) -> None:
-    """Raises BadCheckpoint where a module is far larger than its weights: what they do not fit would
-    be allocated, and drawn at random, before it is compared.
+    """Raises BadCheckpoint where a module is far larger than its weights: what does not fit is
+    allocated, and drawn at random, before it is compared.
     """
     size = sum(math.prod(x.shape) for x in module.parameters())
     count = sum(math.prod(x.shape) for x in stored.values())

@@ -26,10 +26,12 @@ def check_regular(*files: Path) -> None:
 
 
 def check_archive(file: Path) -> None:
-    """Raises BadCheckpoint for a .keras archive that unpacks to far more than it is, or whose layers
-    are larger than its weights; other files and damaged ones are left to Keras.
+    """Raises BadCheckpoint for an archive that unpacks to far more than it is, or whose
+    layers are larger than its weights; other files are left to Keras.
     """
     check_regular(file)
+    if file.suffix == ".h5" and file.is_file():
+        _check_layers(file, _config_of_h5(file), file.stat().st_size)
     if not zipfile.is_zipfile(file):
         return
     try:
@@ -40,16 +42,30 @@ def check_archive(file: Path) -> None:
                     why = f"{entry.filename} is {entry.file_size} bytes, packed into "
                     raise _damaged(file, f"{why}{entry.compress_size}")
             config = json.loads(archive.read("config.json"))
-            size = sum(entry.file_size for entry in entries)
-            if large := next(_larger(config, size), None):
-                raise _damaged(file, f"its weights are fewer than {large}")
+            _check_layers(file, config, sum(entry.file_size for entry in entries))
+    except BadCheckpoint:
+        raise
     except (
         KeyError, OSError, RuntimeError, ValueError, RecursionError, NotImplementedError,
         zipfile.BadZipFile, zlib.error,
     ) as error:  # fmt: skip
-        if isinstance(error, BadCheckpoint):
-            raise
         raise _damaged(file, " ".join(f"{type(error).__name__}: {error}".split())[:300]) from error
+
+
+def _config_of_h5(file: Path) -> object:
+    """Returns the config inside of a HDF5 file, None where Keras is to say what is wrong."""
+    import h5py
+
+    try:
+        with h5py.File(file) as opened:
+            return json.loads(opened.attrs["model_config"])
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError):  # RecursionError, too
+        return None
+
+
+def _check_layers(file: Path, config: object, size: int) -> None:
+    if large := next(_larger(config, size), None):
+        raise _damaged(file, f"its weights are fewer than {large}")
 
 
 def _larger(config: object, size: int) -> Iterator[str]:
