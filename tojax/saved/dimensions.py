@@ -6,7 +6,7 @@ import ast
 import contextlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from tojax import trees
 from tojax.errors import WrongArguments
 from tojax.source import Source
 
+Result = TypeVar("Result")
 _ARITHMETIC: dict[type, Callable] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -77,8 +78,8 @@ def check_array(text: str) -> None:
     """
     dtype, bracket, sizes = text.partition("[")
     if bracket and is_dtype(dtype):
-        for part in _parsed(text, lambda: parts(bracket + sizes)):
-            check(part)
+        for size in _parsed(text, lambda: parts(bracket + sizes)):
+            check(size)
 
 
 def is_dtype(name: str) -> bool:
@@ -107,7 +108,7 @@ def check(text: str) -> None:
         _parsed(text, lambda: value(text, dict.fromkeys(names(text), 1)))
 
 
-def _parsed(text: str, parse: Callable[[], Any]) -> Any:
+def _parsed(text: str, parse: Callable[[], Result]) -> Result:
     """Returns what a function makes of a text; raises ValueError for whatever it cannot read."""
     try:
         return parse()

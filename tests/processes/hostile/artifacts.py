@@ -85,6 +85,10 @@ def saved() -> Iterator[Mutant]:
     for i, name in enumerate(names):
         change = signed(m.put("model.json", "programs", {name: {}}))
         yield Mutant(f"saved-program-{i}", "saved", change, True)
+
+
+def saved_files() -> Iterator[Mutant]:
+    """Yields folders of model.save with other files."""
     for name, text in {"deep": DEEP, "bomb": BOMB, "none": "", "list": "[]"}.items():
         yield Mutant(f"saved-content-{name}", "saved", m.content("model.json", text), True)
     for i, pattern in enumerate(("*.json", "*.jax", "params*", "state*")):
@@ -153,5 +157,6 @@ def _overwrite(folder: Path, rng: object, data: bytes) -> None:
 def mutants() -> Iterator[Mutant]:
     """Yields all of them."""
     yield from saved()
+    yield from saved_files()
     yield from training()
     yield from stablehlo()

@@ -131,7 +131,7 @@ def _deferring(reader: deferred.Reader | None, quantization: dict[str, Any]) -> 
         stored: dict[str, Stored] = {}
         if state_dict is None and files and all(str(f).endswith(".safetensors") for f in files):
             stored = {k: v for f in files for k, v in stored_in(f).items()}
-        _check_size(model, state_dict or stored, quantization)
+        _check_size(model, state_dict or stored, bool(quantization))
         if stored and reader is not None:
             if quantization:
                 state_dict = matrices(stored, quantization, reader, model)
@@ -146,7 +146,7 @@ def _deferring(reader: deferred.Reader | None, quantization: dict[str, Any]) -> 
 def _check_size(
     module: torch.nn.Module,
     stored: Mapping[str, Stored | torch.Tensor],
-    quantization: dict[str, Any],
+    packed: bool,
 ) -> None:
     """Raises BadCheckpoint where a module is far larger than its weights: what does not fit is
     allocated, and drawn at random, before it is compared.
@@ -154,7 +154,7 @@ def _check_size(
     size = sum(math.prod(x.shape) for x in module.parameters())
     count = sum(math.prod(x.shape) for x in stored.values())
     # packed numbers take 1 bit at least, and stand in integers of 32; weights may be tied in files
-    if stored and size > count * (32 if quantization else 2) + FREE:
+    if stored and size > count * (32 if packed else 2) + FREE:
         name = type(module).__name__
         raise BadCheckpoint(
             f"the weights do not fit {name}: they are far fewer than its config says",

@@ -105,7 +105,8 @@ def load_adapter(model: Model, folder: str | os.PathLike) -> Model:
     config, tensors = _read_files(folder)
     model = merge(model)
     matrices, saved = _sort_tensors(folder, model, tensors, config.get("modules_to_save") or [])
-    if all(config["r"] not in x.shape for arrays in matrices.values() for x in arrays.values()):
+    sizes = (n for arrays in matrices.values() for x in arrays.values() for n in x.shape)
+    if config["r"] > max(sizes, default=0):  # so large that it is not to be allocated
         raise _unfit(folder, f"no matrix has the rank of its config: {config['r']}"[:99])
     layers = (n for n, _ in model.source.module.named_modules() if layer_of(model.source, n))
     check_targets(folder, config, {*matrices}, layers)
