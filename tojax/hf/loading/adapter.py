@@ -48,6 +48,11 @@ class Files:
         return TASKS.get(kind) if isinstance(kind, str) else None
 
     @property
+    def reads_base(self) -> bool:
+        """Whether PEFT computes the adapter from the model's weights before it is loaded."""
+        return self.config.get("init_lora_weights") not in (True, False, None, "gaussian")
+
+    @property
     def classes(self) -> int | None:
         """The number of classes of a stored classification head; None without one."""
         rows = {v[0] for k, v in self.shapes.items() if k.endswith(CLASSES) and v}
