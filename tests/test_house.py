@@ -21,7 +21,12 @@ from tests.floors import ROOMS
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TOPS = ("tojax", "tests", "examples", "benchmarks", "docs")
-NESTED = {"jaxlib": "jax", "ml-dtypes": "jax", "protobuf": "tensorflow"}  # come with these
+NESTED = {
+    "jaxlib": "jax",
+    "ml-dtypes": "jax",
+    "protobuf": "tensorflow",
+    "h5py": "keras",
+}  # come with these
 
 
 @cache

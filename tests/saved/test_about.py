@@ -9,6 +9,7 @@ import torch
 
 import tojax
 from tojax.errors import BadCheckpoint, TojaxError
+from tojax.saved.about import text_of
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -25,7 +26,7 @@ def saved(tmp_path_factory):
 
 def outcome(folder, about):
     """What loading and a call give: an error of ours with four lines, or the output."""
-    (folder / "model.json").write_text(json.dumps(about))
+    (folder / "model.json").write_text(text_of(about))
     try:
         return tojax.load(folder)(X)
     except TojaxError as error:
@@ -68,4 +69,24 @@ def test_what_is_no_json_of_ours(saved, content):
     folder, _ = saved
     (folder / "model.json").write_text(content)
     with pytest.raises(BadCheckpoint):
+        tojax.load(folder)
+
+
+def test_entries_that_were_changed(saved):
+    folder, about = saved
+    (folder / "model.json").write_text(json.dumps(about | {"name": "other"}))
+    with pytest.raises(BadCheckpoint, match="their checksum is another one"):
+        tojax.load(folder)
+    del about["crc32"]  # as earlier versions wrote it
+    (folder / "model.json").write_text(json.dumps(about))
+    assert tojax.load(folder)(X).shape == (4, 2)
+
+
+@pytest.mark.parametrize("text", ["9^9^9 == 1", "(" * 10**4, "__import__('os') == 1", "a b == 1"])
+def test_constraints_that_cannot_be_evaluated(saved, text):
+    folder, about = saved
+    changed = copy.deepcopy(about)
+    changed["calls"][0]["constraints"] = [text]
+    (folder / "model.json").write_text(text_of(changed))
+    with pytest.raises(BadCheckpoint, match="is no dimension"):
         tojax.load(folder)

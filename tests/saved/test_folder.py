@@ -13,6 +13,7 @@ import torch
 import tojax
 from tojax.errors import BadCheckpoint, NotWritten, Unsupported, WrongArguments, WrongValue
 from tojax.saved import writing
+from tojax.saved.about import text_of
 
 pytestmark = pytest.mark.sample(every=2)
 
@@ -36,7 +37,7 @@ def contents(folder):
 
 def change(folder, **entries):
     about = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(about | entries))
+    (folder / "model.json").write_text(text_of(about | entries))
 
 
 STOPS = [

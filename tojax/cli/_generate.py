@@ -60,14 +60,27 @@ def load_tokenizer(folder: Path, gguf: str | None = None) -> Any:
 
     inside = {"gguf_file": gguf} if gguf else {}
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, **inside)
-    except (OSError, ValueError, KeyError) as error:
-        raise BadCheckpoint(
-            f"{folder.name} has no tokenizer that can be read",
-            where=str(folder),
-            why=" ".join(str(error).split())[:200],
-            do="add tokenizer.json and its config, or call tojax.generate with token ids",
-        ) from None
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, **inside
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # the tokenizers package raises that class itself
+        has_plain_text = isinstance(error, (OSError, ValueError))
+        prefix = "" if has_plain_text else f"{type(error).__name__}: "
+        raise _unreadable(folder, f"{prefix}{error}") from None
+    if not isinstance(tokenizer.model_max_length, (int, float)):
+        raise _unreadable(folder, f"its model_max_length is {tokenizer.model_max_length!r}")
+    return tokenizer
+
+
+def _unreadable(folder: Path, why: str) -> BadCheckpoint:
+    return BadCheckpoint(
+        f"{folder.name} has no tokenizer that can be read",
+        where=str(folder),
+        why=" ".join(why.split())[:200],
+        do="add tokenizer.json and its config, or call tojax.generate with token ids",
+    )
 
 
 @contextlib.contextmanager

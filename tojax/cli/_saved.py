@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -58,11 +57,13 @@ def about_of(source: str) -> dict[str, Any]:
     Raises:
       BadCheckpoint: ``model.save`` did not write it.
     """
+    from tojax.saved.about import read_about
+
     file = Path(source).expanduser() / SAVED
     try:
-        about = json.loads(file.read_text())
+        about = read_about(file)
         return {k: about[k] for k in ("name", "framework", "jax", "platforms", "calls", "programs")}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadCheckpoint(
             f"{SAVED} is not one of model.save",
             where=str(file),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tojax.errors import BadCheckpoint, HubUnreachable, Unsupported
-from tojax.hf.loading.adapter import CONFIG, WEIGHTS, base_of, is_adapter
+from tojax.hf.loading.adapter import CONFIG, WEIGHTS, base_of, is_adapter, read_config
 from tojax.hf.loading.checkpoint import Checkpoint, download, find_checkpoint, stored_in
 
 SAVED = "model.json"
@@ -93,7 +92,7 @@ def model_of(source: ResolvedSource, **options: Any) -> Any:
 
 def adapter_summary(folder: Path) -> dict[str, Any]:
     """Returns kind, rank and sizes of an adapter, from its files' headers."""
-    config = json.loads((folder / CONFIG).read_text())
+    config = read_config(folder / CONFIG)
     tensors = stored_in(folder / WEIGHTS)
     count = 0
     for stored in tensors.values():

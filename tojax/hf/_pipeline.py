@@ -56,11 +56,14 @@ def pipeline(
     folder = getattr(model.source, "folder", None)
     if folder is not None:
         processors = ("tokenizer", "image_processor", "video_processor")
-        options = dict.fromkeys(processors, str(folder)) | options
+        # by default transformers would ask at the terminal whether a processor's code may run
+        options = {"trust_remote_code": False} | dict.fromkeys(processors, str(folder)) | options
         needed = resolve_name(_task_entry(task)["impl"])._load_feature_extractor
         if needed and "feature_extractor" not in options:
             # By name, transformers would look for a decoder beside the model's name, too.
-            extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
+            extractor = transformers.AutoFeatureExtractor.from_pretrained(
+                folder, trust_remote_code=options["trust_remote_code"]
+            )
             options["feature_extractor"] = extractor
     return transformers.pipeline(task, model=served(model, rng), device="cpu", **options)
 

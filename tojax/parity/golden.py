@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.parity.judge import DROPOUT, Passes
 from tojax.parity.sides import Passed, Values
-from tojax.saved.folder import whole
+from tojax.saved.folder import digest, whole
 
 ABOUT = "golden.json"
 PASSES = ("expected", "judge")
@@ -25,7 +25,7 @@ def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, 
     """Writes the reference's values, in its own precision and in 64 bits; see ``saved.folder``."""
     with whole(folder, ABOUT) as scratch:
         masked = [path for path, why in passes.excluded.items() if why == DROPOUT]
-        about = {"name": name, "kinds": kinds, "masked": masked}
+        about: dict[str, object] = {"name": name, "kinds": kinds, "masked": masked}
         dtypes: dict[str, list[str]] = {}
         for file in PASSES:
             passed = getattr(passes, file)
@@ -43,8 +43,11 @@ def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, 
             dtypes[file] = [
                 f"{k}|{i}|{x.dtype}" for k, v in passed.values.items() for i, x in enumerate(v)
             ]
-        narrow = {} if passes.judge is None else {"narrow": sorted(passes.judge.narrow)}
-        (scratch / ABOUT).write_text(json.dumps(about | narrow | {"arrays": dtypes}, indent=1))
+        sums = {file: digest(scratch / f"{file}.safetensors") for file in dtypes}
+        about |= {"arrays": dtypes, "sha256": sums}
+        if passes.judge is not None:
+            about["narrow"] = sorted(passes.judge.narrow)
+        (scratch / ABOUT).write_text(json.dumps(about, indent=1))
 
 
 class GoldenSide:
@@ -60,10 +63,9 @@ class GoldenSide:
             self.name, self._kinds = f"{about['name']} of {folder}", about["kinds"]
             self.masked = frozenset(about.get("masked", ()))
             narrow = frozenset(about.get("narrow", ()))
-            self.passes = {
-                k: replace(_read(Path(folder) / f"{k}.safetensors", v), narrow=narrow)
-                for k, v in about["arrays"].items()
-            }
+            arrays, sums = about["arrays"], about.get("sha256", {})
+            read = lambda k: _read(Path(folder) / f"{k}.safetensors", arrays[k], sums.get(k))
+            self.passes = {k: replace(read(k), narrow=narrow) for k in PASSES if k in arrays}
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise BadCheckpoint(
                 f"{folder} holds no golden values that can be read",
@@ -89,7 +91,9 @@ class GoldenSide:
         return self.passes["judge" if wide else "expected"]
 
 
-def _read(file: Path, names: list[str]) -> Passed:
+def _read(file: Path, names: list[str], checksum: str | None) -> Passed:
+    if checksum is not None and digest(file) != checksum:
+        raise ValueError(f"the sha256 of {file.name} is not the one that {ABOUT} holds")
     arrays, values = load_file(file), dict[str, list[np.ndarray]]()
     for name in names:
         path, number, dtype = name.rsplit("|", 2)

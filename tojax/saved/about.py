@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from tojax.saved import dimensions
+
 Json = dict[str, Any]  # an object of model.json
 TEXT = (str,)
+CHECKSUM = "crc32"  # of all other entries; folders of earlier versions have none
 # The entries, with their types and the types of the elements of lists and dicts.
 ENTRIES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "format": ((int,), ()),
@@ -33,6 +37,16 @@ CALL: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
 }
 
 
+def text_of(about: Json) -> str:
+    """Returns the text of ``model.json``, with a checksum of its entries."""
+    return json.dumps(about | {CHECKSUM: _checksum(about)}, indent=1)
+
+
+def _checksum(about: Json) -> int:
+    entries = {k: v for k, v in about.items() if k != CHECKSUM}
+    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())
+
+
 def read_about(file: Path) -> Json:
     """Reads the entries of ``model.json``.
 
@@ -52,13 +66,17 @@ def read_about(file: Path) -> Json:
 
 
 def check_about(about: Json) -> None:
-    """Raises ValueError if an entry is missing, of another type, or names a file elsewhere."""
+    """Raises ValueError if an entry is missing, changed, of another type, or leaves the folder."""
     _check(about, ENTRIES, "")
     for i, call in enumerate(about["calls"]):
         _check(call, CALL, f"calls[{i}].")
         if not all(isinstance(x, str) for x in call.get("constraints") or []):
             raise ValueError(f"calls[{i}].constraints is {call['constraints']!r}")
         _check_output(call["output"], f"calls[{i}].output")
+        for text in (x for x in call["inputs"].values() if isinstance(x, str)):
+            dimensions.check_array(text)
+        for text in call.get("constraints") or ():
+            dimensions.check(text)
     for name in about["sha256"]:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"sha256 names the file {name!r}, which is in another folder")
@@ -69,6 +87,8 @@ def check_about(about: Json) -> None:
             raise ValueError(f"sha256 does not name {name}")
     if not about["platforms"]:
         raise ValueError("platforms is empty")
+    if about.get(CHECKSUM, checksum := _checksum(about)) != checksum:
+        raise ValueError("its entries were changed: their checksum is another one")
 
 
 def check_call(call: Json, program: jax.export.Exported, state: Collection[str]) -> None:

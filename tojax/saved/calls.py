@@ -97,7 +97,7 @@ def misfit(call: Json, leaves: Sequence[object], names: list[str]) -> str | None
     for name, expected in saved.items():
         if same(expected, described[name]):
             continue
-        is_shape = isinstance(expected, str) and "[" in expected
+        is_shape = isinstance(expected, str) and dimensions.is_dtype(expected.partition("[")[0])
         if not trees.is_array(value := values[name]) or not is_shape:
             return f"{name} is {json.dumps(described[name])}, not {json.dumps(expected)}"
         dtype, bracket, sizes_text = expected.partition("[")

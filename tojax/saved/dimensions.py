@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import numpy as np
 from jax import export
 
 from tojax import trees
 from tojax.errors import WrongArguments
 from tojax.source import Source
 
+Result = TypeVar("Result")
 _ARITHMETIC: dict[type, Callable] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -64,6 +67,54 @@ def value(text: str, sizes: Mapping[str, int]) -> Any:
       (15, False)
     """
     return _value(ast.parse(text.replace("^", "**"), mode="eval").body, sizes)  # JAX writes ^
+
+
+def check_array(text: str) -> None:
+    """Raises ValueError for a described array whose sizes cannot be evaluated; see ``check``.
+
+    Example:
+      >>> check_array("float32[2*length, 3]"), check_array("some other string")
+      (None, None)
+    """
+    dtype, bracket, sizes = text.partition("[")
+    if bracket and is_dtype(dtype):
+        for size in _parsed(text, lambda: parts(bracket + sizes)):
+            check(size)
+
+
+def is_dtype(name: str) -> bool:
+    """Returns whether this is the name of an array's dtype."""
+    try:
+        return np.dtype(name).name == name
+    except (TypeError, ValueError, SyntaxError):
+        return False
+
+
+def check(text: str) -> None:
+    """Raises ValueError for a size or a constraint that cannot be evaluated, or not soon.
+
+    Example:
+      >>> check("length <= 8")
+      >>> check("9^9^9")
+      Traceback (most recent call last):
+      ValueError: '9^9^9' is no dimension: its powers are too large
+    """
+    tree = _parsed(text, lambda: ast.parse(text.replace("^", "**"), mode="eval"))
+    powers = [x for x in ast.walk(tree) if isinstance(x, ast.BinOp) and isinstance(x.op, ast.Pow)]
+    small = lambda node: isinstance(node, ast.Constant) and node.value in range(9)
+    if len(powers) > 4 or not all(small(x.right) for x in powers):
+        raise ValueError(f"{text[:80]!r} is no dimension: its powers are too large")
+    with contextlib.suppress(ZeroDivisionError):  # of the sizes that stand for those of a call
+        _parsed(text, lambda: value(text, dict.fromkeys(names(text), 1)))
+
+
+def _parsed(text: str, parse: Callable[[], Result]) -> Result:
+    """Returns what a function makes of a text; raises ValueError for whatever it cannot read."""
+    try:
+        return parse()
+    except (SyntaxError, LookupError, TypeError, ValueError, RecursionError, MemoryError,
+            AssertionError) as error:  # fmt: skip
+        raise ValueError(f"{text[:80]!r} is no dimension: {error}") from None
 
 
 def _value(node: ast.AST, sizes: Mapping[str, int]) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from tojax.errors import BadCheckpoint, NotWritten, TojaxError, WrongArguments
-from tojax.saved.about import Json
+from tojax.saved.about import Json, text_of
 from tojax.saved.scratch import locked, new_folder, scratch_names, sweep
 
 FORMAT = 4
@@ -91,7 +91,7 @@ def add(folder: str | os.PathLike, name: str, write: Callable[[Path], object]) -
     files = sorted(x for x in subfolder.rglob("*") if x.is_file())
     about["sha256"] |= {x.relative_to(target).as_posix(): digest(x) for x in files}
     scratch = target / f".{ABOUT}.part"
-    scratch.write_text(json.dumps(about, indent=1))
+    scratch.write_text(text_of(about))
     scratch.replace(target / ABOUT)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from safetensors.flax import save_file
 
 from tojax import multiprocess
+from tojax.saved.about import text_of
 from tojax.saved.dimensions import symbolic
 from tojax.saved.folder import ABOUT, FORMAT, check_target, digest, whole
 from tojax.saved.programs import PLATFORMS, Extra, check_platforms, export_call, export_extra
@@ -80,4 +81,4 @@ def _write(source, params, state, folder, calls, sizes, platforms, extras) -> No
             "calls": [*described.values()],
             "programs": programs,
         }
-        (scratch / ABOUT).write_text(json.dumps(about, indent=1))
+        (scratch / ABOUT).write_text(text_of(about))

@@ -220,6 +220,8 @@ def _is_text(source: str | os.PathLike) -> bool:
 
 def _read_bytes(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is a folder, a pipe or a device")
         return path.read_bytes()
     except OSError as error:
         raise BadCheckpoint(

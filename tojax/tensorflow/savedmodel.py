@@ -12,12 +12,16 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from tojax.errors import BadCheckpoint, WrongArguments
-from tojax.tensorflow.engine import metagraph
+from tojax.tensorflow.engine import files, metagraph
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 FILES = ("saved_model.pb", "saved_model.pbtxt")
+TRUSTED = (
+    "save the model again; if you trust code in it, "
+    "tojax.from_tensorflow(keras.models.load_model(file, safe_mode=False))"
+)
 
 
 def source_of(path: str | os.PathLike, signature: str | None) -> Any:
@@ -33,6 +37,7 @@ def source_of(path: str | os.PathLike, signature: str | None) -> Any:
         return read_graph(place)
     folder = place.parent if place.is_file() and place.stem == "saved_model" else place
     if os.fspath(path) and any((folder / x).exists() for x in FILES):
+        files.check_regular(*(folder / x for x in FILES), *folder.glob("variables/*"))
         proto = metagraph.read_proto(folder)
         if metagraph.is_old(proto):
             return metagraph.function_of(folder, proto, signature)
@@ -57,7 +62,8 @@ def load(path: str | os.PathLike) -> Any:
     if place.suffix in (".keras", ".h5"):
         import keras
 
-        return _restored(lambda: keras.models.load_model(place, compile=False), place)
+        files.check_archive(place)
+        return _restored(lambda: keras.models.load_model(place, compile=False), place, TRUSTED)
     if not any((place / x).exists() for x in FILES):
         raise _no_saved_model(place)
     return _restored(lambda: tf.saved_model.load(os.fspath(place)), place)
@@ -119,7 +125,9 @@ def _check_variables(place: Path, proto: Any) -> None:
         )
 
 
-def _restored(restore: Callable[[], object], place: Path) -> Any:
+def _restored(
+    restore: Callable[[], object], place: Path, do: str = "export the model again"
+) -> Any:
     """Returns ``restore()``, or raises BadCheckpoint."""
     try:
         return restore()
@@ -127,13 +135,20 @@ def _restored(restore: Callable[[], object], place: Path) -> Any:
         raise BadCheckpoint(
             f"{place} cannot be read",
             why=" ".join(str(error).split())[:300] or type(error).__name__,
-            do="export the model again",
+            do=do,
         ) from error
 
 
 def choose(restored: PyTree, name: str | None) -> Any:
     """Chooses a function of a restored SavedModel: a signature by name, or the one it serves."""
-    signatures = dict(restored.signatures)
+    try:
+        signatures = dict(restored.signatures)
+    except TypeError as error:
+        raise BadCheckpoint(
+            "the SavedModel's signatures are something else",
+            why=str(error),
+            do="export the model again",
+        ) from error
     if name is not None:
         function = signatures.get(name, getattr(restored, name, None))
         if function is None:

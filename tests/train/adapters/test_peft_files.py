@@ -95,6 +95,9 @@ def test_bad_files(tmp_path):
     file.write_text(json.dumps(config | {"r": 3}))
     with pytest.raises(BadCheckpoint, match="has shape"):
         load_adapter(model, tmp_path)
+    file.write_text(json.dumps(config | {"init_lora_weights": "pissa"}))
+    with pytest.raises(Unsupported, match="init_lora_weights"):
+        load_adapter(model, tmp_path)
     file.write_text(json.dumps(config | {"use_rslora": True}))
     with pytest.raises(Unsupported, match="use_rslora"):
         load_adapter(model, tmp_path)

@@ -48,6 +48,11 @@ class Files:
         return TASKS.get(kind) if isinstance(kind, str) else None
 
     @property
+    def reads_base(self) -> bool:
+        """Whether PEFT computes the adapter from the model's weights before it is loaded."""
+        return self.config.get("init_lora_weights") not in (True, False, None, "gaussian")
+
+    @property
     def classes(self) -> int | None:
         """The number of classes of a stored classification head; None without one."""
         rows = {v[0] for k, v in self.shapes.items() if k.endswith(CLASSES) and v}
@@ -64,7 +69,7 @@ def base_of(adapter: str | os.PathLike) -> str:
       BadCheckpoint: the config names no checkpoint, or a folder that does not exist.
     """
     file = Path(adapter).expanduser() / CONFIG
-    base = _config(file).get("base_model_name_or_path")
+    base = read_config(file).get("base_model_name_or_path")
     if not base or not isinstance(base, str):
         raise BadCheckpoint(
             f"{CONFIG} names no base_model_name_or_path",
@@ -109,11 +114,16 @@ def files_of(adapter: str | os.PathLike) -> Files:
                 why="an adapter is a folder that PEFT's save_pretrained wrote, not pickled",
                 do=f"give the folder that holds {CONFIG} and {WEIGHTS}",
             )
-    config = _config(folder / CONFIG)
+    config = read_config(folder / CONFIG)
     return Files(folder, config, {k: v.shape for k, v in stored_in(folder / WEIGHTS).items()})
 
 
-def _config(file: Path) -> dict[str, Any]:
+def read_config(file: Path) -> dict[str, Any]:
+    """Reads an adapter's config.
+
+    Raises:
+      BadCheckpoint: it is none.
+    """
     config = read_json(file)
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
         raise BadCheckpoint(
@@ -142,6 +152,7 @@ def put_on(module: torch.nn.Module, files: Files) -> torch.nn.Module:
             do="pip install peft",
         ) from None
     _check_kind(files, peft)
+    _check_sizes(files)
     folder = files.folder
     with warnings.catch_warnings(record=True) as caught, _refusing_misfits(folder):
         warnings.simplefilter("always")
@@ -173,6 +184,27 @@ def _check_kind(files: Files, peft: ModuleType) -> None:
             where=str(files.folder / CONFIG),
             why="it is a prompt that goes before the input, and no change of the model's layers",
             do="use another kind, such as LoRA",
+        )
+
+
+def _check_sizes(files: Files) -> None:
+    """Raises BadCheckpoint for ranks and numbers of layers far above those of the stored weights:
+    PEFT allocates what the config says before it compares.
+    """
+    config, file = files.config, files.folder / CONFIG
+    largest = max((size for shape in files.shapes.values() for size in shape), default=0)
+    pattern = config.get("rank_pattern")
+    ranks = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
+    if too_large := [x for x in ranks if isinstance(x, int) and x > largest]:
+        raise _unfit(files.folder, f"no weight has the rank of its config: {too_large[0]}"[:99])
+    spans = config.get("layer_replication") or ()
+    try:
+        layers = sum(end - start for start, end in spans)
+    except (TypeError, ValueError):
+        raise _unfit(files.folder, f"{CONFIG} says layer_replication = {spans!r}"[:200]) from None
+    if layers > len(files.shapes):
+        raise _unfit(
+            files.folder, f"{file.name} makes {layers} layers of {len(files.shapes)} weights"
         )
 
 

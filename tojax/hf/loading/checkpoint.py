@@ -21,6 +21,7 @@ WEIGHTS = "model.safetensors"
 # Suffixes of files that loaders read.
 READ = {".json", ".safetensors", ".jinja", ".model", ".txt", *(p[1:] for p in PICKLES)}
 MANY_LAYERS = 1000  # so many are built within seconds
+MANY_LABELS = 10**6  # transformers names each of them: some 200 MB
 SIZES = {
     "hidden_size",
     "intermediate_size",
@@ -184,6 +185,13 @@ def _config(folder: Path) -> dict[str, Any]:
             why="a size or a number of parts is 1 at least",
             do="restore the file, or correct it",
         )
+    if too_many := [*_too_many_labels(config)]:
+        raise BadCheckpoint(
+            f"config.json says {too_many[0]}",
+            where=str(file),
+            why=f"labels are named one by one: {MANY_LABELS} at most are read",
+            do="restore the file, or correct it",
+        )
     return config
 
 
@@ -233,11 +241,20 @@ def _negative(config: dict[str, Any], place: str = "") -> Iterator[str]:
             yield f"{place}{name} = {value}"
 
 
+def _too_many_labels(config: dict[str, Any], place: str = "") -> Iterator[str]:
+    """Yields numbers of labels that would fill the memory with names, also of nested configs."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _too_many_labels(value, f"{place}{name}.")
+        elif name == "num_labels" and type(value) is int and value > MANY_LABELS:
+            yield f"{place}{name} = {value}"[:80]
+
+
 def _is_size(name: str) -> bool:
     return name in SIZES or name.endswith(("_size", "_dim")) or name.startswith("num_")
 
 
-def check_layers(folder: Path, config: dict[str, Any], stored: int) -> None:
+def check_layers(place: Path, config: dict[str, Any], stored: int) -> None:
     """Raises BadCheckpoint for many more layers than stored weights: building them takes minutes.
 
     Models that use a layer several times have fewer weights than layers, but not by far.
@@ -246,9 +263,9 @@ def check_layers(folder: Path, config: dict[str, Any], stored: int) -> None:
     if stored and counts:
         name, count = next(iter(counts.items()))
         raise BadCheckpoint(
-            f"the weights are fewer than the layers: config.json says {name} = {count}",
-            where=str(folder),
-            why=f"its files hold {stored} weights: most layers have none",
+            f"the weights are fewer than the layers: the config says {name} = {count}",
+            where=str(place),
+            why=f"there are {stored} weights: most layers have none",
             do="compare config.json with the weights: tojax inspect FOLDER",
         )
 
@@ -266,7 +283,7 @@ def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[P
     """Returns the weight files that transformers reads, in its order of preference."""
     weights_name = config.get("transformers_weights") or WEIGHTS
     check_inside(folder / "config.json", [weights_name])
-    if (folder / weights_name).exists() and not weights_name.endswith(".json"):
+    if os.path.exists(folder / weights_name) and not weights_name.endswith(".json"):
         return [folder / weights_name]
     index = folder / (weights_name if weights_name.endswith(".json") else f"{WEIGHTS}.index.json")
     if index.exists():
@@ -325,7 +342,8 @@ def _shards(folder: Path, index: Path) -> list[Path]:
             why=f"{type(error).__name__}: {error}",
             do="restore the file: it maps the name of every weight to its file",
         ) from None
-    if missing := [n for n in file_names if not (folder / n).exists()]:
+    # unlike Path.exists it is False for names that are too long, or no text
+    if missing := [n for n in file_names if not os.path.exists(folder / n)]:
         raise BadCheckpoint(
             f"{len(missing)} of {len(file_names)} weight files are missing: "
             + ", ".join(missing[:4]),

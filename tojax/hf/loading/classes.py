@@ -150,7 +150,8 @@ def _class_of(checkpoint: Checkpoint, task: str | None) -> Any:
 def _refuse_code(checkpoint: Checkpoint, trusted: bool) -> None:
     """Raises Unsupported for a checkpoint that contains model code, unless it is trusted."""
     kinds = ("AutoModel", "AutoConfig")
-    files = [v for k, v in _auto_map(checkpoint.config).items() if k.startswith(kinds)]
+    auto_map = checkpoint.config.get("auto_map") or {}
+    files = [str(v)[:80] for k, v in auto_map.items() if k.startswith(kinds)]
     if files and not trusted:
         raise Unsupported(
             f"{checkpoint.folder.name} brings model code of its own ({', '.join(files)})",

@@ -105,8 +105,9 @@ def from_pretrained(
         if files is None:
             module = load_module(checkpoint, reader, dtype=dtype, task=task, **options)
         else:
+            base_reader = None if files.reads_base else reader  # PiSSA and the like
             module = put_on(
-                _base_module(checkpoint, reader, files, task, dtype=dtype, **options), files
+                _base_module(checkpoint, base_reader, files, task, dtype=dtype, **options), files
             )
         torch_source = source_of(module, checkpoint.folder, on_missing, precision)
         all_floats = roll or adapter is not None
@@ -143,7 +144,7 @@ def _unknown(names: list[str]) -> WrongArguments:
 
 
 def _base_module(
-    checkpoint: Checkpoint, reader: Reader, files: Files, task: str | None, **options: Any
+    checkpoint: Checkpoint, reader: Reader | None, files: Files, task: str | None, **options: Any
 ):
     """Loads the module below an adapter, with the head that the adapter was trained with."""
     if task is None and checkpoint.gguf is None and files.task is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from tojax import warn_once
 from tojax.errors import BadCheckpoint, NewWeights, WrongValue
 from tojax.hf.loading import deferred
-from tojax.hf.loading.checkpoint import Checkpoint, stored_in
+from tojax.hf.loading.checkpoint import Checkpoint, Stored, check_layers, stored_in
 from tojax.hf.loading.classes import Architecture, architecture_of, quiet, refusing
 from tojax.hf.loading.private import LOADER
 from tojax.hf.loading.quantized.gguf_blocks import packed_matrices
@@ -22,6 +23,7 @@ from tojax.torch.compat.patches import Patch, applied
 
 LOCK = threading.Lock()
 LISTED = 20  # names in an error
+FREE = 2**24  # so many numbers that are not stored are allocated without a question
 
 
 def load_module(
@@ -104,28 +106,33 @@ def _from_gguf(
 
     The gguf package unpacks the blocks; matrices that can stay packed are packed again.
     """
+    from gguf import GGUFReader
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     config, file = architecture.config, architecture.checkpoint.gguf
     assert file is not None, "checked by the caller"
+    stored = GGUFReader(file).tensors
+    check_layers(file, config.to_dict(), len(stored))
     with torch.device("meta"):
         skeleton = architecture.cls.from_config(config)
     tensors = load_gguf_checkpoint(file, return_tensors=True, model_to_load=skeleton)
-    weights = packed_matrices(file, tensors["tensors"])
+    weights = packed_matrices(stored, tensors["tensors"])
     return type(skeleton).from_pretrained(None, config=config, state_dict=weights, **options)
 
 
 @contextlib.contextmanager
 def _deferring(reader: deferred.Reader | None, quantization: dict[str, Any]) -> Iterator[None]:
-    """Makes transformers' loader use deferred tensors, in this thread."""
-    if reader is None:
-        yield
-        return
+    """Makes transformers' loader use deferred tensors, in this thread; without a reader it is only
+    kept from allocating far more than is stored.
+    """
     thread = threading.get_ident()
 
     def load(original, model, state_dict, files, *args, **kwargs):
+        stored: dict[str, Stored] = {}
         if state_dict is None and files and all(str(f).endswith(".safetensors") for f in files):
             stored = {k: v for f in files for k, v in stored_in(f).items()}
+        _check_size(model, state_dict or stored, bool(quantization))
+        if stored and reader is not None:
             if quantization:
                 state_dict = matrices(stored, quantization, reader, model)
             else:
@@ -134,6 +141,27 @@ def _deferring(reader: deferred.Reader | None, quantization: dict[str, Any]) -> 
 
     with LOCK, applied([Patch(LOADER, load)], lambda: threading.get_ident() == thread):
         yield
+
+
+def _check_size(
+    module: torch.nn.Module,
+    stored: Mapping[str, Stored | torch.Tensor],
+    packed: bool,
+) -> None:
+    """Raises BadCheckpoint where a module is far larger than its weights: what does not fit is
+    allocated, and drawn at random, before it is compared.
+    """
+    size = sum(math.prod(x.shape) for x in module.parameters())
+    count = sum(math.prod(x.shape) for x in stored.values())
+    # packed numbers take 1 bit at least, and stand in integers of 32; weights may be tied in files
+    if stored and size > count * (32 if packed else 2) + FREE:
+        name = type(module).__name__
+        raise BadCheckpoint(
+            f"the weights do not fit {name}: they are far fewer than its config says",
+            where=name,
+            why=f"{name} has {size:.3g} numbers, the files hold {count:.3g}",
+            do="compare config and weights: tojax inspect",
+        )
 
 
 def _check_weights(

@@ -36,7 +36,7 @@ def read_proto(folder: Path) -> SavedModel:
             proto.ParseFromString(binary.read_bytes())
         else:
             text_format.Parse((folder / "saved_model.pbtxt").read_text("utf-8"), proto)
-    except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
+    except (OSError, DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
         raise _damaged(folder, " ".join(str(error).split())) from error
     if not proto.meta_graphs:
         raise _damaged(folder, "it holds no graph")

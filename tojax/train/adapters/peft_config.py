@@ -12,6 +12,8 @@ from tojax.errors import BadCheckpoint, Unsupported
 CONFIG = "adapter_config.json"
 # Options that change the computation, with the values that are supported.
 SUPPORTED: dict[str, tuple[Any, ...]] = {
+    # PiSSA and the like change the model's own weights, too, when PEFT adds the adapter
+    "init_lora_weights": (True, False, None, "gaussian", "eva", "orthogonal", "mica"),
     "bias": ("none",), "use_rslora": (False,), "rank_pattern": ({}, None),
     "alpha_pattern": ({}, None), "lora_bias": (False,),
     "layer_replication": (None,), "target_parameters": (None, []),
@@ -49,7 +51,7 @@ def check_config(folder: Path, config: object) -> None:
 
 
 def _are_names(value: object) -> bool:
-    names = value if isinstance(value, list) else [value or ""]
+    names = value if isinstance(value, list) else ["" if value is None else value]
     return all(isinstance(x, str) for x in names)
 
 

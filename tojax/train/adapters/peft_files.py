@@ -105,6 +105,9 @@ def load_adapter(model: Model, folder: str | os.PathLike) -> Model:
     config, tensors = _read_files(folder)
     model = merge(model)
     matrices, saved = _sort_tensors(folder, model, tensors, config.get("modules_to_save") or [])
+    sizes = (n for arrays in matrices.values() for x in arrays.values() for n in x.shape)
+    if config["r"] > max(sizes, default=0):  # so large that it is not to be allocated
+        raise _unfit(folder, f"no matrix has the rank of its config: {config['r']}"[:99])
     layers = (n for n, _ in model.source.module.named_modules() if layer_of(model.source, n))
     check_targets(folder, config, {*matrices}, layers)
     names = "|".join(re.escape(f"{place}.weight") for place in matrices)
@@ -136,7 +139,9 @@ def _read_files(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
                 raise OSError(f"{name} is no regular file")
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         tensors = load_file(folder / WEIGHTS)
-    except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
+    except (
+        OSError, ValueError, LookupError, TypeError, RecursionError, SafetensorError
+    ) as error:  # fmt: skip
         raise BadCheckpoint(
             f"{folder.name} holds no adapter that can be read",
             where=str(folder),

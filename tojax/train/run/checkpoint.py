@@ -16,6 +16,7 @@ import numpy as np
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
 from tojax.multiprocess import gathered, is_loss
 from tojax.train.data.agreement import check_mesh
+from tojax.train.run import checksums
 from tojax.train.run.disk import deferring_interrupts, prepare_folder, writing
 from tojax.train.step.train_state import TrainState
 
@@ -118,6 +119,7 @@ class Checkpoints:
     ) -> None:
         """Starts to write a checkpoint; the state may be donated as soon as this returns."""
         saved = {"tree": describe(state), "progress": progress, "metrics": metrics}
+        saved = checksums.signed(saved | {"checksums": checksums.of_arrays(state)})
         args = {"state": self.args.StandardSave(state), "data": self.args.JsonSave(saved)}
         with deferring_interrupts(), writing(self.folder):
             self.manager.save(
@@ -141,11 +143,21 @@ class Checkpoints:
         )
         target = with_saved_state(target, data["tree"])
         check_same_tree(data["tree"], describe(target), self.folder / str(which))
-        return self._read(which, state=self.args.StandardRestore(target)), data["progress"]
+        restored = self._read(which, state=self.args.StandardRestore(target))
+        if (expected := data.get("checksums")) is not None:  # earlier versions wrote none
+            actual = checksums.of_arrays(restored)
+            if changed := [k for k, v in expected.items() if actual.get(k) != v]:
+                raise self._unreadable(which, f"values were changed: {', '.join(changed[:5])}")
+        return restored, data["progress"]
 
     def data(self, step: int) -> dict[str, Any]:
         """Reads the data beside the state: its description, progress, metrics."""
-        return self._read(step, data=self.args.JsonRestore())
+        data = self._read(step, data=self.args.JsonRestore())
+        if not isinstance(data, dict) or not isinstance(data.get("tree"), dict):
+            raise self._unreadable(step, "its data describes no state")
+        if data.get(checksums.CHECKSUM, checksum := checksums.of_json(data)) != checksum:
+            raise self._unreadable(step, "its data was changed")
+        return data
 
     def _read(self, step: int, **item: Any) -> Any:
         try:
@@ -154,12 +166,15 @@ class Checkpoints:
             cause = error.__cause__ or error
             if is_loss(error) or isinstance(cause, (MemoryError, jax.errors.JaxRuntimeError)):
                 raise
-            raise BadCheckpoint(
-                f"the checkpoint of step {step} cannot be read",
-                where=str(self.folder / str(step)),
-                why=" ".join(f"{type(cause).__name__}: {cause}".split())[:300],
-                do="restore its files, or remove that folder: the checkpoint before it is the last",
-            ) from error
+            raise self._unreadable(step, f"{type(cause).__name__}: {cause}") from error
+
+    def _unreadable(self, step: int, why: str) -> BadCheckpoint:
+        return BadCheckpoint(
+            f"the checkpoint of step {step} cannot be read",
+            where=str(self.folder / str(step)),
+            why=" ".join(why.split())[:300],
+            do="restore its files, or remove that folder: the checkpoint before it is the last",
+        )
 
 
 def describe(state: TrainState) -> dict[str, str]:

@@ -56,7 +56,8 @@ def test_what_stays_packed(tmp_path):
     dense = torch.from_numpy(gguf.dequantize(data, which))
     turned = dense.flip(0)
     found = packed_matrices(
-        tmp_path / "x.gguf", {"a": turned, "b": dense.T, "c": dense + 1, "d": dense[:32]}
+        gguf.GGUFReader(tmp_path / "x.gguf").tensors,
+        {"a": turned, "b": dense.T, "c": dense + 1, "d": dense[:32]},
     )
     assert [k for k, v in found.items() if getattr(v, "grid", None)] == ["a"]
     torch.testing.assert_close(found["a"].read(), turned, rtol=0, atol=0)

@@ -6,14 +6,17 @@ The functions below take uint8 [rows, blocks, bytes of a block].
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from tojax.hf.loading.deferred import Deferred
 from tojax.hf.loading.quantized.grid import Grid
+
+if TYPE_CHECKING:
+    from gguf import ReaderTensor
 
 
 def half(blocks: torch.Tensor, at: int) -> torch.Tensor:
@@ -77,21 +80,21 @@ def grid_of(kind: str, stored: np.ndarray) -> Grid | None:
     return unpack(torch.from_numpy(np.array(stored)).unflatten(1, (-1, size)))
 
 
-def packed_matrices(file: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def packed_matrices(
+    stored: Iterable[ReaderTensor], tensors: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """Returns the unpacked tensors of a file, with its matrices packed as they are stored.
 
     transformers may sort rows, transpose, split or add. A tensor is packed only if its rows are
     those of a matrix in the file, in any order.
     """
-    from gguf import GGUFReader
-
     result = dict(tensors)
     by_fingerprint: dict[tuple, list[str]] = {}
     for name, tensor in tensors.items():
         if tensor.ndim == 2 and tensor.dtype == torch.float32:
             by_fingerprint.setdefault(fingerprint(tensor), []).append(name)
-    for stored in GGUFReader(file).tensors:
-        grid = grid_of(stored.tensor_type.name, stored.data)
+    for matrix in stored:
+        grid = grid_of(matrix.tensor_type.name, matrix.data)
         dense = None if grid is None else grid.dense()
         names = [] if dense is None else by_fingerprint.get(fingerprint(dense), [])
         for name in names:
