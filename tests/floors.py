@@ -84,6 +84,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "tojax.train": (("data",), ("step",), ("run",), ("adapters",), ("",)),
+    "tojax.parity": (("sides",), ("judge",), ("reproduce", "report"), ("_verify",), ("",)),
     "tojax.parallel": (
         ("_initialize", "collectives", "forward", "launch", "plans"),
         ("_shard", "batches"),

@@ -9,9 +9,9 @@ import torch
 
 import tojax
 from tojax.parity import Report
-from tojax.parity.errors import Error
-from tojax.parity.judge import Comparison, Passes
-from tojax.parity.sides import Passed
+from tojax.parity.judge.compare import Comparison, Passes
+from tojax.parity.judge.errors import Error
+from tojax.parity.sides.side import Passed
 
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 HOSTILE = "</script><img src=x onerror=alert(1)>"

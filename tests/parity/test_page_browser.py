@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.parity.reports import HOSTILE, comparison, faulty, passes, report, wide_report
-from tojax.parity.errors import Error
-from tojax.parity.text import predictions
+from tojax.parity.judge.errors import Error
+from tojax.parity.judge.predictions import predictions
 
 pytestmark = pytest.mark.processes  # that of the browser
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

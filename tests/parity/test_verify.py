@@ -9,8 +9,8 @@ import torch
 
 import tojax
 from tojax.errors import BadCheckpoint, MissingRng, Unsupported
-from tojax.parity import store
-from tojax.parity.errors import error
+from tojax.parity.judge.errors import error
+from tojax.parity.sides import store
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 

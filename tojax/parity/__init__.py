@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tojax.parity._verify import verify
-from tojax.parity.report import Report
+from tojax.parity.report.report import Report
 
 __all__ = ["Report", "verify"]

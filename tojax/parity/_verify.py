@@ -13,18 +13,17 @@ import numpy as np
 
 from tojax.errors import Unsupported
 from tojax.model import Model
-from tojax.parity.forward_passes import Progress, forward_passes
-from tojax.parity.golden import GoldenSide
-from tojax.parity.jax_side import JaxSide
-from tojax.parity.judge import (
+from tojax.parity.judge.compare import (
     Comparison,
-    Passes,
     compare,
     faults,
 )
-from tojax.parity.report import Report
-from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Side
-from tojax.parity.text import Predictions, predictions
+from tojax.parity.judge.forward_passes import Progress, forward_passes
+from tojax.parity.judge.predictions import Predictions, predictions
+from tojax.parity.report.report import Report
+from tojax.parity.sides.golden import GoldenSide
+from tojax.parity.sides.jax_side import JaxSide
+from tojax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Passes, Side
 from tojax.trees import is_array
 
 PACKAGES = ("tojax", "jax", "jaxlib", "torch", "transformers", "tensorflow", "keras", "numpy")
@@ -154,8 +153,8 @@ def _operators(
             why="operators are those that torch code calls; TensorFlow's nodes are compared anyway",
             do="leave it out, or compare with the torch module",
         )
-    from tojax.parity.compare_operators import compare_operators
-    from tojax.parity.torch_side import TorchSide
+    from tojax.parity.judge.operators import compare_operators
+    from tojax.parity.sides.torch_side import TorchSide
 
     recorded = cast(TorchSide, original).operators(pattern)
     comparisons, unserved = compare_operators(recorded)
@@ -173,13 +172,13 @@ def _reproduce(
 ) -> str:
     """Writes the smallest part at fault to a folder; returns what it is."""
     if original.name == "torch":
-        from tojax.parity.reproduce import reproduce
-        from tojax.parity.torch_side import TorchSide
+        from tojax.parity.reproduce.torch_part import reproduce
+        from tojax.parity.sides.torch_side import TorchSide
 
         return reproduce(folder, model, cast(TorchSide, original), faults(modules)[0])
     if original.name == "TensorFlow":
-        from tojax.parity import reproduce_node
-        from tojax.parity.tensorflow_side import GraphSide, TensorFlowSide
+        from tojax.parity.reproduce import tensorflow_node as reproduce_node
+        from tojax.parity.sides.tensorflow_side import GraphSide, TensorFlowSide
 
         sides = cast(TensorFlowSide, original), cast(GraphSide, actual)
         return reproduce_node.reproduce(folder, *sides, faults(modules)[0])
@@ -194,7 +193,7 @@ def model_side(model: Model, call: Call, without_dropout: bool = False) -> JaxSi
     """Returns a Model as a side, by the framework that it came from."""
     if model.source.framework != "tensorflow":
         return JaxSide(model, call, without_dropout)
-    from tojax.parity.tensorflow_side import GraphSide
+    from tojax.parity.sides.tensorflow_side import GraphSide
 
     return GraphSide(model, call)
 
@@ -210,7 +209,7 @@ def side_of(model: Model, reference: object, call: Call) -> Side:
     if isinstance(reference, Model):
         return model_side(reference, call)
     if model.source.framework == "tensorflow":
-        from tojax.parity.tensorflow_side import side
+        from tojax.parity.sides.tensorflow_side import side
 
         return side(model, reference, call)
     if reference is None and model.source.framework == "torch":
@@ -219,7 +218,7 @@ def side_of(model: Model, reference: object, call: Call) -> Side:
     if "torch" in sys.modules:
         import torch
 
-        from tojax.parity.torch_side import TorchSide
+        from tojax.parity.sides.torch_side import TorchSide
 
         if isinstance(reference, torch.nn.Module):
             return TorchSide(reference, call, _modes(model))

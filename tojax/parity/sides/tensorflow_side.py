@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tojax.errors import Unsupported
 from tojax.model import Model
-from tojax.parity.jax_side import JaxSide
-from tojax.parity.sides import Call, Passed, Values, input_name, is_float
+from tojax.parity.sides.jax_side import JaxSide
+from tojax.parity.sides.side import Call, Passed, Values, input_name, is_float
 from tojax.stablehlo.core.static_values import as_jax
 from tojax.tensorflow.core import text
 from tojax.tensorflow.core.nodes import Node
@@ -237,11 +237,11 @@ class TensorFlowSide(GraphSide):
         function = self.kernels.function
         if hasattr(function.owner, "structured_input_signature"):  # it takes names alone
             args, kwargs = (), {**dict(zip(function.signature.parameters, args)), **kwargs}
-        before = {k: x.numpy() for k, x in function.variables.items()}
+        originals = {k: x.numpy() for k, x in function.variables.items()}
         try:
             return function.owner(*args, **kwargs)
         finally:
-            for name, values in before.items():
+            for name, values in originals.items():
                 variable = function.variables[name]
                 if variable.numpy().tobytes() != values.tobytes():
                     variable.assign(values)

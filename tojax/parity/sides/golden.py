@@ -13,8 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from tojax.errors import BadCheckpoint, Unsupported
-from tojax.parity.judge import DROPOUT, Passes
-from tojax.parity.sides import Passed, Values
+from tojax.parity.sides.side import DROPOUT, Passed, Passes, Values
 from tojax.saved.folder import digest, whole
 
 ABOUT = "golden.json"

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from tojax.errors import NotWritten
-from tojax.parity.judge import Comparison, Passes, faults
-from tojax.parity.text import Predictions
+from tojax.parity.judge.compare import Comparison, faults
+from tojax.parity.judge.predictions import Predictions
+from tojax.parity.sides.side import Passes
 
 TEMPLATE = Path(__file__).with_name("page.html")
 DIGITS = 3  # of the figures in a page

@@ -19,8 +19,8 @@ from tojax import trees
 from tojax.calls.taps import Tap, split_readings
 from tojax.errors import DataDependent
 from tojax.model import Model
-from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Values, input_name, is_float
-from tojax.parity.store import Store
+from tojax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, input_name, is_float
+from tojax.parity.sides.store import Store
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -74,14 +74,14 @@ class JaxSide:
       compiled: whether the forward pass is one program.
       has_inputs: whether modules have inputs that are not the outputs of others.
       unit: what its parts are.
-      one_by_one: run op by op, and keep the values of one module at a time in memory.
+      op_by_op: run op by op, and keep the values of one module at a time in memory.
     """
 
     name = "JAX"
     compiled = True
     has_inputs = True
     unit = "modules"
-    one_by_one = False
+    op_by_op = False
 
     masked: frozenset[str] = frozenset()
 
@@ -113,7 +113,7 @@ class JaxSide:
         source: Source = self.model.source
         if source.framework != "torch":
             return source
-        from tojax.parity.torch_side import around
+        from tojax.parity.sides.torch_side import around
 
         context = partial(around, wide, self.without_dropout)
         return source.tapped(Tap(NOWHERE, lambda path, out: out, lenient=True, around=context))
@@ -148,7 +148,7 @@ class JaxSide:
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the model as one program; op by op, where values decide shapes."""
-        store = Store() if self.one_by_one else None
+        store = Store() if self.op_by_op else None
         with jax.enable_x64() if wide else nullcontext():
             cast = _wider if wide else lambda x: x
             leaves = jax.tree.leaves((self.args, self.kwargs))
@@ -157,7 +157,7 @@ class JaxSide:
             inputs = *jax.tree.map(cast, (self.model.params, self.model.state, arrays)), in_program
             program = partial(self._values, wide, store, forced)
             run: Callable[[], PyTree] = lambda: program(*inputs)
-            if self.compiled and not self.one_by_one:
+            if self.compiled and not self.op_by_op:
                 with suppress(DataDependent):
                     compiled = jax.jit(program).lower(*inputs).compile()
                     run = lambda: compiled(*inputs)

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tojax.errors import TojaxError
-from tojax.parity.forward_passes import forward_passes
-from tojax.parity.jax_side import JaxSide
-from tojax.parity.judge import Comparison, compare
-from tojax.parity.operators import Operator
-from tojax.parity.sides import OUTPUT, Call
-from tojax.parity.torch_side import TorchSide
+from tojax.parity.judge.compare import Comparison, compare
+from tojax.parity.judge.forward_passes import forward_passes
+from tojax.parity.sides.jax_side import JaxSide
+from tojax.parity.sides.side import OUTPUT, Call
+from tojax.parity.sides.torch_operators import Operator
+from tojax.parity.sides.torch_side import TorchSide
 from tojax.torch.source import from_torch
 
 
@@ -20,14 +20,14 @@ def compare_operators(operators: Iterable[Operator]) -> tuple[list[Comparison], 
     random ones.
     """
     comparisons: list[Comparison] = []
-    alone: list[str] = []
+    unserved: list[str] = []
     for operator in operators:
         comparison = compare_operator(operator)
         if comparison is None:
-            alone.append(operator.path)
+            unserved.append(operator.path)
         else:
             comparisons.append(comparison)
-    return comparisons, alone
+    return comparisons, unserved
 
 
 def compare_operator(operator: Operator) -> Comparison | None:

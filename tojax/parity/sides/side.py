@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import jax
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 OUTPUT = ""  # the path of the model itself
+DROPOUT = "dropout, with torch's masks on both sides"
+REORDERED = "rows in another order"
 INPUTS = " inputs"  # after a path: what the module is called with
 
 
@@ -46,6 +48,32 @@ class Passed:
     seconds: float = 0.0
     narrow: frozenset[str] = frozenset()
     call: list[np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The forward passes of a comparison.
+
+    Attributes:
+      expected, actual: of the reference and of the model, each on its own.
+      added: of the model, given ``expected``.
+      judge: of the reference in 64 bits, given ``expected``; None where it has none.
+      wide: of the model in 64 bits, given ``expected``.
+      excluded: modules that are not compared, and why.
+    """
+
+    expected: Passed
+    actual: Passed
+    added: Passed
+    judge: Passed | None
+    wide: Passed | None
+    excluded: Mapping[str, str] = field(default_factory=dict)
+
+    def alone(self) -> list[str]:
+        """Returns the paths, with those of inputs, that some pass does not have."""
+        others = [self.actual, self.added, *filter(None, (self.judge, self.wide))]
+        paths = self.expected.values.keys()
+        return [path for path in paths if any(path not in x.values for x in others)]
 
 
 class Side(Protocol):

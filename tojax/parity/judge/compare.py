@@ -7,50 +7,22 @@ and a module that contains others is judged by its own code alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
 
-from tojax.parity.errors import Error, error, rms
-from tojax.parity.sides import INPUTS, OUTPUT, Passed
+from tojax.parity.judge.errors import Error, error, rms
+from tojax.parity.sides.side import INPUTS, OUTPUT, Passed, Passes
 
 NEGLIGIBLE = 2.0**-40  # of the values: the rounding of 64 bits, after many steps
 ROW = 0.02  # of the largest value: what rows that are the same differ by, in bfloat16
 ROWS = 4096  # beyond which nobody looks for another order
-DROPOUT = "dropout, with torch's masks on both sides"
-REORDERED = "rows in another order"
 ROUNDINGS = 16  # times the other side's rounding error: sums in another order stay below
 
 
 Arrays = Sequence[np.ndarray]
-
-
-@dataclass(frozen=True)
-class Passes:
-    """The forward passes of a comparison.
-
-    Attributes:
-      expected, actual: of the reference and of the model, each on its own.
-      added: of the model, given ``expected``.
-      judge: of the reference in 64 bits, given ``expected``; None where it has none.
-      wide: of the model in 64 bits, given ``expected``.
-      excluded: modules that are not compared, and why.
-    """
-
-    expected: Passed
-    actual: Passed
-    added: Passed
-    judge: Passed | None
-    wide: Passed | None
-    excluded: Mapping[str, str] = field(default_factory=dict)
-
-    def alone(self) -> list[str]:
-        """Returns the paths, with those of inputs, that some pass does not have."""
-        others = [self.actual, self.added, *filter(None, (self.judge, self.wide))]
-        paths = self.expected.values.keys()
-        return [path for path in paths if any(path not in x.values for x in others)]
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from tojax import trees
-from tojax.parity.dropout import WithoutDropout, dropped, in_modes, masked
-from tojax.parity.operators import Operator, Recorder
-from tojax.parity.sides import INPUTS, OUTPUT, Call, Passed, Values, input_name
-from tojax.parity.store import Store
-from tojax.parity.wide import WIDE, wide
+from tojax.parity.sides.dropout import WithoutDropout, dropped, in_modes, masked
+from tojax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, input_name
+from tojax.parity.sides.store import Store
+from tojax.parity.sides.torch_operators import Operator, Recorder
+from tojax.parity.sides.wide import WIDE, wide
 from tojax.torch.core import interop
 
 if TYPE_CHECKING:

@@ -93,8 +93,8 @@ def _written(value: PyTree, numbers: Iterator[int]) -> str:
             pairs = (f"{k!r}: {_written(x, numbers)}" for k, x in sorted(value.items()))
             return f"{{{', '.join(pairs)}}}"
         case slice():
-            parts = (value.start, value.stop, value.step)
-            return f"slice({', '.join(_written(x, numbers) for x in parts)})"
+            bounds = (value.start, value.stop, value.step)
+            return f"slice({', '.join(_written(x, numbers) for x in bounds)})"
     raise TypeError(type(value))
 
 

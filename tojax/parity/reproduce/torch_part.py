@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 
 from tojax.errors import Unsupported
 from tojax.model import Model
-from tojax.parity.compare_operators import compare_operator
-from tojax.parity.judge import Comparison
-from tojax.parity.operators import Operator
-from tojax.parity.reproduce_script import MODULE, OPERATOR, SCRIPT
-from tojax.parity.torch_side import TorchSide
+from tojax.parity.judge.compare import Comparison
+from tojax.parity.judge.operators import compare_operator
+from tojax.parity.reproduce.scripts import MODULE, OPERATOR, SCRIPT
+from tojax.parity.sides.torch_operators import Operator
+from tojax.parity.sides.torch_side import TorchSide
 from tojax.saved.folder import whole
 from tojax.torch.core import interop
 from tojax.torch.source import TorchSource

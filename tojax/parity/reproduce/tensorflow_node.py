@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tojax.errors import Unsupported
-from tojax.parity.judge import Comparison
-from tojax.parity.reproduce_script import NODE, SCRIPT
-from tojax.parity.tensorflow_side import GraphSide, TensorFlowSide
+from tojax.parity.judge.compare import Comparison
+from tojax.parity.reproduce.scripts import NODE, SCRIPT
+from tojax.parity.sides.tensorflow_side import GraphSide, TensorFlowSide
 from tojax.saved.folder import whole
 from tojax.tensorflow.core import text
 from tojax.tensorflow.core.nodes import Node

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tojax.parity import store
-from tojax.parity.jax_side import JaxSide
-from tojax.parity.judge import DROPOUT, REORDERED, Passes, reordered
-from tojax.parity.sides import Side
+from tojax.parity.judge.compare import reordered
+from tojax.parity.sides import store
+from tojax.parity.sides.jax_side import JaxSide
+from tojax.parity.sides.side import DROPOUT, REORDERED, Passes, Side
 
 PASSES = 6 - 1  # the reference is run twice, the model three times
 Progress = Callable[[str, int, int], None]
@@ -25,7 +25,7 @@ def forward_passes(original: Side, actual: JaxSide, progress: Progress | None = 
     begin = lambda text: progress and progress(text, next(steps), PASSES)
     begin(original.name)
     expected = original.forward()
-    actual.one_by_one = sum(x.nbytes for v in expected.values.values() for x in v) > store.LIMIT
+    actual.op_by_op = sum(x.nbytes for v in expected.values.values() for x in v) > store.LIMIT
     is_masked = lambda path: path.partition("#")[0] in original.masked
     masks = {path: x for path, x in expected.values.items() if is_masked(path)}
     begin("JAX")

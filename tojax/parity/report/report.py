@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tojax.errors import WrongArguments
-from tojax.parity import golden, page
-from tojax.parity.judge import Comparison, Passes, faults
-from tojax.parity.sides import OUTPUT
-from tojax.parity.text import Predictions
+from tojax.parity.judge.compare import Comparison, faults
+from tojax.parity.judge.predictions import Predictions
+from tojax.parity.report import page
+from tojax.parity.sides import golden
+from tojax.parity.sides.side import OUTPUT, Passes
 
 SHOWN = 12  # modules in the printed table
 

@@ -1,0 +1,1 @@
+"""The judgement: forward passes, errors, and the parts at fault."""

@@ -1,0 +1,1 @@
+"""Folders that reproduce a fault by themselves."""

@@ -1,0 +1,1 @@
+"""The sides of a comparison: models that run."""
