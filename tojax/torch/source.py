@@ -27,7 +27,7 @@ from tojax.source import SourceBase, SourceCache
 from tojax.torch import arguments
 from tojax.torch.autograd import hooks, requires_grad
 from tojax.torch.autograd.tape import Tape, Unrecorded
-from tojax.torch.compat import hf_cache, hf_plans, module_calls
+from tojax.torch.compat import hf_cache, hf_plans, jax_functions, module_calls
 from tojax.torch.control_flow import branches
 from tojax.torch.core import interop
 from tojax.torch.core.dtypes import TO_TORCH, of_input, to_jax
@@ -175,7 +175,7 @@ class TorchSource(SourceBase):
             args, kwargs = self._inputs(given)
             tensors, state_ids = self._tensors(trace, *weights)
             with self.slots.filled(tensors, self.training, uncarried) as read_state:
-                with arguments.explained(trace):
+                with arguments.explained(trace), jax_functions.explained():
                     with (
                         module_calls.scoped(trace, self.submodules),
                         readings.around() if readings else nullcontext(),

@@ -198,6 +198,9 @@ need("torch.nn.Module._compiled_call_impl", "paths of modules in programs")
 need("torch.nn.Module._call_impl", "paths of modules in programs")
 Dropout = need("torch.nn.modules.dropout._DropoutNd", "the masks of dropout in tojax.verify")
 CALL_INSTEAD, CALL_MODULE = "_compiled_call_impl", "_call_impl"  # the first, if it is set
+PRINTING = "jax.debug inside a torch model"
+DEBUG_PRINT = target("jax.debug", "print", PRINTING)
+DEBUG_CALLBACK = target("jax.debug", "callback", PRINTING)
 EXPERTS = target(
     "transformers.integrations.moe:ExpertsInterface", "get_interface", "mixtures of experts",
     since="5.2",

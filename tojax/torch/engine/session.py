@@ -22,6 +22,7 @@ from tojax.torch.compat import (
     fake_quantize,
     hf_transformers,
     host_rng,
+    jax_functions,
     torch_distributions,
     torch_functions,
     torch_random,
@@ -75,7 +76,8 @@ def tracing(
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         stack.enter_context(precision.around())
         checked()
-        for switch in (current_trace.entered(trace), uncompiled(), host_rng.noticed(), patched()):
+        own = current_trace.entered(trace), uncompiled(), host_rng.noticed(), patched()
+        for switch in (*own, jax_functions.accepted()):
             stack.enter_context(switch)
         stack.callback(CONSTANTS.clear)
         stack.callback(trace.over)
