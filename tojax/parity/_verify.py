@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
@@ -23,14 +23,27 @@ from tojax.parity.judge.predictions import Predictions, predictions
 from tojax.parity.report.report import Report
 from tojax.parity.sides.golden import GoldenSide
 from tojax.parity.sides.jax_side import JaxSide
-from tojax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Passes, Side
+from tojax.parity.sides.side import INPUTS, OUTPUT, Call, ModelSide, Passed, Passes, Side
 from tojax.trees import is_array
 
-PACKAGES = ("tojax", "jax", "jaxlib", "torch", "transformers", "tensorflow", "keras", "numpy")
+if TYPE_CHECKING:
+    from flax import linen, nnx
+
+PACKAGES = (
+    "tojax",
+    "jax",
+    "jaxlib",
+    "torch",
+    "transformers",
+    "tensorflow",
+    "keras",
+    "flax",
+    "numpy",
+)
 
 
 def verify(
-    model: Model,
+    model: Model | nnx.Module | linen.Module,
     *args: Any,
     reference: Any = None,
     gradients: bool = False,
@@ -49,7 +62,9 @@ def verify(
     own code alone.
 
     Args:
-      model: any Model that was written in modules.
+      model: any Model that was written in modules; or a Flax module, such as one that
+        ``tojax.flax.source`` wrote: of nnx, or of Linen with its variables
+        (``module.bind(variables)``). Its submodules are those of the reference by their names.
       *args, rng, **kwargs: the call, as for ``model(...)``.
       reference: a torch module, a Keras model or TensorFlow function, another Model with modules
         of the same paths, or a folder that ``report.save_golden`` wrote for the same call; by
@@ -85,10 +100,10 @@ def verify(
     is_torch = original.name == "torch"  # whose random numbers JAX does not draw
     actual = model_side(model, replace(call, rng=None) if is_torch else call, is_torch)
     passes = forward_passes(original, actual, progress)
-    modules = compare(passes, actual.kinds())
+    modules = compare(passes, actual.kinds() or original.kinds())
     compared, places, notes = _operators(original, operators)
     return Report(
-        model=model.source.name,
+        model=actual.model_name,
         reference=original.name,
         dtype=str(passes.actual.values[OUTPUT][0].dtype)
         if passes.actual.values[OUTPUT]
@@ -164,14 +179,14 @@ def _operators(
 
 
 def _reproduce(
-    model: Model,
+    model: Model | nnx.Module | linen.Module,
     original: Side,
-    actual: JaxSide,
+    actual: ModelSide,
     modules: list[Comparison],
     folder: str | os.PathLike,
 ) -> str:
     """Writes the smallest part at fault to a folder; returns what it is."""
-    if original.name == "torch":
+    if original.name == "torch" and isinstance(model, Model):
         from tojax.parity.reproduce.torch_part import reproduce
         from tojax.parity.sides.torch_side import TorchSide
 
@@ -189,8 +204,27 @@ def _reproduce(
     )
 
 
-def model_side(model: Model, call: Call, without_dropout: bool = False) -> JaxSide:
-    """Returns a Model as a side, by the framework that it came from."""
+def model_side(
+    model: Model | nnx.Module | linen.Module, call: Call, without_dropout: bool = False
+) -> ModelSide:
+    """Returns a model as a side, by the framework that it came from.
+
+    Raises:
+      Unsupported: it is no model.
+    """
+    if not isinstance(model, Model):
+        if "flax" in sys.modules:
+            from flax import linen, nnx
+
+            from tojax.parity.sides.flax_side import FlaxSide
+
+            if isinstance(model, (nnx.Module, linen.Module)):
+                return FlaxSide(model, call)
+        raise Unsupported(
+            f"verify of {type(model).__name__}",
+            why="it is neither a Model nor a Flax module",
+            do="convert it before: tojax.verify(tojax.from_torch(module), *inputs)",
+        )
     if model.source.framework != "tensorflow":
         return JaxSide(model, call, without_dropout)
     from tojax.parity.sides.tensorflow_side import GraphSide
@@ -198,7 +232,7 @@ def model_side(model: Model, call: Call, without_dropout: bool = False) -> JaxSi
     return GraphSide(model, call)
 
 
-def side_of(model: Model, reference: object, call: Call) -> Side:
+def side_of(model: Model | nnx.Module | linen.Module, reference: object, call: Call) -> Side:
     """Returns what a model is compared with.
 
     Raises:
@@ -208,11 +242,12 @@ def side_of(model: Model, reference: object, call: Call) -> Side:
         return GoldenSide(reference)
     if isinstance(reference, Model):
         return model_side(reference, call)
-    if model.source.framework == "tensorflow":
+    source = model.source if isinstance(model, Model) else None
+    if isinstance(model, Model) and model.source.framework == "tensorflow":
         from tojax.parity.sides.tensorflow_side import side
 
         return side(model, reference, call)
-    if reference is None and model.source.framework == "torch":
+    if reference is None and isinstance(model, Model) and model.source.framework == "torch":
         module = model.source.module
         reference = model.to_torch() if any(x.is_meta for x in module.parameters()) else module
     if "torch" in sys.modules:
@@ -224,21 +259,21 @@ def side_of(model: Model, reference: object, call: Call) -> Side:
             return TorchSide(reference, call, _modes(model))
     raise Unsupported(
         f"verify with {type(reference).__name__} as the reference",
-        where=model.source.name,
+        where=getattr(source, "name", type(model).__name__),
         why="it is neither a torch module, a Model, nor a folder",
         do="pass reference=module, or reference=another_model",
     )
 
 
-def _modes(model: Model) -> dict[str, bool]:
+def _modes(model: Model | nnx.Module | linen.Module) -> dict[str, bool]:
     """Returns the mode of each submodule of a torch model, by path."""
-    if model.source.framework != "torch":
+    if not isinstance(model, Model) or model.source.framework != "torch":
         return {}
     named = model.source.module.named_modules()
     return {path: mode for (path, _), mode in zip(named, model.source.training)}
 
 
-def _predictions(passes: Passes, side: JaxSide) -> Predictions | None:
+def _predictions(passes: Passes, side: ModelSide) -> Predictions | None:
     """Compares the predictions of language models: logits for each of the tokens that came in."""
     logits, expected = (side.values[OUTPUT] for side in (passes.actual, passes.expected))
     arrays = [np.asarray(x) for x in jax.tree.leaves((side.args, side.kwargs)) if is_array(x)]

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 from tojax.parity.judge.compare import reordered
 from tojax.parity.sides import store
-from tojax.parity.sides.jax_side import JaxSide
-from tojax.parity.sides.side import DROPOUT, REORDERED, Passes, Side
+from tojax.parity.sides.side import DROPOUT, REORDERED, ModelSide, Passes, Side
 
 PASSES = 6 - 1  # the reference is run twice, the model three times
 Progress = Callable[[str, int, int], None]
 
 
-def forward_passes(original: Side, actual: JaxSide, progress: Progress | None = None) -> Passes:
+def forward_passes(original: Side, actual: ModelSide, progress: Progress | None = None) -> Passes:
     """Runs the two sides: each on its own, then all others with the values of the first.
 
     Args:
@@ -24,8 +23,8 @@ def forward_passes(original: Side, actual: JaxSide, progress: Progress | None = 
     steps = iter(range(PASSES))
     begin = lambda text: progress and progress(text, next(steps), PASSES)
     begin(original.name)
-    expected = original.forward()
-    actual.op_by_op = sum(x.nbytes for v in expected.values.values() for x in v) > store.LIMIT
+    actual.expected = (expected := original.forward()).values
+    actual.op_by_op = sum(x.nbytes for v in actual.expected.values() for x in v) > store.LIMIT
     is_masked = lambda path: path.partition("#")[0] in original.masked
     masks = {path: x for path, x in expected.values.items() if is_masked(path)}
     begin("JAX")
@@ -37,5 +36,5 @@ def forward_passes(original: Side, actual: JaxSide, progress: Progress | None = 
     begin(f"{original.name} in 64 bits")
     judge = original.forward(wide=True, forced=forced)
     begin("JAX in 64 bits")
-    wide = actual.forward(wide=True, forced=forced)
+    wide = actual.forward(wide=True, forced=forced) if actual.has_wide else None
     return Passes(expected, free, added, judge, wide, excluded)

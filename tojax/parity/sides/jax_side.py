@@ -82,11 +82,14 @@ class JaxSide:
     has_inputs = True
     unit = "modules"
     op_by_op = False
+    has_wide = True
 
     masked: frozenset[str] = frozenset()
 
     def __init__(self, model: Model, call: Call, without_dropout: bool = False):
         self.model, self.rng, self.without_dropout = model, call.rng, without_dropout
+        self.model_name = model.source.name
+        self.expected: Values = {}
         self.args, self.kwargs = jax.tree.map(model.source.as_array, (call.args, call.kwargs))
 
     def kinds(self) -> dict[str, str]:

@@ -108,3 +108,26 @@ def input_name(number: int) -> str:
 def is_float(dtype: DTypeLike) -> bool:
     """Returns True for floating-point dtypes, of bfloat16 and the like, too."""
     return np.dtype(dtype).kind in "fV" or np.dtype(dtype).name.startswith(("bfloat", "float"))
+
+
+class ModelSide(Side, Protocol):
+    """The side that is judged.
+
+    Attributes:
+      args, kwargs: of the call, as JAX takes them.
+      model_name, unit: its name in reports, and what its parts are called.
+      has_wide: whether it runs in 64 bits, too.
+      op_by_op: whether it is to keep the values of one part at a time in memory.
+      expected: the reference's values, once they are there.
+    """
+
+    args: tuple
+    kwargs: Mapping[str, PyTree]
+    model_name: str
+    unit: str
+    has_wide: bool
+    op_by_op: bool
+    expected: Values
+
+    def place(self, path: str) -> str:
+        """Returns the line of code where a part is written, or ""."""
