@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import numpy as np
 import torch
 
 from tojax.torch.compat import patches
@@ -30,8 +28,7 @@ def of_process() -> dict[str, Any]:
         "kernels": (private.get_mkldnn(), torch.backends.mha.get_fastpath_enabled()),
         "hooks": [len(vars(hooks)[k]) for k in vars(hooks) if k.startswith("_global_")
                   and hasattr(vars(hooks)[k], "__len__")],
-        "random": (torch.get_rng_state().tolist(), random.getstate()),
-        "numpy": str(np.random.get_state()),
+        "random": torch.get_rng_state().tolist(),
     }  # fmt: skip
 
 

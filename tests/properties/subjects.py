@@ -17,6 +17,7 @@ import transformers as t
 import tojax
 from tests.models import tiny
 from tojax.model import Model
+from tojax.torch.core.interop import to_torch
 
 KEY = jax.random.key(0)  # some models draw in evaluation mode, too, and do not use it
 
@@ -67,7 +68,7 @@ class Subject:
 
     def torch_out(self) -> Any:
         """Returns the output of the torch module."""
-        tensors = {k: torch.from_numpy(np.array(v)) for k, v in self.arrays[1].items()}
+        tensors = {k: to_torch(x) for k, x in self.arrays[1].items()}
         with torch.no_grad():
             return self.module(**tensors, **self.static)
 
@@ -77,7 +78,9 @@ def llava() -> tuple[torch.nn.Module, dict[str, Any]]:
     vision = t.CLIPVisionConfig(**tiny.VISION)
     text = t.LlamaConfig(**tiny.DECODER)
     torch.manual_seed(0)
-    module = t.LlavaForConditionalGeneration(t.LlavaConfig(vision, text, image_token_id=95))
+    module = t.LlavaForConditionalGeneration(
+        t.LlavaConfig(vision_config=vision, text_config=text, image_token_id=95)
+    )
     ids = torch.cat([torch.full((2, 16), 95), tiny.ids().clamp(max=94)], 1)
     return module.eval(), tiny.image() | {"input_ids": ids, "use_cache": False}
 
@@ -92,6 +95,8 @@ def of_torch(name: str) -> Subject:
         module.to(torch.bfloat16)
         halved = lambda x: x.to(torch.bfloat16) if torch.is_floating_point(x) else x
         inputs = {k: halved(x) if isinstance(x, torch.Tensor) else x for k, x in inputs.items()}
+    if family == "rwkv":
+        module(**inputs)  # it rescales its weights when it is first called
     convert = lambda: tojax.from_torch(module)
     as_array = convert().source.as_array
     tensors = {k: x for k, x in inputs.items() if isinstance(x, torch.Tensor)}

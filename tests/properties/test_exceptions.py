@@ -39,8 +39,8 @@ def left_over(model):
 
 @pytest.mark.parametrize("subject", subjects.TORCH, indirect=True)
 def test_a_trace_that_ends_early(subject):
-    model, module = tojax.from_torch(subject.module), subject.module
-    want = subject.torch_out()
+    module, want = subject.module, subject.torch_out()
+    model = tojax.from_torch(module)
     before = state.of_module(module), state.of_process()
     snapshot = state.of_module(model.source.code)
     trace = lambda: jax.jit(subject.function(model)).lower(model.params, subject.arrays)

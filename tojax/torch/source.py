@@ -172,7 +172,8 @@ class TorchSource(SourceBase):
         run = partial(branches.all_paths, forward, state_before)
         try:
             out = run()
-        except Unrecorded:
+        except Unrecorded as end:
+            end.__traceback__ = None  # its frames hold tensors of a trace that is over
             self.cache.notes[Tape] = True  # for all calls from now on
             out = run()
         if uncarried.changes:

@@ -255,7 +255,7 @@ class Trace(private.TorchDispatchMode):
     def over(self) -> None:
         """Lets go of what leads back here: JAX's tracers must not outlive their own trace."""
         self.unknown.clear()
-        self.raised = None
+        self.raised = self.tape = None
         if fallback := vars(self).get("fallback"):
             fallback.trace = None
 
