@@ -151,7 +151,7 @@ def of_stablehlo() -> Subject:
     return Subject("stablehlo", module, convert, ((x,), {}), rows=False)
 
 
-MIXED = "clip", "siglip", "chinese_clip"  # each text is scored with every image
+MIXED = "clip", "siglip", "chinese_clip", "llava"  # outputs of all rows together
 IMAGES = np.random.default_rng(0).standard_normal((2, 8, 8, 3)).astype("f")
 OTHERS = {
     "keras_images": lambda: of_keras(keras_images, IMAGES),

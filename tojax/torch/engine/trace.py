@@ -294,9 +294,11 @@ class Trace(private.TorchDispatchMode):
         conditions, self.conditions = self.conditions, None
         masks, self.same_masks = self.same_masks, SameMasks()
         readings, self.readings = self.readings, self.readings and self.readings.nested()
+        recorded = len(self.tape or ())
         try:
             yield
         finally:
+            del (self.tape or [])[recorded:]
             self.path, self.conditions, self.same_masks = path, conditions, masks
             self.readings = readings
 
