@@ -7,14 +7,14 @@ import pytest
 
 from tests.tolerance import assert_close
 
-pytestmark = pytest.mark.sample(every=4)
+pytestmark = pytest.mark.sample(every=8)
 
 
 def stacked(*trees):
     return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
-@pytest.mark.sample(every=12)
+@pytest.mark.sample(every=20)
 def test_jit_equals_no_jit(subject):
     out = subject.apply(subject.model.params, subject.arrays)
     assert_close(out, subject.out, reduction=subject.size)
@@ -38,7 +38,7 @@ def test_calls_agree_to_the_bit(subject):
     jax.tree.map(np.testing.assert_array_equal, subject.call(), subject.out)
 
 
-@pytest.mark.sample(every=8)
+@pytest.mark.sample(every=24)
 def test_donated_arrays_are_nobody_elses(subject):
     """Neither the source's nor those of another conversion."""
     model = subject.convert()

@@ -10,7 +10,7 @@ import pytest
 from tests.properties.subjects import UNPICKLED
 from tojax.errors import Unsupported
 
-pytestmark = pytest.mark.sample(every=4)
+pytestmark = pytest.mark.sample(every=8)
 
 
 def test_deep_copies(subject):

@@ -10,8 +10,6 @@ pytestmark = pytest.mark.sample(every=4)
 
 def test_tracers_do_not_leak(subject):
     run, params = subject.function(), subject.model.params
+    loss = lambda params: total(run(params, subject.arrays))
     with jax.checking_leaks():
-        jax.jit(run).lower(params, subject.arrays)
-        if params:
-            loss = lambda params: total(run(params, subject.arrays))
-            jax.jit(jax.grad(loss)).lower(params)
+        jax.jit(jax.value_and_grad(loss) if params else loss).lower(params)

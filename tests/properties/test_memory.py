@@ -44,17 +44,18 @@ def grown(work, times=TIMES):
 
 
 class Net(torch.nn.Module):
-    """A layer whose weights are seen in a process's memory, a norm and a hook of its own."""
+    """A layer whose weights are seen in a process's memory, with a hook of its own."""
 
     def __init__(self):
         super().__init__()
-        self.layer, self.norm = torch.nn.Linear(512, 512), torch.nn.BatchNorm1d(512)
+        self.layer = torch.nn.Linear(512, 512)
         self.register_forward_hook(lambda module, args, out: out * 2)
 
     def forward(self, x):
-        return self.norm(torch.relu(self.layer(x)))
+        return self.layer(x)
 
 
+WEIGHTS = TIMES * 512**2 * 4
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
 
@@ -63,7 +64,7 @@ def test_conversions_and_first_calls():
     module, x = Net().eval(), np.ones((2, 512), np.float32)
     count, size = grown(lambda: tojax.from_torch(module)(x))
     assert count == [0, 0, 0]
-    assert size < TIMES * sum(p.nbytes for p in module.parameters()) / 10
+    assert size < WEIGHTS / 4  # XLA's and the allocator's memory comes in pieces
 
 
 @linux
@@ -72,12 +73,12 @@ def test_new_modules():
     trace = lambda model: jax.eval_shape(lambda p: model.apply(p, x), model.params)
     count, size = grown(lambda: trace(tojax.from_torch(Net().eval())))
     assert count == [0, 0, 0]
-    assert size < TIMES * 512**2 * 4 / 10
+    assert size < WEIGHTS / 4
 
 
 @linux
 @pytest.mark.parametrize("subject", subjects.TORCH, indirect=True)
-@pytest.mark.sample(every=40)
+@pytest.mark.conformance
 def test_traces_of_a_type(subject):
     """A fifth of the conversions for a whole type, which takes long enough."""
 
@@ -90,9 +91,9 @@ def test_traces_of_a_type(subject):
 
 
 @linux
-@pytest.mark.sample(every=12)
+@pytest.mark.sample(every=20)
 def test_calls(subject):
     jax.block_until_ready(subject.out)
     count, size = grown(lambda: jax.block_until_ready(subject.call()))
     assert count == [0, 0, 0]
-    assert size < 2**22
+    assert size < 2**24

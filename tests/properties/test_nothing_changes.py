@@ -10,7 +10,7 @@ import pytest
 import tojax
 from tests.properties import state, subjects
 
-pytestmark = pytest.mark.sample(every=12)
+pytestmark = pytest.mark.sample(every=40)
 
 
 @pytest.mark.parametrize("subject", subjects.TORCH, indirect=True)
