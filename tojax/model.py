@@ -212,7 +212,7 @@ class Model:
                 error, dict(zip(self.source.positional, args)) | kwargs
             )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+    def __deepcopy__(self, memo: dict[int, object]) -> Model:
         """Returns a copy with arrays of its own; the source, which never changes, is shared."""
         params, state = copy.deepcopy((self.params, self.state), memo)
         return replace(self, params=params, state=state)

@@ -98,7 +98,7 @@ class SourceBase:
         """The reason why no pickle can hold it, "" where one can."""
         return ""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Returns the fields alone: what is cached about them has the ids of this process.
 
         Raises:

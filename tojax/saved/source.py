@@ -38,7 +38,7 @@ class SavedSource(SourceBase):
 
     module = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Returns the fields, with programs as bytes."""
         programs = [bytes(x.serialize()) for x in self.programs]
         extras = {k: (about, bytes(x.serialize())) for k, (about, x) in self.extras.items()}

@@ -143,7 +143,7 @@ class TorchSource(SourceBase):
             return "torch pickles no TorchScript"
         return ""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         with LOCK:  # a copy that no trace fills while it is pickled
             snapshot = self.snapshot and Snapshot.of(self.code)
         return super().__getstate__() | {"snapshot": snapshot}

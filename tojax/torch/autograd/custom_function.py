@@ -108,7 +108,7 @@ class Served:
     """
 
     def __init__(self, cls: Any, function: Callable, trace: Any):
-        self.cls, self.function, self.again = cls, function, trace.again
+        self.cls, self.function, self.new_trace = cls, function, trace.again
         setup = cls.setup_context
         sets_up_itself = setup is private.SingleLevelFunction.setup_context
         self.setup = None if sets_up_itself else setup
@@ -127,7 +127,7 @@ class Served:
         """Returns a key that is equal for equal functions of the arrays."""
         leaves = [x if i in self.places else Static(x) for i, x in enumerate(self.leaves)]
         context = self.context.structure, [*map(Static, self.context.static)]
-        return self.cls, self.function, self.again, self.structure, leaves, context
+        return self.cls, self.function, self.new_trace, self.structure, leaves, context
 
     def __call__(self, args: tuple) -> Any:
         self.leaves, self.structure = flatten(args)
@@ -149,7 +149,7 @@ class Served:
         asks for no gradient.
         """
         full = list(self.leaves)
-        with drawing_from(self.again, keys[0]):
+        with drawing_from(self.new_trace, keys[0]):
             for place, origins, array in zip(self.places, self.origins, arrays):
                 full[place] = lift(JaxTensor(array, self.leaves[place], origins))
             inputs = tree_unflatten(full, self.structure)
@@ -166,7 +166,7 @@ class Served:
     def bwd(self, residuals, cotangents):
         """Returns the gradients of the tensors, by the class's own backward."""
         keys, saved = residuals
-        with drawing_from(self.again, keys[1]):
+        with drawing_from(self.new_trace, keys[1]):
             ctx = Context()
             vars(ctx).update(self.context.rebuild(saved))
             grads = self.cls.backward(ctx, *self.out.incoming(cotangents))
@@ -199,12 +199,12 @@ class Form:
         return [None if g is None or not is_float(g.dtype) else lift(JaxTensor(g)) for g in arrays]
 
 
-def drawing_from(again: Callable[[Any], Any], key: Any) -> Any:
-    """Returns the trace that goes on, or one that ``again`` makes, drawing from another key: JAX
+def drawing_from(new_trace: Callable[[Any], Any], key: Any) -> Any:
+    """Returns the trace that goes on, or one that ``new_trace`` makes, drawing from another key: JAX
     may trace a function again when that is over.
     """
     now = current_trace.trace()
-    return again(key) if now is None else now.drawing(key)
+    return new_trace(key) if now is None else now.drawing(key)
 
 
 def _of_tensors(grads, leaves, places, structure):

@@ -135,13 +135,13 @@ class BackwardHook:
         """``run`` with the gradients that the hooks give. The program keeps it, but nothing of the
         trace.
         """
-        function, again = jax.custom_vjp(run), self.trace.again
+        function, new_trace = jax.custom_vjp(run), self.trace.again
         module, before, hooks, tensors = self.module, self.before, self.hooks, self.tensors
         inputs, out_count, arg_count = [*self.inputs], len(outs), len(self.args)
         zeros = {i: x for i, x in enumerate(self.args) if x is not None and self.inputs}
 
         def bwd(arrays, cotangents):
-            with drawing_from(again, None):
+            with drawing_from(new_trace, None):
                 grad_outputs = tensors(dict(zip(places, cotangents)), out_count)
                 for hook in before:
                     new = hook(module, grad_outputs)

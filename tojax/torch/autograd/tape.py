@@ -134,10 +134,11 @@ class Kind(NamedTuple):
         return lift(tensor) if self.functional else tensor
 
 
-def kind_of(value: object) -> Any:
+def kind_of(value: object) -> object:
     """Returns the kind of a tensor; anything else as it is."""
-    is_tensor = isinstance(value, torch.Tensor)
-    return Kind(value.dtype, private.is_functional(value)) if is_tensor else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    return Kind(value.dtype, private.is_functional(value))
 
 
 def hoisted(closed: Any) -> Callable[..., list[jax.Array]]:

@@ -32,7 +32,7 @@ class Snapshot:
         copy, copies = shell(module, settings=True)
         return cls(copy, copies.settings or [])
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Returns the module alone: ``settings`` has types that cannot be pickled."""
         return Snapshot.of, (self.module,)
 
