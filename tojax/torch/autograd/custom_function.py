@@ -200,8 +200,8 @@ class Form:
 
 
 def drawing_from(new_trace: Callable[[Any], Any], key: Any) -> Any:
-    """Returns the trace that goes on, or one that ``new_trace`` makes, drawing from another key: JAX
-    may trace a function again when that is over.
+    """Returns the trace that goes on, or one that ``new_trace`` makes, drawing from another key:
+    JAX may trace a function again when that is over.
     """
     now = current_trace.trace()
     return new_trace(key) if now is None else now.drawing(key)
