@@ -56,6 +56,7 @@ NEEDS = {
     "flax": "flax",
     "train": "optax",
     "parallel": "transformers",
+    "properties": "transformers",
     "cli": "typer",
 }
 MISSING = {folder: package for folder, package in NEEDS.items() if find_spec(package) is None}

@@ -4,6 +4,7 @@ from.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -210,6 +211,11 @@ class Model:
             concretization_help.refuse_lists(
                 error, dict(zip(self.source.positional, args)) | kwargs
             )
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Model:
+        """Returns a copy with arrays of its own; the source, which never changes, is shared."""
+        params, state = copy.deepcopy((self.params, self.state), memo)
+        return replace(self, params=params, state=state)
 
     def __getattr__(self, name: str) -> Any:
         """Looks for a method that a floor above adds."""

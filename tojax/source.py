@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import jax
@@ -92,6 +92,25 @@ class SourceBase:
         """Returns the names of the arguments that may be given by position."""
         parameters = self.signature.parameters.items()  # type: ignore[attr-defined]
         return [n for n, p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY)]
+
+    @property
+    def unpicklable(self) -> str:
+        """The reason why no pickle can hold it, "" where one can."""
+        return ""
+
+    def __getstate__(self) -> dict[str, object]:
+        """Returns the fields alone: what is cached about them has the ids of this process.
+
+        Raises:
+          Unsupported: no pickle can hold it.
+        """
+        if self.unpicklable:
+            raise Unsupported(
+                f"pickle of {self.name} from {self.framework}",  # type: ignore[attr-defined]
+                why=self.unpicklable,
+                do="write it with model.save(folder, *args), and read it with tojax.load(folder)",
+            )
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def tapped(self, tap: Any) -> Any:
         """Returns the same source with a tap on its modules.

@@ -70,7 +70,8 @@ COPIES = [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(mode
 
 @pytest.mark.parametrize("copied", COPIES)
 def test_copies_of_a_model_that_was_called(copied):
-    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model = tojax.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()))
     x = np.ones((4, 3), np.float32)
     want = model(x)
     np.testing.assert_array_equal(copied(model)(x), want)
+    np.testing.assert_array_equal(copied(copied(model).train())(x), want)

@@ -1,5 +1,7 @@
 """Saved models: gradients, states, draws, errors."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -121,3 +123,12 @@ def test_shapes_are_suggested_for_what_the_model_takes(tmp_path):
     model.save(tmp_path / "m", image)
     with pytest.raises(WrongArguments, match=suggested):
         tojax.load(tmp_path / "m")(np.ones((2, 1, 8, 8), np.float32))
+
+
+def test_pickles(tmp_path):
+    model = tojax.from_torch(torch.nn.Linear(3, 2))
+    model.save(tmp_path / "linear", X, shapes={"input": "batch, 3"})
+    back = pickle.loads(pickle.dumps(tojax.load(tmp_path / "linear")))
+    zeros = {k: np.zeros_like(v) for k, v in back.params.items()}
+    np.testing.assert_array_equal(back(X[:2]), model(X[:2]))
+    assert not back.apply(zeros, X).any()

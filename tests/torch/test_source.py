@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import pickle
+import threading
 from typing import TypedDict, Unpack
 
 import jax
@@ -294,3 +296,52 @@ def test_a_module_may_have_attributes_of_any_name():
     model = tojax.from_torch(Named())
     assert model.source.name == "Named" and "Named" in repr(model)
     assert model(np.float32([-1, 2])).tolist() == [0, 2]
+
+
+class Waits(torch.nn.Module):
+    """Its first forward waits, and ``train()`` is its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.__dict__["inside"], self.__dict__["go"] = threading.Event(), threading.Event()
+
+    def train(self, mode=True):
+        return super().train(mode)
+
+    def forward(self, x):
+        if not self.inside.is_set():
+            self.inside.set()
+            self.go.wait(10)
+        return self.layer(x)
+
+
+def test_another_mode_while_a_thread_traces():
+    """What is read of the module is not what the trace has put there."""
+    net = Waits().eval()
+    model, out = tojax.from_torch(net), {}
+    tasks = {"called": lambda: model(X), "other": model.train}
+    run = lambda name: out.setdefault(name, tasks[name]())
+    threads = [threading.Thread(target=run, args=(name,)) for name in tasks]
+    threads[0].start()
+    net.inside.wait(10)
+    threads[1].start()
+    threads[1].join(0.2)
+    net.go.set()
+    for thread in threads:
+        thread.join(10)
+    other = out["other"]
+    np.testing.assert_array_equal(other(X), out["called"])
+    assert other.to_torch() is net
+    assert {*map(id, other.source.slots.tensors.values())} == {*map(id, net.parameters())}
+
+
+@pytest.mark.parametrize("kind", ["parametrized", "TorchScript"])
+def test_pickles_that_torch_refuses(kind):
+    layer = torch.nn.Linear(3, 2)
+    if kind == "parametrized":
+        module = torch.nn.utils.parametrizations.weight_norm(layer)
+    else:
+        module = torch.jit.script(layer)
+    with pytest.raises(Unsupported, match=rf"pickle of(.|\n)*{kind}(.|\n)*model\.save"):
+        pickle.dumps(tojax.from_torch(torch.nn.Sequential(module)))

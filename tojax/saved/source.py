@@ -38,6 +38,17 @@ class SavedSource(SourceBase):
 
     module = None
 
+    def __getstate__(self) -> dict[str, object]:
+        """Returns the fields, with programs as bytes."""
+        programs = [bytes(x.serialize()) for x in self.programs]
+        extras = [(k, about, bytes(x.serialize())) for k, (about, x) in self.extras.items()]
+        return super().__getstate__() | {"programs": programs, "extras": extras}
+
+    def __setstate__(self, state: dict[str, list]) -> None:
+        read = lambda data: jax.export.deserialize(bytearray(data))
+        vars(self).update(state, programs=[*map(read, state["programs"])])
+        vars(self)["extras"] = {k: (about, read(x)) for k, about, x in state["extras"]}
+
     @property
     def positional(self) -> list[str]:
         """Returns the names of the arguments that may be given by position."""

@@ -37,6 +37,7 @@ class StableHLOSource(SourceBase):
     framework = "stablehlo"
     training = False
     module = None
+    unpicklable = "its operations are objects of MLIR"
 
     def __eq__(self, other):
         return isinstance(other, StableHLOSource) and self.run is other.run

@@ -38,6 +38,7 @@ class TensorFlowSource(SourceBase):
     function: Function
     training: bool = False
     framework = "tensorflow"
+    unpicklable = "TensorFlow's graphs cannot be pickled"
 
     def __eq__(self, other):
         return (

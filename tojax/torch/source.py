@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
 from tojax import trees
 from tojax.calls.taps import Readings, Tap
@@ -89,7 +90,8 @@ class TorchSource(SourceBase):
     @functools.cached_property
     def slots(self) -> Slots:
         """Where the module keeps its tensors."""
-        return Slots.of(self.code)
+        with LOCK:  # another thread's trace of the same module has its own there
+            return Slots.of(self.code)
 
     @functools.cached_property
     def paths(self) -> dict[int, str]:
@@ -114,7 +116,8 @@ class TorchSource(SourceBase):
         """Returns the same source in training or evaluation mode, as the module's own ``train`` has
         it.
         """
-        modes, snapshot = in_mode(self.code, self.training, training)
+        with LOCK:
+            modes, snapshot = in_mode(self.code, self.training, training)
         return self.with_modes(modes, snapshot or self.snapshot)
 
     def with_modes(self, modes: tuple[bool, ...], snapshot: Snapshot | None = None) -> TorchSource:
@@ -131,6 +134,21 @@ class TorchSource(SourceBase):
         """
         tap.check([*self.paths.values()])
         return replace(self, taps=(*self.taps, tap), cache=SourceCache())
+
+    @property
+    def unpicklable(self) -> str:
+        """The reason why no pickle can hold it, "" where one can."""
+        modules = [*self.module.modules()]
+        if any(map(is_parametrized, modules)):
+            return "torch pickles no parametrized module"
+        if any(isinstance(x, torch.jit.ScriptModule) for x in modules):
+            return "torch pickles no TorchScript"
+        return ""
+
+    def __getstate__(self) -> dict[str, object]:
+        with LOCK:  # a copy that no trace fills while it is pickled
+            snapshot = self.snapshot and Snapshot.of(self.code)
+        return super().__getstate__() | {"snapshot": snapshot}
 
     def as_array(self, leaf: object) -> Any:
         """Returns an input leaf as JAX takes it."""
@@ -156,7 +174,8 @@ class TorchSource(SourceBase):
         run = partial(branches.all_paths, forward, state_before)
         try:
             out = run()
-        except Unrecorded:
+        except Unrecorded as end:
+            end.__traceback__ = None  # its frames hold tensors of a trace that is over
             self.cache.notes[Tape] = True  # for all calls from now on
             out = run()
         if uncarried.changes:

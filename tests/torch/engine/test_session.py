@@ -23,7 +23,35 @@ MODULES = {
     "attention": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (2, 5, 8)),
     "channels": (nn.Sequential(nn.InstanceNorm1d(4, affine=True), nn.PReLU(4)), (2, 4, 6)),
 }
+
+
+class Doubled(torch.autograd.Function):
+    """Its gradient needs what forward has saved."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+HOOKED = nn.Tanh()
+HOOKED.register_full_backward_hook(lambda module, inputs, outputs: (2 * inputs[0],))
+
+
+def hooked(x):
+    y = x * x
+    y.register_hook(lambda grad: 2 * grad)
+    return y * x
+
+
 FUNCTIONS = {
+    "a gradient of its own": lambda x: Doubled.apply(x * x),
+    "a hook of a tensor": hooked,
+    "a hook of a module": lambda x: HOOKED(x * x),
     "operands of other ranks": lambda x: torch.addcdiv(x, x[0], x * x + 1).lerp(x[0], x[1]),
     "a condition": lambda x: x * x[0] if x.sum() > 0 else x - x[0],
     "torch.cond": lambda x: torch.cond(x.sum() > 0, lambda x: x * x[0], lambda x: x - x[0], (x,)),

@@ -1,5 +1,8 @@
 """What torch.compile and torch.export made is converted like what they were given."""
 
+import pickle
+
+import numpy as np
 import pytest
 import torch
 
@@ -60,3 +63,21 @@ def test_parts_and_functions():
     function = tojax.from_torch(torch.compile(lambda x: torch.sin(plain(x))))
     assert len(function.params) == 4
     assert_close(function(X), torch.sin(plain(X)), reduction=32)
+
+
+NET, SCALE = torch.nn.Linear(4, 3), torch.tensor(2.0)
+
+
+def knows_globals(x):
+    return torch.relu(NET(x)) * SCALE
+
+
+@pytest.mark.parametrize("function", [knows_globals, NET.forward], ids=["globals", "method"])
+def test_pickles_of_functions(function):
+    """The function computes with the params that it is given."""
+    model = tojax.from_torch(function)
+    want = model(X)
+    back = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(back(X), want)
+    assert not back.apply({k: 0 * v for k, v in back.params.items()}, X).any()
+    assert model.params.keys() == back.params.keys() != set()

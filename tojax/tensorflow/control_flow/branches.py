@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tojax import trees
+from tojax.dtypes import shape_of
 from tojax.errors import Unsupported
 from tojax.stablehlo.control_flow import loops
 from tojax.stablehlo.core.static_values import as_jax, is_known
@@ -87,14 +88,23 @@ def _array(value: object) -> Any:
     return jnp.asarray(as_jax(value))
 
 
+def _as_shape(value: object) -> TensorList | None:
+    """Returns a list with the shape of its buffer alone: its arrays are tracers."""
+    if not isinstance(value, TensorList):
+        return None
+    buffer = None if value.buffer is None else shape_of(value.buffer)
+    return replace(value, buffer=buffer, length=0)
+
+
 def _effects(run, name: str, operands: Sequence[object], used) -> tuple[set[Handle], Sequence[Any]]:
-    """Returns the variables that a function assigns, and its outputs as shapes."""
+    """Returns the variables that a function assigns, and its optional outputs as shapes."""
     effects: list[Any] = []
 
     def probe(rng):
         inner = run.nested(rng)
         out = inner.call(name, operands, used)
-        effects[:] = [set(inner.written), out]
+        shapes = lambda x: jax.tree.map(shape_of, x) if isinstance(x, optional.Optional) else None
+        effects[:] = [set(inner.written), [*map(shapes, out)]]  # no tracers
         return [x for x in jax.tree.leaves(out) if isinstance(x, jax.Array)]
 
     jax.eval_shape(probe, None if run.rng is None else jax.random.key(0))
@@ -214,7 +224,7 @@ class _Loop:
             out = inner.call(self.body, start, self.moving)
             written.update(inner.written)
             drawn.append(inner.drawn > 0)
-            shapes[:] = [out[i] for i in self.moving]
+            shapes[:] = [_as_shape(out[i]) for i in self.moving]
             return 0
 
         changing = {i: x for i in self.moving if trees.is_array(x := self.inputs[i])}

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from tojax.dtypes import is_float
+from tojax.dtypes import is_float, shape_of
 from tojax.errors import Unsupported
 from tojax.torch.core import current_trace, private
 from tojax.torch.core.lifting import array_of, inner, lift
@@ -85,7 +85,7 @@ def forward(own: Callable[[type], Any], cls: type) -> Any:
 
     def serve(*args: Any) -> Any:
         with torch.set_grad_enabled(follows):  # torch has switched it off
-            out = served.trace.whole(served, args if served.setup else args[1:])
+            out = current_trace.trace().whole(served, args if served.setup else args[1:])
         APPLYING.done = cls if served.setup else None
         return out
 
@@ -101,10 +101,14 @@ def setup_context(own: Callable[[type], Any], cls: type) -> Any:
 
 
 class Served:
-    """One call of ``forward`` as a function with a gradient of its own."""
+    """One call of ``forward`` as a function with a gradient of its own.
+
+    The program keeps it, so that it has no tensor of the trace: of each it has the dtype, the
+    origins and the array's shape and dtype.
+    """
 
     def __init__(self, cls: Any, function: Callable, trace: Any):
-        self.cls, self.function, self.trace = cls, function, trace
+        self.cls, self.function, self.new_trace = cls, function, trace.again
         setup = cls.setup_context
         sets_up_itself = setup is private.SingleLevelFunction.setup_context
         self.setup = None if sets_up_itself else setup
@@ -121,18 +125,22 @@ class Served:
 
     def _form(self) -> Any:
         """Returns a key that is equal for equal functions of the arrays."""
-        leaves = [x.dtype if isinstance(x, torch.Tensor) else Static(x) for x in self.leaves]
+        leaves = [x if i in self.places else Static(x) for i, x in enumerate(self.leaves)]
         context = self.context.structure, [*map(Static, self.context.static)]
-        return self.cls, self.function, self.trace, self.structure, leaves, context
+        return self.cls, self.function, self.new_trace, self.structure, leaves, context
 
     def __call__(self, args: tuple) -> Any:
         self.leaves, self.structure = flatten(args)
-        self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, torch.Tensor)]
-        self.tensors = [self.leaves[i] for i in self.places]
+        tensors = {i: x for i, x in enumerate(self.leaves) if isinstance(x, torch.Tensor)}
+        self.places = [*tensors]
+        self.origins = [getattr(inner(x), "origins", 0) for x in tensors.values()]
+        arrays = [*map(array_of, tensors.values())]
+        self.shapes = [*map(shape_of, arrays)]
+        for place, tensor in tensors.items():
+            self.leaves[place] = tensor.dtype
         function = jax.custom_vjp(lambda keys, *arrays: self.fwd(keys, *arrays, alone=True)[0])
         function.defvjp(self.fwd, self.bwd)
-        keys = self.trace.keys.split(2)
-        arrays = map(array_of, self.tensors)
+        keys = current_trace.trace().keys.split(2)
         out = function([None, None] if keys is None else [*keys], *arrays)
         return self.out.rebuild(out)
 
@@ -141,10 +149,9 @@ class Served:
         asks for no gradient.
         """
         full = list(self.leaves)
-        with drawing_from(self.trace, keys[0]):
-            for place, tensor, array in zip(self.places, self.tensors, arrays):
-                origins = getattr(inner(tensor), "origins", 0)
-                full[place] = lift(JaxTensor(array, tensor.dtype, origins))
+        with drawing_from(self.new_trace, keys[0]):
+            for place, origins, array in zip(self.places, self.origins, arrays):
+                full[place] = lift(JaxTensor(array, self.leaves[place], origins))
             inputs = tree_unflatten(full, self.structure)
             wants = (lambda x: x.requires_grad) if alone else torch.Tensor.is_floating_point
             ctx = Context(tuple(isinstance(x, torch.Tensor) and wants(x) for x in inputs))
@@ -159,13 +166,13 @@ class Served:
     def bwd(self, residuals, cotangents):
         """Returns the gradients of the tensors, by the class's own backward."""
         keys, saved = residuals
-        with drawing_from(self.trace, keys[1]):
+        with drawing_from(self.new_trace, keys[1]):
             ctx = Context()
             vars(ctx).update(self.context.rebuild(saved))
             grads = self.cls.backward(ctx, *self.out.incoming(cotangents))
             grads = grads if isinstance(grads, tuple) else (grads,)
             grads = _of_tensors(grads, self.leaves, self.places, self.structure)
-            return None, *(_cotangent(t, g) for t, g in zip(self.tensors, grads))
+            return None, *(_cotangent(t, g) for t, g in zip(self.shapes, grads))
 
 
 class Form:
@@ -192,12 +199,12 @@ class Form:
         return [None if g is None or not is_float(g.dtype) else lift(JaxTensor(g)) for g in arrays]
 
 
-def drawing_from(trace: Any, key: Any) -> Any:
-    """Returns the trace that goes on, or one like ``trace``, drawing from another key: JAX may
-    trace a function again when that is over.
+def drawing_from(new_trace: Callable[[Any], Any], key: Any) -> Any:
+    """Returns the trace that goes on, or one that ``new_trace`` makes, drawing from another key:
+    JAX may trace a function again when that is over.
     """
     now = current_trace.trace()
-    return trace.again(key) if now is None else now.drawing(key)
+    return new_trace(key) if now is None else now.drawing(key)
 
 
 def _of_tensors(grads, leaves, places, structure):
@@ -207,8 +214,7 @@ def _of_tensors(grads, leaves, places, structure):
     return [by_leaf.get(i) for i in places]
 
 
-def _cotangent(tensor, grad):
-    array = array_of(tensor)
+def _cotangent(array, grad):
     if not is_float(array.dtype):
         return np.zeros(array.shape, jax.dtypes.float0)
     return (

@@ -132,15 +132,19 @@ class BackwardHook:
         return type(args)(outs) if type(args) in (tuple, list) else type(args)(*outs)
 
     def function(self, run: Callable, count: int, places: list[int], outs: list) -> Callable:
-        """``run`` with the gradients that the hooks give."""
-        function = jax.custom_vjp(run)
+        """``run`` with the gradients that the hooks give. The program keeps it, but nothing of the
+        trace.
+        """
+        function, new_trace = jax.custom_vjp(run), self.trace.again
+        module, before, hooks, tensors = self.module, self.before, self.hooks, self.tensors
+        inputs, out_count, arg_count = [*self.inputs], len(outs), len(self.args)
         zeros = {i: x for i, x in enumerate(self.args) if x is not None and self.inputs}
 
         def bwd(arrays, cotangents):
-            with drawing_from(self.trace, None):
-                grad_outputs = self.tensors(dict(zip(places, cotangents)), len(outs))
-                for hook in self.before:
-                    new = hook(self.module, grad_outputs)
+            with drawing_from(new_trace, None):
+                grad_outputs = tensors(dict(zip(places, cotangents)), out_count)
+                for hook in before:
+                    new = hook(module, grad_outputs)
                     grad_outputs = (
                         grad_outputs if new is None else new if isinstance(new, tuple) else (new,)
                     )
@@ -149,14 +153,14 @@ class BackwardHook:
                 ]
                 grads = [*jax.vjp(run, *arrays)[1](back)]
                 arrays = {i: jax.numpy.asarray(x) for i, x in zeros.items()}
-                arrays |= dict(zip(self.inputs, grads[count:]))
-                grad_inputs = self.tensors(arrays, len(self.args))
-                for hook in self.hooks:
-                    new = hook(self.module, grad_inputs, grad_outputs)
+                arrays |= dict(zip(inputs, grads[count:]))
+                grad_inputs = tensors(arrays, arg_count)
+                for hook in hooks:
+                    new = hook(module, grad_inputs, grad_outputs)
                     grad_inputs = (
                         grad_inputs if new is None else new if isinstance(new, tuple) else (new,)
                     )
-                for place, i in enumerate(self.inputs, count):
+                for place, i in enumerate(inputs, count):
                     grads[place] = array_of(grad_inputs[i]).astype(grads[place].dtype)
             return tuple(grads)
 

@@ -85,9 +85,10 @@ class Tape(list[Entry]):
                 full[i] = like(leaves[i], JaxTensor(array, t.dtype, getattr(t, "origins", 0)))
             args, kwargs = tree_unflatten(full, structure)
             count = len(self)
-            form[:] = flatten(function(*args, **kwargs))
+            out, structure_out = flatten(function(*args, **kwargs))
             del self[count:]  # of tensors that exist in there alone
-            return [array_of(x) for x in form[0] if isinstance(x, torch.Tensor)]
+            form[:] = [*map(kind_of, out)], structure_out
+            return [array_of(x) for x in out if isinstance(x, torch.Tensor)]
 
         closed = jax.make_jaxpr(pure)(*map(array_of, tensors.values()))
         recorded = self.tensors()
@@ -103,8 +104,7 @@ class Tape(list[Entry]):
             return run(*full)
 
         origins, rest = origins_of(operands), iter(run(*values))
-        wrap = lambda x: like(x, made(next(rest), x.dtype, origins))
-        out = [wrap(x) if isinstance(x, torch.Tensor) else x for x in form[0]]
+        out = [x.tensor(next(rest), origins) if isinstance(x, Kind) else x for x in form[0]]
         outs = [inner(x) for x in out if isinstance(x, torch.Tensor)]
         self.note(again, [operands[i] for i in places], outs)
         return tree_unflatten(out, form[1])
@@ -120,6 +120,25 @@ class Tape(list[Entry]):
             for tensor in entry.outs:
                 tensors.setdefault(id(tensor.array), tensor)
         return tensors
+
+
+class Kind(NamedTuple):
+    """The dtype of a tensor, and whether it is functional: not the tensor, which holds a tracer."""
+
+    dtype: torch.dtype
+    functional: bool
+
+    def tensor(self, array: jax.Array, origins: int) -> torch.Tensor:
+        """Returns such a tensor."""
+        tensor = made(array, self.dtype, origins)
+        return lift(tensor) if self.functional else tensor
+
+
+def kind_of(value: object) -> object:
+    """Returns the kind of a tensor; anything else as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return Kind(value.dtype, private.is_functional(value))
 
 
 def hoisted(closed: Any) -> Callable[..., list[jax.Array]]:

@@ -113,10 +113,11 @@ def call_torch(op, args, kwargs, key) -> Any:
             TorchCallback,
         )
     call = Callback(op, args, kwargs)
+    arrays, call.arrays = call.arrays, []  # the program keeps the call, not tracers
     outs = [x for x in flatten(call.shapes)[0] if isinstance(x, torch.Tensor)]
     spec = lambda shape, dtype: jax.ShapeDtypeStruct(tuple(shape), dtype)
     specs = [spec(t.shape, dtypes.to_jax(t.dtype)) for t in outs]
-    gradient_shapes = [spec(a.shape, a.dtype) for a in call.arrays if is_float(a.dtype)]
+    gradient_shapes = [spec(a.shape, a.dtype) for a in arrays if is_float(a.dtype)]
     seed = jax.random.bits(key, dtype=np.uint32) if key is not None else None
 
     @jax.custom_vjp
@@ -139,7 +140,7 @@ def call_torch(op, args, kwargs, key) -> Any:
         return none, [next(grads) if is_float(a.dtype) else zero(a) for a in arrays]
 
     primal.defvjp(lambda seed, arrays: (primal(seed, arrays), (seed, arrays)), backward)
-    results = iter(zip(primal(seed, call.arrays), outs))
+    results = iter(zip(primal(seed, arrays), outs))
     origins = origins_of(flatten((args, kwargs))[0])
 
     def wrap(_):

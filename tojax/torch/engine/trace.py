@@ -258,7 +258,7 @@ class Trace(private.TorchDispatchMode):
     def over(self) -> None:
         """Lets go of what leads back here: JAX's tracers must not outlive their own trace."""
         self.unknown.clear()
-        self.raised = None
+        self.raised = self.tape = None
         if fallback := vars(self).get("fallback"):
             fallback.trace = None
 
@@ -297,9 +297,11 @@ class Trace(private.TorchDispatchMode):
         conditions, self.conditions = self.conditions, None
         masks, self.same_masks = self.same_masks, SameMasks()
         readings, self.readings = self.readings, self.readings and self.readings.nested()
+        recorded = len(self.tape or ())
         try:
             yield
         finally:
+            del (self.tape or [])[recorded:]
             self.path, self.conditions, self.same_masks = path, conditions, masks
             self.readings = readings
 

@@ -39,6 +39,10 @@ class Function(torch.nn.Module):
         self.forward = function
         self.train(any(m.training for m in self.children()))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Returns the function: where it is unpickled it knows modules of that process."""
+        return Function, (self.forward,)
+
     def train(self, mode: bool = True):
         """Leaves the children in the modes that they have."""
         self.training = mode

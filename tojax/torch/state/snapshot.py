@@ -32,6 +32,10 @@ class Snapshot:
         copy, copies = shell(module, settings=True)
         return cls(copy, copies.settings or [])
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Returns the module alone: ``settings`` has types that cannot be pickled."""
+        return Snapshot.of, (self.module,)
+
     def __eq__(self, other: object) -> bool:
         """Returns whether the same code would run."""
         return isinstance(other, Snapshot) and self.settings == other.settings

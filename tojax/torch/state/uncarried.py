@@ -181,11 +181,11 @@ def _carried(before: Any, after: Any, depth: int = 8) -> bool:
 
 def _program(run: Callable[[], Any]) -> tuple[str, list[Any]]:
     """Returns (the program and results that are no arrays, as text; its constants.)"""
-    static_results: list[Any] = []
+    static_results: list[str] = []  # not the results: they hold tracers
 
     def arrays() -> list[Any]:
         leaves = jax.tree.leaves(run())
-        static_results.extend(x for x in leaves if not trees.is_array(x))
+        static_results.extend(repr(x) for x in leaves if not trees.is_array(x))
         return [x for x in leaves if trees.is_array(x)]
 
     program = jax.make_jaxpr(arrays)()
