@@ -97,3 +97,10 @@ def _examples_know_tojax(doctest_namespace: dict) -> None:
     import tojax
 
     doctest_namespace["tojax"] = tojax
+
+
+@pytest.fixture(autouse=True)
+def _the_same_weights() -> None:
+    """Each test draws its weights from the same seed, whatever ran before it in its process."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
