@@ -55,3 +55,21 @@ def test_a_fault_ends_with_exit_code_3(monkeypatch, tmp_path):
     result = CliRunner().invoke(app, ["verify", str(tmp_path / "faulty")])
     assert result.exit_code == 3
     assert "model.layers.1.mlp.up_proj adds an error of 1e-02" in result.output
+
+
+def test_operators_and_a_folder_that_reproduces(monkeypatch, tmp_path):
+    folder = str(tmp_path / "fault")
+    args = ["verify", LLAMA, "--operators", r"layers\.0\.mlp$", "--reproduce", folder]
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 0 and " operators" in result.output
+    assert not (tmp_path / "fault").exists()
+    changed = tojax.from_pretrained(LLAMA).to_torch()
+    changed.model.norm.variance_epsilon = 0.1
+    verify = tojax.verify
+    monkeypatch.setattr(
+        tojax, "verify", lambda model, **inputs: verify(model, **inputs | {"reference": changed})
+    )
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 3
+    assert f"model.norm: python {folder}/reproduce.py" in result.stderr
+    assert (tmp_path / "fault" / "reproduce.py").exists()

@@ -281,3 +281,15 @@ def test_no_modules_and_many(window, tmp_path, count):
     page.get_by_role("button", name="Open all").click()
     assert page.locator("[role=treeitem]").count() > 2000
     assert page.evaluate("performance.now()") - milliseconds < 3000
+
+
+def test_operators_and_nodes(window, tmp_path):
+    operators = [comparison("a/mul"), comparison("a/gelu", 0.1, fault="is 0.1 off")]
+    page = window.open(dataclasses.replace(deep(), operators=operators), tmp_path)
+    rows = page.get_by_role("region", name="Operators").locator("tbody tr")
+    assert rows.count() == 2 and "a/gelu" in rows.first.inner_text()
+    window.requests.clear()
+    nodes = [comparison("net/dense/MatMul"), comparison("net/dense/BiasAdd")]
+    page = window.open(dataclasses.replace(report(nodes), unit="nodes"), tmp_path)
+    assert page.get_by_role("tree", name="Nodes by path").count() == 1
+    assert "net/dense" in window.rows()

@@ -29,10 +29,17 @@ def verify(options: Verify) -> None:
         )
         module: Any = model.source.module
         ids = text.encode(text.tokenizer_of(resolved), prompt) if prompt else None
-        bar.update("running both sides")
         original = model.to_torch() if resolved.adapter else None  # with the adapter in it
         example: dict[str, Any] = inputs.example(module, ids)
-        report = tojax.verify(model, reference=original, gradients=options.gradients, **example)
+        step = lambda text, i, count: bar.update(f"running {text}: pass {i + 1} of {count}")
+        report = tojax.verify(
+            model,
+            reference=original,
+            gradients=options.gradients,
+            operators=options.operators,
+            progress=step,
+            **example,
+        )
     if options.html:
         report.to_html(options.html)
         typer.echo(f"page: {options.html}", err=True)  # standard output may be JSON
@@ -40,5 +47,8 @@ def verify(options: Verify) -> None:
         _shown.as_json(report.as_dict())
     else:
         _shown.console().print(str(report), markup=False, soft_wrap=True)
+    if options.reproduce and not report.ok:
+        part = report.reproduce(options.reproduce)
+        typer.echo(f"{part}: python {options.reproduce}/reproduce.py", err=True)
     if not report.ok:
         sys.exit(3)

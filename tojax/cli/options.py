@@ -85,7 +85,14 @@ class Verify:
     prompt: Annotated[
         str, typer.Option("--prompt", "-p", help="text to compare on; - reads standard input")
     ] = ""
+    operators: Annotated[
+        str | None,
+        typer.Option(help="also the operators of modules whose paths match, such as layers.3.mlp"),
+    ] = None
     html: Annotated[str | None, typer.Option(help="also write a page to this file")] = None
+    reproduce: Annotated[
+        str | None, typer.Option(help="write a folder that reproduces a fault by itself")
+    ] = None
     adapter: Adapter = None
     dtype: Dtype = None
     task: Task = None

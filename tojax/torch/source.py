@@ -22,7 +22,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from tojax import trees
 from tojax.calls.taps import Readings, Tap
 from tojax.dtypes import fitting
-from tojax.errors import Unsupported, WrongArguments
+from tojax.errors import Unsupported
 from tojax.model import Model
 from tojax.source import SourceBase, SourceCache
 from tojax.torch import arguments
@@ -38,6 +38,7 @@ from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.data_dependent import assertions, int64
 from tojax.torch.data_dependent.padded.padded import Padded
 from tojax.torch.data_dependent.padded.split import Sizes
+from tojax.torch.engine.callback import check_on_missing
 from tojax.torch.engine.session import LOCK, tracing
 from tojax.torch.state.closures import Function, as_module, original
 from tojax.torch.state.collected import warn_collected
@@ -319,16 +320,6 @@ def source_of(
 ) -> TorchSource:
     """Returns a module as a source, in the mode that it is in."""
     return TorchSource(module, modes(module), on_missing, precision_of(precision))
-
-
-def check_on_missing(value: str) -> None:
-    """Raises WrongArguments for another word than the two that there are."""
-    if value not in ("error", "callback"):
-        raise WrongArguments(
-            f"on_missing={value!r}",
-            why="an operator without a lowering is an error or a callback",
-            do='give "error" or "callback"',
-        )
 
 
 def from_torch(

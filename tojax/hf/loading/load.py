@@ -19,7 +19,7 @@ from tojax.hf.loading.module import load_module
 from tojax.hf.loading.source import source_of
 from tojax.model import Model
 from tojax.torch.core.precision import Option
-from tojax.torch.source import check_on_missing
+from tojax.torch.engine.callback import check_on_missing
 from tojax.transforms._roll import program_of, rolled
 from tojax.transforms.packed import Packed, Quantized
 

@@ -39,6 +39,7 @@ def page(
     table: str,
     modules: Sequence[Comparison],
     gradients: Sequence[Comparison],
+    operators: Sequence[Comparison],
     predictions: Predictions | None,
     passes: Passes | None,
 ) -> str:
@@ -47,7 +48,7 @@ def page(
     Args:
       about: the report's own figures by name, such as its verdict.
       table: for browsers without JavaScript.
-      seconds, modules, gradients, predictions, passes: as in ``Report``.
+      seconds, modules, gradients, operators, predictions, passes: as in ``Report``.
     """
     data = {
         **about,
@@ -55,6 +56,7 @@ def page(
         "columns": COLUMNS,
         "modules": [*map(_row, modules)],
         "gradients": [*map(_row, gradients)],
+        "operators": [*map(_row, operators)],
         "predictions": None if predictions is None else _predictions(predictions),
         "maps": [] if passes is None else _maps(modules, passes),
     }

@@ -127,9 +127,13 @@ class Report:
           >>> "equal up to float32 rounding" in file.read_text()
           True
         """
-        names = ("model", "reference", "dtype", "verdict", "ok", "places", "notes", "versions")
-        about = {name: getattr(self, name) for name in names}
-        figures = self.modules, self.gradients, self.predictions, self.passes
+        about = {
+            "model": self.model, "reference": self.reference, "dtype": self.dtype, "ok": self.ok,
+            "verdict": self.verdict, "places": self.places, "notes": self.notes,
+            "versions": self.versions, "unit": self.unit,
+        }  # fmt: skip
+        compared = self.modules, self.gradients, self.operators
+        figures = *compared, self.predictions, self.passes
         page.write(file, page.page(about, self.seconds, str(self), *figures))
 
     def __str__(self) -> str:

@@ -42,15 +42,7 @@ def write_module(
     Raises:
       Unsupported: the module cannot be pickled.
     """
-    source = cast(TorchSource, model.source)
-    converted = copy.deepcopy(source.code.get_submodule(path))
-    prefix = f"{path}." if path else ""
-    weights = {
-        k.removeprefix(prefix): interop.to_torch(x)
-        for k, x in {**model.params, **model.state}.items()
-        if k.startswith(prefix)
-    }
-    converted.load_state_dict(weights, strict=False)
+    converted = _converted(model, path)
     with whole(folder, SCRIPT) as scratch:
         try:
             torch.save(converted, scratch / "converted.pt")
@@ -77,3 +69,19 @@ def reproduce(folder: str | os.PathLike, model: Model, side: TorchSide, fault: C
             return operator.path
     write_module(folder, model, side, path, f"{path or 'the model'}: {fault.fault}")
     return path or "the model"
+
+
+def _converted(model: Model, path: str) -> torch.nn.Module:
+    """Returns a copy of a submodule as it was converted, with the model's weights."""
+    source = cast(TorchSource, model.source)
+    if any(x.is_meta for x in source.code.parameters()):  # of a checkpoint: a new module
+        return model.to_torch().get_submodule(path)
+    converted = copy.deepcopy(source.code.get_submodule(path))
+    prefix = f"{path}." if path else ""
+    weights = {
+        k.removeprefix(prefix): interop.to_torch(x)
+        for k, x in {**model.params, **model.state}.items()
+        if k.startswith(prefix)
+    }
+    converted.load_state_dict(weights, strict=False)
+    return converted

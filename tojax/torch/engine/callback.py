@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_unflatten
 
 from tojax import warn_once
 from tojax.dtypes import is_float
-from tojax.errors import DataDependent, TorchCallback
+from tojax.errors import DataDependent, TorchCallback, WrongArguments
 from tojax.torch.core import diagnostics, dtypes, interop, strides
 from tojax.torch.core.lifting import array_of
 from tojax.torch.core.pytrees import flatten, map_tensors
@@ -148,3 +148,13 @@ def call_torch(op, args, kwargs, key) -> Any:
         return JaxTensor(array, tensor.dtype, origins)
 
     return map_tensors(wrap, call.shapes)
+
+
+def check_on_missing(value: str) -> None:
+    """Raises WrongArguments for another word than the two that there are."""
+    if value not in ("error", "callback"):
+        raise WrongArguments(
+            f"on_missing={value!r}",
+            why="an operator without a lowering is an error or a callback",
+            do='give "error" or "callback"',
+        )
