@@ -48,7 +48,7 @@ def verify(options: Verify) -> None:
     else:
         _shown.console().print(str(report), markup=False, soft_wrap=True)
     if options.reproduce and not report.ok:
-        part = report.reproduce(options.reproduce)
-        typer.echo(f"{part}: python {options.reproduce}/reproduce.py", err=True)
+        path = report.reproduce(options.reproduce)
+        typer.echo(f"{path}: python {options.reproduce}/reproduce.py", err=True)
     if not report.ok:
         sys.exit(3)

@@ -153,9 +153,7 @@ class TorchSource(SourceBase):
 
     def as_array(self, leaf: object) -> Any:
         """Returns an input leaf as JAX takes it."""
-        if isinstance(leaf, (np.ndarray, np.generic)):
-            return fitting(np.asarray(leaf))
-        return interop.to_jax(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        return interop.to_jax(leaf) if isinstance(leaf, torch.Tensor) else super().as_array(leaf)
 
     def __call__(self, params, state, args, kwargs, rng=None) -> tuple[Any, trees.Written]:
         """Runs forward on arrays or tracers; returns its output and the state entries that it

@@ -76,8 +76,8 @@ def tracing(
         stack.enter_context(jax.numpy_rank_promotion("allow"))  # as torch code is written
         stack.enter_context(precision.around())
         checked()
-        own = current_trace.entered(trace), uncompiled(), host_rng.noticed(), patched()
-        for switch in (*own, jax_functions.accepted()):
+        around = current_trace.entered(trace), uncompiled(), host_rng.noticed(), patched()
+        for switch in (*around, jax_functions.accepted()):
             stack.enter_context(switch)
         stack.callback(CONSTANTS.clear)
         stack.callback(trace.over)
