@@ -11,11 +11,9 @@ from typing import Any
 from tojax.errors import WrongArguments
 from tojax.parity.judge.compare import Comparison, faults
 from tojax.parity.judge.predictions import Predictions
-from tojax.parity.report import page
+from tojax.parity.report import page, table
 from tojax.parity.sides import golden
 from tojax.parity.sides.side import OUTPUT, Passes
-
-SHOWN = 12  # modules in the printed table
 
 
 @dataclass(frozen=True)
@@ -137,19 +135,8 @@ class Report:
         page.write(file, page.page(about, self.seconds, str(self), *figures))
 
     def __str__(self) -> str:
-        rows = sorted(self.operators + self.modules, key=lambda x: -x.excess)[:SHOWN]
         lines = [f"{self.model} beside {self.reference}: {self.verdict}"]
-        header = (self.unit[:-1], "adds", "of it rounding", "inherits", "cosine", "ulps", "")
-        cells = [header, *map(_cells, rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-        for row in cells:
-            aligned = [
-                x.ljust(w) if i == 0 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))
-            ]
-            lines.append("  ".join(aligned).rstrip())
-        count = len(self.operators) + len(self.modules) - len(rows)
-        if count:
-            lines.append(f"and {count} {self.unit} with less")
+        lines += table.lines(self.operators + self.modules, self.unit)
         if self.predictions is not None:
             lines.append(str(self.predictions))
         return "\n".join([*lines, *self.notes])
@@ -188,16 +175,3 @@ class Report:
             "seconds": self.seconds,
             "versions": self.versions,
         }
-
-
-def _cells(row: Comparison) -> tuple[str, ...]:
-    relative = lambda x: f"{x / row.scale if row.scale else x:.1e}"
-    return (
-        row.path or "(output)",
-        relative(row.added.rms),
-        relative(row.rounding),
-        relative(row.inherited),
-        f"{row.total.cosine:.6f}",
-        f"{row.total.ulps:.0f}",
-        row.fault,
-    )
