@@ -20,6 +20,7 @@ from tojax.parity.judge import (
     Comparison,
     Passes,
     compare,
+    differing_calls,
     faults,
 )
 from tojax.parity.report import Report
@@ -110,10 +111,15 @@ def verify(
 
 def _notes(passes: Passes) -> tuple[str, ...]:
     """Names the modules that are not compared."""
-    alone = [path for path in passes.alone() if INPUTS not in path]
-    kinds = {"not called on both sides": alone}
+    missing = [path for path in passes.alone() if INPUTS not in path]
+    differing = differing_calls(passes)
+    kinds = {
+        "not called on both sides": missing,
+        "called with other integers, caches or shapes": differing,
+    }
     for path, why in passes.excluded.items():
-        kinds.setdefault(why, []).append(path)
+        if INPUTS not in path and path not in differing:
+            kinds.setdefault(why, []).append(path)
     shown = lambda paths: ", ".join(paths[:6]) + (", ..." if len(paths) > 6 else "")
     return tuple(f"not compared, {why}: {shown(paths)}" for why, paths in kinds.items() if paths)
 
