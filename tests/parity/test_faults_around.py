@@ -71,6 +71,8 @@ def test_an_adapter_that_is_not_merged(tmp_path):
     for expected in (adapter.get_base_model(), model):
         assert {*paths(base, expected, **TEXT)} == ADAPTED
     assert not faults(model, adapter.get_base_model(), **TEXT)
+    advice, *_ = tojax.verify(base, reference=adapter, **TEXT).notes
+    assert advice.startswith("the model's modules are in base_model.model of the reference")
     merged, name = tojax.train.merge(model), "model.layers.1.self_attn.v_proj"
     assert not faults(merged, merged.to_torch(), **TEXT)
     weight = {f"{name}.weight": base.params[f"{name}.weight"]}  # of the only one that is not
