@@ -113,6 +113,25 @@ def test_code_between_modules_answers_for_itself():
     assert "the model's own code adds an error of 1e-03" in report.verdict
 
 
+class Listed(Glue):
+    def __init__(self, factor):
+        super().__init__(factor)
+        self.layers = torch.nn.ModuleList([self.first, self.second])
+        del self.first, self.second
+
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x) * self.factor)
+
+
+def test_a_list_of_modules_has_no_code():
+    torch.manual_seed(0)
+    healthy, faulty = Listed(1.0), Listed(1.001)
+    faulty.load_state_dict(healthy.state_dict())
+    report = tojax.verify(tojax.from_torch(faulty), X, reference=healthy)
+    assert [x.path for x in report.faults] == [""]
+    assert report.faults[0].fault.startswith("hands layers.1 an input that differs by")
+
+
 def test_shapes_that_differ_are_a_fault():
     torch.manual_seed(0)
     reference = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,7 @@ from tojax.model import Model
 from tojax.parity.judge.compare import (
     Comparison,
     compare,
+    differing_calls,
     faults,
 )
 from tojax.parity.judge.forward_passes import Progress, forward_passes
@@ -114,7 +116,7 @@ def verify(
         predictions=_predictions(passes, actual),
         places=places | {x.path: y for x in faults(modules) if (y := actual.place(x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: passes.expected.seconds},
-        notes=(*_notes(passes), *notes),
+        notes=(*_advice(original.kinds(), actual.kinds()), *_notes(passes), *notes),
         reproducer=partial(_reproduce, model, original, actual, modules),
         unit=actual.unit,
         passes=passes,
@@ -124,12 +126,29 @@ def verify(
 
 def _notes(passes: Passes) -> tuple[str, ...]:
     """Names the modules that are not compared."""
-    alone = [path for path in passes.alone() if INPUTS not in path]
-    kinds = {"not called on both sides": alone}
+    missing = [path for path in passes.alone() if INPUTS not in path]
+    differing = differing_calls(passes)
+    kinds = {
+        "not called on both sides": missing,
+        "called with other integers, caches or shapes": differing,
+    }
     for path, why in passes.excluded.items():
-        kinds.setdefault(why, []).append(path)
+        if INPUTS not in path and path not in differing:
+            kinds.setdefault(why, []).append(path)
     shown = lambda paths: ", ".join(paths[:6]) + (", ..." if len(paths) > 6 else "")
     return tuple(f"not compared, {why}: {shown(paths)}" for why, paths in kinds.items() if paths)
+
+
+def _advice(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
+    """Says which part of the reference has the model's modules, if they are in a wrapper."""
+    paths = [path for path in actual if path]
+    if not paths or any(path in expected for path in paths):
+        return []
+    places = [x.removesuffix(paths[0]) for x in expected if x.endswith(f".{paths[0]}")]
+    places = [x for x in places if all(x + path in expected for path in paths)]
+    return [
+        f"the model's modules are in {x[:-1]} of the reference: compare with that" for x in places
+    ]
 
 
 def _gradients(original: Side, actual: Side, expected: Passed) -> list[Comparison]:

@@ -13,7 +13,8 @@ Progress = Callable[[str, int, int], None]
 
 
 def forward_passes(original: Side, actual: ModelSide, progress: Progress | None = None) -> Passes:
-    """Runs the two sides: each on its own, then all others with the values of the first.
+    """Runs the two sides: each on its own, then all others with the values of the first
+    where both have the module: inside of what is one module in JAX, torch has to be wide, too.
 
     Args:
       original: the reference.
@@ -30,7 +31,8 @@ def forward_passes(original: Side, actual: ModelSide, progress: Progress | None 
     begin("JAX")
     free = actual.forward(forced=masks or None)
     excluded = dict.fromkeys(masks, DROPOUT) | dict.fromkeys(reordered(expected, free), REORDERED)
-    forced = {k: x for k, x in expected.values.items() if excluded.get(k) != REORDERED}
+    shared = lambda path: path in free.values and excluded.get(path) != REORDERED
+    forced = {path: x for path, x in expected.values.items() if shared(path)}
     begin("JAX with the inputs of the reference")
     added = actual.forward(forced=forced)
     begin(f"{original.name} in 64 bits")

@@ -75,7 +75,7 @@ class Report:
         error = max(worst.added.relative, worst.wide / worst.scale if worst.scale else 0.0)
         rest = f"; {len(further)} more" if further else ""
         place = f"; {self.places[worst.path]}" if worst.path in self.places else ""
-        if worst.fault.startswith("shapes"):
+        if "shapes differ" in worst.fault:
             return f"{name}: {worst.fault}{place}{rest}"
         return f"{name} adds an error of {error:.0e} that rounding does not explain{place}{rest}"
 

@@ -43,7 +43,7 @@ def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, 
                 f"{k}|{i}|{x.dtype}" for k, v in passed.values.items() for i, x in enumerate(v)
             ]
         sums = {file: digest(scratch / f"{file}.safetensors") for file in dtypes}
-        about |= {"arrays": dtypes, "sha256": sums}
+        about |= {"arrays": dtypes, "sha256": sums, "fixed": {**passes.expected.fixed}}
         if passes.judge is not None:
             about["narrow"] = sorted(passes.judge.narrow)
         (scratch / ABOUT).write_text(json.dumps(about, indent=1))
@@ -61,10 +61,12 @@ class GoldenSide:
             about = json.loads((Path(folder) / ABOUT).read_text())
             self.name, self._kinds = f"{about['name']} of {folder}", about["kinds"]
             self.masked = frozenset(about.get("masked", ()))
-            narrow = frozenset(about.get("narrow", ()))
+            narrow, fixed = frozenset(about.get("narrow", ())), dict(about.get("fixed", {}))
             arrays, sums = about["arrays"], about.get("sha256", {})
             read = lambda k: _read(Path(folder) / f"{k}.safetensors", arrays[k], sums.get(k))
-            self.passes = {k: replace(read(k), narrow=narrow) for k in PASSES if k in arrays}
+            self.passes = {
+                k: replace(read(k), narrow=narrow, fixed=fixed) for k in PASSES if k in arrays
+            }
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise BadCheckpoint(
                 f"{folder} holds no golden values that can be read",

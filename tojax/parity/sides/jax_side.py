@@ -19,7 +19,16 @@ from tojax import trees
 from tojax.calls.taps import Tap, split_readings
 from tojax.errors import DataDependent
 from tojax.model import Model
-from tojax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, input_name, is_float
+from tojax.parity.sides.side import (
+    INPUTS,
+    OUTPUT,
+    Call,
+    Passed,
+    Values,
+    input_name,
+    is_float,
+    whole_numbers,
+)
 from tojax.parity.sides.store import Store
 
 if TYPE_CHECKING:
@@ -46,7 +55,7 @@ class Forced:
 
     def __call__(self, path: str, out: PyTree) -> PyTree:
         if self.store is not None and not is_traced(out):
-            self.store[path] = [*map(np.asarray, _floats(out))]
+            self.store[path] = [y for x in _floats(out) or _integers(out) for y in _comparable(x)]
         arrays = self.values.get(path)
         leaves, structure = jax.tree.flatten(out)
         numbers = [i for i, x in enumerate(leaves) if trees.is_array(x) and is_float(x.dtype)]
@@ -90,7 +99,8 @@ class JaxSide:
         self.model, self.rng, self.without_dropout = model, call.rng, without_dropout
         self.model_name = model.source.name
         self.expected: Values = {}
-        self.args, self.kwargs = jax.tree.map(model.source.as_array, (call.args, call.kwargs))
+        arguments = trees.register((call.args, call.kwargs))
+        self.args, self.kwargs = jax.tree.map(model.source.as_array, arguments)
 
     def kinds(self) -> dict[str, str]:
         """Returns the class of each module, by path."""
@@ -158,7 +168,8 @@ class JaxSide:
             arrays = [x for x in leaves if trees.is_array(x)]
             in_program = None if forced is None or store is not None else {**forced}
             inputs = *jax.tree.map(cast, (self.model.params, self.model.state, arrays)), in_program
-            program = partial(self._values, wide, store, forced)
+            fixed: set[str] = set()
+            program = partial(self._values, wide, store, forced, fixed)
             run: Callable[[], PyTree] = lambda: program(*inputs)
             if self.compiled and not self.op_by_op:
                 with suppress(DataDependent):
@@ -168,9 +179,10 @@ class JaxSide:
             values = jax.block_until_ready(run())
             seconds = time.perf_counter() - began
             order = [k for k in values if k != OUTPUT] + [OUTPUT]
-            passed = {k: [np.asarray(x) for x in values[k]] for k in order}
+            passed = {k: [y for x in values[k] for y in _comparable(x)] for k in order}
+        fixed |= {k for k in order if any(x.dtype.kind in "iub" for x in values[k])}
         if store is None:
-            return Passed(passed, seconds)
+            return Passed(passed, seconds, fixed={k: k for k in fixed})
         store.update(passed)
         return Passed(store, seconds)
 
@@ -179,6 +191,7 @@ class JaxSide:
         wide: bool,
         store: Store | None,
         forced: Values | None,
+        objects: set[str],
         params: dict[str, jax.Array],
         state: dict[str, jax.Array],
         arrays: list[jax.Array],
@@ -200,17 +213,19 @@ class JaxSide:
                 edit = ForcedInputs(replacements or {}, store)
                 source = source.tapped(Tap("", edit, inputs=True, lenient=True))
         leaves, structure = jax.tree.flatten((self.args, self.kwargs))
-        inputs = iter(arrays)
-        full = [next(inputs) if trees.is_array(x) else x for x in leaves]
+        filled = iter(arrays)
+        full = [next(filled) if trees.is_array(x) else x for x in leaves]
         args, kwargs = jax.tree.unflatten(structure, full)
         result, _ = source(params, state, args, kwargs, self.rng)
         out, readings = split_readings(source.taps, result)
         outputs, called = [*readings, {}, {}][:2]
-        values = {
-            f"{path}{INPUTS}{place}": _floats(x)
+        inputs = {
+            f"{path}{INPUTS}{place}": x
             for path, call in called.items()
             for place, x in trees.plain_leaves(call)[0].items()
         }
+        objects |= {path for path, x in inputs.items() if not trees.is_array(x) and _floats(x)}
+        values = {path: _floats(x) or _integers(x) for path, x in inputs.items()}
         return values | {k: _floats(x) for k, x in outputs.items()} | {OUTPUT: _floats(out)}
 
 
@@ -224,6 +239,15 @@ def _wider(x: PyTree) -> PyTree:
         return x
     x = jnp.asarray(x)
     return x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+def _integers(leaf: PyTree) -> list[jax.Array]:
+    return [leaf] if trees.is_array(leaf) and leaf.dtype.kind in "iub" else []
+
+
+def _comparable(array: jax.Array) -> list[np.ndarray]:
+    numbers = np.asarray(array)
+    return whole_numbers(numbers) if numbers.dtype.kind in "iub" else [numbers]
 
 
 def _floats(tree: PyTree) -> list[jax.Array]:

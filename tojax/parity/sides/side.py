@@ -38,16 +38,20 @@ class Passed:
     Attributes:
       values: floating-point outputs by module path, and inputs by the path, ``INPUTS`` and
         their place, in the order of execution; the model's own outputs are last, under ``OUTPUT``.
+        Inputs are integers and bools, too, by ``whole_numbers``, and the floats of caches.
       seconds: the time that it took.
       narrow: paths of what could not be computed in 64 bits.
       call: the outputs of the framework's own call, where ``values`` come from the engine that
         computes node after node.
+      fixed: the inputs that others do not take the place of, integers and objects such as caches.
+        Each has the first input that is the same object, which alone needs to be in ``values``.
     """
 
     values: Values
     seconds: float = 0.0
     narrow: frozenset[str] = frozenset()
     call: list[np.ndarray] | None = None
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,9 @@ class Passes:
 
     def alone(self) -> list[str]:
         """Returns the paths, with those of inputs, that some pass does not have."""
-        others = [self.actual, self.added, *filter(None, (self.judge, self.wide))]
+        passes = [self.actual, self.added, *filter(None, (self.judge, self.wide))]
         paths = self.expected.values.keys()
-        return [path for path in paths if any(path not in x.values for x in others)]
+        return [path for path in paths if any(path not in x.values for x in passes)]
 
 
 class Side(Protocol):
@@ -98,6 +102,12 @@ class Side(Protocol):
 
     def kinds(self) -> dict[str, str]:
         """Returns the class of each module, by path."""
+
+
+def whole_numbers(array: np.ndarray) -> list[np.ndarray]:
+    """Returns integers or bools as floats that are compared; none where JAX may hold fewer bits."""
+    numbers = np.asarray(array, np.float64)
+    return [numbers] if np.abs(numbers).max(initial=0) < 2**31 else []
 
 
 def input_name(number: int) -> str:

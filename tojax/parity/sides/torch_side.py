@@ -17,11 +17,12 @@ import torch
 
 from tojax import trees
 from tojax.parity.sides.dropout import WithoutDropout, dropped, in_modes, masked
-from tojax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, input_name
+from tojax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, input_name, whole_numbers
 from tojax.parity.sides.store import Store
 from tojax.parity.sides.torch_operators import Operator, Recorder
 from tojax.parity.sides.wide import WIDE, wide
 from tojax.torch.core import interop
+from tojax.torch.state.module_copy import shell
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -33,7 +34,8 @@ class TorchSide:
     name = "torch"
 
     def __init__(self, module: torch.nn.Module, call: Call, modes: Mapping[str, bool]):
-        self.module, self.call, self.modes = module, (call.args, call.kwargs), modes
+        self.module, self.modes = module, modes
+        self.call = trees.register((call.args, call.kwargs))
         with in_modes(module, modes):
             self.masked = masked(module)
 
@@ -43,10 +45,11 @@ class TorchSide:
 
     def gradients(self, cotangents: list[np.ndarray], wide: bool = False) -> Passed:
         """Computes gradients, see ``Side``."""
-        with in_modes(self.module, self.modes), around(wide, without_dropout=True):
-            named = dict(self.module.named_parameters())
+        module = self._copy()
+        with in_modes(module, self.modes), around(wide, without_dropout=True):
+            named = dict(module.named_parameters())
             params = {k: _cast(x.detach(), wide).requires_grad_() for k, x in named.items()}
-            buffers = {k: _cast(x.clone(), wide) for k, x in self.module.named_buffers()}
+            buffers = {k: _cast(x.clone(), wide) for k, x in module.named_buffers()}
             args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
             inputs = {
                 input_name(i): x.requires_grad_()
@@ -55,7 +58,7 @@ class TorchSide:
             }
             leaves = dict(reversed(params.items())) | inputs
             with torch.enable_grad():
-                out = torch.func.functional_call(self.module, params | buffers, args, kwargs)
+                out = torch.func.functional_call(module, params | buffers, args, kwargs)
                 weights = [torch.from_numpy(c) for c in cotangents]
                 total = sum((x * w.to(x.dtype)).sum() for x, w in zip(floats(out), weights))
                 grads = torch.autograd.grad(total, [*leaves.values()], allow_unused=True)
@@ -64,17 +67,17 @@ class TorchSide:
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the module, see ``Side``."""
-        record = Record(self.masked, forced)
-        with record.hooked(self.module), around(wide, without_dropout=True):
-            out, seconds = self._run(wide)
+        record, module = Record(self.masked, forced), self._copy()
+        with record.hooked(module), around(wide, without_dropout=True):
+            out, seconds = self._run(module, wide)
         record.values[OUTPUT] = [*map(to_numpy, floats(out))]
-        return Passed(record.values, seconds)
+        return Passed(record.values, seconds, fixed=record.fixed)
 
     def operators(self, pattern: str) -> list[Operator]:
         """Returns the operators that modules with the pattern in their paths call."""
-        recorder = Recorder(pattern)
-        with around(wide=False, without_dropout=True), recorder.hooked(self.module), recorder:
-            self._run()
+        recorder, module = Recorder(pattern), self._copy()
+        with around(wide=False, without_dropout=True), recorder.hooked(module), recorder:
+            self._run(module)
         return recorder.operators
 
     def arguments(self, path: str) -> tuple[tuple, dict[str, PyTree]]:
@@ -83,27 +86,32 @@ class TorchSide:
             return jax.tree.map(partial(_tensor, wide=False), self.call)
         calls: list[tuple[tuple, dict[str, PyTree]]] = []
         record = lambda module, args, kwargs: calls.append(copy.deepcopy((args, kwargs)))
-        module = self.module.get_submodule(path)
-        handle = module.register_forward_pre_hook(record, with_kwargs=True, prepend=True)
+        module = self._copy()
+        inner = module.get_submodule(path)
+        handle = inner.register_forward_pre_hook(record, with_kwargs=True, prepend=True)
         try:
             with around(wide=False, without_dropout=True):
-                self._run()
+                self._run(module)
         finally:
             handle.remove()
         return calls[0]
 
-    def _run(self, wide: bool = False) -> tuple[PyTree, float]:
-        """Calls the module; returns its output and the seconds that it took."""
+    def _copy(self) -> torch.nn.Module:
+        """Returns the module for one pass: what that writes to attributes no other pass sees."""
+        return shell(self.module, settings=True)[0]
+
+    def _run(self, module: torch.nn.Module, wide: bool = False) -> tuple[PyTree, float]:
+        """Calls a copy of the module; returns its output and the seconds that it took."""
         with ExitStack() as stack:
-            stack.enter_context(in_modes(self.module, self.modes))
+            stack.enter_context(in_modes(module, self.modes))
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(torch.no_grad())
-            tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+            tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
             copied = {k: _cast(x, wide) if wide else x.clone() for k, x in tensors.items()
                       if wide or not isinstance(x, torch.nn.Parameter)}  # fmt: skip
             args, kwargs = jax.tree.map(lambda x: _tensor(x, wide), self.call)
             began = time.perf_counter()
-            out = torch.func.functional_call(self.module, copied, args, kwargs)
+            out = torch.func.functional_call(module, copied, args, kwargs)
             return out, time.perf_counter() - began
 
 
@@ -117,6 +125,8 @@ class Record:
         self.masked, self.forced = masked, forced
         self.values = Store()
         self.runs: Counter[str] = Counter()
+        self.fixed: dict[str, str] = {}
+        self.objects: dict[int, tuple[str, object]] = {}  # the objects, so that ids stay theirs
 
     @contextmanager
     def hooked(self, module: torch.nn.Module) -> Iterator[None]:
@@ -136,15 +146,30 @@ class Record:
     def _enter(self, path: str, module: torch.nn.Module, args: tuple, kwargs: dict) -> PyTree:
         key = self._key(path) + INPUTS
         leaves, structure = trees.plain_leaves((args, kwargs))
-        tensors = {k: floats(x) for k, x in leaves.items() if isinstance(x, torch.Tensor)}
-        self.values.update({key + k: [*map(to_numpy, x)] for k, x in tensors.items()})
+        for place, leaf in leaves.items():
+            self._note(key + place, leaf)
         if self.forced is None:
             return None
         replacements = {
-            k: replaced(x, self.forced.get(key + k)) for k, x in leaves.items() if k in tensors
+            k: replaced(x, self.forced.get(key + k))
+            for k, x in leaves.items()
+            if isinstance(x, torch.Tensor)
         }
         leaves |= {k: x for k, x in replacements.items() if x is not None}
         return jax.tree.unflatten(structure, leaves.values())
+
+    def _note(self, key: str, leaf: PyTree) -> None:
+        """Notes an input: a tensor, or the tensors of an object, such as a cache."""
+        tensors = [] if isinstance(leaf, trees.PLAIN) else floats(leaf)
+        if isinstance(leaf, torch.Tensor) and not (tensors or leaf.is_complex()):
+            self.values[key] = whole_numbers(to_numpy(leaf))
+            self.fixed[key] = key
+        elif isinstance(leaf, torch.Tensor):
+            self.values[key] = [*map(to_numpy, tensors)]
+        elif tensors:
+            self.fixed[key], _ = self.objects.setdefault(id(leaf), (key, leaf))
+            if self.fixed[key] == key:
+                self.values[key] = [*map(to_numpy, tensors)]
 
     def _leave(self, path: str, module: torch.nn.Module, args: tuple, out: PyTree) -> PyTree:
         key = self._key(path)
@@ -195,10 +220,11 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _tensor(leaf: PyTree, wide: bool) -> PyTree:
+    """Returns an array as a tensor that the module may write to, anything else as it is."""
     if isinstance(leaf, (np.ndarray, np.generic, jax.Array)):
         leaf = interop.to_torch(jax.numpy.asarray(leaf))
         leaf = leaf.long() if leaf.dtype is torch.int32 else leaf
-    return _cast(leaf, wide) if isinstance(leaf, torch.Tensor) else leaf
+    return _cast(leaf, wide).detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _cast(tensor: torch.Tensor, wide: bool) -> torch.Tensor:
