@@ -301,4 +301,4 @@ def _predictions(passes: Passes, side: ModelSide) -> Predictions | None:
         return None
     if logits[0].shape != expected[0].shape or ids.max() >= logits[0].shape[-1] or ids.min() < 0:
         return None
-    return predictions(np.asarray(logits[0], np.float64), np.asarray(expected[0], np.float64), ids)
+    return predictions(logits[0], expected[0], ids)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
+
+CHUNK = 1 << 20  # elements that are looked at together: arrays may be mapped from files
 
 
 @dataclass(frozen=True)
@@ -37,34 +39,86 @@ def error(values: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Error
       >>> error([np.float32([1, 2])], [np.float32([1, 2.5])]).absolute
       0.5
     """
-    dtype = values[0].dtype
-    a, b = (_flat(x) for x in (values, expected))
+    sums, unit = Sums(), 1.0
+    for a, b in _pairs(values, expected):
+        sums.add(a, b)
+    if not math.isfinite(sums.squares + sums.of_a * sums.of_b):
+        unit = sums.largest or 1.0  # squares of the largest floats overflow
+        scaled = Sums()
+        for a, b in _pairs(values, expected):
+            scaled.add(a / unit, b / unit)
+        sums = replace(scaled, largest=sums.largest, off=sums.off, scale=sums.scale)
+    norms = math.sqrt(sums.of_a) * math.sqrt(sums.of_b)
+    return Error(
+        absolute=sums.off,
+        relative=sums.off / sums.scale if sums.scale else sums.off,
+        cosine=sums.product / norms if norms else 1.0,
+        ulps=sums.off / _step(values[0].dtype, sums.scale),
+        rms=unit * math.sqrt(sums.squares / sums.count) if sums.count else 0.0,
+    )
+
+
+@dataclass
+class Sums:
+    """Largest values, and sums over all finite numbers, which the figures are computed from."""
+
+    largest: float = 0.0
+    off: float = 0.0
+    scale: float = 0.0
+    squares: float = 0.0
+    product: float = 0.0
+    of_a: float = 0.0
+    of_b: float = 0.0
+    count: int = 0
+
+    def add(self, a: np.ndarray, b: np.ndarray) -> None:
+        """Adds numbers of both sides, in 64 bits."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = a - b
+            squares = float(difference @ difference)
+        if not math.isfinite(squares):  # infinities or NaNs, or a very large difference
+            difference, finite = _difference(a, b)
+            a, b = a[finite], b[finite]
+            with np.errstate(invalid="ignore", over="ignore"):
+                squares = float(difference @ difference)
+        self.count += difference.size
+        self.squares += squares
+        self.off = max(self.off, _largest(difference))
+        self.scale = max(self.scale, _largest(b))
+        self.largest = max(self.largest, self.scale, _largest(a))
+        with np.errstate(over="ignore"):
+            self.product, self.of_a, self.of_b = (
+                total + float(x @ y)
+                for total, x, y in ((self.product, a, b), (self.of_a, a, a), (self.of_b, b, b))
+            )
+
+
+def _largest(x: np.ndarray) -> float:
+    return max(float(x.max(initial=0.0)), -float(x.min(initial=0.0)))
+
+
+def _pairs(
+    values: Sequence[np.ndarray], expected: Sequence[np.ndarray]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields parts of both in 64 bits."""
+    for a, b in zip(values, expected):
+        yield from zip(_chunks(a), _chunks(b))
+
+
+def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
+    flat = np.asarray(array).reshape(-1)
+    for start in range(0, flat.size, CHUNK):
+        yield np.asarray(flat[start : start + CHUNK], np.float64)
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (absolute differences, which of the numbers are finite on both sides.)"""
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.where(same, 0.0, np.abs(a - b))
     finite = np.isfinite(a) & np.isfinite(b)
     difference[~finite & ~same] = np.inf
-    scale = float(np.abs(b[finite]).max(initial=0.0))
-    largest = float(difference.max(initial=0.0))
-    cosine = _cosine(a[finite], b[finite])
-    step = _step(dtype, scale)
-    rms = _root_mean_square(difference) if difference.size else 0.0
-    return Error(largest, largest / scale if scale else largest, cosine, largest / step, rms)
-
-
-def _cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """Returns the cosine of the angle between two vectors, 1 beside a zero."""
-    a, b = (x / (np.abs(x).max(initial=0.0) or 1.0) for x in (a, b))  # masks hold the largest float
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / norms if norms else 1.0
-
-
-def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return (
-        np.concatenate([np.asarray(x, np.float64).ravel() for x in arrays])
-        if arrays
-        else np.zeros(0)
-    )
+    return difference, finite
 
 
 def _step(dtype: np.dtype, scale: float) -> float:
@@ -76,11 +130,13 @@ def _step(dtype: np.dtype, scale: float) -> float:
 
 def rms(arrays: Sequence[np.ndarray]) -> float:
     """Returns the root of the mean square of the finite values."""
-    flat = _flat(arrays)
-    flat = flat[np.isfinite(flat)]
-    return _root_mean_square(flat) if flat.size else 0.0
-
-
-def _root_mean_square(x: np.ndarray) -> float:
-    largest = float(np.abs(x).max(initial=0.0)) or 1.0
-    return largest if largest == np.inf else largest * float(np.sqrt(np.mean((x / largest) ** 2)))
+    largest, count, squares = 0.0, 0, 0.0
+    for chunk in (x for array in arrays for x in _chunks(array)):
+        chunk = np.abs(chunk[np.isfinite(chunk)])
+        unit = float(chunk.max(initial=0.0))
+        if unit > largest:
+            squares, largest = squares * (largest / unit) ** 2, unit
+        if largest:
+            squares += float(((chunk / largest) ** 2).sum())
+        count += chunk.size
+    return largest * math.sqrt(squares / count) if count else 0.0

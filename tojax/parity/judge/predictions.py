@@ -47,27 +47,34 @@ def predictions(
       >>> str(predictions(logits, logits, np.array([[0, 1]]), 1)).partition(";")[0]
       'KL 0.0e+00 at most'
     """
-    p, q = (_log_softmax(x.astype(np.float64)) for x in (expected, logits))
-    divergence = (np.exp(p) * (p - q)).sum(-1)
-    best, likeliest = (np.argsort(-x, -1, kind="stable")[..., :top] for x in (p, q))
-    agreement = (best[..., :, None] == likeliest[..., None, :]).any(-1).mean(-1)
-    differ = np.argwhere(best[..., 0] != likeliest[..., 0])
+    positions = [*np.ndindex(ids.shape)]
+    divergence, agreement = np.zeros(ids.shape), np.zeros(ids.shape)
+    of_tokens = np.zeros((2, *ids.shape))  # log probabilities of the tokens that follow
     first = None
-    if len(differ):
-        row, position = map(int, differ[0])
-        of = lambda token: float(expected[row, position, token])
-        first = row, position, of(best[row, position, 0]) - of(likeliest[row, position, 0])
-    return Predictions(divergence, agreement, first, (_perplexity(q, ids), _perplexity(p, ids)))
+    for row, position in positions:  # one by one: vocabularies are large
+        p, q = (_log_softmax(x[row, position].astype(np.float64)) for x in (expected, logits))
+        divergence[row, position] = (np.exp(p) * (p - q)).sum()
+        agreement[row, position] = len(_likeliest(p, top) & _likeliest(q, top)) / top
+        best, likeliest = int(p.argmax()), int(q.argmax())
+        if first is None and best != likeliest:
+            first = row, position, float(p[best] - p[likeliest])
+        if position + 1 < ids.shape[1]:
+            token = ids[row, position + 1]
+            of_tokens[:, row, position] = q[token], p[token]
+    model, reference = map(_perplexity, of_tokens)
+    return Predictions(divergence, agreement, first, (model, reference))
 
 
 def _log_softmax(x: np.ndarray) -> np.ndarray:
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+    x = x - x.max()
+    return x - np.log(np.exp(x).sum())
 
 
-def _perplexity(logs: np.ndarray, ids: np.ndarray) -> float:
+def _likeliest(logs: np.ndarray, top: int) -> set[int]:
+    """Returns the tokens with the largest probabilities."""
+    return {*np.argpartition(-logs, min(top, logs.size) - 1)[:top].tolist()}
+
+
+def _perplexity(logs: np.ndarray) -> float:
     """Returns the perplexity of a text's tokens after the first."""
-    if ids.shape[1] < 2:
-        return float("nan")
-    tokens = np.take_along_axis(logs[:, :-1], ids[:, 1:, None], -1)
-    return float(np.exp(-tokens.mean()))
+    return float(np.exp(-logs[:, :-1].mean())) if logs.shape[1] > 1 else float("nan")

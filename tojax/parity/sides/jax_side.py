@@ -161,7 +161,7 @@ class JaxSide:
 
     def forward(self, wide: bool = False, forced: Values | None = None) -> Passed:
         """Runs the model as one program; op by op, where values decide shapes."""
-        store = Store() if self.op_by_op else None
+        store = Store(limit=0) if self.op_by_op else None
         with jax.enable_x64() if wide else nullcontext():
             cast = _wider if wide else lambda x: x
             leaves = jax.tree.leaves((self.args, self.kwargs))

@@ -14,7 +14,8 @@ LIMIT = 2**30  # bytes of one forward pass that stay in memory
 
 
 class Store(MutableMapping[str, list[np.ndarray]]):
-    """Arrays by module path, as a dict has them; beyond ``LIMIT`` they are mapped from files.
+    """Arrays by module path, as a dict has them; once they are more than ``limit`` bytes,
+    all are mapped from files.
 
     The files are in a temporary folder that goes when the store does.
 
@@ -26,7 +27,8 @@ class Store(MutableMapping[str, list[np.ndarray]]):
       (np.float64(2.0), 16)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = LIMIT if limit is None else limit
         self.arrays: dict[str, Sequence[np.ndarray]] = {}
         self.size = 0
         self._numbers = itertools.count()
@@ -34,7 +36,10 @@ class Store(MutableMapping[str, list[np.ndarray]]):
 
     def __setitem__(self, path: str, arrays: Sequence[np.ndarray]) -> None:
         self.size += sum(x.nbytes for x in arrays)
-        self.arrays[path] = [*(map(self._file, arrays) if self.size > LIMIT else arrays)]
+        self.arrays[path] = [*arrays]
+        if self.size > self.limit:
+            for name in self.arrays if self._folder is None else (path,):
+                self.arrays[name] = [*map(self._file, self.arrays[name])]
 
     def _file(self, array: np.ndarray) -> np.ndarray:
         if not array.size:
