@@ -26,7 +26,9 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("compat",),
         ("engine", "arguments"),
         ("source",),
-        ("torchax", ""),
+        ("torchax", "jax_function"),
+        ("flax_module",),
+        ("",),
     ),
     "tojax.torch.state": (
         ("closures", "none_attributes", "torchscript"),

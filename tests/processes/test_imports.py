@@ -47,8 +47,14 @@ def test_what_is_below_and_beside_the_frontends_needs_none_of_them():
     heavy |= {name for name, package in optional.items() if find_spec(package) is None}
     files = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tojax").rglob("*.py"))
     modules = [m for m in map(house.module_name, files) if house.unit(m) not in heavy]
-    of_torch = ("tojax.flax.codegen", "tojax.parity.sides.torch_side", "tojax.parity.sides.wide")
-    modules = [m for m in modules if not m.startswith(of_torch)]
+    sides = ("torch_side", "torch_operators", "wide", "dropout", "tensorflow_side")
+    of_frameworks = (
+        "tojax.flax.codegen",
+        *(f"tojax.parity.sides.{name}" for name in sides),
+        "tojax.parity.judge.operators",
+        "tojax.parity.reproduce.",
+    )
+    modules = [m for m in modules if not m.startswith(of_frameworks)]
     assert loaded_after("\n".join(f"import {m}" for m in modules), *FRAMEWORKS) == []
 
 

@@ -1,11 +1,24 @@
 """The PyTorch frontend: torch's own dispatcher drives the trace, JAX computes."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from tojax.private_names import check_version
 from tojax.torch import ops as _ops  # noqa: F401  (fills the table)
 from tojax.torch.core.schema import lowers
+from tojax.torch.jax_function import from_jax
 from tojax.torch.source import from_torch
 
 check_version("jax")
 check_version("torch")
 
-__all__ = ["from_torch", "lowers"]
+__all__ = ["from_jax", "from_torch", "lowers", "module_from_flax"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "module_from_flax":  # which imports flax
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tojax.torch.flax_module import module_from_flax
+
+    return module_from_flax

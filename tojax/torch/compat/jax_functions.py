@@ -65,7 +65,7 @@ def explained() -> Iterator[None]:
             "a function of JAX is called with a torch tensor",
             where=diagnostics.where(error),
             why="functions that JAX jits take arrays alone",
-            do="convert it there: jnp.sin(jnp.asarray(x))",
+            do="wrap it: tojax.torch.from_jax(jnp.sin)(x); or convert: jnp.sin(jnp.asarray(x))",
         ) from error
     except TypeError as error:
         if isinstance(error, TojaxError) or not FOR_TENSOR.search(str(error)):
@@ -74,5 +74,5 @@ def explained() -> Iterator[None]:
             "a torch function is called with an array of JAX",
             where=diagnostics.where(error),
             why=str(error).splitlines()[0],
-            do="go on with jax.numpy: operators such as + take both, and so may the output",
+            do="wrap what made it: tojax.torch.from_jax(function)(x) returns tensors",
         ) from error

@@ -54,7 +54,7 @@ def _call(trace: Any, path: str, call: Callable, *args: Any, **kwargs: Any) -> A
             taps = readings.at(path) if readings is not None else ()
             if not taps:
                 return call(*args, **kwargs)
-            edit = lambda function, out: trace.whole(_on_tensors(function), out)
+            edit = lambda function, out: trace.whole(on_tensors(function), out)
             edit_plain = lambda function, inputs: _on_plain(partial(edit, function), inputs)
             args, kwargs = readings.enter(taps, path, (args, kwargs), arrays, edit_plain)
             return readings.leave(taps, path, call(*args, **kwargs), arrays, edit)
@@ -76,7 +76,7 @@ def arrays(tree: PyTree) -> Any:
     return trees.plain_dicts(jax.tree.map(array, trees.register(tree), is_leaf=is_tensor))
 
 
-def _on_tensors(function: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
+def on_tensors(function: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
     """Returns a function of arrays as one of tensors; dtypes stay torch's where JAX's stay."""
 
     def edited(out: PyTree) -> PyTree:

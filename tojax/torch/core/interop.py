@@ -112,3 +112,32 @@ def to_torch(array: jax.Array) -> torch.Tensor:
         bits = torch.from_numpy(values.view(f"u{values.dtype.itemsize}"))
         return bits.view(dtype)
     return torch.from_numpy(values)
+
+
+def view_as_jax(tensor: torch.Tensor) -> jax.Array:
+    """Returns a CPU tensor as an array in the same memory where its layout allows that, else a
+    copy. Nobody may write to the tensor as long as the array is used.
+
+    Example:
+      >>> x = torch.arange(3.0)
+      >>> view_as_jax(x).unsafe_buffer_pointer() == x.data_ptr()
+      True
+    """
+    with private.ExcludeKeys(_FUNCTIONALIZE), private.DisableTorchFunction():
+        tensor = tensor.detach()
+        size = tensor.numel() * tensor.element_size()
+        is_plain = tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+        is_narrow = tensor.dtype not in WIDE or x64()
+        if not size or not is_plain or not is_narrow or tensor.data_ptr() % ALIGNED:
+            return to_jax(tensor)
+        memory = (ctypes.c_char * size).from_address(tensor.data_ptr())
+        memory.owner = tensor
+        return _taken(np.frombuffer(memory, TO_JAX[tensor.dtype]).reshape(tensor.shape))
+
+
+def view_as_torch(array: jax.Array) -> torch.Tensor:
+    """Returns an array as a tensor in the same memory if it is on one CPU device, else a copy."""
+    devices = [*array.devices()]
+    if len(devices) == 1 and devices[0].platform == "cpu" and array.size:
+        return torch.from_dlpack(array)
+    return to_torch(array)

@@ -1,0 +1,194 @@
+"""JAX functions in torch: values, gradients of all kinds, transformations, memory."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch.func import grad, hessian, jacrev, jvp, vjp, vmap
+
+import tojax
+from tojax.errors import Unsupported
+from tojax.torch import from_jax
+
+torch.manual_seed(0)
+X, W = torch.randn(4, 3), torch.randn(3, 5)
+
+
+def layer(x, w):
+    """A function of two arrays with a pytree as its result."""
+    y = jnp.tanh(x @ w)
+    return {"y": y, "norms": (jnp.sqrt((y**2).sum(0)), y.argmax(1))}
+
+
+def torch_layer(x, w):
+    y = torch.tanh(x @ w)
+    return {"y": y, "norms": (torch.sqrt((y**2).sum(0)), y.argmax(1))}
+
+
+def scalar(x, w):
+    return jnp.sin(x @ w).sum() ** 2
+
+
+def torch_scalar(x, w):
+    return torch.sin(x @ w).sum() ** 2
+
+
+def close(a, b, **options):
+    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, check_dtype=False, **options)
+
+
+def test_values_in_any_pytree():
+    out, expected = from_jax(layer)(X, W), torch_layer(X, W)
+    close(out["y"], expected["y"])
+    close(out["norms"][0], expected["norms"][0])
+    assert torch.equal(out["norms"][1], expected["norms"][1].int())
+
+
+def test_arguments_that_are_no_tensors():
+    function = from_jax(lambda x, *, scale, shift=None: x * scale + (0 if shift is None else shift))
+    close(function(X, scale=2), X * 2)
+    close(function(X, scale=3.0, shift=W[0, 0]), X * 3 + W[0, 0])
+    assert from_jax(lambda x: {"x": x, "name": "a"})(X)["name"] == "a"
+    assert from_jax(lambda n: n + 1)(2) == 3
+
+
+def test_gradients_and_gradients_of_gradients():
+    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
+    out = from_jax(layer)(x, w)
+    (out["y"].sum() + out["norms"][0].prod()).backward()
+    y, v = X.clone().requires_grad_(), W.clone().requires_grad_()
+    expected = torch_layer(y, v)
+    (expected["y"].sum() + expected["norms"][0].prod()).backward()
+    close(x.grad, y.grad)
+    close(w.grad, v.grad)
+    assert not out["norms"][1].requires_grad
+
+    def second(function):
+        x = X.clone().requires_grad_()
+        (first,) = torch.autograd.grad(function(x, W), x, create_graph=True)
+        return torch.autograd.grad((first**2).sum(), x)[0]
+
+    close(second(from_jax(scalar)), second(torch_scalar))
+
+
+def test_gradcheck():
+    jax.config.update("jax_enable_x64", True)
+    try:
+        x, w = (t.double().requires_grad_() for t in (X, W))
+        assert torch.autograd.gradcheck(from_jax(scalar), (x, w))
+        assert torch.autograd.gradgradcheck(from_jax(scalar), (x, w))
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: grad(f)(X, W),
+        lambda f: grad(f, argnums=1)(X, W),
+        lambda f: vjp(f, X, W)[1](torch.tensor(2.0)),
+        lambda f: jvp(f, (X, W), (torch.ones_like(X), torch.ones_like(W))),
+        lambda f: vmap(f, (0, None))(X, W),
+        lambda f: vmap(grad(f), (0, None))(X, W),
+        lambda f: vmap(f, (1, 0))(X, torch.ones(3, 4)),
+        lambda f: jacrev(lambda x: f(x, W))(X),
+        lambda f: hessian(lambda x: f(x, W))(X),
+    ],
+)
+def test_transformations(transform):
+    close(transform(from_jax(scalar)), transform(torch_scalar))
+
+
+def test_an_optimizer_of_torch_trains_through_it():
+    w = torch.nn.Parameter(W.clone())
+    optimizer = torch.optim.Adam([w], 0.05)
+    loss = from_jax(lambda x, w: ((x @ w - 1) ** 2).mean())
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        value = loss(X, w)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[-1] < losses[0] / 3
+
+
+def test_compiled_once_for_the_same_shapes():
+    traces = []
+
+    def function(x, n):
+        traces.append(x.shape)
+        return x * n
+
+    called = from_jax(function)
+    called(X, 2)
+    count = len(traces)
+    called(X + 1, 2)
+    assert len(traces) == count
+    called(X[:2], 2)
+    called(X, 3)
+    assert {*traces} == {(4, 3), (2, 3)}
+
+
+def test_memory_is_shared_and_results_are_nobody_elses():
+    x = torch.randn(64, 64)
+    array = tojax.torch.core.interop.view_as_jax(x)
+    assert array.unsafe_buffer_pointer() == x.data_ptr()
+    back = tojax.torch.core.interop.view_as_torch(jnp.ones((64, 64)) * 2)
+    assert back.sum() == 2 * 64 * 64
+    same, again = from_jax(lambda x: (x, x))(x)
+    assert len({t.data_ptr() for t in (x, same, again)}) == 3
+    same.add_(1)
+    close(x, again)
+
+
+def test_nothing_is_kept_under_no_grad():
+    x = X.clone().requires_grad_()
+    with torch.no_grad():
+        out = from_jax(scalar)(x, W)
+    assert not out.requires_grad and out.grad_fn is None
+
+
+def test_written_tensors_have_no_gradient():
+    x = X.clone().requires_grad_()
+    y = x * 1
+    out = from_jax(scalar)(y, W)
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
+class Mixed(torch.nn.Module):
+    """A torch model with a function of JAX in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 5)
+        self.inner = from_jax(lambda x: jnp.sinh(x) * 2)
+
+    def forward(self, x):
+        return self.inner(self.linear(x)).relu()
+
+
+def test_it_is_the_jax_function_again_in_a_converted_model():
+    module = Mixed()
+    model = tojax.from_torch(module)
+    jaxpr = jax.make_jaxpr(lambda p: model.apply(p, X.numpy()))(model.params)
+    assert "sinh" in str(jaxpr) and "callback" not in str(jaxpr)
+    close(torch.from_numpy(np.array(model(X.numpy()))), module(X))
+    grads = jax.grad(lambda p: model.apply(p, X.numpy()).sum())(model.params)
+    module(X).sum().backward()
+    close(torch.from_numpy(np.array(grads["linear.weight"])), module.linear.weight.grad)
+
+
+def test_what_is_refused():
+    with pytest.raises(Unsupported, match="float64"):
+        from_jax(jnp.sin)(X.double())
+    with pytest.raises(Unsupported, match="on meta"):
+        from_jax(jnp.sin)(X.to("meta"))
+    close(from_jax(jnp.sin)(X.T), torch.sin(X.T))  # not contiguous: a copy
+    assert torch.equal(from_jax(lambda x: x + 1)(torch.arange(3)), torch.arange(1, 4).int())
+    assert from_jax(jnp.sin)(X.bfloat16()).dtype == torch.bfloat16
