@@ -39,7 +39,7 @@ class Tap:
     around: Callable[[], AbstractContextManager] | None = None
     lenient: bool = False
 
-    def check(self, paths: Sequence[str]) -> None:
+    def check_paths(self, paths: Sequence[str]) -> None:
         """Raises WrongArguments if the pattern is none, or no module has such a path."""
         try:
             pattern = re.compile(self.pattern)

@@ -114,7 +114,7 @@ def verify(
         gradients=_gradients(original, actual, passes.expected) if gradients else [],
         operators=compared,
         predictions=_predictions(passes, actual),
-        places=places | {x.path: y for x in faults(modules) if (y := actual.place(x.path))},
+        places=places | {x.path: y for x in faults(modules) if (y := actual.code_line(x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: passes.expected.seconds},
         notes=(*_advice(original.kinds(), actual.kinds()), *_notes(passes), *notes),
         reproducer=partial(_reproduce, model, original, actual, modules),

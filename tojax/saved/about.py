@@ -76,7 +76,7 @@ def check_about(about: Json) -> None:
         for text in (x for x in call["inputs"].values() if isinstance(x, str)):
             dimensions.check_array(text)
         for text in call.get("constraints") or ():
-            dimensions.check(text)
+            dimensions.check_size(text)
     for name in about["sha256"]:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"sha256 names the file {name!r}, which is in another folder")

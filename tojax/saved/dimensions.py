@@ -90,12 +90,12 @@ def is_dtype(name: str) -> bool:
         return False
 
 
-def check(text: str) -> None:
+def check_size(text: str) -> None:
     """Raises ValueError for a size or a constraint that cannot be evaluated, or not soon.
 
     Example:
-      >>> check("length <= 8")
-      >>> check("9^9^9")
+      >>> check_size("length <= 8")
+      >>> check_size("9^9^9")
       Traceback (most recent call last):
       ValueError: '9^9^9' is no dimension: its powers are too large
     """

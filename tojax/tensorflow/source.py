@@ -107,7 +107,7 @@ class TensorFlowSource(SourceBase):
         if readings is not None:
             paths = layers.paths(concrete.library, concrete.graph)
             for tap in self.taps:
-                tap.check(paths)
+                tap.check_paths(paths)
         run = self.start(concrete.library, variables, rng, readings)
         unconverted = [*concrete.tensors(args, kwargs), *concrete.captured]
         origins = self._origins(args, kwargs, unconverted, params)

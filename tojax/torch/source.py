@@ -133,7 +133,7 @@ class TorchSource(SourceBase):
         Raises:
           WrongArguments: no module has such a path.
         """
-        tap.check([*self.paths.values()])
+        tap.check_paths([*self.paths.values()])
         return replace(self, taps=(*self.taps, tap), cache=SourceCache())
 
     @property

@@ -55,7 +55,7 @@ class FlaxSide:
         named = ((_normalized(path), inner) for path, inner in nnx.iter_modules(self.module))
         return {paths[k]: type(x).__name__ for k, x in named if k in paths}
 
-    def place(self, path: str) -> str:
+    def code_line(self, path: str) -> str:
         """Returns the line where the call of a module is written, or ""."""
         name = self.kinds().get(path.partition("#")[0], self.model_name)
         kinds = {type(x).__name__: type(x) for x in self._modules()}

@@ -109,7 +109,7 @@ class JaxSide:
             return {}
         return {path: type(inner).__name__ for path, inner in module.named_modules()}
 
-    def place(self, path: str) -> str:
+    def code_line(self, path: str) -> str:
         """Returns the line of the user's code where a module's forward is written, or ""."""
         module = self.model.source.module
         if not hasattr(module, "get_submodule"):

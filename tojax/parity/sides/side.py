@@ -139,5 +139,5 @@ class ModelSide(Side, Protocol):
     op_by_op: bool
     expected: Values
 
-    def place(self, path: str) -> str:
+    def code_line(self, path: str) -> str:
         """Returns the line of code where a part is written, or ""."""

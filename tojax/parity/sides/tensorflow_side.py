@@ -162,7 +162,7 @@ class GraphSide(JaxSide):
         graphs = [self.concrete.graph, *(self.concrete.library[x] for x in self.concrete.library)]
         return next((x.by_name[name] for x in graphs if name in x.by_name), None)
 
-    def place(self, path: str) -> str:
+    def code_line(self, path: str) -> str:
         """Returns the line of Python that made a node, or ""."""
         library = self.concrete.library
         stacks = [[], *([x] for x in library)]
