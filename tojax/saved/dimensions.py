@@ -79,7 +79,7 @@ def check_array(text: str) -> None:
     dtype, bracket, sizes = text.partition("[")
     if bracket and is_dtype(dtype):
         for size in _parsed(text, lambda: parts(bracket + sizes)):
-            check(size)
+            check_size(size)
 
 
 def is_dtype(name: str) -> bool:
