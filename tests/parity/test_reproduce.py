@@ -58,6 +58,8 @@ def test_operators_on_request():
     nested = tojax.verify(model, X, operators="^1").operators
     assert {"1.linear/linear", "1.norm/layer_norm"} <= {x.path for x in nested}
     assert report.as_dict()["operators"][0]["path"] == names[0]
+    with pytest.raises(WrongArguments, match="no module has a path"):
+        tojax.verify(model, X, operators="layers")
 
 
 @pytest.mark.usefixtures("wrong_softplus")

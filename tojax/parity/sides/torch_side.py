@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from tojax import trees
+from tojax.calls.taps import Tap
 from tojax.parity.sides.dropout import WithoutDropout, dropped, in_modes, masked
 from tojax.parity.sides.side import INPUTS, OUTPUT, Call, Passed, Values, input_name, whole_numbers
 from tojax.parity.sides.store import Store
@@ -74,7 +75,12 @@ class TorchSide:
         return Passed(record.values, seconds, fixed=record.fixed)
 
     def operators(self, pattern: str) -> list[Operator]:
-        """Returns the operators that modules with the pattern in their paths call."""
+        """Returns the operators that modules with the pattern in their paths call.
+
+        Raises:
+          WrongArguments: no module has such a path.
+        """
+        Tap(pattern).check_paths([path for path, _ in self.module.named_modules()])
         recorder, module = Recorder(pattern), self._copy()
         with around(wide=False, without_dropout=True), recorder.hooked(module), recorder:
             self._run(module)
