@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
@@ -60,12 +62,16 @@ def asked(model, of_gradient=True):
     return kinds
 
 
-@pytest.fixture
-def flags():
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    yield
-    torch.set_float32_matmul_precision(before[0])
-    torch.backends.cudnn.allow_tf32 = before[1]
+@contextlib.contextmanager
+def flags(matmul, tf32):
+    """torch's flags for a while; torch's own tests forbid to set them for good."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(matmul)
+    try:
+        with torch.backends.cudnn.flags(allow_tf32=tf32):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +83,9 @@ def flags():
         ("medium", False, "DEFAULT", "HIGHEST"),
     ],
 )
-def test_torchs_flags_when_it_is_converted(flags, matmul, tf32, products, convolutions):
-    torch.set_float32_matmul_precision(matmul)
-    torch.backends.cudnn.allow_tf32 = tf32
-    model = tojax.from_torch(Network())
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = True
+def test_torchs_flags_when_it_is_converted(matmul, tf32, products, convolutions):
+    with flags(matmul, tf32):
+        model = tojax.from_torch(Network())
     assert asked(model) == {"dot_general": {products}, "conv_general_dilated": {convolutions}}
 
 

@@ -81,7 +81,7 @@ def lowers(*ops: str) -> Callable[[Callable], Callable]:
       TableError: the parameters are not the schema's.
 
     Example:
-      >>> import numpy as np, tensorflow as tf
+      >>> import jax, numpy as np, tensorflow as tf
       >>> @tojax.tensorflow.lowers("Rint")
       ... def rint(x):
       ...     return jax.numpy.round(x)
