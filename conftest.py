@@ -7,11 +7,13 @@ that need neither framework do not wait for its import.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -104,3 +106,18 @@ def _the_same_weights() -> None:
     """Each test draws its weights from the same seed, whatever ran before it in its process."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs_are_freed() -> Iterator[None]:
+    """Forgets compiled programs between files once they are many: workers run thousands of tests."""
+    yield
+    if "jax" in sys.modules and _resident() > 4 * 2**30:
+        gc.collect()
+        sys.modules["jax"].clear_caches()
+
+
+def _resident() -> int:
+    """Returns the bytes of this process in memory; 0 where the system does not tell."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
