@@ -110,7 +110,7 @@ def _the_same_weights() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _programs_are_freed() -> Iterator[None]:
-    """Forgets compiled programs between files once they are many: workers run thousands of tests."""
+    """Frees compiled programs between files once they are many: a worker runs many files."""
     yield
     if "jax" in sys.modules and _resident() > 4 * 2**30:
         gc.collect()
