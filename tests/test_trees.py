@@ -1,4 +1,5 @@
 from collections import namedtuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -60,3 +61,25 @@ def test_their_attributes_come_along():
 
 def test_a_size_is_one_value():
     assert tojax.from_torch(lambda x, size: x.reshape(size))(X, torch.Size([6])).shape == (6,)
+
+
+class Checked(NamedTuple):
+    """A named tuple."""
+
+    values: object
+    size: object = None
+
+
+class CheckedPair(Checked):
+    """One that looks at its fields when it is made."""
+
+    def __new__(cls, values, size=None):
+        assert values.shape, "an array"
+        return super().__new__(cls, values, size)
+
+
+def test_a_named_tuple_that_checks_its_fields():
+    pair = register(CheckedPair(np.ones(2), 3))
+    mapped = jax.tree.map(lambda x: "leaf", pair)
+    assert type(mapped) is CheckedPair and mapped.values == "leaf"
+    assert register(CheckedPair(np.ones(2))).size is None  # it is adopted once

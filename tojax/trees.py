@@ -9,6 +9,7 @@ rest is static.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -180,6 +181,8 @@ def _register(node: object, seen: set[int]) -> None:
     if isinstance(node, PLAIN) or is_array(node) or id(node) in seen:
         return
     seen.add(id(node))
+    if isinstance(node, tuple):
+        _adopt_checked(type(node))
     level = default_registry.flatten_one_level(node)
     if level is None and hasattr(
         type(node), "n_sequence_fields"
@@ -222,6 +225,16 @@ def _adopt_sequence(cls: type) -> None:
     jax.tree_util.register_pytree_node(
         cls, lambda x: (tuple(x), None), lambda _, children: cls(children)
     )
+
+
+@functools.cache
+def _adopt_checked(cls: type) -> None:
+    """Adopts a named tuple whose own ``__new__`` checks its fields, as torch's PackedSequence has:
+    JAX would call it with what a transformation puts in the place of arrays.
+    """
+    named = next((x for x in cls.__mro__ if "_fields" in vars(x)), None)
+    if named is not None and cls.__new__ is not named.__new__:
+        _adopt_items(cls)
 
 
 def _adopt_items(cls: type) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 
 import numpy as np
 import pytest
@@ -87,6 +88,19 @@ def test_a_planted_fault_of_a_file(tmp_path):
     report = tojax.verify(file, IDS, reference=module)
     assert {x.path for x in report.faults} == {"layers.0.mlp", "layers.1.mlp"}, str(report)
     assert "model.py" in report.verdict
+
+
+def test_code_between_the_modules_of_a_file_answers_for_itself(tmp_path):
+    """Layers get integers, too, which a file has not: floats are still those of torch."""
+    module = llama()
+
+    def forgotten(text):
+        (line,) = re.findall(r"\n.*= residual \+ .*self\.mlp\(.*|\n.*self\.mlp\(.*", text)
+        return text.replace(line, line.replace("self.mlp(", "1.1 * self.mlp("))
+
+    file = written(module, torch.from_numpy(IDS), tmp_path, "nnx", forgotten)
+    report = tojax.verify(file, IDS, reference=module)
+    assert {x.path for x in report.faults} == {"layers.0", "layers.1"}, str(report)
 
 
 def test_what_is_refused(tmp_path):

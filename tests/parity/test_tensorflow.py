@@ -137,3 +137,20 @@ def test_saved_models_and_golden_values(tmp_path):
     report.save_golden(tmp_path / "golden")
     again = tojax.verify(model, X, reference=tmp_path / "golden")
     assert again.ok, str(again)
+
+
+def test_a_node_without_a_kernel_is_noted_and_not_judged(monkeypatch):
+    from tojax.parity.sides import tensorflow_side
+
+    compute = tensorflow_side.kernel
+
+    def kernel(node, values):
+        if node.op == "Softplus":
+            raise tensorflow_side.NotOk("no kernel", tf.errors.NOT_FOUND, {})
+        return compute(node, values)
+
+    monkeypatch.setattr(tensorflow_side, "kernel", kernel)
+    function = tf.function(lambda x: tf.math.softplus(x, name="soft") * 2)
+    report = tojax.verify(tojax.from_tensorflow(function, X), X)
+    assert report.ok and "soft" not in [x.path for x in report.modules]
+    assert "no kernel for it on a CPU: soft" in str(report)

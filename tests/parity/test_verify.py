@@ -264,3 +264,22 @@ def test_large_models_keep_the_values_of_one_module(monkeypatch):
         assert [x.path for x in large.modules] == [x.path for x in small.modules]
         assert [x.path for x in large.faults] == [x.path for x in small.faults]
         assert large.faults == [] if module is None else large.faults[0].path == "3.0"
+
+
+class Packed(torch.nn.Module):
+    """A recurrent layer that drops, on sequences of several lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn = torch.nn.GRU(8, 8, 2, dropout=0.5, batch_first=True)
+
+    def forward(self, x):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, [4, 2], batch_first=True)
+        out, _ = self.rnn(packed)
+        return torch.nn.utils.rnn.pad_packed_sequence(out, batch_first=True)[0]
+
+
+def test_dropout_of_packed_sequences_is_left_out():
+    x = np.random.default_rng(0).standard_normal((2, 4, 8)).astype(np.float32)
+    report = tojax.verify(tojax.from_torch(Packed()).train(), x)
+    assert report.ok, str(report)

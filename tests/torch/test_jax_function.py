@@ -145,6 +145,13 @@ def test_memory_is_shared_and_results_are_nobody_elses():
     close(x, again)
 
 
+def test_an_input_may_be_written_to_once_the_call_is_over():
+    x = torch.ones(1500, 1500)
+    out = from_jax(lambda x: jax.lax.fori_loop(0, 4, lambda i, y: y @ x / 1500, x))(x)
+    x.zero_()
+    close(out, torch.ones_like(x))
+
+
 def test_nothing_is_kept_under_no_grad():
     x = X.clone().requires_grad_()
     with torch.no_grad():

@@ -171,3 +171,13 @@ def test_what_has_no_gradient():
     got, grad = jax.jit(jax.value_and_grad(lambda x: model.apply({}, x)))(X)
     assert_close(got, want, reduction=16)
     assert_close(grad, x.grad)
+
+
+def test_a_packed_sequence_is_a_result():
+    pack = torch.nn.utils.rnn.pack_padded_sequence
+    x = torch.arange(24.0).reshape(2, 4, 3)
+    out = tojax.from_torch(lambda x: pack(x, [4, 2], batch_first=True))(x)
+    expected = pack(x, [4, 2], batch_first=True)
+    assert type(out) is type(expected)
+    np.testing.assert_array_equal(out.data, expected.data)
+    np.testing.assert_array_equal(out.batch_sizes, expected.batch_sizes)

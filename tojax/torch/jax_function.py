@@ -209,6 +209,7 @@ def _check(tensor: torch.Tensor) -> None:
 
 def _tensors(out: Sequence[jax.Array], inputs: Sequence[torch.Tensor]) -> Tensors:
     """Returns results in their own memory; those that are inputs, or each other, as copies."""
+    jax.block_until_ready(out)  # JAX reads the inputs' memory until then
     seen = {x.data_ptr() for x in inputs}
     tensors: list[torch.Tensor] = []
     for array in out:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tojax.parity.judge.compare import reordered
 from tojax.parity.sides import store
-from tojax.parity.sides.side import DROPOUT, REORDERED, ModelSide, Passes, Side
+from tojax.parity.sides.side import DROPOUT, NO_KERNEL, REORDERED, ModelSide, Passes, Side
 
 PASSES = 6 - 1  # the reference is run twice, the model three times
 Progress = Callable[[str, int, int], None]
@@ -24,13 +24,15 @@ def forward_passes(original: Side, actual: ModelSide, progress: Progress | None 
     steps = iter(range(PASSES))
     begin = lambda text: progress and progress(text, next(steps), PASSES)
     begin(original.name)
-    actual.expected = (expected := original.forward()).values
-    actual.op_by_op = sum(x.nbytes for v in actual.expected.values() for x in v) > store.LIMIT
+    expected = original.forward()
+    actual.expected = {k: x for k, x in expected.values.items() if k not in expected.fixed}
+    actual.op_by_op = sum(x.nbytes for v in expected.values.values() for x in v) > store.LIMIT
     is_masked = lambda path: path.partition("#")[0] in original.masked
     masks = {path: x for path, x in expected.values.items() if is_masked(path)}
     begin("JAX")
     free = actual.forward(forced=masks or None)
     excluded = dict.fromkeys(masks, DROPOUT) | dict.fromkeys(reordered(expected, free), REORDERED)
+    excluded |= dict.fromkeys(sorted(expected.narrow), NO_KERNEL)
     shared = lambda path: path in free.values and excluded.get(path) != REORDERED
     forced = {path: x for path, x in expected.values.items() if shared(path)}
     begin("JAX with the inputs of the reference")

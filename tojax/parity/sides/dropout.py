@@ -30,8 +30,8 @@ ARGUMENTS: dict[Callable, tuple[int, str, object]] = {
     functional.rrelu: (3, "training", False),
     functional.scaled_dot_product_attention: (4, "dropout_p", 0.0),
     functional.multi_head_attention_forward: (10, "dropout_p", 0.0),
-    **dict.fromkeys((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu), (5, "dropout", 0.0)),
 }  # fmt: skip
+RECURRENT = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}
 
 
 class WithoutDropout(TorchFunctionMode):
@@ -45,6 +45,9 @@ class WithoutDropout(TorchFunctionMode):
         kwargs: dict[str, PyTree] | None = None,
     ) -> PyTree:
         kwargs = kwargs or {}
+        if func in RECURRENT:  # the rate comes two places after has_biases, in both of its forms
+            place = next(i for i, x in enumerate(args) if isinstance(x, bool)) + 2
+            args = (*args[:place], 0.0, *args[place + 1 :])
         if func in ARGUMENTS:
             place, name, value = ARGUMENTS[func]
             if place < len(args):

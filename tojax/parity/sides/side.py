@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OUTPUT = ""  # the path of the model itself
 DROPOUT = "dropout, with torch's masks on both sides"
 REORDERED = "rows in another order"
+NO_KERNEL = "TensorFlow has no kernel for it on a CPU"
 INPUTS = " inputs"  # after a path: what the module is called with
 
 
@@ -40,7 +41,7 @@ class Passed:
         their place, in the order of execution; the model's own outputs are last, under ``OUTPUT``.
         Inputs are integers and bools, too, by ``whole_numbers``, and the floats of caches.
       seconds: the time that it took.
-      narrow: paths of what could not be computed in 64 bits.
+      narrow: paths of what the side could not compute itself, in 64 bits or at all.
       call: the outputs of the framework's own call, where ``values`` come from the engine that
         computes node after node.
       fixed: the inputs that others do not take the place of, integers and objects such as caches.
@@ -128,7 +129,7 @@ class ModelSide(Side, Protocol):
       model_name, unit: its name in reports, and what its parts are called.
       has_wide: whether it runs in 64 bits, too.
       op_by_op: whether it is to keep the values of one part at a time in memory.
-      expected: the reference's values, once they are there.
+      expected: the reference's values that may take the place of others, once they are there.
     """
 
     args: tuple

@@ -75,7 +75,8 @@ class KernelRun(Run):
         try:
             outputs = kernel(node, values)
         except NotOk as error:
-            if error.code not in (tf.errors.NOT_FOUND, tf.errors.INVALID_ARGUMENT):
+            missing = (tf.errors.NOT_FOUND, *([tf.errors.INVALID_ARGUMENT] if is_wide else []))
+            if error.code not in missing:
                 raise
         else:
             if not is_wide or not any(map(_is_narrow, outputs)):
