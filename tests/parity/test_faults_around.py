@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import jax
 import numpy as np
 import peft
 import pytest
@@ -16,7 +17,7 @@ import transformers
 import tojax
 from tests.parity.test_faults import IDS, MASK, TEXT, gpt2, llama, randomized
 from tojax.parity.sides import store
-from tojax.transforms import quantize
+from tojax.transforms import quantize, roll
 
 pytestmark = [
     pytest.mark.sample(every=5),
@@ -274,3 +275,21 @@ def test_a_cache_is_an_argument_and_stays_as_it_is(kind):
     wrong = copy.deepcopy(lm)
     wrong.model.layers[1].self_attn.scaling *= 1.01
     assert paths(wrong, lm, **arguments) == ["model.layers.1.self_attn"]
+
+
+@pytest.mark.parametrize("change", ["roll", "shard", "explicit"])
+def test_layers_as_a_loop_and_weights_on_a_mesh(change):
+    model = tojax.from_torch(built(llama))
+    if change == "roll":
+        changed = roll(model, **TEXT)
+    else:
+        axes = {"axis_types": (jax.sharding.AxisType.Auto,)} if change == "shard" else {}
+        changed = tojax.parallel.shard(model, jax.make_mesh((2,), ("model",), **axes), plan="tp")
+    for reference in (None, model):
+        report = tojax.verify(changed, **TEXT, reference=reference, gradients=True)
+        assert report.ok, str(report)
+        assert len(report.gradients) == len(model.params) and not report.notes
+    name = "model.layers.1.mlp.up_proj"
+    module = built(llama)
+    module.get_submodule(name).weight.data[0] += 0.1
+    assert paths(changed, module, **TEXT) == [name]

@@ -117,6 +117,14 @@ def test_rolled_layers_give_the_same(model):
     assert "1 loop" in str(tojax.transforms.explain(intermediates(rolled, r"layers\.\d+$"), IDS))
 
 
+def test_gradients_with_respect_to_activations_of_rolled_layers(model):
+    def gradient(m):
+        shifted = lambda d: edit(m, {r"layers\.1$": lambda h: h + d}).apply(m.params, IDS).logits
+        return jax.grad(lambda d: (shifted(d) ** 2).sum())(jnp.zeros((*IDS.shape, 32)))
+
+    np.testing.assert_allclose(gradient(roll(model, IDS)), gradient(model), rtol=1e-4, atol=1e-6)
+
+
 def test_an_edit_before_a_tap_is_seen_by_it(model):
     zero = edit(model, {r"layers\.1$": lambda hidden: 0 * hidden})
     _, values = intermediates(zero, r"layers\.1$")(IDS)

@@ -24,7 +24,7 @@ from tojax.parity.judge.forward_passes import Progress, forward_passes
 from tojax.parity.judge.predictions import Predictions, predictions
 from tojax.parity.report.report import Report
 from tojax.parity.sides.choose import model_side, side_of
-from tojax.parity.sides.side import INPUTS, OUTPUT, Call, ModelSide, Passed, Passes, Side
+from tojax.parity.sides.side import INPUTS, OUTPUT, Call, ModelSide, Passes, Side
 from tojax.trees import is_array
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def verify(
     passes = forward_passes(original, actual, progress)
     modules = compare(passes, actual.kinds() or original.kinds())
     compared, places, notes = _operators(original, operators)
+    of_gradients, further = _gradients(original, actual, passes) if gradients else ([], [])
     return Report(
         model=actual.model_name,
         reference=original.name,
@@ -110,12 +111,12 @@ def verify(
         if passes.actual.values[OUTPUT]
         else "no float",
         modules=modules,
-        gradients=_gradients(original, actual, passes.expected) if gradients else [],
+        gradients=of_gradients,
         operators=compared,
         predictions=_predictions(passes, actual),
         places=places | {x.path: y for x in faults(modules) if (y := actual.code_line(x.path))},
         seconds={"JAX": passes.actual.seconds, original.name: passes.expected.seconds},
-        notes=(*_advice(original.kinds(), actual.kinds()), *_notes(passes), *notes),
+        notes=(*_advice(original.kinds(), actual.kinds()), *_notes(passes), *notes, *further),
         reproducer=partial(_reproduce, model, original, actual, modules),
         unit=actual.unit,
         passes=passes,
@@ -150,10 +151,10 @@ def _advice(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str]
     ]
 
 
-def _gradients(original: Side, actual: Side, expected: Passed) -> list[Comparison]:
-    """Compares gradients, those of the last params first."""
+def _gradients(original: Side, actual: Side, forward: Passes) -> tuple[list[Comparison], list[str]]:
+    """Compares gradients, those of the last params first; notes those that are not compared."""
     draw = np.random.default_rng(0).standard_normal
-    cotangents = [draw(x.shape, np.float32) for x in expected.values[OUTPUT]]
+    cotangents = [draw(x.shape, np.float32) for x in forward.expected.values[OUTPUT]]
     of = {
         (side, wide): side.gradients(cotangents, wide)
         for side in (original, actual)
@@ -166,7 +167,9 @@ def _gradients(original: Side, actual: Side, expected: Passed) -> list[Compariso
         judge=of[original, True],
         wide=of[actual, True],
     )
-    return compare(passes, {})
+    missing = passes.alone()
+    notes = [f"gradients that are not compared: {', '.join(missing)}"] if missing else []
+    return compare(passes, {}), notes
 
 
 def _operators(

@@ -16,6 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from tojax import trees
+from tojax.calls.explicit_mesh import call_on_mesh
 from tojax.calls.taps import Tap, split_readings
 from tojax.errors import DataDependent
 from tojax.model import Model
@@ -146,7 +147,7 @@ class JaxSide:
                     full[i] = x
                 args, kwargs = jax.tree.unflatten(structure, full)
                 state = jax.tree.map(cast, self.model.state)
-                result, _ = source(params, state, args, kwargs, self.rng)
+                result, _ = call_on_mesh(source, params, state, args, kwargs, self.rng)
                 out, _ = split_readings(source.taps, result)
                 return sum(
                     (x * jnp.asarray(c, x.dtype)).sum() for x, c in zip(_floats(out), cotangents)
@@ -155,6 +156,8 @@ class JaxSide:
             params = jax.tree.map(cast, dict(self.model.params))
             inputs = [jnp.asarray(leaves[i]) for i in floats]
             of_params, of_inputs = jax.jit(jax.grad(total, (0, 1)))(params, inputs)
+            if unstack := getattr(self.model.source, "unstack", None):  # of rolled layers
+                of_params = unstack(of_params)
             values = dict(reversed(of_params.items()))
             values |= {input_name(i): x for i, x in zip(floats, of_inputs)}
             return Passed({k: [np.asarray(x)] for k, x in values.items()})
@@ -216,7 +219,7 @@ class JaxSide:
         filled = iter(arrays)
         full = [next(filled) if trees.is_array(x) else x for x in leaves]
         args, kwargs = jax.tree.unflatten(structure, full)
-        result, _ = source(params, state, args, kwargs, self.rng)
+        result, _ = call_on_mesh(source, params, state, args, kwargs, self.rng)
         out, readings = split_readings(source.taps, result)
         outputs, called = [*readings, {}, {}][:2]
         inputs = {

@@ -95,10 +95,12 @@ class Recording:
             self.last_result = result_structure, static_leaves, missed
             return [x for x in leaves if trees.is_array(x)]
 
-        self.jitted = jax.jit(call)
+        self.call, self.jitted = call, jax.jit(call)
 
     def __call__(self, shapes: list[jax.ShapeDtypeStruct]) -> TracedCall:
         closed = self.jitted.trace(shapes).jaxpr  # cached by JAX, which knows its own settings
+        if len(closed.jaxpr.invars) > len(self.names):  # an edit refers to values of a trace
+            return self._analyse(jax.make_jaxpr(self.call)(shapes))
         if id(closed) not in self.traced_calls:
             self.traced_calls[id(closed)] = closed, self._analyse(closed)
         return self.traced_calls[id(closed)][1]
