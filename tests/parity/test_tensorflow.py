@@ -89,14 +89,29 @@ def other_activation(network):
     return "head"
 
 
-@pytest.mark.parametrize("plant", [wrong_epsilon, swapped_weights, other_activation])
-def test_planted_faults(plant):
+def other_statistics(network):
+    network.get_layer("norm").moving_variance.assign_add([0.0] * 7 + [0.1])
+    return "norm"
+
+
+@pytest.mark.parametrize(
+    "build, plant",
+    [
+        (attention, wrong_epsilon),
+        (attention, swapped_weights),
+        (attention, other_activation),
+        (convolutions, wrong_epsilon),
+        (convolutions, other_statistics),
+        (recurrent, other_activation),
+    ],
+)
+def test_planted_faults(build, plant):
     keras.utils.set_random_seed(0)
-    network = attention()
+    network, x = build(), INPUTS[build]
     model = tojax.from_tensorflow(network)
-    model(X)  # now it is traced
+    model(x)  # now it is traced
     layer = plant(network)
-    report = tojax.verify(model, X)
+    report = tojax.verify(model, x)
     assert not report.ok
     assert all(f"/{layer}" in x.path or not x.path for x in report.faults), str(report)
 
