@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from tojax.saved import dimensions
+from tojax.saved.signature import Json, check_signature, signed
 
-Json = dict[str, Any]  # an object of model.json
 TEXT = (str,)
-CHECKSUM = "crc32"  # of all other entries; folders of earlier versions have none
 # The entries, with their types and the types of the elements of lists and dicts.
 ENTRIES: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
     "format": ((int,), ()),
@@ -39,12 +36,7 @@ CALL: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
 
 def text_of(about: Json) -> str:
     """Returns the text of ``model.json``, with a checksum of its entries."""
-    return json.dumps(about | {CHECKSUM: _checksum(about)}, indent=1)
-
-
-def _checksum(about: Json) -> int:
-    entries = {k: v for k, v in about.items() if k != CHECKSUM}
-    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())
+    return json.dumps(signed(about), indent=1)
 
 
 def read_about(file: Path) -> Json:
@@ -87,8 +79,7 @@ def check_about(about: Json) -> None:
             raise ValueError(f"sha256 does not name {name}")
     if not about["platforms"]:
         raise ValueError("platforms is empty")
-    if about.get(CHECKSUM, checksum := _checksum(about)) != checksum:
-        raise ValueError("its entries were changed: their checksum is another one")
+    check_signature(about)
 
 
 def check_call(call: Json, program: jax.export.Exported, state: Collection[str]) -> None:

@@ -15,8 +15,8 @@ from jax import export
 from tojax import trees
 from tojax.errors import Unsupported
 from tojax.saved import dimensions
-from tojax.saved.about import Json
 from tojax.saved.folder import ABOUT
+from tojax.saved.signature import Json
 
 # Types that JSON preserves.
 STORED = (bool, int, float, str, type(None))

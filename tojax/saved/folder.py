@@ -13,8 +13,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from tojax.errors import BadCheckpoint, NotWritten, TojaxError, WrongArguments
-from tojax.saved.about import Json, text_of
+from tojax.saved.about import text_of
 from tojax.saved.scratch import locked, new_folder, scratch_names, sweep
+from tojax.saved.signature import Json
 
 FORMAT = 4
 ABOUT = "model.json"

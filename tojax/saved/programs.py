@@ -13,8 +13,8 @@ from tojax import trees
 from tojax.dtypes import shape_of
 from tojax.errors import DataDependent, Unsupported, WrongValue
 from tojax.private_names import Inconclusive
-from tojax.saved.about import Json
 from tojax.saved.calls import describe_call, describe_output
+from tojax.saved.signature import Json
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 KNOWN = (*PLATFORMS, "rocm")

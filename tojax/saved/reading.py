@@ -10,8 +10,9 @@ from safetensors import SafetensorError
 from safetensors.flax import load_file
 
 from tojax.errors import BadCheckpoint, Unsupported
-from tojax.saved.about import Json, check_about, check_call, read_about
+from tojax.saved.about import check_about, check_call, read_about
 from tojax.saved.folder import ABOUT, check_files, check_format
+from tojax.saved.signature import Json
 from tojax.saved.source import SavedSource
 
 SAVE_AGAIN = "save the model again; Hugging Face checkpoints load with tojax.from_pretrained"

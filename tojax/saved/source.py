@@ -14,9 +14,9 @@ import numpy as np
 from tojax import trees
 from tojax.dtypes import fitting
 from tojax.errors import DataDependent, ForwardFailed, MissingRng, Unsupported, WrongArguments
-from tojax.saved.about import Json
 from tojax.saved.calls import build_output, describe_call, misfit, same
 from tojax.saved.dimensions import suggested
+from tojax.saved.signature import Json
 from tojax.source import Source, SourceBase
 
 

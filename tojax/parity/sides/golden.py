@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from tojax.errors import BadCheckpoint, Unsupported
 from tojax.parity.sides.side import DROPOUT, Passed, Passes, Values
 from tojax.saved.folder import digest, whole
+from tojax.saved.signature import check_signature, signed
 
 ABOUT = "golden.json"
 PASSES = ("expected", "judge")
@@ -46,7 +47,7 @@ def save(folder: str | os.PathLike, name: str, passes: Passes, kinds: dict[str, 
         about |= {"arrays": dtypes, "sha256": sums, "fixed": {**passes.expected.fixed}}
         if passes.judge is not None:
             about["narrow"] = sorted(passes.judge.narrow)
-        (scratch / ABOUT).write_text(json.dumps(about, indent=1))
+        (scratch / ABOUT).write_text(json.dumps(signed(about), indent=1))
 
 
 class GoldenSide:
@@ -59,6 +60,7 @@ class GoldenSide:
     def __init__(self, folder: str | os.PathLike):
         try:
             about = json.loads((Path(folder) / ABOUT).read_text())
+            check_signature(about)
             self.name, self._kinds = f"{about['name']} of {folder}", about["kinds"]
             self.masked = frozenset(about.get("masked", ()))
             narrow, fixed = frozenset(about.get("narrow", ())), dict(about.get("fixed", {}))

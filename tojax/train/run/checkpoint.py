@@ -15,6 +15,7 @@ import numpy as np
 
 from tojax.errors import BadCheckpoint, NotWritten, OtherCheckpoint, ProcessLost, WrongValue
 from tojax.multiprocess import gathered, is_loss
+from tojax.saved.signature import check_signature, signed
 from tojax.train.data.agreement import check_mesh
 from tojax.train.run import checksums
 from tojax.train.run.disk import deferring_interrupts, prepare_folder, writing
@@ -119,7 +120,7 @@ class Checkpoints:
     ) -> None:
         """Starts to write a checkpoint; the state may be donated as soon as this returns."""
         saved = {"tree": describe(state), "progress": progress, "metrics": metrics}
-        saved = checksums.signed(saved | {"checksums": checksums.of_arrays(state)})
+        saved = signed(saved | {"checksums": checksums.of_arrays(state)})
         args = {"state": self.args.StandardSave(state), "data": self.args.JsonSave(saved)}
         with deferring_interrupts(), writing(self.folder):
             self.manager.save(
@@ -155,8 +156,10 @@ class Checkpoints:
         data = self._read(step, data=self.args.JsonRestore())
         if not isinstance(data, dict) or not isinstance(data.get("tree"), dict):
             raise self._unreadable(step, "its data describes no state")
-        if data.get(checksums.CHECKSUM, checksum := checksums.of_json(data)) != checksum:
-            raise self._unreadable(step, "its data was changed")
+        try:
+            check_signature(data)
+        except ValueError as error:
+            raise self._unreadable(step, str(error)) from None
         return data
 
     def _read(self, step: int, **item: Any) -> Any:

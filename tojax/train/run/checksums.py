@@ -5,9 +5,7 @@ They are computed where the arrays are, and are the same on every mesh.
 
 from __future__ import annotations
 
-import json
-import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +15,6 @@ from tojax.multiprocess import values
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
-
-Json = dict[str, Any]
-CHECKSUM = "crc32"
 
 
 def of_arrays(state: PyTree) -> dict[str, int]:
@@ -69,19 +64,3 @@ def _words(x: jax.Array) -> jax.Array:
         return jax.lax.bitcast_convert_type(x, jnp.uint32)
     unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
     return jax.lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
-
-
-def signed(data: Json) -> Json:
-    """Returns JSON with a checksum of itself."""
-    return data | {CHECKSUM: of_json(data)}
-
-
-def of_json(data: Json) -> int:
-    """Returns the checksum of all entries but the checksum, as they are read back.
-
-    Example:
-      >>> of_json({"a": (1, 2)}) == of_json({"crc32": 3, "a": [1, 2]})
-      True
-    """
-    entries = {k: v for k, v in data.items() if k != CHECKSUM}
-    return zlib.crc32(json.dumps(json.loads(json.dumps(entries)), sort_keys=True).encode())
