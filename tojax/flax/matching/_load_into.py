@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from tojax.errors import WrongArguments
 from tojax.flax.matching import flax_layers
-from tojax.flax.matching.match_layers import Matching, match_layers
+from tojax.flax.matching.match_layers import Matching, as_arguments, match_layers
 from tojax.flax.matching.report import Match, Report
-from tojax.flax.matching.sides import FlaxSide, flax_side
+from tojax.flax.matching.sides import JaxSide, jax_side
 from tojax.flax.matching.stored import read_weights
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 
 def load_into(
-    flax_module: nnx.Module | nn.Module,
+    flax_module: nnx.Module | nn.Module | PyTree,
     source: object,
     *,
-    variables: object = None,
-    example: object = None,
+    variables: PyTree = None,
+    example: tuple | jax.Array | None = None,
     torch_example: tuple | Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    apply: Callable[..., PyTree] | None = None,
     match: Mapping[str, Any] | None = None,
     ignore: Iterable[str] = (),
     tolerance: float = 1e-4,
 ) -> tuple[Any, Report]:
-    """Fills a hand-written flax module with the weights of a torch module of the same architecture.
+    """Fills a hand-written JAX model with the weights of a torch module of the same architecture.
 
     Layers are matched by their names in one spelling, then by shape, then by running submodules of
     both sides on the same numbers. Kernels are transposed by the kind of layer; packed attention
@@ -38,16 +42,20 @@ def load_into(
 
     Args:
       flax_module: an ``nnx.Module`` (an abstract one of ``nnx.eval_shape``, too), which is filled
-        in place, or a ``linen.Module``.
+        in place, a ``linen.Module``, an ``equinox.Module``, or any pytree of named arrays.
       source: a ``torch.nn.Module``, its ``state_dict()``, a mapping of names to arrays, a
         ``tojax.Model``, a safetensors file, or a folder of them. Outputs can decide only with a
         module, which can be run.
-      variables: of a Linen module. Without them, ``example`` gives their shapes.
-      example: positional arguments of the flax module. With them both modules run, in evaluation
-        mode, and their first outputs must be equal.
+      variables: of a Linen module, for which ``example`` gives their shapes else; or the
+        ``equinox.nn.State`` of an Equinox module with BatchNorm.
+      example: positional arguments of the JAX model, or its only one. With them both models run,
+        in evaluation mode, and their first outputs must be equal.
       torch_example: the same arguments for torch, or a mapping of names. By default those of
         ``example``, or if torch does not take these, with channels second instead of last.
       kwargs: named arguments for the flax module's call, such as ``{"train": False}``.
+      apply: how the JAX model is called: ``apply(model, *example)``, of Linen and of pytrees
+        ``apply(variables, *example)``; pytrees cannot be run without. By default Equinox modules
+        are mapped over the first axis.
       match: your decisions by flax path: the torch name, a pair (torch name, layout), an array in
         the variable's own layout, or None to keep the value. ``*`` stands for one step.
       ignore: torch names that are not loaded; ``*`` stands for one step.
@@ -55,7 +63,8 @@ def load_into(
         the variables' dtype where that is larger.
 
     Returns:
-      The filled nnx module, or Linen's new variables; and the report, which prints as a table.
+      The filled nnx module, Linen's new variables, or the new Equinox module or pytree (with a
+        State both); and the report, which prints as a table.
       Arrays have the flax variables' dtypes.
 
     Raises:
@@ -80,24 +89,17 @@ def load_into(
       >>> report["inner/kernel"].torch, report["inner/kernel"].layout
       ('0.weight', 'transposed')
     """
-    if isinstance(example, list):
-        example = tuple(example)
-    if example is not None and not isinstance(example, tuple):
-        raise WrongArguments(
-            f"example is a {type(example).__name__}",
-            where="load_into",
-            why="it holds all positional arguments",
-            do="write example=(x,)",
-        )
-    stored, flax = read_weights(source), flax_side(flax_module, variables, example, kwargs or {})
-    matching = match_layers(stored, flax, example, torch_example, match or {}, ignore, tolerance)
-    return _write(flax, matching, matching.check_outputs())
+    arguments = as_arguments(example)
+    stored = read_weights(source)
+    side = jax_side(flax_module, variables, arguments, kwargs, apply)
+    matching = match_layers(stored, side, arguments, torch_example, match or {}, ignore, tolerance)
+    return _write(side, matching, matching.check_outputs())
 
 
-def _write(flax: FlaxSide, matching: Matching, checked: str) -> tuple[Any, Report]:
+def _write(side: JaxSide, matching: Matching, checked: str) -> tuple[Any, Report]:
     """Writes the user's values and the decided layers; returns the result and the report."""
     matches, filled = [], {}
-    slots = {s.path: s for s in flax.slots()}
+    slots = {s.path: s for s in side.slots()}
     placed = lambda p, v: flax_layers.place_like(v.astype(slots[p].dtype), slots[p].value)
     for path, value in matching.values.items():
         if value is not None:
@@ -113,4 +115,4 @@ def _write(flax: FlaxSide, matching: Matching, checked: str) -> tuple[Any, Repor
             matches.append(Match(name, fill.tensor.label, fill.layout.name, how, cast))
     stays = tuple(s.name for s in slots.values() if s.path not in filled)
     left_out, notes = tuple(matching.left_out), tuple(matching.notes)
-    return flax.write(filled), Report(tuple(matches), left_out, stays, notes, checked)
+    return side.write(filled), Report(tuple(matches), left_out, stays, notes, checked)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tojax.errors import ForwardFailed
+from tojax.errors import ForwardFailed, WrongArguments
 from tojax.flax.matching import (
-    flax_layers,
     load_errors,
     match_argument,
     recurrent,
@@ -25,8 +23,9 @@ from tojax.flax.matching.checking import check_outputs, epsilons
 from tojax.flax.matching.layer import Choice, Slot, Tensor, Torch
 from tojax.flax.matching.names import word_and_number
 from tojax.flax.matching.pairing import Pairing, families, pair
-from tojax.flax.matching.sides import FlaxSide
+from tojax.flax.matching.sides import JaxSide
 from tojax.flax.matching.stored import Stored
+from tojax.trees import is_array
 
 if TYPE_CHECKING:
     import torch
@@ -73,10 +72,35 @@ class Matching:
         error = check_outputs(self.search, self.calls, self.notes)
         return f"the outputs differ by {error:.1e} of the largest value"
 
+    def again(self, stored: Stored, torch_example: tuple | Mapping[str, Any] | None) -> Matching:
+        """Returns the same matches, to be checked with the weights that torch has now."""
+        calls = _calls(stored.module, self.search.example, torch_example) if self.calls else []
+        example, tolerance = self.search.example, self.search.tolerance
+        search = _search(stored, self.search.side, self.pairing, calls, example, tolerance, {})
+        return replace(self, search=search, calls=calls)
+
+
+def as_arguments(example: object) -> tuple | None:
+    """Returns an example as positional arguments: an array is the only one.
+
+    Raises:
+      WrongArguments: it is neither arguments nor an array.
+    """
+    if is_array(example):
+        return (example,)
+    if example is None or isinstance(example, tuple | list):
+        return None if example is None else tuple(example)
+    raise WrongArguments(
+        f"example is a {type(example).__name__}",
+        where="example",
+        why="it holds all positional arguments",
+        do="write example=(x,)",
+    )
+
 
 def match_layers(
     stored: Stored,
-    flax: FlaxSide,
+    side: JaxSide,
     example: tuple | None,
     torch_example: tuple | Mapping[str, Any] | None,
     match: Mapping[str, Any],
@@ -88,14 +112,14 @@ def match_layers(
     Raises:
       WrongWeights: layers of one side have no counterpart, or more than one.
     """
-    values, slots = match_argument.array_values(match, flax.slots())
+    values, slots = match_argument.array_values(match, side.slots())
     stored, left_out = _without_ignored(stored, ignore)
-    pairing = _pair_layers(stored, flax, slots, match)
+    pairing = _pair_layers(stored, side, slots, match)
     floats = (s.dtype for s in slots if jnp.issubdtype(s.dtype, jnp.floating))
     tolerance = max([tolerance, *(8 * float(jnp.finfo(dtype).eps) for dtype in floats)])
     calls = _calls(stored.module, example, torch_example)
     fixed = {path: value for path, value in values.items() if value is not None}
-    search = _search(stored, flax, pairing, calls, example, tolerance, fixed)
+    search = _search(stored, side, pairing, calls, example, tolerance, fixed)
     search.decide_all()
     _take_certain(pairing)
     left_out += _check_complete(pairing, slots, stored, _why_open(stored, search, example))
@@ -117,10 +141,10 @@ def _without_ignored(stored: Stored, ignore: Iterable[str]) -> tuple[Stored, lis
 
 
 def _pair_layers(
-    stored: Stored, flax: FlaxSide, slots: list[Slot], match: Mapping[str, Any]
+    stored: Stored, side: JaxSide, slots: list[Slot], match: Mapping[str, Any]
 ) -> Pairing:
     """Pairs the layers of both sides by the user's decisions, names and shapes."""
-    ours = flax_layers.layers(slots, flax.modules)
+    ours = side.layers(slots)
     words = {word_and_number(f.parts[-1])[0] for f in ours if f.parts}
     fused = "qkv" in words and "query" not in words
     theirs = torch_layers.layers(stored, fused)
@@ -158,7 +182,7 @@ def _calls(
 
 def _search(
     stored: Stored,
-    flax: FlaxSide,
+    side: JaxSide,
     pairing: Pairing,
     calls: list[submodule_runs.Call],
     example: tuple | None,
@@ -175,7 +199,7 @@ def _search(
             recorded[path] = submodule_runs.call_on_random(modules[path], _widths(inner))
         return recorded[path]
 
-    return Search(pairing, flax, call, modules, example if calls else None, tolerance, fixed)
+    return Search(pairing, side, call, modules, example if calls else None, tolerance, fixed)
 
 
 def _widths(layers: list[Torch]) -> list[int]:
@@ -255,11 +279,12 @@ def _why_not_needed(tensor: Tensor, used: set[str], stored: Stored) -> str:
     array = tensor.read()
     if array.dtype.kind in "iub":
         return "holds no floating-point numbers"
-    if array.ndim < 2 or prod(array.shape) < 2:
-        return ""
     for name in used:
-        used_tensor = stored.tensors[name]
-        same = used_tensor.shape == tensor.shape and np.array_equal(used_tensor.read(), array)
-        if same and array.std() > 0:
-            return f"tied to {name}"
+        if stored.tensors[name].shape == tensor.shape:
+            used_array = stored.tensors[name].read()
+            if used_array.ctypes.data == array.ctypes.data:
+                return f"tied to {name}"
+            is_matrix = array.ndim > 1 and array.size > 1 and array.std() > 0
+            if is_matrix and np.array_equal(used_array, array):
+                return f"tied to {name}"
     return ""

@@ -42,7 +42,19 @@ def layers(stored: Stored, fused: bool) -> list[Torch]:
         for path, leaves in groups.items()
         for layer in _of_group(path, leaves, modules.get(path), fused)
     ]
-    return layers if modules else _with_conv1d_kinds(layers)
+    return _with_tied_roles(layers) if modules else _with_conv1d_kinds(layers)
+
+
+def _with_tied_roles(layers: list[Torch]) -> list[Torch]:
+    """Notes which arrays lie in the memory of an earlier layer's, such as a head's weight."""
+    first: dict[int, Torch] = {}
+    noted = []
+    for layer in layers:
+        stored = {role: t for role, t in layer.tensors.items() if t.label in t.sources}
+        homes = {r: first.setdefault(t.read().ctypes.data, layer) for r, t in stored.items()}
+        tied = frozenset(role for role, home in homes.items() if home is not layer)
+        noted.append(replace(layer, tied=tied))
+    return noted
 
 
 def _with_conv1d_kinds(layers: list[Torch]) -> list[Torch]:
