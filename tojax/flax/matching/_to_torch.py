@@ -85,9 +85,9 @@ def to_torch(
     """
     _check_module(torch_module)
     arguments, match = as_arguments(example), dict(match or {})
-    if arrays := [key for key, value in match.items() if is_array(value)]:
+    if values := [key for key, value in match.items() if is_array(value)]:
         raise WrongArguments(
-            f"match[{arrays[0]!r}] is an array",
+            f"match[{values[0]!r}] is an array",
             where="to_torch",
             why="the values come from the JAX model",
             do="name the torch tensor, or None for a variable that torch does not have",
@@ -237,7 +237,7 @@ def _report(matching: Matching, side: JaxSide, arrays: Arrays, checked: str) -> 
             cast = "" if have == want else f"{have} -> {want}"
             label, layout = fill.tensor.label, fill.layout.name
             matches.append(Match(fill.slot.name, label, layout, how, cast))
-    taken = {match.flax for match in matches}
-    stays = tuple(s.name for s in side.slots() if s.name not in taken)
+    matched = {match.flax for match in matches}
+    stays = tuple(s.name for s in side.slots() if s.name not in matched)
     notes = tuple(matching.notes)
     return Report(tuple(matches), tuple(matching.left_out), stays, notes, checked)

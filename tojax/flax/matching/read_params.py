@@ -19,18 +19,9 @@ from tojax.trees import is_array
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
-# Of train states: no weights.
-_OTHERS = {
-    "opt_state",
-    "optimizer_state",
-    "step",
-    "rng",
-    "rngs",
-    "key",
-    "epoch",
-    "metrics",
-    "count",
-}
+# Of train states, and no weights: trees, and integers.
+_OPTIMIZERS = {"opt_state", "optimizer_state", "rngs"}
+_COUNTERS = {"step", "count", "epoch", "rng", "key"}
 _WEIGHTS = {"params", "batch_stats", "state"}  # stay together
 _AROUND = {"model", "params", "state", "train_state", "target", "variables", "default"}
 
@@ -162,13 +153,11 @@ def _weights(tree: PyTree) -> dict[str, Any]:
     items = enumerate(tree) if isinstance(tree, list | tuple) else tree.items()
     weights: dict[str, Any] = {}
     for name, value in items:
-        if name in _OTHERS or value is None:
-            continue
         if isinstance(value, Mapping | list | tuple):
-            value = _weights(value)
-            if value:
-                weights[str(name)] = value
-        elif is_array(value):
+            inner = {} if name in _OPTIMIZERS else _weights(value)
+            if inner:
+                weights[str(name)] = inner
+        elif is_array(value) and (name not in _COUNTERS or value.dtype.kind == "f"):
             weights[str(name)] = value
     return weights
 

@@ -142,7 +142,7 @@ def _class_of(checkpoint: Checkpoint, task: str | None) -> Any:
         auto_names = (k for k, v in own_classes.items() if v.split(".")[-1] in architectures)
         return getattr(transformers, next(auto_names, next(iter(own_classes))))
     for name in architectures:
-        if cls := getattr(transformers, name, None):
+        if cls := getattr(transformers, name.removeprefix("Flax"), None):  # of Flax's checkpoints
             return cls
     return transformers.AutoModel
 

@@ -73,7 +73,8 @@ def slot(path: tuple, leaf: jax.Array) -> Slot:
 def replaced(tree: PyTree, leaf_paths: list[tuple], values: Values) -> PyTree:
     """Returns the tree with these values at these paths."""
     leaves, structure = jax.tree.flatten(tree)
-    return structure.unflatten([values.get(path, x) for path, x in zip(leaf_paths, leaves)])
+    values_or_leaves = [values.get(path, x) for path, x in zip(leaf_paths, leaves)]
+    return jax.tree.unflatten(structure, values_or_leaves)
 
 
 def paths(tree: PyTree) -> list[tuple]:
