@@ -110,10 +110,10 @@ class Architecture:
                     delattr(subconfig, name)
         return config
 
-    def build(self, **options: Any) -> torch.nn.Module:
-        """Builds the module in evaluation mode on the meta device: shapes without weights."""
+    def build(self, device: str = "meta", **options: Any) -> torch.nn.Module:
+        """Builds the module in evaluation mode; on the meta device it is shapes without weights."""
         build, config = getattr(self.cls, "_from_config", None) or self.cls.from_config, self.config
-        with quiet(), refusing(self.checkpoint, "build"), torch.device("meta"):
+        with quiet(), refusing(self.checkpoint, "build"), torch.device(device):
             return build(config, **options).eval()
 
 
