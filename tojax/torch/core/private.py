@@ -18,6 +18,7 @@ CONTROL = "torch.cond and the other higher-order operators"
 CUSTOM = "torch.autograd.Function"
 WEIGHTS = "weights that share memory with torch"
 MODULES = "TorchScript and compiled modules"
+COMPILE = 'torch.compile(model, backend="tojax")'
 
 # The engine: tensors, dispatch, functionalization.
 FUNCTIONALIZE = need("torch._C.DispatchKey.Functionalize", VIEWS)
@@ -238,6 +239,16 @@ def all_masks() -> Any:
 def attention() -> Any:
     """transformers' attention functions by name."""
     return need("transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS", ATTENTION.feature)
+
+
+def aot_autograd() -> Any:
+    """torch's ``aot_autograd``, which brings all of Dynamo: its import takes seconds."""
+    return need("torch._dynamo.backends.common:aot_autograd", COMPILE)
+
+
+def dynamo_counters() -> Any:
+    """Dynamo's counters, which users look at."""
+    return need("torch._dynamo.utils:counters", COMPILE)
 
 
 for _target in TARGETS:

@@ -86,6 +86,7 @@ class Trace(private.TorchDispatchMode):
       same_masks, packed, generators: comparisons, concatenations and generators so far.
       paths: of the submodules by ``id``.
       module_path: of the submodule that runs, empty outside of them.
+      place: tells the line that the operator comes from, where torch runs a graph and not code.
       readings: what taps on modules read, None without taps.
       state: what the traced code may write to, by name.
       weights: those of the trace by the ``id`` of the module's own, which code may know besides.
@@ -110,6 +111,7 @@ class Trace(private.TorchDispatchMode):
         self.precision = UNASKED
         self.paths: dict[int, str] = {}
         self.module_path = ""
+        self.place: Callable[[], str] | None = None
         self.readings: Readings | None = None
         self.state: dict[str, torch.Tensor] = {}
         self.weights: dict[int, torch.Tensor] = {}

@@ -1,0 +1,139 @@
+"""One XLA program: a graph of AOTAutograd, for inputs of certain sizes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from tojax.errors import ForwardFailed, Unsupported
+from tojax.torch.core.dtypes import TO_JAX, to_jax
+from tojax.torch.core.lifting import array_of, lift
+from tojax.torch.core.precision import Precision
+from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.dynamo.interpreter import Interpreter, is_random
+from tojax.torch.dynamo.layout import Layout, sizes_of
+from tojax.torch.engine.session import tracing
+from tojax.torch.jax_function import as_tensors
+
+Value = torch.Tensor | int | float | bool | None  # an argument or a result of a graph
+
+
+class Settings(NamedTuple):
+    """Options of ``compile_backend``, which says what they mean."""
+
+    precision: Precision
+    callback: bool
+    max_programs: int
+
+
+class Program:
+    """A graph for inputs of the sizes that ``args`` have.
+
+    Weights are arguments of the program; it has 64-bit types, as torch does.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, args: Sequence[Value], settings: Settings):
+        self.module, self.settings = module, settings
+        self.is_random = is_random(module)
+        self.inputs = module.graph.find_nodes(op="placeholder")
+        metas = [node.meta["val"] for node in self.inputs]
+        sizes = sizes_of(metas, args)
+        self.arguments = [
+            Layout.of(meta, sizes) if isinstance(x, torch.Tensor) else x
+            for meta, x in zip(metas, args)
+        ]
+        self.layouts = [x for x in self.arguments if isinstance(x, Layout)]
+        (results,) = module.graph.output_node().args
+        self.results = list(results)
+        self.computed: dict[torch.fx.Node, Layout] = {
+            x: Layout.of(x.meta["val"], sizes)
+            for x in results
+            if isinstance(x, torch.fx.Node)
+            and x.op != "placeholder"
+            and isinstance(x.meta["val"], torch.Tensor)
+        }
+        self.known: dict[torch.fx.Node, Value] = {}  # numbers that follow from the sizes
+        self.jitted = jax.jit(self._compute)
+
+    def __call__(self, args: Sequence[Value]) -> list[Value]:
+        """Returns the results of the graph."""
+        tensors = [x for x in args if isinstance(x, torch.Tensor)]
+        arrays = [to_numpy(layout.view(x)) for x, layout in zip(tensors, self.layouts)]
+        seed = torch.empty((), dtype=torch.int64).random_().numpy() if self.is_random else None
+        with jax.enable_x64(True), jax.default_device(_cpu()):
+            out, holds = self.jitted(arrays, seed)
+            memory = as_tensors(out, tensors)
+        if holds is not None and not holds:
+            raise ForwardFailed(
+                "a check of values in a compiled graph fails",
+                why="operators that torch's own kernels raise an error for, or torch._check",
+                do="call the model without torch.compile: torch says what is wrong",
+            )
+        values: dict[Any, Value] = {**dict(zip(self.inputs, args)), **self.known}
+        for (node, layout), tensor in zip(self.computed.items(), memory):
+            values[node] = layout.from_memory(tensor)
+        return [values[x] if isinstance(x, torch.fx.Node) else x for x in self.results]
+
+    def _compute(
+        self, arrays: list[jax.Array], seed: jax.Array | None
+    ) -> tuple[list[jax.Array], jax.Array | None]:
+        """Returns (the results, in the order of memory, whether all checks of values hold, None
+        without any.)
+        """
+        key = None if seed is None else jax.random.key(seed)
+        names = tuple(node.name for node in self.inputs)
+        options = {"callback": self.settings.callback, "precision": self.settings.precision}
+        with torch.autocast("cpu", enabled=False), tracing(key, names, **options) as trace:
+            out = Interpreter(self.module, trace).run(*self._inputs(arrays))
+            values = dict(zip(self.results, out))
+            computed = [
+                layout.to_memory(array_of(values[node]).astype(TO_JAX[node.meta["val"].dtype]))
+                for node, layout in self.computed.items()
+            ]
+            holds = jnp.stack(trace.conditions).all() if trace.conditions else None
+        self.known = {
+            node: value
+            for node, value in values.items()
+            if isinstance(node, torch.fx.Node) and not isinstance(value, torch.Tensor)
+        }
+        return computed, holds
+
+    def _inputs(self, arrays: list[jax.Array]) -> Iterator[Value]:
+        """Yields the arguments as tensors of the trace, and numbers."""
+        tensors = iter(arrays)
+        for i, (node, argument) in enumerate(zip(self.inputs, self.arguments)):
+            if not isinstance(argument, Layout):
+                yield argument
+                continue
+            array = argument.of_view(next(tensors))
+            strides = None if argument.is_plain else (argument.strides, 0)
+            yield lift(JaxTensor(array, node.meta["val"].dtype, 2 << i, strides))
+
+
+@functools.cache
+def _cpu() -> jax.Device:
+    return jax.local_devices(backend="cpu")[0]
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """Returns a tensor as an array in the same memory, which JAX takes without a copy.
+
+    Raises:
+      Unsupported: it is not in the CPU's memory, or JAX has no such dtype.
+    """
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        raise Unsupported(
+            f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} in a compiled graph",
+            why="this backend's programs work in the CPU's memory",
+            do="move the model and its inputs: model.cpu(), x.cpu(), x.to_dense()",
+        )
+    tensor, dtype = tensor.detach().resolve_conj().resolve_neg(), to_jax(tensor.dtype)
+    if tensor.is_floating_point() and tensor.itemsize < 4:  # some of which numpy does not know
+        return tensor.view(getattr(torch, f"uint{8 * tensor.itemsize}")).numpy().view(dtype)
+    return tensor.numpy()
