@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import torch
 
@@ -58,7 +59,7 @@ def compile_backend(
       >>> model.weight.grad.shape
       torch.Size([2, 3])
     """
-    settings = _settings(mode, options or {})
+    settings = settings_of(mode, options or {})
     from functorch.compile import min_cut_rematerialization_partition
 
     aot_autograd = private.aot_autograd()(
@@ -68,7 +69,10 @@ def compile_backend(
     return aot_autograd(graph, example_inputs)
 
 
-def _settings(mode: str | None, options: Mapping[str, str | int]) -> Settings:
+def settings_of(
+    mode: str | None = None, options: Mapping[str, str | int] = MappingProxyType({})
+) -> Settings:
+    """Returns what a mode and options stand for."""
     unknown = [*(set(options) - set(DEFAULTS)), *([mode] if mode not in (None, "default") else [])]
     if unknown:
         raise WrongArguments(

@@ -18,6 +18,12 @@ aten = torch.ops.aten
 
 # What keeps the state of the random generator, for code that the backward pass runs again.
 SAVES_STATE, WITH_STATE = "run_and_save_rng_state", "run_with_rng_state"
+# Where the factors are among the results of what the backward pass solves with again.
+FACTORS = {
+    aten._linalg_det.default: 1,
+    aten._linalg_slogdet.default: 2,
+    aten._linalg_solve_ex.default: 1,
+}
 TRANSPOSES = {aten.t.default, aten.permute.default, aten.transpose.int}
 
 
@@ -50,13 +56,26 @@ class Interpreter(torch.fx.Interpreter):
                 return op(*args, **kwargs)
         if target is aten.view.default:
             target = aten.reshape.default  # no strides of ours forbid a view
-        return super().call_function(target, args, kwargs)
+        out = super().call_function(target, args, kwargs)
+        if target in FACTORS:
+            return self._with_factors(FACTORS[target], args[0], out)
+        return out
 
     def _state(self, key: jax.Array) -> torch.Tensor:
-        """Returns a key as the state of torch's generator, which is longer."""
+        """Returns a key as the state of a generator, as long as the graph has one, if it says so."""
         state = to_bytes(key)
-        rest = self.node.meta["val"][0].numel() - state.size
-        return lift(JaxTensor(jnp.pad(state, (0, rest)), torch.uint8))
+        first = next((user for user in self.node.users if user.args[1] == 0), self.node)
+        length = first.meta["val"].numel() if "val" in first.meta else 0
+        rest = length - state.size if isinstance(length, int) else 0
+        return lift(JaxTensor(jnp.pad(state, (0, max(rest, 0))), torch.uint8))
+
+    def _with_factors(self, place: int, matrix: torch.Tensor, out: tuple) -> tuple:
+        """Returns results with the factors that torch has: LAPACK sees a contiguous matrix as its
+        transpose, and so does the backward pass.
+        """
+        turned = self.node.args[0].meta["val"].is_contiguous() and not matrix.is_complex()
+        factors, pivots, _ = aten.linalg_lu_factor_ex(matrix.mT if turned else matrix)
+        return (*out[:place], factors, pivots, *out[place + 2 :])
 
 
 def to_bytes(key: jax.Array) -> jax.Array:

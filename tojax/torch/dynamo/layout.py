@@ -18,14 +18,17 @@ Size = int | torch.SymInt
 Sizes = Mapping[sympy.Symbol, sympy.Integer]
 
 
-def concrete(size: Size, sizes: Sizes) -> int:
-    """Returns a size of a graph as a number, by those of its symbols.
+def concrete(size: Size, sizes: Sizes) -> int | None:
+    """Returns a size of a graph as a number, by those of its symbols; None if it depends on values.
 
     Example:
       >>> concrete(3, {})
       3
     """
-    return size if isinstance(size, int) else int(size.node.expr.xreplace(dict(sizes)))
+    if isinstance(size, int):
+        return size
+    number = size.node.expr.xreplace(dict(sizes))
+    return int(number) if number.is_number else None
 
 
 def sizes_of(metas: Sequence[object], args: Sequence[object]) -> Sizes:
@@ -54,10 +57,12 @@ class Layout:
     strides: tuple[int, ...]
 
     @classmethod
-    def of(cls, meta: torch.Tensor, sizes: Sizes) -> Layout:
-        """Returns the layout of a tensor of a graph."""
-        shape, strides = ([concrete(n, sizes) for n in x] for x in (meta.shape, meta.stride()))
-        return cls(tuple(shape), tuple(strides))
+    def of(cls, meta: torch.Tensor, sizes: Sizes) -> Layout | None:
+        """Returns the layout of a tensor of a graph, None if its sizes depend on values."""
+        numbers = [concrete(n, sizes) for n in (*meta.shape, *meta.stride())]
+        if None in numbers:
+            return None
+        return cls(tuple(numbers[: meta.ndim]), tuple(numbers[meta.ndim :]))
 
     @functools.cached_property
     def order(self) -> tuple[int, ...]:
@@ -90,7 +95,6 @@ class Layout:
 
     def to_memory(self, array: jax.Array) -> jax.Array:
         """Returns an array with its dimensions in the order of memory."""
-        assert array.shape == self.shape, (array.shape, self.shape)
         stored = lax.slice(array, (0,) * array.ndim, self.stored)
         return lax.transpose(stored, self.order)
 
