@@ -220,9 +220,7 @@ def compiled(case: Case, jit: bool) -> str | None:
     AOTAutograd's.
     """
     compiler = partial(compile_graph, settings=settings_of())
-    graph = aot_function(
-        case.function, compiler, partition_fn=min_cut_rematerialization_partition
-    )
+    graph = aot_function(case.function, compiler, partition_fn=min_cut_rematerialization_partition)
     want = tensors_in(attempt(case.function, *case.fresh(True)))
     attempt(aot_function(case.function, nop), *case.fresh(True))  # torch has a graph of it
     got = graph(*case.fresh(True))

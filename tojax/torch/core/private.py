@@ -6,6 +6,7 @@ it), but for operators (``torch.ops``) and ``torch.utils._pytree``.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tojax.private_names import TARGETS, need, optional, target
@@ -241,14 +242,13 @@ def attention() -> Any:
     return need("transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS", ATTENTION.feature)
 
 
-def aot_autograd() -> Any:
-    """torch's ``aot_autograd``, which brings all of Dynamo: its import takes seconds."""
-    return need("torch._dynamo.backends.common:aot_autograd", COMPILE)
-
-
-def dynamo_counters() -> Any:
-    """Dynamo's counters, which users look at."""
-    return need("torch._dynamo.utils:counters", COMPILE)
+# Looked up by the first graph: the import of Dynamo takes seconds.
+aot_autograd = partial(need, "torch._dynamo.backends.common:aot_autograd", COMPILE)
+dynamo_counters = partial(need, "torch._dynamo.utils:counters", COMPILE)
+boxed = partial(need, "torch._functorch.aot_autograd:make_boxed_func", COMPILE)
+partition = partial(
+    need, "torch._functorch.partitioners:min_cut_rematerialization_partition", COMPILE
+)
 
 
 for _target in TARGETS:

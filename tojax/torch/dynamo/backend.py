@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from tojax.torch.dynamo.interpreter import join_linear
 from tojax.torch.dynamo.program import Program, Settings, Value
 from tojax.torch.engine.callback import check_on_missing
 
-DEFAULTS = {"precision": "torch", "on_missing": "error", "max_programs": 64}
+DEFAULTS: dict[str, Any] = {"precision": "torch", "on_missing": "error", "max_programs": 64}
 
 
 def compile_backend(
@@ -60,13 +61,9 @@ def compile_backend(
       torch.Size([2, 3])
     """
     settings = settings_of(mode, options or {})
-    from functorch.compile import min_cut_rematerialization_partition
-
-    aot_autograd = private.aot_autograd()(
-        fw_compiler=partial(compile_graph, settings=settings),
-        partition_fn=min_cut_rematerialization_partition,
-    )
-    return aot_autograd(graph, example_inputs)
+    compiler = partial(compile_graph, settings=settings)
+    differentiate = private.aot_autograd()(fw_compiler=compiler, partition_fn=private.partition())
+    return differentiate(graph, example_inputs)
 
 
 def settings_of(
@@ -80,7 +77,7 @@ def settings_of(
             why=f"its options are {', '.join(DEFAULTS)}, and there are no modes",
             do='leave it out, or pass options={"precision": "default"}',
         )
-    precision, on_missing, max_programs = (DEFAULTS | options).values()
+    precision, on_missing, max_programs = (DEFAULTS | dict(options)).values()
     check_on_missing(on_missing)
     return Settings(precision_of(precision), on_missing == "callback", max_programs)
 
@@ -89,8 +86,6 @@ def compile_graph(
     module: torch.fx.GraphModule, example_inputs: Sequence[Value], settings: Settings
 ) -> Callable[[list[Value]], Sequence[Value]]:
     """Returns a function of a list of inputs for a graph of AOTAutograd, which empties the list."""
-    from functorch.compile import make_boxed_func
-
     join_linear(module.graph)
     counters = private.dynamo_counters()["tojax"]
     counters["graphs"] += 1
@@ -109,7 +104,7 @@ def compile_graph(
             del programs[next(iter(programs))]
         return program(args)
 
-    return make_boxed_func(compiled)
+    return private.boxed()(compiled)
 
 
 def _size(value: Value) -> tuple:

@@ -46,14 +46,14 @@ class Interpreter(torch.fx.Interpreter):
         """Calls an operator; the state of a generator is a key."""
         keys, name = self.trace.keys, getattr(target, "__name__", "")
         if name == SAVES_STATE:
-            op, *args = args
+            op, *operands = args
             key = keys.draw(op)
             with keys.of(key):
-                return self._state(key), op(*args, **kwargs)
+                return self._state(key), op(*operands, **kwargs)
         if name == WITH_STATE:
-            state, op, *args = args
+            state, op, *operands = args
             with keys.of(to_key(array_of(state))):
-                return op(*args, **kwargs)
+                return op(*operands, **kwargs)
         if target is aten.view.default:
             target = aten.reshape.default  # no strides of ours forbid a view
         out = super().call_function(target, args, kwargs)
@@ -62,7 +62,7 @@ class Interpreter(torch.fx.Interpreter):
         return out
 
     def _state(self, key: jax.Array) -> torch.Tensor:
-        """Returns a key as the state of a generator, as long as the graph has one, if it says so."""
+        """Returns a key as the state of a generator, as long as one is in the graph."""
         state = to_bytes(key)
         first = next((user for user in self.node.users if user.args[1] == 0), self.node)
         length = first.meta["val"].numel() if "val" in first.meta else 0

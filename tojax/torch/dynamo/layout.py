@@ -8,14 +8,14 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import jax
-import sympy
 import torch
 from jax import lax
 
-Size = int | torch.SymInt
-Sizes = Mapping[sympy.Symbol, sympy.Integer]
+Size: TypeAlias = "int | torch.SymInt"
+Sizes: TypeAlias = "Mapping[Any, int]"  # by sympy's symbols
 
 
 def concrete(size: Size, sizes: Sizes) -> int | None:
@@ -27,20 +27,20 @@ def concrete(size: Size, sizes: Sizes) -> int | None:
     """
     if isinstance(size, int):
         return size
-    number = size.node.expr.xreplace(dict(sizes))
+    number = size.node.expr.subs(sizes)
     return int(number) if number.is_number else None
 
 
 def sizes_of(metas: Sequence[object], args: Sequence[object]) -> Sizes:
     """Returns what the symbols in the sizes and strides of a graph's inputs stand for."""
-    pairs: list[tuple[object, object]] = []
+    pairs: list[tuple[Any, Any]] = []
     for meta, value in zip(metas, args):
         if isinstance(meta, torch.Tensor) and isinstance(value, torch.Tensor):
             pairs += [*zip(meta.shape, value.shape), *zip(meta.stride(), value.stride())]
         else:
             pairs.append((meta, value))
     symbolic = ((x.node.expr, value) for x, value in pairs if isinstance(x, torch.SymInt))
-    return {x: sympy.Integer(value) for x, value in symbolic if x.is_symbol}
+    return {x: value for x, value in symbolic if x.is_symbol}
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ class Layout:
     def of(cls, meta: torch.Tensor, sizes: Sizes) -> Layout | None:
         """Returns the layout of a tensor of a graph, None if its sizes depend on values."""
         numbers = [concrete(n, sizes) for n in (*meta.shape, *meta.stride())]
-        if None in numbers:
+        numeric = tuple(n for n in numbers if n is not None)
+        if len(numeric) < len(numbers):
             return None
-        return cls(tuple(numbers[: meta.ndim]), tuple(numbers[meta.ndim :]))
+        return cls(numeric[: meta.ndim], numeric[meta.ndim :])
 
     @functools.cached_property
     def order(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from tojax.torch.dynamo.layout import Layout, sizes_of
 from tojax.torch.engine.session import tracing
 from tojax.torch.jax_function import as_tensors
 
-Value = torch.Tensor | int | float | bool | None  # an argument or a result of a graph
+Value: TypeAlias = "torch.Tensor | int | float | bool | None"  # an argument, or a result
 
 
 class Settings(NamedTuple):
@@ -56,7 +56,7 @@ class Program:
 
     def __call__(self, args: Sequence[Value]) -> list[Value]:
         """Returns the results of the graph."""
-        pairs = [(x, y) for x, y in zip(args, self.arguments) if isinstance(x, torch.Tensor)]
+        pairs = [(x, y) for x, y in zip(args, self.arguments) if isinstance(y, Layout)]
         arrays = [to_numpy(layout.view(x)) for x, layout in pairs]
         seed = torch.empty((), dtype=torch.int64).random_().numpy() if self.is_random else None
         with jax.enable_x64(True), jax.default_device(_cpu()):
@@ -81,8 +81,9 @@ class Program:
         """
         key = None if seed is None else jax.random.key(seed)
         names = tuple(node.name for node in self.inputs)
-        options = {"callback": self.settings.callback, "precision": self.settings.precision}
-        with torch.autocast("cpu", enabled=False), tracing(key, names, **options) as trace:
+        callback, precision = self.settings.callback, self.settings.precision
+        traced = tracing(key, names, callback, precision=precision)
+        with torch.autocast("cpu", enabled=False), traced as trace:
             out = Interpreter(self.module, trace).run(*self._inputs(arrays))
             values = dict(zip(self.results, out))
             computed = [_stored(x, values[x], layout) for x, layout in self.computed.items()]

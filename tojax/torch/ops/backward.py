@@ -24,7 +24,7 @@ def pulled(function, *primals, cotangent):
 
 
 def selected(gradients, output_mask):
-    """Those that are asked for."""
+    """The gradients that are asked for."""
     return tuple(x if needed else None for x, needed in zip(gradients, output_mask, strict=True))
 
 
@@ -37,8 +37,8 @@ def convolution_backward(
     forward = lambda x, w: convolution(x, w, None, *options)
     gradients = pulled(forward, input, weight, cotangent=grad_output)
     channel = grad_output.ndim - weight.ndim + 1
-    others = [i for i in range(grad_output.ndim) if i != channel]
-    return selected((*gradients, grad_output.sum(others)), output_mask)
+    axes = [i for i in range(grad_output.ndim) if i != channel]
+    return selected((*gradients, grad_output.sum(axes)), output_mask)
 
 
 @lowers(aten._scaled_dot_product_flash_attention_for_cpu_backward)
@@ -149,6 +149,6 @@ def pdist_backward(grad, self, p, pdist):
 
 @lowers(aten._weight_norm_interface_backward)
 def weight_norm_backward(grad_w, saved_v, saved_g, saved_norms, dim):
-    others = tuple(i for i in range(saved_v.ndim) if i != dim)
-    scaled = lambda v, g: v * (g / jnp.sqrt(jnp.square(v).sum(others, keepdims=True)))
+    axes = tuple(i for i in range(saved_v.ndim) if i != dim)
+    scaled = lambda v, g: v * (g / jnp.sqrt(jnp.square(v).sum(axes, keepdims=True)))
     return pulled(scaled, saved_v, saved_g, cotangent=grad_w)
