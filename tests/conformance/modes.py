@@ -7,7 +7,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import torch
-from functorch.compile import aot_function, min_cut_rematerialization_partition, nop
 from torch.autograd import forward_ad
 
 import tojax
@@ -219,6 +218,8 @@ def compiled(case: Case, jit: bool) -> str | None:
     """Compares outputs and gradients of the graphs that torch.compile hands over: the gradients are
     AOTAutograd's.
     """
+    from functorch.compile import aot_function, min_cut_rematerialization_partition, nop
+
     compiler = partial(compile_graph, settings=settings_of())
     graph = aot_function(case.function, compiler, partition_fn=min_cut_rematerialization_partition)
     want = tensors_in(attempt(case.function, *case.fresh(True)))

@@ -19,7 +19,7 @@ import jax
 import torch
 
 from tojax.calls.taps import Readings
-from tojax.errors import DataDependent, TojaxError
+from tojax.errors import DataDependent, TableError, TojaxError
 from tojax.private_names import Inconclusive
 from tojax.torch.aliasing.no_grad import cut
 from tojax.torch.autograd.tape import Tape, Unrecorded, marked
@@ -233,6 +233,8 @@ class Trace(private.TorchDispatchMode):
             step.origins &= ~GRADIENT
         if call.writes:
             out = call.write(out, step.args, step.kwargs)
+        if call.returns > 1 and len(out) != call.returns:  # torch would read beyond the last
+            raise TableError(f"{call.op} has {call.returns} results, its lowering gave {len(out)}")
         return call.wrap(out, operands, step.origins, step.args, step.kwargs)
 
     def whole(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
