@@ -76,7 +76,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "tojax.hf": (
         ("loading",),
         ("generation", "_save_pretrained"),
-        ("_pipeline", "estimate_call"),
+        ("_pipeline", "estimate_call", "exporters"),
         ("",),
     ),
     "tojax.hf.generation": (
