@@ -1,9 +1,10 @@
 """torch.compile with tojax beside eager torch and Inductor, in turns in one process: ratios.
 
-python benchmarks/torch_compile.py [--rounds 15] [--backends tojax inductor]
+OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/torch_compile.py [--backends tojax inductor]
 
-Inference and a step of training (SGD) of a ResNet, a GPT-2 and a BERT. Values are compared first.
-Inductor needs a compiler of C++.
+Inference and a step of training (SGD) of a ResNet, a GPT-2 and a BERT on one core: other work on the
+machine disturbs threads that wait for each other, and the processor's time on one core hardly.
+Values are compared first. Inductor needs a compiler of C++.
 """
 
 from __future__ import annotations
@@ -87,9 +88,10 @@ def training(model, function, inputs):
 
 
 def seconds(run) -> float:
-    start = time.perf_counter()
+    """The processor's time."""
+    start = time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def measure(make, mode, backends: list[str], rounds: int) -> None:
