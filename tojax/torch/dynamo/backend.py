@@ -32,7 +32,8 @@ def compile_backend(
     become a program each, by the lowerings of ``tojax.from_torch``. Weights stay torch's: programs
     read and write torch's memory on the CPU, without copies where it is aligned, and have 64-bit
     types whether x64 is on or off. Random operators draw from a key that every call takes from
-    torch's generator, so that ``torch.manual_seed`` repeats them; the numbers are JAX's.
+    torch's generator, so that ``torch.manual_seed`` repeats them; the numbers are JAX's. An index
+    out of range is clipped, as in JAX, where torch raises.
 
     Where sizes are dynamic, Dynamo hands over one graph for all of them, and XLA compiles it once
     for each combination of sizes that comes: nothing is padded, since a sum or a softmax over
