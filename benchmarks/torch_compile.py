@@ -2,7 +2,7 @@
 
 OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/torch_compile.py [--backends tojax inductor]
 
-Inference and a step of training (SGD) of a ResNet, a GPT-2 and a BERT on one core: other work on the
+Inference and a step of training (SGD) of a ResNet, a GPT-2 and a BERT on one core: other work on a
 machine disturbs threads that wait for each other, and the processor's time on one core hardly.
 Values are compared first. Inductor needs a compiler of C++.
 """
