@@ -123,6 +123,35 @@ def test_a_plain_pytree_is_run_by_apply():
     assert report["first/w"].layout == "transposed"
 
 
+def test_square_matrices_follow_the_others_of_their_name():
+    theirs = torch_mlp(3, 8, 8, 2)
+    shapes = ((3, 8), (8, 8), (8, 2))
+    params = {"layers": [{"w": normal(*shape), "b": normal(shape[1])} for shape in shapes]}
+    _, report = to_torch(params, theirs)
+    assert report["layers/1/w"].how == "convention"
+    for i, layer in enumerate(params["layers"]):
+        np.testing.assert_array_equal(theirs[2 * i].weight.detach().T, layer["w"])
+    params["layers"][2]["w"] = params["layers"][2]["w"].T  # now they do not agree
+    with pytest.raises(WrongWeights, match="more than one way"):
+        to_torch(params, theirs)
+
+
+def test_fused_projections_are_split():
+    params = {
+        "qkv": {"kernel": normal(8, 24), "bias": normal(24)},
+        "out": {"kernel": normal(8, 8), "bias": normal(8)},
+    }
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    theirs = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in names})
+    to_torch(params, theirs)
+    for i, name in enumerate(names[:3]):
+        part = slice(8 * i, 8 * i + 8)
+        np.testing.assert_array_equal(
+            theirs[name].weight.detach().T, params["qkv"]["kernel"][:, part]
+        )
+        np.testing.assert_array_equal(theirs[name].bias.detach(), params["qkv"]["bias"][part])
+
+
 def test_a_state_dict_keeps_its_layouts():
     theirs = torch_mlp(4, 4, 4)
     weights = {k: jnp.asarray(normal(*v.shape)) for k, v in theirs.state_dict().items()}

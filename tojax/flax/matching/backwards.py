@@ -59,7 +59,7 @@ def _places(fill: Fill, arrays: Arrays, is_cell: bool) -> Iterable[tuple[str, An
     """
     names = dict.fromkeys(fill.tensor.sources)
     values = {name: arrays[name] for name in names}
-    starts, start = {}, 1
+    starts, start = {}, 1  # 0 is no place
     for i, name in enumerate(names):
         size = values[name].size
         positions = np.arange(start, start + size).reshape(values[name].shape)
@@ -69,6 +69,9 @@ def _places(fill: Fill, arrays: Arrays, is_cell: bool) -> Iterable[tuple[str, An
         positions = fill.value()
     finally:
         arrays.update(values)
+    if len(names) == 1:
+        yield next(iter(names)), ..., positions - 1
+        return
     for name in names:
         members = (positions >= starts[name]) & (positions < starts[name] + values[name].size)
         if members.any():
@@ -92,10 +95,11 @@ def _write(
             why=f"it holds values up to {np.abs(value).max():.3g}",
             do="call torch_module.float(), or .bfloat16(), first",
         )
-    repeated = written.flat[places]
-    if repeated.any() and not np.array_equal(
-        array.flat[places[repeated]], new[repeated], equal_nan=True
-    ):
+    # a view where memory is contiguous; .flat also writes to other memory, but slowly
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    mask = written.reshape(-1)
+    repeated = mask[places]
+    if repeated.any() and not np.array_equal(flat[places[repeated]], new[repeated], equal_nan=True):
         raise WrongWeights(
             f"{fill.slot.name} and another variable hold different values for {name}",
             where=f"{fill.slot.name} -> {fill.tensor.label}",
@@ -103,8 +107,8 @@ def _write(
             do="untie torch's (a config's tie_word_embeddings=False), or "
             f"match={{{fill.slot.name!r}: None}} to leave this one out",
         )
-    array.flat[places] = new
-    written.flat[places] = True
+    flat[places] = new
+    mask[places] = True
 
 
 def _check_written(

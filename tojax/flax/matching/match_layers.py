@@ -122,6 +122,7 @@ def match_layers(
     search = _search(stored, side, pairing, calls, example, tolerance, fixed)
     search.decide_all()
     _take_certain(pairing)
+    _take_conventions(pairing)
     left_out += _check_complete(pairing, slots, stored, _why_open(stored, search, example))
     return Matching(pairing, search, values, left_out, calls, epsilons(pairing, search.side))
 
@@ -206,6 +207,25 @@ def _widths(layers: list[Torch]) -> list[int]:
     """Returns the numbers of input features of the first layers."""
     shapes = [t.tensors["weight"].shape for t in layers if "weight" in t.tensors]
     return list(dict.fromkeys(s[-1] if len(s) < 3 else s[1] for s in shapes if s))[:4]
+
+
+def _take_conventions(pairing: Pairing) -> None:
+    """Decides the layouts of square matrices as those of all others, of the same kind in torch and
+    the same name in the JAX model, that are not square and agree.
+    """
+    layouts: dict[tuple[str, str], set[str]] = {}
+    for choice, _ in pairing.decided.values():
+        weight = choice.fills[0].slot
+        if len(set(weight.shape)) == 2 == len(weight.shape):
+            key = str(weight.path[-1]), choice.torch.kind
+            layouts.setdefault(key, set()).add(choice.layout)
+    for f in list(pairing.torch_decided_by):
+        choices = pairing.open.get(f, [])
+        key = (str(choices[0].fills[0].slot.path[-1]), choices[0].torch.kind) if choices else None
+        usual = layouts.get(key, set()) if key else set()
+        fitting = [c for c in choices if {c.layout} == usual]
+        if len(fitting) == 1:
+            pairing.take(f, fitting[0], "convention")
 
 
 def _take_certain(pairing: Pairing) -> None:
