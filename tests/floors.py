@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("engine", "arguments"),
         ("source",),
         ("torchax", "jax_function"),
-        ("flax_module",),
+        ("dynamo", "flax_module"),
         ("",),
     ),
     "tojax.torch.state": (
@@ -38,6 +38,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("slots",),
         ("",),
     ),
+    "tojax.torch.dynamo": (("interpreter", "layout"), ("program",), ("backend",), ("",)),
     "tojax.torch.data_dependent": (
         ("int64", "source_line", "split_of_concat", "traced_index", "traced_numbers"),
         ("assertions", "overflow_guards", "padded"),
@@ -75,7 +76,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "tojax.hf": (
         ("loading",),
         ("generation", "_save_pretrained"),
-        ("_pipeline", "estimate_call"),
+        ("_pipeline", "estimate_call", "exporters"),
         ("",),
     ),
     "tojax.hf.generation": (

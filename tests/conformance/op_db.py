@@ -35,7 +35,7 @@ LIMIT = 60  # seconds of the processor's time for one entry
 
 def supports(entry, mode: str, dtype: torch.dtype) -> bool:
     """Whether torch's CPU kernels claim this dtype, with gradients where the mode needs them."""
-    if mode in ("grad", "jvp"):
+    if mode in ("grad", "jvp", "compiled"):
         return entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu")
     return dtype in entry.supported_dtypes("cpu")
 
@@ -52,7 +52,7 @@ def run(
 
 
 def _run(entry, mode, dtype, jit, count):
-    derivative = mode in ("grad", "jvp")
+    derivative = mode in ("grad", "jvp", "compiled")
     try:
         chosen = samples(entry, dtype, count, derivative)
     except TimeoutError:

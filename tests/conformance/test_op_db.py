@@ -23,6 +23,7 @@ CONFIGS = {
     ("grad", "float32", False): 15,
     ("jvp", "float32", False): 10,
     ("vmap", "float32", False): 10,
+    ("compiled", "float32", False): 8,
     ("values", "bfloat16", False): 3,
     ("values", "float16", False): 0,
     ("values", "int64", False): 3,

@@ -13,12 +13,17 @@ from tojax.torch.source import from_torch
 check_version("jax")
 check_version("torch")
 
-__all__ = ["from_jax", "from_torch", "lowers", "module_from_flax"]
+__all__ = ["compile_backend", "from_jax", "from_torch", "lowers", "module_from_flax"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "module_from_flax":  # which imports flax
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tojax.torch.flax_module import module_from_flax
+    match name:
+        case "module_from_flax":  # which imports flax
+            from tojax.torch.flax_module import module_from_flax
 
-    return module_from_flax
+            return module_from_flax
+        case "compile_backend":
+            from tojax.torch.dynamo.backend import compile_backend
+
+            return compile_backend
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

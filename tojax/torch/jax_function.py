@@ -172,9 +172,9 @@ class Applied(torch.autograd.Function):
     def forward(program: Program, notes: dict[str, Any], *tensors: torch.Tensor) -> Tensors:
         arrays = [interop.view_as_jax(x) for x in tensors]
         if not notes["requires_grad"]:
-            return _tensors(program.run(*arrays), tensors)
+            return as_tensors(program.run(*arrays), tensors)
         out, notes["pull"] = program.with_pull(*arrays)
-        return _tensors(out, tensors)
+        return as_tensors(out, tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
@@ -196,7 +196,7 @@ class Applied(torch.autograd.Function):
             cotangents = tuple(g if _is_float(g) else _zero(g) for g in views)
             pulled = ctx.program.pull(ctx.pull, cotangents)
             pairs = zip(tensors, pulled)
-            computed = iter(_tensors([g for x, g in pairs if _differentiable(x)], grads))
+            computed = iter(as_tensors([g for x, g in pairs if _differentiable(x)], grads))
         return None, None, *(next(computed) if _differentiable(x) else None for x in tensors)
 
     @staticmethod
@@ -234,8 +234,10 @@ def _refuse_tracers(arrays: Sequence[PyTree]) -> None:
         )
 
 
-def _tensors(out: Sequence[jax.Array], inputs: Sequence[torch.Tensor]) -> Tensors:
-    """Returns results in their own memory; those that are inputs, or each other, as copies."""
+def as_tensors(out: Sequence[jax.Array], inputs: Sequence[torch.Tensor]) -> Tensors:
+    """Returns results as tensors in their own memory; those that are inputs, or each other, as
+    copies.
+    """
     _refuse_tracers(out)  # of a trace around this one
     jax.block_until_ready(out)  # JAX reads the inputs' memory until then
     seen = {x.data_ptr() for x in inputs}
