@@ -170,11 +170,8 @@ def read(
 def _load(
     folder: Path, name: str, data: bytes, program: jax.export.Exported, weights: tuple
 ) -> jax.stages.Compiled:
-    (_, _, *arrays), keywords = jax.tree.unflatten(
-        program.in_tree, range(program.in_tree.num_leaves)
-    )
-    lists = [[*x.values()] for x in weights]
-    structure = jax.tree.structure(((*lists, *arrays), keywords))
+    (_, _, *arrays), keywords = jax.tree.unflatten(program.in_tree, program.in_avals)
+    structure = jax.tree.structure(((*map(in_order, weights), *arrays), keywords))
     try:
         device = jax.devices()[:1]
         return deserialize(data, structure, program.out_tree, execution_devices=device)

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import flax.linen as nn
 import jax
 import numpy as np
-import torch
 from flax import nnx
-from torch.nn.utils import parametrize
 
 from tojax.errors import WrongArguments
 from tojax.flax.matching.backwards import Arrays, stored_arrays, write_back
@@ -24,9 +22,8 @@ from tojax.flax.matching.stored import as_numpy
 from tojax.trees import is_array
 
 if TYPE_CHECKING:
+    import torch
     from jaxtyping import PyTree
-
-RECURRENT = (torch.nn.RNNBase, torch.nn.RNNCellBase)
 
 
 def to_torch(
@@ -105,6 +102,8 @@ def to_torch(
 
 
 def _check_module(module: torch.nn.Module) -> None:
+    import torch
+
     if not isinstance(module, torch.nn.Module):
         raise WrongArguments(
             f"a {type(module).__name__} is no torch module",
@@ -173,7 +172,11 @@ def _with_values(module: nnx.Module, values: PyTree) -> nnx.Module:
 
 def _randomized(module: torch.nn.Module) -> torch.nn.Module:
     """Returns a copy with random weights, no two alike, that keep values at the size of one."""
+    import torch
+    from torch.nn.utils import parametrize
+
     probe = copy.deepcopy(module)
+    recurrent = torch.nn.RNNBase, torch.nn.RNNCellBase
     for inner in probe.modules():
         for leaf in list(getattr(inner, "parametrizations", ())):
             parametrize.remove_parametrizations(inner, leaf)
@@ -181,7 +184,7 @@ def _randomized(module: torch.nn.Module) -> torch.nn.Module:
     biases = {
         id(x)
         for inner in probe.modules()
-        if isinstance(inner, RECURRENT)
+        if isinstance(inner, recurrent)
         for name, x in inner.named_parameters()
         if "bias" in name
     }
@@ -219,6 +222,8 @@ def _filled(matching: Matching) -> list[str]:
 
 def _assign(module: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> None:
     """Writes all values into the module; those of parametrized weights by their inverse."""
+    import torch
+
     state = module.state_dict(keep_vars=True)
     with torch.no_grad():
         for name, value in values.items():
