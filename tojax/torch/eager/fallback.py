@@ -1,0 +1,42 @@
+"""Operators without a lowering: torch's own decompositions, gradients by JAX's, or an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tojax.torch.core import diagnostics, private
+from tojax.torch.eager import gradients
+from tojax.torch.engine import foreach
+
+
+def fallback(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Returns the results of an operator by way of others.
+
+    Raises:
+      MissingOps: there is no other way.
+    """
+    from tojax.torch.eager.mode import Factories  # which dispatches
+
+    with Factories():
+        if op.has_kernel_for_dispatch_key(private.COMPOSITE):
+            return op.decompose(*args, **kwargs)
+        if foreach.serves(op):
+            return foreach.each(op, args, kwargs)
+        if custom := private.CUSTOM_OPS.get(op._schema.name):
+            return custom._init_fn(*args, **kwargs)
+        if (function := private.decompositions.get(op)) is not None:
+            return function(*args, **kwargs)
+        if (function := gradients.of(op)) is not None:
+            return function(*args, **kwargs)
+    diagnostics.refuse_kind(op)
+    raise diagnostics.missing_ops({str(op): op}, {str(op): diagnostics.where()})
+
+
+def has_fallback(op: Any) -> bool:
+    """Returns whether torch has a decomposition of its own."""
+    return op.has_kernel_for_dispatch_key(private.COMPOSITE) or op in private.decompositions
+
+
+aten = torch.ops.aten

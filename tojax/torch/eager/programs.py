@@ -1,0 +1,185 @@
+"""Operators as compiled programs: one for each operator, its numbers and switches, and the shapes,
+dtypes and layouts of its tensors.
+
+What the table's lowering, or torch's decomposition, does with these is traced once; dtypes and
+layouts of the results are kept beside the program.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import torch
+
+from tojax.dtypes import x64
+from tojax.errors import DataDependent
+from tojax.torch.core import current_trace, diagnostics
+from tojax.torch.core.call import Call
+from tojax.torch.core.precision import precision_of
+from tojax.torch.core.pytrees import flatten
+from tojax.torch.data_dependent import int64
+from tojax.torch.eager import random_keys
+from tojax.torch.eager.fallback import fallback
+from tojax.torch.eager.tensor import EagerTensor, Spec, of_layout, tensor_of
+from tojax.torch.engine.trace import CONCRETIZATION
+
+LARGEST = 512  # programs of an operator, shapes and numbers; what comes later is not compiled
+DROPPED = {"device", "pin_memory", "generator", "non_blocking", "layout"}
+
+PROGRAMS: dict[tuple, Program] = {}
+COUNTS: Counter[Call] = Counter()
+
+
+class Running(NamedTuple):
+    """What lowerings ask the trace for that they run in."""
+
+    precision: Any
+
+
+def run(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Returns the results of an operator that writes nothing."""
+    tensors: list[EagerTensor] = []
+    key = _key(call, args, kwargs, tensors)
+    program = PROGRAMS.get(key)
+    if program is None:
+        if COUNTS[call] >= LARGEST:
+            program = Program(call, args, kwargs, tensors, compiled=False)
+        else:
+            COUNTS[call] += 1
+            program = PROGRAMS[key] = Program(call, args, kwargs, tensors)
+    return program(args, kwargs, tensors)
+
+
+def _key(call: Call, args: tuple, kwargs: dict, tensors: list[EagerTensor]) -> tuple:
+    parts: list[Any] = [call, x64(), torch.get_default_dtype()]
+    parts.append(torch.get_float32_matmul_precision())
+    for value in args:
+        parts.append(_part(value, tensors))
+    for name, value in kwargs.items():
+        if name not in DROPPED:
+            parts.append((name, _part(value, tensors)))
+    return tuple(parts)
+
+
+def _part(value: Any, tensors: list[EagerTensor]) -> Any:
+    """Returns what a program depends on of an argument; collects tensors."""
+    kind = type(value)
+    if kind is EagerTensor:
+        tensors.append(value)
+        return value.spec
+    if kind is float or kind is complex:
+        return kind, repr(value)  # NaN is like itself, -0.0 not like 0.0
+    if kind is list or kind is tuple:
+        return tuple([_part(x, tensors) for x in value])
+    return kind, value
+
+
+class Program:
+    """An operator for all tensors of the same specs.
+
+    Attributes:
+      results: specs of the tensors in the result, other values as they are, and its structure.
+      written: which of the tensors are written to although the schema does not say so.
+      draws: whether random numbers are drawn.
+      compiled: whether there is a program; not where a shape depends on values.
+    """
+
+    def __init__(self, call: Call, args: tuple, kwargs: dict, tensors: list, compiled: bool = True):
+        self.call, self.compiled = call, compiled
+        self.specs = [x.spec for x in tensors]
+        leaves, self.structure = flatten((args, kwargs))
+        self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        self.draws = call.random
+        self.results: tuple[list[Any], Any] = ([], None)
+        self.written: list[int] = []
+        self.program = jax.jit(self._traced)
+
+    def __call__(self, args: tuple, kwargs: dict[str, Any], tensors: list[EagerTensor]) -> Any:
+        arrays = [x.memory for x in tensors]
+        seed = None
+        if self.draws:
+            values = (*args, *kwargs.values())
+            generators = (x for x in values if isinstance(x, torch.Generator))
+            seed = random_keys.draw(self.call.op, next(generators, None))
+        if not self.compiled or any(isinstance(x, jax.core.Tracer) for x in arrays):
+            return self._uncompiled(args, kwargs, seed)
+        try:
+            out, written, holds = self.program(arrays, seed)
+        except (*CONCRETIZATION, DataDependent, random_keys.Forbidden):
+            self.compiled = False
+            return self._uncompiled(args, kwargs, seed)
+        if holds and not all(holds):
+            raise int64.overflow(self.call)
+        for i, array in zip(self.written, written):
+            tensors[i].array = array
+        leaves, structure = self.results
+        computed = iter(out)
+        return structure.unflatten(
+            [tensor_of(x, next(computed)) if type(x) is Spec else x for x in leaves]
+        )
+
+    def _uncompiled(self, args: tuple, kwargs: dict, seed: Any) -> Any:
+        return compute(self.call, args, kwargs, seed, None)
+
+    def _traced(self, arrays: list[jax.Array], seed: Any) -> tuple:
+        """Traces the operator; notes what the results are."""
+        tensors = [_stand_in(*pair) for pair in zip(self.specs, arrays)]
+        leaves = [*self.leaves]
+        for place, tensor in zip(self.places, tensors):
+            leaves[place] = tensor
+        args, kwargs = self.structure.unflatten(leaves)
+        holds: list[jax.Array] = []
+        with random_keys.forbidden():
+            out = compute(self.call, args, kwargs, seed, holds)
+        outs, structure = flatten(out)
+        if not all(isinstance(x, (EagerTensor, type(None))) for x in outs):
+            raise random_keys.Forbidden  # a number of Python's, which depends on values
+        specs = [x if x is None else _own(x) for x in outs]
+        self.results = specs, structure
+        self.written = [i for i, x in enumerate(tensors) if x.memory is not arrays[i]]
+        written = [tensors[i].array for i in self.written]
+        return [x.array for x in outs if x is not None], written, holds
+
+
+def _own(tensor: EagerTensor) -> Spec:
+    if tensor.owner is None:
+        return tensor.spec
+    return of_layout(tensor.shape, tensor.dtype, (tensor.stride(), 0))
+
+
+def _stand_in(spec: Spec, array: jax.Array) -> EagerTensor:
+    if spec.owner is None:
+        return tensor_of(spec, array)
+    return tensor_of(spec, None, tensor_of(spec.owner, array))
+
+
+def compute(
+    call: Call, args: tuple, kwargs: dict, seed: Any, conditions: list[jax.Array] | None
+) -> Any:
+    """Returns an operator's results by its lowering; without one, by torch's decomposition."""
+    if call.row is None:
+        return fallback(call.op, args, kwargs)
+    values, operands = call.bind(args, kwargs)
+    if call.random:
+        values.insert(0, None if call.inert(values) else random_keys.as_key(seed))
+    precision = precision_of("torch")
+    running = current_trace.entered(Running(precision))
+    with running, precision.around(), jax.numpy_rank_promotion("allow"):
+        try:
+            out = call.row.lowering(*values)
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, (*CONCRETIZATION, DataDependent)):
+                raise
+            raise diagnostics.failed(call.op, operands, error) from error
+        if call.writes:
+            out = call.write(out, args, kwargs)
+        wrapped = call.wrap(out, operands, 0, args, kwargs, make=EagerTensor)
+        int64.follow(conditions, call, args, kwargs, values, wrapped)
+    return wrapped
+
+
+Run = Callable[[Any, tuple, dict[str, Any]], Any]

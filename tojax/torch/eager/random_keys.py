@@ -1,0 +1,81 @@
+"""Keys of random operators: from ``on_jax(rng=key)``, or seeds that torch's generator draws.
+
+So ``torch.manual_seed``, a ``generator`` and ``torch.utils.checkpoint`` mean what they mean in torch,
+and no two draws have the same key. A program that JAX compiles would repeat the seed in every call:
+there, a key has to be given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from tojax.errors import MissingRng
+from tojax.torch.core import diagnostics
+from tojax.torch.core.keys import Keys
+
+_THREAD = threading.local()
+
+
+class Forbidden(Exception):
+    """An operator that is not said to be random draws numbers: no program is kept of it."""
+
+
+@contextlib.contextmanager
+def drawing(rng: jax.Array | None) -> Iterator[None]:
+    """Draws from this key for a while; without one, from torch's generator."""
+    with _source(None if rng is None else Keys(rng)):
+        yield
+
+
+@contextlib.contextmanager
+def forbidden() -> Iterator[None]:
+    """Raises Forbidden where something draws."""
+    with _source(Forbidden):
+        yield
+
+
+@contextlib.contextmanager
+def _source(new: object) -> Iterator[None]:
+    outer = getattr(_THREAD, "source", None)
+    _THREAD.source = new
+    try:
+        yield
+    finally:
+        _THREAD.source = outer
+
+
+def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np.ndarray:
+    """Returns a key, or a seed of 64 bits, for a random operator.
+
+    Raises:
+      MissingRng: JAX is compiling, and there is no key.
+    """
+    source = getattr(_THREAD, "source", None)
+    if source is Forbidden:
+        raise Forbidden
+    if isinstance(source, Keys) and generator is None:
+        return source.draw(op)
+    if isinstance(jnp.zeros(()), jax.core.Tracer):
+        raise MissingRng(
+            f"{op} draws random numbers inside a program that JAX compiles",
+            where=diagnostics.where(),
+            why="the seed would be a constant of the program: the same numbers in every call",
+            do="give a key: with tojax.torch.on_jax(rng=key): ..., or compile the function with "
+            "tojax.torch.interop.jax_jit, which gives it one",
+        )
+    seed = torch.empty((), dtype=torch.int64).random_(generator=generator)
+    return seed.view(1).view(torch.int32).numpy().view(np.uint32)
+
+
+def as_key(seed: jax.Array | np.ndarray) -> jax.Array:
+    """Returns the key of a seed; a key as it is."""
+    if jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+        return jnp.asarray(seed)
+    return jax.random.fold_in(jax.random.key(seed[0]), seed[1])

@@ -1,0 +1,279 @@
+"""The tensor of ``on_jax``: a ``torch.Tensor`` without storage around a ``jax.Array``.
+
+A tensor owns its array, or is a view: a chain of operators on its owner. A view is computed where
+it is read, inside the program that reads it, so that it always shows what was last written.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+import torch
+
+from tojax.dtypes import x64
+from tojax.errors import DataDependent, Unsupported
+from tojax.torch.core import diagnostics, interop, private
+from tojax.torch.core.dtypes import TO_JAX, of_input
+from tojax.torch.core.strides import Layout
+from tojax.torch.core.tensor import JaxTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOUBLE = {torch.float64, torch.complex128}
+OWNED = "memory of their own"
+
+
+class Step(NamedTuple):
+    """A view: an operator on the tensor before it, and which of its results."""
+
+    op: Any
+    args: tuple
+    kwargs: tuple[tuple[str, Any], ...]
+    place: int | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Spec:
+    """All that is known of a tensor but its values; equal ones are the same object.
+
+    Attributes:
+      shape, dtype, stride, offset: as torch sees them.
+      owner: the spec of the tensor that this one is a view of, None if it owns its array.
+      steps: from the owner to the view.
+    """
+
+    shape: torch.Size
+    dtype: torch.dtype
+    stride: tuple[int, ...]
+    offset: int
+    owner: Spec | None = None
+    steps: tuple[Step, ...] = ()
+
+
+spec_of: Callable[..., Spec] = functools.lru_cache(None)(Spec)
+
+
+def of_layout(shape: tuple[int, ...], dtype: torch.dtype, layout: Layout | None = None) -> Spec:
+    """Returns the spec of a tensor with an array of its own.
+
+    Raises:
+      Unsupported: torch would have 64-bit floats, which JAX has not unless x64 is on.
+    """
+    if dtype in DOUBLE and not x64():
+        raise Unsupported(
+            f"a tensor of {dtype} on JAX",
+            where=diagnostics.where(),
+            why="JAX keeps 32-bit floats unless x64 is on",
+            do='make it torch.float32, or call jax.config.update("jax_enable_x64", True) first',
+        )
+    stride = layout[0] if layout and _is_dense(shape, layout[0]) else _contiguous(tuple(shape))
+    return spec_of(torch.Size(shape), dtype, tuple(stride), 0)
+
+
+def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Returns whether each element has a place of its own, with none between them."""
+    expected = 1
+    for step, size in sorted((s, n) for s, n in zip(stride, shape) if n != 1):
+        if step != expected:
+            return False
+        expected *= size
+    return 0 not in shape
+
+
+@functools.lru_cache(4096)
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return torch.empty(shape, device="meta").stride()
+
+
+class EagerTensor(JaxTensor):
+    """A tensor around a ``jax.Array``, which operators and torch's autograd work on.
+
+    Attributes:
+      spec: shape, dtype and layout; of a view, how it comes from its owner.
+      owner: the tensor that this is a view of, None if it has an array of its own.
+      value: that array.
+    """
+
+    spec: Spec
+    owner: EagerTensor | None
+    value: jax.Array
+    made_by = None
+    origins = 0
+
+    @staticmethod
+    def __new__(cls, array, dtype=None, origins=0, layout=None):
+        dtype = of_input(array.dtype) if dtype is None else dtype
+        return tensor_of(of_layout(array.shape, dtype, layout), array)
+
+    __torch_function__ = private.no_torch_function
+
+    @classmethod
+    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
+        from tojax.torch.eager.dispatch import run  # which makes tensors
+
+        return run(op, args, kwargs or {})
+
+    @property
+    def memory(self) -> jax.Array:
+        """The array of the owner."""
+        return self.value if self.owner is None else self.owner.value
+
+    @property
+    def array(self) -> jax.Array:
+        """The array as it is now."""
+        if self.owner is None:
+            return self.value
+        from tojax.torch.eager.views import read
+
+        return read(self)
+
+    @array.setter
+    def array(self, array: jax.Array) -> None:
+        from tojax.torch.eager.views import write
+
+        write(self, array)
+
+    def jax(self) -> jax.Array:
+        """Returns the array itself, without a copy."""
+        return self.array
+
+    def torch(self) -> torch.Tensor:
+        """Returns a copy as a tensor of torch's own, of the same dtype, without its history."""
+        return torchs(known(self, "torch()"), self.dtype)
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """Returns a copy of the values."""
+        if self.requires_grad and not force:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy()"
+            )
+        with private.DisableTorchDispatch():
+            return self.torch().numpy()
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype)
+
+    def tolist(self) -> Any:
+        """Returns the values as numbers in lists."""
+        with private.DisableTorchDispatch():
+            return self.torch().tolist()
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The same memory without history; another tensor takes its place by assignment."""
+        return self.detach()
+
+    @data.setter
+    def data(self, new: torch.Tensor) -> None:
+        if self.owner is not None or new.shape != self.shape or new.dtype != self.dtype:
+            raise Unsupported(
+                f"assigning {new.dtype}{[*new.shape]} to .data of {self.dtype}{[*self.shape]}",
+                where=diagnostics.where(),
+                why="a tensor on JAX keeps its shape and dtype, and a view its memory",
+                do="make a new tensor or parameter",
+            )
+        self.value = new.array if isinstance(new, EagerTensor) else interop.to_jax(new)
+
+    def _storage(self, *args, **kwargs):
+        raise Unsupported(
+            "the storage of a tensor on JAX",
+            where=diagnostics.where(),
+            why="its values are in a jax.Array, which torch has no address of",
+            do="x.jax() gives the array, x.torch() a copy in torch's memory",
+        )
+
+    data_ptr = untyped_storage = storage = share_memory_ = __dlpack__ = _storage
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        if id(self) not in memo:
+            if self.grad_fn is not None:
+                raise RuntimeError("Only Tensors created explicitly by the user support deepcopy")
+            copy = tensor_of(of_layout(self.shape, self.dtype), self.array)
+            memo[id(self)] = copy.as_leaf_like(self)
+            if self.grad is not None:
+                copy.grad = self.grad.__deepcopy__(memo)
+        return memo[id(self)]
+
+    def __copy__(self) -> torch.Tensor:
+        return self.detach().as_leaf_like(self)
+
+    def as_leaf_like(self, other: torch.Tensor) -> torch.Tensor:
+        """Returns itself as a leaf, and a parameter, where the other one is."""
+        for name, value in vars(other).items():
+            if name not in ("spec", "owner", "value"):  # _is_param, and what users have set
+                setattr(self, name, value)
+        return self.requires_grad_(other.requires_grad)
+
+    def __reduce_ex__(self, protocol: int) -> Any:
+        with private.DisableTorchDispatch():
+            copy = self.torch()
+            if getattr(self, private.IS_PARAMETER, False):
+                copy = torch.nn.Parameter(copy, self.requires_grad)
+            return copy.requires_grad_(self.requires_grad).__reduce_ex__(protocol)
+
+    def __repr__(self, **kwargs) -> str:
+        if isinstance(self.array, jax.core.Tracer):
+            values = f"{self.array}"
+        else:
+            copy = torchs(self.array, self.dtype)
+            with private.DisableTorchDispatch():
+                values = repr(copy)[len("tensor(") : -1]
+        grad = f", grad_fn=<{type(self.grad_fn).__name__}>" if self.grad_fn else ""
+        return f"JaxTensor({values}{grad or ', requires_grad=True' * self.requires_grad})"
+
+    def __format__(self, format_spec: str) -> str:
+        return format(self.item() if self.dim() == 0 else repr(self), format_spec)
+
+
+def tensor_of(spec: Spec, array: jax.Array | None, owner: EagerTensor | None = None) -> EagerTensor:
+    """Returns a tensor of this spec with an array of its own, or as a view of its owner."""
+    self = private.make_wrapper(
+        EagerTensor, spec.shape, spec.stride, spec.offset, dtype=spec.dtype, device="cpu"
+    )
+    self.spec, self.value, self.owner = spec, array, owner
+    return self
+
+
+def torchs(array: jax.Array, dtype: torch.dtype) -> torch.Tensor:
+    """Returns a copy as a tensor of torch's own."""
+    with private.DisableTorchDispatch():
+        return interop.to_torch(array).to(dtype)
+
+
+def known(tensor: EagerTensor, what: str) -> jax.Array:
+    """Returns the array.
+
+    Raises:
+      DataDependent: its values are known to a compiled program alone.
+    """
+    array = tensor.array
+    if isinstance(array, jax.core.Tracer):
+        raise no_values(what)
+    return array
+
+
+def no_values(what: str) -> DataDependent:
+    """Returns the error for values that Python code asks a tracer for."""
+    return diagnostics.data_dependent(what, (), diagnostics.where())
+
+
+def from_torch(tensor: torch.Tensor) -> EagerTensor:
+    """Returns a copy of a tensor of torch's own, or one around the array that a tensor has."""
+    if isinstance(tensor, EagerTensor):
+        return tensor
+    if tensor.dtype not in TO_JAX or tensor.device.type != "cpu" or isinstance(tensor, JaxTensor):
+        raise Unsupported(
+            f"a tensor of {tensor.dtype} on {tensor.device} beside tensors on JAX",
+            where=diagnostics.where(),
+            why="it has no values that JAX could take" if tensor.is_meta else "JAX has none such",
+            do="make it on the CPU, of a dtype that JAX has",
+        )
+    spec = of_layout(tensor.shape, tensor.dtype)
+    with private.DisableTorchDispatch():
+        return tensor_of(spec, interop.to_jax(tensor))

@@ -1,0 +1,216 @@
+"""Views: what torch's own operator makes of shapes and strides, how a view is computed from its
+owner, and how what is written to it comes there.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from tojax.errors import Unsupported
+from tojax.torch.core import diagnostics, strides
+from tojax.torch.core.call import Call, call_of
+from tojax.torch.core.dtypes import to_jax
+from tojax.torch.core.tensor import JaxTensor
+from tojax.torch.eager.tensor import EagerTensor, Spec, Step, spec_of, tensor_of
+
+aten = torch.ops.aten
+
+SAME = {aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default}
+# Views of other numbers than their base has: what gives the base back.
+INVERSES = {
+    aten._conj.default: jnp.conj,
+    aten._neg_view.default: jnp.negative,
+    aten.view_as_real.default: lambda x: jax.lax.complex(x[..., 0], x[..., 1]),
+    aten.view_as_complex.default: lambda x: jnp.stack([x.real, x.imag], -1),
+}
+
+
+def view(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Returns the views that an operator makes of its first argument."""
+    base: EagerTensor = args[0]
+    if call.op in SAME:
+        return tensor_of(_spec_in(base), None, _owner(base))
+    specs = specs_of(call.op, frozen(args[1:]), frozen(kwargs), base.spec)
+    views = [tensor_of(spec, None, _owner(base)) for spec in specs]
+    return views if call.op._schema.returns[0].type.kind() == "ListType" else views[0]
+
+
+def _owner(tensor: EagerTensor) -> EagerTensor:
+    return tensor if tensor.owner is None else tensor.owner
+
+
+def frozen(value: Any) -> Any:
+    """Returns an argument without tensors as a key."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(frozen, value))
+    return tuple((k, frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
+
+
+def _spec_in(base: EagerTensor) -> Spec:
+    spec = base.spec
+    if base.owner is not None:
+        return spec
+    return spec_of(spec.shape, spec.dtype, spec.stride, spec.offset, spec, ())
+
+
+@lru_cache(1 << 14)
+def specs_of(op: Any, args: tuple, kwargs: tuple, base: Spec) -> list[Spec]:
+    """Returns what torch makes of a tensor of this spec."""
+    if op is aten.view.dtype:
+        strides.check_same_bits(base.dtype, args[0])
+    memory = strides.of_memory(base.shape, base.stride, base.offset, base.dtype)
+    out = op(memory, *args, **dict(kwargs))
+    several = isinstance(out, (list, tuple))
+    owner, steps = base.owner or base, base.steps
+    if op is aten.as_strided.default:
+        if any(call_of(step.op).op in (*INVERSES, aten.view.dtype) for step in steps):
+            raise Unsupported(
+                "as_strided of a view of other numbers than its base has",
+                where=diagnostics.where(),
+                why="its strides count in other elements",
+                do="clone the view first",
+            )
+        geometry = (tuple(out.shape), out.stride(), out.storage_offset())
+        args, kwargs, steps = geometry, (), ()
+    specs = []
+    for place, x in enumerate(out if several else [out]):
+        step = Step(op, args, kwargs, place if several else None)
+        layout = x.stride(), x.storage_offset()
+        specs.append(spec_of(x.shape, x.dtype, *layout, owner, (*steps, step)))
+    return specs
+
+
+def stand_in(spec: Spec, array: jax.Array) -> JaxTensor:
+    """Returns a tensor for lowerings that look at dtype and strides."""
+    return JaxTensor(array, spec.dtype, 0, (spec.stride, 0))
+
+
+def _apply(step: Step, dtype: torch.dtype, base: jax.Array | JaxTensor) -> tuple[jax.Array, Any]:
+    """Returns a view's array and dtype."""
+    call = call_of(step.op)
+    tensor = base if isinstance(base, JaxTensor) else JaxTensor(base, dtype)
+    if step.op is aten.as_strided.default:
+        tensor = strides.in_memory_order(tensor)
+    values, _ = call.bind((tensor, *map(_list, step.args)), dict(step.kwargs))
+    out = call.row.lowering(*values)
+    return out if step.place is None else out[step.place]
+
+
+def _list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def computed(spec: Spec, owner: jax.Array) -> jax.Array:
+    """Returns the array of a view from that of its owner."""
+    return _chain(spec, owner)[-1]
+
+
+def _chain(spec: Spec, owner: jax.Array) -> list[jax.Array]:
+    """Returns the arrays on the way from the owner to the view."""
+    assert spec.owner is not None
+    arrays: list[Any] = [owner]
+    dtype = spec.owner.dtype
+    for i, step in enumerate(spec.steps):
+        base = stand_in(spec.owner, owner) if not i else arrays[-1]
+        arrays.append(_apply(step, dtype, base))
+        dtype = _dtype_after(step, dtype)
+    return arrays
+
+
+def _dtype_after(step: Step, dtype: torch.dtype) -> torch.dtype:
+    if step.op is aten.view.dtype:
+        return step.args[0]
+    if step.op is aten.view_as_real.default:
+        return dtype.to_real()
+    return dtype.to_complex() if step.op is aten.view_as_complex.default else dtype
+
+
+@lru_cache(1 << 12)
+def _reader(spec: Spec) -> Any:
+    return jax.jit(partial(computed, spec))
+
+
+@lru_cache(1 << 12)
+def _writer(spec: Spec) -> Any:
+    return jax.jit(partial(_written, spec))
+
+
+def read(tensor: EagerTensor) -> jax.Array:
+    """Returns the array of a view as it is now."""
+    assert tensor.owner is not None
+    if not tensor.spec.steps:
+        return tensor.owner.value
+    return _reader(tensor.spec)(tensor.owner.value)
+
+
+def write(tensor: EagerTensor, array: jax.Array) -> None:
+    """Stores an array in a tensor; through a view, in its owner.
+
+    Raises:
+      Unsupported: elements of the view share their memory.
+    """
+    if tensor.owner is None:
+        tensor.value = array
+    elif not tensor.spec.steps:
+        tensor.owner.value = array
+    else:
+        tensor.owner.value = _writer(tensor.spec)(tensor.owner.value, array)
+
+
+def _written(spec: Spec, owner: jax.Array, array: jax.Array) -> jax.Array:
+    """Returns the owner's array after a write to the view."""
+    bases = _chain(spec, owner)[:-1]
+    for i, step, base in reversed([*zip(range(len(bases)), spec.steps, bases)]):
+        assert spec.owner is not None
+        array = _put(step, base, array, spec.owner.stride if i == 0 else None)
+    return array
+
+
+def _put(step: Step, base: jax.Array, array: jax.Array, stride: tuple | None) -> jax.Array:
+    """Returns a view's base after a write to all of the view."""
+    if step.op in INVERSES:
+        return INVERSES[step.op](array)
+    if step.op is aten.view.dtype:
+        return jax.lax.bitcast_convert_type(
+            array.reshape(*base.shape, -1) if array.size > base.size else
+            array.reshape(*array.shape[:-1], base.shape[-1], -1) if array.size < base.size
+            else array, base.dtype)
+    if array.size == base.size and step.op in (aten.view.default, aten.unsqueeze.default):
+        return array.reshape(base.shape)
+    places = _places(step, base.shape, stride)
+    return base.reshape(-1).at[places].set(array, unique_indices=True).reshape(base.shape)
+
+
+@lru_cache(1 << 10)
+def _places(step: Step, shape: tuple[int, ...], stride: tuple | None) -> np.ndarray:
+    """Returns where in its base each element of a view lies, by torch's own view of numbers."""
+    numbers = torch.arange(int(np.prod(shape)), dtype=torch.int32).reshape(shape)
+    op: Any = step.op
+    if op is aten.as_strided.default:
+        order = sorted(range(len(shape)), key=lambda i: -stride[i])  # as in_memory_order has it
+        numbers = numbers.permute(order).contiguous()
+    if op in (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default):
+        op, step = aten.reshape.default, step._replace(args=step.args[:1])
+    out = op(numbers, *step.args, **dict(step.kwargs))
+    places = (out if step.place is None else out[step.place]).numpy()
+    if np.unique(places).size < places.size:
+        raise Unsupported(
+            f"writing to a view whose elements share memory ({step.op})",
+            where=diagnostics.where(),
+            why="which of the values would stay there is not defined",
+            do="clone the view before writing to it",
+        )
+    return places
+
+
+def dtype_in_jax(spec: Spec) -> np.dtype:
+    """Returns the dtype of the array of a tensor."""
+    dtype = to_jax(spec.dtype)
+    assert dtype is not None
+    return dtype
