@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from tojax.private_names import check_version
@@ -13,12 +14,17 @@ from tojax.torch.source import from_torch
 check_version("jax")
 check_version("torch")
 
-__all__ = ["from_jax", "from_torch", "lowers", "module_from_flax"]
+__all__ = ["from_jax", "from_torch", "interop", "lowers", "module_from_flax", "on_jax"]
+
+LATER = {  # what is imported when it is first used
+    "interop": "tojax.torch.interop",
+    "module_from_flax": "tojax.torch.flax_module",
+    "on_jax": "tojax.torch.eager.mode",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name != "module_from_flax":  # which imports flax
+    if name not in LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tojax.torch.flax_module import module_from_flax
-
-    return module_from_flax
+    module = import_module(LATER[name])
+    return module if name == "interop" else getattr(module, name)

@@ -20,6 +20,8 @@ def fallback(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     from tojax.torch.eager.mode import Factories  # which dispatches
 
     with Factories():
+        if (function := gradients.SPECIAL.get(op)) is not None:
+            return function(*args, **kwargs)
         if op.has_kernel_for_dispatch_key(private.COMPOSITE):
             return op.decompose(*args, **kwargs)
         if foreach.serves(op):
@@ -32,11 +34,3 @@ def fallback(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             return function(*args, **kwargs)
     diagnostics.refuse_kind(op)
     raise diagnostics.missing_ops({str(op): op}, {str(op): diagnostics.where()})
-
-
-def has_fallback(op: Any) -> bool:
-    """Returns whether torch has a decomposition of its own."""
-    return op.has_kernel_for_dispatch_key(private.COMPOSITE) or op in private.decompositions
-
-
-aten = torch.ops.aten

@@ -10,12 +10,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from tojax.table import REQUIRED
-from tojax.torch.core import current_trace
-from tojax.torch.core.call import Call, call_of
-from tojax.torch.core.precision import precision_of
 from tojax.torch.core.tensor import differentiable
 from tojax.torch.eager.tensor import EagerTensor
+from tojax.torch.ops.rnn import lstm_step, one_way
 
 aten = torch.ops.aten
 GRADS = ("grad_output", "grad", "grad_out")
@@ -28,58 +25,54 @@ def of(op: Any) -> Callable[..., Any] | None:
     if op in SPECIAL:
         return SPECIAL[op]
     name = op._schema.name.removeprefix("aten::")
-    packet = getattr(aten, name.removesuffix("_backward"), None)
-    if not name.endswith("_backward") or packet is None:
+    if not name.endswith("_backward"):
         return None
-    for overload in packet.overloads():
-        call = call_of(getattr(packet, overload))
-        if call.row is not None:
-            return partial(_by_name, op, call)
+    name = name.removesuffix("_backward")
+    for forward in (name, f"{name}_forward", name.removeprefix("_")):
+        if (packet := getattr(aten, forward, None)) is not None:
+            return partial(_by_name, op, getattr(packet, op._schema.overload_name or "default"))
     return None
 
 
-def _by_name(op: Any, call: Call, *args: Any, **kwargs: Any) -> Any:
+def _by_name(op: Any, forward_op: Any, *args: Any, **kwargs: Any) -> Any:
     """Returns gradients by the arguments that an operator and its gradient have in common."""
     bound = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
     bound |= dict(zip((a.name for a in op._schema.arguments), args)) | kwargs
+    if "input_size" in bound:  # the gradient does not depend on what it was of
+        bound["self"] = bound["grad_output"].new_zeros(bound["input_size"])
     grad = next(bound[name] for name in GRADS if name in bound)
-    forward: dict[str, Any] = {}
-    for param in call.params:
-        if param.name in bound:
-            forward[param.name] = bound[param.name]
-        elif param.name == SIZES:
-            forward[param.name] = list(grad.shape[-len(grad.shape[2:]) :])
-        elif param.default is not REQUIRED:
-            forward[param.name] = param.default
-    is_float = lambda x: isinstance(x, EagerTensor) and differentiable(x.dtype)
-    names = [name for name, x in forward.items() if is_float(x)]
-    mask = bound.get("output_mask", [True] * len(names))
-    names = names[: len(op._schema.returns)]
-    found = pulled(call, forward, [n for n, m in zip(names, mask) if m], grad)
-    out = [found.get(name) for name in names]
+    names = {a.name: a for a in forward_op._schema.arguments}
+    forward = {name: bound.get(name) for name in names if name in bound or _may_be_none(names[name])}
+    if SIZES in names and SIZES not in forward:
+        forward[SIZES] = [*grad.shape[-2 if "2d" in str(op) else -3 :]]
+    floats = [n for n, x in forward.items() if isinstance(x, EagerTensor) and differentiable(x.dtype)]
+    floats = floats[: len(op._schema.returns)]
+    mask = bound.get("output_mask", [True] * len(floats))
+    found = pulled(forward_op, forward, [n for n, m in zip(floats, mask) if m], grad)
+    out = [found.get(name) for name in floats]
     return out[0] if len(op._schema.returns) == 1 else tuple(out)
 
 
-def pulled(call: Call, forward: dict[str, Any], names: list[str], *grads: Any) -> dict[str, Any]:
+def _may_be_none(argument: Any) -> bool:
+    return str(argument.real_type).startswith("Optional") and not argument.has_default_value()
+
+
+def pulled(
+    op: Any, forward: dict[str, Any], names: list[str], *grads: EagerTensor | None
+) -> dict[str, EagerTensor]:
     """Returns the gradients of an operator's first results by these arguments."""
 
     def function(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         tensors = {n: EagerTensor(x, forward[n].dtype) for n, x in zip(names, arrays)}
-        values, _ = call.bind((), forward | tensors)
-        assert call.row is not None
-        out = call.row.lowering(*values)
-        return tuple(out)[: len(grads)] if isinstance(out, (tuple, list)) else (out,)
+        out = op(**forward | tensors)
+        outs = out[: len(grads)] if isinstance(out, (tuple, list)) else [out]
+        return tuple(x.array for x in outs)
 
-    with current_trace.entered(_Running()):
-        out, pull = jax.vjp(function, *(forward[n].array for n in names))
+    out, pull = jax.vjp(function, *(forward[n].array for n in names))
     cotangents = tuple(
         jnp.zeros_like(x) if g is None else g.array.astype(x.dtype) for g, x in zip(grads, out)
     )
     return {n: EagerTensor(g, forward[n].dtype) for n, g in zip(names, pull(cotangents))}
-
-
-class _Running:
-    precision = property(lambda self: precision_of("torch"))
 
 
 def convolution(
@@ -88,11 +81,11 @@ def convolution(
     output_padding: list[int], groups: int, output_mask: list[bool],
 ) -> Any:  # fmt: skip
     """Returns the gradients by input, weight and bias, those that the mask asks for."""
-    forward = dict(input=input, weight=weight, bias=None, stride=stride, padding=padding)
-    forward |= dict(dilation=dilation, transposed=transposed, output_padding=output_padding)
-    forward["groups"] = groups
+    forward: dict[str, Any] = dict(input=input, weight=weight, bias=None, stride=stride)
+    forward |= dict(padding=padding, dilation=dilation, transposed=transposed)
+    forward |= dict(output_padding=output_padding, groups=groups)
     names = [n for n, m in zip(("input", "weight"), output_mask) if m]
-    found = pulled(call_of(aten.convolution.default), forward, names, grad_output)
+    found = pulled(aten.convolution.default, forward, names, grad_output)
     bias = None
     if output_mask[2]:
         bias = grad_output.sum([i for i in range(grad_output.dim()) if i != 1])
@@ -102,14 +95,10 @@ def convolution(
 def _lstm(has_biases: bool, reverse: bool, *arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Computes one direction of one layer, of which torch makes a kernel's call on CPUs."""
     x, weight, recurrent, bias, recurrent_bias, h, c = arrays
-    biases = [bias, recurrent_bias] if has_biases else []
-    lstm = call_of(aten.lstm.input)
-    assert lstm.row is not None
-    x = jnp.flip(x, 0) if reverse else x
-    states, weights = [h, c], [weight, recurrent, *biases]
-    options = has_biases, 1, 0.0, False, False, False
-    y, h, c = lstm.row.lowering(None, x, states, weights, *options)
-    return jnp.flip(y, 0) if reverse else y, h, c
+    biases = (bias, recurrent_bias) if has_biases else (None, None)
+    weights = weight, recurrent, *biases, None
+    (h, c), y = one_way(lstm_step, x, (h, c), weights, reverse, None)
+    return y, h, c
 
 
 def lstm(
@@ -118,10 +107,11 @@ def lstm(
     mode: int, hidden_size: int, num_layers: int, has_biases: bool, *options: bool,
 ) -> Any:  # fmt: skip
     """Returns the output, the states and no workspace."""
-    operands = input, weight0, weight1, weight2, weight3, hx_[None], cx_[None]
-    y, h, c = _lstm(has_biases, reverse, *(x.array for x in operands))
-    out = (y, h.reshape(hx_.shape), c.reshape(cx_.shape), jnp.zeros(0, jnp.uint8))
-    return tuple(EagerTensor(x) for x in out)
+    arrays = [x.array for x in (input, weight0, weight1, weight2, weight3)]
+    states = [x.array.reshape(x.shape[-2:]) for x in (hx_, cx_)]
+    y, h, c = _lstm(has_biases, reverse, *arrays, *states)
+    out = y, h.reshape(hx_.shape), c.reshape(cx_.shape), jnp.zeros(0, jnp.uint8)
+    return tuple(map(EagerTensor, out))
 
 
 def lstm_backward(
@@ -134,7 +124,7 @@ def lstm_backward(
     """Returns the gradients by input, weights, biases and states."""
     operands = input, weight1, weight2, weight3, weight4, hx_, cx_tmp
     arrays = [x.array for x in operands]
-    arrays[5:] = [x.reshape(1, *x.shape[-2:]) for x in arrays[5:]]
+    arrays[5:] = [x.reshape(x.shape[-2:]) for x in arrays[5:]]
     out, pull = jax.vjp(partial(_lstm, has_biases, reverse), *arrays)
     grads = zip((grad_output, grad_hy, grad_cy), out)
     found = pull(tuple(jnp.zeros_like(x) if g is None else g.array.reshape(x.shape)
@@ -142,7 +132,100 @@ def lstm_backward(
     return tuple(EagerTensor(g.reshape(x.shape)) for g, x in zip(found, operands))
 
 
+def fractional_pool(
+    grad_output: EagerTensor, self: EagerTensor, kernel_size: list[int], output_size: list[int],
+    indices: EagerTensor,
+) -> EagerTensor:  # fmt: skip
+    """Returns the gradient by the input, whose windows were drawn."""
+    first = -len(kernel_size)
+    flat = [x.flatten(first) for x in (self.new_zeros(self.shape), indices, grad_output)]
+    return flat[0].scatter_add(-1, *flat[1:]).view(self.shape)
+
+
+def ctc_loss(
+    log_probs: EagerTensor, targets: EagerTensor, input_lengths: Any, target_lengths: Any,
+    blank: int = 0, zero_infinity: bool = False,
+) -> tuple[EagerTensor, ...]:  # fmt: skip
+    """Returns the loss of each row, and nothing for the gradient."""
+    loss = aten.ctc_loss(
+        log_probs, targets, input_lengths, target_lengths, blank, 0, zero_infinity
+    )
+    return loss, log_probs.new_zeros(0)
+
+
+def ctc_loss_backward(
+    grad: EagerTensor, log_probs: EagerTensor, targets: EagerTensor, input_lengths: Any,
+    target_lengths: Any, neg_log_likelihood: EagerTensor, log_alpha: EagerTensor, blank: int,
+    zero_infinity: bool = False,
+) -> EagerTensor:  # fmt: skip
+    """Returns the gradient by the probabilities."""
+    by_lists = isinstance(input_lengths, (list, tuple))
+    op = aten.ctc_loss.IntList if by_lists else aten.ctc_loss.Tensor
+    forward = dict(log_probs=log_probs, targets=targets, input_lengths=input_lengths)
+    forward |= dict(target_lengths=target_lengths, blank=blank, reduction=0)
+    forward["zero_infinity"] = zero_infinity
+    return pulled(op, forward, ["log_probs"], grad)["log_probs"]
+
+
+def bag_backward(
+    grad: EagerTensor, indices: EagerTensor, offsets: EagerTensor, offset2bag: EagerTensor,
+    bag_size: EagerTensor, maximum_indices: EagerTensor, num_weights: int,
+    scale_grad_by_freq: bool, mode: int, sparse: bool, per_sample_weights: EagerTensor | None,
+    padding_idx: int = -1,
+) -> EagerTensor:  # fmt: skip
+    """Returns the gradient by the table of ``embedding_bag``."""
+    weight = grad.new_zeros(num_weights, grad.shape[-1])
+    if mode == 2:  # the largest: which one, the forward pass has noted
+        counts = (maximum_indices >= 0).to(grad.dtype)
+        return weight.scatter_add(0, maximum_indices.clamp(min=0), grad * counts)
+    forward = _bag(grad, weight, indices, offsets, mode, per_sample_weights, padding_idx)
+    forward["scale_grad_by_freq"] = scale_grad_by_freq
+    return pulled(aten._embedding_bag.default, forward, ["weight"], grad)["weight"]
+
+
+def bag_weights_backward(
+    grad: EagerTensor, weight: EagerTensor, indices: EagerTensor, offsets: EagerTensor,
+    offset2bag: EagerTensor, mode: int, padding_idx: int = -1,
+) -> EagerTensor:  # fmt: skip
+    """Returns the gradient by the factors of the rows of ``embedding_bag``."""
+    factors = grad.new_zeros(indices.shape)  # it does not depend on them
+    forward = _bag(grad, weight, indices, offsets, mode, factors, padding_idx)
+    name = "per_sample_weights"
+    return pulled(aten._embedding_bag.default, forward, [name], grad)[name]
+
+
+def _bag(grad, weight, indices, offsets, mode, per_sample_weights, padding_idx) -> dict[str, Any]:
+    forward = dict(weight=weight, indices=indices, offsets=offsets, mode=mode)
+    forward |= dict(per_sample_weights=per_sample_weights, padding_idx=padding_idx)
+    return forward | {"include_last_offset": offsets.numel() > grad.shape[0]}
+
+
+def determinant(A: EagerTensor) -> tuple[EagerTensor, ...]:
+    """Returns the determinant, and the factors as torch's gradient expects them."""
+    return (aten.linalg_det(A), *_factors(A))
+
+
+def log_determinant(A: EagerTensor) -> tuple[EagerTensor, ...]:
+    """Returns sign and logarithm of the determinant, and the factors."""
+    return (*aten.linalg_slogdet(A), *_factors(A))
+
+
+def _factors(A: EagerTensor) -> tuple[EagerTensor, ...]:
+    """Factors the transpose of a contiguous matrix, whose memory LAPACK reads as such."""
+    return aten.linalg_lu_factor(A.mT if A.is_contiguous() and not A.is_complex() else A)
+
+
 SPECIAL: dict[Any, Callable[..., Any]] = {
+    aten._ctc_loss.default: ctc_loss,
+    aten._ctc_loss.Tensor: ctc_loss,
+    aten._ctc_loss_backward.default: ctc_loss_backward,
+    aten._ctc_loss_backward.Tensor: ctc_loss_backward,
+    aten._embedding_bag_backward.default: bag_backward,
+    aten._embedding_bag_per_sample_weights_backward.default: bag_weights_backward,
+    aten._linalg_det.default: determinant,
+    aten._linalg_slogdet.default: log_determinant,
+    aten.fractional_max_pool2d_backward.default: fractional_pool,
+    aten.fractional_max_pool3d_backward.default: fractional_pool,
     aten.convolution_backward.default: convolution,
     aten.mkldnn_rnn_layer.default: lstm,
     aten.mkldnn_rnn_layer_backward.default: lstm_backward,

@@ -12,6 +12,7 @@ import torch
 from tojax.errors import Unsupported
 from tojax.torch.core import current_trace, private
 from tojax.torch.core.call import call_of
+from tojax.torch.core.keys import Keys
 from tojax.torch.eager import random_keys
 from tojax.torch.eager.dispatch import run
 from tojax.torch.eager.tensor import EagerTensor, from_torch
@@ -79,5 +80,5 @@ def on_jax(rng: jax.Array | None = None) -> Iterator[None]:
             why="its tensors are JAX's already",
             do="leave it out: tojax.from_torch runs the code on JAX arrays",
         )
-    with random_keys.drawing(rng), Factories():
+    with random_keys.drawing(None if rng is None else Keys(rng)), Factories():
         yield

@@ -8,7 +8,6 @@ layouts of the results are kept beside the program.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +20,7 @@ from tojax.torch.core.call import Call
 from tojax.torch.core.precision import precision_of
 from tojax.torch.core.pytrees import flatten
 from tojax.torch.data_dependent import int64
-from tojax.torch.eager import random_keys
+from tojax.torch.eager import gradients, random_keys
 from tojax.torch.eager.fallback import fallback
 from tojax.torch.eager.tensor import EagerTensor, Spec, of_layout, tensor_of
 from tojax.torch.engine.trace import CONCRETIZATION
@@ -99,7 +98,7 @@ class Program:
         self.program = jax.jit(self._traced)
 
     def __call__(self, args: tuple, kwargs: dict[str, Any], tensors: list[EagerTensor]) -> Any:
-        arrays = [x.memory for x in tensors]
+        arrays = [x.memory.array for x in tensors]
         seed = None
         if self.draws:
             values = (*args, *kwargs.values())
@@ -127,7 +126,7 @@ class Program:
 
     def _traced(self, arrays: list[jax.Array], seed: Any) -> tuple:
         """Traces the operator; notes what the results are."""
-        tensors = [_stand_in(*pair) for pair in zip(self.specs, arrays)]
+        tensors = [tensor_of(*pair) for pair in zip(self.specs, arrays)]
         leaves = [*self.leaves]
         for place, tensor in zip(self.places, tensors):
             leaves[place] = tensor
@@ -140,28 +139,29 @@ class Program:
             raise random_keys.Forbidden  # a number of Python's, which depends on values
         specs = [x if x is None else _own(x) for x in outs]
         self.results = specs, structure
-        self.written = [i for i, x in enumerate(tensors) if x.memory is not arrays[i]]
+        self.written = [i for i, x in enumerate(tensors) if x.memory.array is not arrays[i]]
         written = [tensors[i].array for i in self.written]
         return [x.array for x in outs if x is not None], written, holds
 
 
 def _own(tensor: EagerTensor) -> Spec:
-    if tensor.owner is None:
+    if tensor.spec.owner is None:
         return tensor.spec
     return of_layout(tensor.shape, tensor.dtype, (tensor.stride(), 0))
-
-
-def _stand_in(spec: Spec, array: jax.Array) -> EagerTensor:
-    if spec.owner is None:
-        return tensor_of(spec, array)
-    return tensor_of(spec, None, tensor_of(spec.owner, array))
 
 
 def compute(
     call: Call, args: tuple, kwargs: dict, seed: Any, conditions: list[jax.Array] | None
 ) -> Any:
     """Returns an operator's results by its lowering; without one, by torch's decomposition."""
-    if call.row is None:
+    out = _compute(call, args, kwargs, seed, conditions)
+    count = len(call.op._schema.returns)
+    assert count < 2 or len(out) == count, call.op  # torch's C++ would read beyond the end
+    return out
+
+
+def _compute(call: Call, args: tuple, kwargs: dict, seed: Any, conditions: Any) -> Any:
+    if call.row is None or call.op in gradients.SPECIAL:
         return fallback(call.op, args, kwargs)
     values, operands = call.bind(args, kwargs)
     if call.random:
@@ -180,6 +180,3 @@ def compute(
         wrapped = call.wrap(out, operands, 0, args, kwargs, make=EagerTensor)
         int64.follow(conditions, call, args, kwargs, values, wrapped)
     return wrapped
-
-
-Run = Callable[[Any, tuple, dict[str, Any]], Any]

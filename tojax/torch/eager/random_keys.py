@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +29,9 @@ class Forbidden(Exception):
 
 
 @contextlib.contextmanager
-def drawing(rng: jax.Array | None) -> Iterator[None]:
-    """Draws from this key for a while; without one, from torch's generator."""
-    with _source(None if rng is None else Keys(rng)):
+def drawing(keys: Keys | None) -> Iterator[None]:
+    """Draws from these keys for a while; without any, from where it was."""
+    with _source(_current() if keys is None else keys):
         yield
 
 
@@ -43,12 +44,23 @@ def forbidden() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _source(new: object) -> Iterator[None]:
-    outer = getattr(_THREAD, "source", None)
-    _THREAD.source = new
+    outer, _THREAD.source = _current(), new
     try:
         yield
     finally:
         _THREAD.source = outer
+
+
+def _current() -> Any:
+    return getattr(_THREAD, "source", None)
+
+
+def drawn() -> jax.Array | np.ndarray | None:
+    """Returns a key or seed; None where JAX is compiling, and there is no key."""
+    try:
+        return draw("a compiled function")
+    except (MissingRng, Forbidden):
+        return None
 
 
 def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np.ndarray:
@@ -57,7 +69,7 @@ def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np
     Raises:
       MissingRng: JAX is compiling, and there is no key.
     """
-    source = getattr(_THREAD, "source", None)
+    source = _current()
     if source is Forbidden:
         raise Forbidden
     if isinstance(source, Keys) and generator is None:

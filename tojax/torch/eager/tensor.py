@@ -1,7 +1,8 @@
 """The tensor of ``on_jax``: a ``torch.Tensor`` without storage around a ``jax.Array``.
 
-A tensor owns its array, or is a view: a chain of operators on its owner. A view is computed where
-it is read, inside the program that reads it, so that it always shows what was last written.
+Tensors that share memory share a ``Memory``. A view is a chain of operators on the array there. It
+is computed where it is read, inside the program that reads it, so that it shows what was last
+written, through whichever tensor.
 """
 
 from __future__ import annotations
@@ -37,14 +38,23 @@ class Step(NamedTuple):
     place: int | None
 
 
+class Memory:
+    """What tensors have in common that torch would give the same storage."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: jax.Array):
+        self.array = array
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Spec:
     """All that is known of a tensor but its values; equal ones are the same object.
 
     Attributes:
       shape, dtype, stride, offset: as torch sees them.
-      owner: the spec of the tensor that this one is a view of, None if it owns its array.
-      steps: from the owner to the view.
+      owner: the spec of the array in memory, of which this is a view; None if it is this one.
+      steps: from there to the view.
     """
 
     shape: torch.Size
@@ -64,7 +74,7 @@ def of_layout(shape: tuple[int, ...], dtype: torch.dtype, layout: Layout | None 
     Raises:
       Unsupported: torch would have 64-bit floats, which JAX has not unless x64 is on.
     """
-    if dtype in DOUBLE and not x64():
+    if dtype in DOUBLE and not x64() and private.graph_task() == -1:  # as torch's formulas have it
         raise Unsupported(
             f"a tensor of {dtype} on JAX",
             where=diagnostics.where(),
@@ -94,14 +104,12 @@ class EagerTensor(JaxTensor):
     """A tensor around a ``jax.Array``, which operators and torch's autograd work on.
 
     Attributes:
-      spec: shape, dtype and layout; of a view, how it comes from its owner.
-      owner: the tensor that this is a view of, None if it has an array of its own.
-      value: that array.
+      spec: shape, dtype and layout; of a view, how it is computed from what is in memory.
+      memory: where the array is, of which this may be a view.
     """
 
     spec: Spec
-    owner: EagerTensor | None
-    value: jax.Array
+    memory: Memory
     made_by = None
     origins = 0
 
@@ -119,15 +127,10 @@ class EagerTensor(JaxTensor):
         return run(op, args, kwargs or {})
 
     @property
-    def memory(self) -> jax.Array:
-        """The array of the owner."""
-        return self.value if self.owner is None else self.owner.value
-
-    @property
     def array(self) -> jax.Array:
         """The array as it is now."""
-        if self.owner is None:
-            return self.value
+        if self.spec.owner is None:
+            return self.memory.array
         from tojax.torch.eager.views import read
 
         return read(self)
@@ -171,14 +174,12 @@ class EagerTensor(JaxTensor):
 
     @data.setter
     def data(self, new: torch.Tensor) -> None:
-        if self.owner is not None or new.shape != self.shape or new.dtype != self.dtype:
-            raise Unsupported(
-                f"assigning {new.dtype}{[*new.shape]} to .data of {self.dtype}{[*self.shape]}",
-                where=diagnostics.where(),
-                why="a tensor on JAX keeps its shape and dtype, and a view its memory",
-                do="make a new tensor or parameter",
-            )
-        self.value = new.array if isinstance(new, EagerTensor) else interop.to_jax(new)
+        self.become(from_torch(new))
+
+    def become(self, other: EagerTensor) -> None:
+        """Takes shape, dtype and memory of another tensor; gradients and hooks stay."""
+        torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
+        self.spec, self.memory = other.spec, other.memory
 
     def _storage(self, *args, **kwargs):
         raise Unsupported(
@@ -206,7 +207,7 @@ class EagerTensor(JaxTensor):
     def as_leaf_like(self, other: torch.Tensor) -> torch.Tensor:
         """Returns itself as a leaf, and a parameter, where the other one is."""
         for name, value in vars(other).items():
-            if name not in ("spec", "owner", "value"):  # _is_param, and what users have set
+            if name not in ("spec", "memory"):  # _is_param, and what users have set
                 setattr(self, name, value)
         return self.requires_grad_(other.requires_grad)
 
@@ -231,12 +232,17 @@ class EagerTensor(JaxTensor):
         return format(self.item() if self.dim() == 0 else repr(self), format_spec)
 
 
-def tensor_of(spec: Spec, array: jax.Array | None, owner: EagerTensor | None = None) -> EagerTensor:
-    """Returns a tensor of this spec with an array of its own, or as a view of its owner."""
+def tensor_of(spec: Spec, array: jax.Array) -> EagerTensor:
+    """Returns a tensor of this spec with memory of its own."""
+    return in_memory(spec, Memory(array))
+
+
+def in_memory(spec: Spec, memory: Memory) -> EagerTensor:
+    """Returns a tensor of this spec in this memory."""
     self = private.make_wrapper(
         EagerTensor, spec.shape, spec.stride, spec.offset, dtype=spec.dtype, device="cpu"
     )
-    self.spec, self.value, self.owner = spec, array, owner
+    self.spec, self.memory = spec, memory
     return self
 
 

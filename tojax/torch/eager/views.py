@@ -15,9 +15,8 @@ import torch
 from tojax.errors import Unsupported
 from tojax.torch.core import diagnostics, strides
 from tojax.torch.core.call import Call, call_of
-from tojax.torch.core.dtypes import to_jax
 from tojax.torch.core.tensor import JaxTensor
-from tojax.torch.eager.tensor import EagerTensor, Spec, Step, spec_of, tensor_of
+from tojax.torch.eager.tensor import EagerTensor, Spec, Step, in_memory, spec_of
 
 aten = torch.ops.aten
 
@@ -35,14 +34,10 @@ def view(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Returns the views that an operator makes of its first argument."""
     base: EagerTensor = args[0]
     if call.op in SAME:
-        return tensor_of(_spec_in(base), None, _owner(base))
+        return in_memory(base.spec, base.memory)
     specs = specs_of(call.op, frozen(args[1:]), frozen(kwargs), base.spec)
-    views = [tensor_of(spec, None, _owner(base)) for spec in specs]
+    views = [in_memory(spec, base.memory) for spec in specs]
     return views if call.op._schema.returns[0].type.kind() == "ListType" else views[0]
-
-
-def _owner(tensor: EagerTensor) -> EagerTensor:
-    return tensor if tensor.owner is None else tensor.owner
 
 
 def frozen(value: Any) -> Any:
@@ -50,13 +45,6 @@ def frozen(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(map(frozen, value))
     return tuple((k, frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
-
-
-def _spec_in(base: EagerTensor) -> Spec:
-    spec = base.spec
-    if base.owner is not None:
-        return spec
-    return spec_of(spec.shape, spec.dtype, spec.stride, spec.offset, spec, ())
 
 
 @lru_cache(1 << 14)
@@ -143,24 +131,18 @@ def _writer(spec: Spec) -> Any:
 
 def read(tensor: EagerTensor) -> jax.Array:
     """Returns the array of a view as it is now."""
-    assert tensor.owner is not None
-    if not tensor.spec.steps:
-        return tensor.owner.value
-    return _reader(tensor.spec)(tensor.owner.value)
+    return _reader(tensor.spec)(tensor.memory.array)
 
 
 def write(tensor: EagerTensor, array: jax.Array) -> None:
-    """Stores an array in a tensor; through a view, in its owner.
+    """Stores an array in a tensor; through a view, in what it is a view of.
 
     Raises:
       Unsupported: elements of the view share their memory.
     """
-    if tensor.owner is None:
-        tensor.value = array
-    elif not tensor.spec.steps:
-        tensor.owner.value = array
-    else:
-        tensor.owner.value = _writer(tensor.spec)(tensor.owner.value, array)
+    memory = tensor.memory
+    is_view = tensor.spec.owner is not None
+    memory.array = _writer(tensor.spec)(memory.array, array) if is_view else array
 
 
 def _written(spec: Spec, owner: jax.Array, array: jax.Array) -> jax.Array:
@@ -208,9 +190,3 @@ def _places(step: Step, shape: tuple[int, ...], stride: tuple | None) -> np.ndar
         )
     return places
 
-
-def dtype_in_jax(spec: Spec) -> np.dtype:
-    """Returns the dtype of the array of a tensor."""
-    dtype = to_jax(spec.dtype)
-    assert dtype is not None
-    return dtype

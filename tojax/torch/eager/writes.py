@@ -10,11 +10,11 @@ import torch
 
 from tojax.errors import Unsupported
 from tojax.torch.core import diagnostics, private
-from tojax.torch.core.call import Call, call_of
-from tojax.torch.eager import programs
+from tojax.torch.core.call import Call
+from tojax.torch.core.dtypes import to_jax
 from tojax.torch.eager.fallback import fallback
 from tojax.torch.eager.tensor import EagerTensor
-from tojax.torch.eager.views import dtype_in_jax, write
+from tojax.torch.eager.views import write
 from tojax.torch.engine import foreach
 
 aten = torch.ops.aten
@@ -49,6 +49,9 @@ def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]
     defaults = {p.name: p.default for p in call.params}
     kept |= {name: defaults[name] for name in required if name not in bound}
     out = run(form, args, kept)
+    if form.is_view:  # such as squeeze_
+        targets[0].become(out)
+        return targets[0]
     results = list(out) if isinstance(out, (tuple, list)) else [out]
     before = len(results) - len(targets)
     for target, result in zip(targets, results[before:]):
@@ -59,6 +62,8 @@ def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]
 
 
 def _store(op: Any, target: EagerTensor, result: EagerTensor, out: bool) -> None:
+    if out and not target.numel() and target.dtype is result.dtype:
+        return target.become(result)
     if target.shape != result.shape or not torch.can_cast(result.dtype, target.dtype):
         what = lambda x: f"{str(x.dtype).removeprefix('torch.')}{[*x.shape]}"
         raise Unsupported(
@@ -67,7 +72,9 @@ def _store(op: Any, target: EagerTensor, result: EagerTensor, out: bool) -> None
             why="a tensor on JAX keeps its shape and dtype",
             do="give an out of the result's shape and dtype" if out else "write x = x.op(...)",
         )
-    write(target, result.array.astype(dtype_in_jax(target.spec)))
+    array = result.array
+    write(target, array if result.dtype is target.dtype else array.astype(to_jax(target.dtype)))
+    return None
 
 
 @lru_cache(None)
@@ -90,6 +97,3 @@ def functional(op: Any) -> Any:
             ]:
                 return form
     return None
-
-
-_ = programs, call_of

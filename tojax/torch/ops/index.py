@@ -179,6 +179,7 @@ def masked_scatter(self, mask, source):
 @lowers(aten.masked_scatter_backward)
 def masked_scatter_backward(grad_output, mask, sizes):
     """The selected gradients in front, zeros after them: a stable sort instead of a selection."""
+    mask = broadcast(mask, grad_output.shape)
     flat = lax.reshape(lax.select(mask, grad_output, jnp.zeros_like(grad_output)), (mask.size,))
     order = jnp.argsort(~lax.reshape(mask, (mask.size,)), stable=True)
     return lax.reshape(rows(flat, order[: math.prod(sizes)], 0), sizes)
