@@ -18,6 +18,7 @@ from tojax.errors import Unsupported
 from tojax.torch.compat.module_calls import on_tensors
 from tojax.torch.core import current_trace, interop
 from tojax.torch.core.dtypes import to_jax
+from tojax.torch.eager.tensor import EagerTensor
 
 if TYPE_CHECKING:
     from jax.tree_util import PyTreeDef
@@ -208,7 +209,11 @@ def _check(tensor: torch.Tensor) -> None:
 
 
 def _tensors(out: Sequence[jax.Array], inputs: Sequence[torch.Tensor]) -> Tensors:
-    """Returns results in their own memory; those that are inputs, or each other, as copies."""
+    """Returns results in their own memory; those that are inputs, or each other, as copies. Where
+    inputs are on JAX, so are results.
+    """
+    if any(isinstance(x, EagerTensor) for x in inputs):
+        return tuple(map(EagerTensor, out))
     jax.block_until_ready(out)  # JAX reads the inputs' memory until then
     seen = {x.data_ptr() for x in inputs}
     tensors: list[torch.Tensor] = []

@@ -13,9 +13,18 @@ import torch
 from tojax.errors import TojaxError, Unsupported
 from tojax.torch.core import diagnostics, private, strides
 from tojax.torch.core.call import Call, call_of
+from tojax.torch.core.dtypes import to_jax
 from tojax.torch.core.pytrees import map_tensors
 from tojax.torch.eager import programs, views, writes
-from tojax.torch.eager.tensor import EagerTensor, from_torch, known, no_values, torchs
+from tojax.torch.eager.tensor import (
+    EagerTensor,
+    from_torch,
+    known,
+    no_values,
+    of_layout,
+    tensor_of,
+    torchs,
+)
 from tojax.torch.engine.trace import CONCRETIZATION
 
 aten = torch.ops.aten
@@ -128,7 +137,29 @@ def _strided_copy(args: tuple, kwargs: dict[str, Any]) -> Any:
     return aten.clone.default(aten.as_strided.default(*args, **kwargs))
 
 
+def _loaded(args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Makes a tensor of what ``torch.load`` has read."""
+    target: EagerTensor = args[0]
+    with private.DisableTorchDispatch():
+        plain = torch.empty(0, dtype=target.dtype).set_(*args[1:])
+    target.become(from_torch(plain))
+    return target
+
+
+def _strided(size: list[int], stride: list[int], dtype: torch.dtype | None = None, **_: Any) -> Any:
+    """Makes a tensor that says it lies so: autograd writes gradients of views through its strides."""
+    spec = of_layout(tuple(size), dtype or torch.get_default_dtype(), (tuple(stride), 0))
+    return tensor_of(spec, jnp.zeros(spec.shape, to_jax(spec.dtype)))
+
+
+def _new_strided(args: tuple, kwargs: dict[str, Any]) -> Any:
+    return _strided(*args[1:], **{"dtype": args[0].dtype} | kwargs)
+
+
 SPECIAL: dict[Any, Any] = {
+    aten.empty_strided.default: lambda args, kwargs: _strided(*args, **kwargs),
+    aten.new_empty_strided.default: _new_strided,
+    aten.set_.source_Storage_storage_offset: _loaded,
     aten._local_scalar_dense.default: _number,
     aten.equal.default: _equal,
     aten._to_copy.default: _copied,

@@ -65,7 +65,9 @@ class Environment(contextlib.ContextDecorator):
         """Returns a key that nothing else was or will be drawn from."""
         if self._keys is not None and generator is None:
             return self._keys.draw("get_and_rotate_prng_key")
-        return random_keys.as_key(random_keys.draw("get_and_rotate_prng_key", generator))
+        seed = random_keys.draw("get_and_rotate_prng_key", generator)
+        random_keys.check_fresh("get_and_rotate_prng_key", seed)
+        return random_keys.as_key(seed)
 
     def to_xla(self, torchvalues: Any) -> Any:
         """Returns tensors of torch's own on JAX; a module moves itself."""

@@ -7,7 +7,10 @@ from typing import Any
 import torch
 
 from tojax.torch.core import diagnostics, private
+from tojax.torch.core.call import call_of
+from tojax.torch.core.pytrees import flatten
 from tojax.torch.eager import gradients
+from tojax.torch.eager.tensor import from_torch
 from tojax.torch.engine import foreach
 
 
@@ -32,5 +35,8 @@ def fallback(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             return function(*args, **kwargs)
         if (function := gradients.of(op)) is not None:
             return function(*args, **kwargs)
+    if not call_of(op).random and not any(isinstance(x, torch.Tensor) for x in flatten((args, kwargs))[0]):  # a constant, like torch.tensor
+        with private.DisableTorchDispatch():
+            return from_torch(op(*args, **kwargs))
     diagnostics.refuse_kind(op)
     raise diagnostics.missing_ops({str(op): op}, {str(op): diagnostics.where()})

@@ -216,6 +216,7 @@ def _factors(A: EagerTensor) -> tuple[EagerTensor, ...]:
 
 
 SPECIAL: dict[Any, Callable[..., Any]] = {
+    aten._efficientzerotensor.default: aten.zeros.default,  # of forward mode
     aten._ctc_loss.default: ctc_loss,
     aten._ctc_loss.Tensor: ctc_loss,
     aten._ctc_loss_backward.default: ctc_loss_backward,

@@ -29,6 +29,8 @@ class Factories(private.TorchDispatchMode):
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if current_trace.active():  # from_torch inside: what its trace does itself
+            return op(*args, **kwargs)
         if EagerTensor in types:
             return run(op, args, kwargs)
         if op in LIFTS and not args[0].is_meta:

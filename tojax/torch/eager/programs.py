@@ -14,7 +14,7 @@ import jax
 import torch
 
 from tojax.dtypes import x64
-from tojax.errors import DataDependent
+from tojax.errors import DataDependent, TojaxError
 from tojax.torch.core import current_trace, diagnostics
 from tojax.torch.core.call import Call
 from tojax.torch.core.precision import precision_of
@@ -104,13 +104,18 @@ class Program:
             values = (*args, *kwargs.values())
             generators = (x for x in values if isinstance(x, torch.Generator))
             seed = random_keys.draw(self.call.op, next(generators, None))
-        if not self.compiled or any(isinstance(x, jax.core.Tracer) for x in arrays):
+        traced = any([isinstance(x, jax.core.Tracer) for x in arrays])
+        if traced and seed is not None:
+            random_keys.check_fresh(self.call.op, seed)
+        if traced or not self.compiled:
             return self._uncompiled(args, kwargs, seed)
         try:
             out, written, holds = self.program(arrays, seed)
         except (*CONCRETIZATION, DataDependent, random_keys.Forbidden):
             self.compiled = False
             return self._uncompiled(args, kwargs, seed)
+        if seed is not None and isinstance(out[0], jax.core.Tracer):
+            random_keys.check_fresh(self.call.op, seed)
         if holds and not all(holds):
             raise int64.overflow(self.call)
         for i, array in zip(self.written, written):
@@ -172,7 +177,7 @@ def _compute(call: Call, args: tuple, kwargs: dict, seed: Any, conditions: Any) 
         try:
             out = call.row.lowering(*values)
         except (TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, (*CONCRETIZATION, DataDependent)):
+            if isinstance(error, (*CONCRETIZATION, TojaxError, jax.errors.UnexpectedTracerError)):
                 raise
             raise diagnostics.failed(call.op, operands, error) from error
         if call.writes:

@@ -56,25 +56,31 @@ def _current() -> Any:
 
 
 def drawn() -> jax.Array | np.ndarray | None:
-    """Returns a key or seed; None where JAX is compiling, and there is no key."""
-    try:
-        return draw("a compiled function")
-    except (MissingRng, Forbidden):
-        return None
+    """Returns a key or seed for a program; None inside another one that has no key."""
+    source = _current()
+    has_key = isinstance(source, Keys)
+    return None if source is Forbidden or (not has_key and compiling()) else draw("a program")
 
 
 def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np.ndarray:
-    """Returns a key, or a seed of 64 bits, for a random operator.
-
-    Raises:
-      MissingRng: JAX is compiling, and there is no key.
-    """
+    """Returns a key, or a seed of 64 bits, for a random operator."""
     source = _current()
     if source is Forbidden:
         raise Forbidden
     if isinstance(source, Keys) and generator is None:
         return source.draw(op)
-    if isinstance(jnp.zeros(()), jax.core.Tracer):
+    seed = torch.empty((), dtype=torch.int64).random_(generator=generator)
+    return seed.view(1).view(torch.int32).numpy().view(np.uint32)
+
+
+def compiling() -> bool:
+    """Returns whether JAX is tracing a program."""
+    return isinstance(jnp.zeros(()), jax.core.Tracer)
+
+
+def check_fresh(op: object, seed: jax.Array | np.ndarray) -> None:
+    """Raises MissingRng where a seed would be a constant of a program that JAX compiles."""
+    if isinstance(seed, np.ndarray) and compiling():
         raise MissingRng(
             f"{op} draws random numbers inside a program that JAX compiles",
             where=diagnostics.where(),
@@ -82,8 +88,6 @@ def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np
             do="give a key: with tojax.torch.on_jax(rng=key): ..., or compile the function with "
             "tojax.torch.interop.jax_jit, which gives it one",
         )
-    seed = torch.empty((), dtype=torch.int64).random_(generator=generator)
-    return seed.view(1).view(torch.int32).numpy().view(np.uint32)
 
 
 def as_key(seed: jax.Array | np.ndarray) -> jax.Array:

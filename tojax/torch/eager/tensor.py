@@ -74,7 +74,8 @@ def of_layout(shape: tuple[int, ...], dtype: torch.dtype, layout: Layout | None 
     Raises:
       Unsupported: torch would have 64-bit floats, which JAX has not unless x64 is on.
     """
-    if dtype in DOUBLE and not x64() and private.graph_task() == -1:  # as torch's formulas have it
+    if dtype in DOUBLE and not x64() and 0 not in shape and private.graph_task() == -1:
+        # Inside of backward, torch's own formulas ask for some.
         raise Unsupported(
             f"a tensor of {dtype} on JAX",
             where=diagnostics.where(),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tojax.errors import Unsupported
+from tojax.table import REQUIRED
 from tojax.torch.core import diagnostics, private
 from tojax.torch.core.call import Call
 from tojax.torch.core.dtypes import to_jax
@@ -20,21 +21,52 @@ from tojax.torch.engine import foreach
 aten = torch.ops.aten
 
 
+class Form:
+    """How an operator that writes is computed.
+
+    Attributes:
+      op: what computes the values, None if there is none.
+      outs: names of arguments that only take a result.
+      written: names of the arguments that are written to.
+      defaults: arguments that ``op`` has no default of.
+    """
+
+    def __init__(self, call: Call):
+        arguments = call.op._schema.arguments
+        self.outs = {a.name for a in arguments if a.is_out}
+        self.op = functional(call.op, tuple(a for a in arguments if not a.is_out))
+        self.written = call.signature.writes
+        self.in_place = not self.outs and self.written == (arguments[0].name,)
+        self.names = [p.name for p in call.params]
+        self.defaults: dict[str, Any] = {}
+        self.each = foreach.serves(call.op)
+        if self.op is not None:
+            required = [a.name for a in self.op._schema.arguments if not a.has_default_value()]
+            defaults = {p.name: p.default for p in call.params if p.default is not REQUIRED}
+            self.defaults = {name: defaults[name] for name in required if name in defaults}
+        self.returns = len(call.op._schema.returns)
+
+
+form_of = lru_cache(None)(Form)
+
+
 def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]) -> Any:
     """Runs an operator that writes to its arguments; returns those that it returns."""
-    op = call.op
-    form = functional(op)
-    if form is None:
-        if foreach.serves(op) or op in private.decompositions:
-            return fallback(op, args, kwargs)
+    op, form = call.op, form_of(call)
+    if form.each or (form.op is None and op in private.decompositions):
+        return fallback(op, args, kwargs)
+    if form.op is None:
         raise Unsupported(
             f"{op} on a tensor on JAX",
             where=diagnostics.where(),
             why="it changes more of a tensor than its values",
             do="use its form that returns a new tensor",
         )
-    bound = dict(zip((p.name for p in call.params), args)) | kwargs
-    targets = [bound[name] for name in call.signature.writes]
+    if form.in_place:
+        bound, targets = {}, [args[0]]
+    else:
+        bound = dict(zip(form.names, args)) | kwargs
+        targets = [bound[name] for name in form.written]
     for target in targets:
         if not isinstance(target, EagerTensor):
             raise Unsupported(
@@ -43,27 +75,25 @@ def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]
                 why="they are on different devices",
                 do="give a tensor on JAX, or copy the result: target.copy_(result)",
             )
-    outs = {a.name for a in op._schema.arguments if a.is_out}
-    kept = {k: v for k, v in kwargs.items() if k not in outs}
-    required = (a.name for a in form._schema.arguments if not a.has_default_value())
-    defaults = {p.name: p.default for p in call.params}
-    kept |= {name: defaults[name] for name in required if name not in bound}
-    out = run(form, args, kept)
-    if form.is_view:  # such as squeeze_
+    if form.outs or form.defaults:
+        kwargs = {k: v for k, v in kwargs.items() if k not in form.outs}
+        bound = dict(zip(form.names, args)) | kwargs
+        kwargs |= {k: v for k, v in form.defaults.items() if k not in bound}
+    out = run(form.op, args, kwargs)
+    if form.op.is_view:  # such as squeeze_
         targets[0].become(out)
         return targets[0]
     results = list(out) if isinstance(out, (tuple, list)) else [out]
     before = len(results) - len(targets)
     for target, result in zip(targets, results[before:]):
-        _store(op, target, result, bool(outs))
-    returns = len(op._schema.returns)
-    returned = [*results[:before], *targets][:returns]
-    return returned[0] if returns == 1 else tuple(returned) if returns else None
+        _store(op, target, result, bool(form.outs))
+    returned = [*results[:before], *targets][: form.returns]
+    return returned[0] if form.returns == 1 else tuple(returned) if returned else None
 
 
 def _store(op: Any, target: EagerTensor, result: EagerTensor, out: bool) -> None:
-    if out and not target.numel() and target.dtype is result.dtype:
-        return target.become(result)
+    if out and not target.numel() and torch.can_cast(result.dtype, target.dtype):
+        return target.become(result.to(target.dtype))
     if target.shape != result.shape or not torch.can_cast(result.dtype, target.dtype):
         what = lambda x: f"{str(x.dtype).removeprefix('torch.')}{[*x.shape]}"
         raise Unsupported(
@@ -77,23 +107,19 @@ def _store(op: Any, target: EagerTensor, result: EagerTensor, out: bool) -> None
     return None
 
 
-@lru_cache(None)
-def functional(op: Any) -> Any:
-    """Returns the operator that computes what another one writes; None if there is none."""
-    arguments = op._schema.arguments
-    names = [a.name for a in arguments if not a.is_out]
-    name = op._schema.name.removeprefix("aten::")
+def functional(op: Any, arguments: tuple) -> Any:
+    """Returns the operator that computes from these arguments what another one writes; None if
+    there is none.
+    """
+    name = op._schema.name.split("::")[1]
     namespace = getattr(torch.ops, op.namespace)
-    bare = name.removesuffix("_")
-    same = [bare] if bare != name else [name]
-    for packet_name in (*same, f"{bare}_functional"):
+    signature = [(a.name, str(a.type)) for a in arguments]
+    for packet_name in (name.removesuffix("_"), f"{name.removesuffix('_')}_functional"):
         packet = getattr(namespace, packet_name, None)
         for overload in packet.overloads() if packet is not None else ():
             form = getattr(packet, overload)
-            if form._schema.is_mutable or [a.name for a in form._schema.arguments] != names:
+            if form._schema.is_mutable:
                 continue
-            if [str(a.type) for a in form._schema.arguments] == [
-                str(a.type) for a in arguments if not a.is_out
-            ]:
+            if [(a.name, str(a.type)) for a in form._schema.arguments] == signature:
                 return form
     return None
