@@ -194,9 +194,10 @@ def wrap_jax_jit(
 
     @functools.wraps(torch_function)
     def on_tensors(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = jax_view((args, kwargs))
         if seeded and (seed := random_keys.drawn()) is not None:
-            kwargs[SEED] = torch_view(seed) if isinstance(seed, jax.Array) else seed
-        return call_jax(transformed, *args, **kwargs)
+            kwargs[SEED] = seed
+        return torch_view(transformed(*args, **kwargs))
 
     return on_tensors
 

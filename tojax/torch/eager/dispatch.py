@@ -40,6 +40,7 @@ def run(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if special is not None and (out := special(args, kwargs)) is not NotImplemented:
         return out
     if call.signature.writes:
+        writes.check_targets(call, args, kwargs)
         return writes.run(call, *_on_jax(call, args, kwargs), run)
     args, kwargs = _on_jax(call, args, kwargs)
     if call.view:

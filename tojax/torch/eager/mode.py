@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +16,10 @@ from tojax.torch.core.call import call_of
 from tojax.torch.core.keys import Keys
 from tojax.torch.eager import random_keys
 from tojax.torch.eager.dispatch import run
+from tojax.torch.eager.host_reads import HostReads
 from tojax.torch.eager.tensor import EagerTensor, from_torch
 
+_THREAD = threading.local()  # whether its contexts are inside of one
 LIFTS = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default}
 
 
@@ -82,5 +85,11 @@ def on_jax(rng: jax.Array | None = None) -> Iterator[None]:
             why="its tensors are JAX's already",
             do="leave it out: tojax.from_torch runs the code on JAX arrays",
         )
-    with random_keys.drawing(None if rng is None else Keys(rng)), Factories():
+    keys = None if rng is None else Keys(rng)
+    with random_keys.drawing(keys), contextlib.ExitStack() as stack:
+        if not getattr(_THREAD, "inside", False):
+            _THREAD.inside = True
+            stack.callback(setattr, _THREAD, "inside", False)
+            stack.enter_context(Factories())
+            stack.enter_context(HostReads())
         yield

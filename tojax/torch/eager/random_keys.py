@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from tojax.errors import MissingRng
-from tojax.torch.core import diagnostics
+from tojax.torch.core import diagnostics, private
 from tojax.torch.core.keys import Keys
 
 _THREAD = threading.local()
@@ -69,8 +69,9 @@ def draw(op: object, generator: torch.Generator | None = None) -> jax.Array | np
         raise Forbidden
     if isinstance(source, Keys) and generator is None:
         return source.draw(op)
-    seed = torch.empty((), dtype=torch.int64).random_(generator=generator)
-    return seed.view(1).view(torch.int32).numpy().view(np.uint32)
+    with private.DisableTorchDispatch():
+        seed = torch.empty(1, dtype=torch.int64).random_(generator=generator)
+        return seed.view(torch.int32).numpy().view(np.uint32)
 
 
 def compiling() -> bool:

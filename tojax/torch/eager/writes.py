@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,6 @@ from tojax.torch.core.dtypes import to_jax
 from tojax.torch.eager.fallback import fallback
 from tojax.torch.eager.tensor import EagerTensor
 from tojax.torch.eager.views import write
-from tojax.torch.engine import foreach
 
 aten = torch.ops.aten
 
@@ -39,7 +38,6 @@ class Form:
         self.in_place = not self.outs and self.written == (arguments[0].name,)
         self.names = [p.name for p in call.params]
         self.defaults: dict[str, Any] = {}
-        self.each = foreach.serves(call.op)
         if self.op is not None:
             required = [a.name for a in self.op._schema.arguments if not a.has_default_value()]
             defaults = {p.name: p.default for p in call.params if p.default is not REQUIRED}
@@ -50,11 +48,32 @@ class Form:
 form_of = lru_cache(None)(Form)
 
 
+def check_targets(call: Call, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raises Unsupported where a result of JAX would be written to a tensor of torch."""
+    form = form_of(call)
+    bound = {form.names[0]: args[0]} if form.in_place else dict(zip(form.names, args)) | kwargs
+    for name in form.written:
+        if any(not isinstance(x, EagerTensor) for x in _listed([bound[name]])):
+            raise Unsupported(
+                f"{call.op} writes a result of JAX to a tensor of torch",
+                where=diagnostics.where(),
+                why="they are on different devices",
+                do="give a tensor on JAX, or copy the result: target.copy_(result)",
+            )
+
+
+def _listed(arguments: Iterable[Any]) -> list[Any]:
+    """Returns tensors, and those in lists of them."""
+    lists = (x if isinstance(x, (list, tuple)) else [x] for x in arguments)
+    return [x for part in lists for x in part]
+
+
 def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]) -> Any:
     """Runs an operator that writes to its arguments; returns those that it returns."""
     op, form = call.op, form_of(call)
-    if form.each or (form.op is None and op in private.decompositions):
-        return fallback(op, args, kwargs)
+    if form.op is None and op in private.decompositions:
+        out = fallback(op, args, kwargs)
+        return out if form.returns else None
     if form.op is None:
         raise Unsupported(
             f"{op} on a tensor on JAX",
@@ -63,18 +82,10 @@ def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]
             do="use its form that returns a new tensor",
         )
     if form.in_place:
-        bound, targets = {}, [args[0]]
+        targets = _listed([args[0]])
     else:
         bound = dict(zip(form.names, args)) | kwargs
-        targets = [bound[name] for name in form.written]
-    for target in targets:
-        if not isinstance(target, EagerTensor):
-            raise Unsupported(
-                f"{op} writes a result of JAX to a tensor of torch",
-                where=diagnostics.where(),
-                why="they are on different devices",
-                do="give a tensor on JAX, or copy the result: target.copy_(result)",
-            )
+        targets = _listed(bound[name] for name in form.written)
     if form.outs or form.defaults:
         kwargs = {k: v for k, v in kwargs.items() if k not in form.outs}
         bound = dict(zip(form.names, args)) | kwargs
@@ -83,7 +94,7 @@ def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]
     if form.op.is_view:  # such as squeeze_
         targets[0].become(out)
         return targets[0]
-    results = list(out) if isinstance(out, (tuple, list)) else [out]
+    results = _listed([out])
     before = len(results) - len(targets)
     for target, result in zip(targets, results[before:]):
         _store(op, target, result, bool(form.outs))
