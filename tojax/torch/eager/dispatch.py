@@ -16,6 +16,7 @@ from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.dtypes import to_jax
 from tojax.torch.core.pytrees import map_tensors
 from tojax.torch.eager import programs, views, writes
+from tojax.torch.eager.fallback import fallback
 from tojax.torch.eager.tensor import (
     EagerTensor,
     from_torch,
@@ -25,6 +26,7 @@ from tojax.torch.eager.tensor import (
     tensor_of,
     torchs,
 )
+from tojax.torch.engine import foreach
 from tojax.torch.engine.trace import CONCRETIZATION
 
 aten = torch.ops.aten
@@ -48,6 +50,8 @@ def run(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             return op.decompose(*args, **kwargs)  # a view, or a copy
         return views.view(call, args, kwargs)
     try:
+        if foreach.serves(op):  # one by one, for the numbers in lists are others in each step
+            return fallback(op, args, kwargs)
         return programs.run(call, args, kwargs)
     except TojaxError:
         raise

@@ -8,6 +8,7 @@ layouts of the results are kept beside the program.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -22,12 +23,17 @@ from tojax.torch.core.pytrees import flatten
 from tojax.torch.data_dependent import int64
 from tojax.torch.eager import gradients, random_keys
 from tojax.torch.eager.fallback import fallback
-from tojax.torch.eager.tensor import EagerTensor, Spec, of_layout, tensor_of
+from tojax.torch.eager.tensor import EagerTensor, Memory, Spec, in_memory, of_layout, tensor_of
 from tojax.torch.engine.trace import CONCRETIZATION
 
 LARGEST = 512  # programs of an operator, shapes and numbers; what comes later is not compiled
 DROPPED = {"device", "pin_memory", "generator", "non_blocking", "layout"}
 
+aten = torch.ops.aten
+
+# Operators of optimizers, whose factors are other numbers in each step: these are arguments.
+VARYING = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
+VARYING |= {aten.addcmul.default, aten.addcdiv.default, aten.lerp.Scalar}
 PROGRAMS: dict[tuple, Program] = {}
 COUNTS: Counter[Call] = Counter()
 
@@ -41,38 +47,49 @@ class Running(NamedTuple):
 def run(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Returns the results of an operator that writes nothing."""
     tensors: list[EagerTensor] = []
-    key = _key(call, args, kwargs, tensors)
+    floats: list[float] = []
+    key = _key(call, args, kwargs, tensors, floats)
+    varies = bool(floats) and call.op in VARYING and not x64()
+    varies = varies and all([x.spec.dtype is torch.float32 for x in tensors])
+    if floats and not varies:
+        key = *key, *map(repr, floats)  # NaN is like itself, -0.0 not like 0.0
+        floats = []
     program = PROGRAMS.get(key)
     if program is None:
-        if COUNTS[call] >= LARGEST:
-            program = Program(call, args, kwargs, tensors, compiled=False)
-        else:
+        compiled = COUNTS[call] < LARGEST
+        program = Program(call, args, kwargs, tensors, compiled, varies)
+        if compiled:
             COUNTS[call] += 1
-            program = PROGRAMS[key] = Program(call, args, kwargs, tensors)
-    return program(args, kwargs, tensors)
+            PROGRAMS[key] = program
+    return program(args, kwargs, tensors, floats)
 
 
-def _key(call: Call, args: tuple, kwargs: dict, tensors: list[EagerTensor]) -> tuple:
+def _key(
+    call: Call, args: tuple, kwargs: dict, tensors: list[EagerTensor], floats: list[float]
+) -> tuple:
     parts: list[Any] = [call, x64(), torch.get_default_dtype()]
     parts.append(torch.get_float32_matmul_precision())
     for value in args:
-        parts.append(_part(value, tensors))
+        parts.append(_part(value, tensors, floats))
     for name, value in kwargs.items():
         if name not in DROPPED:
-            parts.append((name, _part(value, tensors)))
+            parts.append((name, _part(value, tensors, floats)))
     return tuple(parts)
 
 
-def _part(value: Any, tensors: list[EagerTensor]) -> Any:
-    """Returns what a program depends on of an argument; collects tensors."""
+def _part(value: Any, tensors: list[EagerTensor], floats: list[float]) -> Any:
+    """Returns what a program depends on of an argument; collects tensors and numbers."""
     kind = type(value)
     if kind is EagerTensor:
         tensors.append(value)
-        return value.spec
-    if kind is float or kind is complex:
-        return kind, repr(value)  # NaN is like itself, -0.0 not like 0.0
+        return value.spec.template
+    if kind is float:
+        floats.append(value)
+        return float
+    if kind is complex:
+        return kind, repr(value)
     if kind is list or kind is tuple:
-        return tuple([_part(x, tensors) for x in value])
+        return tuple([_part(x, tensors, floats) for x in value])
     return kind, value
 
 
@@ -86,18 +103,23 @@ class Program:
       compiled: whether there is a program; not where a shape depends on values.
     """
 
-    def __init__(self, call: Call, args: tuple, kwargs: dict, tensors: list, compiled: bool = True):
+    def __init__(
+        self, call: Call, args: tuple, kwargs: dict, tensors: list, compiled: bool, varies: bool
+    ):
         self.call, self.compiled = call, compiled
-        self.specs = [x.spec for x in tensors]
+        self.specs = [x.spec.template for x in tensors]
         leaves, self.structure = flatten((args, kwargs))
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        self.varying = [i for i, x in enumerate(leaves) if varies and type(x) is float]
         self.draws = call.random
         self.results: tuple[list[Any], Any] = ([], None)
         self.written: list[int] = []
         self.program = jax.jit(self._traced)
 
-    def __call__(self, args: tuple, kwargs: dict[str, Any], tensors: list[EagerTensor]) -> Any:
+    def __call__(
+        self, args: tuple, kwargs: dict[str, Any], tensors: list[EagerTensor], floats: list[float]
+    ) -> Any:
         arrays = [x.memory.array for x in tensors]
         seed = None
         if self.draws:
@@ -110,7 +132,8 @@ class Program:
         if traced or not self.compiled:
             return self._uncompiled(args, kwargs, seed)
         try:
-            out, written, holds = self.program(arrays, seed)
+            starts = [x.spec.starts for x in tensors]
+            out, written, holds = self.program(arrays, starts, floats, seed)
         except (*CONCRETIZATION, DataDependent, random_keys.Forbidden):
             self.compiled = False
             return self._uncompiled(args, kwargs, seed)
@@ -129,10 +152,15 @@ class Program:
     def _uncompiled(self, args: tuple, kwargs: dict, seed: Any) -> Any:
         return compute(self.call, args, kwargs, seed, None)
 
-    def _traced(self, arrays: list[jax.Array], seed: Any) -> tuple:
+    def _traced(self, arrays: list[Any], starts: list[Any], floats: list[Any], seed: Any) -> tuple:
         """Traces the operator; notes what the results are."""
-        tensors = [tensor_of(*pair) for pair in zip(self.specs, arrays)]
+        tensors = [in_memory(spec, Memory(x)) for spec, x in zip(self.specs, arrays)]
+        for tensor, begins in zip(tensors, starts):
+            if begins:
+                tensor.spec = replace(tensor.spec, starts=begins)
         leaves = [*self.leaves]
+        for place, number in zip(self.varying, floats):
+            leaves[place] = number
         for place, tensor in zip(self.places, tensors):
             leaves[place] = tensor
         args, kwargs = self.structure.unflatten(leaves)

@@ -30,7 +30,9 @@ OWNED = "memory of their own"
 
 
 class Step(NamedTuple):
-    """A view: an operator on the tensor before it, and which of its results."""
+    """A view: an operator on the tensor before it, and which of its results. "select" and "slice"
+    are those that begin anywhere.
+    """
 
     op: Any
     args: tuple
@@ -47,7 +49,7 @@ class Memory:
         self.array = array
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Spec:
     """All that is known of a tensor but its values; equal ones are the same object.
 
@@ -55,6 +57,8 @@ class Spec:
       shape, dtype, stride, offset: as torch sees them.
       owner: the spec of the array in memory, of which this is a view; None if it is this one.
       steps: from there to the view.
+      starts: where the selections and slices among the steps begin.
+      template: the spec that programs are made for, which begin anywhere.
     """
 
     shape: torch.Size
@@ -63,9 +67,17 @@ class Spec:
     offset: int
     owner: Spec | None = None
     steps: tuple[Step, ...] = ()
+    starts: tuple[int, ...] = ()
+    template: Any = None
 
 
-spec_of: Callable[..., Spec] = functools.lru_cache(None)(Spec)
+@functools.lru_cache(1 << 16)
+def spec_of(*parts: Any) -> Spec:
+    """Returns the spec of these parts, always the same one."""
+    spec = Spec(*parts)
+    shape, dtype, stride, _, owner, steps = (*parts, None, ())[:6]
+    spec.template = spec_of(shape, dtype, stride, 0, owner, steps) if spec.starts else spec
+    return spec
 
 
 def of_layout(shape: tuple[int, ...], dtype: torch.dtype, layout: Layout | None = None) -> Spec:

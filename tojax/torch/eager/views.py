@@ -4,6 +4,8 @@ owner, and how what is written to it comes there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from jax import lax
 
 from tojax.errors import Unsupported
 from tojax.torch.core import diagnostics, strides
@@ -21,6 +24,8 @@ from tojax.torch.eager.tensor import EagerTensor, Spec, Step, in_memory, spec_of
 aten = torch.ops.aten
 
 SAME = {aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default}
+SPLITS = {aten.split.Tensor, aten.split_with_sizes.default}
+LISTS = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}
 # Views of other numbers than their base has: what gives the base back.
 INVERSES = {
     aten._conj.default: jnp.conj,
@@ -55,9 +60,9 @@ def specs_of(op: Any, args: tuple, kwargs: tuple, base: Spec) -> list[Spec]:
     memory = strides.of_memory(base.shape, base.stride, base.offset, base.dtype)
     out = op(memory, *args, **dict(kwargs))
     several = isinstance(out, (list, tuple))
-    owner, steps = base.owner or base, base.steps
+    owner = base.owner or base
     if op is aten.as_strided.default:
-        if any(call_of(step.op).op in (*INVERSES, aten.view.dtype) for step in steps):
+        if any(step.op in (*INVERSES, aten.view.dtype) for step in base.steps):
             raise Unsupported(
                 "as_strided of a view of other numbers than its base has",
                 where=diagnostics.where(),
@@ -65,13 +70,37 @@ def specs_of(op: Any, args: tuple, kwargs: tuple, base: Spec) -> list[Spec]:
                 do="clone the view first",
             )
         geometry = (tuple(out.shape), out.stride(), out.storage_offset())
-        args, kwargs, steps = geometry, (), ()
+        args, kwargs, base = geometry, (), replace(base, starts=())
+    outs = list(out) if several else [out]
     specs = []
-    for place, x in enumerate(out if several else [out]):
-        step = Step(op, args, kwargs, place if several else None)
-        layout = x.stride(), x.storage_offset()
-        specs.append(spec_of(x.shape, x.dtype, *layout, owner, (*steps, step)))
+    for place, x in enumerate(outs):
+        step, start = _lifted(op, args, kwargs, place, base.shape, outs)
+        steps, layout = base.steps + step, (x.stride(), x.storage_offset())
+        if op is aten.as_strided.default:
+            steps = step
+        specs.append(spec_of(x.shape, x.dtype, *layout, owner, steps, base.starts + start))
     return specs
+
+
+def _lifted(
+    op: Any, args: tuple, kwargs: tuple, place: int, shape: torch.Size, outs: list[torch.Tensor]
+) -> tuple[tuple[Step], tuple[int, ...]]:
+    """Returns a step, of selections and slices without where they begin, and that."""
+    if op in (aten.select.int, aten.unbind.int, aten.slice.Tensor, *SPLITS) and not kwargs:
+        dim = args[0 if op in (aten.select.int, aten.unbind.int, aten.slice.Tensor) else 1 :][:1]
+        dim = dim[0] % len(shape) if dim else 0
+        if op is aten.select.int:
+            return (Step("select", (dim,), (), None),), (args[1] % shape[dim],)
+        if op is aten.unbind.int:
+            return (Step("select", (dim,), (), None),), (place,)
+        length = outs[place].shape[dim]
+        start = sum(x.shape[dim] for x in outs[:place])
+        if op is aten.slice.Tensor:
+            start = (args[1] if len(args) > 1 else 0) or 0
+            start = min(max(start + shape[dim] if start < 0 else start, 0), shape[dim])
+        if op is not aten.slice.Tensor or len(args) < 4 or args[3] == 1:
+            return (Step("slice", (dim, length), (), None),), (start,)
+    return (Step(op, args, kwargs, place if len(outs) > 1 or op in LISTS else None),), ()
 
 
 def stand_in(spec: Spec, array: jax.Array) -> JaxTensor:
@@ -79,34 +108,48 @@ def stand_in(spec: Spec, array: jax.Array) -> JaxTensor:
     return JaxTensor(array, spec.dtype, 0, (spec.stride, 0))
 
 
-def _apply(step: Step, dtype: torch.dtype, base: jax.Array | JaxTensor) -> tuple[jax.Array, Any]:
-    """Returns a view's array and dtype."""
+def _apply(step: Step, dtype: torch.dtype, base: Any, starts: Iterator[Any]) -> jax.Array:
+    """Returns the array of a view."""
+    if step.op in BEGINS:
+        array = base.array if isinstance(base, JaxTensor) else base
+        return BEGINS[step.op](array, next(starts), *step.args)
     call = call_of(step.op)
     tensor = base if isinstance(base, JaxTensor) else JaxTensor(base, dtype)
     if step.op is aten.as_strided.default:
         tensor = strides.in_memory_order(tensor)
     values, _ = call.bind((tensor, *map(_list, step.args)), dict(step.kwargs))
+    assert call.row is not None
     out = call.row.lowering(*values)
     return out if step.place is None else out[step.place]
+
+
+BEGINS: dict[Any, Any] = {
+    "select": lambda x, i, dim: lax.dynamic_index_in_dim(x, i, dim, keepdims=False),
+    "slice": lambda x, i, dim, length: lax.dynamic_slice_in_dim(x, i, length, dim),
+}
+PUTS: dict[Any, Any] = {
+    "select": lambda x, new, i, dim: lax.dynamic_update_index_in_dim(x, new, i, dim),
+    "slice": lambda x, new, i, dim, _: lax.dynamic_update_slice_in_dim(x, new, i, dim),
+}
 
 
 def _list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def computed(spec: Spec, owner: jax.Array) -> jax.Array:
+def computed(spec: Spec, owner: jax.Array, starts: Sequence[Any]) -> jax.Array:
     """Returns the array of a view from that of its owner."""
-    return _chain(spec, owner)[-1]
+    return _chain(spec, owner, starts)[-1]
 
 
-def _chain(spec: Spec, owner: jax.Array) -> list[jax.Array]:
+def _chain(spec: Spec, owner: jax.Array, starts: Sequence[Any]) -> list[jax.Array]:
     """Returns the arrays on the way from the owner to the view."""
     assert spec.owner is not None
     arrays: list[Any] = [owner]
-    dtype = spec.owner.dtype
+    dtype, begins = spec.owner.dtype, iter(starts)
     for i, step in enumerate(spec.steps):
         base = stand_in(spec.owner, owner) if not i else arrays[-1]
-        arrays.append(_apply(step, dtype, base))
+        arrays.append(_apply(step, dtype, base, begins))
         dtype = _dtype_after(step, dtype)
     return arrays
 
@@ -120,18 +163,19 @@ def _dtype_after(step: Step, dtype: torch.dtype) -> torch.dtype:
 
 
 @lru_cache(1 << 12)
-def _reader(spec: Spec) -> Any:
-    return jax.jit(partial(computed, spec))
+def _reader(template: Spec) -> Any:
+    return jax.jit(partial(computed, template))
 
 
 @lru_cache(1 << 12)
-def _writer(spec: Spec) -> Any:
-    return jax.jit(partial(_written, spec))
+def _writer(template: Spec) -> Any:
+    return jax.jit(partial(_written, template))
 
 
 def read(tensor: EagerTensor) -> jax.Array:
     """Returns the array of a view as it is now."""
-    return _reader(tensor.spec)(tensor.memory.array)
+    spec = tensor.spec
+    return _reader(spec.template)(tensor.memory.array, spec.starts)
 
 
 def write(tensor: EagerTensor, array: jax.Array) -> None:
@@ -140,17 +184,23 @@ def write(tensor: EagerTensor, array: jax.Array) -> None:
     Raises:
       Unsupported: elements of the view share their memory.
     """
-    memory = tensor.memory
-    is_view = tensor.spec.owner is not None
-    memory.array = _writer(tensor.spec)(memory.array, array) if is_view else array
+    memory, spec = tensor.memory, tensor.spec
+    if spec.owner is not None:
+        array = _writer(spec.template)(memory.array, array, spec.starts)
+    memory.array = array
 
 
-def _written(spec: Spec, owner: jax.Array, array: jax.Array) -> jax.Array:
+def _written(
+    spec: Spec, owner: jax.Array, array: jax.Array, starts: Sequence[Any]
+) -> jax.Array:
     """Returns the owner's array after a write to the view."""
-    bases = _chain(spec, owner)[:-1]
+    assert spec.owner is not None
+    bases, begins = _chain(spec, owner, starts)[:-1], [*starts]
     for i, step, base in reversed([*zip(range(len(bases)), spec.steps, bases)]):
-        assert spec.owner is not None
-        array = _put(step, base, array, spec.owner.stride if i == 0 else None)
+        if step.op in PUTS:
+            array = PUTS[step.op](base, array, begins.pop(), *step.args)
+        else:
+            array = _put(step, base, array, spec.owner.stride if i == 0 else None)
     return array
 
 
