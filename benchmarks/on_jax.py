@@ -80,7 +80,7 @@ def sides() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
 def trained(context, move, width: int, train: bool) -> Callable[[], Any]:
     """A step of a small network: forward alone, or with gradients and Adam."""
     torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width), nn.GELU()) for _ in "1234"]
+    layers = [layer for _ in range(4) for layer in (nn.Linear(width, width), nn.GELU())]
     model, x = nn.Sequential(*layers), torch.randn(32, width)
     with context():
         model, x = move(copy.deepcopy(model)), move(x)

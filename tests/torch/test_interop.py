@@ -229,7 +229,7 @@ def test_the_environment():
     assert env.j2t_copy(X).tolist() == X.tolist()
     assert env.t2j_copy(torch.ones(2)).tolist() == [1, 1]
     assert type(env.to_xla(nn.Linear(2, 2)).weight) is EagerTensor
-    with pytest.raises(Unsupported, match="tojax.lowers"):
+    with pytest.raises(Unsupported, match=r"tojax\.lowers"):
         env.override_op_definition(torch.ops.aten.sin, torch.cos)
 
 

@@ -14,6 +14,9 @@ from tests.tolerance import assert_close
 from tojax.torch import interop
 
 
+pytestmark = pytest.mark.sample(every=3)
+
+
 def draw(*shape):
     return torch.from_numpy(np.random.default_rng(0).normal(size=shape).astype(np.float32))
 
@@ -46,7 +49,8 @@ CASES = {
     "det": (torch.linalg.det, draw(3, 3)),
     "slogdet": (lambda x: torch.linalg.slogdet(x.mT)[1], draw(3, 3)),
     "lstm": (
-        lambda x: filled(torch.nn.LSTM(4, 3, num_layers=2, bidirectional=True))(x)[0], draw(5, 2, 4),
+        lambda x: filled(torch.nn.LSTM(4, 3, num_layers=2, bidirectional=True))(x)[0],
+        draw(5, 2, 4),
     ),
     "lstm, batch first": (
         lambda x: filled(torch.nn.LSTM(4, 3, bias=False, batch_first=True))(x)[1][1], draw(2, 5, 4),

@@ -234,7 +234,7 @@ def test_from_torch_inside_and_around():
 
 
 def test_operators_without_a_way():
-    library = torch.library.Library("on_jax_test", "DEF")  # noqa: TOR901
+    library = torch.library.Library("on_jax_test", "DEF")
     library.define("nothing(Tensor x) -> Tensor")
     x = interop.to_jax(torch.ones(2))
     with pytest.raises(MissingOps, match=r"no lowering for 1 operator: on_jax_test.nothing"):

@@ -21,7 +21,9 @@ def test_seeds_are_torchs():
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
         with tojax.torch.on_jax():
-            draws.append((torch.randn(5), dropout(ONES), torch.randperm(9), torch.rand(3).normal_()))
+            draws.append(
+                (torch.randn(5), dropout(ONES), torch.randperm(9), torch.rand(3).normal_())
+            )
     same = lambda a, b: [torch.equal(x, y) for x, y in zip(a, b, strict=True)]
     assert all(same(draws[0], draws[1]))
     assert not any(same(draws[0], draws[2]))

@@ -12,6 +12,9 @@ from tojax.errors import Unsupported
 from tojax.torch import interop
 
 
+pytestmark = pytest.mark.sample(every=3)
+
+
 def start(on_jax):
     x = torch.arange(24.0).reshape(2, 3, 4) - 7
     return interop.to_jax(x) if on_jax else x

@@ -4,7 +4,7 @@ or a write.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +29,16 @@ from tojax.torch.eager.tensor import (
 from tojax.torch.engine import foreach
 from tojax.torch.engine.trace import CONCRETIZATION
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 aten = torch.ops.aten
 
 INDEXED = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 INDEXED |= {aten.mkldnn_rnn_layer}  # which torch gives zeros for biases that there are none of
 
 
-def run(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def run(op: private.OpOverload, args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Returns the result of an operator, as tensors on JAX."""
     call = call_of(op)
     special = SPECIAL.get(op)
@@ -61,7 +64,7 @@ def run(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         raise no_values(str(op)) from error
 
 
-def _on_jax(call: Call, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def _on_jax(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> tuple[tuple, dict[str, Any]]:
     """Returns the arguments with torch's own tensors as tensors on JAX, where they may be mixed.
 
     Raises:
@@ -108,13 +111,13 @@ def escaped(op: object) -> Unsupported:
     )
 
 
-def _number(args: tuple, kwargs: dict[str, Any]) -> Any:
+def _number(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Returns the only value of a tensor."""
     array = known(args[0], "item()")
     return torchs(array, args[0].dtype).item()
 
 
-def _equal(args: tuple, kwargs: dict[str, Any]) -> bool:
+def _equal(args: tuple, kwargs: dict[str, PyTree]) -> bool:
     """Returns whether two tensors have the same shape and values."""
     first, second = map(from_torch, args)
     if first.shape != second.shape:
@@ -122,42 +125,47 @@ def _equal(args: tuple, kwargs: dict[str, Any]) -> bool:
     return bool(known(EagerTensor(jnp.array_equal(first.array, second.array)), "equal()"))
 
 
-def _copied(args: tuple, kwargs: dict[str, Any]) -> Any:
+def _copied(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Serves copies to another device: of a shape to "meta"."""
     if torch.device(kwargs.get("device") or "cpu").type == "cpu":
         return NotImplemented
     return aten._to_copy.default(strides.to_meta(args[0]), **kwargs)
 
 
-def _filled(args: tuple, kwargs: dict[str, Any]) -> Any:
+def _filled(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Copies between torch's own tensors and those on JAX."""
     target, source = args[:2]
     if isinstance(target, EagerTensor):
-        return aten.copy_.default(target, from_torch(source)) if _is_torchs(source) else (
-            NotImplemented)
+        return (
+            aten.copy_.default(target, from_torch(source))
+            if _is_torchs(source)
+            else (NotImplemented)
+        )
     return aten.copy_.default(target, source.torch())
 
 
-def _strided_copy(args: tuple, kwargs: dict[str, Any]) -> Any:
+def _strided_copy(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     return aten.clone.default(aten.as_strided.default(*args, **kwargs))
 
 
-def _loaded(args: tuple, kwargs: dict[str, Any]) -> Any:
+def _loaded(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Makes a tensor of what ``torch.load`` has read."""
     target: EagerTensor = args[0]
     with private.DisableTorchDispatch():
-        plain = torch.empty(0, dtype=target.dtype).set_(*args[1:])
-    target.become(from_torch(plain))
+        loaded = torch.empty(0, dtype=target.dtype).set_(*args[1:])
+    target.become(from_torch(loaded))
     return target
 
 
-def _strided(size: list[int], stride: list[int], dtype: torch.dtype | None = None, **_: Any) -> Any:
-    """Makes a tensor that says it lies so: autograd writes gradients of views through its strides."""
+def _strided(
+    size: list[int], stride: list[int], dtype: torch.dtype | None = None, **_: PyTree
+) -> EagerTensor:
+    """Makes a tensor with these strides, through which autograd writes gradients of views."""
     spec = of_layout(tuple(size), dtype or torch.get_default_dtype(), (tuple(stride), 0))
     return tensor_of(spec, jnp.zeros(spec.shape, to_jax(spec.dtype)))
 
 
-def _new_strided(args: tuple, kwargs: dict[str, Any]) -> Any:
+def _new_strided(args: tuple, kwargs: dict[str, PyTree]) -> Any:
     return _strided(*args[1:], **{"dtype": args[0].dtype} | kwargs)
 
 
@@ -173,3 +181,4 @@ SPECIAL: dict[Any, Any] = {
     # Attention as its formula: what torch's kernels would keep for gradients is theirs.
     aten._fused_sdp_choice.default: lambda args, kwargs: 0,
 }
+EagerTensor.run_op = staticmethod(run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
@@ -18,9 +18,12 @@ from tojax.torch.eager.mode import on_jax
 from tojax.torch.eager.moved import to_jax
 from tojax.torch.eager.tensor import EagerTensor
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 
 class Environment(contextlib.ContextDecorator):
-    """What ``default_env()`` gives; ``with env:`` is ``with tojax.torch.on_jax():``.
+    """The value of ``default_env()``; ``with env:`` is ``with tojax.torch.on_jax():``.
 
     Each thread has its own seed and contexts.
     """
@@ -35,7 +38,7 @@ class Environment(contextlib.ContextDecorator):
         self._stacks.append(stack)
         return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: PyTree) -> None:
         self._stacks.pop().__exit__(*exception)
 
     @property
@@ -69,30 +72,33 @@ class Environment(contextlib.ContextDecorator):
         random_keys.check_fresh("get_and_rotate_prng_key", seed)
         return random_keys.as_key(seed)
 
-    def to_xla(self, torchvalues: Any) -> Any:
+    def to_xla(self, torchvalues: PyTree) -> Any:
         """Returns tensors of torch's own on JAX; a module moves itself."""
         return to_jax(torchvalues)
 
-    def t2j_iso(self, torchtensors: Any) -> Any:
+    def t2j_iso(self, torchtensors: PyTree) -> Any:
         """Returns the arrays of tensors on JAX."""
         return _mapped(lambda x: x.jax(), torchtensors)
 
-    def j2t_iso(self, jaxarray: Any) -> Any:
+    def j2t_iso(self, jaxarray: PyTree) -> Any:
         """Returns tensors around arrays."""
         is_array = lambda x: isinstance(x, jax.Array)
-        return jax.tree.map(lambda x: EagerTensor(x) if is_array(x) else x, trees.register(jaxarray))
+        return jax.tree.map(
+            lambda x: EagerTensor(x) if is_array(x) else x, trees.register(jaxarray)
+        )
 
-    def t2j_copy(self, args: Any) -> Any:
+    def t2j_copy(self, args: PyTree) -> Any:
         """Returns copies of torch's own tensors as arrays."""
         return _mapped(interop.to_jax, args)
 
-    def j2t_copy(self, args: Any) -> Any:
+    def j2t_copy(self, args: PyTree) -> Any:
         """Returns copies of arrays as tensors of torch's own."""
-        is_array = lambda x: isinstance(x, jax.Array)
-        copy = lambda x: EagerTensor(x).torch() if is_array(x) else x
+        copy = lambda x: EagerTensor(x).torch() if isinstance(x, jax.Array) else x
         return jax.tree.map(copy, trees.register(args))
 
-    def override_op_definition(self, op_to_override: Any, op_impl: Any, is_view_op: bool = False):
+    def override_op_definition(
+        self, op_to_override: PyTree, op_impl: PyTree, is_view_op: bool = False
+    ):
         """Raises Unsupported: operators are defined for everybody."""
         raise Unsupported(
             f"override_op_definition of {op_to_override}",
@@ -101,7 +107,7 @@ class Environment(contextlib.ContextDecorator):
         )
 
 
-def _mapped(function: Any, tree: Any) -> Any:
+def _mapped(function: PyTree, tree: PyTree) -> Any:
     is_tensor = lambda x: isinstance(x, torch.Tensor)
     convert = lambda x: function(x) if is_tensor(x) else x
     return jax.tree.map(convert, trees.register(tree), is_leaf=is_tensor)

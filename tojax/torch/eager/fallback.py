@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,18 +10,20 @@ from tojax.torch.core import diagnostics, private
 from tojax.torch.core.call import call_of
 from tojax.torch.core.pytrees import flatten
 from tojax.torch.eager import gradients
+from tojax.torch.eager.factories import Factories
 from tojax.torch.eager.tensor import from_torch
 from tojax.torch.engine import foreach
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
-def fallback(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+
+def fallback(op: private.OpOverload, args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Returns the results of an operator by way of others.
 
     Raises:
       MissingOps: there is no other way.
     """
-    from tojax.torch.eager.mode import Factories  # which dispatches
-
     with Factories():
         if (function := gradients.SPECIAL.get(op)) is not None:
             return function(*args, **kwargs)
@@ -35,7 +37,8 @@ def fallback(op: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
             return function(*args, **kwargs)
         if (function := gradients.of(op)) is not None:
             return function(*args, **kwargs)
-    if not call_of(op).random and not any(isinstance(x, torch.Tensor) for x in flatten((args, kwargs))[0]):  # a constant, like torch.tensor
+    tensors = [x for x in flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+    if not tensors and not call_of(op).random:  # a constant, like torch.tensor
         with private.DisableTorchDispatch():
             return from_torch(op(*args, **kwargs))
     diagnostics.refuse_kind(op)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
+from tojax.torch.core import private
 from tojax.torch.core.tensor import differentiable
 from tojax.torch.eager.tensor import EagerTensor
 from tojax.torch.ops.rnn import lstm_step, one_way
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 aten = torch.ops.aten
 GRADS = ("grad_output", "grad", "grad_out")
@@ -20,7 +24,7 @@ SIZES = "output_size"  # of adaptive pooling, whose gradient is told by its shap
 
 
 @lru_cache(None)
-def of(op: Any) -> Callable[..., Any] | None:
+def of(op: private.OpOverload) -> Callable[..., Any] | None:
     """Returns a function that computes a gradient; None where there is no such operator."""
     if op in SPECIAL:
         return SPECIAL[op]
@@ -34,31 +38,34 @@ def of(op: Any) -> Callable[..., Any] | None:
     return None
 
 
-def _by_name(op: Any, forward_op: Any, *args: Any, **kwargs: Any) -> Any:
+def _by_name(
+    op: private.OpOverload, forward_op: private.OpOverload, *args: PyTree, **kwargs: PyTree
+) -> Any:
     """Returns gradients by the arguments that an operator and its gradient have in common."""
     bound = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
     bound |= dict(zip((a.name for a in op._schema.arguments), args)) | kwargs
     if "input_size" in bound:  # the gradient does not depend on what it was of
         bound["self"] = bound["grad_output"].new_zeros(bound["input_size"])
     grad = next(bound[name] for name in GRADS if name in bound)
-    names = {a.name: a for a in forward_op._schema.arguments}
-    forward = {name: bound.get(name) for name in names if name in bound or _may_be_none(names[name])}
-    if SIZES in names and SIZES not in forward:
+    arguments = forward_op._schema.arguments
+    names = [a.name for a in arguments if a.name in bound or _may_be_none(a)]
+    forward = {name: bound.get(name) for name in names}
+    if SIZES in {a.name for a in arguments} and SIZES not in forward:
         forward[SIZES] = [*grad.shape[-2 if "2d" in str(op) else -3 :]]
-    floats = [n for n, x in forward.items() if isinstance(x, EagerTensor) and differentiable(x.dtype)]
-    floats = floats[: len(op._schema.returns)]
+    is_float = lambda x: isinstance(x, EagerTensor) and differentiable(x.dtype)
+    floats = [n for n, x in forward.items() if is_float(x)][: len(op._schema.returns)]
     mask = bound.get("output_mask", [True] * len(floats))
-    found = pulled(forward_op, forward, [n for n, m in zip(floats, mask) if m], grad)
-    out = [found.get(name) for name in floats]
+    grads = pulled(forward_op, forward, [n for n, m in zip(floats, mask) if m], grad)
+    out = [grads.get(name) for name in floats]
     return out[0] if len(op._schema.returns) == 1 else tuple(out)
 
 
-def _may_be_none(argument: Any) -> bool:
+def _may_be_none(argument: PyTree) -> bool:
     return str(argument.real_type).startswith("Optional") and not argument.has_default_value()
 
 
 def pulled(
-    op: Any, forward: dict[str, Any], names: list[str], *grads: EagerTensor | None
+    op: private.OpOverload, forward: dict[str, PyTree], names: list[str], *grads: EagerTensor | None
 ) -> dict[str, EagerTensor]:
     """Returns the gradients of an operator's first results by these arguments."""
 
@@ -81,15 +88,15 @@ def convolution(
     output_padding: list[int], groups: int, output_mask: list[bool],
 ) -> Any:  # fmt: skip
     """Returns the gradients by input, weight and bias, those that the mask asks for."""
-    forward: dict[str, Any] = dict(input=input, weight=weight, bias=None, stride=stride)
-    forward |= dict(padding=padding, dilation=dilation, transposed=transposed)
-    forward |= dict(output_padding=output_padding, groups=groups)
+    forward: dict[str, Any] = {"input": input, "weight": weight, "bias": None, "stride": stride}
+    forward |= {"padding": padding, "dilation": dilation, "transposed": transposed}
+    forward |= {"output_padding": output_padding, "groups": groups}
     names = [n for n, m in zip(("input", "weight"), output_mask) if m]
-    found = pulled(aten.convolution.default, forward, names, grad_output)
+    grads = pulled(aten.convolution.default, forward, names, grad_output)
     bias = None
     if output_mask[2]:
         bias = grad_output.sum([i for i in range(grad_output.dim()) if i != 1])
-    return found.get("input"), found.get("weight"), bias
+    return grads.get("input"), grads.get("weight"), bias
 
 
 def _lstm(has_biases: bool, reverse: bool, *arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -119,7 +126,7 @@ def lstm_backward(
     weight4: EagerTensor, hx_: EagerTensor, cx_tmp: EagerTensor, output: EagerTensor,
     hy_: EagerTensor, cy_: EagerTensor, grad_output: EagerTensor | None,
     grad_hy: EagerTensor | None, grad_cy: EagerTensor | None, reverse: bool, mode: int,
-    hidden_size: int, num_layers: int, has_biases: bool, *options: Any,
+    hidden_size: int, num_layers: int, has_biases: bool, *options: PyTree,
 ) -> Any:  # fmt: skip
     """Returns the gradients by input, weights, biases and states."""
     operands = input, weight1, weight2, weight3, weight4, hx_, cx_tmp
@@ -127,9 +134,10 @@ def lstm_backward(
     arrays[5:] = [x.reshape(x.shape[-2:]) for x in arrays[5:]]
     out, pull = jax.vjp(partial(_lstm, has_biases, reverse), *arrays)
     grads = zip((grad_output, grad_hy, grad_cy), out)
-    found = pull(tuple(jnp.zeros_like(x) if g is None else g.array.reshape(x.shape)
-                       for g, x in grads))
-    return tuple(EagerTensor(g.reshape(x.shape)) for g, x in zip(found, operands))
+    pulled_back = pull(
+        tuple(jnp.zeros_like(x) if g is None else g.array.reshape(x.shape) for g, x in grads)
+    )
+    return tuple(EagerTensor(g.reshape(x.shape)) for g, x in zip(pulled_back, operands))
 
 
 def fractional_pool(
@@ -143,26 +151,24 @@ def fractional_pool(
 
 
 def ctc_loss(
-    log_probs: EagerTensor, targets: EagerTensor, input_lengths: Any, target_lengths: Any,
+    log_probs: EagerTensor, targets: EagerTensor, input_lengths: PyTree, target_lengths: PyTree,
     blank: int = 0, zero_infinity: bool = False,
 ) -> tuple[EagerTensor, ...]:  # fmt: skip
     """Returns the loss of each row, and nothing for the gradient."""
-    loss = aten.ctc_loss(
-        log_probs, targets, input_lengths, target_lengths, blank, 0, zero_infinity
-    )
+    loss = aten.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, 0, zero_infinity)
     return loss, log_probs.new_zeros(0)
 
 
 def ctc_loss_backward(
-    grad: EagerTensor, log_probs: EagerTensor, targets: EagerTensor, input_lengths: Any,
-    target_lengths: Any, neg_log_likelihood: EagerTensor, log_alpha: EagerTensor, blank: int,
+    grad: EagerTensor, log_probs: EagerTensor, targets: EagerTensor, input_lengths: PyTree,
+    target_lengths: PyTree, neg_log_likelihood: EagerTensor, log_alpha: EagerTensor, blank: int,
     zero_infinity: bool = False,
 ) -> EagerTensor:  # fmt: skip
     """Returns the gradient by the probabilities."""
     by_lists = isinstance(input_lengths, (list, tuple))
     op = aten.ctc_loss.IntList if by_lists else aten.ctc_loss.Tensor
-    forward = dict(log_probs=log_probs, targets=targets, input_lengths=input_lengths)
-    forward |= dict(target_lengths=target_lengths, blank=blank, reduction=0)
+    forward = {"log_probs": log_probs, "targets": targets, "input_lengths": input_lengths}
+    forward |= {"target_lengths": target_lengths, "blank": blank, "reduction": 0}
     forward["zero_infinity"] = zero_infinity
     return pulled(op, forward, ["log_probs"], grad)["log_probs"]
 
@@ -176,7 +182,7 @@ def bag_backward(
     """Returns the gradient by the table of ``embedding_bag``."""
     weight = grad.new_zeros(num_weights, grad.shape[-1])
     if mode == 2:  # the largest: which one, the forward pass has noted
-        counts = (maximum_indices >= 0).to(grad.dtype)
+        counts = maximum_indices.ge(0).to(grad.dtype)
         return weight.scatter_add(0, maximum_indices.clamp(min=0), grad * counts)
     forward = _bag(grad, weight, indices, offsets, mode, per_sample_weights, padding_idx)
     forward["scale_grad_by_freq"] = scale_grad_by_freq
@@ -195,8 +201,8 @@ def bag_weights_backward(
 
 
 def _bag(grad, weight, indices, offsets, mode, per_sample_weights, padding_idx) -> dict[str, Any]:
-    forward = dict(weight=weight, indices=indices, offsets=offsets, mode=mode)
-    forward |= dict(per_sample_weights=per_sample_weights, padding_idx=padding_idx)
+    forward = {"weight": weight, "indices": indices, "offsets": offsets, "mode": mode}
+    forward |= {"per_sample_weights": per_sample_weights, "padding_idx": padding_idx}
     return forward | {"include_last_offset": offsets.numel() > grad.shape[0]}
 
 

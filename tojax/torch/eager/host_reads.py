@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -10,23 +10,26 @@ from torch.overrides import TorchFunctionMode
 from tojax.torch.eager.tensor import EagerTensor
 from tojax.torch.engine import tensor_lists
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 MEAN = (1, "mean")
 
 
-def _made(data: Any, **options: Any) -> Any:
+def _made(data: PyTree, **options: PyTree) -> Any:
     """Makes a tensor of lists that hold tensors."""
     return tensor_lists.stacked(data, **options) if tensor_lists.holds_tensors(data) else None
 
 
-def _split(tensor: torch.Tensor, places: Any, dim: int = 0, **_: Any) -> Any:
+def _split(tensor: torch.Tensor, places: PyTree, dim: int = 0, **_: PyTree) -> Any:
     """Splits at places in a tensor."""
     places = places.tolist() if isinstance(places, EagerTensor) else None
     return None if places is None else tensor.tensor_split(places, dim)
 
 
 def _ctc(
-    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any,
-    blank: int = 0, reduction: Any = "mean", zero_infinity: bool = False,
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: PyTree, target_lengths: PyTree,
+    blank: int = 0, reduction: PyTree = "mean", zero_infinity: bool = False,
 ) -> Any:  # fmt: skip
     """Takes the mean, for which torch writes the lengths to a tensor."""
     if reduction not in MEAN or isinstance(target_lengths, torch.Tensor):

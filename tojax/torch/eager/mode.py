@@ -5,44 +5,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import jax
-import torch
 
 from tojax.errors import Unsupported
-from tojax.torch.core import current_trace, private
-from tojax.torch.core.call import call_of
+from tojax.torch.core import current_trace
 from tojax.torch.core.keys import Keys
-from tojax.torch.eager import random_keys
-from tojax.torch.eager.dispatch import run
+from tojax.torch.eager import dispatch, random_keys
+from tojax.torch.eager.factories import Factories
 from tojax.torch.eager.host_reads import HostReads
-from tojax.torch.eager.tensor import EagerTensor, from_torch
 
+SERVED_BY = dispatch  # its import makes tensors work
 _THREAD = threading.local()  # whether its contexts are inside of one
-LIFTS = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default}
-
-
-class Factories(private.TorchDispatchMode):
-    """Makes new tensors on JAX; operators on torch's own tensors stay torch's."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the wrapper that says so imports all of Dynamo
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if current_trace.active():  # from_torch inside: what its trace does itself
-            return op(*args, **kwargs)
-        if EagerTensor in types:
-            return run(op, args, kwargs)
-        if op in LIFTS and not args[0].is_meta:
-            return from_torch(args[0])
-        device = kwargs.get("device")
-        if not types and "device" in kwargs and (device is None or device.type == "cpu"):
-            if call_of(op).factory or call_of(op).row is None:
-                return run(op, args, kwargs)
-        return op(*args, **kwargs)
 
 
 @contextlib.contextmanager

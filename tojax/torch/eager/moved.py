@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import torch
 
 from tojax import trees
-from tojax.torch.core import private
 from tojax.torch.eager.tensor import from_torch
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
-def to_jax(tree: Any) -> Any:
+
+def to_jax(tree: PyTree) -> Any:
     """Returns tensors of torch's own as tensors on JAX; a module moves itself, in place.
 
     It is a copy as that between two devices: leaves, parameters among them, are leaves again, and
@@ -36,7 +38,7 @@ def to_jax(tree: Any) -> Any:
     """
     moved: dict[int, torch.Tensor] = {}
 
-    def move(tensor: Any) -> Any:
+    def move(tensor: PyTree) -> Any:
         if not isinstance(tensor, torch.Tensor):
             return tensor
         if id(tensor) not in moved:
@@ -51,6 +53,3 @@ def to_jax(tree: Any) -> Any:
         return tree
     is_tensor = lambda x: isinstance(x, torch.Tensor)
     return jax.tree.map(move, trees.register(tree), is_leaf=is_tensor)
-
-
-_ = private

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import torch
@@ -26,6 +26,9 @@ from tojax.torch.eager.fallback import fallback
 from tojax.torch.eager.tensor import EagerTensor, Memory, Spec, in_memory, of_layout, tensor_of
 from tojax.torch.engine.trace import CONCRETIZATION
 
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
 LARGEST = 512  # programs of an operator, shapes and numbers; what comes later is not compiled
 DROPPED = {"device", "pin_memory", "generator", "non_blocking", "layout"}
 
@@ -39,18 +42,18 @@ COUNTS: Counter[Call] = Counter()
 
 
 class Running(NamedTuple):
-    """What lowerings ask the trace for that they run in."""
+    """A run of a lowering, as lowerings ask for the trace that they run in."""
 
     precision: Any
 
 
-def run(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
+def run(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Returns the results of an operator that writes nothing."""
     tensors: list[EagerTensor] = []
     floats: list[float] = []
     key = _key(call, args, kwargs, tensors, floats)
     varies = bool(floats) and call.op in VARYING and not x64()
-    varies = varies and all([x.spec.dtype is torch.float32 for x in tensors])
+    varies = varies and all(x.spec.dtype is torch.float32 for x in tensors)
     if floats and not varies:
         key = *key, *map(repr, floats)  # NaN is like itself, -0.0 not like 0.0
         floats = []
@@ -67,17 +70,17 @@ def run(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
 def _key(
     call: Call, args: tuple, kwargs: dict, tensors: list[EagerTensor], floats: list[float]
 ) -> tuple:
-    parts: list[Any] = [call, x64(), torch.get_default_dtype()]
-    parts.append(torch.get_float32_matmul_precision())
+    key: list[Any] = [call, x64(), torch.get_default_dtype()]
+    key.append(torch.get_float32_matmul_precision())
     for value in args:
-        parts.append(_part(value, tensors, floats))
+        key.append(_part(value, tensors, floats))
     for name, value in kwargs.items():
         if name not in DROPPED:
-            parts.append((name, _part(value, tensors, floats)))
-    return tuple(parts)
+            key.append((name, _part(value, tensors, floats)))
+    return tuple(key)
 
 
-def _part(value: Any, tensors: list[EagerTensor], floats: list[float]) -> Any:
+def _part(value: PyTree, tensors: list[EagerTensor], floats: list[float]) -> Any:
     """Returns what a program depends on of an argument; collects tensors and numbers."""
     kind = type(value)
     if kind is EagerTensor:
@@ -118,7 +121,11 @@ class Program:
         self.program = jax.jit(self._traced)
 
     def __call__(
-        self, args: tuple, kwargs: dict[str, Any], tensors: list[EagerTensor], floats: list[float]
+        self,
+        args: tuple,
+        kwargs: dict[str, PyTree],
+        tensors: list[EagerTensor],
+        floats: list[float],
     ) -> Any:
         arrays = [x.memory.array for x in tensors]
         seed = None
@@ -126,7 +133,7 @@ class Program:
             values = (*args, *kwargs.values())
             generators = (x for x in values if isinstance(x, torch.Generator))
             seed = random_keys.draw(self.call.op, next(generators, None))
-        traced = any([isinstance(x, jax.core.Tracer) for x in arrays])
+        traced = any(isinstance(x, jax.core.Tracer) for x in arrays)
         if traced and seed is not None:
             random_keys.check_fresh(self.call.op, seed)
         if traced or not self.compiled:
@@ -149,10 +156,12 @@ class Program:
             [tensor_of(x, next(computed)) if type(x) is Spec else x for x in leaves]
         )
 
-    def _uncompiled(self, args: tuple, kwargs: dict, seed: Any) -> Any:
+    def _uncompiled(self, args: tuple, kwargs: dict, seed: PyTree) -> Any:
         return compute(self.call, args, kwargs, seed, None)
 
-    def _traced(self, arrays: list[Any], starts: list[Any], floats: list[Any], seed: Any) -> tuple:
+    def _traced(
+        self, arrays: list[PyTree], starts: list[PyTree], floats: list[PyTree], seed: PyTree
+    ) -> tuple:
         """Traces the operator; notes what the results are."""
         tensors = [in_memory(spec, Memory(x)) for spec, x in zip(self.specs, arrays)]
         for tensor, begins in zip(tensors, starts):
@@ -184,7 +193,7 @@ def _own(tensor: EagerTensor) -> Spec:
 
 
 def compute(
-    call: Call, args: tuple, kwargs: dict, seed: Any, conditions: list[jax.Array] | None
+    call: Call, args: tuple, kwargs: dict, seed: PyTree, conditions: list[jax.Array] | None
 ) -> Any:
     """Returns an operator's results by its lowering; without one, by torch's decomposition."""
     out = _compute(call, args, kwargs, seed, conditions)
@@ -193,7 +202,7 @@ def compute(
     return out
 
 
-def _compute(call: Call, args: tuple, kwargs: dict, seed: Any, conditions: Any) -> Any:
+def _compute(call: Call, args: tuple, kwargs: dict, seed: PyTree, conditions: PyTree) -> Any:
     if call.row is None or call.op in gradients.SPECIAL:
         return fallback(call.op, args, kwargs)
     values, operands = call.bind(args, kwargs)

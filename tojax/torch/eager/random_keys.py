@@ -1,6 +1,6 @@
 """Keys of random operators: from ``on_jax(rng=key)``, or seeds that torch's generator draws.
 
-So ``torch.manual_seed``, a ``generator`` and ``torch.utils.checkpoint`` mean what they mean in torch,
+So ``torch.manual_seed``, generators and ``torch.utils.checkpoint`` mean what they mean in torch,
 and no two draws have the same key. A program that JAX compiles would repeat the seed in every call:
 there, a key has to be given.
 """

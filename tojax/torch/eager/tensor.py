@@ -8,12 +8,14 @@ written, through whichever tensor.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex
 
 import jax
 import numpy as np
 import torch
+from torch import Tensor
 
 from tojax.dtypes import x64
 from tojax.errors import DataDependent, Unsupported
@@ -23,10 +25,9 @@ from tojax.torch.core.strides import Layout
 from tojax.torch.core.tensor import JaxTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from jaxtyping import PyTree
 
 DOUBLE = {torch.float64, torch.complex128}
-OWNED = "memory of their own"
 
 
 class Step(NamedTuple):
@@ -41,7 +42,7 @@ class Step(NamedTuple):
 
 
 class Memory:
-    """What tensors have in common that torch would give the same storage."""
+    """Memory of tensors that torch would give the same storage."""
 
     __slots__ = ("array",)
 
@@ -72,7 +73,7 @@ class Spec:
 
 
 @functools.lru_cache(1 << 16)
-def spec_of(*parts: Any) -> Spec:
+def spec_of(*parts: PyTree) -> Spec:
     """Returns the spec of these parts, always the same one."""
     spec = Spec(*parts)
     shape, dtype, stride, _, owner, steps = (*parts, None, ())[:6]
@@ -123,6 +124,10 @@ class EagerTensor(JaxTensor):
 
     spec: Spec
     memory: Memory
+    # What makes tensors itself, and so stands above: dispatch.py and views.py put it here.
+    run_op: ClassVar[Callable[..., Any]]
+    read_view: ClassVar[Callable[[EagerTensor], jax.Array]]
+    write_to: ClassVar[Callable[[EagerTensor, jax.Array], None]]
     made_by = None
     origins = 0
 
@@ -135,30 +140,24 @@ class EagerTensor(JaxTensor):
 
     @classmethod
     def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
-        from tojax.torch.eager.dispatch import run  # which makes tensors
-
-        return run(op, args, kwargs or {})
+        return cls.run_op(op, args, kwargs or {})
 
     @property
     def array(self) -> jax.Array:
         """The array as it is now."""
         if self.spec.owner is None:
             return self.memory.array
-        from tojax.torch.eager.views import read
-
-        return read(self)
+        return type(self).read_view(self)
 
     @array.setter
     def array(self, array: jax.Array) -> None:
-        from tojax.torch.eager.views import write
-
-        write(self, array)
+        type(self).write_to(self, array)
 
     def jax(self) -> jax.Array:
         """Returns the array itself, without a copy."""
         return self.array
 
-    def torch(self) -> torch.Tensor:
+    def torch(self) -> Tensor:
         """Returns a copy as a tensor of torch's own, of the same dtype, without its history."""
         return torchs(known(self, "torch()"), self.dtype)
 
@@ -181,17 +180,17 @@ class EagerTensor(JaxTensor):
             return self.torch().tolist()
 
     @property
-    def data(self) -> torch.Tensor:
+    def data(self) -> Tensor:
         """The same memory without history; another tensor takes its place by assignment."""
         return self.detach()
 
     @data.setter
-    def data(self, new: torch.Tensor) -> None:
+    def data(self, new: Tensor) -> None:
         self.become(from_torch(new))
 
     def become(self, other: EagerTensor) -> None:
         """Takes shape, dtype and memory of another tensor; gradients and hooks stay."""
-        torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
+        torch.Tensor.data.__set__(self, other)
         self.spec, self.memory = other.spec, other.memory
 
     def _storage(self, *args, **kwargs):
@@ -204,7 +203,7 @@ class EagerTensor(JaxTensor):
 
     data_ptr = untyped_storage = storage = share_memory_ = __dlpack__ = _storage
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+    def __deepcopy__(self, memo: dict[int, PyTree]) -> Tensor:
         if id(self) not in memo:
             if self.grad_fn is not None:
                 raise RuntimeError("Only Tensors created explicitly by the user support deepcopy")
@@ -214,17 +213,17 @@ class EagerTensor(JaxTensor):
                 copy.grad = self.grad.__deepcopy__(memo)
         return memo[id(self)]
 
-    def __copy__(self) -> torch.Tensor:
+    def __copy__(self) -> Tensor:
         return self.detach().as_leaf_like(self)
 
-    def as_leaf_like(self, other: torch.Tensor) -> torch.Tensor:
+    def as_leaf_like(self, other: Tensor) -> Tensor:
         """Returns itself as a leaf, and a parameter, where the other one is."""
         for name, value in vars(other).items():
             if name not in ("spec", "memory"):  # _is_param, and what users have set
                 setattr(self, name, value)
         return self.requires_grad_(other.requires_grad)
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         with private.DisableTorchDispatch():
             copy = self.torch()
             if getattr(self, private.IS_PARAMETER, False):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,13 @@ import torch
 from jax import lax
 
 from tojax.errors import Unsupported
-from tojax.torch.core import diagnostics, strides
+from tojax.torch.core import diagnostics, private, strides
 from tojax.torch.core.call import Call, call_of
 from tojax.torch.core.tensor import JaxTensor
 from tojax.torch.eager.tensor import EagerTensor, Spec, Step, in_memory, spec_of
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 aten = torch.ops.aten
 
@@ -35,7 +38,7 @@ INVERSES = {
 }
 
 
-def view(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
+def view(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> Any:
     """Returns the views that an operator makes of its first argument."""
     base: EagerTensor = args[0]
     if call.op in SAME:
@@ -45,7 +48,7 @@ def view(call: Call, args: tuple, kwargs: dict[str, Any]) -> Any:
     return views if call.op._schema.returns[0].type.kind() == "ListType" else views[0]
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: PyTree) -> Any:
     """Returns an argument without tensors as a key."""
     if isinstance(value, (list, tuple)):
         return tuple(map(frozen, value))
@@ -53,7 +56,7 @@ def frozen(value: Any) -> Any:
 
 
 @lru_cache(1 << 14)
-def specs_of(op: Any, args: tuple, kwargs: tuple, base: Spec) -> list[Spec]:
+def specs_of(op: private.OpOverload, args: tuple, kwargs: tuple, base: Spec) -> list[Spec]:
     """Returns what torch makes of a tensor of this spec."""
     if op is aten.view.dtype:
         strides.check_same_bits(base.dtype, args[0])
@@ -83,24 +86,24 @@ def specs_of(op: Any, args: tuple, kwargs: tuple, base: Spec) -> list[Spec]:
 
 
 def _lifted(
-    op: Any, args: tuple, kwargs: tuple, place: int, shape: torch.Size, outs: list[torch.Tensor]
+    op: private.OpOverload, args: tuple, kwargs: tuple, place: int, shape: torch.Size, outs: list
 ) -> tuple[tuple[Step], tuple[int, ...]]:
     """Returns a step, of selections and slices without where they begin, and that."""
-    if op in (aten.select.int, aten.unbind.int, aten.slice.Tensor, *SPLITS) and not kwargs:
-        dim = args[0 if op in (aten.select.int, aten.unbind.int, aten.slice.Tensor) else 1 :][:1]
-        dim = dim[0] % len(shape) if dim else 0
-        if op is aten.select.int:
-            return (Step("select", (dim,), (), None),), (args[1] % shape[dim],)
-        if op is aten.unbind.int:
-            return (Step("select", (dim,), (), None),), (place,)
-        length = outs[place].shape[dim]
-        start = sum(x.shape[dim] for x in outs[:place])
-        if op is aten.slice.Tensor:
-            start = (args[1] if len(args) > 1 else 0) or 0
-            start = min(max(start + shape[dim] if start < 0 else start, 0), shape[dim])
-        if op is not aten.slice.Tensor or len(args) < 4 or args[3] == 1:
-            return (Step("slice", (dim, length), (), None),), (start,)
-    return (Step(op, args, kwargs, place if len(outs) > 1 or op in LISTS else None),), ()
+    begins = op in (aten.select.int, aten.unbind.int, aten.slice.Tensor, *SPLITS) and not kwargs
+    is_dense = op is not aten.slice.Tensor or len(args) < 4 or args[3] == 1
+    if not begins or not is_dense:
+        return (Step(op, args, kwargs, place if len(outs) > 1 or op in LISTS else None),), ()
+    dims = args[1:2] if op in SPLITS else args[:1]
+    dim = dims[0] % len(shape) if dims else 0
+    if op is aten.select.int:
+        return (Step("select", (dim,), (), None),), (args[1] % shape[dim],)
+    if op is aten.unbind.int:
+        return (Step("select", (dim,), (), None),), (place,)
+    start = sum(x.shape[dim] for x in outs[:place])
+    if op is aten.slice.Tensor:
+        start = (args[1] if len(args) > 1 else 0) or 0
+        start = min(max(start + shape[dim] if start < 0 else start, 0), shape[dim])
+    return (Step("slice", (dim, outs[place].shape[dim]), (), None),), (start,)
 
 
 def stand_in(spec: Spec, array: jax.Array) -> JaxTensor:
@@ -108,7 +111,7 @@ def stand_in(spec: Spec, array: jax.Array) -> JaxTensor:
     return JaxTensor(array, spec.dtype, 0, (spec.stride, 0))
 
 
-def _apply(step: Step, dtype: torch.dtype, base: Any, starts: Iterator[Any]) -> jax.Array:
+def _apply(step: Step, dtype: torch.dtype, base: PyTree, starts: Iterator[PyTree]) -> jax.Array:
     """Returns the array of a view."""
     if step.op in BEGINS:
         array = base.array if isinstance(base, JaxTensor) else base
@@ -133,16 +136,16 @@ PUTS: dict[Any, Any] = {
 }
 
 
-def _list(value: Any) -> Any:
+def _list(value: PyTree) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def computed(spec: Spec, owner: jax.Array, starts: Sequence[Any]) -> jax.Array:
+def computed(spec: Spec, owner: jax.Array, starts: Sequence[PyTree]) -> jax.Array:
     """Returns the array of a view from that of its owner."""
     return _chain(spec, owner, starts)[-1]
 
 
-def _chain(spec: Spec, owner: jax.Array, starts: Sequence[Any]) -> list[jax.Array]:
+def _chain(spec: Spec, owner: jax.Array, starts: Sequence[PyTree]) -> list[jax.Array]:
     """Returns the arrays on the way from the owner to the view."""
     assert spec.owner is not None
     arrays: list[Any] = [owner]
@@ -190,9 +193,7 @@ def write(tensor: EagerTensor, array: jax.Array) -> None:
     memory.array = array
 
 
-def _written(
-    spec: Spec, owner: jax.Array, array: jax.Array, starts: Sequence[Any]
-) -> jax.Array:
+def _written(spec: Spec, owner: jax.Array, array: jax.Array, starts: Sequence[PyTree]) -> jax.Array:
     """Returns the owner's array after a write to the view."""
     assert spec.owner is not None
     bases, begins = _chain(spec, owner, starts)[:-1], [*starts]
@@ -200,19 +201,23 @@ def _written(
         if step.op in PUTS:
             array = PUTS[step.op](base, array, begins.pop(), *step.args)
         else:
-            array = _put(step, base, array, spec.owner.stride if i == 0 else None)
+            array = _put(step, base, array, spec.owner.stride if i == 0 else ())
     return array
 
 
-def _put(step: Step, base: jax.Array, array: jax.Array, stride: tuple | None) -> jax.Array:
+def _put(step: Step, base: jax.Array, array: jax.Array, stride: tuple) -> jax.Array:
     """Returns a view's base after a write to all of the view."""
     if step.op in INVERSES:
         return INVERSES[step.op](array)
     if step.op is aten.view.dtype:
         return jax.lax.bitcast_convert_type(
-            array.reshape(*base.shape, -1) if array.size > base.size else
-            array.reshape(*array.shape[:-1], base.shape[-1], -1) if array.size < base.size
-            else array, base.dtype)
+            array.reshape(*base.shape, -1)
+            if array.size > base.size
+            else array.reshape(*array.shape[:-1], base.shape[-1], -1)
+            if array.size < base.size
+            else array,
+            base.dtype,
+        )
     if array.size == base.size and step.op in (aten.view.default, aten.unsqueeze.default):
         return array.reshape(base.shape)
     places = _places(step, base.shape, stride)
@@ -220,7 +225,7 @@ def _put(step: Step, base: jax.Array, array: jax.Array, stride: tuple | None) ->
 
 
 @lru_cache(1 << 10)
-def _places(step: Step, shape: tuple[int, ...], stride: tuple | None) -> np.ndarray:
+def _places(step: Step, shape: tuple[int, ...], stride: tuple = ()) -> np.ndarray:
     """Returns where in its base each element of a view lies, by torch's own view of numbers."""
     numbers = torch.arange(int(np.prod(shape)), dtype=torch.int32).reshape(shape)
     op: Any = step.op
@@ -228,7 +233,7 @@ def _places(step: Step, shape: tuple[int, ...], stride: tuple | None) -> np.ndar
         order = sorted(range(len(shape)), key=lambda i: -stride[i])  # as in_memory_order has it
         numbers = numbers.permute(order).contiguous()
     if op in (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default):
-        op, step = aten.reshape.default, step._replace(args=step.args[:1])
+        op, step = aten.reshape.default, Step(step.op, step.args[:1], (), None)
     out = op(numbers, *step.args, **dict(step.kwargs))
     places = (out if step.place is None else out[step.place]).numpy()
     if np.unique(places).size < places.size:
@@ -240,3 +245,5 @@ def _places(step: Step, shape: tuple[int, ...], stride: tuple | None) -> np.ndar
         )
     return places
 
+
+EagerTensor.read_view, EagerTensor.write_to = staticmethod(read), staticmethod(write)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,9 @@ from tojax.torch.core.dtypes import to_jax
 from tojax.torch.eager.fallback import fallback
 from tojax.torch.eager.tensor import EagerTensor
 from tojax.torch.eager.views import write
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 aten = torch.ops.aten
 
@@ -48,7 +51,7 @@ class Form:
 form_of = lru_cache(None)(Form)
 
 
-def check_targets(call: Call, args: tuple, kwargs: dict[str, Any]) -> None:
+def check_targets(call: Call, args: tuple, kwargs: dict[str, PyTree]) -> None:
     """Raises Unsupported where a result of JAX would be written to a tensor of torch."""
     form = form_of(call)
     bound = {form.names[0]: args[0]} if form.in_place else dict(zip(form.names, args)) | kwargs
@@ -62,13 +65,13 @@ def check_targets(call: Call, args: tuple, kwargs: dict[str, Any]) -> None:
             )
 
 
-def _listed(arguments: Iterable[Any]) -> list[Any]:
+def _listed(arguments: Iterable[PyTree]) -> list[Any]:
     """Returns tensors, and those in lists of them."""
     lists = (x if isinstance(x, (list, tuple)) else [x] for x in arguments)
     return [x for part in lists for x in part]
 
 
-def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]) -> Any:
+def run(call: Call, args: tuple, kwargs: dict[str, PyTree], run: Callable[..., PyTree]) -> Any:
     """Runs an operator that writes to its arguments; returns those that it returns."""
     op, form = call.op, form_of(call)
     if form.op is None and op in private.decompositions:
@@ -95,14 +98,14 @@ def run(call: Call, args: tuple, kwargs: dict[str, Any], run: Callable[..., Any]
         targets[0].become(out)
         return targets[0]
     results = _listed([out])
-    before = len(results) - len(targets)
-    for target, result in zip(targets, results[before:]):
+    first = len(results) - len(targets)
+    for target, result in zip(targets, results[first:]):
         _store(op, target, result, bool(form.outs))
-    returned = [*results[:before], *targets][: form.returns]
+    returned = [*results[:first], *targets][: form.returns]
     return returned[0] if form.returns == 1 else tuple(returned) if returned else None
 
 
-def _store(op: Any, target: EagerTensor, result: EagerTensor, out: bool) -> None:
+def _store(op: private.OpOverload, target: EagerTensor, result: EagerTensor, out: bool) -> None:
     if out and not target.numel() and torch.can_cast(result.dtype, target.dtype):
         return target.become(result.to(target.dtype))
     if target.shape != result.shape or not torch.can_cast(result.dtype, target.dtype):
@@ -118,7 +121,7 @@ def _store(op: Any, target: EagerTensor, result: EagerTensor, out: bool) -> None
     return None
 
 
-def functional(op: Any, arguments: tuple) -> Any:
+def functional(op: private.OpOverload, arguments: tuple) -> Any:
     """Returns the operator that computes from these arguments what another one writes; None if
     there is none.
     """
