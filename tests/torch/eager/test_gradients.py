@@ -13,7 +13,6 @@ import tojax
 from tests.tolerance import assert_close
 from tojax.torch import interop
 
-
 pytestmark = pytest.mark.sample(every=3)
 
 

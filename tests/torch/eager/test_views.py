@@ -11,7 +11,6 @@ from tests.tolerance import assert_close
 from tojax.errors import Unsupported
 from tojax.torch import interop
 
-
 pytestmark = pytest.mark.sample(every=3)
 
 
