@@ -190,7 +190,9 @@ class NewWeights(UserWarning):
 
 
 class ManyCompilations(UserWarning):
-    """A step of training is compiled again and again, for batches of ever new shapes."""
+    """A step of training is compiled again and again, for batches of ever new shapes; or a JAX
+    function in torch, for ever new numbers.
+    """
 
 
 class SameRows(UserWarning):

@@ -10,7 +10,7 @@ import torch
 from torch.func import grad, hessian, jacrev, jvp, vjp, vmap
 
 import tojax
-from tojax.errors import Unsupported
+from tojax.errors import ManyCompilations, Unsupported
 from tojax.torch import from_jax
 
 torch.manual_seed(0)
@@ -199,3 +199,18 @@ def test_what_is_refused():
     close(from_jax(jnp.sin)(X.T), torch.sin(X.T))  # not contiguous: a copy
     assert torch.equal(from_jax(lambda x: x + 1)(torch.arange(3)), torch.arange(1, 4).int())
     assert from_jax(jnp.sin)(X.bfloat16()).dtype == torch.bfloat16
+
+
+def test_tracers_do_not_become_tensors():
+    sine = from_jax(jnp.sin)
+    with pytest.raises(Unsupported, match=r"a tracer of JAX, float32\[\]"):
+        jax.jit(lambda x: sine(x))(1.0)
+    with pytest.raises(Unsupported, match="a tracer of JAX"):
+        jax.jit(lambda x: from_jax(lambda y: x * y)(torch.ones(2)))(1.0)
+
+
+def test_static_numbers_that_change_are_told_and_programs_dropped():
+    scaled = from_jax(lambda x, factor: x * factor)
+    with pytest.warns(ManyCompilations, match="such as 0.64 .*give as tensors"):
+        for i in range(65):
+            assert torch.allclose(scaled(X[:1, :1], i / 100), X[:1, :1] * (i / 100))

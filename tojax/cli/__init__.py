@@ -183,6 +183,23 @@ def export(call: options.Export) -> None:
 
 
 @command(app)
+def weights(call: options.Weights) -> None:
+    """Turn a JAX checkpoint into one for PyTorch, and print which array went where.
+
+    Example: tojax weights run/checkpoints bert --model google/bert. Layers are matched by names and
+    shapes, and turned into torch's layouts. With --jax and --input both models run with the new
+    weights and must agree. TO gets the config and tokenizer of --model; an import path's module is
+    written to model.safetensors.
+
+    Exit code 1: something is missing, left over, ambiguous, or the models disagree; then nothing
+    is written.
+    """
+    from tojax.cli._weights import weights as verb
+
+    verb(call)
+
+
+@command(app)
 def ops(call: options.Ops) -> None:
     """List the torch operators: what serves each, and what torch's own suite says of it."""
     if call.tensorflow:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import importlib.util
 import inspect
 import sys
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from tojax.cli import _import
 from tojax.cli.options import Flax
-from tojax.errors import WrongArguments
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +25,8 @@ def flax(options: Flax) -> None:
     console = Console(highlight=False, stderr=True)
     with console.status("loading"):
         module, args, kwargs = (
-            _imported(options.source, options.input or [])
-            if _is_path(options.source)
+            _import.module_and_inputs(options.source, options.input or [])
+            if _import.is_path(options.source)
             else _checkpoint(options.source, options.task)
         )
     import tojax
@@ -54,77 +52,6 @@ def flax(options: Flax) -> None:
     console.print(f"[dim]again: python {output} WEIGHTS {example}[/dim]")
     if not error <= TOLERANCE:
         sys.exit(3)
-
-
-def _is_path(source: str) -> bool:
-    """Returns True for ``package.module:Class``."""
-    return ":" in source and not Path(source).exists()
-
-
-def _imported(source: str, inputs: list[str]) -> tuple[Any, tuple, dict]:
-    """Returns the module of ``package.module:Class``, and random inputs."""
-    import torch
-
-    home, _, name = source.partition(":")
-    sys.path.insert(0, "")
-    try:
-        member = getattr(importlib.import_module(home), name)
-    except (ImportError, AttributeError) as error:
-        raise WrongArguments(
-            f"there is no {source}",
-            why=str(error),
-            do="give package.module:Class, importable from this folder",
-        ) from error
-    module = member if isinstance(member, torch.nn.Module) else _make_module(member, source)
-    if not inputs:
-        raise WrongArguments(
-            "an imported module needs example inputs",
-            why="its operators are seen by calling it",
-            do="give their shapes: --input 2x3x32x32, or --input 2x16:int for token ids",
-        )
-    return module, tuple(_draw(x) for x in inputs), {}
-
-
-def _make_module(make: Any, source: str) -> Any:
-    """Calls a class or a function without arguments, and returns its module.
-
-    Raises:
-      WrongArguments: it needs some, or gives no module.
-    """
-    import torch
-
-    try:
-        with contextlib.suppress(ValueError):  # it has no signature
-            inspect.signature(make).bind()
-    except TypeError as error:
-        raise WrongArguments(
-            f"{source} cannot be made without arguments",
-            where=source,
-            why=str(error),
-            do="give an instance: write net = Class(...) in a file.py and say file:net",
-        ) from None
-    if isinstance(module := make(), torch.nn.Module):
-        return module
-    raise WrongArguments(
-        f"{source} gives a {type(module).__name__}, and no torch module",
-        where=source,
-        why="Flax source is written of torch modules",
-        do="name a subclass of torch.nn.Module, an instance, or a function that makes one",
-    )
-
-
-def _draw(spec: str) -> Any:
-    """Draws an input: ``2x16:int`` gives integers below 10 of that shape."""
-    import torch
-
-    sizes, _, kind = spec.partition(":")
-    try:
-        shape = [int(x) for x in sizes.split("x")]
-    except ValueError as error:
-        raise WrongArguments(
-            f"--input {spec}", why="a shape is numbers with x between", do="write 2x3x32x32"
-        ) from error
-    return torch.randint(0, 10, shape) if kind == "int" else torch.randn(shape)
 
 
 def _checkpoint(source: str, task: str | None) -> tuple[Any, tuple, dict]:

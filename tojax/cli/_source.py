@@ -8,7 +8,8 @@ from typing import Any
 
 from tojax.errors import BadCheckpoint, HubUnreachable, Unsupported
 from tojax.hf.loading.adapter import CONFIG, WEIGHTS, base_of, is_adapter, read_config
-from tojax.hf.loading.checkpoint import Checkpoint, download, find_checkpoint, stored_in
+from tojax.hf.loading.checkpoint import Checkpoint, find_checkpoint, stored_in
+from tojax.hf.loading.hub import download
 
 SAVED = "model.json"
 

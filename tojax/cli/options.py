@@ -256,3 +256,43 @@ class Ops:
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False
     tensorflow: Annotated[bool, typer.Option("--tensorflow", help="TensorFlow's instead")] = False
     json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """The options of ``tojax weights``."""
+
+    source: Annotated[
+        str,
+        typer.Argument(metavar="FROM", help="JAX checkpoint: Orbax, msgpack, safetensors or npz"),
+    ]
+    out: Annotated[
+        str, typer.Argument(metavar="TO", help="folder of a checkpoint, or a .safetensors file")
+    ]
+    model: Annotated[
+        str,
+        typer.Option(help="the torch model: folder or hub id, or package.module:Class"),
+    ]
+    jax: Annotated[
+        str | None,
+        typer.Option(
+            help="the JAX model, to prove it: package.module:Class of nnx or Linen, or of a "
+            "function apply(params, *inputs)"
+        ),
+    ] = None
+    input: Annotated[
+        list[str] | None,
+        typer.Option(help="shape of an input of the JAX model, as 2x32x32x3 or 2x16:int"),
+    ] = None
+    key: Annotated[
+        str | None, typer.Option(help="where the params are in the checkpoint, as ema_params")
+    ] = None
+    match: Annotated[
+        list[str] | None,
+        typer.Option(help="your decision, as blocks/*/fc=layers.*.linear; flax/path= leaves out"),
+    ] = None
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="torch name that keeps its value; * is one step")
+    ] = None
+    task: Task = None
+    json: Json = False

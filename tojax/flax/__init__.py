@@ -10,17 +10,21 @@ from tojax.errors import MissingDependency
 if TYPE_CHECKING:
     from tojax.flax.codegen._source import source
     from tojax.flax.matching._load_into import load_into
+    from tojax.flax.matching._to_torch import to_torch
+    from tojax.flax.matching.read_params import read_params
     from tojax.flax.wrap.linen import to_linen
     from tojax.flax.wrap.nnx import Buffer, to_nnx
 
 _HOME = {
     "Buffer": "tojax.flax.wrap.nnx",
     "load_into": "tojax.flax.matching._load_into",
+    "read_params": "tojax.flax.matching.read_params",
     "source": "tojax.flax.codegen._source",
     "to_linen": "tojax.flax.wrap.linen",
     "to_nnx": "tojax.flax.wrap.nnx",
+    "to_torch": "tojax.flax.matching._to_torch",
 }
-__all__ = ["Buffer", "load_into", "source", "to_linen", "to_nnx"]
+__all__ = ["Buffer", "load_into", "read_params", "source", "to_linen", "to_nnx", "to_torch"]
 
 
 def __getattr__(name: str):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from transformers import PreTrainedModel
 
 from tojax import multiprocess
 from tojax.errors import Unsupported
-from tojax.hf.loading.checkpoint import PICKLES
 from tojax.hf.loading.classes import quiet
+from tojax.hf.loading.hub import PICKLES
 from tojax.hf.loading.source import PretrainedSource, view_as_torch
 from tojax.model import Model
 from tojax.saved import whole
@@ -77,13 +78,22 @@ def _write_checkpoint(
 ) -> None:
     source = model.source
     origin = source.folder if isinstance(source, PretrainedSource) else Path(module.name_or_path)
-    with whole(target, "config.json") as scratch:
+
+    def filled() -> PreTrainedModel:
         if isinstance(source, PretrainedSource):
-            module = source.filled_module(model.params, model.state, view_as_torch)
-        else:
-            module = model.to_torch()
+            return source.filled_module(model.params, model.state, view_as_torch)
+        return model.to_torch()
+
+    save_module(filled, target, origin, max_shard_size)
+
+
+def save_module(
+    module: Callable[[], PreTrainedModel], target: Path, origin: Path, max_shard_size: object
+) -> None:
+    """Writes the checkpoint of a module, with the tokenizer of the folder that it came from."""
+    with whole(target, "config.json") as scratch:
         with quiet():
-            module.save_pretrained(scratch, max_shard_size=max_shard_size)
+            module().save_pretrained(scratch, max_shard_size=max_shard_size)
         _copy_missing(origin, scratch, PROCESSING)
         if target.is_dir():
             _copy_missing(target, scratch, ("*",), but=WEIGHTS)

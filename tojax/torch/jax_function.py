@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from tojax import trees
+from tojax import trees, warn_once
 from tojax.dtypes import x64
-from tojax.errors import Unsupported
+from tojax.errors import ManyCompilations, Unsupported
 from tojax.torch.compat.module_calls import on_tensors
 from tojax.torch.core import current_trace, interop
 from tojax.torch.core.dtypes import to_jax
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Tensors = tuple[torch.Tensor, ...]
 DOUBLE = (torch.float64, torch.complex128)
+MANY = 64  # values of static arguments; then programs are dropped
 
 
 def from_jax(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
@@ -34,17 +35,19 @@ def from_jax(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     Gradients are JAX's (``jax.vjp``), also those of gradients; ``torch.func.grad``, ``vjp``,
     ``jvp`` and ``vmap`` work. It is compiled once for tensors of the same shapes and dtypes, and
     for other arguments of the same values. Contiguous tensors go in, and results come out, without
-    a copy. In a model that ``tojax.from_torch`` converts it is the JAX function itself again.
+    a copy, with the dtypes that JAX gives them. In a model that ``tojax.from_torch`` converts it is
+    the JAX function itself again.
 
     Args:
-      function: takes and returns any pytrees of arrays. Numbers, strings and None are static.
+      function: takes and returns any pytrees of arrays. Numbers, strings and None are static: one
+        that changes with each call is given as a tensor.
 
     Returns:
       A function that takes tensors in the place of arrays and returns tensors.
 
     Raises:
       Unsupported: when it is called with a tensor that has no JAX array, such as float64 while x64
-        is off, or that is not on the CPU.
+        is off, or that is not on the CPU; or while JAX traces a function around it.
 
     Example:
       >>> import jax.numpy as jnp, torch
@@ -62,15 +65,29 @@ def from_jax(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
             apply = on_tensors(lambda arguments: function(*arguments[0], **arguments[1]))
             return current_trace.trace().whole(apply, (args, kwargs))
         leaves, structure = jax.tree.flatten(trees.register((args, kwargs)))
+        _refuse_tracers(leaves)
         places = tuple(i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor))
         tensors = [leaves[i] for i in places]
         constants = tuple((i, x) for i, x in enumerate(leaves) if i not in places)
         key = structure, places, _static(constants)
         if key not in programs:
+            if len(programs) == MANY:
+                warn_once.warn(_many(function, constants), ManyCompilations)
+                programs.clear()
             programs[key] = Program(_flat(function, structure, places, dict(constants)))
         return programs[key](*tensors)
 
     return called
+
+
+def _many(function: Callable, constants: Sequence[tuple[int, PyTree]]) -> str:
+    name = getattr(function, "__name__", "the function")
+    numbers = [x for _, x in constants if isinstance(x, float)]
+    text = f"such as {numbers[0]:g} " if numbers else ""
+    return (
+        f"{name} was compiled for {MANY} values of its static arguments, {text}and begins again: "
+        "give as tensors what changes from call to call"
+    )
 
 
 def _static(constants: Sequence[tuple[int, PyTree]]) -> tuple:
@@ -208,12 +225,23 @@ def _check(tensor: torch.Tensor) -> None:
     )
 
 
+def _refuse_tracers(arrays: Sequence[PyTree]) -> None:
+    tracer = next((x for x in arrays if isinstance(x, jax.core.Tracer)), None)
+    if tracer is not None:
+        raise Unsupported(
+            f"a tracer of JAX, {tracer.aval.str_short()}, becomes a torch tensor",
+            why="a function that JAX traces has no values yet, and a tensor has them",
+            do="call the JAX function itself there; torch modules run in JAX by tojax.from_torch",
+        )
+
+
 def _tensors(out: Sequence[jax.Array], inputs: Sequence[torch.Tensor]) -> Tensors:
     """Returns results in their own memory; those that are inputs, or each other, as copies. Where
     inputs are on JAX, so are results.
     """
     if any(isinstance(x, EagerTensor) for x in inputs):
         return tuple(map(EagerTensor, out))
+    _refuse_tracers(out)  # of a trace around this one
     jax.block_until_ready(out)  # JAX reads the inputs' memory until then
     seen = {x.data_ptr() for x in inputs}
     tensors: list[torch.Tensor] = []

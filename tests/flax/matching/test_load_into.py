@@ -229,7 +229,7 @@ def test_arguments_that_are_wrong(tmp_path):
         ((theirs, theirs), {}),
         ((linen, theirs), {}),
         ((linear, theirs), {"variables": {}}),
-        ((linear, theirs), {"example": normal(2, 3)}),
+        ((linear, theirs), {"example": {"x": normal(2, 3)}}),
     ]:
         with pytest.raises(WrongArguments):
             load_into(*args, **given)

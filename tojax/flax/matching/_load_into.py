@@ -2,61 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from math import prod
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
-from tojax.errors import ForwardFailed, WrongArguments
-from tojax.flax.matching import (
-    flax_layers,
-    load_errors,
-    match_argument,
-    recurrent,
-    submodule_runs,
-    torch_layers,
-)
-from tojax.flax.matching.agreement import Search
-from tojax.flax.matching.checking import check_outputs, epsilons
-from tojax.flax.matching.layer import Choice, Slot, Tensor, Torch
-from tojax.flax.matching.names import word_and_number
-from tojax.flax.matching.pairing import Pairing, families, pair
+from tojax.flax.matching import flax_layers
+from tojax.flax.matching.match_layers import Matching, as_arguments, match_layers
 from tojax.flax.matching.report import Match, Report
-from tojax.flax.matching.sides import FlaxSide, flax_side
-from tojax.flax.matching.stored import Stored, read_weights
+from tojax.flax.matching.sides import JaxSide, jax_side
+from tojax.flax.matching.stored import read_weights
 
 if TYPE_CHECKING:
-    import torch
-
-# Stored by torch, not needed for inference, with the reason.
-_NOT_NEEDED = {
-    "num_batches_tracked": "counts training steps",
-    "position_ids": "counts positions",
-    "token_type_ids": "zeros",
-    "inv_freq": "computed from the configuration",
-    "masked_bias": "a constant of the mask",
-    "relative_position_index": "computed from the window",
-}
+    from jaxtyping import PyTree
 
 
 def load_into(
-    flax_module: nnx.Module | nn.Module,
+    flax_module: nnx.Module | nn.Module | PyTree,
     source: object,
     *,
-    variables: object = None,
-    example: object = None,
+    variables: PyTree = None,
+    example: tuple | jax.Array | None = None,
     torch_example: tuple | Mapping[str, Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    apply: Callable[..., PyTree] | None = None,
     match: Mapping[str, Any] | None = None,
     ignore: Iterable[str] = (),
     tolerance: float = 1e-4,
 ) -> tuple[Any, Report]:
-    """Fills a hand-written flax module with the weights of a torch module of the same architecture.
+    """Fills a hand-written JAX model with the weights of a torch module of the same architecture.
 
     Layers are matched by their names in one spelling, then by shape, then by running submodules of
     both sides on the same numbers. Kernels are transposed by the kind of layer; packed attention
@@ -65,16 +42,20 @@ def load_into(
 
     Args:
       flax_module: an ``nnx.Module`` (an abstract one of ``nnx.eval_shape``, too), which is filled
-        in place, or a ``linen.Module``.
+        in place, a ``linen.Module``, an ``equinox.Module``, or any pytree of named arrays.
       source: a ``torch.nn.Module``, its ``state_dict()``, a mapping of names to arrays, a
         ``tojax.Model``, a safetensors file, or a folder of them. Outputs can decide only with a
         module, which can be run.
-      variables: of a Linen module. Without them, ``example`` gives their shapes.
-      example: positional arguments of the flax module. With them both modules run, in evaluation
-        mode, and their first outputs must be equal.
+      variables: of a Linen module, for which ``example`` gives their shapes else; or the
+        ``equinox.nn.State`` of an Equinox module with BatchNorm.
+      example: positional arguments of the JAX model, or its only one. With them both models run,
+        in evaluation mode, and their first outputs must be equal.
       torch_example: the same arguments for torch, or a mapping of names. By default those of
         ``example``, or if torch does not take these, with channels second instead of last.
       kwargs: named arguments for the flax module's call, such as ``{"train": False}``.
+      apply: how the JAX model is called: ``apply(model, *example)``, of Linen and of pytrees
+        ``apply(variables, *example)``; pytrees cannot be run without. By default Equinox modules
+        are mapped over the first axis.
       match: your decisions by flax path: the torch name, a pair (torch name, layout), an array in
         the variable's own layout, or None to keep the value. ``*`` stands for one step.
       ignore: torch names that are not loaded; ``*`` stands for one step.
@@ -82,7 +63,8 @@ def load_into(
         the variables' dtype where that is larger.
 
     Returns:
-      The filled nnx module, or Linen's new variables; and the report, which prints as a table.
+      The filled nnx module, Linen's new variables, or the new Equinox module or pytree (with a
+        State both); and the report, which prints as a table.
       Arrays have the flax variables' dtypes.
 
     Raises:
@@ -107,215 +89,23 @@ def load_into(
       >>> report["inner/kernel"].torch, report["inner/kernel"].layout
       ('0.weight', 'transposed')
     """
-    if isinstance(example, list):
-        example = tuple(example)
-    if example is not None and not isinstance(example, tuple):
-        raise WrongArguments(
-            f"example is a {type(example).__name__}",
-            where="load_into",
-            why="it holds all positional arguments",
-            do="write example=(x,)",
-        )
-    stored, flax = read_weights(source), flax_side(flax_module, variables, example, kwargs or {})
-    values, slots = match_argument.array_values(match or {}, flax.slots())
-    stored, left_out = _without_ignored(stored, ignore)
-    pairing = _pair_layers(stored, flax, slots, match or {})
-    floats = (s.dtype for s in slots if jnp.issubdtype(s.dtype, jnp.floating))
-    tolerance = max([tolerance, *(8 * float(jnp.finfo(dtype).eps) for dtype in floats)])
-    calls = _calls(stored.module, example, torch_example)
-    fixed = {path: value for path, value in values.items() if value is not None}
-    search = _search(stored, flax, pairing, calls, example, tolerance, fixed)
-    search.decide_all()
-    _take_certain(pairing)
-    left_out += _check_complete(pairing, slots, stored, _why_open(stored, search, example))
-    notes = epsilons(pairing, search.side)
-    checked = "nothing, for lack of an example or of a torch module"
-    if calls:
-        error = check_outputs(search, calls, notes)
-        checked = f"the outputs differ by {error:.1e} of the largest value"
-    return _write(flax, pairing, values, left_out, notes, checked)
+    arguments = as_arguments(example)
+    stored = read_weights(source)
+    side = jax_side(flax_module, variables, arguments, kwargs, apply)
+    matching = match_layers(stored, side, arguments, torch_example, match or {}, ignore, tolerance)
+    return _write(side, matching, matching.check_outputs())
 
 
-def _without_ignored(stored: Stored, ignore: Iterable[str]) -> tuple[Stored, list[tuple[str, str]]]:
-    """Returns (the arrays to load, the names of the others with the reason)."""
-    texts = [ignore] if isinstance(ignore, str) else ignore
-    patterns = [match_argument.pattern(text) for text in texts]
-    ignored = {}
-    for name in stored.tensors:
-        if any(p.fullmatch(name) for p in patterns):
-            ignored[name] = "ignored, as asked"
-        elif why := _NOT_NEEDED.get(name.rpartition(".")[2]):
-            ignored[name] = why
-    tensors = {name: t for name, t in stored.tensors.items() if name not in ignored}
-    return Stored(tensors, stored.module), list(ignored.items())
-
-
-def _pair_layers(
-    stored: Stored, flax: FlaxSide, slots: list[Slot], match: Mapping[str, Any]
-) -> Pairing:
-    """Pairs the layers of both sides by the user's decisions, names and shapes."""
-    ours = flax_layers.layers(slots, flax.modules)
-    words = {word_and_number(f.parts[-1])[0] for f in ours if f.parts}
-    fused = "qkv" in words and "query" not in words
-    theirs = torch_layers.layers(stored, fused)
-    pairing = Pairing(ours, torch_layers.with_fused_qkv(theirs) if fused else theirs)
-    match_argument.apply_names(match, pairing)
-    pair(pairing)
-    return pairing
-
-
-def _calls(
-    module: torch.nn.Module | None, example: Any, torch_example: Any
-) -> list[submodule_runs.Call]:
-    """Records the calls of torch's submodules; none without a module or an example."""
-    if module is None or (example is None and torch_example is None):
-        return []
-    if torch_example is not None:
-        options = [torch_example]
-    else:
-        is_map = lambda x: getattr(x, "ndim", 0) > 2
-        first = lambda x: submodule_runs.channels_first(np.asarray(x)) if is_map(x) else x
-        options = [example, jax.tree.map(first, example)]
-    failed: Exception | None = None
-    for args in options:
-        try:
-            return submodule_runs.record_calls(module, args)
-        except Exception as error:
-            failed = failed or error
-    raise ForwardFailed(
-        "the torch module does not take the example",
-        where=type(module).__name__,
-        why=f"it raised {type(failed).__name__}: {failed}"[:300],
-        do="give the arguments that it takes as torch_example=(...)",
-    ) from failed
-
-
-def _search(
-    stored: Stored,
-    flax: FlaxSide,
-    pairing: Pairing,
-    calls: list[submodule_runs.Call],
-    example: tuple | None,
-    tolerance: float,
-    fixed: Mapping[tuple, Any],
-) -> Search:
-    modules = dict(stored.module.named_modules()) if stored.module is not None else {}
-    recorded: dict[str, submodule_runs.Call | None] = {call.path: call for call in calls}
-
-    def call(path: str) -> submodule_runs.Call | None:
-        if path not in recorded:
-            steps = tuple(path.split(".")) if path else ()
-            inner = [t for t in pairing.torch if t.parts[: len(steps)] == steps]
-            recorded[path] = submodule_runs.call_on_random(modules[path], _widths(inner))
-        return recorded[path]
-
-    return Search(pairing, flax, call, modules, example if calls else None, tolerance, fixed)
-
-
-def _widths(layers: list[Torch]) -> list[int]:
-    """Returns the numbers of input features of the first layers."""
-    shapes = [t.tensors["weight"].shape for t in layers if "weight" in t.tensors]
-    return list(dict.fromkeys(s[-1] if len(s) < 3 else s[1] for s in shapes if s))[:4]
-
-
-def _take_certain(pairing: Pairing) -> None:
-    """Decides layouts that follow from the kinds of layers, and choices of equal values."""
-    for f, how in pairing.torch_decided_by.items():
-        if f in pairing.open and pairing.open[f][0].sure:
-            pairing.take(f, pairing.open[f][0], how)
-    for family in families(pairing):
-        for group in family:
-            torches = dict.fromkeys(c.torch for f in group for c in pairing.open[f])
-            if len(torches) < len(group):  # reported as unfilled
-                pairing.unmatched |= torches.keys()
-                for f in group:
-                    del pairing.open[f]
-            elif all(_equal_values(pairing.open[f]) for f in group):
-                for f, torch in zip(group, torches):
-                    choice = next(c for c in pairing.open[f] if c.torch is torch)
-                    pairing.take(f, choice, "shape")
-
-
-def _equal_values(choices: list[Choice]) -> bool:
-    values = [[fill.value() for fill in c.fills] for c in choices]
-    return all(np.array_equal(a, b) for v in values[1:] for a, b in zip(values[0], v))
-
-
-def _why_open(stored: Stored, search: Search, example: object) -> str:
-    if stored.module is None:
-        return "names and shapes do not tell them apart, and arrays alone cannot be run"
-    if example is None:
-        return "names and shapes do not tell them apart, nor did submodules on random inputs"
-    error = search.side.error
-    raised = f"; the flax side last raised {str(error).splitlines()[0]!r}" if error else ""
-    return "no single assignment makes the outputs equal" + raised
-
-
-def _check_complete(
-    pairing: Pairing, slots: list[Slot], stored: Stored, why_open: str
-) -> list[tuple[str, str]]:
-    """Returns the torch tensors that need not be loaded, with the reason.
-
-    Raises:
-      WrongWeights: other tensors are not used, variables are not filled, or layers are open.
-    """
-    fills = [fill for choice, _ in pairing.decided.values() for fill in choice.fills]
-    filled = {fill.slot.path for fill in fills}
-    used = {name for fill in fills for name in fill.tensor.sources}
-    open_choices = [c for choices in pairing.open.values() for c in choices]
-    used |= {name for c in open_choices for fill in c.fills for name in fill.tensor.sources}
-    filled |= {slot.path for f in pairing.open for slot in f.slots.values()}
-    lost_biases = []
-    for f, (choice, _) in pairing.decided.items():
-        if choice.torch.kind in ("lstm", "gru", "rnn"):
-            lost_biases += recurrent.unplaced_biases(f, choice.torch)
-            used |= {s for t in choice.torch.tensors.values() for s in t.sources}
-    if lost_biases:
-        raise load_errors.unplaced_biases(lost_biases)
-    not_needed, unused = [], []
-    for name, tensor in stored.tensors.items():
-        if name not in used:
-            why = _why_not_needed(tensor, used, stored)
-            not_needed += [(name, why)] if why else []
-            unused += [] if why else [tensor]
-    unfilled = [s for s in slots if s.needed and s.path not in filled]
-    if unused or unfilled or pairing.open:
-        raise load_errors.incomplete(pairing, unfilled, unused, why_open)
-    return not_needed
-
-
-def _why_not_needed(tensor: Tensor, used: set[str], stored: Stored) -> str:
-    """Returns why a tensor may be left out (integers, a tied weight), or an empty string."""
-    array = tensor.read()
-    if array.dtype.kind in "iub":
-        return "holds no floating-point numbers"
-    if array.ndim < 2 or prod(array.shape) < 2:
-        return ""
-    for name in used:
-        used_tensor = stored.tensors[name]
-        same = used_tensor.shape == tensor.shape and np.array_equal(used_tensor.read(), array)
-        if same and array.std() > 0:
-            return f"tied to {name}"
-    return ""
-
-
-def _write(
-    flax: FlaxSide,
-    pairing: Pairing,
-    values: Mapping[tuple, Any],
-    left_out: list[tuple[str, str]],
-    notes: list[str],
-    checked: str,
-) -> tuple[Any, Report]:
+def _write(side: JaxSide, matching: Matching, checked: str) -> tuple[Any, Report]:
     """Writes the user's values and the decided layers; returns the result and the report."""
     matches, filled = [], {}
-    slots = {s.path: s for s in flax.slots()}
+    slots = {s.path: s for s in side.slots()}
     placed = lambda p, v: flax_layers.place_like(v.astype(slots[p].dtype), slots[p].value)
-    for path, value in values.items():
+    for path, value in matching.values.items():
         if value is not None:
             filled[path] = placed(path, value)
             matches.append(Match(slots[path].name, "(array)", "as it is", "given"))
-    for choice, how in pairing.decided.values():
+    for choice, how in matching.pairing.decided.values():
         for fill in choice.fills:
             value = fill.value()
             dtype = jnp.dtype(fill.slot.dtype)
@@ -324,5 +114,5 @@ def _write(
             name = fill.slot.name
             matches.append(Match(name, fill.tensor.label, fill.layout.name, how, cast))
     stays = tuple(s.name for s in slots.values() if s.path not in filled)
-    report = Report(tuple(matches), tuple(left_out), stays, tuple(notes), checked)
-    return flax.write(filled), report
+    left_out, notes = tuple(matching.left_out), tuple(matching.notes)
+    return side.write(filled), Report(tuple(matches), left_out, stays, notes, checked)

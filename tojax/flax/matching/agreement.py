@@ -14,7 +14,7 @@ import numpy as np
 
 from tojax.flax.matching.layer import Choice, Flax, Torch
 from tojax.flax.matching.pairing import Pairing, families, template
-from tojax.flax.matching.sides import FlaxSide
+from tojax.flax.matching.sides import JaxSide
 from tojax.flax.matching.submodule_runs import Call
 
 MAX_ASSIGNMENTS = 1000  # tried for one submodule
@@ -39,7 +39,7 @@ class Search:
     def __init__(
         self,
         pairing: Pairing,
-        side: FlaxSide,
+        side: JaxSide,
         call: Callable[[str], Call | None],
         paths: Iterable[str],
         example: tuple | None,

@@ -8,7 +8,7 @@ from tojax.errors import ForwardFailed
 from tojax.flax.matching.agreement import Search
 from tojax.flax.matching.load_errors import different
 from tojax.flax.matching.pairing import Pairing
-from tojax.flax.matching.sides import FlaxSide
+from tojax.flax.matching.sides import JaxSide
 from tojax.flax.matching.submodule_runs import Call, closest_difference, difference
 
 
@@ -38,8 +38,10 @@ def _first_difference(search: Search, calls: list[Call]) -> str:
     recorded = search.side.record_calls(values | dict(search.fixed), search.example)
     counterparts: dict[str, list[tuple]] = {}
     for path, name in search.counterparts():
-        if path and path in recorded:
+        if path and (path in recorded or not recorded):
             counterparts.setdefault(name, []).append(path)
+    if not recorded:
+        return _first_different_by_itself(search, calls, counterparts)
     for call in calls[:-1]:
         paths = counterparts.get(call.path, ())
         errors = [(difference(recorded[p][1], call.outputs), p) for p in paths]
@@ -53,11 +55,27 @@ def _first_difference(search: Search, calls: list[Call]) -> str:
     return "every submodule that has a counterpart agrees: look at the code after them"
 
 
-def epsilons(pairing: Pairing, side: FlaxSide) -> list[str]:
+def _first_different_by_itself(
+    search: Search, calls: list[Call], counterparts: dict[str, list[tuple]]
+) -> str:
+    """Describes the first submodule whose counterpart differs for torch's own inputs."""
+    for call in calls[:-1]:
+        errors = [
+            (search.distance(path, call, {}), path) for path in counterparts.get(call.path, ())
+        ]
+        error, path = min(errors, default=(0.0, ()))
+        if search.tolerance < error < np.inf:
+            name = "/".join(map(str, path))
+            return f"the output of {name} (torch: {call.path}) differs by {error:.2g}"
+    return "every submodule that has a counterpart agrees: look at the code after them"
+
+
+def epsilons(pairing: Pairing, side: JaxSide) -> list[str]:
     """Returns notes on norms whose epsilon is not torch's."""
     notes = []
     for f, (choice, _) in pairing.decided.items():
-        mine = getattr(side.modules.get(f.path), "epsilon", None)
+        layer = side.modules.get(f.path)
+        mine = getattr(layer, "epsilon", getattr(layer, "eps", None))
         for name in ("eps", "variance_epsilon"):
             theirs = getattr(choice.torch.module, name, None)
             if isinstance(mine, float) and isinstance(theirs, float) and mine != theirs:

@@ -26,12 +26,14 @@ class Torch:
       path: of the module, dotted.
       kind: by its class; without a module by names and shapes, "" if these are ambiguous.
       tensors: by role: "weight", "bias", "mean", "var"; in recurrent cells by torch's own names.
+      tied: the roles whose array is another layer's, too.
     """
 
     path: str
     kind: str
     tensors: dict[str, Tensor]
     module: Any = None
+    tied: frozenset[str] = frozenset()
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -89,6 +91,9 @@ class Layout(NamedTuple):
 
     name: str
     take: Callable[[np.ndarray], np.ndarray]
+
+
+AS_IS = Layout("as it is", lambda a: a)
 
 
 class Fill(NamedTuple):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from tojax.flax.matching import recurrent
-from tojax.flax.matching.layer import Choice, Fill, Flax, Layout, Slot, Tensor, Torch
+from tojax.flax.matching import recurrent, torch_order
+from tojax.flax.matching.layer import AS_IS, Choice, Fill, Flax, Layout, Slot, Tensor, Torch
 
 
 class Maps(NamedTuple):
@@ -21,7 +22,6 @@ class Maps(NamedTuple):
 
 
 NO_MAPS = Maps()
-AS_IS = Layout("as it is", lambda a: a)
 _DENSE = ("linear", "matrix", "")
 
 
@@ -32,6 +32,10 @@ def choices(flax: Flax, torch: Torch, maps: Maps = NO_MAPS) -> list[Choice]:
       flax, torch: the layers.
       maps: possible channel counts of feature maps that are flattened around this layer.
     """
+    if (extra := torch.tensors.keys() - flax.slots.keys()) and extra <= torch.tied:
+        rest = {role: t for role, t in torch.tensors.items() if role not in extra}
+        reduced = choices(flax, replace(torch, tensors=rest), maps)
+        return [Choice(torch, c.fills, c.sure) for c in reduced]
     if _size(flax.slots) != _size(torch.tensors) and flax.kind not in recurrent.GATES:
         return []
     if flax.kind in ("lstm", "gru", "rnn") or torch.kind in ("lstm", "gru", "rnn"):
@@ -51,11 +55,11 @@ def choices(flax: Flax, torch: Torch, maps: Maps = NO_MAPS) -> list[Choice]:
         return [Choice(torch, tuple(vectors))] if vectors and "weight" not in flax.slots else []
     slot, tensor = flax.slots["weight"], torch.tensors["weight"]
     layouts, sure = _weight_layouts(flax, slot, torch, tensor, maps.before)
-    choices = [Choice(torch, (Fill(slot, tensor, x), *vectors), sure) for x in layouts]
+    fitting = [Choice(torch, (Fill(slot, tensor, x), *vectors), sure) for x in layouts]
     if len(slot.shape) != 2 or not maps.after:
-        return choices
-    unflattened = [_unflattened(c, n) for c in choices for n in maps.after]
-    return [Choice(c.torch, c.fills, False) for c in choices + unflattened]
+        return fitting
+    unflattened = [_unflattened(c, n) for c in fitting for n in maps.after]
+    return [Choice(c.torch, c.fills, False) for c in fitting + unflattened]
 
 
 def _size(arrays: Mapping[str, Slot] | Mapping[str, Tensor]) -> int:
@@ -74,12 +78,16 @@ def _weight_layouts(
 ) -> tuple[list[Layout], bool]:
     """Returns the layouts, and whether the first of them is right if nothing else decides."""
     have, want = tensor.shape, slot.shape
+    if flax.facts.get("torch_order") and flax.kind not in ("norm", "batchnorm"):
+        return torch_order.weight_layouts(flax, torch, have, want), True
     both = {flax.kind, torch.kind}
     if both & {"norm", "batchnorm"}:
         if not both <= {"norm", "batchnorm", "raw", ""} or both == {"norm", "batchnorm"}:
             return [], True
         vector = _vector(have, want)
         return ([vector] if vector else list(permutations(have, want))), True
+    if torch.kind == "embed" and flax.kind == "raw" and have == want:  # rows come first everywhere
+        return [AS_IS], True
     if "raw" in both:
         layouts = [*permutations(have, want), *_reshapes(have, want)]
         return layouts, len(layouts) == 1 or both == {"raw"}

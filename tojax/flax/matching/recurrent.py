@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tojax.flax.matching import torch_order
 from tojax.flax.matching.layer import Fill, Flax, Layout, Slot, Tensor, Torch
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": " "}
@@ -17,6 +18,8 @@ GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": " "}
 
 def fills(flax: Flax, torch: Torch) -> list[Fill] | None:
     """Returns the fills of a cell's variables, None if the cells do not fit."""
+    if "weight_ih" in flax.slots:
+        return torch_order.cell_fills(flax, torch)
     gates = GATES[flax.kind]
     if not {"weight_ih", "weight_hh"} <= torch.tensors.keys():
         return None
@@ -47,6 +50,8 @@ def unplaced_biases(flax: Flax, torch: Torch) -> list[str]:
     if hidden_bias is None:
         return []
     biased = {_side_and_gate(x.partition("/")[0]) for x in flax.slots if x.endswith("/bias")}
+    if "bias" in flax.slots:  # Equinox's cells have a place for each
+        return []
     if not biased:
         nonzero = any(torch.tensors[f"bias_{s}h"].read().any() for s in "ih")
         return [torch.tensors[f"bias_{s}h"].label for s in "ih"] if nonzero else []

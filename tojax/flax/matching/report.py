@@ -15,7 +15,7 @@ class Match:
       torch: the tensor, or a slice of one.
       layout: how its axes were reordered.
       how: "name", "order" (numbered alike), "shape" (nothing else fits), "agreement" (the outputs
-        are equal only so), or "given" (by the user).
+        are equal only so), "convention" (a square matrix, as the others), or "given" (by the user).
       cast: "float32 -> bfloat16" where the dtype changed, else "".
     """
 

@@ -34,7 +34,7 @@ def read_weights(source: object) -> Stored:
       BadCheckpoint: a file cannot be read, or there is none.
     """
     if isinstance(source, (str, os.PathLike)):
-        return Stored(_from_files(Path(source).expanduser()))
+        return Stored(from_files(Path(source).expanduser()))
     if isinstance(source, Model):
         tensors = {k: _tensor(k, v) for k, v in {**source.params, **source.state}.items()}
         module = getattr(source.source, "module", None)
@@ -98,7 +98,12 @@ def as_numpy(array: object) -> np.ndarray:
     return tensor.numpy()
 
 
-def _from_files(path: Path) -> dict[str, Tensor]:
+def from_files(path: Path) -> dict[str, Tensor]:
+    """Returns the arrays of a safetensors file, or of those in a folder, by name.
+
+    Raises:
+      BadCheckpoint: there is none, or one is damaged.
+    """
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not path.exists():
         raise BadCheckpoint(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tojax.flax.matching.layer import Tensor, Torch
 from tojax.flax.matching.names import word_and_number
 from tojax.flax.matching.stored import Stored
+
+if TYPE_CHECKING:
+    import torch
 
 _ROLES = {"weight": "weight", "bias": "bias", "running_mean": "mean", "running_var": "var"}
 _RECURRENT = re.compile(r"(weight|bias)_(ih|hh)(?:_l(\d+)(_reverse)?)?")
@@ -42,7 +46,20 @@ def layers(stored: Stored, fused: bool) -> list[Torch]:
         for path, leaves in groups.items()
         for layer in _of_group(path, leaves, modules.get(path), fused)
     ]
-    return layers if modules else _with_conv1d_kinds(layers)
+    return _with_tied_roles(layers, stored.module) if modules else _with_conv1d_kinds(layers)
+
+
+def _with_tied_roles(layers: list[Torch], module: torch.nn.Module) -> list[Torch]:
+    """Notes which arrays lie in the memory of an earlier layer's, such as a head's weight."""
+    addresses = {name: x.data_ptr() for name, x in module.state_dict().items() if x.numel()}
+    first: dict[int, Torch] = {}
+    noted = []
+    for layer in layers:
+        labels = {role: t.label for role, t in layer.tensors.items() if t.label in addresses}
+        homes = {r: first.setdefault(addresses[label], layer) for r, label in labels.items()}
+        tied = frozenset(role for role, home in homes.items() if home is not layer)
+        noted.append(replace(layer, tied=tied))
+    return noted
 
 
 def _with_conv1d_kinds(layers: list[Torch]) -> list[Torch]:

@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tojax.errors import BadCheckpoint, MissingDependency, TojaxError, Unsupported
-from tojax.hf.loading.checkpoint import download, read_json, stored_in
+from tojax.hf.loading.checkpoint import read_json, stored_in
+from tojax.hf.loading.hub import download
 
 if TYPE_CHECKING:
     import torch

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from tojax.errors import BadCheckpoint, HubUnreachable
+from tojax.errors import BadCheckpoint
 from tojax.hf.loading import other_formats
+from tojax.hf.loading.hub import FLAX, PICKLES, download
 from tojax.hf.loading.quantized import schemes
 
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 WEIGHTS = "model.safetensors"
 # Suffixes of files that loaders read.
-READ = {".json", ".safetensors", ".jinja", ".model", ".txt", *(p[1:] for p in PICKLES)}
+READ = {".json", ".safetensors", ".msgpack", ".jinja", ".model", ".txt"}
+READ |= {pattern[1:] for pattern in PICKLES}
 MANY_LAYERS = 1000  # so many are built within seconds
 MANY_LABELS = 10**6  # transformers names each of them: some 200 MB
 SIZES = {
@@ -44,12 +45,16 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder with ``config.json`` and safetensors files, if any; or one GGUF file with both."""
+    """A folder with ``config.json`` and safetensors files, if any; or one GGUF file with both.
+
+    ``flax`` are the msgpack files of a checkpoint that has Flax's weights alone.
+    """
 
     folder: Path
     config: dict[str, Any]
     weights: list[Path]
     gguf: Path | None = None
+    flax: tuple[Path, ...] = ()
 
     def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Returns (dtype, shape) of every stored tensor, from the files' headers alone."""
@@ -126,7 +131,9 @@ def find_checkpoint(
     if not need_weights:
         return Checkpoint(folder, config, sorted(folder.glob("*.safetensors")))
     schemes.check_quantization(folder, config)
-    checkpoint = Checkpoint(folder, config, _weights(folder, config, allow_pickle))
+    weights = _weights(folder, config, allow_pickle)
+    flax = tuple(x for x in weights if x.suffix == ".msgpack")
+    checkpoint = Checkpoint(folder, config, [x for x in weights if x not in flax], flax=flax)
     check_layers(folder, config, len(checkpoint.shapes()))
     return checkpoint
 
@@ -295,6 +302,10 @@ def _weights(folder: Path, config: dict[str, Any], allow_pickle: bool) -> list[P
         for shards in folder.glob("*.bin.index.json"):
             _shards(folder, shards)
         return []
+    if (folder / FLAX).exists():
+        return [folder / FLAX]
+    if (index := folder / f"{FLAX}.index.json").exists():
+        return _shards(folder, index)
     if pickles:
         raise BadCheckpoint(
             f"the weights are pickled ({', '.join(pickles[:3])})",
@@ -352,44 +363,3 @@ def _shards(folder: Path, index: Path) -> list[Path]:
             do="finish the download, or copy the missing files into the folder",
         )
     return [folder / n for n in file_names]
-
-
-def download(name: str, allow_pickle: bool = False, gguf_file: str | None = None) -> Path:
-    """Downloads the hub's files for this id; returns their folder. See ``find_checkpoint``."""
-    import huggingface_hub
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
-
-    ignored = ["*.msgpack", "*.h5", "*.onnx"] + ([] if allow_pickle else list(PICKLES))
-    ignored.append("*.safetensors" if gguf_file else "*.gguf")
-    allowed = ["*.json", "*.jinja", "*.model", "*.txt", gguf_file] if gguf_file else None
-    try:
-        return Path(
-            huggingface_hub.snapshot_download(name, ignore_patterns=ignored, allow_patterns=allowed)
-        )
-    except HFValidationError as error:
-        raise BadCheckpoint(
-            f"{name!r} is neither a folder nor a hub id",
-            where=f"the working folder is {Path.cwd()}",
-            why=str(error).splitlines()[0],
-            do="give a folder or owner/name",
-        ) from None
-    except RepositoryNotFoundError as error:
-        raise BadCheckpoint(
-            f"the hub has no model {name!r}, or you may not see it",
-            where=huggingface_hub.constants.ENDPOINT,
-            why=str(error).splitlines()[0],
-            do="check the name; for a private or gated model log in with `hf auth login`",
-        ) from None
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        offline = os.environ.get("HF_HUB_OFFLINE") == "1"
-        raise HubUnreachable(
-            f"cannot reach the Hugging Face hub to fetch {name!r}",
-            where="not a folder here, and not in the local cache",
-            why="HF_HUB_OFFLINE=1 forbids it" if offline else str(error).splitlines()[0],
-            do="give a local checkpoint folder, or connect to the network and try again",
-        ) from None

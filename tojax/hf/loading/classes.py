@@ -110,10 +110,10 @@ class Architecture:
                     delattr(subconfig, name)
         return config
 
-    def build(self, **options: Any) -> torch.nn.Module:
-        """Builds the module in evaluation mode on the meta device: shapes without weights."""
+    def build(self, device: str = "meta", **options: Any) -> torch.nn.Module:
+        """Builds the module in evaluation mode; on the meta device it is shapes without weights."""
         build, config = getattr(self.cls, "_from_config", None) or self.cls.from_config, self.config
-        with quiet(), refusing(self.checkpoint, "build"), torch.device("meta"):
+        with quiet(), refusing(self.checkpoint, "build"), torch.device(device):
             return build(config, **options).eval()
 
 
@@ -142,7 +142,7 @@ def _class_of(checkpoint: Checkpoint, task: str | None) -> Any:
         auto_names = (k for k, v in own_classes.items() if v.split(".")[-1] in architectures)
         return getattr(transformers, next(auto_names, next(iter(own_classes))))
     for name in architectures:
-        if cls := getattr(transformers, name, None):
+        if cls := getattr(transformers, name.removeprefix("Flax"), None):  # of Flax's checkpoints
             return cls
     return transformers.AutoModel
 

@@ -15,6 +15,7 @@ from tojax.errors import BadCheckpoint, NewWeights, WrongValue
 from tojax.hf.loading import deferred
 from tojax.hf.loading.checkpoint import Checkpoint, Stored, check_layers, stored_in
 from tojax.hf.loading.classes import Architecture, architecture_of, quiet, refusing
+from tojax.hf.loading.flax_weights import read_flax
 from tojax.hf.loading.private import LOADER
 from tojax.hf.loading.quantized.gguf_blocks import packed_matrices
 from tojax.hf.loading.quantized.schemes import quantization_of
@@ -72,6 +73,8 @@ def load_module(
     with quiet(), _deferring(reader, quantization), refusing(checkpoint, "load", do):
         if checkpoint.gguf is not None:
             module, loading_info = _from_gguf(architecture, options)
+        elif checkpoint.flax:
+            module, loading_info = _from_flax(architecture, options)
         else:
             options["use_safetensors"] = None if allow_pickle else True
             loaded = architecture.cls.from_pretrained(checkpoint.folder, **options)
@@ -118,6 +121,18 @@ def _from_gguf(
     tensors = load_gguf_checkpoint(file, return_tensors=True, model_to_load=skeleton)
     weights = packed_matrices(stored, tensors["tensors"])
     return type(skeleton).from_pretrained(None, config=config, state_dict=weights, **options)
+
+
+def _from_flax(
+    architecture: Architecture, options: dict[str, Any]
+) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """Loads a checkpoint of transformers' Flax models."""
+    checkpoint = architecture.checkpoint
+    skeleton = architecture.build()
+    weights = read_flax([*checkpoint.flax], skeleton.state_dict().keys())
+    check_layers(checkpoint.folder, checkpoint.config, len(weights))
+    options = {"config": architecture.config} | options
+    return type(skeleton).from_pretrained(None, state_dict=weights, **options)
 
 
 @contextlib.contextmanager

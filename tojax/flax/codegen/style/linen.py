@@ -107,7 +107,8 @@ class Linen:
     def file(self, writer: Writer, root: Block) -> str:
         merged_classes, configs = merged(writer, root)
         takes = described_parameters(writer, root)
-        written = lambda x: self.written(writer, x, takes if x is merged_classes[-1] else "")
+        dicts = _names_of_dicts(merged_classes)
+        written = lambda x: self.written(writer, x, takes if x is merged_classes[-1] else "", dicts)
         texts = [*configs.texts(), *map(written, merged_classes)]
         helpers = snippets(writer.snippets, texts, RECURRENT)
         helpers += [SEQUENTIAL] * any("SequentialLayers(" in x for x in texts)
@@ -118,8 +119,10 @@ class Linen:
         text = assembled(file_parts, loader, check, "from flax import linen as nn")
         return headline(merged_classes[-1].name, "Flax's Linen") + text
 
-    def written(self, writer: Writer, cls: Class, outermost: str) -> str:
-        """Returns the text of a class; the outermost one describes its inputs."""
+    def written(self, writer: Writer, cls: Class, outermost: str, inner_dicts: set[str]) -> str:
+        """Returns the text of a class; the outermost one describes its inputs. Dicts with these
+        names are attributes of submodules.
+        """
         fields = {x: _field(x, cls) for x in cls.parameters}
         kinds = {fields[x]: _annotation(values) for x, values in cls.parameters.items()}
         defaults = [ast.unparse(expression(values[0])) for values in cls.parameters.values()]
@@ -141,13 +144,19 @@ class Linen:
         has_flags = bool(self.mode_flags(writer.kinds, cls.instances[0].block))
         takes = ["self", *cls.code.takes(), *["deterministic=True"] * has_flags]
         dicts = {k for k, x in cls.lines.items() if isinstance(x, ast.Dict)}
-        statements = [text(_NnxToLinen({}, dicts).visit(s)) for s in cls.code.body]
+        statements = [text(_NnxToLinen({}, dicts, inner_dicts).visit(s)) for s in cls.code.body]
         body = docstring(outermost).splitlines()
         body += [f"        {line}" for x in statements for line in x.splitlines()]
         sections = [top, ["    def setup(self):", *setup] if setup else []]
         sections.append([f"    def __call__({', '.join(takes)}):", *body])
         inner = "\n\n".join("\n".join(x) for x in sections if x)
         return f"class {cls.name}(nn.Module):\n{inner}\n"
+
+
+def _names_of_dicts(classes: Iterable[Class]) -> set[str]:
+    """Returns the attributes that are dicts in each class that has them."""
+    is_dict = [(k, isinstance(x, ast.Dict)) for cls in classes for k, x in cls.lines.items()]
+    return {k for k, x in is_dict if x} - {k for k, x in is_dict if not x}
 
 
 def _field(name: str, cls: Class) -> str:
@@ -190,8 +199,11 @@ def _with_names(line: ast.expr, name: str) -> ast.expr:
 class _NnxToLinen(ast.NodeTransformer):
     """Rewrites code for nnx in Linen's names: functions of ``nn``, fields, members of dicts."""
 
-    def __init__(self, fields: dict[str, str], dicts: Iterable[str] = ()):
+    def __init__(
+        self, fields: dict[str, str], dicts: Iterable[str] = (), inner_dicts: Iterable[str] = ()
+    ):
         self.fields, self.dicts = fields, {f"self.{x}" for x in dicts}
+        self.inner_dicts = inner_dicts
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self.fields:
@@ -204,7 +216,10 @@ class _NnxToLinen(ast.NodeTransformer):
         return ast.Lambda(node.args, inner.visit(node.body))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if ast.unparse(node.value) in self.dicts:
+        home = ast.unparse(node.value)
+        inner, _, name = home.rpartition(".")
+        is_inner = inner.startswith("self.") and name in self.inner_dicts
+        if home in self.dicts or is_inner:
             return ast.Subscript(node.value, ast.Constant(node.attr), ast.Load())
         return self.generic_visit(node)  # type: ignore[return-value]
 
