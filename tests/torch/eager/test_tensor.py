@@ -57,9 +57,11 @@ def test_dtypes_are_torchs():
         assert n.to(torch.int32).dtype is torch.int32
         assert torch.zeros(2, dtype=torch.bfloat16).jax().dtype == jnp.bfloat16
         for make in (lambda: n.double(), lambda: torch.zeros(2, dtype=torch.float64),
-                     lambda: torch.from_numpy(np.ones(2))):  # fmt: skip
+                     lambda: torch.from_numpy(np.ones(2)), lambda: n.sum(dtype=torch.float64),
+                     lambda: torch.tensor(0.5, dtype=torch.float64)):  # fmt: skip
             with pytest.raises(Unsupported, match=r"float64 on JAX[\s\S]*jax_enable_x64"):
                 make()
+        assert torch.linalg.pinv(torch.eye(2)).tolist() == [[1, 0], [0, 1]]  # by limits in float64
         with pytest.raises(Unsupported, match="do not fit 32 bits"):
             torch.tensor(2**40)
         with pytest.raises(Unsupported, match=r"64-bit integers beyond 2\*\*31"):

@@ -16,14 +16,22 @@ import torch
 
 from tojax.dtypes import x64
 from tojax.errors import DataDependent, TojaxError
-from tojax.torch.core import current_trace, diagnostics
+from tojax.torch.core import current_trace, diagnostics, private
 from tojax.torch.core.call import Call
 from tojax.torch.core.precision import precision_of
 from tojax.torch.core.pytrees import flatten
 from tojax.torch.data_dependent import int64
 from tojax.torch.eager import gradients, random_keys
 from tojax.torch.eager.fallback import fallback
-from tojax.torch.eager.tensor import EagerTensor, Memory, Spec, in_memory, of_layout, tensor_of
+from tojax.torch.eager.tensor import (
+    EagerTensor,
+    Memory,
+    Spec,
+    in_memory,
+    of_layout,
+    refuse_double,
+    tensor_of,
+)
 from tojax.torch.engine.trace import CONCRETIZATION
 
 if TYPE_CHECKING:
@@ -205,6 +213,9 @@ def compute(
 def _compute(call: Call, args: tuple, kwargs: dict, seed: PyTree, conditions: PyTree) -> Any:
     if call.row is None or call.op in gradients.SPECIAL:
         return fallback(call.op, args, kwargs)
+    if call.dtype_at is not None and not call.factory and private.graph_task() == -1:
+        at = call.dtype_at
+        refuse_double(args[at] if len(args) > at else kwargs.get("dtype"))
     values, operands = call.bind(args, kwargs)
     if call.random:
         values.insert(0, None if call.inert(values) else random_keys.as_key(seed))

@@ -87,16 +87,22 @@ def of_layout(shape: tuple[int, ...], dtype: torch.dtype, layout: Layout | None 
     Raises:
       Unsupported: torch would have 64-bit floats, which JAX has not unless x64 is on.
     """
-    if dtype in DOUBLE and not x64() and 0 not in shape and private.graph_task() == -1:
-        # Inside of backward, torch's own formulas ask for some.
+    # torch's own formulas ask for some: empty ones, single numbers, and inside of backward.
+    if dtype in DOUBLE and shape and 0 not in shape and private.graph_task() == -1:
+        refuse_double(dtype)
+    stride = layout[0] if layout and _is_dense(shape, layout[0]) else _contiguous(tuple(shape))
+    return spec_of(torch.Size(shape), dtype, tuple(stride), 0)
+
+
+def refuse_double(dtype: torch.dtype | None) -> None:
+    """Raises Unsupported for 64-bit floats, which JAX has not unless x64 is on."""
+    if dtype in DOUBLE and not x64():
         raise Unsupported(
             f"a tensor of {dtype} on JAX",
             where=diagnostics.where(),
             why="JAX keeps 32-bit floats unless x64 is on",
             do='make it torch.float32, or call jax.config.update("jax_enable_x64", True) first',
         )
-    stride = layout[0] if layout and _is_dense(shape, layout[0]) else _contiguous(tuple(shape))
-    return spec_of(torch.Size(shape), dtype, tuple(stride), 0)
 
 
 def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
@@ -292,6 +298,7 @@ def from_torch(tensor: torch.Tensor) -> EagerTensor:
             why="it has no values that JAX could take" if tensor.is_meta else "JAX has none such",
             do="make it on the CPU, of a dtype that JAX has",
         )
+    refuse_double(tensor.dtype)
     spec = of_layout(tensor.shape, tensor.dtype)
     with private.DisableTorchDispatch():
         return tensor_of(spec, interop.to_jax(tensor))
