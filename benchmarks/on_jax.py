@@ -145,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)  # waiting for threads would be what is measured
     for name, (count, calls) in cases().items():
         times: dict[str, list[float]] = {side: [] for side in calls}
         for _ in range(rounds):

@@ -221,8 +221,11 @@ def _factors(A: EagerTensor) -> tuple[EagerTensor, ...]:
     return aten.linalg_lu_factor(A.mT if A.is_contiguous() and not A.is_complex() else A)
 
 
+SOFT_MARGIN = aten.soft_margin_loss_backward.default
 SPECIAL: dict[Any, Callable[..., Any]] = {
     aten._efficientzerotensor.default: aten.zeros.default,  # of forward mode
+    # torch's decomposition subtracts 1 from a sigmoid near 1.
+    SOFT_MARGIN: partial(_by_name, SOFT_MARGIN, aten.soft_margin_loss.default),
     aten._ctc_loss.default: ctc_loss,
     aten._ctc_loss.Tensor: ctc_loss,
     aten._ctc_loss_backward.default: ctc_loss_backward,
